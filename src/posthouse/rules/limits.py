@@ -1,0 +1,61 @@
+"""Every number of the contract, and the bounds we put beside them."""
+
+from typing import Final
+
+MIB: Final = 1024 * 1024
+
+# The send request.
+SUBJECT_CHARACTERS_MAX: Final = 500
+RECIPIENTS_MAX: Final = 50
+MIME_BYTES_MAX: Final = 10 * MIB
+# A 10 MiB message whose attachments are JSON strings of base64 needs some room around it.
+HTTP_BODY_BYTES_MAX: Final = 16 * MIB
+ATTACHMENTS_MAX: Final = 20
+FILENAME_CHARACTERS_MAX: Final = 255
+CONTENT_TYPE_CHARACTERS_MAX: Final = 255
+CONTENT_ID_CHARACTERS_MAX: Final = 128
+TAGS_MAX: Final = 20
+TAG_CHARACTERS_MAX: Final = 128
+VARIABLES_MAX: Final = 32
+HEADERS_MAX: Final = 50
+HEADER_NAME_CHARACTERS_MAX: Final = 76
+HEADER_VALUE_BYTES_MAX: Final = 998
+HEADERS_BYTES_MAX: Final = 16 * 1024
+# RFC 5321: 64 octets of local part, 255 of domain, 254 for the path as a whole.
+ADDRESS_CHARACTERS_MAX: Final = 254
+DISPLAY_NAME_CHARACTERS_MAX: Final = 256
+
+# Idempotency.
+IDEMPOTENCY_KEY_CHARACTERS_MAX: Final = 255
+IDEMPOTENCY_LIFETIME_SECONDS: Final = 24 * 3600
+
+# Rates.
+RATE_PER_SECOND: Final = 20
+RATE_BURST: Final = 40
+WARMUP_RECIPIENTS_BY_DAY: Final = (
+    200, 300, 500, 750, 1_000, 1_500, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000,
+)  # fmt: skip
+
+# Templates.
+TEMPLATE_PART_CHARACTERS_MAX: Final = 1 * MIB
+
+# Credentials.
+JWT_LIFETIME_SECONDS: Final = 12 * 3600
+CONTROL_CACHE_SECONDS: Final = 4
+PASSWORD_CHARACTERS_MIN: Final = 12
+PASSWORD_CHARACTERS_MAX: Final = 256
+
+# Accepting: what one shared transaction may carry, and what may wait for the next.
+BATCH_ITEMS_MAX: Final = 100
+BATCH_BYTES_MAX: Final = 16 * MIB
+WAITING_ITEMS_MAX: Final = 2_000
+WAITING_BYTES_MAX: Final = 256 * MIB
+# Above this a body is parsed and written in a thread, so that the event loop stays responsive.
+THREAD_BODY_BYTES_MIN: Final = 256 * 1024
+
+# Domains.
+DOMAIN_RECHECK_SECONDS: Final = 24 * 3600
+DOMAIN_GRACE_SECONDS: Final = 7 * 24 * 3600
+
+# Partitions.
+PARTITION_DAYS_AHEAD: Final = 7

@@ -1,0 +1,42 @@
+"""An expected no: which code, what to tell the caller, and when to come back."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    INVALID_REQUEST = "invalid_request"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    INSUFFICIENT_CREDITS = "insufficient_credits"
+    RATE_LIMITED = "rate_limited"
+    WARMUP_LIMITED = "warmup_limited"
+    ACCOUNT_SUSPENDED = "account_suspended"
+    PAYLOAD_TOO_LARGE = "payload_too_large"
+    SERVICE_UNAVAILABLE = "service_unavailable"
+    TEMPORARY_FAILURE = "temporary_failure"
+    INTERNAL_ERROR = "internal_error"
+    IDEMPOTENCY_CONFLICT = "idempotency_conflict"
+    IDEMPOTENCY_IN_PROGRESS = "idempotency_in_progress"
+
+
+@dataclass(slots=True, eq=True)
+class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of ours)
+    """Raised where the rule lives, translated at the entry point.
+
+    `text` is shown to the caller: it says what is wrong and what to do, and holds no secret.
+    """
+
+    code: Code
+    text: str
+    retry_after_seconds: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text}"
+
+
+def invalid(text: str) -> Refusal:
+    return Refusal(Code.INVALID_REQUEST, text)
