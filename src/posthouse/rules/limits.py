@@ -38,6 +38,8 @@ WARMUP_RECIPIENTS_BY_DAY: Final = (
 
 # Templates.
 TEMPLATE_PART_CHARACTERS_MAX: Final = 1 * MIB
+TEMPLATE_NAME_CHARACTERS_MAX: Final = 200
+TEMPLATE_VERSION_MAX: Final = 2**31 - 1
 
 # Credentials.
 JWT_LIFETIME_SECONDS: Final = 12 * 3600
@@ -59,3 +61,13 @@ DOMAIN_GRACE_SECONDS: Final = 7 * 24 * 3600
 
 # Partitions.
 PARTITION_DAYS_AHEAD: Final = 7
+
+# Logins: this many failures in a row are taken for typing errors; then the wait doubles.
+LOGIN_FAILURES_FREE: Final = 4
+LOGIN_WAIT_SECONDS_MAX: Final = 900
+
+# The Authorization header: far above any token of ours, far below what would cost time to decode.
+AUTHORIZATION_CHARACTERS_MAX: Final = 8 * 1024
+
+# A template's variable: whole numbers as large as a JSON reader's floating point can name, no larger.
+VARIABLE_NUMBER_BITS_MAX: Final = 1024

@@ -20,7 +20,7 @@ CREATE TABLE accounts (
     available           bigint NOT NULL DEFAULT 0 CHECK (available >= 0),
     rate_per_second     integer CHECK (rate_per_second > 0),
     rate_burst          integer CHECK (rate_burst > 0),
-    rate_full_at        timestamptz NOT NULL DEFAULT '-infinity',
+    rate_full_at        timestamptz NOT NULL DEFAULT 'epoch',
     warmup_exempt       boolean NOT NULL DEFAULT false,
     warmup_limits       integer[],
     warmup_started_on   date,
@@ -191,6 +191,7 @@ CREATE TABLE bodies (
     mime       bytea NOT NULL,
     PRIMARY KEY (account_id, message_id)
 ) PARTITION BY RANGE (message_id);
+ALTER TABLE bodies ALTER COLUMN mime SET STORAGE EXTERNAL;
 
 -- One row reserves for the whole message (position -1), one closes each recipient: the key makes a
 -- second reserve and a second close impossible.

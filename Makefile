@@ -1,0 +1,44 @@
+# `make setup` once, then `make check test`. Everything runs from the locked environment in .venv.
+UV ?= uv
+BIN := .venv/bin
+PYTHON ?= 3.11
+
+.PHONY: setup lock check test test-fast run postgres bench openapi clean
+
+setup: ## Install what the lock file names into .venv
+	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pip install uv'"; exit 1; }
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
+	$(UV) pip sync --quiet --require-hashes requirements.lock
+	$(UV) pip install --quiet --no-deps --editable .
+
+lock: ## Write the lock file anew from pyproject.toml
+	$(UV) pip compile pyproject.toml --group dev --universal --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --no-emit-find-links --quiet --output-file requirements.lock
+
+check: ## Style, types, the rooms' walls, dependencies
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry src
+
+test: ## Everything, on a private PostgreSQL
+	$(BIN)/pytest
+
+test-fast: ## Without the slow ones
+	$(BIN)/pytest -m "not slow"
+
+postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329
+	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329
+
+run: ## The service on a private PostgreSQL, with a configuration in .run/
+	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329 -- $(BIN)/python tools/run_local.py
+
+bench: ## Measure the accept path; writes bench/RESULTS.md and a plot
+	$(BIN)/python bench/accept.py
+
+openapi: ## Write docs/reference/openapi.json anew
+	$(BIN)/python tools/write_openapi.py
+
+clean:
+	rm -rf .venv .run .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -1,0 +1,196 @@
+"""Commands that run the service and look after it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from posthouse.entrypoints.cli import show
+from posthouse.entrypoints.cli.desk import fail, perform, settings, told
+from posthouse.entrypoints.cli.show import AsJson
+
+STOP_SECONDS_MAX: Final = 30.0
+_POLL_SECONDS: Final = 0.2
+
+
+class Part(StrEnum):
+    HTTP = "http"
+    UPKEEP = "upkeep"
+
+
+def migrate() -> None:
+    """Bring the database's tables up to date, with room for the days ahead."""
+    from posthouse import bootstrap
+    from posthouse.rules.refusal import Refusal
+
+    try:
+        asyncio.run(bootstrap.migrate(settings()))
+    except Refusal as refusal:
+        fail(told(refusal))
+    except bootstrap.UnsafeDatabase as error:
+        fail(str(error))
+    made = perform(lambda desk: desk.upkeep.make_partitions())
+    show.write_line(f"The tables are up to date; {made} partitions were made for the days ahead.")
+
+
+def upkeep() -> None:
+    """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains."""
+    done = perform(lambda desk: desk.upkeep.round())
+    show.write_values(
+        {
+            "partitions_made": done.partitions_made,
+            "partitions_dropped": done.partitions_dropped,
+            "keys_forgotten": done.keys_forgotten,
+            "domains_checked": done.domains_checked,
+            "domains_lost": done.domains_lost,
+        }
+    )
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check that everything is in place; says what to do where it is not."""
+    from posthouse.config import ConfigError, config_file, load
+    from posthouse.flows.health import Check
+
+    checks: list[Check] = []
+    try:
+        load()
+    except ConfigError as error:
+        checks.append(Check("settings can be used", False, str(error), "Correct them, or see `posthouse config`."))
+    else:
+        file = config_file()
+        checks.append(Check("settings can be used", True, f"from {file}" if file else "from the environment"))
+        if file is not None:
+            is_private = not file.stat().st_mode & 0o077
+            advice = "" if is_private else f"Run `chmod 600 {file}`: it holds secrets."
+            checks.append(Check("the file is private", is_private, oct(file.stat().st_mode & 0o777)[2:], advice))
+        checks += perform(lambda desk: desk.health.check_up(), for_check_up=True)
+    if as_json:
+        show.write_json(
+            [{"check": one.name, "is_well": one.is_well, "found": one.found, "advice": one.advice} for one in checks]
+        )
+    else:
+        for one in checks:
+            show.write_line(f"{'ok  ' if one.is_well else 'FAIL'}  {one.name}: {one.found}")
+            if one.advice:
+                show.write_line(f"      → {one.advice}")
+    if not all(one.is_well for one in checks):
+        raise typer.Exit(1)
+
+
+def run(
+    parts: Annotated[
+        list[Part] | None, typer.Argument(help="Which parts of the service; all of them when none is named.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="How many processes serve HTTP.")] = 1,
+    host: Annotated[str | None, typer.Option(help="Listen here instead of the settings' http_host.")] = None,
+    port: Annotated[int | None, typer.Option(help="Listen here instead of the settings' http_port.")] = None,
+) -> None:
+    """Run the service until it is told to stop (Ctrl-C, SIGTERM)."""
+    chosen = list(dict.fromkeys(parts or list(Part)))
+    settings()  # a mistake in them is told here, once, before any process starts
+    match chosen:
+        case [Part.HTTP]:
+            _serve_http(processes, host, port)
+        case [Part.UPKEEP]:
+            _keep_up()
+        case _:
+            _supervise(_commands(chosen, processes, host, port))
+
+
+def _serve_http(processes: int, host: str | None, port: int | None) -> None:
+    import uvicorn
+
+    given = settings()
+    uvicorn.run(
+        "posthouse.bootstrap:http_app",
+        factory=True,
+        host=host or given.http_host,
+        port=given.http_port if port is None else port,
+        workers=processes,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        proxy_headers=bool(given.trusted_proxies),
+        forwarded_allow_ips=given.trusted_proxies,
+        server_header=False,
+        access_log=False,
+        log_level=given.log_level,
+        timeout_graceful_shutdown=20,
+    )
+
+
+def _keep_up() -> None:
+    from posthouse import bootstrap
+
+    async def until_told_to_stop() -> None:
+        task = asyncio.ensure_future(bootstrap.run_upkeep(settings()))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        with suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(until_told_to_stop())
+
+
+def _commands(parts: Sequence[Part], processes: int, host: str | None, port: int | None) -> list[list[str]]:
+    commands = []
+    for part in parts:
+        command = [sys.executable, "-m", "posthouse", "run", part.value]
+        if part is Part.HTTP:
+            command += ["--processes", str(processes)]
+            command += ["--host", host] if host is not None else []
+            command += ["--port", str(port)] if port is not None else []
+        commands.append(command)
+    return commands
+
+
+def _supervise(commands: Sequence[Sequence[str]]) -> None:
+    """Runs each part as a process of its own. When one ends, for whatever reason, all end.
+
+    Starting them again is left to whoever started us: systemd or a container engine does it better, and
+    sees the failure.
+    """
+    asked_to_stop = False
+
+    def stop(number: int, frame: object) -> None:  # noqa: ARG001 (the shape of a signal handler)
+        nonlocal asked_to_stop
+        asked_to_stop = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        # In sessions of their own, so that Ctrl-C reaches them once, from here.
+        children += [subprocess.Popen(command, start_new_session=True) for command in commands]  # noqa: S603
+        while not asked_to_stop and all(child.poll() is None for child in children):
+            time.sleep(_POLL_SECONDS)
+    finally:
+        codes = _ended(children)
+    # A server that was told to stop says so by ending with that signal.
+    failures = [abs(code) for code in codes if code not in (0, -signal.SIGTERM)]
+    if failures or not asked_to_stop:
+        raise typer.Exit(failures[0] if failures else 1)
+
+
+def _ended(children: Sequence["subprocess.Popen[bytes]"]) -> list[int]:
+    for child in children:
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+    codes = []
+    for child in children:
+        try:
+            codes.append(child.wait(STOP_SECONDS_MAX))
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            codes.append(child.wait())
+    return codes

@@ -1,0 +1,81 @@
+"""Answers: which status a code has, and the error object that every refusal and fault becomes."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import Scope, Send
+
+from posthouse.rules import ids
+from posthouse.rules.ids import RequestId
+from posthouse.rules.refusal import Code, Refusal
+
+STATUS: Final[Mapping[Code, int]] = {
+    Code.INVALID_REQUEST: 400,
+    Code.UNAUTHORIZED: 401,
+    Code.INSUFFICIENT_CREDITS: 402,
+    Code.FORBIDDEN: 403,
+    Code.ACCOUNT_SUSPENDED: 403,
+    Code.NOT_FOUND: 404,
+    Code.CONFLICT: 409,
+    Code.IDEMPOTENCY_CONFLICT: 409,
+    Code.IDEMPOTENCY_IN_PROGRESS: 409,
+    Code.PAYLOAD_TOO_LARGE: 413,
+    Code.RATE_LIMITED: 429,
+    Code.WARMUP_LIMITED: 429,
+    Code.INTERNAL_ERROR: 500,
+    Code.SERVICE_UNAVAILABLE: 503,
+    Code.TEMPORARY_FAILURE: 503,
+}
+
+REQUEST_ID: Final = "posthouse.request_id"
+
+FAULT: Final = Refusal(
+    Code.INTERNAL_ERROR,
+    "The service failed; it has been logged. Try again, and quote the request id if it stays.",
+)
+
+
+def request_id_of(scope: Scope) -> RequestId:
+    request_id: RequestId = scope[REQUEST_ID]
+    return request_id
+
+
+def request_id_text(scope: Scope) -> str:
+    return ids.text(ids.REQUEST, request_id_of(scope))
+
+
+def encoded(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def error_headers(refusal: Refusal) -> dict[str, str]:
+    headers = dict(refusal.headers)
+    if refusal.retry_after_seconds is not None:
+        headers["Retry-After"] = str(refusal.retry_after_seconds)
+    if refusal.code is Code.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Basic realm="posthouse", Bearer'
+    return headers
+
+
+def error_response(scope: Scope, refusal: Refusal, status: int | None = None) -> Response:
+    content = {"error": refusal.text, "code": refusal.code.value, "request_id": request_id_text(scope)}
+    return Response(
+        encoded(content),
+        status_code=status or STATUS[refusal.code],
+        headers=error_headers(refusal),
+        media_type="application/json",
+    )
+
+
+async def send_json(
+    send: Send, status: int, content: Mapping[str, Any], headers: Mapping[str, str] | None = None
+) -> None:
+    """The shortest way to the wire, for the hot path."""
+    body = encoded(content)
+    lines = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if headers:
+        lines += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": lines})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,85 @@
+"""The HTTP application: the router, the frame around it, and the services that it opens and closes."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Lifespan
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.entrypoints.http import answers, declared, routes
+from posthouse.entrypoints.http.bodies import BodyReader
+from posthouse.entrypoints.http.frame import Frame
+from posthouse.entrypoints.http.sending import SendEndpoint
+from posthouse.entrypoints.http.services import Services
+from posthouse.rules.refusal import Code, Refusal, invalid
+
+
+def create_app(
+    open_services: Callable[[], AbstractAsyncContextManager[Services]], clock: Clock, chance: Chance
+) -> Frame:
+    reader = BodyReader()
+    send_endpoint = SendEndpoint(reader)
+
+    @asynccontextmanager
+    async def lifespan(application: FastAPI) -> AsyncIterator[None]:
+        async with open_services() as services:
+            application.state.services = services
+            application.state.reader = reader
+            send_endpoint.services = services
+            yield
+            await services.intake.drain()
+
+    return Frame(create_router(send_endpoint, lifespan), send_endpoint, clock, chance)
+
+
+def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
+    application = FastAPI(lifespan=lifespan, redirect_slashes=False, openapi_url=None, docs_url=None, redoc_url=None)
+    application.include_router(routes.router)
+    # The frame takes the short way there; the route is what answers other methods with a 405.
+    application.router.routes.append(Route("/emails", send_endpoint, methods=["POST"], include_in_schema=False))
+    application.add_exception_handler(Refusal, _on_refusal)
+    application.add_exception_handler(HTTPException, _on_http_exception)
+    application.add_exception_handler(RequestValidationError, _on_validation_error)
+    application.add_exception_handler(Exception, _on_fault)
+    document = declared.openapi(application)
+
+    @application.get("/openapi.json", include_in_schema=False)
+    async def openapi_json() -> Response:
+        return Response(answers.encoded(document), media_type="application/json")
+
+    return application
+
+
+async def _on_refusal(request: Request, refusal: Exception) -> Response:
+    if not isinstance(refusal, Refusal):
+        raise refusal
+    return answers.error_response(request.scope, refusal)
+
+
+async def _on_http_exception(request: Request, fault: Exception) -> Response:
+    if isinstance(fault, HTTPException) and fault.status_code == 405:
+        allowed = (fault.headers or {}).get("Allow", "")
+        refusal = Refusal(
+            Code.INVALID_REQUEST,
+            f"{request.method} is not a method of this address; it takes {allowed}.",
+            headers={"Allow": allowed},
+        )
+        return answers.error_response(request.scope, refusal, 405)
+    return answers.error_response(
+        request.scope,
+        Refusal(Code.NOT_FOUND, "There is nothing at this address: see /docs for what there is."),
+    )
+
+
+async def _on_validation_error(request: Request, _: Exception) -> Response:
+    return answers.error_response(request.scope, invalid("The request's parameters can't be read."))
+
+
+async def _on_fault(request: Request, _: Exception) -> Response:
+    return answers.error_response(request.scope, answers.FAULT)

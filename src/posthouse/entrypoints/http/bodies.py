@@ -1,0 +1,147 @@
+"""Request bodies: read under a limit, parsed from the raw bytes, and refused in plain words."""
+
+import asyncio
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import pydantic_core
+from pydantic import BaseModel, ValidationError
+from starlette.types import Receive
+
+from posthouse.rules import limits
+from posthouse.rules.refusal import Code, Refusal, invalid
+
+READ_SECONDS_MAX: Final = 30
+# All bodies that this process holds at one time, read or half read.
+HELD_BYTES_MAX: Final = 512 * limits.MIB
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Disconnected(Exception):  # noqa: N818 (nobody is left to be told)
+    """The client left before its request was complete."""
+
+
+class BodyReader:
+    def __init__(self) -> None:
+        self._held_bytes = 0
+
+    def check_headers(self, headers: Mapping[bytes, bytes]) -> None:
+        """What can be refused before a byte of the body is read."""
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > limits.HTTP_BODY_BYTES_MAX:
+            raise _body_too_large()
+        media_type, _, parameters = headers.get(b"content-type", b"").partition(b";")
+        if media_type.strip().lower() != b"application/json":
+            raise invalid("The Content-Type must be application/json.")
+        charset = parameters.strip().lower().replace(b'"', b"")
+        if charset.startswith(b"charset=") and charset != b"charset=utf-8":
+            raise invalid("The body must be JSON in UTF-8.")
+
+    async def read(self, receive: Receive) -> bytes:
+        event = await receive()
+        body: bytes = event.get("body", b"")
+        if event["type"] == "http.disconnect":
+            raise Disconnected
+        if not event.get("more_body"):
+            if len(body) > limits.HTTP_BODY_BYTES_MAX:
+                raise _body_too_large()
+            return body
+        try:
+            async with asyncio.timeout(READ_SECONDS_MAX):
+                return await self._read_on(receive, body)
+        except TimeoutError:
+            raise Refusal(
+                Code.INVALID_REQUEST,
+                f"The body was not complete after {READ_SECONDS_MAX} s: send it faster.",
+                headers={"Connection": "close"},
+            ) from None
+
+    async def _read_on(self, receive: Receive, first: bytes) -> bytes:
+        chunks = [first]
+        size = len(first)
+        self._held_bytes += size
+        try:
+            while True:
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise Disconnected
+                chunk: bytes = event.get("body", b"")
+                chunks.append(chunk)
+                size += len(chunk)
+                self._held_bytes += len(chunk)
+                if size > limits.HTTP_BODY_BYTES_MAX:
+                    raise _body_too_large()
+                if self._held_bytes > HELD_BYTES_MAX:
+                    raise Refusal(
+                        Code.TEMPORARY_FAILURE,
+                        "Too many large requests at once: try again.",
+                        1,
+                        {"Connection": "close"},
+                    )
+                if not event.get("more_body"):
+                    return b"".join(chunks)
+        finally:
+            self._held_bytes -= size
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    try:
+        content = pydantic_core.from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise invalid(f"The body is not valid JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise invalid("The body must be a JSON object.")
+    return content
+
+
+def validated(model: type[Model], content: Mapping[str, Any]) -> Model:
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise invalid(_explained(model, error)) from error
+
+
+def _explained(model: type[BaseModel], error: ValidationError) -> str:
+    details = error.errors(include_url=False, include_input=False, include_context=False)
+    # Of the branches of a union that failed, the one that got furthest says most.
+    detail = max(details, key=lambda one: len(one["loc"]))
+    for one in details:
+        if one["type"] in {"extra_forbidden", "missing"}:
+            detail = one
+            break
+    path = _path(detail["loc"])
+    match detail["type"]:
+        case "missing":
+            return f"`{path}` is required."
+        case "extra_forbidden":
+            return f"`{path}` is not a field of this request.{_suggestion(model, path)}"
+        case _:
+            expected = detail["msg"].removeprefix("Input should be ")
+            return f"`{path}` should be {expected}."
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        # Pydantic names the branch of a union in the location; a caller knows nothing of it.
+        elif "[" not in part and part not in {"str", "int", "float", "bool"}:
+            path += f".{part}" if path else part
+    return path
+
+
+def _suggestion(model: type[BaseModel], path: str) -> str:
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    close = difflib.get_close_matches(path.lower(), names, n=1, cutoff=0.6)
+    return f" Did you mean `{close[0]}`?" if close else f" It takes {', '.join(names)}."
+
+
+def _body_too_large() -> Refusal:
+    return Refusal(
+        Code.PAYLOAD_TOO_LARGE,
+        f"The body is larger than {limits.HTTP_BODY_BYTES_MAX // limits.MIB} MiB: send less.",
+        headers={"Connection": "close"},
+    )

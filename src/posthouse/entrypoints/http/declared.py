@@ -1,0 +1,179 @@
+"""The OpenAPI document: what the routes declare, POST /emails beside them, and nothing that isn't so."""
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from posthouse.entrypoints.http import schemas
+from posthouse.entrypoints.http.answers import STATUS
+from posthouse.rules import limits
+
+API_VERSION: Final = "1.0.0"
+_REFERENCE: Final = "#/components/schemas/{model}"
+
+_DESCRIPTION: Final = f"""\
+Send mail with `POST /emails`, learn what became of it with `GET /emails/{{id}}`.
+
+Every response carries `X-Request-ID`; its value is `request_id` in the body. Every error is the object
+`{{error, code, request_id}}`.
+
+| Limit | Value |
+|---|---|
+| Unique recipients over `to`, `cc`, `bcc` | {limits.RECIPIENTS_MAX} |
+| Subject | {limits.SUBJECT_CHARACTERS_MAX} characters |
+| Assembled message | {limits.MIME_BYTES_MAX // limits.MIB} MiB |
+| Request body | {limits.HTTP_BODY_BYTES_MAX // limits.MIB} MiB |
+| Attachments | {limits.ATTACHMENTS_MAX} |
+| Tags | {limits.TAGS_MAX}, each {limits.TAG_CHARACTERS_MAX} characters |
+| Template variables | {limits.VARIABLES_MAX} |
+| Custom headers | {limits.HEADERS_MAX}, {limits.HEADERS_BYTES_MAX // 1024} KiB in all |
+| Idempotency-Key | 1 to {limits.IDEMPOTENCY_KEY_CHARACTERS_MAX} characters, valid 24 hours |
+| Requests | {limits.RATE_PER_SECOND} a second per account, {limits.RATE_BURST} at once |
+"""
+
+_MEANING: Final = {
+    400: "The request breaks a rule; `error` names the field and the mend.",
+    401: "The credential is missing, malformed, unknown, revoked or expired.",
+    402: "Fewer credits are available than the message has unique recipients.",
+    403: "The credential is known, but may not do this.",
+    404: "The account has nothing of that name or id.",
+    409: "It clashes with something that is there, or with the Idempotency-Key's first use.",
+    413: "The body or the assembled message is too large.",
+    429: "Too fast, or the day's warm-up volume is used up.",
+    500: "A fault of the service.",
+    503: "The service can't reach its storage, or was busy for a moment.",
+}
+
+_REQUEST_ID_HEADER: Final = {
+    "X-Request-ID": {
+        "description": "The id of this request; quote it when you ask for help.",
+        "required": True,
+        "schema": {"type": "string"},
+    }
+}
+_RETRY_AFTER_HEADER: Final = {
+    "Retry-After": {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
+}
+_RATE_HEADERS: Final = {
+    "RateLimit-Limit": {"description": "Requests that may be sent at once.", "schema": {"type": "integer"}},
+    "RateLimit-Remaining": {"description": "How many of them are left.", "schema": {"type": "integer"}},
+    "RateLimit-Reset": {"description": "Seconds until all are back.", "schema": {"type": "integer"}},
+}
+
+_DECLARED_MODELS: set[type[BaseModel]] = {schemas.ErrorAnswer}
+
+
+def _declare(model: type[BaseModel]) -> dict[str, Any]:
+    _DECLARED_MODELS.add(model)
+    name = model.model_config.get("title") or model.__name__
+    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=name)}}}
+
+
+def answers_with(success: int, model: type[BaseModel], *errors: int) -> dict[int | str, dict[str, Any]]:
+    """The responses of a route: its success, and the error object under each status it may have."""
+    declared: dict[int | str, dict[str, Any]] = {
+        success: {"description": "Done.", "headers": _REQUEST_ID_HEADER, "content": _declare(model)}
+    }
+    for status in errors:
+        headers = _REQUEST_ID_HEADER | (_RETRY_AFTER_HEADER if status in {409, 429, 503} else {})
+        declared[status] = {
+            "description": _MEANING[status],
+            "headers": headers,
+            "content": _declare(schemas.ErrorAnswer),
+        }
+    return declared
+
+
+def takes(model: type[BaseModel], *, is_public: bool = False) -> dict[str, Any]:
+    """The JSON body of a route, which reads and validates it itself."""
+    declared: dict[str, Any] = {"requestBody": {"required": True, "content": _declare(model)}}
+    return declared | {"security": []} if is_public else declared
+
+
+def _send_operation() -> dict[str, Any]:
+    responses = answers_with(202, schemas.SendAnswer, 400, 401, 402, 403, 409, 413, 429, 500, 503)
+    responses[202]["description"] = "Accepted and stored; delivery follows."
+    replayed = {
+        "Idempotent-Replayed": {
+            "description": "`true` when the key was used before: this is the first answer again.",
+            "schema": {"type": "string", "const": "true"},
+        }
+    }
+    responses[202]["headers"] = _REQUEST_ID_HEADER | _RATE_HEADERS | replayed
+    responses[429]["headers"] = _REQUEST_ID_HEADER | _RATE_HEADERS | _RETRY_AFTER_HEADER
+    key = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": True,
+        "description": "Chosen by the client, a new one for each message; a retry with the same key and body is safe.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARACTERS_MAX},
+    }
+    return {
+        "operationId": "sendEmail",
+        "summary": "Send a message",
+        "tags": ["Email"],
+        "parameters": [key],
+        **takes(schemas.SendBody),
+        "responses": {str(status): response for status, response in responses.items()},
+    }
+
+
+_SECURITY: Final = {
+    "smtpCredential": {"type": "http", "scheme": "basic", "description": "SMTP username and password."},
+    "apiKey": {"type": "http", "scheme": "bearer", "description": "An API key, `ph_live_…` or `ph_test_…`."},
+    "dashboard": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "The token of a login.",
+    },
+}
+
+
+def openapi(application: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title="Posthouse",
+        version=API_VERSION,
+        summary="Transactional email.",
+        description=_DESCRIPTION,
+        routes=application.routes,
+    )
+    document["paths"] = {"/emails": {"post": _send_operation()}} | document["paths"]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            # FastAPI's own validation answers with the error object and 400, like everything else.
+            operation["responses"].pop("422", None)
+            for response in operation["responses"].values():
+                response["content"].pop("text/plain", None)
+            schemes = ["dashboard"] if path.startswith("/v1/") else list(_SECURITY)
+            operation.setdefault("security", [{scheme: []} for scheme in schemes])
+    document["components"] = {"schemas": _schemas(), "securitySchemes": _SECURITY}
+    return document
+
+
+def _schemas() -> dict[str, Any]:
+    _, definitions = models_json_schema(
+        sorted([(model, "validation") for model in _DECLARED_MODELS], key=lambda pair: pair[0].__name__),
+        ref_template=_REFERENCE,
+    )
+    titles = {name: schema.get("title", name) for name, schema in definitions["$defs"].items()}
+    return {titles[name]: _renamed(schema, titles) for name, schema in sorted(definitions["$defs"].items())}
+
+
+def _renamed(schema: Any, titles: dict[str, str]) -> Any:
+    """References by the public titles of the models rather than by the names of our classes."""
+    if isinstance(schema, dict):
+        renamed = {key: _renamed(value, titles) for key, value in schema.items()}
+        if isinstance(reference := renamed.get("$ref"), str):
+            name = reference.rpartition("/")[2]
+            renamed["$ref"] = _REFERENCE.format(model=titles.get(name, name))
+        return renamed
+    if isinstance(schema, list):
+        return [_renamed(one, titles) for one in schema]
+    return schema
+
+
+assert set(_MEANING) == set(STATUS.values())  # noqa: S101 (a status without a meaning is found at import)

@@ -1,0 +1,137 @@
+"""POST /emails, close to the wire: headers, body, draft, intake, 202."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.types import Receive, Scope, Send
+
+from posthouse.entrypoints.http import answers
+from posthouse.entrypoints.http.bodies import BodyReader, parsed, validated
+from posthouse.entrypoints.http.schemas import SendBody
+from posthouse.entrypoints.http.services import Services
+from posthouse.flows.intake import Accepted
+from posthouse.mail.mime import Attachment
+from posthouse.rules import ids, limits
+from posthouse.rules.draft import AttachmentRequest, Draft, compose
+from posthouse.rules.message import BillingStatus, MessageStatus, Source
+from posthouse.rules.refusal import invalid
+
+REPLAYED: Final = "Idempotent-Replayed"
+
+
+class SendEndpoint:
+    """An ASGI application of its own; `services` is set once they are open."""
+
+    services: Services
+
+    def __init__(self, reader: BodyReader) -> None:
+        self._reader = reader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        services = self.services
+        caller = await services.admission.sender(authorization_of(headers), peer_of(scope))
+        self._reader.check_headers(headers)
+        key = _idempotency_key(headers)
+        body = await self._reader.read(receive)
+        if len(body) > limits.THREAD_BODY_BYTES_MIN:
+            draft, fingerprint = await asyncio.to_thread(self._understand, body)
+        else:
+            draft, fingerprint = self._understand(body)
+        accepted = await services.intake.accept(caller, key, draft, fingerprint, answers.request_id_of(scope))
+        extra = {**accepted.rate_headers, REPLAYED: "true"} if accepted.is_replay else accepted.rate_headers
+        await answers.send_json(send, 202, _answer(draft, accepted, answers.request_id_text(scope)), extra)
+
+    def _understand(self, body: bytes) -> tuple[Draft, bytes]:
+        """The draft, and the fingerprint of what was asked: of the values, however they were spaced or ordered."""
+        content = parsed(body)
+        draft = _draft(validated(SendBody, content))
+        try:
+            canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except ValueError as error:
+            raise invalid("The body holds a number that is too large.") from error
+        return draft, self.services.intake.fingerprint(canonical.encode())
+
+
+def authorization_of(headers: Mapping[bytes, bytes]) -> str | None:
+    given = headers.get(b"authorization")
+    return None if given is None else given.decode("latin-1")
+
+
+def peer_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _idempotency_key(headers: Mapping[bytes, bytes]) -> str:
+    key = headers.get(b"idempotency-key", b"").decode("latin-1").strip()
+    if not 1 <= len(key) <= limits.IDEMPOTENCY_KEY_CHARACTERS_MAX:
+        raise invalid(
+            f"The header Idempotency-Key is required, with 1 to {limits.IDEMPOTENCY_KEY_CHARACTERS_MAX} "
+            "characters: make a new one for each message, and repeat it when you retry."
+        )
+    return key
+
+
+def _draft(body: SendBody) -> Draft:
+    return compose(
+        sender=body.sender,
+        to=_listed(body.to),
+        cc=_listed(body.cc),
+        bcc=_listed(body.bcc),
+        reply_to=body.reply_to,
+        subject=body.subject,
+        text=body.text,
+        html=body.html,
+        template=body.template,
+        variables=body.variables,
+        headers=body.headers,
+        tags=_listed(body.tags),
+        attachments=[
+            AttachmentRequest(one.filename, one.content, one.content_type, one.content_id)
+            for one in body.attachments or ()
+        ],
+    )
+
+
+def _listed(given: str | list[str] | None) -> list[str]:
+    if given is None:
+        return []
+    return [given] if isinstance(given, str) else given
+
+
+def _answer(draft: Draft, accepted: Accepted, request_id: str) -> dict[str, Any]:
+    echo = draft.echo
+    answer = {
+        "id": ids.text(ids.MESSAGE, accepted.message_id),
+        "status": MessageStatus.QUEUED.value,
+        "source": Source.API.value,
+        "request_id": request_id,
+        "from": echo.sender,
+        "to": echo.to,
+        "cc": echo.cc,
+        "bcc": echo.bcc,
+        "subject": accepted.subject,
+        "billing_status": BillingStatus.RESERVED.value,
+        "recipient_count": accepted.recipient_count,
+        "credits_reserved": accepted.credits_reserved,
+        "headers": dict(draft.headers),
+        "tags": draft.tags,
+        "attachments": [_metadata(one) for one in draft.attachments],
+    }
+    if echo.reply_to is not None:
+        answer["reply_to"] = echo.reply_to
+    return answer
+
+
+def _metadata(attachment: Attachment) -> dict[str, str | int]:
+    metadata: dict[str, str | int] = {
+        "filename": attachment.filename,
+        "content_type": attachment.content_type,
+        "size": len(attachment.content),
+    }
+    if attachment.content_id is not None:
+        metadata["content_id"] = attachment.content_id
+    return metadata

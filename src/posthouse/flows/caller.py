@@ -1,0 +1,31 @@
+"""Who is calling, once admission has let them in."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from posthouse.rules.credential import Mode, Role
+from posthouse.rules.ids import AccountId, CredentialId, UserId
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Someone who may send or read mail. Idempotency keys are scoped to the credential."""
+
+    account_id: AccountId
+    credential_id: CredentialId
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A person who logged in to the dashboard."""
+
+    account_id: AccountId
+    user_id: UserId
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    token: str
+    expires_at: datetime

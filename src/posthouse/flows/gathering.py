@@ -1,0 +1,85 @@
+"""Work that is done together: what arrived while the last batch was running is the next batch.
+
+There is no timer. A lone item starts at once; under load the batches grow by themselves, and a
+transaction's cost (its round trips, its locks, its fsync) is shared by everyone who waited for it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from posthouse.rules import limits
+from posthouse.rules.refusal import Code, Refusal
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Gatherer(Generic[Item, Result]):
+    """Runs `work` on batches, one at a time. Each item's answer is its own: a result, or what to raise."""
+
+    def __init__(self, work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]]) -> None:
+        self._work = work
+        self._waiting: deque[tuple[Item, int, asyncio.Future[Result]]] = deque()
+        self._waiting_bytes = 0
+        self._running: asyncio.Task[None] | None = None
+
+    async def submit(self, item: Item, size_bytes: int) -> Result:
+        if len(self._waiting) >= limits.WAITING_ITEMS_MAX or self._waiting_bytes >= limits.WAITING_BYTES_MAX:
+            raise Refusal(Code.TEMPORARY_FAILURE, "More requests are waiting than the service takes: try again.", 1)
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, size_bytes, answer))
+        self._waiting_bytes += size_bytes
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+        return await answer
+
+    async def drain(self) -> None:
+        """Return when nothing waits any more."""
+        while self._running is not None:
+            await asyncio.shield(self._running)
+
+    async def _run(self) -> None:
+        # The first turn is given away, so that requests that are already being read can join.
+        await asyncio.sleep(0)
+        try:
+            while self._waiting:
+                batch = self._take()
+                items = [item for item, _ in batch]
+                try:
+                    results = await self._work(items)
+                except BaseException as fault:
+                    for _, answer in batch:
+                        if not answer.done():
+                            answer.set_exception(_copied(fault))
+                    if not isinstance(fault, Exception):
+                        raise
+                    continue
+                for (_, answer), result in zip(batch, results, strict=True):
+                    if answer.done():
+                        continue
+                    if isinstance(result, BaseException):
+                        answer.set_exception(result)
+                    else:
+                        answer.set_result(result)
+        finally:
+            self._running = None
+
+    def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        bytes_left = limits.BATCH_BYTES_MAX
+        while self._waiting and len(batch) < limits.BATCH_ITEMS_MAX:
+            item, size_bytes, answer = self._waiting[0]
+            if batch and size_bytes > bytes_left:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= size_bytes
+            bytes_left -= size_bytes
+            batch.append((item, answer))
+        return batch
+
+
+def _copied(fault: BaseException) -> BaseException:
+    # One exception can't be raised in several tasks: each would add its own traceback to it.
+    return RuntimeError(f"the batch failed: {fault!r}") if isinstance(fault, Exception) else fault

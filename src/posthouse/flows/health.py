@@ -1,0 +1,115 @@
+"""A check-up: is everything in place for mail to be accepted and kept? Each no says what to do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from posthouse.clock import Clock
+from posthouse.rules.limits import PARTITION_DAYS_AHEAD
+from posthouse.rules.refusal import Refusal
+from posthouse.store import health, partitions, schema
+from posthouse.store.health import Server
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.seal import Sealer
+
+OLDEST_VERSION: Final = 15
+LOCKS_PER_TRANSACTION_MIN: Final = 256
+DAYS_NAMED_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: what was found, and, when it is not well, what to do."""
+
+    name: str
+    is_well: bool
+    found: str
+    advice: str = ""
+
+
+class Health:
+    def __init__(self, *, database: Database, clock: Clock, sealer: Sealer) -> None:
+        self._database = database
+        self._clock = clock
+        self._sealer = sealer
+
+    async def check_up(self) -> Sequence[Check]:
+        try:
+            async with self._database.connection() as connection:
+                server = await health.server(connection)
+                checks = [
+                    Check("PostgreSQL answers", True, "yes"),
+                    *_server_checks(server),
+                    await self._migrations(connection),
+                ]
+                if server.has_tables:
+                    checks += [await self._partitions(connection), await self._seal_keys(connection)]
+                return checks
+        except Refusal as refusal:
+            cause = str(refusal.__cause__ or "").strip().splitlines()
+            advice = "Start PostgreSQL, and see that database_url names its host, port, user and database."
+            return [Check("PostgreSQL answers", False, cause[0] if cause else refusal.text, advice)]
+
+    async def _migrations(self, connection: Connection) -> Check:
+        applied, newest = await schema.applied_revision(connection), schema.newest_revision()
+        is_well = applied == newest
+        found = f"{applied}, the newest" if is_well else f"{applied or 'none'}, the newest is {newest}"
+        return Check("tables up to date", is_well, found, "" if is_well else "Run `posthouse migrate`.")
+
+    async def _partitions(self, connection: Connection) -> Check:
+        name = f"room for the next {PARTITION_DAYS_AHEAD} days"
+        today = self._clock.now().date()
+        days = [today + timedelta(days=ahead) for ahead in range(PARTITION_DAYS_AHEAD + 1)]
+        attached = set(await partitions.attached(connection))
+        lacking = [
+            day for day in days if any(partitions.Partition(day, table) not in attached for table in partitions.TABLES)
+        ]
+        if not lacking:
+            return Check(name, True, f"partitions until {days[-1]}")
+        named = ", ".join(map(str, lacking[:DAYS_NAMED_MAX])) + (" …" if len(lacking) > DAYS_NAMED_MAX else "")
+        advice = "Run `posthouse upkeep` now, and keep `posthouse run upkeep` running: it makes them each day."
+        return Check(name, False, f"no partitions for {named}", advice)
+
+    async def _seal_keys(self, connection: Connection) -> Check:
+        uses = await health.sealing_key_uses(connection)
+        unknown = {key_id: count for key_id, count in uses.items() if key_id not in self._sealer.key_ids}
+        if not unknown:
+            return Check("stored secrets can be opened", True, f"{sum(uses.values())} sealed")
+        found = ", ".join(f"{count} sealed with {key_id!r}" for key_id, count in sorted(unknown.items()))
+        return Check("stored secrets can be opened", False, found, "Put the missing keys back into `seal_keys`.")
+
+
+def _server_checks(server: Server) -> list[Check]:
+    return [
+        _expect(
+            "PostgreSQL is new enough",
+            server.version_number >= OLDEST_VERSION * 10_000,
+            server.version,
+            f"Upgrade PostgreSQL to {OLDEST_VERSION} or newer.",
+        ),
+        *(
+            _expect(
+                f"{setting} is on",
+                value == "on",
+                value,
+                f"Set {setting} = on in postgresql.conf and restart PostgreSQL: accepted mail could be lost.",
+            )
+            for setting, value in (
+                ("fsync", server.fsync),
+                ("full_page_writes", server.full_page_writes),
+                ("synchronous_commit", server.synchronous_commit),
+            )
+        ),
+        _expect(
+            "enough locks a transaction",
+            server.locks_per_transaction_max >= LOCKS_PER_TRANSACTION_MIN,
+            f"max_locks_per_transaction = {server.locks_per_transaction_max}",
+            f"Set max_locks_per_transaction = {LOCKS_PER_TRANSACTION_MIN} in postgresql.conf and restart "
+            "PostgreSQL: a transaction may touch many days of every table.",
+        ),
+    ]
+
+
+def _expect(name: str, is_well: bool, found: str, advice: str) -> Check:
+    return Check(name, is_well, found, "" if is_well else advice)

@@ -1,0 +1,324 @@
+"""Accepting a message: from a valid draft to a committed row, or a refusal that costs nothing."""
+
+import asyncio
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.caller import Caller
+from posthouse.flows.gathering import Gatherer
+from posthouse.mail import mime
+from posthouse.mail.headers import HeaderError
+from posthouse.rules import credit, ids, limits, template
+from posthouse.rules.credential import Mode
+from posthouse.rules.draft import Draft, too_large
+from posthouse.rules.ids import AccountId, MessageId, RequestId
+from posthouse.rules.message import Source
+from posthouse.rules.pace import Rate
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.template import Rendered
+from posthouse.store import acceptance, accounts, messages
+from posthouse.store.acceptance import Entry, Key, Remembered, Spending
+from posthouse.store.directory import Directory
+from posthouse.store.postgres import Connection, Database
+
+# What a batch that failed may cost when it is tried again one by one.
+ONE_BY_ONE_SECONDS_MAX: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds for an account that has no numbers of its own."""
+
+    rate: Rate
+    warmup_limits: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    message_id: MessageId
+    subject: str
+    recipient_count: int
+    credits_reserved: int
+    is_replay: bool
+    rate_headers: Mapping[str, str]
+
+
+class Intake:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        directory: Directory,
+        clock: Clock,
+        chance: Chance,
+        defaults: Defaults,
+        hostname: str,
+        fingerprint_key: bytes,
+    ) -> None:
+        self._database = database
+        self._directory = directory
+        self._clock = clock
+        self._chance = chance
+        self._defaults = defaults
+        self._hostname = hostname
+        self._fingerprint_key = fingerprint_key
+        self._gatherer: Gatherer[Entry, Accepted] = Gatherer(self._accept_batch)
+        self._being_accepted: set[Key] = set()
+
+    def fingerprint(self, canonical: bytes) -> bytes:
+        """By which two bodies are told apart; keyed, since a body may hold something guessable."""
+        return hmac.digest(self._fingerprint_key, canonical, "sha256")
+
+    async def accept(
+        self, caller: Caller, key_text: str, draft: Draft, body_hash: bytes, request_id: RequestId
+    ) -> Accepted:
+        """Accept the draft once per key.
+
+        The key is recalled before anything else is refused, as the order of refusals wants it, but only
+        a draft that would be refused has to ask for it here: all others find it in the transaction.
+        """
+        key = Key(caller.account_id, caller.credential_id, key_text)
+        # The first fence. Advisory locks are re-entrant within a session, so two requests of one batch
+        # would both be granted the second.
+        if key in self._being_accepted:
+            raise _in_progress()
+        self._being_accepted.add(key)
+        try:
+            try:
+                entry = await self._prepare(caller, key, draft, body_hash, request_id)
+            except Refusal as refusal:
+                return await self._replay_or_refuse(key, body_hash, refusal)
+            return await self._gatherer.submit(entry, len(entry.mime))
+        finally:
+            self._being_accepted.discard(key)
+
+    async def drain(self) -> None:
+        await self._gatherer.drain()
+
+    async def _prepare(self, caller: Caller, key: Key, draft: Draft, body_hash: bytes, request_id: RequestId) -> Entry:
+        if not await self._directory.is_verified(caller.account_id, draft.sender.domain):
+            raise Refusal(
+                Code.FORBIDDEN,
+                f"The domain {draft.sender.domain!r} is not a verified domain of this account: "
+                "register it and publish its DNS records, or send from one that is.",
+            )
+        rendered = await self._render(caller.account_id, draft)
+        letter = draft.letter(rendered)
+        now = self._clock.now()
+        message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+        written = await self._write(letter, message_id, now)
+        is_test = caller.mode is Mode.TEST
+        return Entry(
+            account_id=caller.account_id,
+            credential_id=caller.credential_id,
+            key=key,
+            body_hash=body_hash,
+            message_id=message_id,
+            request_id=request_id,
+            source=Source.TEST if is_test else Source.API,
+            sender=draft.echo.sender,
+            envelope_sender=draft.sender.address,
+            subject=letter.subject,
+            tags=draft.tags,
+            template=draft.template,
+            recipients=draft.recipients,
+            credits=0 if is_test else len(draft.recipients),
+            mime=written,
+        )
+
+    async def _render(self, account_id: AccountId, draft: Draft) -> Rendered | None:
+        if draft.template is None:
+            return None
+        found = await self._directory.published_template(account_id, draft.template)
+        if found is None:
+            raise invalid(
+                f"`template`: this account has no published template {draft.template!r}: "
+                "create and publish it, or correct the alias."
+            )
+        if draft.subject is not None:
+            # The template's subject isn't used, so its variables aren't needed.
+            found = replace(found, subject=None)
+        return template.render(found, draft.variables, bytes_max=limits.MIME_BYTES_MAX)
+
+    async def _write(self, letter: mime.Letter, message_id: MessageId, now: datetime) -> bytes:
+        large = sum(len(attachment.content) for attachment in letter.attachments)
+        large += len(letter.text or "") + len(letter.html or "")
+        if large > limits.MIME_BYTES_MAX:
+            raise too_large()
+
+        def write() -> bytes:
+            return mime.write(
+                letter,
+                date=now,
+                message_id=f"{ids.text('', message_id)}@{self._hostname}",
+                boundary=self._chance.bytes(12).hex(),
+            )
+
+        try:
+            written = await asyncio.to_thread(write) if large > limits.THREAD_BODY_BYTES_MIN else write()
+        except HeaderError as error:
+            raise invalid(f"The message can't be written: {error}") from error
+        if len(written) > limits.MIME_BYTES_MAX:
+            raise too_large()
+        return written
+
+    async def _replay_or_refuse(self, key: Key, body_hash: bytes, refusal: Refusal) -> Accepted:
+        async with self._database.connection() as connection:
+            remembered = (await acceptance.recall(connection, [key])).get(key)
+            if remembered is not None and remembered.expires_at > self._clock.now():
+                return await _replay(connection, key, body_hash, remembered)
+            if await accounts.is_suspended(connection, key.account_id):
+                raise _suspended()
+        raise refusal
+
+    async def _accept_batch(self, entries: Sequence[Entry]) -> Sequence[Accepted | BaseException]:
+        """One transaction for all; if that fails, one for each, so that nobody fails for a neighbour."""
+        try:
+            return await self._accept_together(entries)
+        except Refusal as refusal:
+            if refusal.code is not Code.TEMPORARY_FAILURE or len(entries) == 1:
+                return [_again(refusal) for _ in entries]
+        except Exception as fault:
+            if len(entries) == 1:
+                return [fault]
+        return await self._accept_one_by_one(entries)
+
+    async def _accept_one_by_one(self, entries: Sequence[Entry]) -> Sequence[Accepted | BaseException]:
+        give_up_at = self._clock.monotonic() + ONE_BY_ONE_SECONDS_MAX
+        answers: list[Accepted | BaseException] = []
+        for entry in entries:
+            if self._clock.monotonic() > give_up_at:
+                answers.append(Refusal(Code.TEMPORARY_FAILURE, "The service was busy: try again.", 1))
+            else:
+                answers.extend(await self._accept_batch([entry]))
+        return answers
+
+    async def _accept_together(self, entries: Sequence[Entry]) -> list[Accepted | BaseException]:
+        keys = [entry.key for entry in entries if entry.key is not None]
+        async with self._database.transaction() as tx:
+            granted, rows = await acceptance.lock(tx, keys, sorted({entry.account_id for entry in entries}))
+            remembered = await acceptance.recall(tx, keys) if keys else {}
+            now = self._clock.now()
+            batch = _Batch({row.id: _working_copy(row, self._defaults) for row in rows.values()}, now)
+            answers: list[Accepted | BaseException] = []
+            for entry in entries:
+                try:
+                    if entry.key is not None:
+                        if not granted[entry.key]:
+                            raise _in_progress()
+                        known = remembered.get(entry.key)
+                        if known is not None and known.expires_at > now:
+                            answers.append(await _replay(tx, entry.key, entry.body_hash, known))
+                            continue
+                    answers.append(batch.admit(entry))
+                except Refusal as refusal:
+                    answers.append(refusal)
+            expired = [key for key, known in remembered.items() if known.expires_at <= now]
+            if expired:
+                await acceptance.forget(tx, expired)
+            if batch.entries:
+                await acceptance.write(tx, batch.entries, batch.spendings(), now)
+        return answers
+
+
+class _Batch:
+    """The decisions of one shared transaction, made in order on working copies of the accounts."""
+
+    def __init__(self, working: dict[AccountId, credit.Account], now: datetime) -> None:
+        self._accounts = working
+        self._now = now
+        self._spent: dict[AccountId, int] = {}
+        self.entries: list[Entry] = []
+
+    def admit(self, entry: Entry) -> Accepted:
+        account = self._accounts[entry.account_id]
+        if account.suspended:
+            raise _suspended()
+        count = len(entry.recipients)
+        reading = credit.admit(account, credit.Charge(count, entry.credits), self._now)
+        self._spent[account.id] = self._spent.get(account.id, 0) + entry.credits
+        self.entries.append(entry)
+        return Accepted(
+            message_id=entry.message_id,
+            subject=entry.subject,
+            recipient_count=count,
+            credits_reserved=entry.credits,
+            is_replay=False,
+            rate_headers=credit.rate_headers(account.rate, reading),
+        )
+
+    def spendings(self) -> list[Spending]:
+        return [self._spending(self._accounts[account_id], spent) for account_id, spent in self._spent.items()]
+
+    @staticmethod
+    def _spending(account: credit.Account, spent: int) -> Spending:
+        return Spending(
+            account_id=account.id,
+            credits=spent,
+            rate_full_at=account.full_at,
+            warmup_started_on=account.warmup_started_on,
+            warmup_day=account.warmup_day,
+            warmup_used=account.warmup_used,
+        )
+
+
+def _working_copy(row: acceptance.AccountRow, defaults: Defaults) -> credit.Account:
+    own_limits = defaults.warmup_limits if row.warmup_limits is None else tuple(row.warmup_limits)
+    return credit.Account(
+        id=row.id,
+        suspended=row.is_suspended,
+        available=row.available,
+        rate=Rate(
+            row.rate_per_second or defaults.rate.per_second,
+            row.rate_burst or defaults.rate.burst,
+        ),
+        full_at=row.rate_full_at,
+        warmup_limits=None if row.warmup_exempt else own_limits,
+        warmup_started_on=row.warmup_started_on,
+        warmup_day=row.warmup_day,
+        warmup_used=row.warmup_used,
+    )
+
+
+async def _replay(connection: Connection, key: Key, body_hash: bytes, known: Remembered) -> Accepted:
+    if known.body_hash != body_hash:
+        raise Refusal(
+            Code.IDEMPOTENCY_CONFLICT,
+            "This Idempotency-Key was used for another body in the last 24 hours: use a new key for a new message.",
+        )
+    receipt = await messages.receipt(connection, key.account_id, known.message_id)
+    if receipt is None:
+        raise RuntimeError(f"key of message {known.message_id} is remembered, the message is not")
+    return Accepted(
+        message_id=receipt.message_id,
+        subject=receipt.subject,
+        recipient_count=receipt.recipient_count,
+        credits_reserved=receipt.credits_reserved,
+        is_replay=True,
+        rate_headers={},
+    )
+
+
+def _in_progress() -> Refusal:
+    return Refusal(
+        Code.IDEMPOTENCY_IN_PROGRESS,
+        "A request with this Idempotency-Key is being accepted right now: repeat it in a second.",
+        retry_after_seconds=1,
+    )
+
+
+def _suspended() -> Refusal:
+    return Refusal(
+        Code.ACCOUNT_SUSPENDED,
+        "Sending is suspended for this account; mail that is already queued is held. Ask the operator.",
+    )
+
+
+def _again(refusal: Refusal) -> Refusal:
+    """A copy for each caller: one exception can't be raised in several tasks."""
+    return Refusal(refusal.code, refusal.text, refusal.retry_after_seconds, dict(refusal.headers))

@@ -1,0 +1,135 @@
+"""Upkeep: partitions ahead, old days behind, expired keys gone, domains still proved."""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Final
+
+import structlog
+
+from posthouse.clock import Clock
+from posthouse.rules import domain, limits
+from posthouse.store import domains, idempotency, logins, partitions
+from posthouse.store.partitions import Partition
+from posthouse.store.postgres import Connection, Database
+from posthouse.wire.dns import Resolver
+
+log = structlog.get_logger(__name__)
+
+KEYS_A_BATCH: Final = 5_000
+DOMAINS_A_ROUND_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Days that a partition is kept after its own; a body is kept as long as a replay could need it."""
+
+    messages_days: int
+    bodies_days: int
+
+    def days(self, table: str) -> int:
+        return self.bodies_days if table == "bodies" else self.messages_days
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did."""
+
+    partitions_made: int = 0
+    partitions_dropped: int = 0
+    keys_forgotten: int = 0
+    domains_checked: int = 0
+    domains_lost: int = 0
+
+
+class Upkeep:
+    def __init__(self, *, database: Database, clock: Clock, resolver: Resolver, retention: Retention) -> None:
+        self._database = database
+        self._clock = clock
+        self._resolver = resolver
+        self._retention = retention
+
+    async def round(self) -> Round:
+        made = await self.make_partitions()
+        dropped = await self.drop_partitions()
+        forgotten = await self.forget_expired()
+        checked, lost = await self.recheck_domains()
+        return Round(made, dropped, forgotten, checked, lost)
+
+    async def make_partitions(self) -> int:
+        """Every table has a partition for yesterday, today and the days ahead."""
+        today = self._clock.now().date()
+        days = [today + timedelta(days=ahead) for ahead in range(-1, limits.PARTITION_DAYS_AHEAD + 1)]
+        wanted = [Partition(day, table) for day in days for table in partitions.TABLES]
+        made = 0
+        async with self._database.connection() as connection, partitions.alone(connection) as is_alone:
+            if not is_alone:
+                return 0
+            there = set(await partitions.attached(connection))
+            for partition in wanted:
+                if partition not in there:
+                    async with connection.transaction():
+                        await partitions.create(connection, partition)
+                    made += 1
+        return made
+
+    async def drop_partitions(self) -> int:
+        """Days past their retention go, the oldest first, once nothing of them or before them is open."""
+        async with self._database.connection() as connection, partitions.alone(connection) as is_alone:
+            if not is_alone:
+                return 0
+            for partition in await partitions.leaving(connection):
+                await partitions.finish_detaching(connection, partition)
+            for partition in await partitions.attached(connection):
+                if await self._is_over(connection, partition):
+                    await partitions.detach(connection, partition)
+            dropped = await partitions.detached(connection)
+            for partition in dropped:
+                async with connection.transaction():
+                    await partitions.drop(connection, partition)
+        return len(dropped)
+
+    async def _is_over(self, connection: Connection, partition: Partition) -> bool:
+        if partition.day >= self._last_kept(partition.table):
+            return False
+        return await partitions.is_finished(connection, partition.day)
+
+    def _last_kept(self, table: str) -> date:
+        return self._clock.now().date() - timedelta(days=self._retention.days(table))
+
+    async def forget_expired(self) -> int:
+        """Keys past their lifetime, in batches that hold no lock for long."""
+        now = self._clock.now()
+        total = 0
+        while True:
+            async with self._database.transaction() as tx:
+                count = await idempotency.delete_expired(tx, now, KEYS_A_BATCH)
+            total += count
+            if count < KEYS_A_BATCH:
+                break
+        async with self._database.transaction() as tx:
+            await logins.forget_old(tx, now)
+        return total
+
+    async def recheck_domains(self) -> tuple[int, int]:
+        """Look daily whether verified domains are still proved; a week of missing records un-verifies one."""
+        now = self._clock.now()
+        checked_before = now - timedelta(seconds=limits.DOMAIN_RECHECK_SECONDS)
+        async with self._database.connection() as connection:
+            due = await domains.due_for_check(connection, checked_before, DOMAINS_A_ROUND_MAX)
+        lost = 0
+        for row in due:
+            wanted = domain.records(row.name, row.token, row.selector, row.dkim_public)
+            judgement = domain.judge(
+                wanted,
+                await self._resolver.texts(wanted.ownership.name),
+                await self._resolver.texts(wanted.dkim.name),
+            )
+            now = self._clock.now()
+            verified_at, missing_since = domain.after_check(row.verified_at, row.missing_since, judgement.result, now)
+            async with self._database.transaction() as tx:
+                await domains.record_check(tx, row, verified_at, missing_since, now, now)
+            if missing_since is not None or verified_at is None:
+                advice = [finding.advice for finding in judgement.findings if finding.advice]
+                log.warning("domain_records_missing", domain=row.name, verified=verified_at is not None, advice=advice)
+            lost += verified_at is None
+        return len(due), lost

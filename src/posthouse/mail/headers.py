@@ -1,0 +1,247 @@
+"""Header fields: a name and a value become the bytes of one field, folded and encoded as RFC 5322 asks.
+
+Whoever reads the field gets back exactly the value that was given. Where plain folded ASCII can't
+promise that, the whole value is written as encoded words (RFC 2047): characters outside ASCII,
+white space at either end, text that itself looks like an encoded word (a reader would decode it),
+and a word too long for a line. Control characters are refused even though the rules refuse them
+first, since a line break here is a forged header field there.
+"""
+
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import pybase64
+
+from posthouse.mail.address import Mailbox
+
+NAME_CHARACTERS_MAX: Final = 76
+# RFC 5322, 2.1.1: what a line should and must not exceed, without its CRLF.
+LINE_CHARACTERS: Final = 78
+LINE_CHARACTERS_MAX: Final = 998
+# RFC 2047, 2: the length of an encoded word, and of a line that holds one.
+_WORD_CHARACTERS_MAX: Final = 75
+_ENCODED_LINE_CHARACTERS: Final = 76
+_WORD_FRAME_CHARACTERS: Final = len("=?utf-8?q??=")
+# Room for a character of four bytes in Q: beside a very long field name the first line grows past
+# 76 characters rather than begin with an empty line, which some readers turn into a space.
+_WORD_CHARACTERS_MIN: Final = _WORD_FRAME_CHARACTERS + len("=F0=9F=92=8C")
+# A display name longer than this is folded between encoded words instead of quoted on one line.
+_QUOTED_CHARACTERS_MAX: Final = 60
+
+# Fields whose grammar has no room for encoded words; a customer's value goes out as it came.
+_STRUCTURED: Final = frozenset(
+    {
+        "archived-at", "auto-submitted", "autocrypt", "conversation-id", "deferred-delivery",
+        "disposition-notification-options", "disposition-notification-to", "expires", "expiry-date",
+        "feedback-id", "followup-to", "importance", "in-reply-to", "mail-followup-to", "mail-reply-to",
+        "newsgroups", "obsoletes", "original-message-id", "original-recipient", "precedence", "priority",
+        "references", "reply-by", "require-recipient-valid-since", "return-receipt-to", "sensitivity",
+        "supersedes", "x-auto-response-suppress", "x-confirm-reading-to", "x-msmail-priority", "x-priority",
+    }
+)  # fmt: skip
+
+# What Q may leave as it is inside a phrase (RFC 2047, 5); a space becomes an underscore.
+_Q_SAFE: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!*+-/ "
+_Q: Final = tuple("_" if byte == 0x20 else chr(byte) if byte in _Q_SAFE else f"={byte:02X}" for byte in range(256))
+_Q_ASCII: Final = {chr(byte): _Q[byte] for byte in range(128)}
+
+_is_name: Final = re.compile(r"[!-9;-~]+\Z").match
+_find_control: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").search
+_is_address: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.@-]+\Z").match
+_is_phrase: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++)*+\Z").match
+_encoded_word: Final = re.compile(r"=\?(?:utf-8|us-ascii)\?([bq])\?([!->@-~]*+)\?=", re.IGNORECASE)
+
+
+class HeaderError(ValueError):
+    """A field that can't be written; says what is wrong with its value or name."""
+
+
+def is_structured(name: str) -> bool:
+    lowered = name.lower()
+    return lowered in _STRUCTURED or lowered.startswith("list-")
+
+
+def unstructured(name: str, value: str) -> bytes:
+    """The whole field, its line ends included, for any text without control characters."""
+    line = f"{name}: {value}"
+    # Most fields end here: printable ASCII that fits, and can't be taken for an encoded word.
+    plain = line.isascii() and line.isprintable() and "=?" not in line and value.strip(" ") == value
+    if plain and len(line) <= LINE_CHARACTERS and name and " " not in name and ":" not in name:
+        return f"{line}\r\n".encode()
+    _check(name, value)
+    if plain and (folded := _folded(name, value)) is not None:
+        return folded
+    return _filled(name, _encoded_words(value, _ENCODED_LINE_CHARACTERS - len(name) - 2))
+
+
+def structured(name: str, value: str) -> bytes:
+    """The whole field for a value with a grammar of its own: folded at its spaces, never encoded."""
+    _check(name, value)
+    if not value.isascii():
+        raise HeaderError("takes ASCII only")
+    if "=?" in value:
+        _check_encoded_words(value)
+    value = value.strip(" ")
+    if len(name) + len(value) <= LINE_CHARACTERS - 2:
+        return f"{name}: {value}\r\n".encode()
+    # White space before a structured value means nothing, so the first line may hold the name alone.
+    folded = _folded(name, value) or _folded(name, f"\r\n {value}")
+    if folded is None:
+        raise HeaderError(
+            f"has no space to fold at within {LINE_CHARACTERS_MAX} characters; put spaces between its parts"
+        )
+    return folded
+
+
+def mailboxes(name: str, boxes: Sequence[Mailbox]) -> bytes:
+    """The whole field for a list of mailboxes, folded between them and inside long display names."""
+    if len(boxes) == 1 and not boxes[0].name:
+        address = boxes[0].address
+        if len(name) + len(address) <= LINE_CHARACTERS - 2:
+            _check_address(address)
+            _check(name, "")
+            return f"{name}: {address}\r\n".encode()
+    _check(name, "")
+    tokens: list[str] = []
+    room = _ENCODED_LINE_CHARACTERS - len(name) - 2
+    for box in boxes:
+        address = box.address
+        _check_address(address)
+        if box.name:
+            tokens += _phrase(box.name, room)
+            tokens.append(f"<{address}>,")
+        else:
+            tokens.append(f"{address},")
+        room = _WORD_CHARACTERS_MAX
+    if not tokens:
+        raise HeaderError("has no mailbox")
+    tokens[-1] = tokens[-1][:-1]
+    return _filled(name, tokens)
+
+
+def refuse_control(value: str) -> None:
+    if _find_control(value):
+        raise HeaderError("holds a line break or another control character; remove it")
+
+
+def _check(name: str, value: str) -> None:
+    if len(name) > NAME_CHARACTERS_MAX or not _is_name(name):
+        raise HeaderError("has a name that is not 1 to 76 printable ASCII characters without space or colon")
+    refuse_control(value)
+
+
+def _check_address(address: str) -> None:
+    """A mailbox that did not come from `parse_mailbox` may hold anything."""
+    if not _is_address(address):
+        raise HeaderError("has an address that was not checked")
+
+
+def _check_encoded_words(value: str) -> None:
+    """A structured value may come with encoded words, but none may hide a line break.
+
+    Only words that every reader decodes alike are let through: other charsets spell control
+    characters in ways of their own, and lenient readers take for a word what is none.
+    """
+    if "?=" in _encoded_word.sub(" ", value).partition("=?")[2]:
+        raise HeaderError("has an encoded word that is not UTF-8 in B or Q")
+    for word in _encoded_word.finditer(value):
+        encoding, payload = word.groups()
+        try:
+            raw = (
+                pybase64.b64decode(payload, validate=True)
+                if encoding in "bB"
+                else binascii.a2b_qp(payload, header=True)
+            )
+            refuse_control(raw.decode())
+        except (binascii.Error, UnicodeDecodeError) as error:
+            raise HeaderError("has an encoded word that does not decode") from error
+
+
+def _folded(name: str, value: str) -> bytes | None:
+    """The field with its value broken at single spaces, or None if a line would still be too long.
+
+    Runs of spaces are left inside a line: software on the way may trim the end of one.
+    """
+    lines = []
+    first, *words = value.split(" ")
+    line = f"{name}: {first}" if first != "\r\n" else f"{name}:\r\n"
+    for word in words:
+        if word and line[-1] not in " \n" and len(line) + 1 + len(word) > LINE_CHARACTERS:
+            lines.append(line)
+            line = f" {word}"
+        else:
+            line = f"{line} {word}"
+    lines.append(line)
+    text = "\r\n".join(lines)
+    if max(map(len, text.split("\r\n"))) > LINE_CHARACTERS_MAX:
+        return None
+    return f"{text}\r\n".encode()
+
+
+def _filled(name: str, tokens: Iterable[str]) -> bytes:
+    """The field with its tokens one space apart, as many to a line as fit."""
+    lines = []
+    line = f"{name}:"
+    fresh = True
+    for token in tokens:
+        if not fresh and len(line) + 1 + len(token) > _ENCODED_LINE_CHARACTERS:
+            lines.append(line)
+            line = f" {token}"
+        else:
+            line = f"{line} {token}"
+        fresh = False
+    lines.append(f"{line}\r\n")
+    return "\r\n".join(lines).encode()
+
+
+def _phrase(name: str, room: int) -> Iterable[str]:
+    """A display name as tokens: atoms or a quoted string where they say the same, else encoded words."""
+    refuse_control(name)
+    if name.isascii() and "=?" not in name and len(name) <= min(room, _QUOTED_CHARACTERS_MAX) - 2:
+        if _is_phrase(name):
+            return (name,)
+        # Readers collapse white space inside quotes; encoded words keep it.
+        if "  " not in name and name[0] != " " and name[-1] != " ":
+            escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+            return (f'"{escaped}"',)
+    return _encoded_words(name, room)
+
+
+def _encoded_words(value: str, first_room: int) -> Iterator[str]:
+    """The value as encoded words, the first within `first_room` characters, in B or Q, the shorter."""
+    raw = value.encode()
+    q_characters = len(raw) + 2 * len(raw.translate(None, _Q_SAFE))
+    room = max(min(first_room, _WORD_CHARACTERS_MAX), _WORD_CHARACTERS_MIN) - _WORD_FRAME_CHARACTERS
+    if q_characters <= (len(raw) + 2) // 3 * 4:
+        return _q_words(value, q_characters, room)
+    return _b_words(raw, room)
+
+
+def _q_words(value: str, q_characters: int, room: int) -> Iterator[str]:
+    if q_characters <= room:
+        yield f"=?utf-8?q?{''.join([_Q[byte] for byte in value.encode()])}?="
+        return
+    payload: list[str] = []
+    for character in value:
+        encoded = _Q_ASCII.get(character) or "".join([_Q[byte] for byte in character.encode()])
+        if len(encoded) > room:
+            yield f"=?utf-8?q?{''.join(payload)}?="
+            payload.clear()
+            room = _WORD_CHARACTERS_MAX - _WORD_FRAME_CHARACTERS
+        payload.append(encoded)
+        room -= len(encoded)
+    yield f"=?utf-8?q?{''.join(payload)}?="
+
+
+def _b_words(raw: bytes, room: int) -> Iterator[str]:
+    start = 0
+    while start < len(raw):
+        end = start + room // 4 * 3
+        # A byte of the form 10xxxxxx continues a character, and a character is never split.
+        while end < len(raw) and raw[end] & 0xC0 == 0x80:
+            end -= 1
+        yield f"=?utf-8?b?{pybase64.b64encode(raw[start:end]).decode()}?="
+        start = end
+        room = _WORD_CHARACTERS_MAX - _WORD_FRAME_CHARACTERS

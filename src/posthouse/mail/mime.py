@@ -1,0 +1,266 @@
+"""The MIME writer: a letter becomes the bytes of a message, 7-bit, CRLF, no line over 998 characters.
+
+    multipart/mixed                     when there is something attached
+    ├── multipart/alternative           when there is more than one way to read it
+    │   ├── text/plain
+    │   ├── multipart/related           when the HTML shows inline parts
+    │   │   ├── text/html
+    │   │   └── every part with a Content-ID
+    │   └── text/calendar; method=...   an invitation, which clients look for here, last
+    └── every other attachment
+
+A level with nothing to hold together is left out. A letter has no Bcc, so none can be written.
+"""
+
+import binascii
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import pybase64
+
+from posthouse.mail import headers
+from posthouse.mail.address import Mailbox
+from posthouse.mail.headers import HeaderError
+
+TAG_HEADER: Final = "X-Service-Tag"
+
+# RFC 5322 allows 998; the rest is left to whatever a relay on the way may add to a line.
+_LINE_BYTES_MAX: Final = 900
+_PARAMETER_CHARACTERS_MAX: Final = 60
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_NEVER_WRITTEN: Final = frozenset({"bcc", "resent-bcc"})
+# What quoted-printable leaves as it is; only used to guess which encoding is shorter.
+_QUOTED_PRINTABLE_SAFE: Final = bytes([0x09, 0x0A, *range(0x20, 0x3D), *range(0x3E, 0x7F)])
+
+_is_boundary: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}\Z").match
+_is_content_type: Final = re.compile(r"[!-.0-:<-~]+/[ -~]+\Z").match
+_is_plain_filename: Final = re.compile(r"[A-Za-z0-9._+@!#&(),=~-]++(?: [A-Za-z0-9._+@!#&(),=~-]++)*+\Z").match
+_is_id: Final = re.compile(r"[!-;=?-~]{1,255}\Z").match
+# RFC 5987's attr-char: what stays as it is in an extended parameter.
+_PERCENT: Final = tuple(
+    chr(byte) if re.match(r"[A-Za-z0-9!#$&+.^_`|~-]", chr(byte)) else f"%{byte:02X}" for byte in range(256)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """`content_type` is a full RFC 2045 value; a `content_id` makes the part inline where there is HTML."""
+
+    filename: str
+    content_type: str
+    content: bytes
+    content_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    sender: Mailbox
+    to: tuple[Mailbox, ...]
+    cc: tuple[Mailbox, ...]
+    reply_to: Mailbox | None
+    subject: str
+    text: str | None
+    html: str | None
+    headers: tuple[tuple[str, str], ...]
+    tags: tuple[str, ...]
+    attachments: tuple[Attachment, ...]
+
+
+def write(letter: Letter, *, date: datetime, message_id: str, boundary: str) -> bytes:
+    """The whole message. `message_id` comes without its brackets; `boundary` is unique to the message."""
+    if not _is_boundary(boundary):
+        raise HeaderError("has a boundary that is not 1 to 60 letters, digits, dots, hyphens or underscores")
+    pieces = [*_fields(letter, date, message_id)]
+    _write_body(pieces, letter, boundary)
+    return b"".join(pieces)
+
+
+def _fields(letter: Letter, date: datetime, message_id: str) -> Iterator[bytes]:
+    if not _is_id(message_id):
+        raise HeaderError("has a message id that is not 1 to 255 printable ASCII characters without brackets")
+    yield headers.mailboxes("From", (letter.sender,))
+    yield headers.mailboxes("To", letter.to)
+    if letter.cc:
+        yield headers.mailboxes("Cc", letter.cc)
+    if letter.reply_to is not None:
+        yield headers.mailboxes("Reply-To", (letter.reply_to,))
+    yield headers.unstructured("Subject", letter.subject)
+    yield f"Date: {_date(date)}\r\nMessage-ID: <{message_id}>\r\nMIME-Version: 1.0\r\n".encode()
+    for name, value in letter.headers:
+        if name.lower() in _NEVER_WRITTEN:
+            raise HeaderError("names recipients that nobody may see")
+        if headers.is_structured(name):
+            yield headers.structured(name, value)
+        else:
+            yield headers.unstructured(name, value)
+    for tag in letter.tags:
+        yield headers.unstructured(TAG_HEADER, tag)
+
+
+def _date(date: datetime) -> str:
+    """RFC 5322's form, in UTC; the standard library's takes a sixth of the time of a whole letter."""
+    utc = date.astimezone(UTC)
+    return (
+        f"{_DAYS[utc.weekday()]}, {utc.day} {_MONTHS[utc.month - 1]} {utc.year:04} "
+        f"{utc.hour:02}:{utc.minute:02}:{utc.second:02} +0000"
+    )
+
+
+# The functions below append a part, from its first Content- field on, and end it with a line end.
+
+
+def _write_body(pieces: list[bytes], letter: Letter, boundary: str) -> None:
+    invitation, inline, attached = _sorted_attachments(letter)
+    if not attached:
+        _write_alternatives(pieces, letter, invitation, inline, boundary)
+        return
+    opening, between, closing = _multipart("mixed", f"=_m{boundary}")
+    pieces.append(opening)
+    if letter.text is not None or letter.html is not None:
+        pieces.append(between)
+        _write_alternatives(pieces, letter, invitation, inline, boundary)
+    for attachment in attached:
+        pieces.append(between)
+        _write_attachment(pieces, attachment, "attachment")
+    pieces.append(closing)
+
+
+def _sorted_attachments(letter: Letter) -> tuple[Attachment | None, list[Attachment], list[Attachment]]:
+    """The invitation, the parts inline in the HTML, and the rest."""
+    if not letter.attachments:
+        return None, [], []
+    invitation: Attachment | None = None
+    inline: list[Attachment] = []
+    attached: list[Attachment] = []
+    has_body = letter.text is not None or letter.html is not None
+    for attachment in letter.attachments:
+        if has_body and invitation is None and _is_invitation(attachment.content_type):
+            invitation = attachment
+        elif attachment.content_id is not None and letter.html is not None:
+            inline.append(attachment)
+        else:
+            attached.append(attachment)
+    return invitation, inline, attached
+
+
+def _is_invitation(content_type: str) -> bool:
+    kind, *parameters = content_type.lower().split(";")
+    return kind.strip() == "text/calendar" and any(parameter.strip().startswith("method=") for parameter in parameters)
+
+
+def _write_alternatives(
+    pieces: list[bytes],
+    letter: Letter,
+    invitation: Attachment | None,
+    inline: list[Attachment],
+    boundary: str,
+) -> None:
+    count = (letter.text is not None) + (letter.html is not None) + (invitation is not None)
+    if count == 0:
+        raise HeaderError("has neither text, nor HTML, nor an attachment")
+    opening, between, closing = _multipart("alternative", f"=_a{boundary}") if count > 1 else (b"", b"", b"")
+    pieces.append(opening)
+    if letter.text is not None:
+        pieces.append(between)
+        _write_text(pieces, b"plain", letter.text, boundary)
+    if letter.html is not None:
+        pieces.append(between)
+        _write_html(pieces, letter.html, inline, boundary)
+    if invitation is not None:
+        pieces.append(between)
+        _write_attachment(pieces, invitation, "inline")
+    pieces.append(closing)
+
+
+def _write_html(pieces: list[bytes], html: str, inline: list[Attachment], boundary: str) -> None:
+    if not inline:
+        _write_text(pieces, b"html", html, boundary)
+        return
+    opening, between, closing = _multipart("related", f"=_r{boundary}", ' type="text/html";')
+    pieces += (opening, between)
+    _write_text(pieces, b"html", html, boundary)
+    for attachment in inline:
+        pieces.append(between)
+        _write_attachment(pieces, attachment, "inline")
+    pieces.append(closing)
+
+
+def _multipart(kind: str, boundary: str, parameter: str = "") -> tuple[bytes, bytes, bytes]:
+    """What stands before the first part, before each part, and after the last.
+
+    Every part ends with a line end of its own, and the one before a delimiter belongs to the
+    delimiter. No encoded text can hold a delimiter: neither quoted-printable nor base64 writes `=_`.
+    """
+    return (
+        f'Content-Type: multipart/{kind};{parameter}\r\n boundary="{boundary}"\r\n'.encode(),
+        f"\r\n--{boundary}\r\n".encode(),
+        f"\r\n--{boundary}--\r\n".encode(),
+    )
+
+
+def _write_text(pieces: list[bytes], kind: bytes, text: str, boundary: str) -> None:
+    encoding, body = _encoded_text(text, boundary)
+    pieces.append(b"Content-Type: text/%b; charset=utf-8\r\nContent-Transfer-Encoding: %b\r\n\r\n" % (kind, encoding))
+    pieces.append(body)
+
+
+def _encoded_text(text: str, boundary: str) -> tuple[bytes, bytes]:
+    """The text with every line end CRLF, one at its end too, in the plainest encoding that carries it."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text[-1:] != "\n":
+        text += "\n"
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise HeaderError("has a body with a lone surrogate, which is no character; remove it") from error
+    if text.isascii() and "\0" not in text and boundary not in text and _has_short_lines(raw):
+        return b"7bit", raw.replace(b"\n", b"\r\n")
+    if 6 * len(raw.translate(None, _QUOTED_PRINTABLE_SAFE)) <= len(raw):
+        return b"quoted-printable", binascii.b2a_qp(raw, istext=True).replace(b"\n", b"\r\n")
+    return b"base64", _base64(raw.replace(b"\n", b"\r\n"))
+
+
+def _has_short_lines(raw: bytes) -> bool:
+    return len(raw) <= _LINE_BYTES_MAX or max(map(len, raw.split(b"\n"))) <= _LINE_BYTES_MAX
+
+
+def _base64(raw: bytes) -> bytes:
+    return pybase64.encodebytes(raw).replace(b"\n", b"\r\n") or b"\r\n"
+
+
+def _write_attachment(pieces: list[bytes], attachment: Attachment, disposition: str) -> None:
+    content_type = attachment.content_type.replace("\t", " ")
+    if not _is_content_type(content_type) or len(content_type) > _LINE_BYTES_MAX:
+        raise HeaderError("has an attachment whose content type was not checked")
+    content_id = ""
+    if attachment.content_id is not None:
+        if not _is_id(attachment.content_id):
+            raise HeaderError("has an attachment whose content id was not checked")
+        content_id = f"Content-ID: <{attachment.content_id}>\r\n"
+    pieces.append(
+        f"Content-Type: {content_type}\r\nContent-Transfer-Encoding: base64\r\n{content_id}"
+        f"Content-Disposition: {disposition};{_filename(attachment.filename)}\r\n\r\n".encode()
+    )
+    pieces.append(_base64(attachment.content))
+
+
+def _filename(filename: str) -> str:
+    """The parameter, on lines of its own: quoted where it is plain, else extended by RFC 2231."""
+    headers.refuse_control(filename)
+    if len(filename) <= _PARAMETER_CHARACTERS_MAX and _is_plain_filename(filename):
+        return f'\r\n filename="{filename}"'
+    sections = [""]
+    for character in filename:
+        encoded = "".join([_PERCENT[byte] for byte in character.encode()])
+        if len(sections[-1]) + len(encoded) > _PARAMETER_CHARACTERS_MAX - len("utf-8''"):
+            sections.append("")
+        sections[-1] += encoded
+    if len(sections) == 1:
+        return f"\r\n filename*=utf-8''{sections[0]}"
+    sections[0] = f"utf-8''{sections[0]}"
+    return ";".join([f"\r\n filename*{number}*={section}" for number, section in enumerate(sections)])

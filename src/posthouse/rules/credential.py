@@ -1,0 +1,173 @@
+"""Secrets and who may use them: how they are made, kept, presented, and restricted."""
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+from posthouse.rules import limits
+from posthouse.rules.refusal import Code, Refusal
+
+
+class Mode(StrEnum):
+    LIVE = "live"
+    TEST = "test"
+
+
+class Role(StrEnum):
+    OWNER = "owner"
+    ADMIN = "admin"
+    MEMBER = "member"
+    VIEWER = "viewer"
+
+
+# Secrets stay out of reprs, and so out of logs and tracebacks; the username too, because people put an
+# API key there by mistake.
+@dataclass(frozen=True, slots=True)
+class Basic:
+    username: str = field(repr=False)
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    jwt: str = field(repr=False)
+
+
+USERNAME_RANDOM_BYTES: Final = 10
+SECRET_RANDOM_BYTES: Final = 32
+
+_KEY_PREFIXES: Final = {Mode.LIVE: "ph_live_", Mode.TEST: "ph_test_"}
+_USERNAME_PREFIX: Final = "smtp_"
+_BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+# The fewest base 62 digits that can spell every number of 32 bytes.
+_SECRET_CHARACTERS: Final = 43
+# RFC 6750, b64token: what may follow "Bearer".
+_BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+# RFC 7617 forbids control characters in both halves; PostgreSQL would choke on a NUL.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ACCEPTED_FORMS: Final = (
+    "send the Authorization header as 'Basic' with base64 of SMTP username:password,"
+    " as 'Bearer' with an API key, or as 'Bearer' with a token from login."
+)
+
+
+def new_smtp_username(random: bytes) -> str:
+    """A username from ten random bytes; lower case, because people type it into mail programs."""
+    _require_bytes(random, USERNAME_RANDOM_BYTES)
+    return _USERNAME_PREFIX + base64.b32encode(random).decode("ascii").lower()
+
+
+def new_smtp_password(random: bytes) -> str:
+    """A password from 32 random bytes."""
+    return _base62(random)
+
+
+def new_api_key(mode: Mode, random: bytes) -> str:
+    """An API key from 32 random bytes."""
+    return _KEY_PREFIXES[mode] + _base62(random)
+
+
+def secret_hash(secret: str, pepper: bytes) -> bytes:
+    """What is stored in place of a secret.
+
+    A fast hash is enough: our secrets are 256 random bits, which nobody can guess from a list.
+    """
+    # `surrogatepass` only keeps this total: a string that isn't Unicode text just matches nothing.
+    return hmac.digest(pepper, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)
+
+
+def matches(secret: str, stored_hash: bytes, pepper: bytes) -> bool:
+    """Whether this is the secret of the stored hash; takes as long for a near miss as for a far one."""
+    return hmac.compare_digest(secret_hash(secret, pepper), stored_hash)
+
+
+def parse_authorization(header: str | None) -> Basic | ApiKey | Token:
+    """What the caller presents; whether it is worth anything is for admission to find out."""
+    if not header:
+        raise _unauthorized("The Authorization header is missing")
+    if len(header) > limits.AUTHORIZATION_CHARACTERS_MAX:
+        raise _unauthorized(f"The Authorization header is longer than {limits.AUTHORIZATION_CHARACTERS_MAX} characters")
+    scheme, _, given = header.strip(" \t").partition(" ")
+    given = given.strip(" \t")
+    match scheme.lower():
+        case "basic":
+            return _parse_basic(given)
+        case "bearer":
+            return _parse_bearer(given)
+        case _:
+            raise _unauthorized("The Authorization header has an unknown scheme")
+
+
+def may_send(role: Role) -> bool:
+    return role is not Role.VIEWER
+
+
+def is_allowed(networks: Sequence[IPv4Network | IPv6Network], peer: str) -> bool:
+    """Whether the peer's address is in the allow-list; an empty list allows everyone."""
+    if not networks:
+        return True
+    try:
+        address = ip_address(peer)
+    except ValueError:
+        return False
+    # A socket that serves both families shows an IPv4 peer as ::ffff:192.0.2.1.
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return any(address in network for network in networks)
+
+
+def _parse_basic(given: str) -> Basic:
+    try:
+        decoded = base64.b64decode(given, validate=True)
+        pair = decoded.decode("utf-8")
+    except ValueError:
+        # Not chained: the cause would carry the secret into a traceback.
+        raise _unauthorized("What follows 'Basic' is not base64 of UTF-8 text") from None
+    # The decoder lets surplus padding and stray last bits pass; the one right spelling is what it encodes to.
+    if base64.b64encode(decoded).decode("ascii") != given:
+        raise _unauthorized("What follows 'Basic' is not base64 with the right padding")
+    username, colon, password = pair.partition(":")
+    if not colon or not username or not password:
+        raise _unauthorized("What follows 'Basic' must spell username:password, neither of them empty")
+    if _CONTROL.search(pair):
+        raise _unauthorized("The username and password must not contain control characters")
+    return Basic(username, password)
+
+
+def _parse_bearer(given: str) -> ApiKey | Token:
+    if not _BEARER.fullmatch(given):
+        raise _unauthorized("What follows 'Bearer' is not a key or token")
+    if given.startswith(tuple(_KEY_PREFIXES.values())):
+        return ApiKey(given)
+    return Token(given)
+
+
+def _unauthorized(what: str) -> Refusal:
+    return Refusal(Code.UNAUTHORIZED, f"{what}: {_ACCEPTED_FORMS}")
+
+
+def _base62(random: bytes) -> str:
+    # The bytes are written as one number: a digit drawn from each byte would favour some digits.
+    _require_bytes(random, SECRET_RANDOM_BYTES)
+    number = int.from_bytes(random, "big")
+    digits = []
+    for _ in range(_SECRET_CHARACTERS):
+        number, digit = divmod(number, 62)
+        digits.append(_BASE62[digit])
+    return "".join(reversed(digits))
+
+
+def _require_bytes(random: bytes, count: int) -> None:
+    if len(random) != count:
+        raise ValueError(f"needs {count} random bytes, got {len(random)}")

@@ -1,0 +1,346 @@
+"""A send request that keeps every rule which needs no look at the account: the draft of a message."""
+
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pybase64
+
+from posthouse.mail import headers as mail_headers
+from posthouse.mail.address import AddressError, Mailbox, parse_mailbox
+from posthouse.mail.mime import Attachment, Letter
+from posthouse.rules import limits, media_types
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.template import Rendered, check_alias
+
+Variable = str | int | float | bool | None
+
+RESERVED_HEADERS: Final = frozenset(
+    {
+        "from", "to", "cc", "bcc", "subject", "reply-to", "sender", "date", "message-id", "mime-version",
+        "return-path", "received", "received-spf", "dkim-signature", "domainkey-signature",
+        "authentication-results", "delivered-to", "errors-to", "bounces-to", "x-service-tag", "tls-required",
+    }
+)  # fmt: skip
+RESERVED_PREFIXES: Final = ("content-", "arc-", "resent-", "cfbl-")
+
+_HEADER_NAME: Final = re.compile(r"[!-9;-~]+\Z")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTENT_ID: Final = re.compile(rf"[A-Za-z0-9._@+-]{{1,{limits.CONTENT_ID_CHARACTERS_MAX}}}\Z")
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_CONTENT_TYPE: Final = re.compile(
+    rf"({_WORD})/{_WORD}(?:[ \t]*;[ \t]*{_WORD}=(?:{_WORD}|\"(?:[ !#-\[\]-~]|\\[ -~])*\"))*\Z"
+)
+_WHITE_SPACE: Final = b" \t\r\n\x0b\x0c"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentRequest:
+    filename: str
+    content: str
+    content_type: str | None = None
+    content_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    field: str
+    email: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The caller's own spelling, given back in the response."""
+
+    sender: str
+    to: tuple[str, ...]
+    cc: tuple[str, ...]
+    bcc: tuple[str, ...]
+    reply_to: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    echo: Echo
+    sender: Mailbox
+    to: tuple[Mailbox, ...]
+    cc: tuple[Mailbox, ...]
+    reply_to: Mailbox | None
+    recipients: tuple[Recipient, ...]
+    subject: str | None
+    text: str | None
+    html: str | None
+    template: str | None
+    variables: Mapping[str, Variable]
+    headers: tuple[tuple[str, str], ...]
+    tags: tuple[str, ...]
+    attachments: tuple[Attachment, ...]
+
+    def letter(self, rendered: Rendered | None) -> Letter:
+        """What is to be written as MIME: the draft's own words, or those of its rendered template."""
+        subject = self.subject if self.subject is not None or rendered is None else rendered.subject
+        if subject is None:
+            raise invalid("`subject` is required: neither the request nor the template has one.")
+        return Letter(
+            sender=self.sender,
+            to=self.to,
+            cc=self.cc,
+            reply_to=self.reply_to,
+            subject=subject,
+            text=self.text if rendered is None else rendered.text,
+            html=self.html if rendered is None else rendered.html,
+            headers=self.headers,
+            tags=self.tags,
+            attachments=self.attachments,
+        )
+
+
+def compose(
+    *,
+    sender: str,
+    to: Sequence[str],
+    cc: Sequence[str] = (),
+    bcc: Sequence[str] = (),
+    reply_to: str | None = None,
+    subject: str | None = None,
+    text: str | None = None,
+    html: str | None = None,
+    template: str | None = None,
+    variables: Mapping[str, Variable] | None = None,
+    headers: Mapping[str, str] | None = None,
+    tags: Sequence[str] = (),
+    attachments: Sequence[AttachmentRequest] = (),
+) -> Draft:
+    """The draft of a request whose shape is right, or a Refusal that names the field and the mend."""
+    _check_content(subject or None, text or None, html or None, template, variables, attachments)
+    boxes = {field: _mailboxes(field, given) for field, given in (("to", to), ("cc", cc), ("bcc", bcc)) if given}
+    if "to" not in boxes:
+        raise invalid("`to` needs at least one address.")
+    return Draft(
+        echo=Echo(sender, tuple(to), tuple(cc), tuple(bcc), reply_to),
+        sender=_mailbox("from", sender),
+        to=boxes["to"],
+        cc=boxes.get("cc", ()),
+        reply_to=None if reply_to is None else _mailbox("reply_to", reply_to),
+        recipients=_unique(boxes),
+        subject=_subject(subject or None),
+        text=_body("text", text or None),
+        html=_body("html", html or None),
+        template=template,
+        variables=variables or {},
+        headers=_headers(headers or {}),
+        tags=_tags(tags),
+        attachments=_attachments(attachments),
+    )
+
+
+def _check_content(
+    subject: str | None,
+    text: str | None,
+    html: str | None,
+    template: str | None,
+    variables: Mapping[str, Variable] | None,
+    attachments: Sequence[AttachmentRequest],
+) -> None:
+    if template is not None:
+        check_alias(template)
+        if text is not None or html is not None:
+            raise invalid("`template` can't be combined with `text` or `html`: leave one of them out.")
+    elif variables is not None:
+        raise invalid("`variables` needs a `template`: name one, or leave `variables` out.")
+    elif subject is None:
+        raise invalid("`subject` is required unless a `template` supplies it.")
+    elif text is None and html is None and not attachments:
+        raise invalid("The message is empty: give at least one of `text`, `html`, `attachments`, `template`.")
+    if variables is not None and len(variables) > limits.VARIABLES_MAX:
+        raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
+
+
+def _mailbox(field: str, given: str) -> Mailbox:
+    try:
+        return parse_mailbox(given)
+    except AddressError as error:
+        raise invalid(f"`{field}`: {error}") from error
+
+
+def _mailboxes(field: str, given: Sequence[str]) -> tuple[Mailbox, ...]:
+    if len(given) == 1:
+        return (_mailbox(field, given[0]),)
+    # Bounded before it is parsed: a list of a million addresses costs nothing. The same address may be
+    # named more than once, so the exact count comes later.
+    if len(given) > limits.RECIPIENTS_MAX * 20:
+        raise _too_many(len(given))
+    return tuple([_mailbox(f"{field}[{index}]", address) for index, address in enumerate(given)])
+
+
+def _unique(boxes: Mapping[str, tuple[Mailbox, ...]]) -> tuple[Recipient, ...]:
+    unique: dict[str, Recipient] = {}
+    for field, mailboxes in boxes.items():
+        for mailbox in mailboxes:
+            key = mailbox.key
+            if key not in unique:
+                unique[key] = Recipient(field, mailbox.address, mailbox.domain)
+    if len(unique) > limits.RECIPIENTS_MAX:
+        raise _too_many(len(unique))
+    return tuple(unique.values())
+
+
+def _too_many(count: int) -> Refusal:
+    return invalid(
+        f"`to`, `cc` and `bcc` name {count} recipients: at most {limits.RECIPIENTS_MAX} unique addresses "
+        "fit one message, so split it."
+    )
+
+
+def _refuse_control(field: str, given: str) -> None:
+    if (given.isascii() and given.isprintable()) or not _CONTROL.search(given):
+        return
+    raise invalid(f"`{field}` holds a control character (such as a line break): remove it.")
+
+
+def _subject(given: str | None) -> str | None:
+    if given is None:
+        return None
+    if len(given) > limits.SUBJECT_CHARACTERS_MAX:
+        raise invalid(f"`subject` has {len(given)} characters: at most {limits.SUBJECT_CHARACTERS_MAX} are allowed.")
+    _refuse_control("subject", given)
+    return given
+
+
+def _body(field: str, given: str | None) -> str | None:
+    if given is None:
+        return None
+    if len(given) > limits.MIME_BYTES_MAX:
+        raise too_large()
+    if "\0" in given:
+        raise invalid(f"`{field}` holds a NUL character: remove it.")
+    return given
+
+
+def _headers(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    if not given:
+        return ()
+    if len(given) > limits.HEADERS_MAX:
+        raise invalid(f"`headers` has {len(given)} entries: at most {limits.HEADERS_MAX} are allowed.")
+    seen: set[str] = set()
+    total = 0
+    for name, value in given.items():
+        _check_header_name(name, seen)
+        total += len(name) + _check_header_value(name, value)
+    if total > limits.HEADERS_BYTES_MAX:
+        raise invalid(f"`headers` is {total} bytes in all: at most {limits.HEADERS_BYTES_MAX} are allowed.")
+    return tuple(given.items())
+
+
+def _check_header_name(name: str, seen: set[str]) -> None:
+    if not _HEADER_NAME.match(name):
+        raise invalid(f"`headers`: {name[:100]!r} is no header name: use printable ASCII without spaces and colons.")
+    if len(name) > limits.HEADER_NAME_CHARACTERS_MAX:
+        raise invalid(
+            f"`headers`: the name {name[:100]!r} has {len(name)} characters: "
+            f"at most {limits.HEADER_NAME_CHARACTERS_MAX} are allowed."
+        )
+    lower = name.lower()
+    if lower in RESERVED_HEADERS or lower.startswith(RESERVED_PREFIXES):
+        raise invalid(f"`headers`: {name!r} is reserved; the service writes it itself, so leave it out.")
+    if lower in seen:
+        raise invalid(f"`headers`: {name!r} is given twice in different spellings: keep one.")
+    seen.add(lower)
+
+
+def _check_header_value(name: str, value: str) -> int:
+    """The value's length in bytes, when it can be written."""
+    _refuse_control(f"headers.{name}", value)
+    length = len(value) if value.isascii() else len(value.encode())
+    if length > limits.HEADER_VALUE_BYTES_MAX:
+        raise invalid(f"`headers.{name}` is {length} bytes: at most {limits.HEADER_VALUE_BYTES_MAX} are allowed.")
+    if mail_headers.is_structured(name):
+        if not value.isascii():
+            raise invalid(f"`headers.{name}` takes ASCII only.")
+        try:
+            mail_headers.structured(name, value)
+        except mail_headers.HeaderError as error:
+            raise invalid(f"`headers.{name}`: {error}") from error
+    return length
+
+
+def _tags(given: Sequence[str]) -> tuple[str, ...]:
+    if len(given) > limits.TAGS_MAX:
+        raise invalid(f"`tags` has {len(given)} entries: at most {limits.TAGS_MAX} are allowed.")
+    for tag in given:
+        if not 1 <= len(tag) <= limits.TAG_CHARACTERS_MAX or not tag.isprintable():
+            raise invalid(
+                f"`tags`: each tag has 1 to {limits.TAG_CHARACTERS_MAX} printable characters; {tag[:40]!r} doesn't fit."
+            )
+    return tuple(given)
+
+
+def _attachments(given: Sequence[AttachmentRequest]) -> tuple[Attachment, ...]:
+    if not given:
+        return ()
+    if len(given) > limits.ATTACHMENTS_MAX:
+        raise invalid(f"`attachments` has {len(given)} entries: at most {limits.ATTACHMENTS_MAX} are allowed.")
+    ids = [attachment.content_id for attachment in given if attachment.content_id is not None]
+    if len(set(ids)) < len(ids):
+        raise invalid("`attachments`: two of them have the same `content_id`: make each unique.")
+    encoded = [_encoded(f"attachments[{index}].content", one.content) for index, one in enumerate(given)]
+    if sum(map(len, encoded)) > limits.MIME_BYTES_MAX:
+        raise too_large()
+    return tuple([_attachment(f"attachments[{index}]", one, encoded[index]) for index, one in enumerate(given)])
+
+
+def _attachment(field: str, given: AttachmentRequest, encoded: bytes) -> Attachment:
+    _check_filename(f"{field}.filename", given.filename)
+    if given.content_id is not None and not _CONTENT_ID.match(given.content_id):
+        raise invalid(
+            f"`{field}.content_id` takes 1 to {limits.CONTENT_ID_CHARACTERS_MAX} letters, digits or any of . _ @ + -"
+        )
+    content_type = given.content_type
+    if content_type is None:
+        content_type = media_types.of_filename(given.filename)
+    else:
+        _check_content_type(f"{field}.content_type", content_type)
+    try:
+        content: bytes = pybase64.b64decode(encoded, validate=True)
+    except binascii.Error as error:
+        raise _not_base64(f"{field}.content") from error
+    return Attachment(given.filename, content_type, content, given.content_id)
+
+
+def _check_filename(field: str, filename: str) -> None:
+    _refuse_control(field, filename)
+    if not 1 <= len(filename) <= limits.FILENAME_CHARACTERS_MAX:
+        raise invalid(f"`{field}` has 1 to {limits.FILENAME_CHARACTERS_MAX} characters.")
+    if "/" in filename or "\\" in filename or filename in {".", ".."}:
+        raise invalid(f"`{field}` is a file name without a path: remove the slashes.")
+
+
+def _check_content_type(field: str, content_type: str) -> None:
+    if len(content_type) > limits.CONTENT_TYPE_CHARACTERS_MAX:
+        raise invalid(f"`{field}` has at most {limits.CONTENT_TYPE_CHARACTERS_MAX} characters.")
+    found = _CONTENT_TYPE.match(content_type)
+    if found is None:
+        raise invalid(f"`{field}` is no media type: write it like `application/pdf`.")
+    if found[1].lower() in {"multipart", "message"}:
+        raise invalid(f"`{field}` can't be multipart/* or message/*: attach such a file as {media_types.DEFAULT}.")
+
+
+def _encoded(field: str, content: str) -> bytes:
+    if not content.isascii():
+        raise _not_base64(field)
+    return content.encode("ascii").translate(None, _WHITE_SPACE)
+
+
+def _not_base64(field: str) -> Refusal:
+    return invalid(f"`{field}` is no valid base64: use the standard alphabet with padding, nothing around it.")
+
+
+def too_large() -> Refusal:
+    return Refusal(
+        Code.PAYLOAD_TOO_LARGE,
+        f"The message is larger than {limits.MIME_BYTES_MAX // limits.MIB} MiB once assembled "
+        "(attachments count as base64): send less, or link to the files.",
+    )

@@ -1,0 +1,73 @@
+"""Which content type a file name stands for, the same on every machine."""
+
+from typing import Final
+
+DEFAULT: Final = "application/octet-stream"
+
+_BY_EXTENSION: Final = {
+    "7z": "application/x-7z-compressed",
+    "aac": "audio/aac",
+    "avif": "image/avif",
+    "avi": "video/x-msvideo",
+    "bmp": "image/bmp",
+    "bz2": "application/x-bzip2",
+    "css": "text/css",
+    "csv": "text/csv",
+    "doc": "application/msword",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "epub": "application/epub+zip",
+    "flac": "audio/flac",
+    "gif": "image/gif",
+    "gz": "application/gzip",
+    "heic": "image/heic",
+    "htm": "text/html",
+    "html": "text/html",
+    "ico": "image/vnd.microsoft.icon",
+    "ics": "text/calendar",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "js": "text/javascript",
+    "json": "application/json",
+    "jsonl": "application/jsonl",
+    "log": "text/plain",
+    "m4a": "audio/mp4",
+    "md": "text/markdown",
+    "mov": "video/quicktime",
+    "mp3": "audio/mpeg",
+    "mp4": "video/mp4",
+    "mpeg": "video/mpeg",
+    "odp": "application/vnd.oasis.opendocument.presentation",
+    "ods": "application/vnd.oasis.opendocument.spreadsheet",
+    "odt": "application/vnd.oasis.opendocument.text",
+    "ogg": "audio/ogg",
+    "p7s": "application/pkcs7-signature",
+    "pdf": "application/pdf",
+    "pkpass": "application/vnd.apple.pkpass",
+    "png": "image/png",
+    "ppt": "application/vnd.ms-powerpoint",
+    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "rtf": "application/rtf",
+    "svg": "image/svg+xml",
+    "tar": "application/x-tar",
+    "tif": "image/tiff",
+    "tiff": "image/tiff",
+    "ttf": "font/ttf",
+    "txt": "text/plain",
+    "vcf": "text/vcard",
+    "wav": "audio/wav",
+    "webm": "video/webm",
+    "webp": "image/webp",
+    "woff": "font/woff",
+    "woff2": "font/woff2",
+    "xls": "application/vnd.ms-excel",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "xml": "application/xml",
+    "yaml": "application/yaml",
+    "yml": "application/yaml",
+    "zip": "application/zip",
+}
+
+
+def of_filename(filename: str) -> str:
+    _, dot, extension = filename.rpartition(".")
+    return _BY_EXTENSION.get(extension.lower(), DEFAULT) if dot else DEFAULT

@@ -1,0 +1,60 @@
+"""The states of a message and its recipients, and how the recipients' results make the message's."""
+
+from enum import StrEnum
+from typing import assert_never
+
+
+class MessageStatus(StrEnum):
+    QUEUED = "queued"
+    DELIVERED = "delivered"
+    PARTIAL = "partial"
+    FAILED = "failed"
+
+
+class RecipientStatus(StrEnum):
+    QUEUED = "queued"
+    DEFERRED = "deferred"
+    DELIVERED = "delivered"
+    BOUNCED = "bounced"
+    FAILED = "failed"
+
+
+class BillingStatus(StrEnum):
+    RESERVED = "reserved"
+    SETTLED = "settled"
+    RELEASED = "released"
+
+
+class Source(StrEnum):
+    SMTP = "smtp"
+    API = "api"
+    TEST = "test"
+
+
+def fold(open: int, delivered: int, released: int, total: int) -> tuple[MessageStatus, BillingStatus]:  # noqa: A002
+    """The message's state from its counts: recipients not final, delivered, and bounced, of so many.
+
+    Those in none of the three counts have failed. Nothing moves before the last recipient is final.
+    """
+    if min(open, delivered, released) < 0 or total < 1 or open + delivered + released > total:
+        raise ValueError(f"impossible counts: {open=} {delivered=} {released=} {total=}")
+    if open:
+        return MessageStatus.QUEUED, BillingStatus.RESERVED
+    billing = BillingStatus.RELEASED if released == total else BillingStatus.SETTLED
+    if delivered == total:
+        return MessageStatus.DELIVERED, billing
+    if delivered:
+        return MessageStatus.PARTIAL, billing
+    return MessageStatus.FAILED, billing
+
+
+def billing_of(status: RecipientStatus) -> BillingStatus:
+    match status:
+        case RecipientStatus.QUEUED | RecipientStatus.DEFERRED:
+            return BillingStatus.RESERVED
+        case RecipientStatus.DELIVERED | RecipientStatus.FAILED:
+            return BillingStatus.SETTLED
+        case RecipientStatus.BOUNCED:
+            return BillingStatus.RELEASED
+        case _:
+            assert_never(status)

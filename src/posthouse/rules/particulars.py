@@ -1,0 +1,73 @@
+"""Particulars: what an operator writes about accounts, domains, credentials and users, read strictly."""
+
+import re
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Final
+
+from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
+from posthouse.rules.limits import PASSWORD_CHARACTERS_MAX, PASSWORD_CHARACTERS_MIN
+from posthouse.rules.refusal import invalid
+
+NAME_CHARACTERS_MAX: Final = 200
+REASON_CHARACTERS_MAX: Final = 500
+NETWORKS_MAX: Final = 100
+# Line ends of every kind, other control characters, and surrogates, which no UTF-8 can carry.
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def name(what: str, given: str) -> str:
+    stripped = given.strip()
+    if not 1 <= len(stripped) <= NAME_CHARACTERS_MAX or _CONTROL.search(stripped):
+        raise invalid(f"{what} has 1 to {NAME_CHARACTERS_MAX} characters, no line breaks among them.")
+    return stripped
+
+
+def reason(given: str) -> str:
+    stripped = given.strip()
+    if not 1 <= len(stripped) <= REASON_CHARACTERS_MAX or _CONTROL.search(stripped):
+        raise invalid(f"Give a reason of 1 to {REASON_CHARACTERS_MAX} characters, without line breaks.")
+    return stripped
+
+
+def domain_name(given: str) -> str:
+    """In A-labels, lower case; the dot that ends a name in DNS is taken and dropped."""
+    try:
+        return parse_domain(given.strip().removesuffix("."))
+    except AddressError as error:
+        raise invalid(f"The name {error}.") from None
+
+
+def networks(given: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
+    """An address alone is a network of one."""
+    if len(given) > NETWORKS_MAX:
+        raise invalid(f"A credential is allowed from {NETWORKS_MAX} networks at most.")
+    read = []
+    for text in map(str.strip, given):
+        try:
+            network = ip_network(text, strict=False)
+            start = ip_network(text.partition("/")[0]).network_address
+        except ValueError:
+            raise invalid(
+                f"{text!r} is not a network: write 192.0.2.0/24, 2001:db8::/32 or a single address."
+            ) from None
+        if start != network.network_address:
+            raise invalid(f"{text!r} is an address inside a network: write {network} for the whole of it.")
+        read.append(network)
+    return tuple(read)
+
+
+def user_address(given: str) -> str:
+    """In lower case, as users are found by it."""
+    try:
+        mailbox = parse_mailbox(given.strip())
+    except AddressError as error:
+        raise invalid(f"The user's address {error}.") from None
+    if mailbox.name:
+        raise invalid("The user's address has a display name: give the bare address.")
+    return mailbox.key
+
+
+def check_password(given: str) -> None:
+    if not PASSWORD_CHARACTERS_MIN <= len(given) <= PASSWORD_CHARACTERS_MAX:
+        raise invalid(f"A password has {PASSWORD_CHARACTERS_MIN} to {PASSWORD_CHARACTERS_MAX} characters.")

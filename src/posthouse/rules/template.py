@@ -1,0 +1,207 @@
+"""Templates: text with `{{ name }}` placeholders, and nothing in it that could run, loop or nest.
+
+A part is split once, into the text around its placeholders and their names; rendering puts the values
+in place of the names and joins. A value is never looked at again, so one that spells a placeholder
+stays as it is, and the work is linear in the output, whose size is known before it is made.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Final, TypeAlias, assert_never
+
+from posthouse.rules import limits
+from posthouse.rules.refusal import Code, Refusal, invalid
+
+Value: TypeAlias = str | int | float | bool | None
+
+# Matches every `{{`; what follows must be a name and `}}`, or the group stays empty and the placeholder
+# is malformed. The quantifiers are possessive, so that no input makes the search go back and forth.
+_PLACEHOLDER: Final = re.compile(r"\{\{(?:[ \t]*+([A-Za-z_][A-Za-z0-9_.]{0,63}+)[ \t]*+\}\})?+")
+_ALIAS: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    subject: str | None
+    text: str | None
+    html: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    subject: str | None
+    text: str | None
+    html: str | None
+
+
+def is_alias(given: str) -> bool:
+    return _ALIAS.fullmatch(given) is not None
+
+
+def check_alias(alias: str) -> None:
+    if not is_alias(alias):
+        raise invalid("`alias` takes 1 to 64 lower-case letters, digits, '-' or '_', the first a letter or digit.")
+
+
+def check_name(name: str) -> None:
+    if not 1 <= len(name) <= limits.TEMPLATE_NAME_CHARACTERS_MAX or not name.isprintable():
+        raise invalid(f"`name` takes 1 to {limits.TEMPLATE_NAME_CHARACTERS_MAX} printable characters.")
+
+
+def check(template: Template) -> None:
+    """Refuse a template that could not be stored, or that no request could ever render."""
+    if not template.text and not template.html:
+        raise invalid("The template is empty: give at least one of `text`, `html`.")
+    _check_part("subject", template.subject, limits.SUBJECT_CHARACTERS_MAX)
+    _check_part("text", template.text, limits.TEMPLATE_PART_CHARACTERS_MAX)
+    _check_part("html", template.html, limits.TEMPLATE_PART_CHARACTERS_MAX)
+    if template.subject and _CONTROL.search(template.subject):
+        raise invalid("The template's `subject` holds a control character (such as a line break): remove it.")
+    used = len(placeholders(template))
+    if used > limits.VARIABLES_MAX:
+        raise invalid(f"The template uses {used} variables: at most {limits.VARIABLES_MAX} can be given, so use fewer.")
+
+
+def placeholders(template: Template) -> tuple[str, ...]:
+    """The names that the template uses, in order of first appearance: subject, text, html."""
+    return _names(_split(template).values())
+
+
+def render(template: Template, variables: Mapping[str, Value], *, bytes_max: int) -> Rendered:
+    """The template with its values in place; `bytes_max` bounds the parts together, as UTF-8.
+
+    A request that brings its own subject renders a template whose subject is None, so that it need not
+    give the variables of a subject that nobody will see.
+    """
+    if len(variables) > limits.VARIABLES_MAX:
+        raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
+    parts = _split(template)
+    names = _names(parts.values())
+    if missing := [name for name in names if name not in variables]:
+        raise invalid(f"`variables` lacks what the template uses: add {', '.join(missing)}.")
+
+    raw = {name: _spelled(name, variables[name]) for name in names}
+    _check_subject_values(parts.get("subject", []), raw)
+    raw_bytes = {name: _utf8_bytes(f"`variables.{name}`", value) for name, value in raw.items()}
+    html_names = _names([parts.get("html", [])])
+    html_bytes = {name: raw_bytes[name] + _escape_growth(raw[name]) for name in html_names}
+    output_bytes = sum(
+        _part_bytes(field, tokens, html_bytes if field == "html" else raw_bytes) for field, tokens in parts.items()
+    )
+    if output_bytes > bytes_max:
+        raise Refusal(
+            Code.PAYLOAD_TOO_LARGE,
+            f"The rendered template is {output_bytes} bytes, at most {bytes_max} are allowed:"
+            " shorten the template or its variables.",
+        )
+
+    escaped = {name: escape(raw[name]) for name in html_names}
+    rendered = {field: _joined(tokens, escaped if field == "html" else raw) for field, tokens in parts.items()}
+    subject = rendered.get("subject")
+    if subject is not None and len(subject) > limits.SUBJECT_CHARACTERS_MAX:
+        raise invalid(
+            f"The rendered `subject` has {len(subject)} characters, at most"
+            f" {limits.SUBJECT_CHARACTERS_MAX} are allowed: shorten the variables that it uses."
+        )
+    return Rendered(subject, rendered.get("text"), rendered.get("html"))
+
+
+def _split(template: Template) -> dict[str, list[str]]:
+    """Each part that is present, as text and names in turn, beginning and ending with text."""
+    sources = {"subject": template.subject, "text": template.text, "html": template.html}
+    return {field: _tokens(field, source) for field, source in sources.items() if source is not None}
+
+
+def _tokens(field: str, source: str) -> list[str]:
+    tokens: list[str | None] = _PLACEHOLDER.split(source)
+    whole = [token for token in tokens if token is not None]
+    if len(whole) < len(tokens):
+        raise _malformed(field, source)
+    return whole
+
+
+def _malformed(field: str, source: str) -> Refusal:
+    at = next(match.start() for match in _PLACEHOLDER.finditer(source) if match[1] is None)
+    line = source.count("\n", 0, at) + 1
+    column = at - source.rfind("\n", 0, at)
+    what = "is not a placeholder" if source.find("}}", at) >= 0 else "is never closed by '}}'"
+    return invalid(
+        f"The template's `{field}`, line {line}, character {column}: this '{{{{' {what}:"
+        " write {{ name }}, a name being a letter or '_', then up to 63 letters, digits, '_' or '.'."
+    )
+
+
+def _names(parts: Iterable[list[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for tokens in parts for name in tokens[1::2]))
+
+
+def _check_part(field: str, source: str | None, characters_max: int) -> None:
+    if source is None:
+        return
+    if len(source) > characters_max:
+        raise invalid(f"The template's `{field}` has {len(source)} characters: at most {characters_max} are allowed.")
+    _utf8_bytes(f"The template's `{field}`", source)
+
+
+def _check_subject_values(tokens: list[str], values: Mapping[str, str]) -> None:
+    for name in _names([tokens]):
+        if _CONTROL.search(values[name]):
+            raise invalid(
+                f"`variables.{name}` holds a control character (such as a line break), which the subject that"
+                " uses it can't carry: remove it."
+            )
+
+
+def _spelled(name: str, value: Value) -> str:
+    """The value as JSON writes it, but text without its quotes, and null as nothing."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case int():
+            if value.bit_length() > limits.VARIABLE_NUMBER_BITS_MAX:
+                raise invalid(f"`variables.{name}` is too large a number: give it as a string.")
+            return str(value)
+        case float():
+            if not math.isfinite(value):
+                raise invalid(f"`variables.{name}` is not a finite number: give it as a string.")
+            return repr(value)
+        case _:
+            assert_never(value)
+
+
+def _utf8_bytes(what: str, value: str) -> int:
+    """How long the value is as UTF-8; what no mail or database can hold is refused."""
+    if "\x00" in value:
+        raise invalid(f"{what} holds a NUL character: remove it.")
+    try:
+        return len(value) if value.isascii() else len(value.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise invalid(f"{what} holds half of a surrogate pair: send whole characters.") from None
+
+
+def _escape_growth(value: str) -> int:
+    """How many characters `escape` adds, without making the escaped text to find out."""
+    return (
+        4 * value.count("&")  # &amp;
+        + 3 * (value.count("<") + value.count(">"))  # &lt; &gt;
+        + 5 * (value.count('"') + value.count("'"))  # &quot; &#x27;
+    )
+
+
+def _part_bytes(field: str, tokens: list[str], value_bytes: Mapping[str, int]) -> int:
+    literal = _utf8_bytes(f"The template's `{field}`", "".join(tokens[0::2]))
+    return literal + sum(value_bytes[name] for name in tokens[1::2])
+
+
+def _joined(tokens: list[str], values: Mapping[str, str]) -> str:
+    joined = tokens.copy()
+    joined[1::2] = [values[name] for name in tokens[1::2]]
+    return "".join(joined)

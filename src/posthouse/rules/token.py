@@ -1,0 +1,72 @@
+"""The dashboard's JWT: one algorithm, one key from configuration, every claim required."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import jwt
+
+from posthouse.rules import ids
+from posthouse.rules.credential import Role
+from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.limits import JWT_LIFETIME_SECONDS
+
+_ALGORITHM: Final = "HS256"
+_ISSUER: Final = "posthouse"
+_AUDIENCE: Final = "posthouse-dashboard"
+_CLAIMS: Final = ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti"]
+# Processes share database time, so only rounding to whole seconds separates them.
+_LEEWAY: Final = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    account_id: AccountId
+    user_id: UserId
+    role: Role
+    expires_at: datetime
+
+
+def issue(
+    *, account_id: AccountId, user_id: UserId, role: Role, token_id: str, secret: str, now: datetime
+) -> tuple[str, datetime]:
+    """A signed token, and when it ends."""
+    expires_at = now.replace(microsecond=0) + timedelta(seconds=JWT_LIFETIME_SECONDS)
+    claims = {
+        "iss": _ISSUER,
+        "aud": _AUDIENCE,
+        "sub": ids.text(ids.USER, user_id),
+        "account_id": ids.text(ids.ACCOUNT, account_id),
+        "role": role.value,
+        "iat": int(now.timestamp()),
+        "exp": int(expires_at.timestamp()),
+        "jti": token_id,
+    }
+    return jwt.encode(claims, secret, algorithm=_ALGORITHM), expires_at
+
+
+def read(token: str, *, secret: str, now: datetime) -> Claims | None:
+    """What a token that we issued says, or None for anything else."""
+    try:
+        # The key and the algorithm are ours: a header that names others, or asks for more, is refused.
+        if jwt.get_unverified_header(token).keys() - {"alg", "typ"}:
+            return None
+        claims = jwt.decode(
+            token,
+            secret,
+            algorithms=[_ALGORITHM],
+            issuer=_ISSUER,
+            audience=_AUDIENCE,
+            # The times are judged below, by the time that is passed in.
+            options={"require": _CLAIMS, "verify_exp": False, "verify_iat": False, "verify_nbf": False},
+        )
+        issued_at = datetime.fromtimestamp(claims["iat"], UTC)
+        expires_at = datetime.fromtimestamp(claims["exp"], UTC)
+        account_id = ids.parse(ids.ACCOUNT, claims["account_id"])
+        user_id = ids.parse(ids.USER, claims["sub"])
+        role = Role(claims["role"])
+    except (jwt.PyJWTError, ValueError, TypeError, AttributeError, OverflowError, OSError):
+        return None
+    if account_id is None or user_id is None or now >= expires_at or issued_at > now + _LEEWAY:
+        return None
+    return Claims(AccountId(account_id), UserId(user_id), role, expires_at)

@@ -1,0 +1,241 @@
+"""The accepting transaction: many messages, decided one by one, written as sets.
+
+The steps are several statements because a statement's snapshot is older than the locks it takes: keys
+read by the statement that locked them could miss a message committed while it waited. So: try the
+locks on all keys and lock the accounts in the order of their ids (`lock`), then read the keys with a
+new snapshot (`recall`), decide in Python, then write (`write`). An account's row needs no second look:
+PostgreSQL reads a row that it had to wait for anew, as it is once it is locked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from hashlib import blake2b
+from typing import Final
+
+from posthouse.rules.draft import Recipient
+from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
+from posthouse.rules.limits import IDEMPOTENCY_LIFETIME_SECONDS
+from posthouse.store.postgres import Connection
+
+_LIFETIME: Final = timedelta(seconds=IDEMPOTENCY_LIFETIME_SECONDS)
+# Tags hold printable characters only, so this can't be part of one.
+_TAG_SEPARATOR: Final = "\x1f"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An idempotency key in its scope."""
+
+    account_id: AccountId
+    credential_id: CredentialId
+    text: str
+
+    @property
+    def lock_number(self) -> int:
+        """The advisory lock of this key: two keys that share one only make each other wait."""
+        digest = blake2b(self.credential_id.bytes + self.text.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message, ready to be written if its account may send it."""
+
+    account_id: AccountId
+    credential_id: CredentialId
+    key: Key | None
+    body_hash: bytes
+    message_id: MessageId
+    request_id: RequestId
+    source: str
+    sender: str
+    envelope_sender: str
+    subject: str
+    tags: tuple[str, ...]
+    template: str | None
+    recipients: Sequence[Recipient]
+    credits: int
+    mime: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    """An account's row, locked."""
+
+    id: AccountId
+    is_suspended: bool
+    available: int
+    rate_per_second: int | None
+    rate_burst: int | None
+    rate_full_at: datetime
+    warmup_exempt: bool
+    warmup_limits: tuple[int, ...] | None
+    warmup_started_on: date | None
+    warmup_day: date | None
+    warmup_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a batch leaves on one account's row."""
+
+    account_id: AccountId
+    credits: int
+    rate_full_at: datetime
+    warmup_started_on: date | None
+    warmup_day: date | None
+    warmup_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    body_hash: bytes
+    message_id: MessageId
+    expires_at: datetime
+
+
+LOCK: Final = """
+SELECT (SELECT array_agg(pg_try_advisory_xact_lock(number) ORDER BY place)
+        FROM unnest($1::bigint[]) WITH ORDINALITY wanted(number, place)) AS granted,
+       NULL::uuid AS id, NULL::boolean AS is_suspended, NULL::bigint AS available,
+       NULL::integer AS rate_per_second, NULL::integer AS rate_burst, NULL::timestamptz AS rate_full_at,
+       NULL::boolean AS warmup_exempt, NULL::integer[] AS warmup_limits,
+       NULL::date AS warmup_started_on, NULL::date AS warmup_day, NULL::integer AS warmup_used
+UNION ALL
+SELECT NULL, * FROM (
+    SELECT id, suspended_at IS NOT NULL, available, rate_per_second, rate_burst, rate_full_at,
+           warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+    FROM accounts WHERE id = ANY($2::uuid[]) ORDER BY id FOR NO KEY UPDATE) account
+"""
+
+RECALL: Final = """
+SELECT asked.account_id, asked.credential_id, asked.key, body_hash, message_id, expires_at
+FROM unnest($1::uuid[], $2::uuid[], $3::text[]) asked(account_id, credential_id, key)
+JOIN idempotency kept ON kept.account_id = asked.account_id
+    AND kept.credential_id = asked.credential_id AND kept.key = asked.key
+"""
+
+FORGET: Final = """
+DELETE FROM idempotency USING unnest($1::uuid[], $2::uuid[], $3::text[]) old(account_id, credential_id, key)
+WHERE idempotency.account_id = old.account_id AND idempotency.credential_id = old.credential_id
+    AND idempotency.key = old.key
+"""
+
+WRITE: Final = """
+WITH charged AS (
+    UPDATE accounts SET available = available - spent.credits, rate_full_at = spent.rate_full_at,
+        warmup_started_on = spent.warmup_started_on, warmup_day = spent.warmup_day,
+        warmup_used = spent.warmup_used
+    FROM unnest($2::uuid[], $3::bigint[], $4::timestamptz[], $5::date[], $6::date[], $7::integer[])
+        spent(account_id, credits, rate_full_at, warmup_started_on, warmup_day, warmup_used)
+    WHERE accounts.id = spent.account_id
+), accepted AS MATERIALIZED (
+    SELECT * FROM unnest($8::uuid[], $9::uuid[], $10::text[], $11::bytea[], $12::uuid[], $13::uuid[],
+        $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::smallint[],
+        $21::smallint[], $22::bytea[])
+        entry(account_id, credential_id, key, body_hash, message_id, request_id, source, sender,
+            envelope_sender, subject, tags, template, recipients, credits, mime)
+), remembered AS (
+    INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
+    SELECT account_id, credential_id, key, body_hash, message_id, $23::timestamptz
+    FROM accepted WHERE key IS NOT NULL
+), kept AS (
+    INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
+        tags, template, recipient_count, credits_reserved, open_count, created_at)
+    SELECT account_id, message_id, credential_id, request_id, source, sender, envelope_sender, subject,
+        string_to_array(tags, E'\\x1f'), template, recipients, credits, recipients, $1::timestamptz
+    FROM accepted
+), embodied AS (
+    INSERT INTO bodies (account_id, message_id, mime) SELECT account_id, message_id, mime FROM accepted
+), reserved AS (
+    INSERT INTO ledger (account_id, message_id, position, kind, amount, at)
+    SELECT account_id, message_id, -1, 'reserve', credits, $1::timestamptz FROM accepted WHERE credits > 0
+), addressed AS MATERIALIZED (
+    SELECT * FROM unnest($24::uuid[], $25::uuid[], $26::smallint[], $27::text[], $28::text[], $29::text[])
+        recipient(account_id, message_id, position, field, email, destination)
+), named AS (
+    INSERT INTO recipients (account_id, message_id, position, field, email)
+    SELECT account_id, message_id, position, field, email FROM addressed
+)
+INSERT INTO schedule (account_id, message_id, position, destination, next_at)
+SELECT account_id, message_id, position, destination, $1::timestamptz FROM addressed
+"""
+
+
+async def lock(
+    tx: Connection, keys: Sequence[Key], account_ids: Sequence[AccountId]
+) -> tuple[dict[Key, bool], dict[AccountId, AccountRow]]:
+    """Try the lock of every key, and lock every account's row, in the order of their ids."""
+    rows = await tx.fetch(LOCK, [key.lock_number for key in keys], account_ids)
+    granted = dict(zip(keys, rows[0]["granted"] or (), strict=True))
+    return granted, {row["id"]: AccountRow(*tuple(row)[1:]) for row in rows[1:]}
+
+
+async def recall(connection: Connection, keys: Sequence[Key]) -> dict[Key, Remembered]:
+    """What is remembered of these keys, expired or not."""
+    rows = await connection.fetch(RECALL, *_columns(keys))
+    return {
+        Key(row["account_id"], row["credential_id"], row["key"]): Remembered(
+            row["body_hash"], row["message_id"], row["expires_at"]
+        )
+        for row in rows
+    }
+
+
+async def forget(tx: Connection, keys: Sequence[Key]) -> None:
+    await tx.execute(FORGET, *_columns(keys))
+
+
+async def write(tx: Connection, entries: Sequence[Entry], spendings: Sequence[Spending], now: datetime) -> None:
+    """Write accepted messages with everything that belongs to them, and what they cost."""
+    await tx.execute(WRITE, *write_arguments(entries, spendings, now))
+
+
+def write_arguments(entries: Sequence[Entry], spendings: Sequence[Spending], now: datetime) -> tuple[object, ...]:
+    addressed = [
+        (
+            entry.account_id,
+            entry.message_id,
+            position,
+            recipient.field,
+            recipient.email,
+            recipient.destination,
+        )
+        for entry in entries
+        for position, recipient in enumerate(entry.recipients)
+    ]
+    return (
+        now,
+        [spending.account_id for spending in spendings],
+        [spending.credits for spending in spendings],
+        [spending.rate_full_at for spending in spendings],
+        [spending.warmup_started_on for spending in spendings],
+        [spending.warmup_day for spending in spendings],
+        [spending.warmup_used for spending in spendings],
+        [entry.account_id for entry in entries],
+        [entry.credential_id for entry in entries],
+        [None if entry.key is None else entry.key.text for entry in entries],
+        [entry.body_hash for entry in entries],
+        [entry.message_id for entry in entries],
+        [entry.request_id for entry in entries],
+        [entry.source for entry in entries],
+        [entry.sender for entry in entries],
+        [entry.envelope_sender for entry in entries],
+        [entry.subject for entry in entries],
+        [_TAG_SEPARATOR.join(entry.tags) if entry.tags else None for entry in entries],
+        [entry.template for entry in entries],
+        [len(entry.recipients) for entry in entries],
+        [entry.credits for entry in entries],
+        [entry.mime for entry in entries],
+        now + _LIFETIME,
+        *([list(column) for column in zip(*addressed, strict=True)]),
+    )
+
+
+def _columns(keys: Sequence[Key]) -> tuple[list[AccountId], list[CredentialId], list[str]]:
+    return (
+        [key.account_id for key in keys],
+        [key.credential_id for key in keys],
+        [key.text for key in keys],
+    )

@@ -1,0 +1,152 @@
+"""Accounts: who they are, whether they may send, their limits, and the credits granted to them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId
+from posthouse.store.postgres import Connection, Row
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    """An account. Limits that are None are the service's own."""
+
+    id: AccountId
+    name: str
+    created_at: datetime
+    changed_at: datetime
+    suspended_at: datetime | None
+    suspended_reason: str | None
+    available: int
+    rate_per_second: int | None
+    rate_burst: int | None
+    warmup_exempt: bool
+    warmup_limits: tuple[int, ...] | None
+    warmup_started_on: date | None
+    warmup_day: date | None
+    warmup_used: int
+
+
+_INSERT: Final = """
+INSERT INTO accounts (id, name, created_at, changed_at) VALUES ($1, $2, $3, $3)
+ON CONFLICT (lower(name)) DO NOTHING
+RETURNING id, name, created_at, changed_at, suspended_at, suspended_reason, available,
+    rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+"""
+
+# Never backwards: caches ask for what changed after the last change that they know of.
+_TOUCH: Final = "UPDATE accounts SET changed_at = greatest(changed_at, $2) WHERE id = $1"
+
+_BY_ID: Final = """
+SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, available,
+       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+FROM accounts WHERE id = $1
+"""
+_BY_ID_LOCKED: Final = _BY_ID + "FOR NO KEY UPDATE"
+_BY_NAME: Final = """
+SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, available,
+       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+FROM accounts WHERE lower(name) = lower($1)
+"""
+_LIST: Final = """
+SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, available,
+       rate_per_second, rate_burst, warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+FROM accounts ORDER BY lower(name) LIMIT $1
+"""
+_IS_SUSPENDED: Final = "SELECT suspended_at IS NOT NULL FROM accounts WHERE id = $1"
+_SUSPEND: Final = "UPDATE accounts SET suspended_at = $2, suspended_reason = $3 WHERE id = $1"
+_RESUME: Final = "UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL WHERE id = $1"
+
+_SET_LIMITS: Final = """
+UPDATE accounts SET rate_per_second = $2, rate_burst = $3, warmup_exempt = $4, warmup_limits = $5
+WHERE id = $1
+"""
+
+_GRANT: Final = "INSERT INTO grants (account_id, id, amount, reason, at) VALUES ($1, $2, $3, $4, $5)"
+_ADD: Final = "UPDATE accounts SET available = available + $2 WHERE id = $1 RETURNING available"
+_GRANTED: Final = "SELECT coalesce(sum(amount), 0)::bigint FROM grants WHERE account_id = $1"
+
+
+def _account(row: Row) -> AccountRow:
+    values = dict(row)
+    limits = values.pop("warmup_limits")
+    return AccountRow(**values, warmup_limits=None if limits is None else tuple(limits))
+
+
+async def insert(tx: Connection, account_id: AccountId, name: str, now: datetime) -> AccountRow | None:
+    """None when the name is taken, in whatever case."""
+    row = await tx.fetchrow(_INSERT, account_id, name, now)
+    return None if row is None else _account(row)
+
+
+async def touch(tx: Connection, account_id: AccountId, now: datetime) -> None:
+    """Part of every write to an account's control rows: makes every cache forget the account."""
+    await tx.execute(_TOUCH, account_id, now)
+
+
+async def find_by_id(connection: Connection, account_id: AccountId) -> AccountRow | None:
+    row = await connection.fetchrow(_BY_ID, account_id)
+    return None if row is None else _account(row)
+
+
+async def find_by_name(connection: Connection, name: str) -> AccountRow | None:
+    row = await connection.fetchrow(_BY_NAME, name)
+    return None if row is None else _account(row)
+
+
+async def lock(tx: Connection, account_id: AccountId) -> AccountRow:
+    """The account as it is now, and stays until the transaction ends."""
+    return _account(await tx.fetchrow(_BY_ID_LOCKED, account_id))
+
+
+async def list_all(connection: Connection, limit: int) -> list[AccountRow]:
+    """In the order of their names."""
+    return [_account(row) for row in await connection.fetch(_LIST, limit)]
+
+
+async def is_suspended(connection: Connection, account_id: AccountId) -> bool:
+    return bool(await connection.fetchval(_IS_SUSPENDED, account_id))
+
+
+async def suspend(tx: Connection, account_id: AccountId, reason: str, now: datetime) -> None:
+    await tx.execute(_SUSPEND, account_id, now, reason)
+    await touch(tx, account_id, now)
+
+
+async def resume(tx: Connection, account_id: AccountId, now: datetime) -> None:
+    await tx.execute(_RESUME, account_id)
+    await touch(tx, account_id, now)
+
+
+async def set_limits(
+    tx: Connection,
+    account_id: AccountId,
+    rate_per_second: int | None,
+    rate_burst: int | None,
+    warmup_exempt: bool,
+    warmup_limits: Sequence[int] | None,
+    now: datetime,
+) -> None:
+    numbers = None if warmup_limits is None else list(warmup_limits)
+    await tx.execute(_SET_LIMITS, account_id, rate_per_second, rate_burst, warmup_exempt, numbers)
+    await touch(tx, account_id, now)
+
+
+async def grant(tx: Connection, account_id: AccountId, grant_id: UUID, amount: int, reason: str, now: datetime) -> int:
+    """Enters the grant and moves the balance with it; returns what is available then.
+
+    The row must be locked and the balance looked at before a negative amount: below 0 is a fault.
+    """
+    await tx.execute(_GRANT, account_id, grant_id, amount, reason, now)
+    available: int = await tx.fetchval(_ADD, account_id, amount)
+    await touch(tx, account_id, now)
+    return available
+
+
+async def granted(connection: Connection, account_id: AccountId) -> int:
+    """The sum of all grants, corrections included."""
+    total: int = await connection.fetchval(_GRANTED, account_id)
+    return total

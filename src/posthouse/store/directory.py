@@ -1,0 +1,198 @@
+"""The control tables, read through a short cache: who may send, from which domains, with which templates.
+
+Every change to an account's control rows moves `accounts.changed_at` in the same transaction. Each
+process asks once a second which accounts changed lately and forgets what it knew of them, so a
+revocation holds everywhere within seconds while the hot path asks PostgreSQL nothing. If that question
+goes unanswered for longer than the cache may be old, nothing that was remembered is believed.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import IPv4Network, IPv6Network
+from typing import Final, TypeVar
+
+from posthouse.rules.credential import Mode, Role
+from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, UserId
+from posthouse.rules.limits import CONTROL_CACHE_SECONDS
+from posthouse.rules.template import Template
+from posthouse.store.postgres import Connection, Database, Row
+
+ENTRIES_MAX: Final = 100_000
+# A change that was stamped before its transaction committed is still seen if it commits within this.
+COMMIT_SECONDS_MAX: Final = 15
+
+Networks = tuple[IPv4Network | IPv6Network, ...]
+Known = TypeVar("Known")
+
+_CHANGED: Final = "SELECT id, now() AS now FROM accounts WHERE changed_at > $1"
+
+_CREDENTIAL: Final = """
+SELECT account_id, id, secret_hash, allowed_networks, revoked_at FROM credentials WHERE username = $1
+"""
+
+_API_KEY: Final = """
+SELECT k.account_id, k.id, k.credential_id, k.mode, k.may_read, k.expires_at, c.allowed_networks,
+       coalesce(k.revoked_at, c.revoked_at) AS revoked_at
+FROM api_keys k JOIN credentials c ON c.account_id = k.account_id AND c.id = k.credential_id
+WHERE k.secret_hash = $1
+"""
+
+_MEMBERSHIP: Final = """
+SELECT m.account_id, m.role, c.id AS credential_id
+FROM memberships m JOIN credentials c ON c.account_id = m.account_id AND c.is_default
+WHERE m.account_id = $1 AND m.user_id = $2
+"""
+
+_DOMAINS: Final = "SELECT name FROM domains WHERE account_id = $1 AND verified_at IS NOT NULL"
+
+_TEMPLATE: Final = """
+SELECT v.subject, v.text, v.html
+FROM templates t JOIN template_versions v
+  ON v.account_id = t.account_id AND v.alias = t.alias AND v.version = t.published_version
+WHERE t.account_id = $1 AND t.alias = $2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    account_id: AccountId
+    id: CredentialId
+    secret_hash: bytes
+    allowed_networks: Networks
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    account_id: AccountId
+    id: ApiKeyId
+    credential_id: CredentialId
+    mode: Mode
+    may_read: bool
+    expires_at: datetime | None
+    allowed_networks: Networks
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    account_id: AccountId
+    user_id: UserId
+    role: Role
+    credential_id: CredentialId
+
+
+class Directory:
+    def __init__(self, database: Database, monotonic: Callable[[], float]) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._known: dict[Hashable, tuple[AccountId, object]] = {}
+        self._checked_at = float("-inf")
+        self._changes_read_to: datetime | None = None
+
+    async def forget_changes(self) -> None:
+        """One look at what changed; `workers` repeats it every second."""
+        asked_at = self._monotonic()
+        async with self._database.connection() as connection:
+            if self._changes_read_to is None or asked_at - self._checked_at > COMMIT_SECONDS_MAX / 2:
+                self._known.clear()
+                self._changes_read_to = await connection.fetchval("SELECT now()")
+            else:
+                since = self._changes_read_to - timedelta(seconds=COMMIT_SECONDS_MAX)
+                rows = await connection.fetch(_CHANGED, since)
+                if rows:
+                    changed = {row["id"] for row in rows}
+                    self._known = {key: entry for key, entry in self._known.items() if entry[0] not in changed}
+                    self._changes_read_to = rows[0]["now"]
+        self._checked_at = asked_at
+
+    async def credential(self, username: str) -> Credential | None:
+        return await self._recall(("credential", username), _load_credential, username)
+
+    async def api_key(self, secret_hash: bytes) -> ApiKey | None:
+        return await self._recall(("api_key", secret_hash), _load_api_key, secret_hash)
+
+    async def membership(self, account_id: AccountId, user_id: UserId) -> Membership | None:
+        return await self._recall(("membership", account_id, user_id), _load_membership, account_id, user_id)
+
+    async def is_verified(self, account_id: AccountId, domain: str) -> bool:
+        """A domain that was verified this second counts: only a yes is taken from memory."""
+        known = await self._recall(("domains", account_id), _load_domains, account_id)
+        if domain in known:
+            return True
+        self._known.pop(("domains", account_id), None)
+        return domain in await self._recall(("domains", account_id), _load_domains, account_id)
+
+    async def published_template(self, account_id: AccountId, alias: str) -> Template | None:
+        return await self._recall(("template", account_id, alias), _load_template, account_id, alias)
+
+    async def _recall(
+        self,
+        key: Hashable,
+        load: Callable[..., Awaitable[tuple[AccountId, Known] | None]],
+        *arguments: object,
+    ) -> Known:
+        entry = self._known.get(key)
+        if entry is not None and self._monotonic() - self._checked_at < CONTROL_CACHE_SECONDS:
+            return entry[1]  # type: ignore[return-value]
+        checked_at = self._checked_at
+        async with self._database.connection() as connection:
+            loaded = await load(connection, *arguments)
+        # What is unknown is not remembered: a key works the moment it is made.
+        if loaded is None:
+            return None  # type: ignore[return-value]
+        # A change may have been committed after the row was read and forgotten before it is kept here.
+        if checked_at == self._checked_at:
+            if len(self._known) >= ENTRIES_MAX:
+                self._known.clear()
+            self._known[key] = loaded
+        return loaded[1]
+
+
+async def _load_credential(connection: Connection, username: str) -> tuple[AccountId, Credential] | None:
+    row = await connection.fetchrow(_CREDENTIAL, username)
+    if row is None or row["revoked_at"] is not None:
+        return None
+    known = Credential(row["account_id"], row["id"], row["secret_hash"], tuple(row["allowed_networks"]))
+    return known.account_id, known
+
+
+async def _load_api_key(connection: Connection, secret_hash: bytes) -> tuple[AccountId, ApiKey] | None:
+    row = await connection.fetchrow(_API_KEY, secret_hash)
+    if row is None or row["revoked_at"] is not None:
+        return None
+    return row["account_id"], _api_key(row)
+
+
+def _api_key(row: Row) -> ApiKey:
+    return ApiKey(
+        account_id=row["account_id"],
+        id=row["id"],
+        credential_id=row["credential_id"],
+        mode=Mode(row["mode"]),
+        may_read=row["may_read"],
+        expires_at=row["expires_at"],
+        allowed_networks=tuple(row["allowed_networks"]),
+    )
+
+
+async def _load_membership(
+    connection: Connection, account_id: AccountId, user_id: UserId
+) -> tuple[AccountId, Membership] | None:
+    row = await connection.fetchrow(_MEMBERSHIP, account_id, user_id)
+    if row is None:
+        return None
+    return account_id, Membership(account_id, user_id, Role(row["role"]), row["credential_id"])
+
+
+async def _load_domains(connection: Connection, account_id: AccountId) -> tuple[AccountId, frozenset[str]]:
+    rows = await connection.fetch(_DOMAINS, account_id)
+    return account_id, frozenset(row["name"] for row in rows)
+
+
+async def _load_template(
+    connection: Connection, account_id: AccountId, alias: str
+) -> tuple[AccountId, Template] | None:
+    row = await connection.fetchrow(_TEMPLATE, account_id, alias)
+    if row is None:
+        return None
+    return account_id, Template(row["subject"], row["text"], row["html"])

@@ -1,0 +1,131 @@
+"""Sender domains: their proofs, their DKIM keys (sealed), and what the last look at DNS said.
+
+A domain that is verified but was never checked (`checked_at` is null) is one that an operator vouched
+for: no DNS record proves it, so no daily check can take it away.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from posthouse.rules.ids import AccountId, DomainId
+from posthouse.store.accounts import touch
+from posthouse.store.postgres import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class DomainRow:
+    account_id: AccountId
+    id: DomainId
+    name: str
+    token: str
+    selector: str
+    dkim_public: str
+    created_at: datetime
+    verified_at: datetime | None
+    checked_at: datetime | None
+    missing_since: datetime | None
+    dkim_sealed: bytes = field(repr=False)
+
+    @property
+    def is_vouched_for(self) -> bool:
+        return self.verified_at is not None and self.checked_at is None
+
+
+_INSERT: Final = """
+INSERT INTO domains
+    (account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since,
+     dkim_sealed)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT (account_id, name) DO NOTHING RETURNING id
+"""
+_BY_NAME: Final = """
+SELECT account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since,
+       dkim_sealed
+FROM domains WHERE account_id = $1 AND name = $2
+"""
+_LIST: Final = """
+SELECT account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since,
+       dkim_sealed
+FROM domains WHERE account_id = $1 ORDER BY name LIMIT $2
+"""
+# A domain that was never checked has no checked_at to compare, and so is never due.
+_DUE: Final = """
+SELECT account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since,
+       dkim_sealed
+FROM domains WHERE verified_at IS NOT NULL AND checked_at < $1 ORDER BY checked_at LIMIT $2
+"""
+
+# Only if nobody else wrote what they found meanwhile: DNS is asked outside any transaction.
+_RECORD: Final = """
+UPDATE domains SET verified_at = $3, missing_since = $4, checked_at = $5
+WHERE account_id = $1 AND id = $2 AND checked_at IS NOT DISTINCT FROM $6
+  AND verified_at IS NOT DISTINCT FROM $7
+RETURNING id
+"""
+
+
+def dkim_purpose(account_id: AccountId, domain_id: DomainId) -> bytes:
+    """What a domain's private key is sealed for; it opens nowhere else."""
+    return b"dkim:" + account_id.bytes + domain_id.bytes
+
+
+async def insert(tx: Connection, domain: DomainRow, now: datetime) -> bool:
+    """False when the account has the domain already."""
+    inserted = await tx.fetchval(
+        _INSERT,
+        domain.account_id,
+        domain.id,
+        domain.name,
+        domain.token,
+        domain.selector,
+        domain.dkim_public,
+        domain.created_at,
+        domain.verified_at,
+        domain.checked_at,
+        domain.missing_since,
+        domain.dkim_sealed,
+    )
+    await touch(tx, domain.account_id, now)
+    return inserted is not None
+
+
+async def find(connection: Connection, account_id: AccountId, name: str) -> DomainRow | None:
+    row = await connection.fetchrow(_BY_NAME, account_id, name)
+    return None if row is None else DomainRow(**row)
+
+
+async def list_of_account(connection: Connection, account_id: AccountId, limit: int) -> Sequence[DomainRow]:
+    """In the order of their names."""
+    return [DomainRow(**row) for row in await connection.fetch(_LIST, account_id, limit)]
+
+
+async def due_for_check(connection: Connection, checked_before: datetime, limit: int) -> Sequence[DomainRow]:
+    """Verified domains whose records were last seen to before that time, the longest unseen first."""
+    return [DomainRow(**row) for row in await connection.fetch(_DUE, checked_before, limit)]
+
+
+async def record_check(
+    tx: Connection,
+    domain: DomainRow,
+    verified_at: datetime | None,
+    missing_since: datetime | None,
+    checked_at: datetime | None,
+    now: datetime,
+) -> bool:
+    """Writes what a check came to, unless the domain was checked or vouched for since it was read."""
+    recorded = await tx.fetchval(
+        _RECORD,
+        domain.account_id,
+        domain.id,
+        verified_at,
+        missing_since,
+        checked_at,
+        domain.checked_at,
+        domain.verified_at,
+    )
+    # The daily check of a healthy domain changes nothing that a cache holds.
+    if (verified_at is None) != (domain.verified_at is None):
+        await touch(tx, domain.account_id, now)
+    return recorded is not None

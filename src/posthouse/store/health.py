@@ -1,0 +1,47 @@
+"""What a check-up wants to know of PostgreSQL and of what is stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from posthouse.store.postgres import Connection
+
+_SERVER: Final = """
+SELECT current_setting('server_version_num')::integer AS version_number,
+       current_setting('server_version') AS version,
+       clock_timestamp() AS clock,
+       current_setting('fsync') AS fsync,
+       current_setting('full_page_writes') AS full_page_writes,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('max_locks_per_transaction')::integer AS locks_per_transaction_max,
+       to_regclass('accounts') IS NOT NULL AS has_tables
+"""
+
+# The key's id is readable in the sealed value: a version byte, a length, the id.
+_SEALED: Final = """
+SELECT convert_from(substring(dkim_sealed FROM 3 FOR get_byte(dkim_sealed, 1)), 'UTF8') AS key_id,
+       count(*) AS uses
+FROM domains GROUP BY 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    version_number: int
+    version: str
+    clock: datetime
+    fsync: str
+    full_page_writes: str
+    synchronous_commit: str
+    locks_per_transaction_max: int
+    has_tables: bool
+
+
+async def server(connection: Connection) -> Server:
+    return Server(**await connection.fetchrow(_SERVER))
+
+
+async def sealing_key_uses(connection: Connection) -> Mapping[str, int]:
+    """How many stored secrets each seal key's id sealed."""
+    return {row["key_id"]: row["uses"] for row in await connection.fetch(_SEALED)}

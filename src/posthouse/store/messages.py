@@ -1,0 +1,76 @@
+"""Messages and their recipients, as they are read."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from posthouse.rules.ids import AccountId, MessageId, RequestId
+from posthouse.store.postgres import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    position: int
+    email: str
+    status: str
+    billing_status: str
+    attempt_count: int
+    last_smtp_code: int | None
+    last_smtp_response: str | None
+    delivered_at: datetime | None
+    bounced_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    id: MessageId
+    status: str
+    source: str
+    sender: str
+    subject: str
+    billing_status: str
+    recipient_count: int
+    credits_reserved: int
+    created_at: datetime
+    recipients: tuple[Recipient, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the first answer said and the request alone doesn't tell."""
+
+    message_id: MessageId
+    request_id: RequestId
+    subject: str
+    recipient_count: int
+    credits_reserved: int
+
+
+_MESSAGE: Final = """
+SELECT id, status, source, sender, subject, billing_status, recipient_count, credits_reserved, created_at
+FROM messages WHERE account_id = $1 AND id = $2
+"""
+
+_RECIPIENTS: Final = """
+SELECT position, email, status, billing_status, attempt_count, last_smtp_code, last_smtp_response,
+       delivered_at, bounced_at
+FROM recipients WHERE account_id = $1 AND message_id = $2 ORDER BY position
+"""
+
+_RECEIPT: Final = """
+SELECT id, request_id, subject, recipient_count, credits_reserved
+FROM messages WHERE account_id = $1 AND id = $2
+"""
+
+
+async def message(connection: Connection, account_id: AccountId, message_id: MessageId) -> Message | None:
+    row = await connection.fetchrow(_MESSAGE, account_id, message_id)
+    if row is None:
+        return None
+    recipients = await connection.fetch(_RECIPIENTS, account_id, message_id)
+    return Message(**row, recipients=tuple([Recipient(**recipient) for recipient in recipients]))
+
+
+async def receipt(connection: Connection, account_id: AccountId, message_id: MessageId) -> Receipt | None:
+    row = await connection.fetchrow(_RECEIPT, account_id, message_id)
+    return None if row is None else Receipt(*row)

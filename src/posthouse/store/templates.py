@@ -1,0 +1,121 @@
+"""Templates and their numbered, unchangeable versions."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from posthouse.rules.ids import AccountId
+from posthouse.rules.template import Template
+from posthouse.store.postgres import Connection, Row
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRow:
+    alias: str
+    name: str
+    published_version: int | None
+    latest_version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRow:
+    version: int
+    content: Template
+    created_at: datetime
+
+
+_COLUMNS: Final = "alias, name, published_version, latest_version, created_at, updated_at"
+
+_INSERT: Final = f"""
+INSERT INTO templates (account_id, alias, name, latest_version, created_at, updated_at)
+VALUES ($1, $2, $3, 1, $4, $4) ON CONFLICT (account_id, alias) DO NOTHING RETURNING {_COLUMNS}
+"""
+
+_INSERT_VERSION: Final = """
+INSERT INTO template_versions (account_id, alias, version, subject, text, html, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+
+_NEXT_VERSION: Final = f"""
+UPDATE templates SET latest_version = latest_version + 1, updated_at = $3
+WHERE account_id = $1 AND alias = $2 RETURNING {_COLUMNS}
+"""
+
+_PUBLISH: Final = f"""
+UPDATE templates SET published_version = $3, updated_at = $4
+WHERE account_id = $1 AND alias = $2 RETURNING {_COLUMNS}
+"""
+
+_TEMPLATE: Final = f"SELECT {_COLUMNS} FROM templates WHERE account_id = $1 AND alias = $2"
+
+_LIST: Final = f"""
+SELECT {_COLUMNS} FROM templates
+WHERE account_id = $1 AND ($2::timestamptz IS NULL OR (created_at, alias) < ($2, $3))
+ORDER BY created_at DESC, alias DESC LIMIT $4
+"""
+
+_VERSION: Final = """
+SELECT version, subject, text, html, created_at FROM template_versions
+WHERE account_id = $1 AND alias = $2 AND version = $3
+"""
+
+_VERSIONS: Final = """
+SELECT version, subject, text, html, created_at FROM template_versions
+WHERE account_id = $1 AND alias = $2 ORDER BY version DESC LIMIT $3
+"""
+
+_DELETE: Final = "DELETE FROM templates WHERE account_id = $1 AND alias = $2 RETURNING 1"
+
+
+def _version(row: Row) -> VersionRow:
+    return VersionRow(row["version"], Template(row["subject"], row["text"], row["html"]), row["created_at"])
+
+
+async def insert(tx: Connection, account_id: AccountId, alias: str, name: str, now: datetime) -> TemplateRow | None:
+    """A template without a version yet, or None when the alias is taken."""
+    row = await tx.fetchrow(_INSERT, account_id, alias, name, now)
+    return None if row is None else TemplateRow(*row)
+
+
+async def insert_version(
+    tx: Connection, account_id: AccountId, alias: str, version: int, content: Template, now: datetime
+) -> None:
+    await tx.execute(_INSERT_VERSION, account_id, alias, version, content.subject, content.text, content.html, now)
+
+
+async def take_next_version(tx: Connection, account_id: AccountId, alias: str, now: datetime) -> TemplateRow | None:
+    row = await tx.fetchrow(_NEXT_VERSION, account_id, alias, now)
+    return None if row is None else TemplateRow(*row)
+
+
+async def publish(tx: Connection, account_id: AccountId, alias: str, version: int, now: datetime) -> TemplateRow | None:
+    row = await tx.fetchrow(_PUBLISH, account_id, alias, version, now)
+    return None if row is None else TemplateRow(*row)
+
+
+async def template(connection: Connection, account_id: AccountId, alias: str) -> TemplateRow | None:
+    row = await connection.fetchrow(_TEMPLATE, account_id, alias)
+    return None if row is None else TemplateRow(*row)
+
+
+async def templates(
+    connection: Connection, account_id: AccountId, before: tuple[datetime, str] | None, count: int
+) -> list[TemplateRow]:
+    """The newest first; `before` is where the page before ended."""
+    created_at, alias = before or (None, None)
+    return [TemplateRow(*row) for row in await connection.fetch(_LIST, account_id, created_at, alias, count)]
+
+
+async def version(connection: Connection, account_id: AccountId, alias: str, number: int) -> VersionRow | None:
+    row = await connection.fetchrow(_VERSION, account_id, alias, number)
+    return None if row is None else _version(row)
+
+
+async def versions(connection: Connection, account_id: AccountId, alias: str, count: int) -> list[VersionRow]:
+    return [_version(row) for row in await connection.fetch(_VERSIONS, account_id, alias, count)]
+
+
+async def delete(tx: Connection, account_id: AccountId, alias: str) -> bool:
+    return await tx.fetchval(_DELETE, account_id, alias) is not None

@@ -1,0 +1,76 @@
+"""What every acceptance test stands on: one running service, accounts to call it with, its log on failure."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.service import Service, StartService, Tenant
+
+LOG_CHARACTERS_SHOWN = 4_000
+_SERVICES: pytest.StashKey[list[Service]] = pytest.StashKey()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One event loop for all of these tests, because they share one service and its connections."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for service in item.config.stash.get(_SERVICES, []):
+            said = service.log.read_text(errors="replace")[-LOG_CHARACTERS_SHOWN:]
+            report.sections.append((f"log of the server at port {service.port}", said))
+    return report
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def service(
+    new_database: Callable[[], str],
+    tmp_path_factory: pytest.TempPathFactory,
+    pytestconfig: pytest.Config,
+) -> AsyncIterator[Service]:
+    """The service with its ordinary settings, on a database of its own."""
+    log = tmp_path_factory.mktemp("service") / "server.log"
+    running = await Service.start(await asyncio.to_thread(new_database), log)
+    pytestconfig.stash.setdefault(_SERVICES, []).append(running)
+    yield running
+    pytestconfig.stash[_SERVICES].remove(running)
+    await running.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def start_service(service: Service, tmp_path: Path, pytestconfig: pytest.Config) -> AsyncIterator[StartService]:
+    """Starts further processes, by default on the database of `service`; all end with the test."""
+    started: list[Service] = []
+
+    async def start(database_url: str | None = None, **settings: str) -> Service:
+        log = tmp_path / f"server-{len(started)}.log"
+        another = await Service.start(database_url or service.database_url, log, **settings)
+        started.append(another)
+        pytestconfig.stash.setdefault(_SERVICES, []).append(another)
+        return another
+
+    yield start
+    for another in started:
+        pytestconfig.stash[_SERVICES].remove(another)
+        await another.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def regular(service: Service) -> Tenant:
+    """One account for all the tests that need any account: rich, fast, and past its warm-up."""
+    return await service.account(credits=1_000_000)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def tenant(service: Service) -> Tenant:
+    """An account of this test's own, with 1,000 credits."""
+    return await service.account()

@@ -1,0 +1,214 @@
+"""Many at once: credits, keys and batches under concurrent requests, over one process and over two."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tests.support.service import ABSENT, Service, StartService, Tenant
+
+# A request that waits for a locked account gives up after half a second; what is held must be let go before.
+HALFWAY_SECONDS = 0.15
+
+
+def recipients(count: int) -> list[str]:
+    return [f"r{number}@example.org" for number in range(count)]
+
+
+class HeldAccount:
+    """Holds the lock on an account's row, so that what is being accepted waits at that point."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self._tenant = tenant
+
+    async def __aenter__(self) -> None:
+        self._connection = await self._tenant.service.pool.acquire()
+        self._transaction = self._connection.transaction()
+        await self._transaction.start()
+        await self._connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", self._tenant.id)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._transaction.rollback()
+        await self._tenant.service.pool.release(self._connection)
+
+
+@pytest.mark.rule("MONEY-03", "MONEY-04", "CODE-03")
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_64_concurrent_sends_on_10_credits_are_10_acceptances(
+    service: Service, start_service: StartService, processes: int
+) -> None:
+    others = [service, *[await start_service() for _ in range(processes - 1)]]
+    tenant = await service.account(credits=10)
+    answers = await asyncio.gather(*[tenant.send(service=others[n % processes]) for n in range(64)])
+    assert Counter((answer.status, answer.code) for answer in answers if answer.status != 202) == {
+        (402, "insufficient_credits"): 54
+    }
+    assert len({answer.body["id"] for answer in answers if answer.status == 202}) == 10
+    assert await tenant.available() == 0
+    counts = await tenant.counts()
+    expected = {"messages": 10, "recipients": 10, "bodies": 10, "schedule": 10, "keys": 10, "reserved": 10}
+    assert counts == expected | {"granted": 10}
+
+
+@pytest.mark.rule("IDEM-13", "IDEM-06", "MONEY-01")
+async def test_200_requests_with_one_key_over_two_processes_make_one_message(
+    service: Service, start_service: StartService, tenant: Tenant
+) -> None:
+    another = await start_service()
+    key = tenant.new_key()
+    body = tenant.letter(to=recipients(3))
+    answers = await asyncio.gather(
+        *[tenant.send(body, key=key, service=(service, another)[number % 2]) for number in range(200)]
+    )
+    for answer in answers:
+        if answer.status != 202:
+            assert answer.is_refusal(409, "idempotency_in_progress")
+            assert answer.headers["Retry-After"] == "1"
+    accepted = [answer for answer in answers if answer.status == 202]
+    assert len({answer.body["id"] for answer in accepted}) == 1
+    assert sum("Idempotent-Replayed" not in answer.headers for answer in accepted) == 1
+    counts = await tenant.counts()
+    assert (counts["messages"], counts["recipients"], counts["keys"], counts["reserved"]) == (1, 3, 1, 3)
+    assert await tenant.available() == 997
+    again = await tenant.accepts(body, key=key, service=another)
+    assert again["id"] == accepted[0].body["id"]
+
+
+@pytest.mark.rule("IDEM-13", "IDEM-05")
+async def test_one_key_with_many_bodies_makes_one_message(
+    service: Service, start_service: StartService, tenant: Tenant
+) -> None:
+    another = await start_service()
+    key = tenant.new_key()
+    answers = await asyncio.gather(
+        *[
+            tenant.send(tenant.letter(subject=f"{number}"), key=key, service=(service, another)[number % 2])
+            for number in range(40)
+        ]
+    )
+    statuses = Counter((answer.status, answer.code) for answer in answers if answer.status != 202)
+    assert set(statuses) <= {(409, "idempotency_in_progress"), (409, "idempotency_conflict")}
+    assert len([answer for answer in answers if answer.status == 202]) == 1
+    counts = await tenant.counts()
+    assert (counts["messages"], counts["keys"], counts["reserved"]) == (1, 1, 1)
+
+
+@pytest.mark.rule("MONEY-05")
+async def test_8_then_5_then_2_against_10_credits_is_yes_no_yes(service: Service) -> None:
+    tenant = await service.account(credits=10)
+    # What waits behind the first goes together into the next transaction, in the order of its arrival.
+    async with HeldAccount(tenant):
+        first = asyncio.ensure_future(tenant.send(authorization=await tenant.key("test")))
+        await asyncio.sleep(0.05)
+        waiting = []
+        for count in (8, 5, 2):
+            waiting.append(asyncio.ensure_future(tenant.send(tenant.letter(to=recipients(count)))))
+            await asyncio.sleep(0.02)
+    assert (await first).is_accepted()
+    answers = await asyncio.gather(*waiting)
+    assert [answer.status for answer in answers] == [202, 402, 202]
+    assert await tenant.available() == 0
+    assert (await tenant.counts())["reserved"] == 10
+
+
+@pytest.mark.rule("MONEY-05", "ORDER-12", "IDEM-06")
+async def test_a_mixed_batch_is_decided_item_by_item(service: Service, tenant: Tenant) -> None:
+    poor = await service.account(credits=1)
+    slow = await service.account(rate=(1, 1))
+    cold = await service.account(warmup=(1,))
+    used = tenant.new_key()
+    replayed = await tenant.accepts(key=used)
+    free = await poor.key("test")
+    repeated = tenant.new_key()
+    async with HeldAccount(tenant):
+        first = asyncio.ensure_future(tenant.send())
+        await asyncio.sleep(0.05)
+        requests = {
+            "plain": tenant.send(),
+            "replay": tenant.send(key=used),
+            "other body": tenant.send(tenant.letter(subject="Other"), key=used),
+            "one key": tenant.send(key=repeated),
+            "one key again": tenant.send(key=repeated),
+            "other domain": tenant.send(tenant.letter(from_="news@unregistered.example")),
+            "no template": tenant.send(tenant.letter(text=ABSENT, template="unknown")),
+            "no address": tenant.send(tenant.letter(to="nobody")),
+            "poor": poor.send(),
+            "too poor": poor.send(poor.letter(to=recipients(2))),
+            "free": poor.send(poor.letter(to=recipients(2)), authorization=free),
+            "slow": slow.send(),
+            "slow again": slow.send(),
+            "cold": cold.send(),
+            "too cold": cold.send(cold.letter(to=recipients(2))),
+        }
+        tasks = {name: asyncio.ensure_future(request) for name, request in requests.items()}
+        await asyncio.sleep(HALFWAY_SECONDS)
+    assert (await first).is_accepted()
+    answers = {name: await task for name, task in tasks.items()}
+    outcome = {name: answer.code or answer.status for name, answer in answers.items()}
+    once = sorted(str(outcome.pop(name)) for name in ("one key", "one key again"))
+    assert once == ["202", "idempotency_in_progress"]
+    assert sorted(str(outcome.pop(name)) for name in ("slow", "slow again")) == ["202", "rate_limited"]
+    assert outcome == {
+        "plain": 202,
+        "replay": 202,
+        "other body": "idempotency_conflict",
+        "other domain": "forbidden",
+        "no template": "invalid_request",
+        "no address": "invalid_request",
+        "poor": 202,
+        "too poor": "insufficient_credits",
+        "free": 202,
+        "cold": 202,
+        "too cold": "warmup_limited",
+    }
+    assert answers["replay"].body["id"] == replayed["id"]
+    assert (await tenant.counts())["messages"] == 4
+    assert await tenant.available() == 1_000 - 4
+    assert ((await poor.counts())["messages"], await poor.available()) == (2, 0)
+    assert ((await slow.counts())["messages"], (await cold.counts())["messages"]) == (1, 1)
+
+
+@pytest.mark.rule("MONEY-04", "MONEY-05")
+async def test_many_accounts_at_once_over_two_processes_keep_their_books(
+    service: Service, start_service: StartService
+) -> None:
+    another = await start_service()
+    tenants = [await service.account(credits=20) for _ in range(6)]
+    requests = [
+        tenant.send(tenant.letter(to=recipients(count)), service=(service, another)[(number + count) % 2])
+        for number in range(6)
+        for count in (1, 7, 2, 5, 3)
+        for tenant in (tenants if number % 2 else reversed(tenants))
+    ]
+    answers = await asyncio.gather(*requests)
+    assert {answer.status for answer in answers} <= {202, 402}
+    for tenant in tenants:
+        counts = await tenant.counts()
+        assert counts["granted"] - counts["reserved"] == await tenant.available() >= 0
+        assert counts["recipients"] == counts["schedule"] == counts["reserved"]
+        assert counts["messages"] == counts["bodies"] == counts["keys"]
+        assert await tenant.available() == 0, "the smallest that was refused would have fitted"
+
+
+@pytest.mark.rule("IDEM-12")
+async def test_a_crash_while_accepting_leaves_no_marker(
+    service: Service, start_service: StartService, tenant: Tenant
+) -> None:
+    doomed = await start_service()
+    key = tenant.new_key()
+    await tenant.accepts(service=doomed)
+    async with HeldAccount(tenant):
+        first = asyncio.ensure_future(tenant.send(key=key, service=doomed))
+        await asyncio.sleep(HALFWAY_SECONDS)
+        doomed.kill()
+        (lost,) = await asyncio.gather(first, return_exceptions=True)
+        assert isinstance(lost, Exception), "the killed process gave an answer"
+    # PostgreSQL itself needs a moment to notice that the dead process's session is gone.
+    for _ in range(50):
+        answer = await tenant.send(key=key)
+        if answer.code != "idempotency_in_progress":
+            break
+        await asyncio.sleep(0.02)
+    assert answer.is_accepted()
+    assert "Idempotent-Replayed" not in answer.headers
+    assert (await tenant.counts())["messages"] == 2

@@ -1,0 +1,153 @@
+"""Faults that a caller can meet: PostgreSQL away, a lock that does not come, a process that is told to stop."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.service import Answer, Service, StartService, Tenant, eventually
+
+
+class Proxy:
+    """A TCP proxy in front of PostgreSQL that can be cut and mended."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+
+    async def mend(self) -> None:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def cut(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self._target)
+        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+
+@pytest.mark.rule("CODE-14")
+async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
+    service: Service, start_service: StartService, tenant: Tenant
+) -> None:
+    address = service.database_url.split("@")[1].split("/")[0]
+    proxy = Proxy("127.0.0.1", int(address.split(":")[1]))
+    await proxy.mend()
+    proxied = service.database_url.replace(address, f"127.0.0.1:{proxy.port}")
+    another = await start_service(proxied, _DIRECT_URL=service.database_url)
+    token = await tenant.jwt()
+    sent = await tenant.accepts(service=another)
+    key = tenant.new_key()
+    before = await tenant.state()
+    await proxy.cut()
+
+    async def read() -> Answer:
+        return await another.request("GET", f"/emails/{sent['id']}", headers={"Authorization": tenant.basic})
+
+    async with asyncio.timeout(20):
+        for answer in (
+            await tenant.send(key=key, service=another),
+            await tenant.send(key=key, service=another),
+            await read(),
+            await another.request("GET", "/v1/templates", headers={"Authorization": token}),
+            await another.login("nobody@example.net", "a long password"),
+        ):
+            assert answer.is_refusal(503, "service_unavailable")
+            assert int(answer.headers["Retry-After"]) >= 1
+    await proxy.mend()
+
+    async def send() -> Answer:
+        return await tenant.send(key=key, service=another)
+
+    assert await tenant.state() == before
+    answer = await eventually(send, lambda seen: seen.status == 202, within=10)
+    assert "Idempotent-Replayed" not in answer.headers
+    assert (await read()).status == 200
+    assert (await tenant.counts())["messages"] == 2
+    await another.stop()
+    await proxy.cut()
+
+
+async def held(tenant: Tenant) -> Callable[[], object]:
+    """Locks the account's row; returns what lets it go."""
+    connection = await tenant.service.pool.acquire()
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", tenant.id)
+
+    async def let_go() -> None:
+        await transaction.rollback()
+        await tenant.service.pool.release(connection)
+
+    return let_go
+
+
+@pytest.mark.rule("CODE-15", "IDEM-07")
+async def test_a_lock_that_does_not_come_is_a_temporary_failure(tenant: Tenant, regular: Tenant) -> None:
+    key = tenant.new_key()
+    before = await tenant.state()
+    let_go = await held(tenant)
+    try:
+        answer, neighbour = await asyncio.gather(tenant.send(key=key), regular.send())
+    finally:
+        await let_go()  # type: ignore[misc]
+    assert answer.is_refusal(503, "temporary_failure")
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert neighbour.status in {202, 503}
+    assert await tenant.state() == before
+    await tenant.accepts(key=key)
+
+
+@pytest.mark.rule("CODE-15", "MONEY-05")
+async def test_another_account_is_served_while_one_is_locked(tenant: Tenant, regular: Tenant) -> None:
+    let_go = await held(tenant)
+    try:
+        stuck = asyncio.ensure_future(tenant.send())
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(4):
+            await regular.accepts()
+        assert (await stuck).is_refusal(503, "temporary_failure")
+    finally:
+        await let_go()  # type: ignore[misc]
+
+
+@pytest.mark.rule("CODE-16")
+async def test_a_process_that_is_told_to_stop_answers_what_it_is_accepting(
+    service: Service, start_service: StartService, tenant: Tenant
+) -> None:
+    another = await start_service()
+    await tenant.accepts(service=another)
+    let_go = await held(tenant)
+    try:
+        accepting = asyncio.ensure_future(tenant.send(service=another))
+        await asyncio.sleep(0.1)
+        another.process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.15)
+    finally:
+        await let_go()  # type: ignore[misc]
+    assert (await accepting).is_accepted()
+    # A server that was told to stop may say so by ending with that signal.
+    assert await another.ended() in {0, -signal.SIGTERM}
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", another.port)
+    assert (await tenant.counts())["messages"] == 2

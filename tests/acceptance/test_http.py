@@ -1,0 +1,244 @@
+"""HTTP itself: request ids, routes, methods, content types, JSON, and input that means harm."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.support.service import ABSENT, Answer, Service, Tenant, check_every_answer
+
+HOSTILE = {
+    "deep lists": b"[" * 100_000,
+    "deep closed lists": b"[" * 5_000 + b"]" * 5_000,
+    "deep objects": b'{"a":' * 50_000,
+    "deep field": b'{"to":' + b"[" * 10_000 + b"]" * 10_000 + b"}",
+    "deep variables": b'{"variables":' + b'{"a":' * 10_000 + b"1" + b"}" * 10_000 + b"}",
+    "huge integer": b'{"subject":' + b"9" * 100_000 + b"}",
+    "huge exponent": b'{"subject": 1e999999}',
+    "NUL byte": b'{"subject": "\x00"}',
+    "NUL alone": b"\x00",
+    "byte order mark": b"\xef\xbb\xbf{",
+    "UTF-16": '{"subject": "x"}'.encode("utf-16"),
+    "overlong UTF-8": b'{"subject": "\xc0\xaf"}',
+    "many fields": json.dumps({f"field{number}": number for number in range(20_000)}).encode(),
+    "long field": b'{"' + b"x" * 1_000_000 + b'": 1}',
+    "many recipients": json.dumps({"to": ["ada@example.org"] * 100_000}).encode(),
+    "long address": json.dumps({"to": "a" * 1_000_000 + "@example.org"}).encode(),
+    "dotted address": json.dumps({"to": "a@" + "a." * 200_000}).encode(),
+    "bracketed address": json.dumps({"to": "<" * 200_000}).encode(),
+}
+
+
+def wrapped(tenant: Tenant, changes: bytes) -> bytes:
+    return json.dumps(tenant.letter()).encode()[:-1] + b", " + changes + b"}"
+
+
+@pytest.mark.rule("HTTP-01", "HTTP-12")
+async def test_every_answer_carries_its_own_request_id(service: Service, regular: Tenant) -> None:
+    sent = await regular.send()
+    answers = [
+        sent,
+        await regular.get(sent.body["id"]),
+        await regular.send(regular.letter(to=[])),
+        await regular.get("em_unknown"),
+        await service.request("GET", "/nowhere"),
+        await service.request("PUT", "/emails", headers={"Authorization": regular.basic}),
+        await service.request("POST", "/emails", json={}),
+        await service.login("nobody@example.net", "wrong password"),
+        await service.request("GET", "/v1/templates"),
+        await regular.call("GET", "/v1/templates"),
+        await service.request("GET", "/v1/nowhere"),
+    ]
+    assert {answer.status for answer in answers} >= {202, 200, 400, 401, 404, 405}
+    ids = [answer.headers["X-Request-ID"] for answer in answers]
+    assert [answer.body["request_id"] for answer in answers] == ids
+    assert len(set(ids)) == len(answers)
+
+
+@pytest.mark.rule("HTTP-01")
+async def test_a_callers_own_request_id_is_not_taken_over(service: Service) -> None:
+    answer = await service.request("GET", "/nowhere", headers={"X-Request-ID": "mine\t'\"<script>"})
+    assert "script" not in answer.headers["X-Request-ID"]
+
+
+@pytest.mark.rule("HTTP-02", "CODE-06", "ERR-01")
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/nowhere", "/email", "/Emails", "/emails/a/b", "/v1", "/v1/nowhere", "/%00", "/..%2f..%2fetc", "/emails%20"],
+)
+async def test_an_unknown_route_is_not_found(service: Service, path: str) -> None:
+    answer = await service.request("GET", path)
+    assert answer.is_refusal(404, "not_found")
+
+
+@pytest.mark.rule("HTTP-03")
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/emails", {"POST"}),
+        ("PUT", "/emails", {"POST"}),
+        ("DELETE", "/emails", {"POST"}),
+        ("POST", "/emails/em_01", {"GET", "HEAD"}),
+        ("DELETE", "/emails/em_01", {"GET", "HEAD"}),
+        ("GET", "/v1/auth/login", {"POST"}),
+        ("DELETE", "/v1/templates", {"GET", "POST", "HEAD"}),
+        ("PUT", "/v1/templates/welcome", {"GET", "DELETE", "HEAD"}),
+        ("GET", "/v1/templates/welcome/preview", {"POST"}),
+    ],
+)
+async def test_a_wrong_method_is_told_the_right_ones(
+    service: Service, regular: Tenant, method: str, path: str, allowed: set[str]
+) -> None:
+    authorization = await regular.jwt() if path.startswith("/v1") else regular.basic
+    answer = await service.request(method, path, headers={"Authorization": authorization})
+    assert answer.is_refusal(405, "invalid_request")
+    told = {name.strip() for name in answer.headers["Allow"].split(",")}
+    assert told <= allowed
+    assert told >= allowed - {"HEAD"}
+
+
+@pytest.mark.rule("HTTP-04", "HTTP-09", "CODE-01")
+@pytest.mark.parametrize(
+    "content_type",
+    [ABSENT, "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+     "application/xml", "application/jsonp", "json", "application/json, text/plain"],
+)  # fmt: skip
+async def test_a_content_type_other_than_json_is_refused(
+    service: Service, regular: Tenant, content_type: object
+) -> None:
+    headers = {"Authorization": regular.basic, "Idempotency-Key": regular.new_key()}
+    if content_type is not ABSENT:
+        headers["Content-Type"] = str(content_type)
+    data = json.dumps(regular.letter()).encode()
+    before = await regular.state()
+    answer = await service.request("POST", "/emails", headers=headers, data=data)
+    assert answer.is_refusal(400, "invalid_request", "Content-Type", "application/json")
+    assert await regular.state() == before
+
+
+@pytest.mark.rule("HTTP-04")
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8"]
+)
+async def test_json_is_taken_with_parameters(regular: Tenant, content_type: str) -> None:
+    await regular.accepts(headers={"Content-Type": content_type})
+
+
+@pytest.mark.rule("HTTP-05")
+@pytest.mark.parametrize(
+    "data",
+    [b"", b" ", b"{", b"{}}", b"[]", b'"text"', b"7", b"null", b"true", b"{'to': 1}", b'{"to": "a@b.example",}',
+     b'{"subject": "\xff"}', b"to=ada@example.org", b'{"a": 1} {"b": 2}', b'{"subject": "a\nb"}', b"// no\n{}"],
+)  # fmt: skip
+async def test_what_is_no_json_object_is_refused(regular: Tenant, data: bytes) -> None:
+    await regular.refuses(ABSENT, 400, "invalid_request", data=data)
+
+
+@pytest.mark.rule("HTTP-06")
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"-NaN"])
+@pytest.mark.parametrize("field", [b"subject", b"variables", b"unknown"])
+async def test_numbers_that_are_none_are_refused(regular: Tenant, field: bytes, number: bytes) -> None:
+    data = wrapped(regular, b'"%s": {"x": %s}' % (field, number))
+    await regular.refuses(ABSENT, 400, "invalid_request", data=data)
+
+
+@pytest.mark.rule("HTTP-07")
+@pytest.mark.parametrize("surrogate", ["\\ud800", "\\udfff", "a\\ud83d b", "\\udc8c\\ud83d"])
+@pytest.mark.parametrize(
+    "field",
+    ['"subject": "{0}"', '"text": "{0}"', '"html": "{0}"', '"to": "{0} <ada@example.org>"', '"tags": ["{0}"]',
+     '"headers": {{"X-Thing": "{0}"}}', '"headers": {{"{0}": "x"}}', '"{0}": 1',
+     '"attachments": [{{"filename": "{0}", "content": "aGVsbG8="}}]'],
+)  # fmt: skip
+async def test_a_lone_surrogate_is_refused(regular: Tenant, field: str, surrogate: str) -> None:
+    data = wrapped(regular, field.format(surrogate).encode())
+    await regular.refuses(ABSENT, 400, "invalid_request", data=data)
+
+
+@pytest.mark.rule("HTTP-07")
+async def test_a_pair_of_surrogates_is_a_character(regular: Tenant) -> None:
+    sent = await regular.accepts(data=wrapped(regular, b'"subject": "\\ud83d\\udc8c"'))
+    assert sent["subject"] == "💌"
+
+
+@pytest.mark.rule("HTTP-08")
+async def test_the_last_of_two_equal_keys_counts(regular: Tenant) -> None:
+    sent = await regular.accepts(data=wrapped(regular, b'"subject": "first", "subject": "last"'))
+    assert sent["subject"] == "last"
+    assert str((await regular.stored(sent["id"]))["Subject"]) == "last"
+
+
+@pytest.mark.rule("HTTP-09", "HTTP-10", "CODE-13")
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_json_is_refused_in_time(service: Service, regular: Tenant, name: str) -> None:
+    async with asyncio.timeout(5):
+        await regular.refuses(ABSENT, 400, "invalid_request", data=HOSTILE[name])
+    assert (await service.request("GET", "/healthz")).status == 200
+
+
+@pytest.mark.rule("HTTP-10", "CODE-13")
+@pytest.mark.parametrize("path", ["/v1/auth/login", "/v1/templates"])
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_hostile_json_is_refused_under_v1_too(regular: Tenant, path: str, name: str) -> None:
+    authorization = await regular.jwt()
+    async with asyncio.timeout(5):
+        answer = await regular.service.request(
+            "POST",
+            path,
+            headers={"Authorization": authorization, "Content-Type": "application/json"},
+            data=HOSTILE[name],
+        )
+    assert answer.is_refusal(400, "invalid_request")
+
+
+@pytest.mark.rule("HTTP-11", "ERR-01")
+@pytest.mark.parametrize(
+    "framing",
+    [
+        "Content-Length: 5\r\nContent-Length: 600",
+        "Content-Length: 5\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked, identity",
+        "Content-Length: -1",
+        "Content-Length: +5",
+        "Content-Length: 0x10",
+        "Content-Length : 5",
+        "Bad Header Name: x\r\nContent-Length: 5",
+    ],
+)
+async def test_contradictory_framing_makes_no_message(service: Service, regular: Tenant, framing: str) -> None:
+    body = json.dumps(regular.letter()).encode()
+    head = (
+        f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {regular.basic}\r\n"
+        f"Idempotency-Key: {regular.new_key()}\r\nContent-Type: application/json\r\n{framing}\r\n\r\n"
+    )
+    before = await regular.state()
+    answer: Answer = await service.raw(head.encode() + body)
+    assert answer.status == 400
+    check_every_answer("POST", "/emails", answer)
+    assert await regular.state() == before
+    await regular.accepts()
+
+
+@pytest.mark.rule("ERR-01", "ERR-02")
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"from": 1}, "from"),
+        ({"to": ["no address"]}, "to"),
+        ({"subject": "s" * 501}, "subject"),
+        ({"attachments": [{"filename": "a"}]}, "content"),
+        ({"nonsense": 1}, "nonsense"),
+    ],
+)
+async def test_an_error_is_three_strings_and_names_the_field(
+    regular: Tenant, changes: dict[str, object], field: str
+) -> None:
+    answer = await regular.refuses(regular.letter() | changes, 400, "invalid_request", field)
+    assert set(answer.body) == {"error", "code", "request_id"}
+
+
+@pytest.mark.rule("ERR-02")
+async def test_one_bad_address_of_many_is_pointed_out(regular: Tenant) -> None:
+    body = regular.letter(cc=["bob@example.org", "cy@example.org", "no address at all"])
+    answer = await regular.refuses(body, 400, "invalid_request", "cc")
+    assert "2" in answer.error or "3" in answer.error or "no address at all" in answer.error

@@ -1,0 +1,198 @@
+"""Idempotency keys: what a retry gets, what counts as the same request, whose key it is, how long it lives."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.service import ABSENT, Service, StartService, Tenant, basic
+
+# A request that waits for a locked account gives up after half a second: the second one comes well before.
+HALFWAY_SECONDS = 0.15
+
+
+@pytest.mark.rule("IDEM-01", "CODE-01")
+async def test_a_key_is_required(regular: Tenant) -> None:
+    await regular.refuses(regular.letter(), 400, "invalid_request", "Idempotency-Key", key=ABSENT)
+
+
+@pytest.mark.rule("IDEM-02")
+async def test_a_key_has_1_to_255_characters(regular: Tenant) -> None:
+    await regular.refuses(regular.letter(), 400, "invalid_request", "Idempotency-Key", key="")
+    await regular.refuses(regular.letter(), 400, "invalid_request", "Idempotency-Key", "255", key="k" * 256)
+    await regular.accepts(key="k" * 255)
+    await regular.accepts(key="k")
+    await regular.accepts(key="a key; with, \"punctuation\" = {and} 'quotes' \\ %00")
+
+
+@pytest.mark.rule("IDEM-03")
+async def test_a_retry_gets_the_first_answer_again(tenant: Tenant) -> None:
+    body = tenant.letter(
+        to="Ada <ada@example.org>",
+        cc=["bob@example.org"],
+        bcc="cy@example.org",
+        reply_to="help@example.net",
+        headers={"X-Thing": "1"},
+        tags=["a", "b"],
+        attachments=[{"filename": "note.txt", "content": "aGVsbG8=", "content_id": "note"}],
+    )
+    key = tenant.new_key()
+    first = await tenant.send(body, key=key)
+    assert first.is_accepted()
+    assert "Idempotent-Replayed" not in first.headers
+    for _ in range(2):
+        again = await tenant.send(body, key=key)
+        assert again.is_accepted()
+        assert again.headers["Idempotent-Replayed"] == "true"
+        assert again.body["request_id"] == again.headers["X-Request-ID"] != first.body["request_id"]
+        assert again.body | {"request_id": ""} == first.body | {"request_id": ""}
+    counts = await tenant.counts()
+    assert (counts["messages"], counts["recipients"], counts["reserved"], counts["keys"]) == (1, 3, 3, 1)
+
+
+@pytest.mark.rule("IDEM-03", "TMPL-15")
+async def test_a_retry_of_a_template_gets_the_subject_that_was_sent(tenant: Tenant) -> None:
+    await tenant.template("welcome", subject="Hello {{ name }}", text="Good morning.")
+    body = tenant.letter(subject=ABSENT, text=ABSENT, template="welcome", variables={"name": "Ada"})
+    key = tenant.new_key()
+    first = await tenant.accepts(body, key=key)
+    again = await tenant.accepts(body, key=key)
+    assert first["subject"] == again["subject"] == "Hello Ada"
+
+
+@pytest.mark.rule("IDEM-04")
+async def test_order_and_white_space_do_not_matter(tenant: Tenant) -> None:
+    body = tenant.letter(headers={"X-One": "1", "X-Two": "2"}, subject="Grüße")
+    turned = dict(reversed(body.items())) | {"headers": {"X-Two": "2", "X-One": "1"}}
+    key = tenant.new_key()
+    first = await tenant.accepts(data=json.dumps(body, separators=(",", ":")).encode(), key=key)
+    others = [
+        json.dumps(body, indent=4).encode(),
+        json.dumps(turned).encode(),
+        json.dumps(body, ensure_ascii=False).encode(),
+        b"\r\n\t " + json.dumps(turned).encode() + b"\n",
+    ]
+    for data in others:
+        assert (await tenant.accepts(data=data, key=key))["id"] == first["id"]
+
+
+@pytest.mark.rule("IDEM-05", "CODE-08")
+@pytest.mark.parametrize(
+    "change",
+    [{"subject": "Other"}, {"to": ["ada@example.org", "bob@example.org"]}, {"text": "Good morning. "}, {"tags": "x"}],
+    ids=lambda change: next(iter(change)),
+)
+async def test_another_body_under_a_used_key_is_a_conflict(tenant: Tenant, change: dict[str, object]) -> None:
+    key = tenant.new_key()
+    first = await tenant.accepts(key=key)
+    await tenant.refuses(tenant.letter(**change), 409, "idempotency_conflict", key=key)
+    assert (await tenant.counts())["messages"] == 1
+    assert (await tenant.accepts(key=key))["id"] == first["id"]
+
+
+@pytest.mark.rule("IDEM-06", "CODE-09")
+@pytest.mark.parametrize("other_process", [False, True], ids=["this process", "another process"])
+async def test_a_key_that_is_being_accepted_is_in_progress(
+    service: Service, start_service: StartService, tenant: Tenant, other_process: bool
+) -> None:
+    second = await start_service() if other_process else service
+    key = tenant.new_key()
+    await tenant.accepts(service=second)
+    async with service.pool.acquire() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", tenant.id)
+        first = asyncio.ensure_future(tenant.send(key=key))
+        await asyncio.sleep(HALFWAY_SECONDS)
+        meanwhile = await tenant.send(key=key, service=second)
+        other_body = await tenant.send(tenant.letter(subject="Other"), key=key, service=second)
+        await transaction.rollback()
+    for answer in (meanwhile, other_body):
+        assert answer.is_refusal(409, "idempotency_in_progress")
+        assert answer.headers["Retry-After"] == "1"
+    accepted = await first
+    assert accepted.is_accepted()
+    assert (await tenant.accepts(key=key, service=second))["id"] == accepted.body["id"]
+    assert (await tenant.counts())["messages"] == 2
+
+
+@pytest.mark.rule("IDEM-07")
+async def test_an_error_frees_the_key(service: Service) -> None:
+    tenant = await service.account(credits=0)
+    key = tenant.new_key()
+    await tenant.refuses(tenant.letter(), 402, "insufficient_credits", key=key)
+    await tenant.refuses(tenant.letter(subject="Other"), 402, "insufficient_credits", key=key)
+    await service.operator.grant_credits(tenant.id, 1)
+    sent = await tenant.send(key=key)
+    assert sent.is_accepted()
+    assert "Idempotent-Replayed" not in sent.headers
+
+
+@pytest.mark.rule("IDEM-08")
+async def test_two_credentials_do_not_share_keys(service: Service, tenant: Tenant) -> None:
+    second = await tenant.credential()
+    other = await service.account()
+    key = "a key that three credentials happen to choose"
+    sent = [
+        await tenant.accepts(key=key),
+        await tenant.accepts(key=key, authorization=basic(second.username, second.password)),
+        await other.accepts(key=key),
+    ]
+    assert len({one["id"] for one in sent}) == 3
+    assert (await tenant.counts())["messages"] == 2
+
+
+@pytest.mark.rule("IDEM-09")
+async def test_api_keys_and_tokens_share_the_scope_of_their_credential(tenant: Tenant) -> None:
+    second = await tenant.credential()
+    key = tenant.new_key()
+    first = await tenant.accepts(key=key)
+    for authorization in (await tenant.key(), await tenant.key(may_read=True), await tenant.jwt()):
+        again = await tenant.send(key=key, authorization=authorization)
+        assert again.is_accepted()
+        assert (again.body["id"], again.headers["Idempotent-Replayed"]) == (first["id"], "true")
+    of_second = await tenant.accepts(key=key, authorization=await tenant.key(credential_id=second.id))
+    assert of_second["id"] != first["id"]
+    again = await tenant.send(key=key, authorization=basic(second.username, second.password))
+    assert again.body["id"] == of_second["id"]
+
+
+@pytest.mark.rule("IDEM-10")
+async def test_a_key_lives_for_24_hours(service: Service, tenant: Tenant) -> None:
+    key = tenant.new_key()
+    first = await tenant.accepts(key=key)
+    life = await service.value("SELECT expires_at FROM idempotency WHERE account_id = $1", tenant.id)
+    assert abs(life - datetime.now(UTC) - timedelta(hours=24)) < timedelta(seconds=30)
+
+    async def left(seconds: float) -> None:
+        await service.sql(
+            "UPDATE idempotency SET expires_at = now() + $2 * interval '1 second' WHERE account_id = $1",
+            tenant.id,
+            seconds,
+        )
+
+    await left(20)
+    assert (await tenant.accepts(key=key))["id"] == first["id"]
+    assert (await tenant.send(tenant.letter(subject="Other"), key=key)).is_refusal(409, "idempotency_conflict")
+    await left(-1)
+    second = await tenant.send(tenant.letter(subject="Other"), key=key)
+    assert second.is_accepted()
+    assert second.body["id"] != first["id"]
+    assert "Idempotent-Replayed" not in second.headers
+    again = await tenant.send(tenant.letter(subject="Other"), key=key)
+    assert again.body["id"] == second.body["id"]
+    assert (await tenant.counts())["messages"] == 2
+
+
+@pytest.mark.rule("IDEM-11", "MONEY-01")
+async def test_a_replay_costs_nothing(service: Service) -> None:
+    tenant = await service.account(credits=2, rate=(1, 2), warmup=(2,))
+    key = tenant.new_key()
+    body = tenant.letter(to=["ada@example.org", "bob@example.org"])
+    first = await tenant.accepts(body, key=key)
+    before = await tenant.state()
+    assert (before["available"], before["warmup_used"]) == (0, 2)
+    answers = await asyncio.gather(*[tenant.send(body, key=key) for _ in range(20)])
+    assert {(answer.status, answer.body["id"]) for answer in answers} == {(202, first["id"])}
+    assert await tenant.state() == before

@@ -1,0 +1,238 @@
+"""What sending costs and how much of it there may be: credits, the rate, and the warm-up of new accounts."""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.service import Service, StartService, basic, eventually
+
+DAYS = [200, 300, 500, 750, 1_000, 1_500, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000]
+
+
+def recipients(count: int) -> list[str]:
+    return [f"r{number}@example.org" for number in range(count)]
+
+
+def seconds_to_midnight() -> float:
+    now = datetime.now(UTC)
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (midnight - now).total_seconds()
+
+
+@pytest.fixture(autouse=True)
+def _not_across_midnight() -> None:
+    """A test that began before midnight must not end after it."""
+    if seconds_to_midnight() < 10:
+        time.sleep(11)
+
+
+@pytest.mark.rule("MONEY-01", "MONEY-04", "MONEY-06")
+async def test_acceptance_reserves_one_credit_per_unique_recipient(service: Service) -> None:
+    tenant = await service.account(credits=100)
+    left = 100
+    for count in (1, 2, 50, 7):
+        sent = await tenant.accepts(tenant.letter(to=recipients(count), cc=recipients(1)))
+        assert (sent["credits_reserved"], sent["billing_status"]) == (count, "reserved")
+        left -= count
+        assert await tenant.available() == left
+        counts = await tenant.counts()
+        assert counts["granted"] - counts["reserved"] == left
+    ledger = await service.sql("SELECT kind, amount FROM ledger WHERE account_id = $1 ORDER BY message_id", tenant.id)
+    assert [(row["kind"], row["amount"]) for row in ledger] == [("reserve", count) for count in (1, 2, 50, 7)]
+
+
+@pytest.mark.rule("MONEY-02", "CODE-03")
+async def test_exactly_enough_credits_suffice(service: Service) -> None:
+    tenant = await service.account(credits=3)
+    await tenant.refuses(tenant.letter(to=recipients(4)), 402, "insufficient_credits", "4", "3")
+    await tenant.accepts(tenant.letter(to=recipients(3)))
+    assert await tenant.available() == 0
+    await tenant.refuses(tenant.letter(), 402, "insufficient_credits")
+    await service.operator.grant_credits(tenant.id, 1)
+    await tenant.accepts()
+
+
+@pytest.mark.rule("RATE-01", "RATE-02", "CODE-11")
+async def test_forty_at_once_and_twenty_a_second_after_that(service: Service) -> None:
+    tenant = await service.account(rate=None)
+    await tenant.jwt()
+    started = time.monotonic()
+    answers = await asyncio.gather(*[tenant.send() for _ in range(70)])
+    elapsed = time.monotonic() - started
+    accepted = [answer for answer in answers if answer.status == 202]
+    assert 40 <= len(accepted) <= 40 + 20 * elapsed + 1
+    refused = [answer for answer in answers if answer.status != 202]
+    assert refused or elapsed > 1.4
+    for answer in refused:
+        assert answer.is_refusal(429, "rate_limited")
+        assert answer.headers["Retry-After"] == "1"
+    assert (await tenant.counts())["messages"] == len(accepted)
+    await asyncio.sleep(1)
+    again = await asyncio.gather(*[tenant.send() for _ in range(15)])
+    assert {answer.status for answer in again} == {202}
+
+
+@pytest.mark.rule("RATE-02", "CODE-11")
+async def test_after_the_wait_that_is_told_the_request_is_accepted(service: Service) -> None:
+    tenant = await service.account(rate=(1, 2))
+    await tenant.accepts()
+    await tenant.accepts()
+    answer = await tenant.refuses(tenant.letter(), 429, "rate_limited")
+    await asyncio.sleep(int(answer.headers["Retry-After"]))
+    await tenant.accepts()
+
+
+@pytest.mark.rule("RATE-03")
+async def test_answers_tell_the_rate(service: Service) -> None:
+    tenant = await service.account(rate=(1, 3))
+    for remaining in ("2", "1", "0"):
+        answer = await tenant.send()
+        assert answer.is_accepted()
+        assert (answer.headers["RateLimit-Limit"], answer.headers["RateLimit-Remaining"]) == ("3", remaining)
+        assert 0 <= int(answer.headers["RateLimit-Reset"]) <= 4
+    answer = await tenant.send()
+    assert answer.is_refusal(429, "rate_limited")
+    assert (answer.headers["RateLimit-Limit"], answer.headers["RateLimit-Remaining"]) == ("3", "0")
+    assert 1 <= int(answer.headers["RateLimit-Reset"]) <= 4
+
+
+@pytest.mark.rule("RATE-04")
+async def test_the_rate_is_the_accounts(service: Service) -> None:
+    tenant, other = await service.account(rate=(1, 2)), await service.account(rate=(1, 2))
+    second = await tenant.credential()
+    await tenant.jwt()
+    await tenant.accepts(authorization=basic(second.username, second.password))
+    await tenant.accepts(authorization=await tenant.key())
+    for authorization in (tenant.basic, await tenant.jwt()):
+        await tenant.refuses(tenant.letter(), 429, "rate_limited", authorization=authorization)
+    await other.accepts()
+
+
+@pytest.mark.rule("RATE-05")
+async def test_an_account_may_have_its_own_rate(service: Service) -> None:
+    tenant = await service.account(rate=(500, 120))
+    answers = await asyncio.gather(*[tenant.send() for _ in range(100)])
+    assert {answer.status for answer in answers} == {202}
+    assert {answer.headers["RateLimit-Limit"] for answer in answers} == {"120"}
+
+
+@pytest.mark.rule("RATE-01", "RATE-05")
+async def test_an_operator_sets_the_rate_of_the_whole_service(service: Service, start_service: StartService) -> None:
+    strict = await start_service(RATE_PER_SECOND="1", RATE_BURST="2")
+    tenant = await service.account(rate=None)
+    statuses = [(await tenant.send(service=strict)).status for _ in range(3)]
+    assert statuses == [202, 202, 429]
+
+
+@pytest.mark.rule("WARM-01")
+@pytest.mark.parametrize(("day", "limit"), list(enumerate(DAYS, 1)))
+async def test_each_day_of_warm_up_has_its_limit(service: Service, day: int, limit: int) -> None:
+    tenant = await service.account(warmup=None)
+    today = datetime.now(UTC).date()
+    await tenant.set(warmup_started_on=today - timedelta(days=day - 1), warmup_day=today, warmup_used=limit - 2)
+    await tenant.refuses(tenant.letter(to=recipients(3)), 429, "warmup_limited", str(limit))
+    await tenant.accepts(tenant.letter(to=recipients(2)))
+    await tenant.refuses(tenant.letter(), 429, "warmup_limited")
+    assert (await tenant.state())["warmup_used"] == limit
+
+
+@pytest.mark.rule("WARM-01")
+async def test_from_day_15_there_is_no_limit(service: Service) -> None:
+    tenant = await service.account(warmup=None)
+    today = datetime.now(UTC).date()
+    await tenant.set(warmup_started_on=today - timedelta(days=14), warmup_day=today, warmup_used=10_000_000)
+    await tenant.accepts(tenant.letter(to=recipients(50)))
+
+
+@pytest.mark.rule("WARM-02", "CODE-12")
+async def test_a_message_fits_whole_or_is_refused_until_midnight(service: Service) -> None:
+    tenant = await service.account(warmup=(10, 20))
+    await tenant.accepts(tenant.letter(to=recipients(8)))
+    answer = await tenant.refuses(tenant.letter(to=recipients(3)), 429, "warmup_limited")
+    assert abs(int(answer.headers["Retry-After"]) - seconds_to_midnight()) <= 3
+    await tenant.accepts(tenant.letter(to=recipients(2), cc=recipients(1)))
+    await tenant.refuses(tenant.letter(), 429, "warmup_limited")
+    assert (await tenant.state())["warmup_used"] == 10
+
+
+@pytest.mark.rule("WARM-03")
+async def test_day_1_is_that_of_the_first_accepted_message(service: Service) -> None:
+    tenant = await service.account(credits=2, warmup=None)
+    await tenant.set(created_at=datetime.now(UTC) - timedelta(days=100))
+    await tenant.refuses(tenant.letter(to=recipients(3)), 402, "insufficient_credits")
+    assert (await tenant.state())["warmup_started_on"] is None
+    await tenant.accepts()
+    state = await tenant.state()
+    assert state["warmup_started_on"] == state["warmup_day"] == datetime.now(UTC).date()
+    assert state["warmup_used"] == 1
+
+
+@pytest.mark.rule("WARM-04")
+async def test_a_new_day_starts_from_zero(service: Service) -> None:
+    tenant = await service.account(warmup=(5, 7))
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    await tenant.set(warmup_started_on=yesterday, warmup_day=yesterday, warmup_used=5)
+    await tenant.refuses(tenant.letter(to=recipients(8)), 429, "warmup_limited", "7")
+    await tenant.accepts(tenant.letter(to=recipients(7)))
+    await tenant.refuses(tenant.letter(), 429, "warmup_limited")
+    state = await tenant.state()
+    assert (state["warmup_started_on"], state["warmup_used"]) == (yesterday, 7)
+
+
+@pytest.mark.rule("WARM-05")
+async def test_an_operator_exempts_an_account(service: Service) -> None:
+    tenant = await service.account(warmup=(1,))
+    await tenant.refuses(tenant.letter(to=recipients(2)), 429, "warmup_limited")
+    await service.operator.set_limits(tenant.id, rate=(100, 100), warmup=())
+
+    async def send() -> object:
+        return (await tenant.send(tenant.letter(to=recipients(50)))).status
+
+    await eventually(send, lambda status: status == 202)
+
+
+@pytest.mark.rule("WARM-05")
+async def test_an_operator_sets_an_accounts_own_numbers(service: Service) -> None:
+    tenant = await service.account(warmup=(3, 4))
+    await tenant.refuses(tenant.letter(to=recipients(4)), 429, "warmup_limited", "3")
+    await tenant.accepts(tenant.letter(to=recipients(3)))
+    today = datetime.now(UTC).date()
+    await tenant.set(warmup_started_on=today - timedelta(days=2))
+    await tenant.accepts(tenant.letter(to=recipients(50)))
+
+
+@pytest.mark.rule("WARM-05")
+async def test_an_operator_switches_warm_up_off_for_all(service: Service, start_service: StartService) -> None:
+    cold = await start_service(WARMUP_ENABLED="false")
+    tenant = await service.account(warmup=None)
+    today = datetime.now(UTC).date()
+    await tenant.set(warmup_started_on=today, warmup_day=today, warmup_used=200)
+    assert (await tenant.send()).is_refusal(429, "warmup_limited")
+    await tenant.accepts(service=cold)
+
+
+@pytest.mark.rule("WARM-06", "MONEY-07")
+async def test_mail_of_a_test_key_does_not_count(service: Service) -> None:
+    tenant = await service.account(warmup=(1,))
+    key = await tenant.key("test")
+    await tenant.accepts(tenant.letter(to=recipients(50)), authorization=key)
+    assert (await tenant.state())["warmup_used"] == 0
+    await tenant.accepts()
+    await tenant.accepts(tenant.letter(to=recipients(5)), authorization=key)
+    await tenant.refuses(tenant.letter(), 429, "warmup_limited")
+
+
+@pytest.mark.rule("MONEY-04")
+async def test_the_books_balance_over_every_account(service: Service) -> None:
+    """All that these tests have sent so far: grants less reserves is what is available, everywhere."""
+    rows = await service.sql(
+        """SELECT a.id, a.available,
+                  coalesce((SELECT sum(amount) FROM grants g WHERE g.account_id = a.id), 0)
+                  - coalesce((SELECT sum(amount) FROM ledger l
+                              WHERE l.account_id = a.id AND l.kind = 'reserve'), 0) AS expected
+           FROM accounts a"""
+    )
+    assert rows
+    assert [row["id"] for row in rows if row["available"] != row["expected"]] == []

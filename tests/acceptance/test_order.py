@@ -1,0 +1,162 @@
+"""The order of refusals: when several things are wrong, which one the caller is told of."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.support.service import ABSENT, Answer, Service, Tenant, basic, eventually
+
+MIB = 1024 * 1024
+
+
+async def suspended(tenant: Tenant) -> None:
+    """Returns when the suspension of the account holds."""
+    await tenant.service.operator.suspend(tenant.id)
+
+    async def probe() -> Answer:
+        return await tenant.send(authorization=await tenant.key("test"))
+
+    await eventually(probe, lambda answer: answer.code == "account_suspended")
+
+
+@pytest.mark.rule("ORDER-01")
+async def test_the_credential_is_judged_before_the_body_is_sent(service: Service, regular: Tenant) -> None:
+    wrong = basic(regular.username, "wrong")
+    for length in (1_000, 17 * MIB):
+        answer = await service.raw(
+            f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {wrong}\r\nIdempotency-Key: x\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode()
+        )
+        assert answer.is_refusal(401, "unauthorized")
+
+
+@pytest.mark.rule("ORDER-01")
+@pytest.mark.parametrize(
+    "sending", [{"data": b"{"}, {"key": ABSENT}, {"headers": {"Content-Type": "text/plain"}}, {"body": {"to": []}}]
+)
+async def test_the_credential_comes_before_everything_else(regular: Tenant, sending: dict[str, object]) -> None:
+    wrong = basic(regular.username, "wrong")
+    answer = await regular.send(authorization=wrong, **sending)  # type: ignore[arg-type]
+    assert answer.is_refusal(401, "unauthorized")
+
+
+@pytest.mark.rule("ORDER-02")
+async def test_size_comes_before_json(regular: Tenant) -> None:
+    await regular.refuses(ABSENT, 413, "payload_too_large", data=b"{" * (16 * MIB + 1))
+
+
+@pytest.mark.rule("ORDER-03")
+async def test_json_and_shape_come_before_the_key(regular: Tenant) -> None:
+    key = regular.new_key()
+    await regular.accepts(key=key)
+    await regular.refuses(ABSENT, 400, "invalid_request", data=b"{", key=key)
+    await regular.refuses(regular.letter(to=[]), 400, "invalid_request", key=key)
+    await regular.refuses(regular.letter(unknown=1), 400, "invalid_request", key=key)
+
+
+@pytest.mark.rule("ORDER-04", "ORDER-05", "IDEM-11")
+async def test_a_replay_ignores_everything_that_came_after_it(service: Service) -> None:
+    tenant = await service.account(credits=1, rate=(1, 1), warmup=(1,))
+    await tenant.template("welcome", subject="Hello", text="Good morning.")
+    key, body = tenant.new_key(), tenant.letter(text=ABSENT, template="welcome")
+    first = await tenant.accepts(body, key=key)
+    await tenant.call("DELETE", "/v1/templates/welcome")
+    await service.sql("UPDATE domains SET verified_at = NULL WHERE account_id = $1", tenant.id)
+    await suspended(tenant)
+    before = await tenant.state()
+    assert (before["available"], before["warmup_used"]) == (0, 1)
+    for _ in range(3):
+        again = await tenant.send(body, key=key)
+        assert again.is_accepted()
+        assert again.body["id"] == first["id"]
+        other = await tenant.send(tenant.letter(subject="Other"), key=key)
+        assert other.is_refusal(409, "idempotency_conflict")
+    assert await tenant.state() == before
+    await tenant.refuses(body, 403, "account_suspended")
+
+
+@pytest.mark.rule("ORDER-06", "CODE-05")
+async def test_suspension_comes_before_the_sender_domain(tenant: Tenant) -> None:
+    await tenant.refuses(tenant.letter(from_="news@example.net"), 403, "forbidden")
+    await suspended(tenant)
+    await tenant.refuses(tenant.letter(from_="news@example.net"), 403, "account_suspended")
+
+
+@pytest.mark.rule("CODE-05", "GET-06")
+async def test_a_suspended_account_reads_and_comes_back(tenant: Tenant) -> None:
+    sent = await tenant.accepts()
+    await suspended(tenant)
+    await tenant.refuses(tenant.letter(), 403, "account_suspended")
+    for authorization in (tenant.basic, await tenant.jwt(), await tenant.key(may_read=True)):
+        assert (await tenant.get(sent["id"], authorization=authorization)).status == 200
+    assert (await tenant.counts())["schedule"] == 1, "mail already queued is held, not dropped"
+    await tenant.service.operator.resume(tenant.id)
+    await eventually(tenant.send, lambda answer: answer.status == 202)
+
+
+@pytest.mark.rule("ORDER-07")
+@pytest.mark.parametrize("content", [{"template": "unknown"}, {"text": "x" * (10 * MIB + 1)}], ids=["template", "size"])
+async def test_the_sender_domain_comes_before_template_and_mime(tenant: Tenant, content: dict[str, object]) -> None:
+    body = tenant.letter(from_="news@example.net", text=ABSENT) | content
+    await tenant.refuses(body, 403, "forbidden", "example.net")
+
+
+async def exhausted(tenant: Tenant) -> None:
+    """Uses up a rate of one request an hour's length: the arrival time is set far ahead."""
+    await tenant.set(rate_full_at=datetime(2100, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.rule("ORDER-08")
+async def test_template_and_mime_come_before_the_rate(service: Service) -> None:
+    tenant = await service.account(rate=(1, 1))
+    await exhausted(tenant)
+    await tenant.refuses(tenant.letter(text=ABSENT, template="unknown"), 400, "invalid_request", "unknown")
+    await tenant.refuses(tenant.letter(text="x" * (10 * MIB + 1)), 413, "payload_too_large")
+    await tenant.refuses(tenant.letter(), 429, "rate_limited")
+
+
+@pytest.mark.rule("ORDER-09")
+async def test_the_rate_comes_before_warm_up(service: Service) -> None:
+    tenant = await service.account(rate=(1, 1), warmup=(1,))
+    await exhausted(tenant)
+    await tenant.refuses(tenant.letter(to=["a@example.org", "b@example.org"]), 429, "rate_limited")
+
+
+@pytest.mark.rule("ORDER-10")
+async def test_warm_up_comes_before_credits(service: Service) -> None:
+    tenant = await service.account(credits=0, warmup=(1,))
+    await tenant.refuses(tenant.letter(to=["a@example.org", "b@example.org"]), 429, "warmup_limited")
+    await tenant.refuses(tenant.letter(), 402, "insufficient_credits")
+
+
+@pytest.mark.rule("ORDER-11")
+async def test_a_failed_authentication_uses_up_no_rate(service: Service) -> None:
+    tenant = await service.account(rate=(1, 2))
+    for _ in range(5):
+        answer = await tenant.send(authorization=basic(tenant.username, "wrong"))
+        assert answer.is_refusal(401, "unauthorized")
+    await tenant.accepts()
+    await tenant.accepts()
+
+
+@pytest.mark.rule("ORDER-12", "RATE-02", "IDEM-07")
+async def test_a_refused_request_leaves_nothing_behind(service: Service) -> None:
+    tenant = await service.account(credits=1, rate=(1, 2), warmup=(5,))
+    many = [f"r{number}@example.org" for number in range(6)]
+    key = tenant.new_key()
+    refusals = [
+        (tenant.letter(to=many), 429, "warmup_limited"),
+        (tenant.letter(to=many[:2]), 402, "insufficient_credits"),
+        (tenant.letter(from_="news@example.net"), 403, "forbidden"),
+        (tenant.letter(text=ABSENT, template="unknown"), 400, "invalid_request"),
+        (tenant.letter(to=[]), 400, "invalid_request"),
+        (tenant.letter(text="x" * (10 * MIB + 1)), 413, "payload_too_large"),
+    ]
+    for body, status, code in refusals:
+        await tenant.refuses(body, status, code, key=key)
+    # The rate of two at once, the one credit and the key are all still there.
+    await tenant.accepts(key=key)
+    assert await tenant.available() == 0
+    await tenant.refuses(tenant.letter(), 402, "insufficient_credits")
+    assert json.dumps(await tenant.counts())

@@ -1,0 +1,51 @@
+"""The table of rules and the tests are in step: no rule without a test, no test for an unknown rule."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TABLE = HERE.parents[1] / "docs" / "reference" / "rules.md"
+ROW = re.compile(r"^\| ([A-Z]+-\d{2}) \|", re.MULTILINE)
+
+
+def rules_of_the_table() -> list[str]:
+    return ROW.findall(TABLE.read_text())
+
+
+def _marks(decorators: list[ast.expr]) -> Iterator[str]:
+    for decorator in decorators:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.rule":
+            for argument in decorator.args:
+                assert isinstance(argument, ast.Constant), "a rule's id is written out"
+                yield str(argument.value)
+
+
+def rules_by_test() -> dict[str, list[str]]:
+    found = {}
+    for path in sorted(HERE.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                found[f"{path.name}::{node.name}"] = list(_marks(node.decorator_list))
+    return found
+
+
+def test_every_rule_has_a_test() -> None:
+    shown = {rule for rules in rules_by_test().values() for rule in rules}
+    assert [rule for rule in rules_of_the_table() if rule not in shown] == []
+
+
+def test_no_test_names_an_unknown_rule() -> None:
+    known = set(rules_of_the_table())
+    assert {test: rules for test, rules in rules_by_test().items() if set(rules) - known} == {}
+
+
+def test_no_rule_stands_twice_in_the_table() -> None:
+    assert [rule for rule, count in Counter(rules_of_the_table()).items() if count > 1] == []
+
+
+def test_every_test_shows_a_rule() -> None:
+    here = Path(__file__).name
+    assert [test for test, rules in rules_by_test().items() if not rules and not test.startswith(here)] == []

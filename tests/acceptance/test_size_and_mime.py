@@ -1,0 +1,173 @@
+"""Size limits, refused as early as they can be known, and the message as it is stored."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+import pytest
+
+from tests.support.service import ABSENT, Service, Tenant
+
+MIB = 1024 * 1024
+
+
+def head(tenant: Tenant, *lines: str) -> bytes:
+    """The head of a send request, written by hand."""
+    fixed = [
+        "POST /emails HTTP/1.1",
+        "Host: localhost",
+        f"Authorization: {tenant.basic}",
+        f"Idempotency-Key: {tenant.new_key()}",
+        "Content-Type: application/json",
+    ]
+    return "\r\n".join([*fixed, *lines, "", ""]).encode()
+
+
+@pytest.mark.rule("SIZE-01", "CODE-10")
+async def test_a_content_length_over_16_mib_is_refused_before_the_body_is_sent(
+    service: Service, regular: Tenant
+) -> None:
+    before = await regular.state()
+    answer = await service.raw(head(regular, f"Content-Length: {16 * MIB + 1}"))
+    assert answer.is_refusal(413, "payload_too_large")
+    assert answer.headers["X-Request-ID"] == answer.body["request_id"]
+    assert await regular.state() == before
+
+
+@pytest.mark.rule("SIZE-01")
+async def test_a_huge_content_length_is_refused_too(service: Service, regular: Tenant) -> None:
+    answer = await service.raw(head(regular, "Content-Length: 99999999999999999"))
+    assert answer.is_refusal(413, "payload_too_large")
+
+
+@pytest.mark.rule("SIZE-02")
+async def test_a_chunked_body_is_refused_as_soon_as_it_passes_16_mib(service: Service, regular: Tenant) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    writer.write(head(regular, "Transfer-Encoding: chunked"))
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    answered = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
+    written = 0
+    try:
+        # The end of the body never comes: only a server that counts while it reads can answer.
+        while not answered.done() and written < 64 * MIB:
+            writer.write(chunk)
+            written += 0x10000
+            await asyncio.wait_for(writer.drain(), 5)
+            await asyncio.sleep(0)
+    except ConnectionError:
+        pass
+    response = await asyncio.wait_for(answered, 5)
+    assert response.startswith(b"HTTP/1.1 413")
+    assert written <= 32 * MIB
+    writer.close()
+
+
+@pytest.mark.rule("SIZE-02")
+async def test_a_small_chunked_body_is_an_ordinary_request(regular: Tenant) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        body = json.dumps(regular.letter()).encode()
+        for start in range(0, len(body), 7):
+            yield body[start : start + 7]
+
+    await regular.accepts(data=chunks())
+
+
+@pytest.mark.rule("SIZE-03")
+@pytest.mark.parametrize(
+    "content",
+    [
+        # 7.8 MiB are less than the limit, and more once they are base64.
+        {"attachments": [{"filename": "a.bin", "content": base64.b64encode(bytes(7_800 * 1024)).decode()}]},
+        {"attachments": [{"filename": f"{n}.bin", "content": base64.b64encode(bytes(MIB)).decode()} for n in range(8)]},
+        {"text": "x" * (10 * MIB + 1)},
+        {"html": "x" * (5 * MIB), "text": "y" * (5 * MIB)},
+    ],
+    ids=["attachment", "attachments", "text", "text and html"],
+)  # fmt: skip
+async def test_a_message_over_10_mib_is_refused(regular: Tenant, content: dict[str, object]) -> None:
+    await regular.refuses(regular.letter() | content, 413, "payload_too_large", "10 MiB")
+
+
+@pytest.mark.rule("SIZE-04")
+async def test_a_message_just_under_10_mib_is_accepted(regular: Tenant) -> None:
+    # Base64 in lines of 76 characters and a line end: 57 bytes become 78.
+    size = 10 * MIB * 57 // 78 - 4 * 1024
+    content = base64.b64encode(bytes(size)).decode()
+    sent = await regular.accepts(regular.letter(attachments=[{"filename": "a.bin", "content": content}]))
+    assert sent["attachments"][0]["size"] == size
+    assert 10 * MIB - 16 * 1024 < len(await regular.mime(sent["id"])) <= 10 * MIB
+
+
+@pytest.mark.rule("SIZE-05")
+async def test_too_large_attachments_are_refused_before_their_base64_is_looked_at(regular: Tenant) -> None:
+    content = "A" * (11 * MIB) + "*"
+    body = regular.letter(attachments=[{"filename": "a.bin", "content": content}])
+    await regular.refuses(body, 413, "payload_too_large")
+
+
+@pytest.mark.rule("MIME-01")
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"text": "one\ntwo\r\nthree\rfour"},
+        {"text": "x" * 5_000},
+        {"text": "Grüße " * 500, "html": "<p>" + "ß" * 3_000},
+        {"text": ".\n..\n.\r\n", "html": "\n.\n"},
+        {"subject": "ü" * 500, "headers": {"X-Long": "w " * 450}},
+        {"attachments": [{"filename": "ü" * 200 + ".txt", "content": base64.b64encode(b"\n" * 99).decode()}]},
+    ],
+    ids=["line ends", "long line", "8-bit", "dots", "long subject", "attachment"],
+)
+async def test_stored_mail_is_7_bit_with_crlf_and_short_lines(regular: Tenant, content: dict[str, object]) -> None:
+    sent = await regular.accepts(regular.letter() | content)
+    raw = await regular.mime(sent["id"])
+    assert raw.isascii()
+    assert b"\0" not in raw
+    assert raw.replace(b"\r\n", b"").count(b"\r") == raw.replace(b"\r\n", b"").count(b"\n") == 0
+    assert max(len(line) for line in raw.split(b"\r\n")) <= 998
+
+
+@pytest.mark.rule("MIME-02")
+async def test_the_fixed_headers_are_there_once_and_say_what_the_request_said(regular: Tenant) -> None:
+    subject = "Grüße, and a long subject that must be folded somewhere, for it does not fit on one line at all"
+    body = regular.letter(
+        from_=f"Acme Support <news@{regular.domain}>",
+        to=["Ada Łukasiewicz <ada@example.org>", "bob@example.org"],
+        cc="cy@example.org",
+        reply_to="help@example.net",
+        subject=subject,
+    )
+    sent = await regular.accepts(body)
+    stored = await regular.stored(sent["id"])
+    for name in ("From", "To", "Cc", "Reply-To", "Subject", "Date", "Message-ID", "MIME-Version"):
+        assert len(stored.get_all(name, [])) == 1, name
+    assert stored["From"].addresses[0].addr_spec == f"news@{regular.domain}"
+    assert stored["From"].addresses[0].display_name == "Acme Support"
+    assert [address.addr_spec for address in stored["To"].addresses] == ["ada@example.org", "bob@example.org"]
+    assert stored["To"].addresses[0].display_name == "Ada Łukasiewicz"
+    assert str(stored["Subject"]) == subject
+    assert abs(parsedate_to_datetime(stored["Date"]) - datetime.now(UTC)) < timedelta(minutes=1)
+    other = await regular.stored((await regular.accepts(body))["id"])
+    assert stored["Message-ID"] != other["Message-ID"]
+
+
+@pytest.mark.rule("MIME-03")
+async def test_text_and_html_are_alternatives_and_read_back_as_given(regular: Tenant) -> None:
+    text, html = "Grüße,\nAda 💌\n", "<p>Grüße,<br>\nAda 💌</p>\n"
+    stored = await regular.stored((await regular.accepts(regular.letter(text=text, html=html)))["id"])
+    assert stored.get_content_type() == "multipart/alternative"
+    plain, rich = stored.iter_parts()
+    assert (plain.get_content_type(), rich.get_content_type()) == ("text/plain", "text/html")
+    assert plain.get_content().replace("\r\n", "\n").rstrip("\n") == text.rstrip("\n")
+    assert rich.get_content().replace("\r\n", "\n").rstrip("\n") == html.rstrip("\n")
+
+
+@pytest.mark.rule("MIME-03")
+@pytest.mark.parametrize(("field", "kind"), [("text", "text/plain"), ("html", "text/html")])
+async def test_one_body_alone_needs_no_multipart(regular: Tenant, field: str, kind: str) -> None:
+    sent = await regular.accepts(regular.letter(text=ABSENT) | {field: "Good morning."})
+    stored = await regular.stored(sent["id"])
+    assert (stored.get_content_type(), stored.get_content().strip()) == (kind, "Good morning.")

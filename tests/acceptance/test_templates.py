@@ -1,0 +1,436 @@
+"""Templates: keeping them under /v1/templates, rendering them, and sending what they render."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.support.service import ABSENT, Answer, Service, Tenant, eventually
+
+CONTENT = {"subject": "Hello {{ name }}", "text": "Dear {{ name }},", "html": "<p>Dear {{name}},</p>"}
+MIB = 1024 * 1024
+
+
+def sending(tenant: Tenant, alias: str, variables: object = ABSENT, **changes: object) -> dict[str, Any]:
+    fields = {"subject": ABSENT, "text": ABSENT, "template": alias, "variables": variables} | changes
+    return tenant.letter(**fields)
+
+
+async def preview(tenant: Tenant, alias: str, **body: object) -> Answer:
+    return await tenant.call("POST", f"/v1/templates/{alias}/preview", body)
+
+
+@pytest.mark.rule("TMPL-01")
+async def test_creating_makes_version_1_unpublished(tenant: Tenant) -> None:
+    answer = await tenant.call("POST", "/v1/templates", {"alias": "welcome", "name": "Welcome mail", **CONTENT})
+    assert answer.status == 201
+    template = answer.body["template"]
+    assert (template["alias"], template["name"]) == ("welcome", "Welcome mail")
+    assert (template["published_version"], template["latest_version"]) == (None, 1)
+    assert datetime.fromisoformat(template["created_at"]) <= datetime.fromisoformat(template["updated_at"])
+    await tenant.refuses(sending(tenant, "welcome", {"name": "Ada"}), 400, "invalid_request", "welcome")
+
+
+@pytest.mark.rule("TMPL-01")
+async def test_creating_can_publish_at_once(tenant: Tenant) -> None:
+    answer = await tenant.call("POST", "/v1/templates", {"alias": "welcome", "publish": True, **CONTENT})
+    assert answer.status == 201
+    assert answer.body["template"]["published_version"] == 1
+    await tenant.accepts(sending(tenant, "welcome", {"name": "Ada"}))
+
+
+@pytest.mark.rule("TMPL-02")
+@pytest.mark.parametrize("alias", ["", "-a", "_a", "A", "a b", "a/b", "ä", "a" * 65, "a.b", "a\n", None, 7, ABSENT])
+async def test_an_alias_has_its_form(regular: Tenant, alias: object) -> None:
+    body = {**CONTENT} if alias is ABSENT else {"alias": alias, **CONTENT}
+    answer = await regular.call("POST", "/v1/templates", body)
+    assert answer.is_refusal(400, "invalid_request", "alias")
+
+
+@pytest.mark.rule("TMPL-02")
+@pytest.mark.parametrize("alias", ["a", "0", "a-b_c-9", "a" * 64])
+async def test_other_aliases_are_taken(tenant: Tenant, alias: str) -> None:
+    await tenant.template(alias, **CONTENT)
+    await tenant.accepts(sending(tenant, alias, {"name": "Ada"}))
+
+
+@pytest.mark.rule("TMPL-03", "CODE-07")
+async def test_an_alias_that_is_taken_is_a_conflict(regular: Tenant, tenant: Tenant) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, **CONTENT)
+    answer = await regular.call("POST", "/v1/templates", {"alias": alias, "text": "Other"})
+    assert answer.is_refusal(409, "conflict", alias)
+    await tenant.template(alias, text="Other", subject="Other")
+    kept = await preview(regular, alias, variables={"name": "Ada"})
+    assert kept.body["text"] == "Dear Ada,"
+
+
+@pytest.mark.rule("TMPL-04", "TMPL-06")
+async def test_a_template_shows_all_its_versions(tenant: Tenant) -> None:
+    await tenant.template("welcome", **CONTENT)
+    grown = await tenant.call("POST", "/v1/templates/welcome/versions", {"subject": "Two", "html": "<p>2"})
+    assert grown.status == 201
+    assert (grown.body["version"], grown.body["template"]["latest_version"]) == (2, 2)
+    assert grown.body["template"]["published_version"] == 1
+    answer = await tenant.call("GET", "/v1/templates/welcome")
+    assert answer.status == 200
+    versions = {version["version"]: version for version in answer.body["template"]["versions"]}
+    assert set(versions) == {1, 2}
+    assert {name: versions[1][name] for name in CONTENT} == CONTENT
+    assert (versions[2]["subject"], versions[2]["text"], versions[2]["html"]) == ("Two", None, "<p>2")
+    assert all(datetime.fromisoformat(version["created_at"]) for version in versions.values())
+
+
+@pytest.mark.rule("TMPL-04")
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "", ABSENT),
+        ("DELETE", "", ABSENT),
+        ("POST", "/versions", {"text": "x"}),
+        ("POST", "/publish", {"version": 1}),
+        ("POST", "/preview", {"variables": {}}),
+    ],
+)
+async def test_an_unknown_template_is_not_found_and_so_is_another_accounts(
+    regular: Tenant, tenant: Tenant, method: str, path: str, body: object
+) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, text="Good morning.")
+    for name in (alias, "unknown", "%00", "Not-An-Alias"):
+        answer = await tenant.call(method, f"/v1/templates/{name}{path}", body)
+        assert answer.is_refusal(404, "not_found")
+    assert (await regular.call("GET", f"/v1/templates/{alias}")).body["template"]["latest_version"] == 1
+
+
+@pytest.mark.rule("TMPL-05")
+async def test_templates_are_listed_in_pages(tenant: Tenant, regular: Tenant) -> None:
+    await regular.template(regular.new_key(), text="Another account's.")
+    made = [f"t{number:02}" for number in range(53)]
+    for alias in made:
+        await tenant.template(alias, text="Good morning.")
+    whole = await tenant.call("GET", "/v1/templates?limit=100")
+    assert sorted(one["alias"] for one in whole.body["templates"]) == made
+    assert whole.body["next_cursor"] is None
+    default = await tenant.call("GET", "/v1/templates")
+    assert len(default.body["templates"]) == 50
+    found: list[str] = []
+    cursor, pages = "", 0
+    while cursor is not None:
+        page = await tenant.call("GET", f"/v1/templates?limit=20{cursor and '&cursor='}{cursor}")
+        assert page.status == 200
+        found += [one["alias"] for one in page.body["templates"]]
+        cursor = page.body["next_cursor"]
+        pages += 1
+    assert (pages, found) == (3, [one["alias"] for one in whole.body["templates"]])
+    template = default.body["templates"][0]
+    assert set(template) >= {"alias", "name", "published_version", "latest_version", "created_at", "updated_at"}
+
+
+@pytest.mark.rule("TMPL-05")
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=101", "limit=-1", "limit=x", "limit=", "limit=1e1", "cursor=nonsense", "cursor=%00",
+              "limit=99999999999999999999", "limit=٣"],
+)  # fmt: skip
+async def test_a_wrong_page_is_refused(regular: Tenant, query: str) -> None:
+    answer = await regular.call("GET", f"/v1/templates?{query}")
+    assert answer.is_refusal(400, "invalid_request", query.split("=")[0])
+
+
+@pytest.mark.rule("TMPL-05")
+async def test_a_new_account_has_an_empty_list(tenant: Tenant) -> None:
+    answer = await tenant.call("GET", "/v1/templates")
+    assert (answer.body["templates"], answer.body["next_cursor"]) == ([], None)
+
+
+@pytest.mark.rule("TMPL-06", "TMPL-07")
+async def test_a_new_version_is_sent_only_after_it_is_published(tenant: Tenant) -> None:
+    await tenant.template("welcome", subject="One", text="1")
+    assert (await tenant.accepts(sending(tenant, "welcome")))["subject"] == "One"
+    await tenant.call("POST", "/v1/templates/welcome/versions", {"subject": "Two", "text": "2"})
+    await asyncio.sleep(1.5)
+    assert (await tenant.accepts(sending(tenant, "welcome")))["subject"] == "One"
+    answer = await tenant.call("POST", "/v1/templates/welcome/publish", {"version": 2})
+    assert answer.status == 200
+    assert answer.body["template"]["published_version"] == 2
+
+    async def subject() -> object:
+        return (await tenant.accepts(sending(tenant, "welcome")))["subject"]
+
+    await eventually(subject, lambda sent: sent == "Two")
+    back = await tenant.call("POST", "/v1/templates/welcome/publish", {"version": 1})
+    assert back.body["template"]["published_version"] == 1
+    await eventually(subject, lambda sent: sent == "One")
+
+
+@pytest.mark.rule("TMPL-06")
+async def test_concurrent_versions_each_get_a_number(tenant: Tenant) -> None:
+    await tenant.template("welcome", text="1")
+    answers = await asyncio.gather(
+        *[tenant.call("POST", "/v1/templates/welcome/versions", {"text": str(number)}) for number in range(8)]
+    )
+    assert sorted(answer.body["version"] for answer in answers) == list(range(2, 10))
+
+
+@pytest.mark.rule("TMPL-07")
+@pytest.mark.parametrize(
+    ("version", "status", "code"),
+    [
+        (2, 404, "not_found"),
+        (2**31 - 1, 404, "not_found"),
+        ("one", 400, "invalid_request"),
+        (None, 400, "invalid_request"),
+        (1.5, 400, "invalid_request"),
+        ([], 400, "invalid_request"),
+    ],
+)
+async def test_a_version_that_does_not_exist_is_not_published(
+    regular: Tenant, version: object, status: int, code: str
+) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, text="Good morning.")
+    answer = await regular.call("POST", f"/v1/templates/{alias}/publish", {"version": version})
+    assert answer.is_refusal(status, code, "version")
+    read = await regular.call("GET", f"/v1/templates/{alias}")
+    assert read.body["template"]["published_version"] == 1
+
+
+@pytest.mark.rule("TMPL-07", "CODE-13")
+@pytest.mark.parametrize("version", [0, -1, 2**31, 2**63, 2**70])
+@pytest.mark.parametrize("act", ["publish", "preview"])
+async def test_a_number_that_no_version_can_have_is_refused(regular: Tenant, act: str, version: int) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, text="Good morning.")
+    body = {"version": version} if act == "publish" else {"version": version, "variables": {}}
+    answer = await regular.call("POST", f"/v1/templates/{alias}/{act}", body)
+    assert (answer.status, answer.code) in {(404, "not_found"), (400, "invalid_request")}
+
+
+@pytest.mark.rule("TMPL-08")
+async def test_a_deleted_template_is_unknown(tenant: Tenant) -> None:
+    await tenant.template("welcome", subject="One", text="1")
+    await tenant.accepts(sending(tenant, "welcome"))
+    answer = await tenant.call("DELETE", "/v1/templates/welcome")
+    assert (answer.status, answer.body["deleted"]) == (200, True)
+    assert (await tenant.call("GET", "/v1/templates/welcome")).is_refusal(404, "not_found")
+    assert (await tenant.call("DELETE", "/v1/templates/welcome")).is_refusal(404, "not_found")
+
+    async def send() -> Answer:
+        return await tenant.send(sending(tenant, "welcome"))
+
+    gone = await eventually(send, lambda answer: answer.status != 202)
+    assert gone.is_refusal(400, "invalid_request", "welcome")
+    await tenant.template("welcome", subject="Again", text="1")
+    assert (await tenant.accepts(sending(tenant, "welcome")))["subject"] == "Again"
+
+
+@pytest.mark.rule("TMPL-09")
+async def test_preview_renders_any_version_and_sends_nothing(tenant: Tenant) -> None:
+    await tenant.template("welcome", **CONTENT)
+    await tenant.call("POST", "/v1/templates/welcome/versions", {"text": "Version {{ number }}"})
+    before = await tenant.state()
+    answer = await preview(tenant, "welcome", variables={"name": "Ada & Bob"})
+    assert answer.status == 200
+    assert (answer.body["subject"], answer.body["text"], answer.body["html"]) == (
+        "Hello Ada & Bob",
+        "Dear Ada & Bob,",
+        "<p>Dear Ada &amp; Bob,</p>",
+    )
+    second = await preview(tenant, "welcome", variables={"number": 2}, version=2)
+    assert (second.body["subject"], second.body["text"], second.body["html"]) == (None, "Version 2", None)
+    assert (await preview(tenant, "welcome", variables={}, version=3)).is_refusal(404, "not_found")
+    missing = await preview(tenant, "welcome", variables={})
+    assert missing.is_refusal(400, "invalid_request", "name")
+    assert await tenant.state() == before
+
+
+@pytest.mark.rule("TMPL-10", "CODE-04")
+async def test_a_viewer_reads_and_previews_and_does_not_write(tenant: Tenant) -> None:
+    await tenant.template("welcome", **CONTENT)
+    for method, path, body in (
+        ("GET", "/v1/templates", ABSENT),
+        ("GET", "/v1/templates/welcome", ABSENT),
+        ("POST", "/v1/templates/welcome/preview", {"variables": {"name": "Ada"}}),
+    ):
+        assert (await tenant.call(method, path, body, role="viewer")).status == 200
+    for method, path, body in (
+        ("POST", "/v1/templates", {"alias": "other", "text": "x"}),
+        ("POST", "/v1/templates/welcome/versions", {"text": "x"}),
+        ("POST", "/v1/templates/welcome/publish", {"version": 1}),
+        ("DELETE", "/v1/templates/welcome", ABSENT),
+    ):
+        assert (await tenant.call(method, path, body, role="viewer")).is_refusal(403, "forbidden")
+    assert len((await tenant.call("GET", "/v1/templates")).body["templates"]) == 1
+
+
+@pytest.mark.rule("TMPL-10")
+@pytest.mark.parametrize("role", ["owner", "admin", "member"])
+async def test_members_and_above_write(regular: Tenant, role: str) -> None:
+    alias = regular.new_key()
+    created = await regular.call("POST", "/v1/templates", {"alias": alias, "text": "x"}, role=role)
+    assert created.status == 201
+    grown = await regular.call("POST", f"/v1/templates/{alias}/versions", {"text": "x"}, role=role)
+    assert grown.status == 201
+    published = await regular.call("POST", f"/v1/templates/{alias}/publish", {"version": 2}, role=role)
+    assert published.status == 200
+    assert (await regular.call("DELETE", f"/v1/templates/{alias}", role=role)).status == 200
+
+
+@pytest.mark.rule("TMPL-11")
+async def test_values_are_escaped_in_html_alone(regular: Tenant) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, subject="S {{ v }}", text="T {{ v }}", html='<a title="{{ v }}">{{ v }}</a>')
+    value = "<b>\"Ada\" & 'Bob'</b>"
+    sent = await regular.accepts(sending(regular, alias, {"v": value}))
+    assert sent["subject"] == f"S {value}"
+    plain, rich = (await regular.stored(sent["id"])).iter_parts()
+    assert plain.get_content().strip() == f"T {value}"
+    html = rich.get_content()
+    assert "<b>" not in html
+    assert html.count("&lt;b&gt;") == 2
+    assert html.count('"') == 2, "a value can't leave the attribute it stands in"
+    assert "&amp;" in html
+
+
+@pytest.mark.rule("TMPL-12")
+@pytest.mark.parametrize(
+    "placeholder",
+    ["{{}}", "{{ }}", "{{ 1a }}", "{{ a b }}", "{{ a-b }}", "{{ a|upper }}", "{{#if a}}", "{{/if}}", "{{ a", "{{ a }",
+     "{{{ a }}}", "{{ .a }}", "{{ " + "a" * 65 + " }}", "{{ ä }}", "{{ a() }}", "{{> a }}", "{{ {{ a }} }}"],
+)  # fmt: skip
+@pytest.mark.parametrize("field", ["subject", "text", "html"])
+async def test_what_is_no_placeholder_is_refused_when_saved(regular: Tenant, field: str, placeholder: str) -> None:
+    body = {"alias": regular.new_key(), "text": "x"} | {field: f"before {placeholder} after"}
+    answer = await regular.call("POST", "/v1/templates", body)
+    assert answer.is_refusal(400, "invalid_request", field)
+
+
+@pytest.mark.rule("TMPL-12")
+@pytest.mark.parametrize("name", ["a", "_", "A9_b.c", "user.first_name", "a" * 64])
+@pytest.mark.parametrize("form", ["{{{{{0}}}}}", "{{{{ {0} }}}}", "{{{{   {0}}}}}"])
+async def test_a_placeholder_is_a_name_in_double_braces(regular: Tenant, name: str, form: str) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, text="<" + form.format(name) + ">{ single } }}")
+    answer = await preview(regular, alias, variables={name: "v"})
+    assert answer.body["text"] == "<v>{ single } }}"
+
+
+@pytest.mark.rule("TMPL-13", "CODE-01")
+async def test_a_missing_variable_is_named_and_an_extra_one_ignored(regular: Tenant) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, subject="Hello", text="{{ given }} {{ forgotten }}")
+    cases = [(ABSENT, "given"), (None, "given"), ({}, "given"), ({"given": "x"}, "forgotten")]
+    cases += [({"given": "x", "Forgotten": "y"}, "forgotten")]
+    for variables, missing in cases:
+        await regular.refuses(sending(regular, alias, variables), 400, "invalid_request", missing)
+    await regular.accepts(sending(regular, alias, {"given": "x", "forgotten": "y", "extra": "z"}))
+
+
+@pytest.mark.rule("TMPL-14")
+async def test_values_render_as_themselves(regular: Tenant) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, text="[{{ v }}]")
+    for value, shown in ((None, ""), ("", ""), ("x", "x"), (3, "3"), (-1.5, "-1.5"), (True, "true"), (False, "false")):
+        answer = await preview(regular, alias, variables={"v": value})
+        assert answer.body["text"] == f"[{shown}]"
+
+
+@pytest.mark.rule("TMPL-15", "SEND-06")
+async def test_the_requests_subject_wins_over_the_templates(regular: Tenant) -> None:
+    with_subject, without = regular.new_key(), regular.new_key()
+    await regular.template(with_subject, subject="The template's", text="x")
+    await regular.template(without, text="x")
+    cases = [(with_subject, ABSENT, "The template's"), (with_subject, "Mine", "Mine"), (without, "Mine", "Mine")]
+    for alias, subject, expected in cases:
+        sent = await regular.accepts(sending(regular, alias, subject=subject))
+        assert sent["subject"] == expected
+        assert str((await regular.stored(sent["id"]))["Subject"]) == expected
+        assert (await regular.get(sent["id"])).body["subject"] == expected
+    await regular.refuses(sending(regular, without), 400, "invalid_request", "subject")
+
+
+@pytest.mark.rule("TMPL-16")
+@pytest.mark.parametrize("value", ["a\r\nBcc: eve@example.net", "a\nb", "a\0b", "a\x7fb", "a\tb"], ids=repr)
+async def test_a_value_brings_no_control_character_into_the_subject(regular: Tenant, value: str) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, subject="Hello {{ name }}", text="Good morning.")
+    await regular.refuses(sending(regular, alias, {"name": value}), 400, "invalid_request", "subject")
+
+
+@pytest.mark.rule("TMPL-16", "SEND-07")
+async def test_a_rendered_subject_has_at_most_500_characters(regular: Tenant) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, subject="{{ name }}", text="Good morning.")
+    await regular.accepts(sending(regular, alias, {"name": "n" * 500}))
+    await regular.refuses(sending(regular, alias, {"name": "n" * 501}), 400, "invalid_request", "subject")
+
+
+@pytest.mark.rule("TMPL-17", "CODE-01")
+async def test_an_unknown_template_is_an_invalid_request(regular: Tenant, tenant: Tenant) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, subject="x", text="x")
+    for name in (alias, "unknown", "Not An Alias", "../etc", "x" * 500):
+        await tenant.refuses(sending(tenant, name), 400, "invalid_request", "template")
+    await tenant.refuses(sending(tenant, "\0"), 400, "invalid_request", "template")
+
+
+@pytest.mark.rule("TMPL-18")
+async def test_a_placeholder_inside_a_value_stays(regular: Tenant) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, text="{{ a }}", html="{{ a }}")
+    answer = await preview(regular, alias, variables={"a": "{{ b }} {{ a }}", "b": "never"})
+    assert (answer.body["text"], answer.body["html"]) == ("{{ b }} {{ a }}", "{{ b }} {{ a }}")
+
+
+@pytest.mark.rule("TMPL-19", "SIZE-03")
+async def test_what_a_template_renders_counts_against_the_size(regular: Tenant) -> None:
+    alias = regular.new_key()
+    await regular.template(alias, subject="x", html="{{ v }}" * 50_000)
+    body = sending(regular, alias, {"v": "v" * 1_000})
+    await regular.refuses(body, 413, "payload_too_large")
+    assert (await preview(regular, alias, variables={"v": "v" * 1_000})).is_refusal(413, "payload_too_large")
+    await regular.accepts(sending(regular, alias, {"v": "v" * 10}))
+
+
+@pytest.mark.rule("TMPL-20", "SEND-16")
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"subject": "only"}, "text"),
+        ({"text": None, "html": None}, "text"),
+        ({"text": "", "html": ""}, "text"),
+        ({"text": 7}, "text"),
+        ({"html": ["x"]}, "html"),
+        ({"text": "x", "subject": 7}, "subject"),
+        ({"text": "x", "subject": "a\r\nb"}, "subject"),
+        ({"text": "x", "publish": "yes"}, "publish"),
+        ({"text": "x", "body": "y"}, "body"),
+        ({"text": "x", "name": 7}, "name"),
+        ({"text": "x", "subject": "s" * 20_000}, "subject"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("path", ["", "/{alias}/versions"])
+async def test_a_template_without_content_or_with_a_wrong_field_is_refused(
+    regular: Tenant, path: str, fields: dict[str, object], named: str
+) -> None:
+    body = dict(fields)
+    if path:
+        if named == "name":
+            return
+        alias = regular.new_key()
+        await regular.template(alias, text="Good morning.")
+        path = path.format(alias=alias)
+    else:
+        body["alias"] = regular.new_key()
+    answer = await regular.call("POST", f"/v1/templates{path}", body)
+    assert answer.is_refusal(400, "invalid_request", named)
+
+
+@pytest.mark.rule("TMPL-17")
+async def test_the_template_is_named_by_its_alias_in_any_credential(service: Service, tenant: Tenant) -> None:
+    await tenant.template("welcome", **CONTENT)
+    for authorization in (tenant.basic, await tenant.key(), await tenant.key("test"), await tenant.jwt("member")):
+        sent = await tenant.accepts(sending(tenant, "welcome", {"name": "Ada"}), authorization=authorization)
+        assert sent["subject"] == "Hello Ada"

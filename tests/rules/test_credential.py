@@ -1,0 +1,213 @@
+"""Secrets: made without bias, kept as hashes, read strictly, never shown."""
+
+import base64
+import re
+from contextlib import suppress
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.rules import limits
+from posthouse.rules.credential import (
+    SECRET_RANDOM_BYTES,
+    USERNAME_RANDOM_BYTES,
+    ApiKey,
+    Basic,
+    Mode,
+    Role,
+    Token,
+    is_allowed,
+    matches,
+    may_send,
+    new_api_key,
+    new_smtp_password,
+    new_smtp_username,
+    parse_authorization,
+    secret_hash,
+)
+from posthouse.rules.refusal import Code, Refusal
+
+PEPPER = b"pepper"
+LIVE_KEY = "ph_live_" + "0" * 43
+secret_bytes = some.binary(min_size=SECRET_RANDOM_BYTES, max_size=SECRET_RANDOM_BYTES)
+
+
+def basic(pair: str | bytes) -> str:
+    return "Basic " + base64.b64encode(pair.encode() if isinstance(pair, str) else pair).decode()
+
+
+def refused(header: str | None) -> str:
+    with pytest.raises(Refusal) as caught:
+        parse_authorization(header)
+    assert caught.value.code is Code.UNAUTHORIZED
+    return caught.value.text
+
+
+@pytest.mark.parametrize(("mode", "prefix"), [(Mode.LIVE, "ph_live_"), (Mode.TEST, "ph_test_")])
+@pytest.mark.parametrize("byte", [b"\x00", b"\x7f", b"\xff"])
+def test_an_api_key_is_its_prefix_and_43_characters(mode: Mode, prefix: str, byte: bytes) -> None:
+    assert re.fullmatch(prefix + "[0-9A-Za-z]{43}", new_api_key(mode, byte * SECRET_RANDOM_BYTES))
+
+
+def test_the_largest_secret_still_fits_its_characters() -> None:
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    number = 0
+    for character in new_smtp_password(b"\xff" * SECRET_RANDOM_BYTES):
+        number = number * 62 + digits.index(character)
+    assert number == 2**256 - 1
+
+
+@given(secret_bytes, secret_bytes)
+def test_different_random_bytes_make_different_secrets(one: bytes, other: bytes) -> None:
+    assert (new_smtp_password(one) == new_smtp_password(other)) == (one == other)
+
+
+@given(some.binary(min_size=USERNAME_RANDOM_BYTES, max_size=USERNAME_RANDOM_BYTES))
+def test_a_username_can_stand_before_a_colon_and_be_typed(random: bytes) -> None:
+    assert re.fullmatch("smtp_[a-z2-7]{16}", new_smtp_username(random))
+
+
+def test_too_little_randomness_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="32 random bytes"):
+        new_api_key(Mode.LIVE, b"short")
+    with pytest.raises(ValueError, match="10 random bytes"):
+        new_smtp_username(b"short")
+
+
+def test_a_hash_is_hmac_sha_256() -> None:
+    # RFC 4231, test case 2.
+    assert secret_hash("what do ya want for nothing?", b"Jefe").hex() == (
+        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+    )
+
+
+@pytest.mark.parametrize(
+    ("secret", "pepper", "same"),
+    [
+        ("right", PEPPER, True),
+        ("wrong", PEPPER, False),
+        ("", PEPPER, False),
+        ("right\ud800", PEPPER, False),
+        ("right", b"another pepper", False),
+    ],
+)
+def test_a_secret_matches_its_own_hash_alone(secret: str, pepper: bytes, same: bool) -> None:
+    assert matches(secret, secret_hash("right", PEPPER), pepper) is same
+
+
+@pytest.mark.parametrize(
+    ("header", "presented"),
+    [
+        (basic("user:pass"), Basic("user", "pass")),
+        (basic("user:pa:ss:"), Basic("user", "pa:ss:")),
+        (basic("user:pässwörd"), Basic("user", "pässwörd")),
+        (basic("user:a"), Basic("user", "a")),
+        (basic("user:pass").replace("Basic", "bAsIc"), Basic("user", "pass")),
+        (basic("user:pass").replace(" ", "   ") + " \t", Basic("user", "pass")),
+        (f"Bearer {LIVE_KEY}", ApiKey(LIVE_KEY)),
+        ("BEARER ph_test_x", ApiKey("ph_test_x")),
+        ("bearer aaa.bbb.ccc-_", Token("aaa.bbb.ccc-_")),
+        ("Bearer ph_other_x", Token("ph_other_x")),
+        ("Bearer PH_LIVE_x", Token("PH_LIVE_x")),
+    ],
+)
+def test_the_accepted_forms_are_read(header: str, presented: Basic | ApiKey | Token) -> None:
+    assert parse_authorization(header) == presented
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (None, "is missing"),
+        ("", "is missing"),
+        ("   ", "unknown scheme"),
+        ("Digest username=x", "unknown scheme"),
+        ("aaa.bbb.ccc", "unknown scheme"),
+        ("Basic", "neither of them empty"),
+        ("Basic !!!!", "not base64"),
+        ("Basic dXNlcjpwYXNz=", "not base64"),
+        ("Basic dXNlcjpwYXM", "not base64"),
+        ("Basic dXNlcjpwYXN=", "not base64"),
+        ("Basic dXNl cjpwYXNz", "not base64"),
+        ("Basic dXNlcjp-_w==", "not base64"),
+        ("Basic dXNlcjpwÄXNz", "not base64"),
+        (basic(b"user:\xff\xfe"), "not base64 of UTF-8"),
+        (basic("no colon"), "username:password"),
+        (basic(":password"), "neither of them empty"),
+        (basic("username:"), "neither of them empty"),
+        (basic("user\x00:pass"), "control characters"),
+        (basic("user:pass\r\n"), "control characters"),
+        ("Bearer", "not a key or token"),
+        ("Bearer two words", "not a key or token"),
+        ("Bearer tökén", "not a key or token"),
+        ("Bearer token\n", "not a key or token"),
+        ("Bearer " + "a" * limits.AUTHORIZATION_CHARACTERS_MAX, "longer than 8192"),
+    ],
+    ids=lambda case: ascii(case)[:30],
+)
+def test_any_other_form_is_refused_and_the_forms_are_told(header: str | None, says: str) -> None:
+    text = refused(header)
+    assert says in text
+    assert "'Basic' with base64 of SMTP username:password" in text
+    assert "'Bearer' with an API key" in text
+
+
+@pytest.mark.parametrize(
+    "header", ["Basic hunter2hunter2!", "Bearer hunter2 hunter2", "hunter2 hunter2", basic("hunter2hunter2")]
+)
+def test_a_refusal_never_repeats_the_secret(header: str) -> None:
+    assert "hunter2" not in refused(header)
+
+
+@pytest.mark.parametrize("presented", [Basic("hunter2", "hunter2"), ApiKey("hunter2"), Token("hunter2")])
+def test_what_was_presented_does_not_show_when_printed(presented: Basic | ApiKey | Token) -> None:
+    assert "hunter2" not in repr(presented) + str(presented)
+
+
+@given(some.text(min_size=1).filter(lambda name: ":" not in name), some.text(min_size=1), some.integers(1, 5))
+def test_every_username_and_password_is_read_back(username: str, password: str, spaces: int) -> None:
+    header = basic(f"{username}:{password}").replace(" ", " " * spaces)
+    if re.search(r"[\x00-\x1f\x7f-\x9f]", username + password):
+        refused(header)
+    else:
+        assert parse_authorization(header) == Basic(username, password)
+
+
+@given(some.text(max_size=200) | some.builds("{} {}".format, some.sampled_from(["Basic", "Bearer"]), some.text()))
+def test_no_header_is_anything_but_read_or_refused(header: str) -> None:
+    with suppress(Refusal):
+        parse_authorization(header)
+
+
+@pytest.mark.parametrize(
+    ("role", "sends"), [(Role.OWNER, True), (Role.ADMIN, True), (Role.MEMBER, True), (Role.VIEWER, False)]
+)
+def test_everyone_but_a_viewer_may_send(role: Role, sends: bool) -> None:
+    assert may_send(role) is sends
+
+
+@pytest.mark.parametrize(
+    ("networks", "peer", "allowed"),
+    [
+        ("", "192.0.2.1", True),
+        ("", "not an address", True),
+        ("192.0.2.0/24", "192.0.2.1", True),
+        ("192.0.2.0/24", "::ffff:192.0.2.1", True),
+        ("192.0.2.0/24", "192.0.3.1", False),
+        ("192.0.2.0/24", "::ffff:192.0.3.1", False),
+        ("192.0.2.0/24", "not an address", False),
+        ("192.0.2.0/24", "", False),
+        ("192.0.2.0/24", "2001:db8::1", False),
+        ("192.0.2.0/24 2001:db8::/32", "2001:db8::1", True),
+        ("2001:db8::1/128", "2001:db8:0:0:0:0:0:1", True),
+        ("2001:db8::1/128", "2001:db8::2", False),
+        ("fe80::/10", "fe80::1%eth0", True),
+        ("::/0", "::ffff:192.0.2.1", False),
+        ("0.0.0.0/0", "::ffff:192.0.2.1", True),
+    ],
+)
+def test_an_allow_list_admits_its_networks_and_an_empty_one_everyone(networks: str, peer: str, allowed: bool) -> None:
+    listed: list[IPv4Network | IPv6Network] = [ip_network(network) for network in networks.split()]
+    assert is_allowed(listed, peer) is allowed

@@ -1,0 +1,86 @@
+"""How the recipients' results make the message's."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source, billing_of, fold
+
+OPEN = {RecipientStatus.QUEUED, RecipientStatus.DEFERRED}
+
+
+def folded(recipients: list[RecipientStatus]) -> tuple[MessageStatus, BillingStatus]:
+    count = Counter(recipients)
+    return fold(
+        open=sum(count[status] for status in OPEN),
+        delivered=count[RecipientStatus.DELIVERED],
+        released=count[RecipientStatus.BOUNCED],
+        total=len(recipients),
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipients", "status", "billing"),
+    [
+        ("queued", "queued", "reserved"),
+        ("deferred", "queued", "reserved"),
+        ("delivered", "delivered", "settled"),
+        ("bounced", "failed", "released"),
+        ("failed", "failed", "settled"),
+        ("delivered delivered", "delivered", "settled"),
+        ("bounced bounced", "failed", "released"),
+        ("failed failed", "failed", "settled"),
+        ("bounced failed", "failed", "settled"),
+        ("delivered bounced", "partial", "settled"),
+        ("delivered failed", "partial", "settled"),
+        ("delivered bounced failed", "partial", "settled"),
+        ("delivered bounced queued", "queued", "reserved"),
+        ("delivered failed deferred", "queued", "reserved"),
+        ("bounced queued", "queued", "reserved"),
+    ],
+)
+def test_the_message_follows_its_recipients(recipients: str, status: str, billing: str) -> None:
+    assert folded([RecipientStatus(word) for word in recipients.split()]) == (status, billing)
+
+
+@given(some.lists(some.sampled_from(RecipientStatus), min_size=1, max_size=50))
+def test_the_fold_says_what_the_contract_says(recipients: list[RecipientStatus]) -> None:
+    status, billing = folded(recipients)
+    present = set(recipients)
+    still_open = bool(present & OPEN)
+    assert (status is MessageStatus.QUEUED) == still_open
+    assert (billing is BillingStatus.RESERVED) == still_open
+    assert (status is MessageStatus.DELIVERED) == (present == {RecipientStatus.DELIVERED})
+    assert (status is MessageStatus.FAILED) == (present <= {RecipientStatus.BOUNCED, RecipientStatus.FAILED})
+    assert (billing is BillingStatus.RELEASED) == (present == {RecipientStatus.BOUNCED})
+
+
+@pytest.mark.parametrize(
+    ("open_count", "delivered", "released", "total"),
+    [(0, 0, 0, 0), (-1, 1, 1, 1), (0, -1, 0, 1), (0, 0, -1, 1), (1, 1, 0, 1), (0, 2, 1, 2)],
+)
+def test_counts_that_cannot_be_are_a_fault(open_count: int, delivered: int, released: int, total: int) -> None:
+    with pytest.raises(ValueError, match="impossible counts"):
+        fold(open_count, delivered, released, total)
+
+
+@pytest.mark.parametrize(
+    ("status", "billing"),
+    [
+        (RecipientStatus.QUEUED, BillingStatus.RESERVED),
+        (RecipientStatus.DEFERRED, BillingStatus.RESERVED),
+        (RecipientStatus.DELIVERED, BillingStatus.SETTLED),
+        (RecipientStatus.FAILED, BillingStatus.SETTLED),
+        (RecipientStatus.BOUNCED, BillingStatus.RELEASED),
+    ],
+)
+def test_only_a_bounce_returns_the_credit(status: RecipientStatus, billing: BillingStatus) -> None:
+    assert billing_of(status) is billing
+
+
+def test_the_words_are_those_of_the_contract() -> None:
+    assert list(MessageStatus) == ["queued", "delivered", "partial", "failed"]
+    assert list(BillingStatus) == ["reserved", "settled", "released"]
+    assert list(Source) == ["smtp", "api", "test"]

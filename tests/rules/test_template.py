@@ -1,0 +1,301 @@
+"""Templates: plain substitution, escaped where it must be, bounded always."""
+
+import json
+import time
+from html import escape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.rules import limits
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.template import (
+    Rendered,
+    Template,
+    Value,
+    check,
+    check_alias,
+    placeholders,
+    render,
+)
+
+ROOM = limits.MIME_BYTES_MAX
+
+
+def text_of(source: str, variables: dict[str, Value]) -> str | None:
+    return render(Template(None, source, None), variables, bytes_max=ROOM).text
+
+
+def refused(template: Template, variables: dict[str, Value], bytes_max: int = ROOM) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        render(template, variables, bytes_max=bytes_max)
+    return caught.value
+
+
+def test_each_part_gets_its_values() -> None:
+    template = Template("Hello {{ name }}", "Dear {{name}},\n{{ order.id }}", "<b>{{\tname }}</b>")
+    assert render(template, {"name": "Ada", "order.id": 7}, bytes_max=ROOM) == Rendered(
+        "Hello Ada", "Dear Ada,\n7", "<b>Ada</b>"
+    )
+
+
+def test_a_part_that_is_absent_stays_absent() -> None:
+    assert render(Template(None, "x", None), {}, bytes_max=ROOM) == Rendered(None, "x", None)
+
+
+def test_values_are_escaped_in_html_and_nowhere_else() -> None:
+    template = Template("{{ x }}", "{{ x }}", '<a title="{{ x }}">')
+    value = "<&>\"'"
+    assert render(template, {"x": value}, bytes_max=ROOM) == Rendered(
+        value, value, '<a title="&lt;&amp;&gt;&quot;&#x27;">'
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "spelled"),
+    [
+        ("", ""),
+        (" as is ", " as is "),
+        (None, ""),
+        (True, "true"),
+        (False, "false"),
+        (0, "0"),
+        (-12, "-12"),
+        (2**1024 - 1, str(2**1024 - 1)),
+        (1.0, "1.0"),
+        (0.1, "0.1"),
+        (1e22, "1e+22"),
+        (-0.0, "-0.0"),
+        ("{{ x }}", "{{ x }}"),
+        ("{{ y }}", "{{ y }}"),
+        ("\\1 \\g<0> %s {0}", "\\1 \\g<0> %s {0}"),
+    ],
+)
+def test_a_value_appears_as_it_is_written_and_is_not_rendered_again(value: Value, spelled: str) -> None:
+    assert text_of("[{{ x }}{{x}}]", {"x": value, "y": "never"}) == f"[{spelled}{spelled}]"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), float("-inf"), 2**1024, -(10**5_000)],
+    ids=["nan", "inf", "-inf", "1025 bits", "5000 digits"],
+)
+def test_a_number_that_json_could_not_carry_is_refused_and_named(value: Value) -> None:
+    refusal = refused(Template(None, "{{ amount }}", None), {"amount": value})
+    assert refusal.code is Code.INVALID_REQUEST
+    assert "`variables.amount`" in refusal.text
+    assert "give it as a string" in refusal.text
+
+
+def test_missing_variables_are_all_named_in_order_and_once() -> None:
+    refusal = refused(Template("{{ z }}", "{{ y }}{{ b }}{{ z }}", "{{ a }}"), {"b": 1})
+    assert refusal == Refusal(Code.INVALID_REQUEST, "`variables` lacks what the template uses: add z, y, a.")
+
+
+def test_an_extra_variable_is_ignored() -> None:
+    assert text_of("x", {"unused": float("nan")}) == "x"
+
+
+def test_no_more_variables_than_the_contract_allows() -> None:
+    variables: dict[str, Value] = {f"v{number}": 1 for number in range(limits.VARIABLES_MAX)}
+    assert text_of("{{ v31 }}", variables) == "1"
+    assert refused(Template(None, "x", None), variables | {"one_more": 1}).code is Code.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("control", ["\r\nBcc: x@example.com", "\n", "\x00", "\t", "\x7f", "\x85", "\u2028"])
+def test_a_control_character_is_refused_in_the_subject(control: str) -> None:
+    refusal = refused(Template("Hello {{ name }}", "x", None), {"name": f"Ada{control}"})
+    assert refusal.code is Code.INVALID_REQUEST
+    assert "`variables.name`" in refusal.text
+
+
+def test_a_line_break_is_welcome_in_the_bodies() -> None:
+    assert text_of("{{ lines }}", {"lines": "one\r\ntwo\tthree"}) == "one\r\ntwo\tthree"
+
+
+@pytest.mark.parametrize("unwelcome", ["\x00", "\ud800"], ids=ascii)
+def test_what_no_mail_can_hold_is_refused_everywhere(unwelcome: str) -> None:
+    assert refused(Template(None, None, "{{ x }}"), {"x": unwelcome}).code is Code.INVALID_REQUEST
+    for template in (Template(unwelcome, "x", None), Template(None, unwelcome, None)):
+        with pytest.raises(Refusal):
+            check(template)
+
+
+def test_the_rendered_subject_is_as_long_as_any_subject_at_most() -> None:
+    template = Template("{{ x }}", "x", None)
+    fits = "é" * limits.SUBJECT_CHARACTERS_MAX
+    assert render(template, {"x": fits}, bytes_max=ROOM).subject == fits
+    refusal = refused(template, {"x": fits + "!"})
+    assert refusal.code is Code.INVALID_REQUEST
+    assert "501 characters" in refusal.text
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "output_bytes"),
+    [
+        (Template(None, "{{ x }}{{ x }}", None), "ab", 4),
+        (Template(None, "é{{ x }}", None), "é", 4),
+        (Template(None, None, "{{ x }}"), "&", 5),
+        (Template(None, None, "{{ x }}"), "<>\"'é", 4 + 4 + 6 + 6 + 2),
+        (Template("{{ x }}", "{{ x }}", "{{ x }}"), "&", 1 + 1 + 5),
+    ],
+)
+def test_the_output_may_fill_its_bytes_but_not_exceed_them(template: Template, value: str, output_bytes: int) -> None:
+    render(template, {"x": value}, bytes_max=output_bytes)
+    refusal = refused(template, {"x": value}, output_bytes - 1)
+    assert refusal.code is Code.PAYLOAD_TOO_LARGE
+    assert f"is {output_bytes} bytes" in refusal.text
+
+
+def test_an_output_of_terabytes_is_refused_without_making_it() -> None:
+    many = "{{x}}" * (limits.TEMPLATE_PART_CHARACTERS_MAX // 5)
+    started = time.process_time()
+    refusal = refused(Template(None, many, many), {"x": "&" * 10 * limits.MIB})
+    assert refusal.code is Code.PAYLOAD_TOO_LARGE
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{" * 500_000,
+        "{{ " * 300_000,
+        "{{" + " " * 1_000_000,
+        "{{ a" + " " * 1_000_000,
+        "{{ " + "a" * 1_000_000,
+        "{{ a }" * 150_000,
+        "}}" * 500_000 + "{{",
+    ],
+    ids=lambda source: source[:9],
+)
+def test_a_hostile_template_is_refused_in_linear_time(source: str) -> None:
+    started = time.process_time()
+    with pytest.raises(Refusal):
+        check(Template(None, source, None))
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("source", "place", "reason"),
+    [
+        ("{{ name", "line 1, character 1", "never closed"),
+        ("ok {{ name }} but\n\n {{ later", "line 3, character 2", "never closed"),
+        ("{{}}", "line 1, character 1", "not a placeholder"),
+        ("{{ }}", "line 1, character 1", "not a placeholder"),
+        ("a\n{{#if x}}b{{/if}}", "line 2, character 1", "not a placeholder"),
+        ("{{ two words }}", "line 1, character 1", "not a placeholder"),
+        ("{{ name | upper }}", "line 1, character 1", "not a placeholder"),
+        ("{{ 1name }}", "line 1, character 1", "not a placeholder"),
+        ("{{ .name }}", "line 1, character 1", "not a placeholder"),
+        ("{{ na-me }}", "line 1, character 1", "not a placeholder"),
+        ("{{ näme }}", "line 1, character 1", "not a placeholder"),
+        ("{{ ｎame }}", "line 1, character 1", "not a placeholder"),
+        ("{{\nname }}", "line 1, character 1", "not a placeholder"),
+        ("{{\u00a0name }}", "line 1, character 1", "not a placeholder"),
+        ("{{{ name }}}", "line 1, character 1", "not a placeholder"),
+        ("{{ name } }", "line 1, character 1", "never closed"),
+        ("{{ outer {{ inner }} }}", "line 1, character 1", "not a placeholder"),
+        ("{{ " + "n" * 65 + " }}", "line 1, character 1", "not a placeholder"),
+    ],
+)
+def test_a_malformed_placeholder_is_refused_with_its_place(source: str, place: str, reason: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        check(Template(None, None, source))
+    assert caught.value.code is Code.INVALID_REQUEST
+    assert f"`html`, {place}:" in caught.value.text
+    assert reason in caught.value.text
+    assert refused(Template(None, None, source), {"name": 1, "inner": 1}) == caught.value
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("no placeholder", ()),
+        ("@media print {a{color:red}}", ()),
+        ("}} { { {x} }}", ()),
+        ("{{a}}{{ b }}{{\tc\t}}{{a}}", ("a", "b", "c")),
+        ("{{ _ }}{{ a.b.c }}{{ A9_ }}", ("_", "a.b.c", "A9_")),
+        ("{{ " + "n" * 64 + " }}", ("n" * 64,)),
+        ("{{ a }}}", ("a",)),
+    ],
+)
+def test_placeholders_are_found_and_other_braces_are_text(source: str, names: tuple[str, ...]) -> None:
+    template = Template(None, source, None)
+    check(template)
+    assert placeholders(template) == names
+
+
+def test_placeholders_are_listed_by_first_appearance() -> None:
+    template = Template("{{ c }}{{ a }}", "{{ b }}{{ a }}", "{{ d }}{{ c }}")
+    assert placeholders(template) == ("c", "a", "b", "d")
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        (Template("Hello", None, None), "at least one of `text`, `html`"),
+        (Template("Hello", "", ""), "at least one of `text`, `html`"),
+        (Template("a\nb", "x", None), "control character"),
+        (Template("a" * 501, "x", None), "at most 500"),
+        (Template(None, "a" * (limits.TEMPLATE_PART_CHARACTERS_MAX + 1), None), "`text` has 1048577"),
+        (Template(None, None, "a" * (limits.TEMPLATE_PART_CHARACTERS_MAX + 1)), "`html` has 1048577"),
+        (Template(None, "".join(f"{{{{ v{n} }}}}" for n in range(33)), None), "33 variables"),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_a_template_that_could_never_be_used_is_refused(template: Template, says: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        check(template)
+    assert caught.value.code is Code.INVALID_REQUEST
+    assert says in caught.value.text
+
+
+@pytest.mark.parametrize("alias", ["a", "0", "welcome", "order_paid-2", "a" * 64])
+def test_an_alias_is_a_plain_word(alias: str) -> None:
+    check_alias(alias)
+
+
+@pytest.mark.parametrize("alias", ["", "-a", "_a", "Welcome", "a b", "a.b", "é", "a" * 65, "a\n", "../a"])
+def test_any_other_alias_is_refused(alias: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        check_alias(alias)
+    assert caught.value.code is Code.INVALID_REQUEST
+
+
+names = some.from_regex(r"[A-Za-z_][A-Za-z0-9_.]{0,5}", fullmatch=True)
+literals = some.text().filter(lambda text: "{" not in text and "\x00" not in text)
+texts = some.text().filter(lambda text: "\x00" not in text)
+values = some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False, allow_infinity=False) | texts
+tokens = some.lists(some.tuples(literals, names, values), max_size=8)
+
+
+@given(tokens, literals)
+def test_rendering_is_putting_values_between_the_text(around: list[tuple[str, str, Value]], tail: str) -> None:
+    variables = {name: value for _, name, value in around}
+    spelled = {
+        name: value if isinstance(value, str) else "" if value is None else json.dumps(value)
+        for name, value in variables.items()
+    }
+    source = "".join(f"{before}{{{{ {name} }}}}" for before, name, _ in around) + tail
+    text = "".join(before + spelled[name] for before, name, _ in around) + tail
+    html = "".join(before + escape(spelled[name]) for before, name, _ in around) + tail
+    size = len(text.encode()) + len(html.encode())
+    template = Template(None, source, source)
+    assert placeholders(template) == tuple(dict.fromkeys(name for _, name, _ in around))
+    assert render(template, variables, bytes_max=size) == Rendered(None, text, html)
+    assert refused(template, variables, size - 1).code is Code.PAYLOAD_TOO_LARGE
+
+
+@given(some.text("{} \n.ab", max_size=40))
+def test_a_template_that_passes_the_check_renders(source: str) -> None:
+    template = Template(None, source + "x", None)
+    try:
+        check(template)
+    except Refusal:
+        assert "{{" in source
+    else:
+        found = placeholders(template)
+        rendered = render(template, dict.fromkeys(found), bytes_max=ROOM).text
+        assert rendered is not None
+        assert len(rendered) <= len(source) + 1

@@ -1,0 +1,113 @@
+"""The operator of a service under test: makes accounts and what belongs to them, through the real flows."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from posthouse.bootstrap import operator
+from posthouse.config import Settings
+from posthouse.flows.administration import Administration
+from posthouse.rules import ids
+from posthouse.rules.credential import Mode, Role
+
+WHY: Final = "acceptance tests"
+
+
+@dataclass(frozen=True, slots=True)
+class MadeCredential:
+    id: UUID
+    username: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
+class MadeAccount:
+    id: UUID
+    credential: MadeCredential
+
+
+@dataclass(frozen=True, slots=True)
+class MadeKey:
+    id: UUID
+    secret: str
+
+
+class Operator:
+    """`Administration` with the words of the tests: accounts, credentials and keys are named by UUID."""
+
+    def __init__(self, administration: Administration, stack: AsyncExitStack) -> None:
+        self._administration = administration
+        self._stack = stack
+
+    @classmethod
+    async def open(cls, settings: Settings) -> "Operator":
+        stack = AsyncExitStack()
+        desk = await stack.enter_async_context(operator(settings))
+        return cls(desk.administration, stack)
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    async def create_account(self, name: str) -> MadeAccount:
+        made = await self._administration.create_account(name)
+        default = made.credential
+        credential = MadeCredential(default.credential.id, default.credential.username, default.password)
+        return MadeAccount(made.account.id, credential)
+
+    async def grant_credits(self, account: UUID, amount: int) -> None:
+        await self._administration.grant_credits(_account(account), amount, WHY)
+
+    async def add_domain(self, account: UUID, name: str) -> None:
+        await self._administration.add_domain(_account(account), name)
+
+    async def verify_domain(self, account: UUID, name: str) -> None:
+        await self._administration.verify_domain(_account(account), name, vouched=True)
+
+    async def add_verified_domain(self, account: UUID, name: str) -> None:
+        await self.add_domain(account, name)
+        await self.verify_domain(account, name)
+
+    async def set_limits(self, account: UUID, *, rate: tuple[int, int] | None, warmup: Sequence[int] | None) -> None:
+        """A rate of None and a warm-up of None are the service's own; a warm-up without numbers is exempt."""
+        await self._administration.set_limits(
+            _account(account),
+            rate_per_second=rate[0] if rate else "default",
+            rate_burst=rate[1] if rate else "default",
+            warmup="default" if warmup is None else (warmup or "exempt"),
+        )
+
+    async def suspend(self, account: UUID) -> None:
+        await self._administration.suspend(_account(account), WHY)
+
+    async def resume(self, account: UUID) -> None:
+        await self._administration.resume(_account(account))
+
+    async def create_credential(self, account: UUID, name: str, allowed_networks: Sequence[str] = ()) -> MadeCredential:
+        made = await self._administration.create_credential(_account(account), name, allowed_networks)
+        return MadeCredential(made.credential.id, made.credential.username, made.password)
+
+    async def revoke_credential(self, account: UUID, credential: UUID) -> None:
+        await self._administration.revoke_credential(_account(account), ids.text(ids.CREDENTIAL, credential))
+
+    async def create_key(
+        self, account: UUID, credential: UUID, *, mode: str = "live", may_read: bool = False
+    ) -> MadeKey:
+        made = await self._administration.create_key(
+            _account(account),
+            mode=Mode(mode),
+            may_read=may_read,
+            given_credential=ids.text(ids.CREDENTIAL, credential),
+        )
+        return MadeKey(made.key.id, made.secret)
+
+    async def revoke_key(self, account: UUID, key: UUID) -> None:
+        await self._administration.revoke_key(_account(account), ids.text(ids.API_KEY, key))
+
+    async def create_user(self, account: UUID, email: str, password: str, role: str) -> None:
+        await self._administration.create_user(_account(account), email, password, Role(role))
+
+
+def _account(account: UUID) -> str:
+    return ids.text(ids.ACCOUNT, account)

@@ -1,0 +1,503 @@
+"""The service as its callers meet it: a real server process, real HTTP, and accounts to call it with."""
+
+import asyncio
+import base64
+import email
+import email.policy
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import aiohttp
+import asyncpg
+import jwt
+
+from posthouse.config import Settings
+from posthouse.rules import ids
+from tests.support.administration import MadeCredential, Operator
+
+PEPPER: Final = "acceptance pepper, thirty-two bytes or more"
+JWT_SECRET: Final = "acceptance token secret, thirty-two bytes or more"
+SEAL_KEY: Final = base64.b64encode(bytes(range(32))).decode()
+PASSWORD: Final = "correct horse battery staple"
+
+START_SECONDS_MAX: Final = 20.0
+STOP_SECONDS_MAX: Final = 15.0
+ANSWER_SECONDS_MAX: Final = 5.0
+# A change of credentials, domains, templates or suspension holds everywhere within this.
+CHANGE_SECONDS_MAX: Final = 5.0
+
+SEND_STATUSES: Final = {202, 400, 401, 402, 403, 409, 413, 429, 500, 503}
+GET_STATUSES: Final = {200, 401, 404, 500, 503}
+ABSENT: Final = object()
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> dict[str, Any]:
+        parsed = json.loads(self.raw)
+        assert isinstance(parsed, dict), self.raw
+        return parsed
+
+    @property
+    def code(self) -> str | None:
+        code: str | None = self.body.get("code")
+        return code
+
+    @property
+    def error(self) -> str:
+        text: str = self.body["error"]
+        return text
+
+    def is_refusal(self, status: int, code: str, *naming: str) -> bool:
+        """Asserts, so that a failing test shows the whole answer, that this is the refusal expected."""
+        assert (self.status, self.code) == (status, code), f"{self.status} {self.raw[:500]!r}"
+        for name in naming:
+            assert name in self.error, f"{name!r} is not named in {self.error!r}"
+        return True
+
+    def is_accepted(self) -> bool:
+        assert self.status == 202, f"{self.status} {self.raw[:500]!r}"
+        return True
+
+
+def check_every_answer(method: str, path: str, answer: Answer) -> None:
+    """What holds for every answer, whatever was asked: the request id, the error object, the statuses."""
+    request_id = answer.headers.get("X-Request-ID")
+    assert request_id, f"{method} {path}: no X-Request-ID on {answer.status}"
+    assert answer.headers.get("Content-Type", "").split(";")[0] == "application/json", answer.headers
+    assert answer.body.get("request_id") == request_id, f"{method} {path}: {answer.raw[:300]!r}"
+    if answer.status >= 400:
+        assert set(answer.body) == {"error", "code", "request_id"}, answer.raw[:300]
+        assert all(isinstance(value, str) and value for value in answer.body.values()), answer.raw[:300]
+    if answer.status in {429, 503}:
+        assert int(answer.headers["Retry-After"]) >= 1, answer.headers
+    if (method, path) == ("POST", "/emails"):
+        assert answer.status in SEND_STATUSES, f"{answer.status} is not a status of POST /emails"
+    if method == "GET" and path.startswith("/emails/"):
+        assert answer.status in GET_STATUSES, f"{answer.status} is not a status of GET /emails/{{id}}"
+    assert answer.status != 500, f"{method} {path}: {answer.raw[:300]!r}"
+
+
+@dataclass(slots=True)
+class Service:
+    """One server process on a database. Start it with `await Service.start(...)`."""
+
+    database_url: str
+    port: int
+    log: Path
+    process: subprocess.Popen[bytes]
+    client: aiohttp.ClientSession
+    operator: Operator
+    pool: Any
+    request_ids: set[str] = field(default_factory=set)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    @classmethod
+    async def start(cls, database_url: str, log: Path, **settings: str) -> "Service":
+        """Starts the process and returns when it is ready; `settings` are POSTHOUSE_* without the prefix."""
+        port = _free_port()
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")},
+            **settings_for(database_url, HTTP_PORT=str(port), **settings),
+        }
+        process = _spawn(environment, log)
+        client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=30))
+        try:
+            await _wait_until_ready(client, port, process, log)
+            pool = await asyncpg.create_pool(_direct(database_url, settings), min_size=1, max_size=8)
+            operator = await Operator.open(_settings(_direct(database_url, settings)))
+        except BaseException:
+            process.kill()
+            process.wait()
+            await client.close()
+            raise
+        return cls(database_url, port, log, process, client, operator, pool)
+
+    async def stop(self) -> int:
+        """Asks the process to end, and waits for it; returns its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        status = await self.ended()
+        await self.client.close()
+        await self.operator.close()
+        await self.pool.close()
+        return status
+
+    async def ended(self) -> int:
+        try:
+            return await asyncio.to_thread(self.process.wait, STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            await asyncio.to_thread(self.process.wait)
+            raise
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        json: object = ABSENT,
+        data: Any = None,
+    ) -> Answer:
+        """One request over HTTP; its answer has passed `check_every_answer`."""
+        given = dict(headers or {})
+        if json is not ABSENT:
+            data = _encode(json)
+            given.setdefault("Content-Type", "application/json")
+        async with self.client.request(
+            method, self.url + path, headers=given, data=data, skip_auto_headers=["Content-Type"]
+        ) as response:
+            answer = Answer(response.status, response.headers.copy(), await response.read())
+        check_every_answer(method, path, answer)
+        request_id = answer.headers["X-Request-ID"]
+        assert request_id not in self.request_ids, "a request id was given twice"
+        self.request_ids.add(request_id)
+        return answer
+
+    async def raw(self, request: bytes, *, then: bytes = b"") -> Answer:
+        """Bytes on a bare connection, for what no HTTP client would send; `then` follows the answer."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(request)
+            await writer.drain()
+            return await asyncio.wait_for(_read_answer(reader), ANSWER_SECONDS_MAX)
+        finally:
+            if then:
+                writer.write(then)
+            writer.close()
+
+    async def sql(self, query: str, *arguments: object) -> list[Any]:
+        rows: list[Any] = await self.pool.fetch(query, *arguments)
+        return rows
+
+    async def value(self, query: str, *arguments: object) -> Any:
+        return await self.pool.fetchval(query, *arguments)
+
+    async def account(
+        self,
+        *,
+        credits: int = 1_000,  # noqa: A002 (the word of the product)
+        domain: str | None = "{unique}.example.com",
+        rate: tuple[int, int] | None = (10_000, 10_000),
+        warmup: Sequence[int] | None = (),
+    ) -> "Tenant":
+        """A fresh account with one SMTP credential and one verified domain of its own.
+
+        Its rate is out of the way unless `rate` is None (the service's own), and so is warm-up unless
+        `warmup` is None (the service's own) or has numbers.
+        """
+        unique = f"a{next(self._numbers)}-{self.port}"
+        made = await self.operator.create_account(unique)
+        if credits:
+            await self.operator.grant_credits(made.id, credits)
+        name = domain.format(unique=unique) if domain else ""
+        if name:
+            await self.operator.add_verified_domain(made.id, name)
+        await self.operator.set_limits(made.id, rate=rate, warmup=warmup)
+        first = made.credential
+        return Tenant(self, made.id, unique, name, first.id, first.username, first.password)
+
+    async def login(self, email: str, password: str) -> Answer:
+        return await self.request("POST", "/v1/auth/login", json={"email": email, "password": password})
+
+
+@dataclass(slots=True)
+class Tenant:
+    """An account, and what its owner can do with it."""
+
+    service: Service
+    id: UUID
+    unique: str
+    domain: str
+    credential_id: UUID
+    username: str
+    password: str
+    _tokens: dict[str, str] = field(default_factory=dict)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def basic(self) -> str:
+        return basic(self.username, self.password)
+
+    async def key(self, mode: str = "live", may_read: bool = False, credential_id: UUID | None = None) -> str:
+        """A new API key, as the value of an Authorization header."""
+        made = await self.service.operator.create_key(
+            self.id, credential_id or self.credential_id, mode=mode, may_read=may_read
+        )
+        return f"Bearer {made.secret}"
+
+    async def credential(self, allowed_networks: Sequence[str] = ()) -> MadeCredential:
+        """A further SMTP credential of this account."""
+        return await self.service.operator.create_credential(
+            self.id, f"another {next(self._numbers)}", allowed_networks
+        )
+
+    async def user(self, role: str = "owner") -> str:
+        """The email of a new user of this account, whose password is PASSWORD."""
+        address = f"{role}-{next(self._numbers)}@{self.unique}.example.net"
+        await self.service.operator.create_user(self.id, address, PASSWORD, role)
+        return address
+
+    async def jwt(self, role: str = "owner") -> str:
+        """A token from the login endpoint, as the value of an Authorization header."""
+        if role not in self._tokens:
+            answer = await self.service.login(await self.user(role), PASSWORD)
+            assert answer.status == 200, answer.raw
+            self._tokens[role] = f"Bearer {answer.body['token']}"
+        return self._tokens[role]
+
+    async def forged(self, *, secret: str = JWT_SECRET, algorithm: str = "", **claims: object) -> str:
+        """A token like the real one but for the claims given; ABSENT takes one away."""
+        real = (await self.jwt()).removeprefix("Bearer ")
+        header = jwt.get_unverified_header(real)
+        payload = jwt.decode(real, options={"verify_signature": False}) | claims
+        payload = {name: value for name, value in payload.items() if value is not ABSENT}
+        return f"Bearer {jwt.encode(payload, secret, algorithm or header['alg'])}"
+
+    def letter(self, **changes: object) -> dict[str, Any]:
+        """A small valid request with some fields changed; `from_` is `from`, ABSENT takes a field away."""
+        fields: dict[str, object] = {
+            "from": f"news@{self.domain}",
+            "to": "ada@example.org",
+            "subject": "Hello",
+            "text": "Good morning.",
+        }
+        fields |= {name.removesuffix("_"): value for name, value in changes.items()}
+        return {name: value for name, value in fields.items() if value is not ABSENT}
+
+    def new_key(self) -> str:
+        return f"{self.unique}-{next(self._numbers)}"
+
+    async def send(
+        self,
+        body: object = ABSENT,
+        *,
+        key: object = None,
+        authorization: str | None = None,
+        service: Service | None = None,
+        headers: Mapping[str, str] | None = None,
+        data: Any = None,
+    ) -> Answer:
+        """POST /emails, with a fresh key unless one is given (ABSENT: without any)."""
+        given = {"Authorization": authorization or self.basic}
+        if key is not ABSENT:
+            given["Idempotency-Key"] = str(self.new_key() if key is None else key)
+        if data is not None:
+            given["Content-Type"] = "application/json"
+        elif body is ABSENT:
+            body = self.letter()
+        given |= headers or {}
+        return await (service or self.service).request("POST", "/emails", headers=given, json=body, data=data)
+
+    async def get(self, message_id: str, *, authorization: str | None = None) -> Answer:
+        return await self.service.request(
+            "GET", f"/emails/{message_id}", headers={"Authorization": authorization or self.basic}
+        )
+
+    async def call(
+        self, method: str, path: str, json: object = ABSENT, *, role: str = "owner", **headers: str
+    ) -> Answer:
+        """A call under /v1 with a token of the given role."""
+        return await self.service.request(
+            method, path, headers={"Authorization": await self.jwt(role), **headers}, json=json
+        )
+
+    async def template(self, alias: str, **fields: object) -> Answer:
+        answer = await self.call("POST", "/v1/templates", {"alias": alias, "publish": True, **fields})
+        assert answer.status == 201, answer.raw
+        return answer
+
+    async def available(self) -> int:
+        number: int = await self.service.value("SELECT available FROM accounts WHERE id = $1", self.id)
+        return number
+
+    async def counts(self) -> dict[str, int]:
+        """What acceptance leaves behind, as numbers: compare before and after a refusal."""
+        (row,) = await self.service.sql(_COUNTS, self.id)
+        return dict(row)
+
+    async def state(self) -> dict[str, Any]:
+        """The account's row and what hangs on it, whole: equal before and after a refusal."""
+        (row,) = await self.service.sql(_STATE, self.id)
+        return {**dict(row), **await self.counts()}
+
+    async def set(self, **columns: object) -> None:
+        """Changes columns of the account's row, for rules about time; tells the caches, with none too."""
+        assignments = [f"{name} = ${number}" for number, name in enumerate(columns, 2)] + ["changed_at = now()"]
+        query = f"UPDATE accounts SET {', '.join(assignments)} WHERE id = $1"
+        await self.service.sql(query, self.id, *columns.values())
+
+    async def mime(self, message_id: str) -> bytes:
+        raw: bytes = await self.service.value(
+            "SELECT mime FROM bodies WHERE account_id = $1 AND message_id = $2", self.id, uuid(message_id)
+        )
+        return raw
+
+    async def stored(self, message_id: str) -> EmailMessage:
+        parsed = email.message_from_bytes(await self.mime(message_id), policy=email.policy.SMTP)
+        assert isinstance(parsed, EmailMessage)
+        return parsed
+
+    async def refuses(self, body: object, status: int, code: str, *naming: str, **sending: Any) -> Answer:
+        """Sends what must be refused, and shows that the refusal left nothing behind."""
+        before = await self.state()
+        answer = await self.send(body, **sending)
+        assert answer.is_refusal(status, code, *naming)
+        assert await self.state() == before, "a refused request left something behind"
+        return answer
+
+    async def accepts(self, body: object = ABSENT, **sending: Any) -> dict[str, Any]:
+        """Sends what must be accepted; returns the response's body."""
+        answer = await self.send(body, **sending)
+        assert answer.is_accepted()
+        return answer.body
+
+
+_COUNTS: Final = """
+SELECT (SELECT count(*) FROM messages WHERE account_id = $1) AS messages,
+       (SELECT count(*) FROM recipients WHERE account_id = $1) AS recipients,
+       (SELECT count(*) FROM bodies WHERE account_id = $1) AS bodies,
+       (SELECT count(*) FROM schedule WHERE account_id = $1) AS schedule,
+       (SELECT count(*) FROM idempotency WHERE account_id = $1) AS keys,
+       (SELECT coalesce(sum(amount), 0) FROM ledger WHERE account_id = $1 AND kind = 'reserve') AS reserved,
+       (SELECT coalesce(sum(amount), 0) FROM grants WHERE account_id = $1) AS granted
+"""
+
+_STATE: Final = """
+SELECT available, rate_full_at, warmup_started_on, warmup_day, warmup_used FROM accounts WHERE id = $1
+"""
+
+
+def settings_for(database_url: str, **settings: str) -> dict[str, str]:
+    """The environment of a server process."""
+    chosen = {
+        "DATABASE_URL": database_url,
+        "PEPPER": PEPPER,
+        "JWT_SECRET": JWT_SECRET,
+        "SEAL_KEYS": json.dumps({"first": SEAL_KEY}),
+        "SEAL_KEY_ACTIVE": "first",
+        "HTTP_HOST": "127.0.0.1",
+        **settings,
+    }
+    return {f"POSTHOUSE_{name}": value for name, value in chosen.items() if not name.startswith("_")}
+
+
+def _settings(database_url: str) -> Settings:
+    values = {name.removeprefix("POSTHOUSE_").lower(): value for name, value in settings_for(database_url).items()}
+    return Settings.model_validate(values)
+
+
+def basic(username: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
+
+
+def uuid(message_id: str) -> UUID:
+    value = ids.parse(ids.MESSAGE, message_id)
+    assert value is not None, f"{message_id!r} is no message id"
+    return value
+
+
+# Starts a further process; its arguments are those of `Service.start`, the database's URL optional.
+StartService = Callable[..., Awaitable[Service]]
+
+
+async def eventually(
+    read: Callable[[], Awaitable[Read]], is_true: Callable[[Read], bool], *, within: float = CHANGE_SECONDS_MAX
+) -> Read:
+    """Asks again until the answer is as wanted; fails with the last answer after `within` seconds."""
+    deadline = asyncio.get_running_loop().time() + within
+    while True:
+        answer = await read()
+        if is_true(answer):
+            return answer
+        assert asyncio.get_running_loop().time() < deadline, f"still {answer!r} after {within} s"
+        await asyncio.sleep(0.1)
+
+
+def _encode(value: object) -> bytes:
+    # Lone surrogates stay escaped, as a careless client would send them.
+    return json.dumps(value).encode()
+
+
+def _direct(database_url: str, settings: Mapping[str, str]) -> str:
+    """The tests' own way to the database; a setting `_DIRECT_URL` leads around a proxy that will be cut."""
+    return settings.get("_DIRECT_URL", database_url)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _spawn(environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as written:
+        return subprocess.Popen(
+            [sys.executable, "-m", "posthouse", "run", "http"],
+            env=environment,
+            cwd=log.parent,  # away from any posthouse.toml of whoever runs the tests
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace")[-4_000:]
+
+
+async def _wait_until_ready(
+    client: aiohttp.ClientSession, port: int, process: subprocess.Popen[bytes], log: Path
+) -> None:
+    deadline = asyncio.get_running_loop().time() + START_SECONDS_MAX
+    while True:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with {process.returncode}:\n{_end_of(log)}")
+        try:
+            async with client.get(f"http://127.0.0.1:{port}/healthz") as response:
+                if response.status == 200:
+                    return
+        except aiohttp.ClientError:
+            pass
+        if asyncio.get_running_loop().time() > deadline:
+            raise RuntimeError(f"the server was not ready in time:\n{_end_of(log)}")
+        await asyncio.sleep(0.05)
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> Answer:
+    head = await reader.readuntil(b"\r\n\r\n")
+    status_line, *lines = head.decode("latin-1").split("\r\n")[:-2]
+    headers = {
+        "-".join(part.capitalize() for part in name.split("-")).replace("Request-Id", "Request-ID"): value.strip()
+        for name, _, value in (line.partition(":") for line in lines)
+    }
+    raw = await reader.readexactly(int(headers.get("Content-Length", "0")))
+    return Answer(int(status_line.split()[1]), headers, raw)

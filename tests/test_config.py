@@ -1,0 +1,182 @@
+"""Settings come from a file and the environment, explain themselves, and never show a secret."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from posthouse.config import (
+    EXAMPLE_DATABASE_URL,
+    ConfigError,
+    Settings,
+    commented_toml,
+    config_file,
+    default_of,
+    endpoint,
+    generated,
+    load,
+    shown,
+)
+from posthouse.rules.limits import WARMUP_RECIPIENTS_BY_DAY
+
+
+@pytest.fixture(autouse=True)
+def _empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("POSTHOUSE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "posthouse.toml"
+    path.write_text(commented_toml(generated()))
+    return path
+
+
+def test_the_generated_file_loads_as_it_is_and_means_the_defaults(file: Path) -> None:
+    settings = load(file)
+    assert settings.database_url == EXAMPLE_DATABASE_URL
+    assert settings.warmup_limits == WARMUP_RECIPIENTS_BY_DAY
+    assert list(settings.seal_key_bytes) == ["1"]
+    assert len(settings.pepper_bytes) >= 32
+    for name in Settings.model_fields:
+        if default_of(name) is not None:
+            assert getattr(settings, name) == default_of(name)
+
+
+def test_the_generated_file_explains_every_setting(file: Path) -> None:
+    # With the defaults uncommented, the file still loads and names every field.
+    text = "\n".join(
+        line[1:] if line.startswith("#") and line[1:2] not in "# " else line for line in file.read_text().splitlines()
+    )
+    assert set(tomllib.loads(text)) == set(Settings.model_fields)
+    file.write_text(text)
+    assert load(file) == load(file)
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTHOUSE_DATABASE_URL", "postgresql://elsewhere/posthouse")
+    monkeypatch.setenv("POSTHOUSE_HTTP_PORT", "9000")
+    monkeypatch.setenv("POSTHOUSE_WARMUP_LIMITS", "10, 20,30")
+    monkeypatch.setenv("POSTHOUSE_RESOLVERS", "192.0.2.53:5353,2001:db8::53")
+    settings = load(file)
+    assert settings.database_url == "postgresql://elsewhere/posthouse"
+    assert settings.http_port == 9000
+    assert settings.warmup_limits == (10, 20, 30)
+    assert settings.resolver_endpoints == (("192.0.2.53", 5353), ("2001:db8::53", 53))
+
+
+def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = generated()
+    monkeypatch.setenv("POSTHOUSE_DATABASE_URL", EXAMPLE_DATABASE_URL)
+    monkeypatch.setenv("POSTHOUSE_PEPPER", secrets.pepper)
+    monkeypatch.setenv("POSTHOUSE_JWT_SECRET", secrets.jwt_secret)
+    monkeypatch.setenv("POSTHOUSE_SEAL_KEYS", f"old:{generated().seal_keys['1']},1:{secrets.seal_keys['1']}")
+    monkeypatch.setenv("POSTHOUSE_SEAL_KEY_ACTIVE", "1")
+    assert set(load().seal_key_bytes) == {"old", "1"}
+
+
+def test_the_file_is_found_where_the_environment_or_the_directory_says(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert config_file() == Path("posthouse.toml")
+    other = tmp_path / "other.toml"
+    other.write_text(file.read_text())
+    monkeypatch.setenv("POSTHOUSE_CONFIG", str(other))
+    assert config_file() == other
+    monkeypatch.setenv("POSTHOUSE_CONFIG", str(tmp_path / "absent.toml"))
+    with pytest.raises(ConfigError, match="not a file: correct it, or write one with `posthouse config init"):
+        load()
+
+
+def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load()
+    text = str(caught.value)
+    assert "database_url is missing: set it, or POSTHOUSE_DATABASE_URL" in text
+    assert "missing are pepper, jwt_secret, seal_keys, seal_key_active: run `posthouse config init`" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("PEPPER", "short-secret", "pepper needs at least 32 characters: run `posthouse config init`"),
+        ("PEPPER", "ab" * 30, "pepper is too regular"),
+        (
+            "JWT_SECRET",
+            "another-short",
+            "jwt_secret needs at least 32 characters: run `posthouse config init`",
+        ),
+        ("SEAL_KEYS", "1:bm90IGEga2V5", "'1' that is not 32 bytes in base64: run `posthouse config init`"),
+        ("SEAL_KEY_ACTIVE", "2", "'2' is not among seal_keys"),
+        ("DATABASE_URL", "mysql://there", "database_url must begin with postgresql://"),
+        ("RESOLVERS", "dns.example.com", "not an IP address with an optional port"),
+        ("WARMUP_LIMITS", "0", "warmup_limits holds a number below 1"),
+        ("HTTP_PORT", "99999", "http_port"),
+        ("LOG_LEVEL", "loud", "log_level"),
+    ],
+)
+def test_a_wrong_value_is_named_and_not_repeated(
+    file: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(f"POSTHOUSE_{name}", value)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert said in str(caught.value)
+    if name in ("PEPPER", "JWT_SECRET", "SEAL_KEYS"):
+        assert value.partition(":")[2] or value not in str(caught.value)
+
+
+def test_one_secret_for_two_purposes_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTHOUSE_PEPPER", load(file).jwt_secret.get_secret_value())
+    with pytest.raises(ConfigError, match="must differ"):
+        load(file)
+
+
+def test_a_misspelt_setting_is_named(file: Path) -> None:
+    file.write_text(file.read_text() + "\nrate_per_minute = 3\n")
+    with pytest.raises(ConfigError, match="rate_per_minute is not a setting"):
+        load(file)
+
+
+def test_broken_toml_is_said_with_its_place(file: Path) -> None:
+    file.write_text("pepper = \n")
+    with pytest.raises(ConfigError, match=r"not valid TOML: .*line 1"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@db.example.com/posthouse",
+        "postgresql://db.example.com/p?user=me&password=hunter2",
+    ],
+)
+def test_no_secret_is_ever_shown(file: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("POSTHOUSE_DATABASE_URL", url)
+    settings = load(file)
+    for text in (repr(settings), str(settings), repr(shown(settings))):
+        assert "hunter2" not in text
+        assert settings.pepper.get_secret_value() not in text
+        assert settings.jwt_secret.get_secret_value() not in text
+        assert settings.seal_keys["1"].get_secret_value() not in text
+    assert "db.example.com" in str(shown(settings)["database_url"])
+    assert set(shown(settings)) == set(Settings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("192.0.2.1", ("192.0.2.1", 53)),
+        ("192.0.2.1:5353", ("192.0.2.1", 5353)),
+        ("::1", ("::1", 53)),
+        ("[::1]", ("::1", 53)),
+        ("[::1]:5353", ("::1", 5353)),
+    ],
+)
+def test_resolvers_are_addresses_with_an_optional_port(given: str, expected: tuple[str, int]) -> None:
+    assert endpoint(given) == expected
