@@ -26,7 +26,7 @@ from posthouse.flows.intake import Defaults, Intake
 from posthouse.flows.upkeep import Retention, Upkeep
 from posthouse.rules.pace import Rate
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import health, schema
+from posthouse.store import health
 from posthouse.store.directory import Directory
 from posthouse.store.postgres import Database
 from posthouse.store.postgres import UnsafeDatabase as UnsafeDatabase
@@ -78,6 +78,8 @@ async def operator(settings: Settings, *, for_check_up: bool = False) -> AsyncIt
 
 async def migrate(settings: Settings) -> None:
     """Brings the tables up to date; refuses first when PostgreSQL is away or unsafe."""
+    from posthouse.store import schema  # it takes a second to import, and nothing else here needs it
+
     async with _database(settings, connections_max=1) as database, database.connection():
         pass
     await asyncio.to_thread(schema.migrate, settings.database_url)

@@ -8,7 +8,7 @@ from typing import Final
 from posthouse.clock import Clock
 from posthouse.rules.limits import PARTITION_DAYS_AHEAD
 from posthouse.rules.refusal import Refusal
-from posthouse.store import health, partitions, schema
+from posthouse.store import health, partitions
 from posthouse.store.health import Server
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
@@ -52,6 +52,9 @@ class Health:
             return [Check("PostgreSQL answers", False, cause[0] if cause else refusal.text, advice)]
 
     async def _migrations(self, connection: Connection) -> Check:
+        # Alembic takes a second to import: only who asks for this pays for it.
+        from posthouse.store import schema
+
         applied, newest = await schema.applied_revision(connection), schema.newest_revision()
         is_well = applied == newest
         found = f"{applied}, the newest" if is_well else f"{applied or 'none'}, the newest is {newest}"

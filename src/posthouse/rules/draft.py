@@ -155,15 +155,23 @@ def _check_content(
         raise invalid("`subject` is required unless a `template` supplies it.")
     elif text is None and html is None and not attachments:
         raise invalid("The message is empty: give at least one of `text`, `html`, `attachments`, `template`.")
-    if variables is not None and len(variables) > limits.VARIABLES_MAX:
+    if variables is not None:
+        _check_variables(variables)
+
+
+def _check_variables(variables: Mapping[str, Variable]) -> None:
+    if len(variables) > limits.VARIABLES_MAX:
         raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
+    for name, value in variables.items():
+        if isinstance(value, str) and "\0" in value:
+            raise invalid(f"`variables.{name[:64]}` holds a NUL character: remove it.")
 
 
 def _mailbox(field: str, given: str) -> Mailbox:
     try:
         return parse_mailbox(given)
     except AddressError as error:
-        raise invalid(f"`{field}`: {error}") from error
+        raise invalid(f"`{field}` {error}") from error
 
 
 def _mailboxes(field: str, given: Sequence[str]) -> tuple[Mailbox, ...]:

@@ -49,4 +49,6 @@ def show_(as_json: AsJson = False) -> None:
     if as_json:
         return show.write_json(values)
     show.write_line(f"# from {config_file() or 'the environment alone'}\n")
-    return show.write_values(values)
+    for name, value in values.items():
+        show.write_line(f"{name:<24} {show.text(value)}")
+    return None

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from posthouse.rules.domain import Finding
 
 Plain = Mapping[str, object]
+
+PIPE_WIDTH: Final = 240
+# Columns that people copy from: never broken over lines.
+_COPIED: Final = frozenset({"id", "username", "name", "email"})
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 AccountGiven = Annotated[str, typer.Argument(metavar="ACCOUNT", help="The account's name or id (ac_…).")]
@@ -143,10 +147,11 @@ def write_table(rows: Sequence[Plain], columns: Sequence[str], *, title: str = "
 
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
+        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column in _COPIED)
     for row in rows:
         table.add_row(*(Text(text(row[column])) for column in columns))
-    Console(highlight=False).print(table)
+    # A pipe has no width: there, a row stays on its line.
+    Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
 def text(value: object) -> str:

@@ -1,0 +1,177 @@
+"""A draft keeps every rule that needs no account; a refusal names the field and the mend."""
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posthouse.rules import limits
+from posthouse.rules.draft import RESERVED_HEADERS, AttachmentRequest, Draft, compose
+from posthouse.rules.refusal import Code, Refusal
+
+
+def draft(**changes: Any) -> Draft:
+    fields: dict[str, Any] = {"sender": "a@example.com", "to": ["b@example.com"], "subject": "Hi", "text": "x"}
+    return compose(**(fields | changes))
+
+
+def attachment(**changes: Any) -> AttachmentRequest:
+    fields: dict[str, Any] = {"filename": "a.txt", "content": base64.b64encode(b"hello").decode()}
+    return AttachmentRequest(**(fields | changes))
+
+
+def refused(code: Code, naming: str, **changes: Any) -> None:
+    with pytest.raises(Refusal) as caught:
+        draft(**changes)
+    assert caught.value.code is code
+    assert naming in caught.value.text
+
+
+def test_recipients_are_unique_over_all_fields_and_the_first_spelling_is_used() -> None:
+    made = draft(
+        to=["Ada <Ada@Example.com>", "bob@example.com"],
+        cc=["ADA@example.COM", "eve@bücher.example"],
+        bcc=["bob@EXAMPLE.com", "Eve@xn--bcher-kva.example"],
+    )
+    assert [(one.field, one.email, one.destination) for one in made.recipients] == [
+        ("to", "Ada@example.com", "example.com"),
+        ("to", "bob@example.com", "example.com"),
+        ("cc", "eve@xn--bcher-kva.example", "xn--bcher-kva.example"),
+    ]
+
+
+def test_the_echo_is_what_was_given() -> None:
+    made = draft(sender="Acme <A@Example.com>", to=["Ada <Ada@Example.com>"], reply_to="R <r@example.com>")
+    assert made.echo.sender == "Acme <A@Example.com>"
+    assert made.echo.to == ("Ada <Ada@Example.com>",)
+    assert made.echo.reply_to == "R <r@example.com>"
+
+
+def test_fifty_unique_recipients_fit_and_the_fifty_first_does_not() -> None:
+    many = [f"u{number}@example.com" for number in range(50)]
+    assert len(draft(to=many, cc=many).recipients) == 50
+    refused(Code.INVALID_REQUEST, "51", to=many, bcc=["u50@example.com"])
+
+
+def test_a_million_addresses_are_refused_without_being_parsed() -> None:
+    refused(Code.INVALID_REQUEST, "1000000", to=["not an address"] * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "naming"),
+    [
+        ({"to": []}, "`to`"),
+        ({"sender": "nobody"}, "`from`"),
+        ({"cc": ["fine@example.com", "a@b"]}, "`cc[1]`"),
+        ({"reply_to": "a@example.com, b@example.com"}, "`reply_to`"),
+        ({"subject": None}, "`subject`"),
+        ({"subject": ""}, "`subject`"),
+        ({"subject": "x" * 501}, "501"),
+        ({"subject": "a\r\nBcc: x@example.com"}, "`subject`"),
+        ({"subject": "a\u2028b"}, "`subject`"),
+        ({"text": None}, "empty"),
+        ({"text": ""}, "empty"),
+        ({"text": "a\0b"}, "`text`"),
+        ({"html": "a\0b"}, "`html`"),
+        ({"template": "welcome"}, "`template`"),
+        ({"variables": {}}, "`variables`"),
+        ({"text": None, "template": "Not An Alias"}, "`alias`"),
+        ({"text": None, "template": "t", "variables": {str(n): "" for n in range(33)}}, "33"),
+        ({"text": None, "template": "t", "variables": {"a": "x\0"}}, "`variables.a`"),
+        ({"headers": {f"X-{number}": "" for number in range(51)}}, "51"),
+        ({"headers": {"X A": "b"}}, "header name"),
+        ({"headers": {"X:A": "b"}}, "header name"),
+        ({"headers": {"": "b"}}, "header name"),
+        ({"headers": {"Xé": "b"}}, "header name"),
+        ({"headers": {"X" * 77: "b"}}, "77"),
+        ({"headers": {"X-A": "b\r\nBcc: c"}}, "headers.X-A"),
+        ({"headers": {"X-A": "b\0"}}, "headers.X-A"),
+        ({"headers": {"X-A": "é" * 500}}, "1000 bytes"),
+        ({"headers": {"X-A": "b", "x-a": "c"}}, "'x-a'"),
+        ({"headers": {"References": "<é@example.com>"}}, "headers.References"),
+        ({"headers": {f"X-{number}": "y" * 990 for number in range(17)}}, "in all"),
+        ({"tags": ["x"] * 21}, "21"),
+        ({"tags": [""]}, "`tags`"),
+        ({"tags": ["x" * 129]}, "`tags`"),
+        ({"tags": ["a\nb"]}, "`tags`"),
+        ({"attachments": [attachment()] * 21}, "21"),
+        ({"attachments": [attachment(content="####")]}, "attachments[0].content"),
+        ({"attachments": [attachment(content="aGk")]}, "attachments[0].content"),
+        ({"attachments": [attachment(content="aG-_")]}, "attachments[0].content"),
+        ({"attachments": [attachment(content="aGé=")]}, "attachments[0].content"),
+        ({"attachments": [attachment(filename="a/b")]}, "attachments[0].filename"),
+        ({"attachments": [attachment(filename="a\\b")]}, "attachments[0].filename"),
+        ({"attachments": [attachment(filename="..")]}, "attachments[0].filename"),
+        ({"attachments": [attachment(filename="")]}, "attachments[0].filename"),
+        ({"attachments": [attachment(filename="a\nb")]}, "attachments[0].filename"),
+        ({"attachments": [attachment(filename="x" * 256)]}, "attachments[0].filename"),
+        ({"attachments": [attachment(content_id="a b")]}, "attachments[0].content_id"),
+        ({"attachments": [attachment(content_id="x" * 129)]}, "attachments[0].content_id"),
+        ({"attachments": [attachment(content_id="a"), attachment(content_id="a")]}, "content_id"),
+        ({"attachments": [attachment(content_type="text")]}, "attachments[0].content_type"),
+        ({"attachments": [attachment(content_type="multipart/mixed")]}, "multipart"),
+        ({"attachments": [attachment(content_type="Message/RFC822")]}, "message"),
+        ({"attachments": [attachment(content_type="text/plain\r\nBcc: x")]}, "attachments[0].content_type"),
+        ({"attachments": [attachment(content_type="text/plain; a=" + "x" * 255)]}, "255"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_and_named(changes: dict[str, Any], naming: str) -> None:
+    refused(Code.INVALID_REQUEST, naming, **changes)
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_HEADERS) + ["Content-Foo", "ARC-Seal", "Resent-To", "CFBL-Address"])
+def test_reserved_header_names_are_refused_in_any_case(name: str) -> None:
+    refused(Code.INVALID_REQUEST, "reserved", headers={name.upper(): "x"})
+
+
+@pytest.mark.parametrize(
+    "name", ["List-Unsubscribe", "References", "In-Reply-To", "Auto-Submitted", "Feedback-ID", "X-A"]
+)
+def test_other_header_names_are_allowed(name: str) -> None:
+    assert draft(headers={name: "value"}).headers == ((name, "value"),)
+
+
+def test_attachments_are_decoded_and_typed_by_our_own_table() -> None:
+    made = draft(
+        attachments=[
+            attachment(content=" aGVs\r\nbG8=\t"),
+            attachment(filename="a.PDF"),
+            attachment(filename="noextension"),
+            attachment(filename="x.ics", content_type="text/calendar; method=REQUEST"),
+            attachment(filename="q", content_type='text/plain; name="a \\" b"'),
+        ]
+    )
+    assert [one.content for one in made.attachments] == [b"hello"] * 5
+    assert [one.content_type for one in made.attachments] == [
+        "text/plain",
+        "application/pdf",
+        "application/octet-stream",
+        "text/calendar; method=REQUEST",
+        'text/plain; name="a \\" b"',
+    ]
+
+
+def test_attachments_over_the_limit_are_refused_before_they_are_decoded() -> None:
+    # Not base64 at all: the size is judged first.
+    refused(Code.PAYLOAD_TOO_LARGE, "10 MiB", attachments=[attachment(content="#" * (limits.MIME_BYTES_MAX + 1))])
+
+
+def test_a_text_over_the_limit_is_refused() -> None:
+    refused(Code.PAYLOAD_TOO_LARGE, "10 MiB", text="x" * (limits.MIME_BYTES_MAX + 1))
+
+
+def test_attachments_alone_are_a_message() -> None:
+    assert draft(text=None, attachments=[attachment()]).attachments
+
+
+@given(st.text(max_size=300))
+def test_any_content_type_is_taken_or_refused_but_never_smuggles_a_line(given: str) -> None:
+    try:
+        made = draft(attachments=[attachment(content_type=given)])
+    except Refusal as refusal:
+        assert refusal.code is Code.INVALID_REQUEST
+    else:
+        assert made.attachments[0].content_type.isprintable()
+        assert made.attachments[0].content_type.isascii()

@@ -1,0 +1,88 @@
+"""The dashboard's token: only what we issued, only until it ends."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import jwt
+import pytest
+
+from posthouse.rules import ids, token
+from posthouse.rules.credential import Role
+from posthouse.rules.ids import AccountId, UserId
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SECRET = "0123456789abcdef0123456789abcdef"
+ACCOUNT = AccountId(UUID(int=7))
+USER = UserId(UUID(int=8))
+
+
+def claims(**changes: Any) -> dict[str, Any]:
+    made = {
+        "iss": "posthouse",
+        "aud": "posthouse-dashboard",
+        "sub": ids.text(ids.USER, USER),
+        "account_id": ids.text(ids.ACCOUNT, ACCOUNT),
+        "role": "member",
+        "iat": int(NOW.timestamp()),
+        "exp": int(NOW.timestamp()) + 60,
+        "jti": "x",
+    } | changes
+    return {name: value for name, value in made.items() if value is not ...}
+
+
+def test_what_is_issued_can_be_read_for_twelve_hours() -> None:
+    issued, expires_at = token.issue(
+        account_id=ACCOUNT, user_id=USER, role=Role.MEMBER, token_id="t", secret=SECRET, now=NOW
+    )
+    assert expires_at == NOW + timedelta(hours=12)
+    assert token.read(issued, secret=SECRET, now=NOW) == token.Claims(ACCOUNT, USER, Role.MEMBER, expires_at)
+    assert token.read(issued, secret=SECRET, now=expires_at - timedelta(seconds=1)) is not None
+    assert token.read(issued, secret=SECRET, now=expires_at) is None
+
+
+def test_the_claims_of_this_table_are_the_ones_that_are_taken() -> None:
+    assert token.read(jwt.encode(claims(), SECRET, "HS256"), secret=SECRET, now=NOW) is not None
+
+
+@pytest.mark.parametrize("missing", ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti"])
+def test_every_claim_is_required(missing: str) -> None:
+    assert token.read(jwt.encode(claims(**{missing: ...}), SECRET, "HS256"), secret=SECRET, now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"iss": "other"},
+        {"aud": "other"},
+        {"sub": "us_x"},
+        {"sub": ids.text(ids.ACCOUNT, ACCOUNT)},
+        {"account_id": 5},
+        {"role": "root"},
+        {"exp": int(NOW.timestamp())},
+        {"exp": 10**30},
+        {"exp": "soon"},
+        {"iat": int(NOW.timestamp()) + 60},
+    ],
+)
+def test_a_claim_that_is_not_ours_is_refused(changes: dict[str, Any]) -> None:
+    assert token.read(jwt.encode(claims(**changes), SECRET, "HS256"), secret=SECRET, now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        jwt.encode(claims(), "another secret of thirty-two bytes", "HS256"),
+        jwt.encode(claims(), SECRET * 2, "HS512"),
+        jwt.encode(claims(), "", "none"),
+        jwt.encode(claims(), SECRET, "HS256", headers={"kid": "1"}),
+        jwt.encode(claims(), SECRET, "HS256", headers={"crit": ["b64"], "b64": False}),
+        jwt.encode(claims(), SECRET, "HS256", headers={"jwk": {}}),
+        "a.b.c",
+        "",
+        "é",
+        "....",
+    ],
+)
+def test_a_token_that_is_not_ours_is_refused(forged: str) -> None:
+    assert token.read(forged, secret=SECRET, now=NOW) is None
