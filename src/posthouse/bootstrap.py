@@ -102,9 +102,7 @@ def http_app() -> Frame:
                 await _anchor(clock, database)
 
             await stack.enter_async_context(repeated(anchor, pause_seconds=CLOCK_PAUSE_SECONDS))
-            await stack.enter_async_context(
-                repeated(directory.forget_changes, pause_seconds=DIRECTORY_PAUSE_SECONDS)
-            )
+            await stack.enter_async_context(repeated(directory.forget_changes, pause_seconds=DIRECTORY_PAUSE_SECONDS))
             yield Services(
                 admission=Admission(
                     database=database,
@@ -183,9 +181,7 @@ async def _anchor(clock: DatabaseClock, database: Database) -> None:
 async def _require_tables(database: Database) -> None:
     async with database.connection() as connection:
         if not (await health.server(connection)).has_tables:
-            raise Refusal(
-                Code.SERVICE_UNAVAILABLE, "The database has no tables yet: run `posthouse migrate`."
-            )
+            raise Refusal(Code.SERVICE_UNAVAILABLE, "The database has no tables yet: run `posthouse migrate`.")
 
 
 def _upkeep(settings: Settings, database: Database, clock: Clock, resolver: Resolver) -> Upkeep:

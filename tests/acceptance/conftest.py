@@ -1,7 +1,9 @@
 """What every acceptance test stands on: one running service, accounts to call it with, its log on failure."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -31,42 +33,63 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@asynccontextmanager
+async def _running(config: pytest.Config, database_url: str, log: Path, **settings: str) -> AsyncIterator[Service]:
+    """A process that ends with the block, and whose log is shown when a test fails."""
+    service = await Service.start(database_url, log, **settings)
+    services = config.stash.setdefault(_SERVICES, [])
+    services.append(service)
+    try:
+        yield service
+    finally:
+        services.remove(service)
+        await service.stop()
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def service(
-    new_database: Callable[[], str],
-    tmp_path_factory: pytest.TempPathFactory,
-    pytestconfig: pytest.Config,
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> AsyncIterator[Service]:
     """The service with its ordinary settings, on a database of its own."""
-    log = tmp_path_factory.mktemp("service") / "server.log"
-    running = await Service.start(await asyncio.to_thread(new_database), log)
-    pytestconfig.stash.setdefault(_SERVICES, []).append(running)
-    yield running
-    pytestconfig.stash[_SERVICES].remove(running)
-    await running.stop()
+    database_url = await asyncio.to_thread(new_database)
+    async with _running(pytestconfig, database_url, tmp_path_factory.mktemp("service") / "server.log") as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def another(
+    service: Service, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> AsyncIterator[Service]:
+    """A second process with the same settings on the database of `service`."""
+    log = tmp_path_factory.mktemp("another") / "server.log"
+    async with _running(pytestconfig, service.database_url, log) as running:
+        yield running
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def start_service(service: Service, tmp_path: Path, pytestconfig: pytest.Config) -> AsyncIterator[StartService]:
     """Starts further processes, by default on the database of `service`; all end with the test."""
-    started: list[Service] = []
+    numbers = itertools.count(1)
+    async with AsyncExitStack() as stack:
 
-    async def start(database_url: str | None = None, **settings: str) -> Service:
-        log = tmp_path / f"server-{len(started)}.log"
-        another = await Service.start(database_url or service.database_url, log, **settings)
-        started.append(another)
-        pytestconfig.stash.setdefault(_SERVICES, []).append(another)
-        return another
+        async def start(database_url: str | None = None, **settings: str) -> Service:
+            log = tmp_path / f"server-{next(numbers)}.log"
+            return await stack.enter_async_context(
+                _running(pytestconfig, database_url or service.database_url, log, **settings)
+            )
 
-    yield start
-    for another in started:
-        pytestconfig.stash[_SERVICES].remove(another)
-        await another.stop()
+        yield start
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def regular(service: Service) -> Tenant:
     """One account for all the tests that need any account: rich, fast, and past its warm-up."""
+    return await service.account(credits=1_000_000)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stranger(service: Service) -> Tenant:
+    """A second account like `regular`, for what one account must not see of another."""
     return await service.account(credits=1_000_000)
 
 

@@ -139,7 +139,7 @@ async def test_a_customers_own_header_is_the_only_one(regular: Tenant, name: str
     ["=?utf-8?q?a=0D=0ABcc:_eve@example.net?=", "=?utf-8?b?YQ0KQmNjOiBldmVAZXhhbXBsZS5uZXQ=?="],
 )
 async def test_encoded_words_add_no_header(regular: Tenant, words: str) -> None:
-    body = regular.letter(subject=words, headers={"X-Thing": words}, to=f"{words} <ada@example.org>")
+    body = regular.letter(subject=words, headers={"X-Thing": words}, to=f'"{words}" <ada@example.org>')
     sent = await regular.accepts(body)
     head = (await regular.mime(sent["id"])).split(b"\r\n\r\n")[0]
     names = [line.split(b":")[0].lower() for line in head.split(b"\r\n") if line[:1] not in b" \t"]

@@ -130,8 +130,8 @@ async def test_what_is_no_id_is_not_found(regular: Tenant) -> None:
 
 
 @pytest.mark.rule("GET-04")
-async def test_another_accounts_message_answers_as_an_unknown_one(regular: Tenant, tenant: Tenant) -> None:
-    sent = await tenant.accepts()
+async def test_another_accounts_message_answers_as_an_unknown_one(regular: Tenant, stranger: Tenant) -> None:
+    sent = await stranger.accepts()
     unknown = unknown_ids()[0]
     for authorization in (regular.basic, await regular.jwt(), await regular.key(may_read=True)):
         theirs = await regular.get(sent["id"], authorization=authorization)
@@ -164,6 +164,7 @@ async def test_a_key_on_get_is_not_used(regular: Tenant) -> None:
 async def test_reading_is_not_rate_limited(service: Service) -> None:
     slow = await service.account(rate=(1, 1))
     sent = await slow.accepts()
+    await slow.set(rate_full_at=datetime.now(UTC) + timedelta(hours=1))
     answers = [await slow.get(sent["id"]) for _ in range(100)]
     assert {answer.status for answer in answers} == {200}
     assert (await slow.send()).status == 429

@@ -49,7 +49,7 @@ async def test_bcc_is_a_recipient_but_is_not_written(regular: Tenant) -> None:
     sent = await regular.accepts(body)
     raw = (await regular.mime(sent["id"])).lower()
     assert b"bob@example.org" in raw
-    for hidden in (b"bcc", b"secret@example.org", b"second@example.org"):
+    for hidden in (b"\r\nbcc:", b"hidden", b"secret@example.org", b"second@example.org"):
         assert hidden not in raw
     read = (await regular.get(sent["id"])).body
     assert "secret@example.org" in [recipient["email"] for recipient in read["recipients"]]

@@ -43,6 +43,11 @@ async def test_a_huge_content_length_is_refused_too(service: Service, regular: T
     assert answer.is_refusal(413, "payload_too_large")
 
 
+@pytest.mark.rule("SIZE-01", "ORDER-02")
+async def test_a_client_that_sends_it_all_without_looking_reads_the_413(regular: Tenant) -> None:
+    await regular.refuses(ABSENT, 413, "payload_too_large", data=b"{" * (17 * MIB))
+
+
 @pytest.mark.rule("SIZE-02")
 async def test_a_chunked_body_is_refused_as_soon_as_it_passes_16_mib(service: Service, regular: Tenant) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)

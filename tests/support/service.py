@@ -4,6 +4,7 @@ import asyncio
 import base64
 import email
 import email.policy
+import io
 import itertools
 import json
 import os
@@ -171,6 +172,8 @@ class Service:
         if json is not ABSENT:
             data = _encode(json)
             given.setdefault("Content-Type", "application/json")
+        if isinstance(data, bytes) and len(data) > 2**19:
+            data = io.BytesIO(data)  # aiohttp warns about large bytes
         async with self.client.request(
             method, self.url + path, headers=given, data=data, skip_auto_headers=["Content-Type"]
         ) as response:

@@ -1,7 +1,6 @@
 """Secrets and who may use them: how they are made, kept, presented, and restricted."""
 
 import base64
-import hashlib
 import hmac
 import re
 from collections.abc import Sequence
@@ -84,7 +83,7 @@ def secret_hash(secret: str, pepper: bytes) -> bytes:
     A fast hash is enough: our secrets are 256 random bits, which nobody can guess from a list.
     """
     # `surrogatepass` only keeps this total: a string that isn't Unicode text just matches nothing.
-    return hmac.digest(pepper, secret.encode("utf-8", "surrogatepass"), hashlib.sha256)
+    return hmac.digest(pepper, secret.encode("utf-8", "surrogatepass"), "sha256")
 
 
 def matches(secret: str, stored_hash: bytes, pepper: bytes) -> bool:

@@ -5,7 +5,7 @@ wants this account, the DKIM key lets receivers check what we sign. Other accoun
 beside ours.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -162,7 +162,7 @@ def _fault_of_token(record: Record, values: tuple[str, ...]) -> str:
 def _fault_of_key(record: Record, values: tuple[str, ...]) -> str:
     wanted = _tags(record.value)["p"]
     keys = [tags for tags in map(_tags, values) if "p" in tags]
-    matching = [tags for tags in keys if tags["p"] == wanted]
+    matching = [tags for tags in keys if tags["p"].strip('"“”') == wanted]
     if not keys:
         return (
             f"There is a TXT record at {record.name}, but it is no DKIM key: "
@@ -177,12 +177,22 @@ def _fault_of_key(record: Record, values: tuple[str, ...]) -> str:
         return f"There is a DKIM key at {record.name}, but not this one: replace it with the value shown."
     if len(keys) > 1:
         return f"There are several DKIM keys at {record.name}: remove all but the one with the value shown."
-    if matching[0].get("v", "DKIM1") != "DKIM1" or matching[0].get("k", "rsa") != "rsa":
+    if not _is_sound(matching[0], wanted):
         return (
-            f"The key at {record.name} is right but what stands before it is not: "
+            f"The key at {record.name} is right but what stands around it is not: "
             "publish the value exactly as shown, without backslashes or quotation marks."
         )
     return ""
+
+
+def _is_sound(tags: Mapping[str, str], key: str) -> bool:
+    """Whether a receiver would read the record as we mean it; stray characters make it void for them."""
+    return (
+        tags["p"] == key
+        and tags.get("v", "DKIM1") == "DKIM1"
+        and tags.get("k", "rsa") == "rsa"
+        and all(name.isidentifier() for name in tags)
+    )
 
 
 def _tags(text: str) -> dict[str, str]:

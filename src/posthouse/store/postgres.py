@@ -20,7 +20,7 @@ LOCK_MILLISECONDS_MAX: Final = 500
 
 # Prepared once, planned once: generic plans halve the cost of small batches. They are safe only while
 # nothing tempts the planner away from the primary keys, so scans and large joins are switched off.
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "application_name": "posthouse",
     "timezone": "UTC",
     "synchronous_commit": "on",
@@ -88,7 +88,7 @@ class Database:
             timeout=CONNECT_SECONDS_MAX,
             command_timeout=STATEMENT_SECONDS_MAX + 1,
             max_inactive_connection_lifetime=60,
-            server_settings=_SETTINGS,
+            server_settings=SETTINGS,
             init=check,
         )
         return cls(await pool)

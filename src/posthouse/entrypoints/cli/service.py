@@ -117,7 +117,7 @@ def _serve_http(processes: int, host: str | None, port: int | None) -> None:
         port=given.http_port if port is None else port,
         workers=processes,
         loop="uvloop",
-        http="httptools",
+        http="posthouse.entrypoints.http.connection:BoundedConnection",
         ws="none",
         lifespan="on",
         proxy_headers=bool(given.trusted_proxies),

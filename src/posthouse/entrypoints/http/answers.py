@@ -1,9 +1,9 @@
 """Answers: which status a code has, and the error object that every refusal and fault becomes."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pydantic_core
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
@@ -47,7 +47,7 @@ def request_id_text(scope: Scope) -> str:
 
 
 def encoded(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    return pydantic_core.to_json(content)
 
 
 def error_headers(refusal: Refusal) -> dict[str, str]:

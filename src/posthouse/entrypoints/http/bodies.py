@@ -105,12 +105,8 @@ def validated(model: type[Model], content: Mapping[str, Any]) -> Model:
 
 def _explained(model: type[BaseModel], error: ValidationError) -> str:
     details = error.errors(include_url=False, include_input=False, include_context=False)
-    # Of the branches of a union that failed, the one that got furthest says most.
-    detail = max(details, key=lambda one: len(one["loc"]))
-    for one in details:
-        if one["type"] in {"extra_forbidden", "missing"}:
-            detail = one
-            break
+    # A field that is missing or unknown first; else, of a union's branches, the one that got furthest.
+    detail = max(details, key=lambda one: (one["type"] in {"missing", "extra_forbidden"}, len(one["loc"])))
     path = _path(detail["loc"])
     match detail["type"]:
         case "missing":
@@ -118,8 +114,8 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
         case "extra_forbidden":
             return f"`{path}` is not a field of this request.{_suggestion(model, path)}"
         case _:
-            expected = detail["msg"].removeprefix("Input should be ")
-            return f"`{path}` should be {expected}."
+            wanted = [one["msg"].removeprefix("Input should be ") for one in details if _path(one["loc"]) == path]
+            return f"`{path}` should be {' or '.join(dict.fromkeys(wanted))}."
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -36,11 +36,11 @@ router = APIRouter()
     responses=answers_with(200, schemas.MessageAnswer, 401, 404, 500, 503),
 )
 async def get_email(
-    request: Request, id: Annotated[str, Path(description="The id that the send response gave.")]
-) -> Response:  # noqa: A002
+    request: Request, message_id: Annotated[str, Path(alias="id", description="The id that the send response gave.")]
+) -> Response:
     services = _services(request)
     caller = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
-    message = await services.inquiry.message(caller.account_id, id)
+    message = await services.inquiry.message(caller.account_id, message_id)
     return _json(request, _message(message))
 
 

@@ -37,9 +37,7 @@ class AttachmentBody(_Request):
     ] = None
     content_id: Annotated[
         str | None,
-        _described(
-            "Marks an inline image; referenced in HTML as `cid:<content_id>`. Letters, digits and `. _ @ + -`, up to 128."
-        ),
+        _described("Marks an inline image, in HTML `cid:<content_id>`. Up to 128 letters, digits and `. _ @ + -`."),
     ] = None
 
 

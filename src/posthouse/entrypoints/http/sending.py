@@ -1,10 +1,10 @@
 """POST /emails, close to the wire: headers, body, draft, intake, 202."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pydantic_core
 from starlette.types import Receive, Scope, Send
 
 from posthouse.entrypoints.http import answers
@@ -48,11 +48,20 @@ class SendEndpoint:
         """The draft, and the fingerprint of what was asked: of the values, however they were spaced or ordered."""
         content = parsed(body)
         draft = _draft(validated(SendBody, content))
-        try:
-            canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        except ValueError as error:
-            raise invalid("The body holds a number that is too large.") from error
-        return draft, self.services.intake.fingerprint(canonical.encode())
+        return draft, self.services.intake.fingerprint(canonical(content))
+
+
+def canonical(content: dict[str, Any]) -> bytes:
+    """One spelling for all bodies that say the same: keys in order, no white space."""
+    return pydantic_core.to_json(_ordered(content))
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [_ordered(one) for one in value]
+    return value
 
 
 def authorization_of(headers: Mapping[bytes, bytes]) -> str | None:

@@ -1,0 +1,78 @@
+"""One HTTP connection: uvicorn's, with bounds on a request's head and the error object for what is not HTTP."""
+
+import asyncio
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.entrypoints.http import answers
+from posthouse.rules import ids
+from posthouse.rules.refusal import invalid
+
+HEAD_BYTES_MAX: Final = 64 * 1024
+HEAD_SECONDS_MAX: Final = 20.0
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """A head that grows without end, or never ends, would otherwise be held in memory for ever."""
+
+    _head_bytes = 0
+    _is_reading_head = False
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_reading_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.send_400_response("The request's head is too large.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._is_reading_head = True
+        if self._head_timer is None:
+            self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._is_reading_head = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        request_id = ids.text(ids.REQUEST, ids.new_id(DatabaseClock().now(), SystemChance().bytes(ids.RANDOM_BYTES)))
+        refusal = invalid(f"{msg} Speak HTTP/1.1, with a head of at most {HEAD_BYTES_MAX // 1024} KiB.")
+        body = answers.encoded({"error": refusal.text, "code": refusal.code.value, "request_id": request_id})
+        lines: list[bytes] = [
+            STATUS_LINE[400],
+            b"content-type: application/json\r\n",
+            b"content-length: %d\r\n" % len(body),
+            b"x-request-id: %s\r\n" % request_id.encode(),
+            b"connection: close\r\n\r\n",
+            body,
+        ]
+        self.transport.write(b"".join(lines))
+        self.transport.close()
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._give_up)
+
+    def _give_up(self, *_: Any) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None

@@ -1,0 +1,270 @@
+"""The command as an operator types it: a real process against a real database."""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from posthouse.config import generated
+from tests.support.nameserver import Nameserver
+from tools.private_postgres import PrivatePostgres, free_port
+
+COMMAND_SECONDS_MAX = 60
+
+
+@dataclass
+class Answer:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.status == 0, self.err
+        return json.loads(self.out)
+
+
+@dataclass
+class Terminal:
+    """Where commands are typed: a directory and an environment."""
+
+    directory: Path
+    environment: dict[str, str]
+
+    def type(self, *words: str, given: str = "") -> Answer:
+        done = subprocess.run(
+            [sys.executable, "-m", "posthouse", *words],
+            cwd=self.directory,
+            env=self.environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS_MAX,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def refuses(self, *words: str, said: str, given: str = "") -> None:
+        """An expected no is one line on standard error that says what to do, and exit status 1."""
+        answer = self.type(*words, given=given)
+        assert answer.status == 1, answer
+        assert answer.err.startswith("posthouse: ")
+        assert answer.err.count("\n") == 1
+        assert said in answer.err
+
+
+def environment(**settings: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")}
+    return {**kept, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
+
+
+def secrets() -> dict[str, str]:
+    made = generated()
+    return {
+        "PEPPER": made.pepper,
+        "JWT_SECRET": made.jwt_secret,
+        "SEAL_KEYS": json.dumps(dict(made.seal_keys)),
+        "SEAL_KEY_ACTIVE": made.seal_key_active,
+    }
+
+
+@pytest.fixture
+def terminal(database_url: str, tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path, environment(DATABASE_URL=database_url, **secrets()))
+
+
+def test_from_nothing_to_a_healthy_installation(postgres: PrivatePostgres, tmp_path: Path) -> None:
+    postgres.create_database("cli_fresh")
+    terminal = Terminal(tmp_path, environment(DATABASE_URL=postgres.url("cli_fresh")))
+    terminal.refuses("account", "list", said="run `posthouse config init`")
+
+    assert terminal.type("config", "init").status == 0
+    assert stat.S_IMODE((tmp_path / "posthouse.toml").stat().st_mode) == 0o600
+    terminal.refuses("config", "init", said="exists already")
+    del terminal.environment["POSTHOUSE_DATABASE_URL"]  # it is in the file now
+
+    shown = terminal.type("config", "show")
+    assert "cli_fresh" in shown.out
+    assert "(hidden)" in shown.out
+
+    terminal.refuses("account", "list", said="run `posthouse migrate`")
+    unwell = terminal.type("doctor")
+    assert unwell.status == 1
+    assert "Run `posthouse migrate`." in unwell.out
+    assert terminal.type("migrate").status == 0
+    checks = terminal.type("doctor", "--json").json
+    assert all(check["is_well"] for check in checks), checks
+
+    (tmp_path / "posthouse.toml").chmod(0o644)
+    assert "chmod 600" in terminal.type("doctor").out
+
+
+def test_an_account_from_its_creation_to_its_suspension(terminal: Terminal) -> None:
+    made = terminal.type("account", "create", "Acme", "--json").json
+    assert made["id"].startswith("ac_")
+    assert made["credential"]["password"]
+    terminal.refuses("account", "create", "acme", said="already")
+
+    terminal.refuses("credits", "grant", "Acme", "0", "--reason", "x", said="other than 0")
+    assert "500 credits" in terminal.type("credits", "grant", "Acme", "500", "--reason", "start").out
+    taken = terminal.type("credits", "grant", made["id"], "-100", "--reason", "typing error", "--json").json
+    assert taken["available"] == 400
+
+    limits = terminal.type("account", "limits", "Acme", "--rate", "5", "--warmup", "10,20", "--json").json
+    assert (limits["rate_per_second"], limits["warmup_limits"]) == (5, [10, 20])
+    terminal.refuses("account", "limits", "Acme", said="nothing to set")
+    terminal.refuses("account", "limits", "Acme", "--warmup", "soon", said="neither")
+
+    assert terminal.type("account", "suspend", "Acme", "--reason", "spam").status == 0
+    listed = terminal.type("account", "list")
+    assert made["id"] in listed.out
+    assert "spam" in listed.out
+    assert terminal.type("account", "resume", "Acme").status == 0
+    assert terminal.type("account", "list", "--json").json[0]["suspended_at"] is None
+
+
+def test_secrets_are_shown_once_and_end_when_revoked(terminal: Terminal) -> None:
+    terminal.type("account", "create", "Acme")
+    credential = terminal.type("credential", "create", "Acme", "web", "--allow", "192.0.2.0/24", "--json").json
+    assert credential["allowed_networks"] == ["192.0.2.0/24"]
+    key = terminal.type(
+        *("key", "create", "Acme", "--test", "--read", "--expires", "90d"),
+        *("--credential", credential["username"], "--json"),
+    ).json
+    assert key["secret"].startswith("ph_test_")
+    terminal.refuses("key", "create", "Acme", "--expires", "soon", said="is no time")
+    password = "correct horse battery\n"
+    user = terminal.type("user", "create", "Acme", "Ada@example.com", "--password-stdin", given=password)
+    assert user.status == 0, user.err
+
+    assert terminal.type("key", "revoke", "Acme", key["id"]).status == 0
+    assert terminal.type("credential", "revoke", "Acme", credential["username"]).status == 0
+    shown = terminal.type("account", "show", "Acme", "--json")
+    assert shown.json["keys"][0]["revoked_at"]
+    assert shown.json["users"][0]["email"] == "ada@example.com"
+    told = shown.out + terminal.type("account", "show", "Acme").out
+    for secret in (credential["password"], key["secret"], password.strip()):
+        assert secret not in told
+
+
+async def test_a_domain_is_verified_through_dns_or_by_the_operators_word(terminal: Terminal) -> None:
+    async with Nameserver() as nameserver:
+        terminal.environment["POSTHOUSE_RESOLVERS"] = f"127.0.0.1:{nameserver.port}"
+        await asyncio.to_thread(terminal.type, "account", "create", "Acme")
+        added = await asyncio.to_thread(terminal.type, "domain", "add", "Acme", "example.com", "--json")
+        missing = await asyncio.to_thread(terminal.type, "domain", "verify", "Acme", "example.com")
+        assert missing.status == 1
+        assert "is not verified" in missing.out
+        assert added.json["records"][0]["value"] in missing.out
+        for record in added.json["records"]:
+            nameserver.zone[record["name"]] = [record["value"]]
+        found = await asyncio.to_thread(terminal.type, "domain", "verify", "Acme", "example.com", "--json")
+        assert found.json["verified_at"]
+        assert [finding["result"] for finding in found.json["findings"]] == ["found", "found"]
+        asked = len(nameserver.asked)
+        await asyncio.to_thread(terminal.type, "domain", "add", "Acme", "example.net")
+        vouched = await asyncio.to_thread(
+            terminal.type, "domain", "verify", "Acme", "example.net", "--vouched", "--json"
+        )
+        assert vouched.json["vouched"]
+        assert len(nameserver.asked) == asked
+    listed = await asyncio.to_thread(terminal.type, "domain", "list", "Acme", "--records")
+    assert added.json["records"][1]["value"] in listed.out
+
+
+def test_a_database_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
+    url = f"postgresql://posthouse:hunter2@127.0.0.1:{free_port()}/posthouse"
+    terminal = Terminal(tmp_path, environment(DATABASE_URL=url, **secrets()))
+    terminal.refuses("account", "list", said="posthouse doctor")
+    terminal.refuses("migrate", said="posthouse doctor")
+    doctor = terminal.type("doctor")
+    assert doctor.status == 1
+    assert "FAIL  PostgreSQL answers" in doctor.out
+    assert "hunter2" not in doctor.out + doctor.err
+
+
+def test_a_database_that_would_lose_mail_is_refused_and_explained(tmp_path: Path) -> None:
+    with PrivatePostgres.start(settings={"fsync": "off", "max_locks_per_transaction": "64"}) as cluster:
+        terminal = Terminal(tmp_path, environment(DATABASE_URL=cluster.url(), **secrets()))
+        terminal.refuses("migrate", said="fsync=off")
+        doctor = terminal.type("doctor")
+        assert doctor.status == 1
+        assert "Set fsync = on" in doctor.out
+        assert "Set max_locks_per_transaction = 256" in doctor.out
+        terminal.environment["POSTHOUSE_ALLOW_UNSAFE_DATABASE"] = "true"
+        assert terminal.type("migrate").status == 0
+
+
+@pytest.mark.parametrize("parts", [["http"], [], ["upkeep"]])
+def test_the_service_runs_until_it_is_told_to_stop(terminal: Terminal, parts: list[str]) -> None:
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "posthouse", "run", *parts, "--port", str(port)],
+        cwd=terminal.directory,
+        env=terminal.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        if parts != ["upkeep"]:
+            _wait_for_http(port, process)
+        else:
+            time.sleep(3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=COMMAND_SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode in (0, -signal.SIGTERM), said
+    assert "Traceback" not in said
+
+
+def test_upkeep_makes_the_days_that_are_lacking(terminal: Terminal) -> None:
+    async def drop() -> None:
+        connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE_URL"])
+        days = await connection.fetch(
+            "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'bodies'::regclass"
+        )
+        await connection.execute("DROP TABLE " + ", ".join(row["name"] for row in days))
+        await connection.close()
+
+    asyncio.run(drop())
+    assert terminal.type("doctor").status == 1
+    assert terminal.type("upkeep").status == 0
+    assert terminal.type("doctor").status == 0
+
+
+def test_help_and_version_need_no_settings(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, environment())
+    assert "account" in terminal.type("--help").out
+    assert terminal.type("--version").out.startswith("posthouse ")
+    assert terminal.type("account", "nonsense").status == 2
+
+
+def _wait_for_http(port: int, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + COMMAND_SECONDS_MAX
+    while True:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=1).close()
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        else:
+            return

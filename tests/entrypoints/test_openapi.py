@@ -1,0 +1,170 @@
+"""The OpenAPI document: what it promises is the contract, and the committed copy is what is served."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import schemathesis
+
+from posthouse.entrypoints.http.answers import STATUS
+from posthouse.rules import limits
+from posthouse.rules.refusal import Code
+from tools.write_openapi import FILE, document, written
+
+DOCUMENT = document()
+ERROR = "#/components/schemas/Error"
+
+LIMITS = {
+    "Unique recipients over `to`, `cc`, `bcc`": f"{limits.RECIPIENTS_MAX}",
+    "Subject": f"{limits.SUBJECT_CHARACTERS_MAX} characters",
+    "Assembled message": "10 MiB",
+    "Request body": "16 MiB",
+    "Attachments": f"{limits.ATTACHMENTS_MAX}",
+    "Tags": f"{limits.TAGS_MAX}, each {limits.TAG_CHARACTERS_MAX} characters",
+    "Template variables": f"{limits.VARIABLES_MAX}",
+    "Custom headers": f"{limits.HEADERS_MAX}, 16 KiB in all",
+    "Idempotency-Key": f"1 to {limits.IDEMPOTENCY_KEY_CHARACTERS_MAX} characters, valid 24 hours",
+    "Requests": f"{limits.RATE_PER_SECOND} a second per account, {limits.RATE_BURST} at once",
+}
+
+
+def operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def responses() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for name, operation in operations():
+        for status, response in operation["responses"].items():
+            yield name, status, response
+
+
+def references(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"]
+        for value in part.values():
+            yield from references(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from references(value)
+
+
+def schema_of(response: dict[str, Any]) -> str:
+    reference: str = response["content"]["application/json"]["schema"]["$ref"]
+    return reference
+
+
+def model(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = DOCUMENT["components"]["schemas"][name]
+    return found
+
+
+def test_the_committed_document_is_the_one_that_is_served() -> None:
+    assert FILE.read_text(encoding="utf-8") == written(DOCUMENT), "docs/reference/openapi.json is old: `make openapi`"
+
+
+def test_it_is_openapi_3_1() -> None:
+    assert DOCUMENT["openapi"].startswith("3.1.")
+
+
+@pytest.mark.parametrize(
+    ("operation", "statuses"),
+    [
+        ("POST /emails", {202, 400, 401, 402, 403, 409, 413, 429, 500, 503}),
+        # The contract's three, and the faults that any server can have.
+        ("GET /emails/{id}", {200, 401, 404, 500, 503}),
+    ],
+)
+def test_the_email_operations_have_the_statuses_of_the_contract(operation: str, statuses: set[int]) -> None:
+    assert {int(status) for status in dict(operations())[operation]["responses"]} == statuses
+
+
+def test_nothing_answers_422() -> None:
+    assert [name for name, status, _ in responses() if status == "422"] == []
+    assert not {"HTTPValidationError", "ValidationError"} & set(DOCUMENT["components"]["schemas"])
+
+
+def test_every_error_is_the_error_object() -> None:
+    assert {schema_of(response) for _, status, response in responses() if int(status) >= 400} == {ERROR}
+    assert set(model("Error")["required"]) == set(model("Error")["properties"]) == {"error", "code", "request_id"}
+    assert set(model("Code")["enum"]) == {code.value for code in Code}
+
+
+def test_every_declared_error_status_belongs_to_a_code() -> None:
+    assert {int(status) for _, status, _ in responses() if int(status) >= 400} <= set(STATUS.values())
+
+
+def test_every_response_carries_the_request_id() -> None:
+    assert [
+        (name, status) for name, status, response in responses() if "X-Request-ID" not in response["headers"]
+    ] == []
+
+
+def test_every_body_is_json_alone() -> None:
+    assert {tuple(response["content"]) for _, _, response in responses()} == {("application/json",)}
+
+
+def test_every_operation_is_named_summed_up_and_filed() -> None:
+    for name, operation in operations():
+        assert operation["operationId"], name
+        assert operation["summary"], name
+        assert len(operation["tags"]) == 1, name
+    names = [operation["operationId"] for _, operation in operations()]
+    assert len(set(names)) == len(names)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    for reference in references(DOCUMENT):
+        kind, _, name = reference.removeprefix("#/components/").partition("/")
+        assert name in DOCUMENT["components"][kind], reference
+
+
+def test_no_schema_is_left_over() -> None:
+    used = {reference.rpartition("/")[2] for reference in references(DOCUMENT)}
+    assert set(DOCUMENT["components"]["schemas"]) == used
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))
+def test_every_schema_is_json_schema(name: str) -> None:
+    jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **model(name)})
+
+
+def test_a_generator_of_requests_can_read_it() -> None:
+    schema = schemathesis.openapi.from_dict(DOCUMENT)
+    read = {f"{one.ok().method.upper()} {one.ok().path}" for one in schema.get_all_operations()}
+    assert read == {name for name, _ in operations()}
+
+
+@pytest.mark.parametrize(("limit", "value"), LIMITS.items())
+def test_every_limit_is_told(limit: str, value: str) -> None:
+    assert f"| {limit} | {value} |" in DOCUMENT["info"]["description"]
+
+
+def test_limits_that_a_schema_can_say_stand_in_the_schema() -> None:
+    send = model("SendRequest")["properties"]
+    assert send["attachments"]["maxItems"] == limits.ATTACHMENTS_MAX
+    assert send["variables"]["maxProperties"] == limits.VARIABLES_MAX
+    assert send["headers"]["maxProperties"] == limits.HEADERS_MAX
+    assert model("Attachment")["properties"]["filename"]["maxLength"] == limits.FILENAME_CHARACTERS_MAX
+    key = DOCUMENT["paths"]["/emails"]["post"]["parameters"][0]
+    assert (key["name"], key["required"]) == ("Idempotency-Key", True)
+    assert key["schema"] == {"type": "string", "minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARACTERS_MAX}
+
+
+def test_the_examples_keep_to_their_schemas() -> None:
+    whole = {"components": DOCUMENT["components"]}
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        for example in schema.get("examples", []):
+            validator = jsonschema_rs.Draft202012Validator({**schema, **whole})
+            assert validator.is_valid(example), f"{name}: {json.dumps(example)}"
+
+
+def test_the_dashboard_takes_its_token_and_the_email_operations_any_credential() -> None:
+    schemes = {name: [next(iter(one)) for one in operation["security"]] for name, operation in operations()}
+    assert schemes["POST /emails"] == schemes["GET /emails/{id}"] == ["smtpCredential", "apiKey", "dashboard"]
+    assert schemes["POST /v1/auth/login"] == schemes["GET /healthz"] == []
+    assert {tuple(one) for name, one in schemes.items() if "/v1/templates" in name} == {("dashboard",)}

@@ -1,0 +1,103 @@
+"""`kill -9` in mid-load: every 202 is kept, and nothing is half there."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.books import faults_in_the_books
+from tests.support.load import Load
+from tests.support.server import Server, close_desk
+from tests.support.service import Service, uuid
+
+KILLS = 20
+SENDERS = 16
+
+
+async def kill_again_and_again(server: Server, kills: int, chance: random.Random) -> None:
+    for _ in range(kills):
+        await asyncio.sleep(chance.uniform(0.1, 0.6))
+        await asyncio.to_thread(server.kill)
+        await server.start(processes=2 if chance.random() < 0.25 else 1)
+
+
+async def messages_by_key(service: Service) -> dict[str, list[str]]:
+    rows = await service.sql("SELECT subject, id FROM messages")
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row["subject"], []).append(row["id"])
+    return found
+
+
+@pytest.mark.slow
+async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    url = await asyncio.to_thread(new_database)
+    # Two servers of one fleet, killed in turns and started again at their ports: the other serves meanwhile.
+    servers = [Server(url, tmp_path / f"server-{number}.log") for number in range(2)]
+    desks: list[Service] = []
+    try:
+        await asyncio.gather(servers[0].start(processes=2), servers[1].start())
+        desks = [await server.desk() for server in servers]
+        tenants = [await desks[0].account(credits=10_000_000) for _ in range(3)]
+        tenants.append(await desks[0].account(credits=60))
+        load = Load(desks, tenants, seed)
+        sending = asyncio.create_task(load.run(SENDERS))
+        await asyncio.gather(
+            *(
+                kill_again_and_again(server, KILLS // 2, random.Random(f"{seed} kills {number}"))
+                for number, server in enumerate(servers)
+            )
+        )
+        load.stop()
+        await sending
+        accepted = [request for request in load.requests if request.message_id is not None]
+        unanswered = [request for request in load.requests if request.is_open]
+        print(f"{len(accepted)} accepted, {len(unanswered)} without an answer, {load.answers}")
+        assert len(accepted) > 10 * KILLS, "too little load to show anything"
+        assert unanswered, "no kill hit a request"
+
+        assert await faults_in_the_books(url) == {}
+        there = await messages_by_key(desks[0])
+        assert [key for key, ids in there.items() if len(ids) > 1] == []
+        for request in accepted:
+            assert there[request.key] == [uuid(request.message_id or "")]
+        refused = [request for request in load.requests if request.refusal is not None]
+        assert {request.refusal for request in refused} <= {"insufficient_credits"}
+        assert [request.key for request in refused if request.key in there] == []
+        assert set(there) <= {request.key for request in load.requests}
+
+        # The retry of what had no answer finds the message that was there, or makes the only one.
+        fates: Counter[str] = Counter()
+        for request in unanswered:
+            before = there.get(request.key)
+            await load.settle(request, desks[0])
+            fates["was there" if before else "was not"] += 1
+            if before:
+                assert uuid(request.message_id or "") == before[0]
+        print(f"without an answer: {dict(fates)}")
+        chance = random.Random(f"{seed} replays")
+        await asyncio.gather(*(replay(load, accepted[start::SENDERS], desks, chance) for start in range(SENDERS)))
+        assert await faults_in_the_books(url) == {}
+        afterwards = await messages_by_key(desks[0])
+        assert [key for key, ids in afterwards.items() if len(ids) > 1] == []
+        assert set(afterwards) == {request.key for request in load.requests if request.message_id is not None}
+    finally:
+        for desk in desks:
+            await close_desk(desk)
+        for server in servers:
+            server.kill()
+
+
+async def replay(load: Load, requests: list, desks: list[Service], chance: random.Random) -> None:
+    for request in requests:
+        answer = await load.attempt(request, chance.choice(desks))
+        assert answer is not None
+        assert answer.status == 202, answer.raw
+        assert answer.headers["Idempotent-Replayed"] == "true"

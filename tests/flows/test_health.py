@@ -1,0 +1,76 @@
+"""The check-up against real databases, well and unwell."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.flows.administration import Administration
+from posthouse.flows.health import Check, Health
+from posthouse.store import partitions
+from posthouse.store.partitions import Partition
+from posthouse.store.postgres import Database
+from posthouse.store.seal import Sealer
+from posthouse.wire.dns import Resolver
+from tools.private_postgres import PrivatePostgres, free_port
+
+SEALER = Sealer({"old": b"o" * 32}, "old")
+
+
+async def check_up(database: Database, sealer: Sealer = SEALER) -> Sequence[Check]:
+    return await Health(database=database, clock=DatabaseClock(), sealer=sealer).check_up()
+
+
+def unwell(checks: Sequence[Check]) -> list[Check]:
+    assert all(bool(check.advice) is not check.is_well for check in checks)
+    return [check for check in checks if not check.is_well]
+
+
+async def test_a_migrated_database_with_its_partitions_is_well(database: Database) -> None:
+    checks = await check_up(database)
+    assert unwell(checks) == []
+    assert len(checks) == 9
+
+
+async def test_a_missing_day_is_named(database: Database) -> None:
+    day = (datetime.now(UTC) + timedelta(days=3)).date()
+    async with database.transaction() as tx:
+        await tx.execute(f"DROP TABLE {Partition(day, 'recipients').name}")
+    async with database.connection() as connection:
+        assert Partition(day, "recipients") not in await partitions.attached(connection)
+    (check,) = unwell(await check_up(database))
+    assert str(day) in check.found
+    assert "posthouse upkeep" in check.advice
+
+
+async def test_a_dropped_seal_key_is_named(database: Database) -> None:
+    administration = Administration(
+        database=database,
+        clock=DatabaseClock(),
+        chance=SystemChance(),
+        sealer=SEALER,
+        pepper=b"pepper",
+        resolver=Resolver([("127.0.0.1", 1)]),
+    )
+    await administration.create_account("Acme")
+    await administration.add_domain("Acme", "example.com")
+    assert unwell(await check_up(database)) == []
+    (check,) = unwell(await check_up(database, Sealer({"new": b"n" * 32}, "new")))
+    assert check.found == "1 sealed with 'old'"
+    assert "seal_keys" in check.advice
+
+
+async def test_an_empty_database_wants_its_tables(postgres: PrivatePostgres) -> None:
+    postgres.create_database("empty_for_health")
+    database = await Database.open(postgres.url("empty_for_health"))
+    (check,) = unwell(await check_up(database))
+    await database.close()
+    assert "posthouse migrate" in check.advice
+
+
+async def test_a_database_that_is_away_is_the_one_thing_said() -> None:
+    database = await Database.open(f"postgresql://postgres@127.0.0.1:{free_port()}/posthouse")
+    (check,) = await check_up(database)
+    await database.close()
+    assert not check.is_well
+    assert "database_url" in check.advice

@@ -1,0 +1,142 @@
+"""A sender's domain: which records prove it, what a look at DNS means, and how long a proof lasts."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from posthouse.rules.domain import (
+    NoTexts,
+    Result,
+    TextAnswer,
+    Texts,
+    UnknownTexts,
+    after_check,
+    judge,
+    records,
+)
+
+WANTED = records("example.com", "token123", "ph1", "MIIBKEY")
+TOKEN = Texts(("posthouse-verification=token123",))
+KEY = Texts(("v=DKIM1; k=rsa; p=MIIBKEY",))
+NOW = datetime(2026, 11, 15, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def test_the_records_to_publish_stand_under_the_domain() -> None:
+    assert WANTED.ownership.name == "_posthouse.example.com"
+    assert WANTED.ownership.value == "posthouse-verification=token123"
+    assert WANTED.dkim.name == "ph1._domainkey.example.com"
+    assert WANTED.dkim.value == "v=DKIM1; k=rsa; p=MIIBKEY"
+
+
+def test_both_records_found_prove_the_domain() -> None:
+    judgement = judge(WANTED, TOKEN, KEY)
+    assert judgement.result is Result.FOUND
+    assert [finding.advice for finding in judgement.findings] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("ownership", "dkim", "expected"),
+    [
+        (TOKEN, NoTexts(), Result.MISSING),
+        (NoTexts(), KEY, Result.MISSING),
+        (TOKEN, UnknownTexts("time-out"), Result.UNKNOWN),
+        (UnknownTexts("time-out"), KEY, Result.UNKNOWN),
+        (UnknownTexts("time-out"), NoTexts(), Result.MISSING),
+        (UnknownTexts("time-out"), UnknownTexts("time-out"), Result.UNKNOWN),
+    ],
+)
+def test_one_record_alone_is_not_enough_and_no_answer_is_not_a_no(
+    ownership: TextAnswer, dkim: TextAnswer, expected: Result
+) -> None:
+    judgement = judge(WANTED, ownership, dkim)
+    assert judgement.result is expected
+    assert all(finding.advice for finding in judgement.findings if finding.result is not Result.FOUND)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("v=spf1 -all", "posthouse-verification=token123"),
+        ("posthouse-verification=of-another-account", "posthouse-verification=token123"),
+        (" posthouse-verification=token123 ",),
+    ],
+)
+def test_the_token_may_stand_beside_other_records(texts: tuple[str, ...]) -> None:
+    assert judge(WANTED, Texts(texts), KEY).result is Result.FOUND
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("posthouse-verification=token124", "another value"),
+        ("posthouse-verification=TOKEN123", "another value"),
+        ("token123", "another value"),
+        ('"posthouse-verification=token123"', "quotation marks"),
+    ],
+)
+def test_a_wrong_token_is_explained(text: str, advice: str) -> None:
+    finding = judge(WANTED, Texts((text,)), KEY).ownership
+    assert finding.result is Result.MISSING
+    assert finding.found == (text,)
+    assert advice in finding.advice
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "v=DKIM1; k=rsa; p=MIIBKEY",
+        "v=DKIM1;k=rsa;p=MIIBKEY;",
+        "v=DKIM1; p=MIIBKEY; k=rsa; t=s",
+        "p=MIIBKEY",
+        "v=DKIM1; k=rsa; p=MII BKE\tY",
+        "  v = DKIM1 ; k = rsa ; p = MIIBKEY ",
+    ],
+)
+def test_the_key_counts_however_it_is_written(text: str) -> None:
+    assert judge(WANTED, TOKEN, Texts((text,))).result is Result.FOUND
+
+
+@pytest.mark.parametrize(
+    ("texts", "advice"),
+    [
+        (("v=DKIM1; k=rsa; p=OTHER",), "not this one"),
+        (("v=DKIM1; k=rsa; p=",), "not this one"),
+        (("v=DKIM1; k=rsa; p=MIIB",), "cut short"),
+        (("v=spf1 -all",), "no DKIM key"),
+        (("v=DKIM1; p=MIIBKEY", "v=DKIM1; p=OTHER"), "several DKIM keys"),
+        (("v=DKIM1\\; k=rsa\\; p=MIIBKEY",), "without backslashes"),
+        (('"v=DKIM1; k=rsa; p=MIIBKEY"',), "quotation marks"),
+        (('"v=DKIM1; k=rsa; p=MIIBKEY',), "quotation marks"),
+        (('v=DKIM1; k=rsa; p=MIIBKEY"',), "quotation marks"),
+        (("v=DKIM1; k=ed25519; p=MIIBKEY",), "exactly as shown"),
+    ],
+)
+def test_a_wrong_key_is_explained(texts: tuple[str, ...], advice: str) -> None:
+    finding = judge(WANTED, TOKEN, Texts(texts)).dkim
+    assert finding.result is Result.MISSING
+    assert advice in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("verified_at", "missing_since", "result", "expected"),
+    [
+        (None, None, Result.FOUND, (NOW, None)),
+        (None, None, Result.MISSING, (None, None)),
+        (None, None, Result.UNKNOWN, (None, None)),
+        (NOW - DAY, None, Result.FOUND, (NOW - DAY, None)),
+        (NOW - DAY, None, Result.MISSING, (NOW - DAY, NOW)),
+        (NOW - DAY, None, Result.UNKNOWN, (NOW - DAY, None)),
+        (NOW - 30 * DAY, NOW - DAY, Result.FOUND, (NOW - 30 * DAY, None)),
+        (NOW - 30 * DAY, NOW - 6 * DAY, Result.MISSING, (NOW - 30 * DAY, NOW - 6 * DAY)),
+        (NOW - 30 * DAY, NOW - 7 * DAY, Result.MISSING, (None, None)),
+        (NOW - 30 * DAY, NOW - 9 * DAY, Result.UNKNOWN, (NOW - 30 * DAY, NOW - 9 * DAY)),
+    ],
+)
+def test_a_proof_outlives_missing_records_by_a_week_and_unknown_ones_for_ever(
+    verified_at: datetime | None,
+    missing_since: datetime | None,
+    result: Result,
+    expected: tuple[datetime | None, datetime | None],
+) -> None:
+    assert after_check(verified_at, missing_since, result, NOW) == expected

@@ -1,0 +1,96 @@
+"""SMTP credentials and API keys as rows: hashes only, listed in order, revoked once."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from posthouse.rules.credential import Mode
+from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
+from posthouse.store import accounts, credentials
+from posthouse.store.credentials import CredentialRow, KeyRow
+from posthouse.store.postgres import Connection, Database
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+
+
+async def new_account(tx: Connection, name: str = "Acme") -> AccountId:
+    account_id = AccountId(uuid4())
+    await accounts.insert(tx, account_id, name, NOW)
+    return account_id
+
+
+def credential_of(account_id: AccountId, username: str = "smtp_a", *, is_default: bool = True) -> CredentialRow:
+    networks = (ip_network("192.0.2.0/24"), ip_network("2001:db8::/32"))
+    return CredentialRow(account_id, CredentialId(uuid4()), username, "web", is_default, networks, NOW, None)
+
+
+def key_of(owner: CredentialRow) -> KeyRow:
+    return KeyRow(
+        account_id=owner.account_id,
+        id=ApiKeyId(uuid4()),
+        credential_id=owner.id,
+        hint="ph_test_…abcd",
+        name="ci",
+        mode=Mode.TEST,
+        may_read=True,
+        created_at=NOW,
+        expires_at=LATER,
+        revoked_at=None,
+    )
+
+
+async def test_a_credential_reads_back_as_it_was_written(database: Database) -> None:
+    async with database.transaction() as tx:
+        row = credential_of(await new_account(tx))
+        await credentials.insert_credential(tx, row, b"hash", LATER)
+        assert await credentials.list_credentials(tx, row.account_id, 10) == [row]
+        assert (await accounts.lock(tx, row.account_id)).changed_at == LATER
+
+
+async def test_an_account_has_one_default_credential(database: Database) -> None:
+    async with database.transaction() as tx:
+        account_id = await new_account(tx)
+        await credentials.insert_credential(tx, credential_of(account_id), b"hash", NOW)
+    with pytest.raises(asyncpg.UniqueViolationError):
+        async with database.transaction() as tx:
+            await credentials.insert_credential(tx, credential_of(account_id, "smtp_b"), b"hash", NOW)
+
+
+async def test_a_credential_is_revoked_once(database: Database) -> None:
+    async with database.transaction() as tx:
+        row = credential_of(await new_account(tx))
+        await credentials.insert_credential(tx, row, b"hash", NOW)
+        assert await credentials.revoke_credential(tx, row.account_id, row.id, LATER)
+        assert not await credentials.revoke_credential(tx, row.account_id, row.id, LATER)
+        assert await credentials.list_credentials(tx, row.account_id, 10) == [replace(row, revoked_at=LATER)]
+        assert (await accounts.lock(tx, row.account_id)).changed_at == LATER
+
+
+async def test_a_key_reads_back_as_it_was_written_and_is_revoked_once(database: Database) -> None:
+    async with database.transaction() as tx:
+        owner = credential_of(await new_account(tx))
+        await credentials.insert_credential(tx, owner, b"hash", NOW)
+        row = key_of(owner)
+        await credentials.insert_key(tx, row, b"key hash", LATER)
+        assert (await accounts.lock(tx, owner.account_id)).changed_at == LATER
+        assert await credentials.list_keys(tx, owner.account_id, 10) == [row]
+        assert await credentials.revoke_key(tx, owner.account_id, row.id, LATER)
+        assert not await credentials.revoke_key(tx, owner.account_id, row.id, LATER)
+
+
+async def test_nothing_of_one_account_can_be_listed_or_revoked_through_another(database: Database) -> None:
+    async with database.transaction() as tx:
+        owner = credential_of(await new_account(tx))
+        await credentials.insert_credential(tx, owner, b"hash", NOW)
+        row = key_of(owner)
+        await credentials.insert_key(tx, row, b"key hash", NOW)
+        other = await new_account(tx, "other")
+        assert await credentials.list_credentials(tx, other, 10) == []
+        assert await credentials.list_keys(tx, other, 10) == []
+        assert not await credentials.revoke_credential(tx, other, owner.id, LATER)
+        assert not await credentials.revoke_key(tx, other, row.id, LATER)

@@ -1,0 +1,67 @@
+"""The books: whether everything that belongs to a message is there, and nothing without its message.
+
+Small enough to run after every fault test; each statement returns the rows that break its promise.
+"""
+
+from typing import Any, Final
+
+import asyncpg
+
+PROMISES: Final = {
+    "available is what was granted, less what is reserved, plus what was released": """
+        SELECT a.id, a.available, g.granted, l.reserved, l.released FROM accounts a
+        CROSS JOIN LATERAL (SELECT coalesce(sum(amount), 0) AS granted FROM grants WHERE account_id = a.id) g
+        CROSS JOIN LATERAL (
+            SELECT coalesce(sum(amount) FILTER (WHERE kind = 'reserve'), 0)
+                       + (SELECT coalesce(sum(reserved), 0) FROM ledger_days d WHERE d.account_id = a.id) AS reserved,
+                   coalesce(sum(amount) FILTER (WHERE kind = 'release'), 0)
+                       + (SELECT coalesce(sum(released), 0) FROM ledger_days d WHERE d.account_id = a.id) AS released
+            FROM ledger WHERE account_id = a.id) l
+        WHERE a.available <> g.granted - l.reserved + l.released OR a.available < 0
+    """,
+    "a message has its reserve": """
+        SELECT m.id, m.credits_reserved, l.amount FROM messages m
+        LEFT JOIN ledger l ON l.account_id = m.account_id AND l.message_id = m.id AND l.position = -1
+        WHERE m.credits_reserved <> coalesce(l.amount, 0)
+    """,
+    "a message has its body": """
+        SELECT m.id FROM messages m
+        WHERE NOT EXISTS (SELECT FROM bodies b WHERE b.account_id = m.account_id AND b.message_id = m.id)
+    """,
+    "a message has all of its recipients": """
+        SELECT m.id, m.recipient_count FROM messages m
+        WHERE recipient_count <> (
+            SELECT count(*) FROM recipients r WHERE r.account_id = m.account_id AND r.message_id = m.id)
+    """,
+    "what is not final is in the calendar": """
+        SELECT m.id, m.open_count FROM messages m
+        WHERE open_count <> (
+            SELECT count(*) FROM schedule s WHERE s.account_id = m.account_id AND s.message_id = m.id)
+    """,
+    "a message has one key": """
+        SELECT m.id FROM messages m
+        WHERE 1 <> (SELECT count(*) FROM idempotency i WHERE i.account_id = m.account_id AND i.message_id = m.id
+                    AND i.credential_id = m.credential_id)
+    """,
+    **{
+        f"nothing in {table} is without its message": f"""
+            SELECT t.account_id, t.message_id FROM {table} t
+            WHERE NOT EXISTS (SELECT FROM messages m WHERE m.account_id = t.account_id AND m.id = t.message_id)
+        """
+        for table in ("recipients", "bodies", "ledger", "schedule", "idempotency")
+    },
+    "a message has an account and a credential": """
+        SELECT m.id FROM messages m WHERE NOT EXISTS (
+            SELECT FROM credentials c WHERE c.account_id = m.account_id AND c.id = m.credential_id)
+    """,
+}
+
+
+async def faults_in_the_books(database_url: str) -> dict[str, list[Any]]:
+    """The promises that don't hold, each with some of the rows that break it."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        broken = {name: await connection.fetch(f"{query} LIMIT 5") for name, query in PROMISES.items()}
+    finally:
+        await connection.close()
+    return {name: [dict(row) for row in rows] for name, rows in broken.items() if rows}

@@ -1,0 +1,24 @@
+"""A clock that goes when the test says so."""
+
+from datetime import UTC, datetime, timedelta
+
+
+class SettableClock:
+    """Starts at the real time unless told otherwise; `advance` moves the day and the seconds together."""
+
+    def __init__(self, at: datetime | None = None) -> None:
+        self._now = at or datetime.now(UTC)
+        self._seconds = 1_000.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._seconds
+
+    def advance(self, step: timedelta = timedelta(), **parts: float) -> None:
+        """Forward only, as a clock must: `advance(days=1, seconds=2)`."""
+        step += timedelta(**parts)
+        assert step >= timedelta(), "a clock never goes back"
+        self._now += step
+        self._seconds += step.total_seconds()
