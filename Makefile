@@ -8,7 +8,7 @@ PYTHON ?= 3.11
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pip install uv'"; exit 1; }
 	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
-	$(UV) pip sync --quiet --require-hashes requirements.lock
+	$(UV) pip sync --quiet --compile-bytecode --require-hashes requirements.lock
 	$(UV) pip install --quiet --no-deps --editable .
 
 lock: ## Write the lock file anew from pyproject.toml

@@ -29,7 +29,6 @@ from tools.private_postgres import PostgresError, PrivatePostgres
 
 ROUNDS: Final = 3
 SECONDS: Final = 8
-WARMUP_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,14 @@ class Measure:
 
 def _bare(name: str, batch: int, clients: int) -> Measure:
     def run(laid: Ground, seconds: int) -> Load:
-        return bare.run(laid, batch=batch, clients=clients, seconds=seconds, warmup_seconds=WARMUP_SECONDS)
+        return bare.run(laid, batch=batch, clients=clients, seconds=seconds)
 
     return Measure(Phase(name, is_ours=False, is_batch=batch > 1), run)
 
 
 def _served(name: str, processes: int, accounts: int) -> Measure:
     def run(laid: Ground, seconds: int) -> Load:
-        return served.run(laid, processes=processes, accounts=accounts, seconds=seconds, warmup_seconds=WARMUP_SECONDS)
+        return served.run(laid, processes=processes, accounts=accounts, seconds=seconds, warm_runs_max=seconds)
 
     return Measure(Phase(name, is_ours=True, is_batch=False), run)
 

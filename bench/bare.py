@@ -53,10 +53,8 @@ def program() -> Path | None:
     return found if os.access(found, os.X_OK) else None
 
 
-def run(ground: Ground, *, batch: int, clients: int, seconds: int, warmup_seconds: int) -> Load:
+def run(ground: Ground, *, batch: int, clients: int, seconds: int) -> Load:
     """Messages accepted in transactions of `batch`; raises unless every one of them is on the books."""
-    ground.clear()
-    _pgbench(ground, batch, clients, warmup_seconds)
     ground.clear()
     with watched(postgres=ground.cluster.pid) as watch:
         said, latencies_ms = _pgbench(ground, batch, clients, seconds)

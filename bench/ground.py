@@ -173,8 +173,10 @@ async def _open_accounts(connection: Any, callers: tuple[Caller, ...], pepper: s
             ],
         ),
         "domains": (
-            ("account_id", "id", "name", "token", "selector", "dkim_public", "dkim_sealed", "created_at")
-            + ("verified_at", "checked_at"),
+            (
+                *("account_id", "id", "name", "token", "selector", "dkim_public", "dkim_sealed"),
+                *("created_at", "verified_at", "checked_at"),
+            ),
             [
                 (
                     one.account_id,

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -13,6 +14,9 @@ from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
 from posthouse.wire.dns import Resolver
 from tools.private_postgres import PrivatePostgres
+
+# Tests start the real command many times; compiling every library at each start would take most of it.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A busy machine is no reason to fail; a failing example is printed with what reproduces it.
 hypothesis_settings.register_profile("posthouse", deadline=None, print_blob=True)

@@ -48,7 +48,7 @@ async def _prepare(settings: Settings) -> None:
     async with bootstrap.operator(settings) as desk:
         await desk.upkeep.round()
         accounts = {account.name for account in await desk.administration.list_accounts()}
-        known = _known()
+        known: Mapping[str, str] = _known()
         if known.get("DEMO_ACCOUNT") not in accounts:
             # Another, when the first is there already and its keys are lost.
             names = itertools.chain(["demo"], (f"demo-{number}" for number in itertools.count(2)))

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -13,9 +13,6 @@ from posthouse import config
 from posthouse.chance import SystemChance
 from posthouse.clock import Clock, DatabaseClock
 from posthouse.config import Settings
-from posthouse.entrypoints.http.app import create_app
-from posthouse.entrypoints.http.frame import Frame
-from posthouse.entrypoints.http.services import Services
 from posthouse.entrypoints.workers import repeat, repeated
 from posthouse.flows.administration import Administration
 from posthouse.flows.admission import Admission
@@ -32,6 +29,9 @@ from posthouse.store.postgres import Database
 from posthouse.store.postgres import UnsafeDatabase as UnsafeDatabase
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
+
+if TYPE_CHECKING:
+    from posthouse.entrypoints.http.frame import Frame
 
 DIRECTORY_PAUSE_SECONDS: Final = 1.0
 CLOCK_PAUSE_SECONDS: Final = 5.0
@@ -85,8 +85,12 @@ async def migrate(settings: Settings) -> None:
     await asyncio.to_thread(schema.migrate, settings.database_url)
 
 
-def http_app() -> Frame:
+def http_app() -> "Frame":
     """The HTTP application of one process, from the settings; uvicorn calls it."""
+    # The web framework takes half a second to import, which no other command should wait for.
+    from posthouse.entrypoints.http.app import create_app
+    from posthouse.entrypoints.http.services import Services
+
     settings = config.load()
     configure_logging(settings.log_level)
     clock = DatabaseClock()

@@ -20,8 +20,6 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from posthouse.rules.limits import RATE_BURST, RATE_PER_SECOND, WARMUP_RECIPIENTS_BY_DAY
@@ -300,8 +298,8 @@ def shown(settings: Settings) -> dict[str, object]:
 
 def default_of(name: str) -> object:
     """A setting's default; None where it must be given."""
-    field: FieldInfo = Settings.model_fields[name]
-    return None if field.default is PydanticUndefined else field.default
+    field = Settings.model_fields[name]
+    return None if field.is_required() else field.default
 
 
 def endpoint(given: str) -> tuple[str, int]:

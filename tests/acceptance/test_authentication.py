@@ -405,6 +405,24 @@ async def test_a_role_written_into_a_token_by_hand_is_not_believed(tenant: Tenan
     assert (answer.status, answer.code) in {(403, "forbidden"), (401, "unauthorized")}
 
 
+@pytest.mark.rule("CRED-05", "CRED-06")
+async def test_a_user_who_loses_a_role_loses_it_within_five_seconds(service: Service, tenant: Tenant) -> None:
+    token = await tenant.jwt("member")
+    await tenant.accepts(authorization=token)
+
+    async def send() -> Answer:
+        return await tenant.send(authorization=token)
+
+    await service.sql("UPDATE memberships SET role = 'viewer' WHERE account_id = $1 AND role = 'member'", tenant.id)
+    await tenant.set()
+    demoted = await eventually(send, lambda answer: answer.status != 202)
+    assert demoted.is_refusal(403, "forbidden")
+    await service.sql("DELETE FROM memberships WHERE account_id = $1 AND role = 'viewer'", tenant.id)
+    await tenant.set()
+    removed = await eventually(send, lambda answer: answer.status != 403)
+    assert removed.is_refusal(401, "unauthorized")
+
+
 @pytest.mark.rule("CRED-07", "CODE-04")
 async def test_a_caller_outside_the_allowed_networks_is_refused(tenant: Tenant) -> None:
     sent = await tenant.accepts()

@@ -1,6 +1,8 @@
 """Many at once: credits, keys and batches under concurrent requests, over one process and over two."""
 
 import asyncio
+import json
+import time
 from collections import Counter
 
 import pytest
@@ -183,6 +185,68 @@ async def test_many_accounts_at_once_over_two_processes_keep_their_books(service
         assert counts["recipients"] == counts["schedule"] == counts["reserved"]
         assert counts["messages"] == counts["bodies"] == counts["keys"]
         assert await tenant.available() == 0, "the smallest that was refused would have fitted"
+
+
+@pytest.mark.rule("WARM-02", "MONEY-05")
+async def test_warm_up_holds_over_two_processes(service: Service, another: Service) -> None:
+    tenant = await service.account(warmup=(10,))
+    answers = await asyncio.gather(*[tenant.send(service=(service, another)[number % 2]) for number in range(40)])
+    assert Counter(answer.code or answer.status for answer in answers) == {202: 10, "warmup_limited": 30}
+    state = await tenant.state()
+    assert (state["warmup_used"], state["messages"], state["available"]) == (10, 10, 990)
+
+
+@pytest.mark.rule("RATE-01", "RATE-04")
+async def test_the_rate_holds_over_two_processes(service: Service, another: Service) -> None:
+    tenant = await service.account(rate=(1, 10))
+    started = time.monotonic()
+    answers = await asyncio.gather(*[tenant.send(service=(service, another)[number % 2]) for number in range(40)])
+    elapsed = time.monotonic() - started
+    accepted = sum(answer.status == 202 for answer in answers)
+    assert 10 <= accepted <= 11 + elapsed
+    assert {answer.code for answer in answers} == {None, "rate_limited"}
+    assert (await tenant.counts())["messages"] == accepted
+
+
+@pytest.mark.rule("IDEM-10", "IDEM-13")
+async def test_an_expired_key_is_used_once_by_many(service: Service, another: Service, tenant: Tenant) -> None:
+    key = tenant.new_key()
+    old = await tenant.accepts(key=key)
+    await service.sql("UPDATE idempotency SET expires_at = now() - interval '1 second' WHERE key = $1", key)
+    body = tenant.letter(subject="Other")
+    answers = await asyncio.gather(
+        *[tenant.send(body, key=key, service=(service, another)[number % 2]) for number in range(40)]
+    )
+    accepted = {answer.body["id"] for answer in answers if answer.status == 202}
+    assert len(accepted) == 1
+    assert old["id"] not in accepted
+    assert {answer.code for answer in answers if answer.status != 202} <= {"idempotency_in_progress"}
+    counts = await tenant.counts()
+    assert (counts["messages"], counts["keys"], counts["reserved"]) == (2, 1, 2)
+
+
+@pytest.mark.rule("IDEM-03", "RESP-06")
+async def test_a_caller_that_hangs_up_finds_no_more_than_one_message(service: Service, tenant: Tenant) -> None:
+    keys = [tenant.new_key() for _ in range(20)]
+    body = json.dumps(tenant.letter()).encode()
+    for number, key in enumerate(keys):
+        _, writer = await asyncio.open_connection("127.0.0.1", service.port)
+        writer.write(
+            f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {tenant.basic}\r\n"
+            f"Idempotency-Key: {key}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        await writer.drain()
+        await asyncio.sleep(number * 0.0005)
+        writer.transport.abort()
+    await asyncio.sleep(0.2)
+    before = (await tenant.counts())["messages"]
+    assert before <= 20
+    for key in keys:
+        await tenant.accepts(key=key)
+    counts = await tenant.counts()
+    assert (counts["messages"], counts["keys"], counts["reserved"]) == (20, 20, 20)
 
 
 @pytest.mark.rule("IDEM-12")

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.support.service import ABSENT, Answer, Service, Tenant, check_every_answer
+from tests.support.service import ABSENT, Service, Tenant
 
 HOSTILE = {
     "deep lists": b"[" * 100_000,
@@ -20,6 +20,8 @@ HOSTILE = {
     "byte order mark": b"\xef\xbb\xbf{",
     "UTF-16": '{"subject": "x"}'.encode("utf-16"),
     "overlong UTF-8": b'{"subject": "\xc0\xaf"}',
+    "huge exponent in a variable": b'{"variables": {"v": 1e999}}',
+    "huge integer in a variable": b'{"variables": {"v": ' + b"9" * 5_000 + b"}}",
     "many fields": json.dumps({f"field{number}": number for number in range(20_000)}).encode(),
     "long field": b'{"' + b"x" * 1_000_000 + b'": 1}',
     "many recipients": json.dumps({"to": ["ada@example.org"] * 100_000}).encode(),
@@ -212,11 +214,24 @@ async def test_contradictory_framing_makes_no_message(service: Service, regular:
         f"Idempotency-Key: {regular.new_key()}\r\nContent-Type: application/json\r\n{framing}\r\n\r\n"
     )
     before = await regular.state()
-    answer: Answer = await service.raw(head.encode() + body)
+    answer = await service.raw(head.encode() + body)
     assert answer.status == 400
-    check_every_answer("POST", "/emails", answer)
     assert await regular.state() == before
     await regular.accepts()
+
+
+@pytest.mark.rule("HTTP-11", "ORDER-01")
+async def test_a_body_that_was_refused_unread_is_not_taken_for_the_next_request(
+    service: Service, regular: Tenant
+) -> None:
+    hidden = f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {regular.basic}\r\n".encode()
+    refused = (
+        "POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic eDp5\r\nIdempotency-Key: x\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(hidden)}\r\n\r\n"
+    ).encode() + hidden
+    following = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answers = await service.raw_answers(refused + following, 2)
+    assert [answer.status for answer in answers] == [401, 404]
 
 
 @pytest.mark.rule("ERR-01", "ERR-02")

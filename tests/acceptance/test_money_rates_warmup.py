@@ -63,6 +63,7 @@ async def test_forty_at_once_and_twenty_a_second_after_that(service: Service) ->
     elapsed = time.monotonic() - started
     accepted = [answer for answer in answers if answer.status == 202]
     assert 40 <= len(accepted) <= 40 + 20 * elapsed + 1
+    assert {answer.headers["RateLimit-Limit"] for answer in answers} == {"40"}
     refused = [answer for answer in answers if answer.status != 202]
     assert refused or elapsed > 1.4
     for answer in refused:
@@ -72,6 +73,16 @@ async def test_forty_at_once_and_twenty_a_second_after_that(service: Service) ->
     await asyncio.sleep(1)
     again = await asyncio.gather(*[tenant.send() for _ in range(15)])
     assert {answer.status for answer in again} == {202}
+
+
+@pytest.mark.rule("RATE-01")
+async def test_one_request_takes_a_twentieth_of_a_second(service: Service) -> None:
+    tenant = await service.account(rate=None)
+    sent = await tenant.send()
+    assert (sent.headers["RateLimit-Limit"], sent.headers["RateLimit-Remaining"]) == ("40", "39")
+    accepted_at = await service.value("SELECT created_at FROM messages WHERE account_id = $1", tenant.id)
+    taken = (await tenant.state())["rate_full_at"] - accepted_at
+    assert abs(taken - timedelta(seconds=1 / 20)) < timedelta(milliseconds=1)
 
 
 @pytest.mark.rule("RATE-02", "CODE-11")

@@ -1,5 +1,6 @@
 """The order of refusals: when several things are wrong, which one the caller is told of."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -28,6 +29,24 @@ async def test_the_credential_is_judged_before_the_body_is_sent(service: Service
             f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode()
         )
         assert answer.is_refusal(401, "unauthorized")
+
+
+@pytest.mark.rule("ORDER-01", "SIZE-01")
+@pytest.mark.parametrize(
+    ("is_known", "length", "status"), [(False, 100, b"401"), (True, 17 * MIB, b"413"), (True, 100, b"100")]
+)
+async def test_a_body_is_asked_for_only_when_it_is_wanted(
+    service: Service, regular: Tenant, is_known: bool, length: int, status: bytes
+) -> None:
+    """A client that expects `100 Continue` is not told to go on when its request is refused already."""
+    authorization = regular.basic if is_known else basic(regular.username, "wrong")
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    writer.write(
+        f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\nIdempotency-Key: x\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n".encode()
+    )
+    assert (await asyncio.wait_for(reader.readline(), 5)).split()[1] == status
+    writer.close()
 
 
 @pytest.mark.rule("ORDER-01")

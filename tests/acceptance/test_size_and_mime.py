@@ -106,6 +106,29 @@ async def test_a_message_just_under_10_mib_is_accepted(regular: Tenant) -> None:
     assert 10 * MIB - 16 * 1024 < len(await regular.mime(sent["id"])) <= 10 * MIB
 
 
+@pytest.mark.rule("SIZE-03", "SIZE-04")
+async def test_the_limit_of_10_mib_is_exact(regular: Tenant) -> None:
+    line = "x" * 62 + "\r\n"
+    lines = 10 * MIB // len(line) - 50
+    small = await regular.accepts(regular.letter(text=line * lines))
+    missing = 10 * MIB - len(await regular.mime(small["id"]))
+    assert 0 < missing < 50 * len(line)
+    # Short lines of ASCII are written as they are, so each character more is a byte more.
+    rest = [line[:-2][: max(0, missing - start - 2)] + "\r\n" for start in range(0, missing, len(line))]
+    fill = "".join(rest)[:missing] if missing >= 2 else ""
+    fill = fill[: missing - 2] + "\r\n"
+    exact = await regular.accepts(regular.letter(text=line * lines + fill))
+    assert len(await regular.mime(exact["id"])) == 10 * MIB
+    too_much = regular.letter(text=line * lines + fill, subject="Hello!")
+    await regular.refuses(too_much, 413, "payload_too_large")
+
+
+@pytest.mark.rule("SIZE-01")
+async def test_a_body_of_exactly_16_mib_is_read(regular: Tenant) -> None:
+    body = json.dumps(regular.letter()).encode()
+    await regular.accepts(data=body + b" " * (16 * MIB - len(body)))
+
+
 @pytest.mark.rule("SIZE-05")
 async def test_too_large_attachments_are_refused_before_their_base64_is_looked_at(regular: Tenant) -> None:
     content = "A" * (11 * MIB) + "*"

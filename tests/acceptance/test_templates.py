@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.service import ABSENT, Answer, Service, Tenant, eventually
+from tests.support.service import ABSENT, Answer, Tenant, eventually
 
 CONTENT = {"subject": "Hello {{ name }}", "text": "Dear {{ name }},", "html": "<p>Dear {{name}},</p>"}
 MIB = 1024 * 1024

@@ -21,7 +21,10 @@ from posthouse.config import generated
 from tests.support.nameserver import Nameserver
 from tools.private_postgres import PrivatePostgres, free_port
 
+pytestmark = pytest.mark.slow
+
 COMMAND_SECONDS_MAX = 60
+BYTECODE = Path(__file__).parents[2] / ".run" / "bytecode"
 
 
 @dataclass
@@ -67,7 +70,13 @@ class Terminal:
 
 
 def environment(**settings: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("POSTHOUSE_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
+    # Each command is a process of its own: without kept bytecode it would compile every library anew.
+    kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
     return {**kept, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
 
 
@@ -101,6 +110,7 @@ def test_from_nothing_to_a_healthy_installation(postgres: PrivatePostgres, tmp_p
     assert "(hidden)" in shown.out
 
     terminal.refuses("account", "list", said="run `posthouse migrate`")
+    terminal.refuses("run", said="run `posthouse migrate`")
     unwell = terminal.type("doctor")
     assert unwell.status == 1
     assert "Run `posthouse migrate`." in unwell.out
@@ -200,6 +210,7 @@ def test_a_database_that_would_lose_mail_is_refused_and_explained(tmp_path: Path
     with PrivatePostgres.start(settings={"fsync": "off", "max_locks_per_transaction": "64"}) as cluster:
         terminal = Terminal(tmp_path, environment(DATABASE_URL=cluster.url(), **secrets()))
         terminal.refuses("migrate", said="fsync=off")
+        terminal.refuses("run", said="fsync=off")
         doctor = terminal.type("doctor")
         assert doctor.status == 1
         assert "Set fsync = on" in doctor.out

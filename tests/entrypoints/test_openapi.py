@@ -7,6 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import schemathesis
+from schemathesis.core.result import Ok
 
 from posthouse.entrypoints.http.answers import STATUS
 from posthouse.rules import limits
@@ -99,9 +100,7 @@ def test_every_declared_error_status_belongs_to_a_code() -> None:
 
 
 def test_every_response_carries_the_request_id() -> None:
-    assert [
-        (name, status) for name, status, response in responses() if "X-Request-ID" not in response["headers"]
-    ] == []
+    assert [(name, status) for name, status, response in responses() if "X-Request-ID" not in response["headers"]] == []
 
 
 def test_every_body_is_json_alone() -> None:
@@ -135,8 +134,8 @@ def test_every_schema_is_json_schema(name: str) -> None:
 
 def test_a_generator_of_requests_can_read_it() -> None:
     schema = schemathesis.openapi.from_dict(DOCUMENT)
-    read = {f"{one.ok().method.upper()} {one.ok().path}" for one in schema.get_all_operations()}
-    assert read == {name for name, _ in operations()}
+    read = [one.ok() for one in schema.get_all_operations() if isinstance(one, Ok)]
+    assert {f"{one.method.upper()} {one.path}" for one in read} == {name for name, _ in operations()}
 
 
 @pytest.mark.parametrize(("limit", "value"), LIMITS.items())

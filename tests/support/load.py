@@ -9,7 +9,7 @@ import aiohttp
 
 from tests.support.service import Answer, Service, Tenant
 
-PAUSE_SECONDS: Final = 0.02
+PAUSE_SECONDS: Final = 0.05
 IN_PROGRESS: Final = "idempotency_in_progress"
 
 
@@ -56,7 +56,9 @@ class Load:
             count += 1
             request = self._new_request(chance, f"{self.seed}-{number}-{count}")
             self.requests.append(request)
-            await self.attempt(request, chance.choice(self.services))
+            while request.tries == 0 and not self._is_stopping:
+                if await self.attempt(request, chance.choice(self.services)) is None:
+                    await asyncio.sleep(PAUSE_SECONDS)
             # Some senders try again at once, as a client library does; others leave it for later.
             while request.is_open and chance.random() < 0.5 and not self._is_stopping:
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -74,6 +76,10 @@ class Load:
         request.tries += 1
         try:
             answer = await request.tenant.send(request.body, key=request.key, service=service)
+        except aiohttp.ClientConnectorError:
+            self._count("refused the connection")
+            request.tries -= 1  # nothing was sent
+            return None
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as fault:
             self._count(type(fault).__name__)
             return None

@@ -162,7 +162,7 @@ class Intake:
         try:
             written = await asyncio.to_thread(write) if large > limits.THREAD_BODY_BYTES_MIN else write()
         except HeaderError as error:
-            raise invalid(f"The message can't be written: {error}") from error
+            raise invalid(f"The message {error}.") from error
         if len(written) > limits.MIME_BYTES_MAX:
             raise too_large()
         return written

@@ -90,6 +90,7 @@ class Database:
             max_inactive_connection_lifetime=60,
             server_settings=SETTINGS,
             init=check,
+            reset=_leave_as_it_is,
         )
         return cls(await pool)
 
@@ -116,6 +117,10 @@ class Database:
             await asyncio.wait_for(self._pool.close(), STATEMENT_SECONDS_MAX)
         except TimeoutError:
             self._pool.terminate()
+
+
+async def _leave_as_it_is(_: Connection) -> None:
+    """Nothing of ours changes a session, so that asking PostgreSQL to reset it would only cost a round trip."""
 
 
 async def _require_durability(connection: Connection, allow_unsafe: bool) -> None:

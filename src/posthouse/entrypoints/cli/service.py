@@ -96,7 +96,7 @@ def run(
 ) -> None:
     """Run the service until it is told to stop (Ctrl-C, SIGTERM)."""
     chosen = list(dict.fromkeys(parts or list(Part)))
-    settings()  # a mistake in them is told here, once, before any process starts
+    _refuse_what_can_not_work()
     match chosen:
         case [Part.HTTP]:
             _serve_http(processes, host, port)
@@ -104,6 +104,29 @@ def run(
             _keep_up()
         case _:
             _supervise(_commands(chosen, processes, host, port))
+
+
+def _refuse_what_can_not_work() -> None:
+    """Wrong settings, a database without tables or one that would lose mail: told before anything starts.
+
+    A database that is away is no reason not to start: callers are told to try again until it is back.
+    """
+    from posthouse import bootstrap
+    from posthouse.rules.refusal import Refusal
+
+    given = settings()
+
+    async def look() -> None:
+        async with bootstrap.operator(given):
+            pass
+
+    try:
+        asyncio.run(look())
+    except bootstrap.UnsafeDatabase as error:
+        fail(str(error))
+    except Refusal as refusal:
+        if refusal.__cause__ is None:
+            fail(refusal.text)
 
 
 def _serve_http(processes: int, host: str | None, port: int | None) -> None:

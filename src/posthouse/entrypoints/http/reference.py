@@ -7,7 +7,6 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 
-import fastapi_swagger.resources as swagger_ui  # type: ignore[import-untyped]
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -75,6 +74,9 @@ class _Asset:
 
 @cache
 def _asset(name: str) -> _Asset:
+    # Imported when the page is first asked for: commands that serve nothing start sooner without it.
+    import fastapi_swagger.resources as swagger_ui  # type: ignore[import-untyped]
+
     content = _START if name == "start.js" else files(swagger_ui).joinpath(name).read_bytes()
     return _Asset(content, gzip.compress(content, mtime=0), sha256(content).hexdigest()[:16])
 

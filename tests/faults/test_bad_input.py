@@ -1,0 +1,457 @@
+"""Bad input by the thousand: an answer in time, never a 500, the error object, nothing charged, memory bounded."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis
+import pytest
+import pytest_asyncio
+import schemathesis
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi import checks as openapi_checks
+
+from tests.support import corpus
+from tests.support.books import faults_in_the_books
+from tests.support.probe import NoAnswer, Probe, Tally, declared_statuses, is_parsers_own
+from tests.support.server import Server, close_desk
+from tests.support.service import Answer, Service, Tenant
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestWarning"),
+]
+
+INPUTS_MIN = 2_000
+GROWTH_BYTES_MAX = 400 * corpus.MIB
+GENERATED_EXAMPLES = 25
+LETTER_EXAMPLES = 400
+CREDITS = 1_000_000
+# How long a request may stay unfinished before the server lets go of it, with some room.
+STALL_SECONDS_MAX = 40.0
+
+CHECKS = [
+    not_a_server_error,
+    openapi_checks.status_code_conformance,
+    openapi_checks.content_type_conformance,
+    openapi_checks.response_headers_conformance,
+    openapi_checks.response_schema_conformance,
+]
+QUIET = hypothesis.settings(
+    deadline=None,
+    database=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+
+
+@dataclass(slots=True)
+class Bench:
+    """One server, one account, and what was asked of them."""
+
+    server: Server
+    service: Service
+    tenant: Tenant
+    token: str
+    tally: Tally
+    resident_bytes: int
+    resident_bytes_max: int = 0
+    stalls: dict[str, float] = field(default_factory=dict)
+    finished: set[str] = field(default_factory=set)
+
+    def probe(self) -> Probe:
+        return Probe(self.server.port, self.tally)
+
+    def measure(self) -> None:
+        self.resident_bytes_max = max(self.resident_bytes_max, self.server.resident_bytes())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    server = Server(new_database(), tmp_path_factory.mktemp("bad") / "server.log")
+    await server.start()
+    service = await server.desk()
+    tenant = await service.account(credits=CREDITS)
+    token = await tenant.jwt()
+    await tenant.template("t", subject="Hello {{a}}", text="{{a}}", html="<p>{{a}}</p>")
+    # One of each kind, so that what is loaded once is not counted as growth.
+    await tenant.send(tenant.letter(from_="nobody"))
+    made = Bench(server, service, tenant, token, Tally(), server.resident_bytes())
+    stalls = [threading.Thread(target=stall, args=(made, name, sent)) for name, sent in stalled(tenant).items()]
+    for one in stalls:
+        one.start()
+    yield made
+    for one in stalls:
+        one.join()
+    await close_desk(service)
+    server.kill()
+
+
+@pytest.fixture
+def probe(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Probe]:
+    made = bench.probe()
+    yield made
+    made.close()
+    bench.measure()
+    bench.finished.add(request.node.originalname)
+
+
+def stalled(tenant: Tenant) -> dict[str, bytes]:
+    head = f"POST /emails HTTP/1.1\r\nHost: x\r\nAuthorization: {tenant.basic}\r\n".encode()
+    rest = b"Content-Type: application/json\r\nIdempotency-Key: stalled\r\nContent-Length: 1000\r\n\r\n"
+    return {"in the headers": head, "in the body": head + rest + b"{", "before a byte": b""}
+
+
+def stall(bench: Bench, name: str, sent: bytes) -> None:
+    """Sends a part of a request and waits for what the server makes of it."""
+    with socket.create_connection(("127.0.0.1", bench.server.port), timeout=STALL_SECONDS_MAX) as connection:
+        connection.sendall(sent)
+        started = time.monotonic()
+        try:
+            while connection.recv(65_536):
+                pass
+        except TimeoutError:
+            return
+        except ConnectionResetError:
+            pass
+        bench.stalls[name] = time.monotonic() - started
+
+
+def sending(bench: Bench, name: str) -> dict[str, str | bytes]:
+    return {
+        "Authorization": bench.tenant.basic,
+        "Content-Type": "application/json",
+        "Idempotency-Key": f"bad input {name}"[:250].encode("ascii", "replace"),
+    }
+
+
+def collected(faults: list[str]) -> None:
+    """All that went wrong at once: a corpus is read to its end."""
+    assert not faults, f"{len(faults)} faults:\n" + "\n".join(fault[:600] for fault in faults[:40])
+
+
+def try_bodies(bench: Bench, probe: Probe, kind: str, inputs: Iterator[corpus.Input], *, chunked: bool = False) -> None:
+    faults: list[str] = []
+    for one in inputs:
+        name = f"{one.name}{' in chunks' if chunked else ''}"
+        try:
+            probe.send(kind, name, "POST", "/emails", sending(bench, f"{kind} {name}"), one.body, chunked=chunked)
+        except Exception as fault:
+            probe.close()
+            faults.append(f"{name}: {type(fault).__name__}: {fault}")
+        if len(one.body) > corpus.MIB:
+            bench.measure()
+    collected(faults)
+
+
+def test_odd_values_in_every_field(bench: Bench, probe: Probe) -> None:
+    try_bodies(bench, probe, "odd values", corpus.odd_bodies(bench.tenant.letter()))
+
+
+def test_broken_json(bench: Bench, probe: Probe) -> None:
+    try_bodies(bench, probe, "broken JSON", corpus.broken_json(bench.tenant.letter()))
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_large_bodies(bench: Bench, probe: Probe, chunked: bool) -> None:
+    inputs = corpus.large_bodies(bench.tenant.letter())
+    if chunked:
+        inputs = (one for one in inputs if one.name.startswith(str(corpus.BODY_BYTES_MAX)[:6]))
+    try_bodies(bench, probe, "large", inputs, chunked=chunked)
+
+
+def test_a_body_one_byte_over_16_mib_is_413_and_16_mib_is_read(bench: Bench, probe: Probe) -> None:
+    letter = json.dumps(bench.tenant.letter()).encode()
+    for chunked in (False, True):
+        for size, status in ((corpus.BODY_BYTES_MAX, 202), (corpus.BODY_BYTES_MAX + 1, 413)):
+            name = f"{size} chunked {chunked}"
+            body = letter + b" " * (size - len(letter))
+            answer = probe.send("limits", name, "POST", "/emails", sending(bench, name), body, chunked=chunked)
+            assert answer.status == status, answer.raw
+
+
+def test_odd_credentials_open_nothing(bench: Bench, probe: Probe) -> None:
+    faults: list[str] = []
+    tenant = bench.tenant
+    odd = corpus.authorizations(tenant.username, tenant.password, bench.token)
+    for number, value in enumerate(odd):
+        for method, target in (("POST", "/emails"), ("GET", "/emails/em_1"), ("GET", "/v1/templates")):
+            name = f"{method} {target} with {value[:40]!r} ({number})"
+            headers = {**sending(bench, name), "Authorization": value}
+            try:
+                answer = probe.send("credentials", name, method, target, headers, b"{}" if method == "POST" else None)
+                assert answer.status in {401, 431}, f"{name}: {answer.status}"
+            except Exception as fault:
+                probe.close()
+                faults.append(f"{name}: {type(fault).__name__}: {fault}")
+    collected(faults)
+
+
+def test_odd_paths_and_queries(bench: Bench, probe: Probe) -> None:
+    faults: list[str] = []
+    wanted = [("GET", "/emails/", bench.tenant.basic, b"")]
+    wanted += [(method, "/v1/templates/", bench.token, b"") for method in ("GET", "DELETE")]
+    targets = [(*one, segment) for one in wanted for segment in corpus.ODD_SEGMENTS]
+    targets += [
+        ("POST", "/v1/templates/", bench.token, body, f"{segment}/{act}")
+        for segment in corpus.ODD_SEGMENTS
+        for act, body in (
+            ("versions", b'{"text":"a"}'),
+            ("publish", b'{"version":1}'),
+            ("preview", b'{"variables":{"a":"b"}}'),
+        )
+    ]
+    targets += [("GET", "/v1/templates?", bench.token, b"", query) for query in corpus.ODD_QUERIES]
+    for method, before, authorization, body, rest in targets:
+        target = (before + rest).replace(" ", "%20")
+        if not target.isascii():
+            continue
+        headers: dict[str, str | bytes] = {"Authorization": authorization, "Content-Type": "application/json"}
+        try:
+            answer = probe.send("paths", target[:80], method, target, headers, body or None)
+            path = target.partition("?")[0]
+            assert answer.status in declared_statuses(method, path) | {405}, f"{target[:80]}: {answer.status}"
+        except Exception as fault:
+            probe.close()
+            faults.append(f"{method} {target[:80]}: {type(fault).__name__}: {fault}")
+    collected(faults)
+
+
+def test_odd_values_to_templates_and_login(bench: Bench, probe: Probe) -> None:
+    faults: list[str] = []
+    forms: list[tuple[str, dict[str, Any], str]] = [
+        ("/v1/templates", {"alias": "odd", "name": "Odd", "subject": "a", "text": "b", "html": "c"}, bench.token),
+        ("/v1/templates/t/versions", {"subject": "a", "text": "b", "html": "c", "publish": False}, bench.token),
+        ("/v1/templates/t/publish", {"version": 1}, bench.token),
+        ("/v1/templates/t/preview", {"version": 1, "variables": {"a": "b"}}, bench.token),
+        ("/v1/auth/login", {"email": "nobody@example.net", "password": "a long password"}, ""),
+    ]
+    literals = (
+        b"9" * 5_000,
+        b"1e400",
+        b"-1",
+        b"2147483648",
+        b"1.0",
+        b"NaN",
+        b'"\\ud800"',
+        b'{"a":' + b"9" * 400 + b"}",
+    )
+    for target, form, authorization in forms:
+        bodies = [
+            (f"{name} = value {number}", json.dumps({**form, name: value}).encode())
+            for name in form
+            for number, value in enumerate(corpus.ODD_VALUES)
+            # The limiter answers most log-ins: a few of each are enough, they are slow on purpose.
+            if not target.endswith("login") or number % 8 == 0 or value in ("\x00", "a\x00b")
+        ]
+        bodies += [
+            (f"{name} = {literal[:20]!r}", json.dumps({**form, name: "?"}).encode().replace(b'"?"', literal))
+            for name in form
+            for literal in literals
+        ]
+        for name, body in bodies:
+            headers: dict[str, str | bytes] = {"Content-Type": "application/json"}
+            if authorization:
+                headers["Authorization"] = authorization
+            try:
+                answer = probe.send("dashboard", f"{target} {name}", "POST", target, headers, body)
+                assert answer.status in declared_statuses("POST", target), f"{target} {name}: {answer.status}"
+            except Exception as fault:
+                probe.close()
+                faults.append(f"{target} {name}: {type(fault).__name__}: {fault}")
+    collected(faults)
+
+
+def test_raw_requests(bench: Bench, probe: Probe) -> None:
+    faults: list[str] = []
+    tally = bench.tally
+    for one in corpus.raw_requests(bench.tenant.basic, bench.tenant.letter()):
+        started = time.monotonic()
+        try:
+            answers = probe.raw(one.name, one.sent, one.answers)
+            assert len(answers) == one.answers or not one.is_http, f"{len(answers)} answers of {one.answers}"
+            if not answers:
+                tally.inputs["raw"] += 1
+                tally.parsers_own.append(f"{one.name} (closed)")
+            for answer in answers:
+                judge_raw(bench, probe, one, answer, time.monotonic() - started)
+        except NoAnswer as fault:
+            # An unfinished message is one whose end the server may still wait for.
+            if one.is_http:
+                faults.append(str(fault))
+            else:
+                tally.inputs["raw"] += 1
+                tally.parsers_own.append(f"{one.name} (waits)")
+        except Exception as fault:
+            faults.append(f"{one.name}: {type(fault).__name__}: {fault}")
+    print(f"answered by the parser, or not at all: {tally.parsers_own}")
+    collected(faults)
+
+
+def judge_raw(bench: Bench, probe: Probe, one: corpus.RawRequest, answer: Answer, seconds: float) -> None:
+    if is_parsers_own(answer):
+        bench.tally.inputs["raw"] += 1
+        bench.tally.parsers_own.append(one.name)
+        assert not one.is_http, "the parser refused what is a proper message"
+        return
+    method = one.sent.split(b" ", 1)[0].decode("latin-1") if one.is_http else ""
+    probe.judge("raw", one.name, method, "", answer, seconds)
+    assert answer.status in declared_statuses("", "") | {202, 402}, f"{answer.status} {answer.raw[:200]!r}"
+    assert not one.statuses or answer.status in one.statuses, f"{answer.status} {answer.raw[:200]!r}"
+    if answer.status == 202:
+        bench.tally.accepted.add(answer.body["id"])
+
+
+def test_a_long_header_costs_little_memory(bench: Bench, probe: Probe) -> None:
+    before = bench.server.resident_bytes()
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: "
+    with socket.create_connection(("127.0.0.1", bench.server.port), timeout=5) as connection:
+        connection.sendall(head)
+        try:
+            for _ in range(64):
+                connection.sendall(b"a" * corpus.MIB)
+        except (BrokenPipeError, ConnectionResetError, TimeoutError):
+            pass
+        grown = bench.server.resident_bytes() - before
+    bench.tally.inputs["raw"] += 1
+    assert grown < 32 * corpus.MIB, f"one header of 64 MiB cost {grown // corpus.MIB} MiB"
+
+
+def test_a_slow_but_steady_body_is_accepted(bench: Bench, probe: Probe) -> None:
+    body = json.dumps(bench.tenant.letter()).encode()
+    head = f"POST /emails HTTP/1.1\r\nHost: x\r\nAuthorization: {bench.tenant.basic}\r\nIdempotency-Key: slow\r\n"
+    with socket.create_connection(("127.0.0.1", bench.server.port), timeout=5) as connection:
+        connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        for start in range(0, len(body), 20):
+            connection.sendall(body[start : start + 20])
+            time.sleep(0.1)
+        answer = connection.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 202"), answer
+    bench.tally.inputs["raw"] += 1
+    bench.tally.accepted.add(json.loads(answer.partition(b"\r\n\r\n")[2])["id"])
+
+
+text = st.text(max_size=40) | st.sampled_from([one for one in corpus.ODD_VALUES if isinstance(one, str)])
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | text,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(text, inner, max_size=5),
+    max_leaves=20,
+)
+address = st.sampled_from(["ada@example.org", "Ada <ada@example.org>", "b@xn--bcher-kva.example"]) | st.emails() | text
+addresses = address | st.lists(address, max_size=60)
+attachment = st.fixed_dictionaries(
+    {"filename": st.just("a.txt") | text, "content": st.just("aGVsbG8=") | text},
+    optional={"content_type": st.just("text/plain; charset=utf-8") | text, "content_id": st.just("a@b") | text},
+)
+letters = st.fixed_dictionaries(
+    {},
+    optional={
+        "to": addresses,
+        "cc": addresses,
+        "bcc": addresses,
+        "reply_to": address,
+        "subject": text,
+        "text": text,
+        "html": text,
+        "template": st.just("t") | text,
+        "variables": st.dictionaries(st.just("a") | text, anything, max_size=3),
+        "headers": st.dictionaries(st.sampled_from(["X-A", "List-Id", "References"]) | text, text, max_size=5),
+        "tags": text | st.lists(text, max_size=25),
+        "attachments": st.lists(attachment, max_size=4),
+    },
+)
+
+
+def test_generated_letters(bench: Bench, probe: Probe) -> None:
+    base = {name: value for name, value in bench.tenant.letter().items() if name in ("from", "to", "subject")}
+    count = 0
+
+    @QUIET
+    @hypothesis.settings(max_examples=LETTER_EXAMPLES)
+    @given(changes=letters, wrong=st.none() | st.tuples(st.sampled_from(corpus.FIELDS), anything))
+    def check(changes: dict[str, Any], wrong: tuple[str, Any] | None) -> None:
+        nonlocal count
+        count += 1
+        body = {**base, **changes} | ({} if wrong is None else {wrong[0]: wrong[1]})
+        raw = json.dumps(body).encode()
+        answer = probe.send("generated letters", "generated", "POST", "/emails", sending(bench, f"gen {count}"), raw)
+        assert answer.status in {202, 400, 403, 413}, answer.raw
+
+    check()
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_every_operation_by_its_schema(bench: Bench, probe: Probe, mode: GenerationMode) -> None:
+    schema = schemathesis.openapi.from_url(f"{bench.server.url}/openapi.json")
+    operations = [one.ok() for one in schema.get_all_operations()]
+    assert len(operations) >= 10
+    faults: list[str] = []
+    for operation in operations:
+        is_login = operation.path == "/v1/auth/login"
+        authorization = bench.token if operation.path.startswith("/v1/") else bench.tenant.basic
+        headers = {} if is_login or operation.path == "/healthz" else {"Authorization": authorization}
+        # The template that other tests use stays.
+        fixed = {"alias": "t"} if "{alias}" in operation.path and operation.method != "delete" else {}
+
+        @QUIET
+        @hypothesis.settings(max_examples=GENERATED_EXAMPLES * (4 if operation.path == "/emails" else 1))
+        @given(case=operation.as_strategy(generation_mode=mode), known=st.booleans())
+        def check(case: Any, known: bool, headers: dict[str, str] = headers, fixed: dict[str, str] = fixed) -> None:
+            if known and fixed and mode is GenerationMode.POSITIVE:
+                case.path_parameters = dict(fixed)
+            started = time.monotonic()
+            response = case.call(headers=headers, timeout=10)
+            seconds = time.monotonic() - started
+            bench.tally.inputs[f"schema, {mode.value}"] += 1
+            bench.tally.statuses[response.status_code] += 1
+            case.validate_response(response, checks=CHECKS)
+            body = response.json()
+            assert body["request_id"] == response.headers["x-request-id"][0]
+            assert seconds < 5, f"answered after {seconds:.1f} s"
+            if case.operation.path == "/emails" and response.status_code == 202:
+                bench.tally.accepted.add(body["id"])
+
+        try:
+            check()
+        except Exception as fault:
+            faults.append(f"{operation.label}: {type(fault).__name__}: {fault}")
+    collected(faults)
+
+
+async def test_afterwards_memory_is_bounded_the_books_are_right_and_the_server_is_well(bench: Bench) -> None:
+    """Runs last: it judges what all the others did to one server."""
+    tally = bench.tally
+    print(f"{tally.inputs.total()} inputs: {dict(tally.inputs)}; {dict(tally.statuses)}; slowest {tally.slowest}")
+    assert await faults_in_the_books(bench.service.database_url) == {}
+    tenant = bench.tenant
+    assert (await tenant.counts())["messages"] == len(tally.accepted), "a refusal left a message behind"
+    await tenant.accepts()
+    assert (await bench.service.request("GET", "/healthz")).status == 200
+    assert bench.server.running.poll() is None
+    grown = max(bench.resident_bytes_max, bench.server.resident_bytes()) - bench.resident_bytes
+    print(f"grown by {grown // corpus.MIB} MiB")
+    assert grown < GROWTH_BYTES_MAX, f"grown by {grown // corpus.MIB} MiB"
+    if len(bench.finished) < 10:
+        pytest.skip("only a part of the corpus was run")
+    assert tally.inputs.total() >= INPUTS_MIN
+
+
+async def test_a_request_that_never_ends_is_let_go(bench: Bench) -> None:
+    deadline = time.monotonic() + STALL_SECONDS_MAX
+    while (
+        len(bench.stalls) < 3
+        and time.monotonic() < deadline
+        and any(one.name.startswith("Thread") and one.is_alive() for one in threading.enumerate())
+    ):
+        time.sleep(0.2)
+    assert set(bench.stalls) == {"in the headers", "in the body", "before a byte"}, bench.stalls

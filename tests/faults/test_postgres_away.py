@@ -1,0 +1,322 @@
+"""PostgreSQL away, restarted, killed or hanging: 503 and quickly, then all is well again, and nothing is lost."""
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from posthouse.clock import DatabaseClock
+from posthouse.flows.upkeep import Retention, Upkeep
+from posthouse.store.postgres import Database
+from posthouse.store.schema import migrate
+from posthouse.wire.dns import Resolver
+from tests.support.books import faults_in_the_books
+from tests.support.load import Load
+from tests.support.server import Server, close_desk
+from tests.support.service import Answer, Service, Tenant, eventually, uuid
+from tools.private_postgres import PrivatePostgres
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+REFUSED_SECONDS_MAX = 1.0
+HANGING_SECONDS_MAX = 5.0
+RECOVERY_SECONDS_MAX = 8.0
+# What a process may take to end, uvicorn's own patience with open requests included.
+STOP_SECONDS_MAX = 25.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PrivatePostgres]:
+    """This module's own, in a directory that outlives a stop."""
+    directory = Path(tempfile.mkdtemp(prefix="posthouse-away-"))
+    running = PrivatePostgres.start(directory)
+    try:
+        yield running
+    finally:
+        running.stop("immediate")
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def database_url(cluster: PrivatePostgres) -> str:
+    cluster.create_database("away")
+    await asyncio.to_thread(migrate, cluster.url("away"))
+    database = await Database.open(cluster.url("away"), connections_max=1)
+    upkeep = Upkeep(database=database, clock=DatabaseClock(), resolver=Resolver(), retention=Retention(30, 3))
+    await upkeep.make_partitions()
+    await database.close()
+    return cluster.url("away")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    running = Server(database_url, tmp_path_factory.mktemp("away") / "server.log")
+    await running.start()
+    yield running
+    running.kill()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service(server: Server) -> AsyncIterator[Service]:
+    desk = await server.desk()
+    yield desk
+    await close_desk(desk)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tenant(service: Service) -> Tenant:
+    async def make() -> Tenant | None:
+        try:
+            return await service.account(credits=100_000)
+        except (asyncpg.PostgresError, OSError):
+            return None
+
+    made = await eventually(make, lambda tenant: tenant is not None)
+    assert made is not None
+    return made
+
+
+async def timed(answer: Awaitable[Answer]) -> tuple[Answer, float]:
+    started = time.monotonic()
+    return await answer, time.monotonic() - started
+
+
+async def is_unavailable(service: Service, tenant: Tenant, message_id: str, within: float) -> None:
+    """POST and GET say 503 in time, together and one after the other; the process is alive."""
+    for _ in range(2):
+        answers = await asyncio.gather(
+            *(timed(tenant.send()) for _ in range(5)),
+            *(timed(tenant.get(message_id)) for _ in range(5)),
+        )
+        for answer, seconds in answers:
+            assert answer.status == 503, answer.raw
+            assert answer.code in {"service_unavailable", "temporary_failure"}
+            assert int(answer.headers["Retry-After"]) >= 1
+            assert seconds < within, f"{answer.code} after {seconds:.1f} s"
+        health, seconds = await timed(service.request("GET", "/healthz"))
+        assert (health.status, seconds < 1) == (200, True)
+
+
+async def comes_back(tenant: Tenant) -> float:
+    """Seconds until it accepts again, by itself."""
+    started = time.monotonic()
+    await eventually(tenant.send, lambda answer: answer.status == 202, within=RECOVERY_SECONDS_MAX)
+    return time.monotonic() - started
+
+
+def family(pid: int) -> list[int]:
+    """The process and those that it started."""
+    found = [pid]
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+@asynccontextmanager
+async def hanging(cluster: PrivatePostgres) -> AsyncIterator[None]:
+    """PostgreSQL is there, takes connections, and says nothing."""
+    stopped = family(cluster.pid)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in reversed(stopped):
+            os.kill(pid, signal.SIGCONT)
+
+
+def by_kill(cluster: PrivatePostgres) -> None:
+    cluster.kill()
+
+
+def by_fast_stop(cluster: PrivatePostgres) -> None:
+    cluster.stop("fast")
+
+
+def by_immediate_stop(cluster: PrivatePostgres) -> None:
+    cluster.stop("immediate")
+
+
+@pytest.mark.parametrize("away", [by_fast_stop, by_immediate_stop, by_kill])
+async def test_without_postgresql_every_answer_is_503_at_once_until_it_is_back(
+    cluster: PrivatePostgres, service: Service, tenant: Tenant, away: Callable[[PrivatePostgres], None]
+) -> None:
+    kept = [(await tenant.accepts())["id"] for _ in range(5)]
+    await asyncio.to_thread(away, cluster)
+    try:
+        await is_unavailable(service, tenant, kept[0], REFUSED_SECONDS_MAX)
+    finally:
+        await asyncio.to_thread(cluster.restart)
+    await comes_back(tenant)
+    for message_id in kept:
+        assert (await tenant.get(message_id)).status == 200
+    assert await faults_in_the_books(service.database_url) == {}
+
+
+async def test_a_hanging_postgresql_is_told_as_503_in_time_and_all_is_well_when_it_goes_on(
+    cluster: PrivatePostgres, service: Service, tenant: Tenant
+) -> None:
+    # Connections that are open and used, so that statements hang in them too.
+    kept = [answer.body["id"] for answer in await asyncio.gather(*(tenant.send() for _ in range(20)))]
+    await asyncio.gather(*(tenant.get(message_id) for message_id in kept))
+    async with hanging(cluster):
+        await is_unavailable(service, tenant, kept[0], HANGING_SECONDS_MAX)
+    await comes_back(tenant)
+    for message_id in kept:
+        assert (await tenant.get(message_id)).status == 200
+    assert await faults_in_the_books(service.database_url) == {}
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate", "kill"])
+async def test_a_restart_under_load_loses_no_202(
+    cluster: PrivatePostgres, service: Service, tenant: Tenant, mode: Any
+) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    load = Load([service], [tenant], seed)
+    sending = asyncio.create_task(load.run(8))
+    await asyncio.sleep(0.7)
+    if mode == "kill":
+        await asyncio.to_thread(cluster.kill)
+        await asyncio.to_thread(cluster.restart)
+    else:
+        await asyncio.to_thread(cluster.restart, mode)
+    await comes_back(tenant)
+    await asyncio.sleep(0.5)
+    load.stop()
+    await sending
+    accepted = [request for request in load.requests if request.message_id]
+    print(f"{len(accepted)} accepted, {load.answers}")
+    assert set(load.answers) <= {"202", "503", "409"}, "a restart of PostgreSQL cost a client its connection"
+    rows = await service.sql("SELECT subject, id FROM messages WHERE account_id = $1", tenant.id)
+    there = {row["subject"]: row["id"] for row in rows}
+    assert [request.key for request in accepted if there.get(request.key) != uuid(request.message_id or "")] == []
+    for request in load.requests:
+        if request.is_open:
+            before = there.get(request.key)
+            await load.settle(request, service)
+            assert before in (None, uuid(request.message_id or ""))
+    assert await faults_in_the_books(service.database_url) == {}
+
+
+async def test_a_server_that_starts_without_postgresql_serves_once_it_is_there(
+    cluster: PrivatePostgres, service: Service, tenant: Tenant, tmp_path: Path
+) -> None:
+    late = Server(service.database_url, tmp_path / "late.log")
+    await asyncio.to_thread(cluster.stop, "fast")
+    try:
+        try:
+            await late.start()
+            desk = Service(
+                late.database_url, late.port, late.log, late.running, service.client, service.operator, service.pool
+            )
+            answer, seconds = await timed(tenant.send(service=desk))
+            assert answer.is_refusal(503, "service_unavailable")
+            assert seconds < REFUSED_SECONDS_MAX
+        finally:
+            await asyncio.to_thread(cluster.restart)
+
+        async def send() -> Answer:
+            return await tenant.send(service=desk)
+
+        await eventually(send, lambda seen: seen.status == 202, within=RECOVERY_SECONDS_MAX)
+    finally:
+        late.kill()
+
+
+async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
+    service: Service, tenant: Tenant, tmp_path: Path
+) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    leaving = Server(service.database_url, tmp_path / "leaving.log")
+    try:
+        await leaving.start()
+        desk = Service(
+            leaving.database_url,
+            leaving.port,
+            leaving.log,
+            leaving.running,
+            service.client,
+            service.operator,
+            service.pool,
+        )
+        load = Load([desk], [tenant], seed)
+        sending = asyncio.create_task(load.run(16))
+        await asyncio.sleep(0.7)
+        started = time.monotonic()
+        status = await leaving.terminate()
+        seconds = time.monotonic() - started
+        load.stop()
+        await sending
+    finally:
+        leaving.kill()
+    print(f"ended with {status} after {seconds:.1f} s; {load.answers}")
+    # A server that was told to stop may say so by ending with that signal.
+    assert status in {0, -signal.SIGTERM}
+    assert seconds < STOP_SECONDS_MAX
+    rows = await service.sql("SELECT subject, id FROM messages WHERE account_id = $1", tenant.id)
+    there = {row["subject"]: row["id"] for row in rows}
+    accepted = [request for request in load.requests if request.message_id]
+    assert accepted
+    assert [request.key for request in accepted if there.get(request.key) != uuid(request.message_id or "")] == []
+    # A request that was being accepted was answered: what is there was said to be there.
+    assert set(there) == {request.key for request in accepted}
+    assert await faults_in_the_books(service.database_url) == {}
+
+
+@asynccontextmanager
+async def locked(tenant: Tenant) -> AsyncIterator[None]:
+    """Another session holds the account's row."""
+    connection = await asyncpg.connect(tenant.service.database_url)
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", tenant.id)
+            yield
+    finally:
+        await connection.close()
+
+
+async def test_a_locked_account_is_refused_in_time_while_others_are_served(service: Service, tenant: Tenant) -> None:
+    others = [await service.account() for _ in range(3)]
+    async with locked(tenant):
+        stuck = asyncio.ensure_future(timed(tenant.send()))
+        await asyncio.sleep(0.01)
+        answers = await asyncio.gather(*(timed(other.send()) for other in others for _ in range(4)))
+        refused, seconds = await stuck
+    assert refused.is_refusal(503, "temporary_failure")
+    assert seconds < 2, f"refused after {seconds:.1f} s"
+    for answer, waited in answers:
+        assert answer.is_accepted()
+        assert waited < 3, f"accepted after {waited:.1f} s"
+    await tenant.accepts()
+
+
+async def test_many_requests_of_a_locked_account_fail_none_of_its_neighbours(service: Service, tenant: Tenant) -> None:
+    other = await service.account()
+    async with locked(tenant):
+        stuck = [asyncio.ensure_future(timed(tenant.send())) for _ in range(12)]
+        served = [asyncio.ensure_future(timed(other.send())) for _ in range(12)]
+        refused = [await one for one in stuck]
+        answers = [await one for one in served]
+    assert {(answer.status, answer.code) for answer, _ in refused} == {(503, "temporary_failure")}
+    assert [answer.status for answer, _ in answers] == [202] * 12
+    slowest = max(seconds for _, seconds in [*refused, *answers])
+    assert slowest < HANGING_SECONDS_MAX, f"answered after {slowest:.1f} s"
+    await tenant.accepts()

@@ -1,0 +1,231 @@
+"""What the README and the how-to pages tell people to type is typed here, as it is written."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tools.private_postgres import free_port
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HOWTO = Path("docs", "howto")
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".run", ".*_cache", ".hypothesis", "__pycache__", "posthouse.toml")
+
+# These prepare the machine, from the network; the environment that runs this test is what they make.
+PREPARES = ("sudo ", "pipx ", "make setup")
+# These run until they are stopped: they go to the background until they have said that they are ready.
+SERVES = {"make run": "Uvicorn running on", "posthouse run": "Uvicorn running on"}
+# This one looks for DNS records that nobody has published.
+FAILS = "posthouse domain verify demo shop.example"
+
+README_POSTGRES_PORT = "54329"
+README_HTTP_PORT = "8025"
+SCRIPT_SECONDS_MAX = 240
+READY_SECONDS_MAX = 120
+STOP_SECONDS_MAX = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A copy of the working tree, with ports of its own, in which pages are followed."""
+
+    directory: Path
+    http_port: int
+
+    def follow(self, page: Path, settings: Mapping[str, str] | None = None) -> str:
+        """Types every `sh` block of the page into one shell; returns what was to be seen."""
+        script = "set -eu -o pipefail\n" + "\n".join(self._typed(block) for block in BLOCK.findall(page.read_text()))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")} | {
+            "PYTHONPATH": str(self.directory / "src"),
+            "PYTHONUNBUFFERED": "1",
+            "POSTHOUSE_HTTP_PORT": str(self.http_port),
+            **(settings or {}),
+        }
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=self.directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SCRIPT_SECONDS_MAX,
+            check=False,
+        )
+        assert done.returncode == 0, f"{page.name}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}\n{self._log()}"
+        return done.stdout
+
+    def stop(self) -> None:
+        """Ends what was started, each process by its id: the service first, then all that stood around it."""
+        for started in self.directory.glob("*.pid"):
+            family = {pid: _words(pid) for pid in _family(int(started.read_text()), self.directory)}
+            for pid, words in family.items():
+                if "posthouse run" in " ".join(words).replace("-m posthouse", "posthouse"):
+                    _tell(pid, signal.SIGTERM)
+            _wait_until_ended(family)
+            for pid, words in family.items():
+                if words and _words(pid) == words:
+                    _tell(pid, signal.SIGKILL)
+            started.unlink()
+
+    def _log(self) -> str:
+        return "\n".join(log.read_text()[-4000:] for log in self.directory.glob("*.log"))
+
+    def _typed(self, block: str) -> str:
+        return "\n".join(map(self._line, block.replace(f"127.0.0.1:{README_HTTP_PORT}", self._address).splitlines()))
+
+    @property
+    def _address(self) -> str:
+        return f"127.0.0.1:{self.http_port}"
+
+    def _line(self, line: str) -> str:
+        if line.startswith(PREPARES):
+            return f"# {line}"
+        if line in SERVES:
+            name = line.replace(" ", "-")
+            ready = (
+                f"timeout {READY_SECONDS_MAX} sh -c 'until grep -q \"{SERVES[line]}\" {name}.log; do sleep 0.1; done'"
+            )
+            return f"{line} > {name}.log 2>&1 & echo $! > {name}.pid\n{ready}"
+        return f"{line} || [ $? -eq 1 ]" if line == FAILS else line
+
+
+@contextlib.contextmanager
+def cloned() -> Iterator[Clone]:
+    # Not below pytest's directory, which PostgreSQL's own user may not enter when root runs the tests.
+    directory = Path(tempfile.mkdtemp(prefix="posthouse-clone-"))
+    directory.chmod(0o755)
+    clone = Clone(directory, free_port())
+    try:
+        shutil.copytree(ROOT, directory, dirs_exist_ok=True, ignore=NOT_COPIED)
+        (directory / ".venv").symlink_to(sys.prefix)
+        makefile = directory / "Makefile"
+        makefile.write_text(makefile.read_text().replace(README_POSTGRES_PORT, str(free_port())))
+        yield clone
+    finally:
+        clone.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[tuple[Clone, str]]:
+    """A clone in which the quick start was followed and whose service still runs, and what was seen."""
+    with cloned() as clone:
+        yield clone, clone.follow(ROOT / "README.md")
+
+
+def test_the_quick_start_ends_with_a_queued_message(started: tuple[Clone, str]) -> None:
+    seen = started[1]
+    assert "HTTP/1.1 202" in seen
+    answers = seen[seen.index("HTTP/1.1 202") :]
+    accepted, asked = re.findall(r'"id":"(em_[a-z0-9]+)","status":"queued"', answers)
+    assert accepted == asked
+
+
+def test_the_page_on_sending_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "send-mail.md")
+    assert '"recipient_count":4' in seen
+    assert '"credits_reserved":1' in seen
+    assert '"filename":"invoice.txt"' in seen
+    assert seen.lower().count("idempotent-replayed: true") == 1
+    assert "Did you mean `reply_to`?" in seen
+    assert len(re.findall(r'"status":"queued"', seen)) == 7
+
+
+def test_the_page_on_templates_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "templates.md")
+    assert "Ada &amp; Charles" in seen
+    assert '"subject":"Welcome, Ada"' in seen
+    assert '"published_version":2' in seen
+    assert '"deleted":true' in seen
+    assert '"code"' not in seen
+
+
+def test_the_page_on_domains_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "verify-a-domain.md")
+    assert "_posthouse.shop.example" in seen
+    assert "shop.example is not verified." in seen
+
+
+def test_the_page_on_operation_works_as_written(new_database: Callable[[], str]) -> None:
+    with cloned() as clone:
+        seen = clone.follow(ROOT / HOWTO / "operate.md", {"POSTHOUSE_DATABASE_URL": new_database()})
+        assert (clone.directory / "posthouse.toml").stat().st_mode & 0o777 == 0o600
+    assert "FAIL" not in seen
+    assert "stored secrets can be opened" in seen
+    assert "acme has 10000 credits available." in seen
+    assert '"status":"ok"' in seen
+    assert seen.count("is revoked") == 2
+
+
+def test_the_second_start_keeps_the_demo_account(started: tuple[Clone, str]) -> None:
+    clone, _ = started
+    kept = (clone.directory / ".run" / "demo.env").read_text()
+    clone.stop()
+    again = clone.follow(ROOT / "README.md")
+    assert (clone.directory / ".run" / "demo.env").read_text() == kept
+    assert "Idempotent-Replayed: true".lower() in again.lower()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    links = [link for link in LINK.findall(page.read_text()) if "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_with_commands_is_followed_here() -> None:
+    followed = {
+        "README.md",
+        *(str(HOWTO / f"{name}.md") for name in ("operate", "send-mail", "templates", "verify-a-domain")),
+    }
+    with_commands = {str(page.relative_to(ROOT)) for page in PAGES if BLOCK.search(page.read_text())}
+    assert with_commands == followed
+
+
+def _family(pid: int, directory: Path) -> list[int]:
+    """The process, if it is still the one that was started in that directory, and all that came of it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    try:
+        family = [pid] if Path(f"/proc/{pid}/cwd").resolve(strict=True) == directory else []
+    except OSError:
+        return []
+    for member in family:
+        family += children.get(member, [])
+    return family
+
+
+def _words(pid: int) -> list[str]:
+    """A process's command line; empty when there is no such process any more."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def _tell(pid: int, what: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, what)
+
+
+def _wait_until_ended(family: Mapping[int, list[str]]) -> None:
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    while any(words and _words(pid) == words for pid, words in family.items()) and time.monotonic() < deadline:
+        time.sleep(0.1)
