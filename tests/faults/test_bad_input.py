@@ -131,7 +131,7 @@ def sending(bench: Bench, name: str) -> dict[str, str | bytes]:
     return {
         "Authorization": bench.tenant.basic,
         "Content-Type": "application/json",
-        "Idempotency-Key": f"bad input {name}"[:250].encode("ascii", "replace"),
+        "Idempotency-Key": ascii(f"bad input {name}")[:250],
     }
 
 
@@ -376,8 +376,7 @@ def test_generated_letters(bench: Bench, probe: Probe) -> None:
     base = {name: value for name, value in bench.tenant.letter().items() if name in ("from", "to", "subject")}
     count = 0
 
-    @QUIET
-    @hypothesis.settings(max_examples=LETTER_EXAMPLES)
+    @hypothesis.settings(QUIET, max_examples=LETTER_EXAMPLES)
     @given(changes=letters, wrong=st.none() | st.tuples(st.sampled_from(corpus.FIELDS), anything))
     def check(changes: dict[str, Any], wrong: tuple[str, Any] | None) -> None:
         nonlocal count
@@ -403,8 +402,7 @@ def test_every_operation_by_its_schema(bench: Bench, probe: Probe, mode: Generat
         # The template that other tests use stays.
         fixed = {"alias": "t"} if "{alias}" in operation.path and operation.method != "delete" else {}
 
-        @QUIET
-        @hypothesis.settings(max_examples=GENERATED_EXAMPLES * (4 if operation.path == "/emails" else 1))
+        @hypothesis.settings(QUIET, max_examples=GENERATED_EXAMPLES * (4 if operation.path == "/emails" else 1))
         @given(case=operation.as_strategy(generation_mode=mode), known=st.booleans())
         def check(case: Any, known: bool, headers: dict[str, str] = headers, fixed: dict[str, str] = fixed) -> None:
             if known and fixed and mode is GenerationMode.POSITIVE:

@@ -77,7 +77,7 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
         ({"html": "a\0b"}, "`html`"),
         ({"template": "welcome"}, "`template`"),
         ({"variables": {}}, "`variables`"),
-        ({"text": None, "template": "Not An Alias"}, "`alias`"),
+        ({"text": None, "template": "Not An Alias"}, "`template`"),
         ({"text": None, "template": "t", "variables": {str(n): "" for n in range(33)}}, "33"),
         ({"text": None, "template": "t", "variables": {"a": "x\0"}}, "`variables.a`"),
         ({"headers": {f"X-{number}": "" for number in range(51)}}, "51"),

@@ -12,7 +12,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.caller import Caller, Member, Session
-from posthouse.rules import credential, pace, token
+from posthouse.rules import credential, limits, pace, token
 from posthouse.rules.credential import ApiKey, Basic, Mode, Token
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import logins
@@ -23,6 +23,7 @@ from posthouse.store.postgres import Database
 PASSWORD_CHECKS_AT_ONCE_MAX: Final = 2
 # Many people can share an address, so it is blocked later than one person at it.
 PEER_FAILURES_PER_PERSON: Final = 10
+_WRONG_LOGIN: Final = "The e-mail address or the password is wrong."
 
 
 class Admission:
@@ -90,6 +91,8 @@ class Admission:
 
     async def login(self, email: str, password: str, peer: str) -> Session:
         email = email.strip().lower()
+        if len(email) > limits.ADDRESS_CHARACTERS_MAX or not email.isprintable():
+            raise _unauthorized(_WRONG_LOGIN)
         person, place = f"person {email} {peer}", f"peer {peer}"
         await self._count_try(person, 1)
         await self._count_try(place, PEER_FAILURES_PER_PERSON)
@@ -97,7 +100,7 @@ class Admission:
             known = await logins.login_of(connection, email)
         is_right = await self._is_password(known.password_hash if known else self._nobodys_hash, password)
         if known is None or not is_right:
-            raise _unauthorized("The e-mail address or the password is wrong.")
+            raise _unauthorized(_WRONG_LOGIN)
         async with self._database.transaction() as tx:
             await logins.clear(tx, person)
             await logins.clear(tx, place)

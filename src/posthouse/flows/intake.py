@@ -86,7 +86,11 @@ class Intake:
         # The first fence. Advisory locks are re-entrant within a session, so two requests of one batch
         # would both be granted the second.
         if key in self._being_accepted:
-            raise _in_progress()
+            async with self._database.connection() as connection:
+                replay = await self._recalled(connection, key, body_hash)
+            if replay is None:
+                raise _in_progress()
+            return replay
         self._being_accepted.add(key)
         try:
             try:
@@ -169,12 +173,18 @@ class Intake:
 
     async def _replay_or_refuse(self, key: Key, body_hash: bytes, refusal: Refusal) -> Accepted:
         async with self._database.connection() as connection:
-            remembered = (await acceptance.recall(connection, [key])).get(key)
-            if remembered is not None and remembered.expires_at > self._clock.now():
-                return await _replay(connection, key, body_hash, remembered)
+            replay = await self._recalled(connection, key, body_hash)
+            if replay is not None:
+                return replay
             if await accounts.is_suspended(connection, key.account_id):
                 raise _suspended()
         raise refusal
+
+    async def _recalled(self, connection: Connection, key: Key, body_hash: bytes) -> Accepted | None:
+        known = (await acceptance.recall(connection, [key])).get(key)
+        if known is None or known.expires_at <= self._clock.now():
+            return None
+        return await _replay(connection, key, body_hash, known)
 
     async def _accept_batch(self, entries: Sequence[Entry]) -> Sequence[Accepted | BaseException]:
         """One transaction for all; if that fails, one for each, so that nobody fails for a neighbour."""
@@ -209,12 +219,12 @@ class Intake:
             for entry in entries:
                 try:
                     if entry.key is not None:
-                        if not granted[entry.key]:
-                            raise _in_progress()
                         known = remembered.get(entry.key)
                         if known is not None and known.expires_at > now:
                             answers.append(await _replay(tx, entry.key, entry.body_hash, known))
                             continue
+                        if not granted[entry.key]:
+                            raise _in_progress()
                     answers.append(batch.admit(entry))
                 except Refusal as refusal:
                     answers.append(refusal)

@@ -146,7 +146,7 @@ def _check_content(
     attachments: Sequence[AttachmentRequest],
 ) -> None:
     if template is not None:
-        check_alias(template)
+        check_alias(template, "template")
         if text is not None or html is not None:
             raise invalid("`template` can't be combined with `text` or `html`: leave one of them out.")
     elif variables is not None:

@@ -42,9 +42,9 @@ def is_alias(given: str) -> bool:
     return _ALIAS.fullmatch(given) is not None
 
 
-def check_alias(alias: str) -> None:
+def check_alias(alias: str, field: str = "alias") -> None:
     if not is_alias(alias):
-        raise invalid("`alias` takes 1 to 64 lower-case letters, digits, '-' or '_', the first a letter or digit.")
+        raise invalid(f"`{field}` takes 1 to 64 lower-case letters, digits, '-' or '_', the first a letter or digit.")
 
 
 def check_name(name: str) -> None:

@@ -148,6 +148,8 @@ def _serve_http(processes: int, host: str | None, port: int | None) -> None:
         server_header=False,
         access_log=False,
         log_level=given.log_level,
+        # Longer than proxies and client pools keep an idle connection, so that they close it, not we.
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=20,
     )
 

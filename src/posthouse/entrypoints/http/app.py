@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Lifespan
 
 from posthouse.chance import Chance
@@ -40,8 +40,7 @@ def create_app(
 
 def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     application = FastAPI(lifespan=lifespan, redirect_slashes=False, openapi_url=None, docs_url=None, redoc_url=None)
-    application.include_router(routes.router)
-    application.include_router(reference.router)
+    application.router.routes.extend([*routes.router.routes, *reference.router.routes])
     # The frame takes the short way there; the route is what answers other methods with a 405.
     application.router.routes.append(Route("/emails", send_endpoint, methods=["POST"], include_in_schema=False))
     application.add_exception_handler(Refusal, _on_refusal)
@@ -65,7 +64,7 @@ async def _on_refusal(request: Request, refusal: Exception) -> Response:
 
 async def _on_http_exception(request: Request, fault: Exception) -> Response:
     if isinstance(fault, HTTPException) and fault.status_code == 405:
-        allowed = (fault.headers or {}).get("Allow", "")
+        allowed = ", ".join(_methods_at(request))
         refusal = Refusal(
             Code.INVALID_REQUEST,
             f"{request.method} is not a method of this address; it takes {allowed}.",
@@ -76,6 +75,15 @@ async def _on_http_exception(request: Request, fault: Exception) -> Response:
         request.scope,
         Refusal(Code.NOT_FOUND, "There is nothing at this address: see /docs for what there is."),
     )
+
+
+def _methods_at(request: Request) -> list[str]:
+    """Of every route at the address: the router itself names only those of the first that it finds."""
+    methods: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    return sorted(methods)
 
 
 async def _on_validation_error(request: Request, _: Exception) -> Response:

@@ -52,11 +52,7 @@ class BodyReader:
             async with asyncio.timeout(READ_SECONDS_MAX):
                 return await self._read_on(receive, body)
         except TimeoutError:
-            raise Refusal(
-                Code.INVALID_REQUEST,
-                f"The body was not complete after {READ_SECONDS_MAX} s: send it faster.",
-                headers={"Connection": "close"},
-            ) from None
+            raise invalid(f"The body was not complete after {READ_SECONDS_MAX} s: send it faster.") from None
 
     async def _read_on(self, receive: Receive, first: bytes) -> bytes:
         chunks = [first]
@@ -74,12 +70,7 @@ class BodyReader:
                 if size > limits.HTTP_BODY_BYTES_MAX:
                     raise _body_too_large()
                 if self._held_bytes > HELD_BYTES_MAX:
-                    raise Refusal(
-                        Code.TEMPORARY_FAILURE,
-                        "Too many large requests at once: try again.",
-                        1,
-                        {"Connection": "close"},
-                    )
+                    raise Refusal(Code.TEMPORARY_FAILURE, "Too many large requests at once: try again.", 1)
                 if not event.get("more_body"):
                     return b"".join(chunks)
         finally:
@@ -139,5 +130,4 @@ def _body_too_large() -> Refusal:
     return Refusal(
         Code.PAYLOAD_TOO_LARGE,
         f"The body is larger than {limits.HTTP_BODY_BYTES_MAX // limits.MIB} MiB: send less.",
-        headers={"Connection": "close"},
     )

@@ -1,7 +1,7 @@
 """One HTTP connection: uvicorn's, with bounds on a request's head and the error object for what is not HTTP."""
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -13,6 +13,9 @@ from posthouse.rules.refusal import invalid
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_SECONDS_MAX: Final = 20.0
+# A client that sends on after its answer (a 413, a 401) must be let finish, or it never reads the answer.
+DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
+DISCARDED_SECONDS_MAX: Final = 20.0
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -20,11 +23,13 @@ class BoundedConnection(HttpToolsProtocol):
 
     _head_bytes = 0
     _is_reading_head = False
-    _head_timer: asyncio.TimerHandle | None = None
+    _is_reading_body = False
+    _discarded_bytes = 0
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_head()
+        self._start_timer(HEAD_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -36,18 +41,29 @@ class BoundedConnection(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self.send_400_response("The request's head is too large.")
+        elif self._is_reading_body and self.cycle.response_complete:
+            self._discarded_bytes += len(data)
+            self._start_timer(DISCARDED_SECONDS_MAX)
+            if self._discarded_bytes > DISCARDED_BYTES_MAX:
+                self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = 0
         self._is_reading_head = True
-        if self._head_timer is None:
-            self._expect_head()
+        self._start_timer(HEAD_SECONDS_MAX)
 
     def on_headers_complete(self) -> None:
         self._is_reading_head = False
+        self._is_reading_body = True
+        self._discarded_bytes = 0
         self._stop_timer()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_reading_body = False
+        self._stop_timer()
+        super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         request_id = ids.text(ids.REQUEST, ids.new_id(DatabaseClock().now(), SystemChance().bytes(ids.RANDOM_BYTES)))
@@ -64,15 +80,17 @@ class BoundedConnection(HttpToolsProtocol):
         self.transport.write(b"".join(lines))
         self.transport.close()
 
-    def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._give_up)
+    def _start_timer(self, seconds: float) -> None:
+        """Close the connection then, unless a timer runs already or what is awaited comes before."""
+        if self._timer is None:
+            self._timer = self.loop.call_later(seconds, self._give_up)
 
-    def _give_up(self, *_: Any) -> None:
-        self._head_timer = None
+    def _give_up(self) -> None:
+        self._timer = None
         if not self.transport.is_closing():
             self.transport.close()
 
     def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
