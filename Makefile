@@ -6,7 +6,7 @@ PYTHON ?= 3.11
 .PHONY: setup lock check test test-fast run postgres bench openapi clean
 
 setup: ## Install what the lock file names into .venv
-	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pip install uv'"; exit 1; }
+	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
 	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
 	$(UV) pip sync --quiet --compile-bytecode --require-hashes requirements.lock
 	$(UV) pip install --quiet --no-deps --editable .

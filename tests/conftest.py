@@ -12,6 +12,7 @@ from posthouse.clock import DatabaseClock
 from posthouse.flows.upkeep import Retention, Upkeep
 from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
+from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 from tools.private_postgres import PrivatePostgres
 
@@ -37,7 +38,13 @@ def postgres() -> Iterator[PrivatePostgres]:
 
 async def _make_partitions(url: str) -> None:
     database = await Database.open(url, connections_max=1)
-    upkeep = Upkeep(database=database, clock=DatabaseClock(), resolver=Resolver(), retention=Retention(30, 3))
+    upkeep = Upkeep(
+        database=database,
+        clock=DatabaseClock(),
+        resolver=Resolver(),
+        sealer=Sealer({"1": bytes(32)}, "1"),
+        retention=Retention(30, 3),
+    )
     await upkeep.make_partitions()
     await database.close()
 

@@ -321,6 +321,14 @@ def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the s
     sys.exit(128 + number)
 
 
+def _run_to_its_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The cluster outlives the command: a signal to end is passed on, and its end awaited."""
+    process = subprocess.Popen(command, env=environment)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: process.send_signal(number))
+    return process.wait()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     run = parser.add_subparsers(dest="act", required=True).add_parser(
@@ -339,8 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cluster.create_database(given.database)
             address = cluster.url(given.database)
             if given.command:
-                environment = {**os.environ, "POSTHOUSE_DATABASE_URL": address}
-                return subprocess.run(given.command, env=environment, check=False).returncode
+                return _run_to_its_end(given.command, {**os.environ, "POSTHOUSE_DATABASE_URL": address})
             print(f"PostgreSQL answers at {address} (Ctrl-C stops it; log: {cluster.log})", flush=True)
             signal.pause()
     except KeyboardInterrupt:

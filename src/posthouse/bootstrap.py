@@ -60,7 +60,7 @@ async def operator(settings: Settings, *, for_check_up: bool = False) -> AsyncIt
             if not for_check_up:  # which wants to report this, among the rest
                 raise
         chance = SystemChance()
-        sealer = Sealer(settings.seal_key_bytes, settings.seal_key_active, chance)
+        sealer = _sealer(settings)
         resolver = Resolver(settings.resolver_endpoints)
         yield Desk(
             administration=Administration(
@@ -72,7 +72,7 @@ async def operator(settings: Settings, *, for_check_up: bool = False) -> AsyncIt
                 resolver=resolver,
             ),
             health=Health(database=database, clock=clock, sealer=sealer),
-            upkeep=_upkeep(settings, database, clock, resolver),
+            upkeep=_upkeep(settings, database, clock, resolver, sealer),
         )
 
 
@@ -143,7 +143,8 @@ async def run_upkeep(settings: Settings) -> None:
         async def anchor() -> None:
             await _anchor(clock, database)
 
-        upkeep = _upkeep(settings, database, clock, Resolver(settings.resolver_endpoints))
+        resolver = Resolver(settings.resolver_endpoints)
+        upkeep = _upkeep(settings, database, clock, resolver, _sealer(settings))
         async with repeated(anchor, pause_seconds=CLOCK_PAUSE_SECONDS):
             await repeat(upkeep.round, pause_seconds=UPKEEP_PAUSE_SECONDS)
 
@@ -188,8 +189,13 @@ async def _require_tables(database: Database) -> None:
             raise Refusal(Code.SERVICE_UNAVAILABLE, "The database has no tables yet: run `posthouse migrate`.")
 
 
-def _upkeep(settings: Settings, database: Database, clock: Clock, resolver: Resolver) -> Upkeep:
+def _sealer(settings: Settings) -> Sealer:
+    return Sealer(settings.seal_key_bytes, settings.seal_key_active)
+
+
+def _upkeep(settings: Settings, database: Database, clock: Clock, resolver: Resolver, sealer: Sealer) -> Upkeep:
     return Upkeep(
+        sealer=sealer,
         database=database,
         clock=clock,
         resolver=resolver,

@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     )
     seal_keys: Annotated[dict[str, SecretStr], NoDecode] = Field(
         description="Keys that seal stored secrets (DKIM private keys): id to 32 bytes in base64. To "
-        "rotate, add a key and make it active; keep the old ones for what they sealed. In the environment: "
+        "rotate, add a key and make it active; upkeep then renews what the old ones sealed. In the environment: "
         "id:base64,id:base64.",
     )
     seal_key_active: str = Field(description="The id of the key that seals from now on.")
@@ -107,11 +107,6 @@ class Settings(BaseSettings):
     hostname: str = Field(
         "localhost.localdomain",
         description="This service's name in the Message-IDs it makes; one under a domain of yours.",
-    )
-    simulator_domain: str = Field(
-        "simulator.invalid",
-        description="Mail to delivered@, bounced@, failed@ and deferred@ this domain ends as the name says, "
-        "without a connection.",
     )
     resolvers: Annotated[tuple[str, ...], NoDecode] = Field(
         (),

@@ -20,6 +20,7 @@ from posthouse.clock import DatabaseClock
 from posthouse.flows.upkeep import Retention, Upkeep
 from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
+from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 from tests.support.books import faults_in_the_books
 from tests.support.load import Load
@@ -53,7 +54,13 @@ async def database_url(cluster: PrivatePostgres) -> str:
     cluster.create_database("away")
     await asyncio.to_thread(migrate, cluster.url("away"))
     database = await Database.open(cluster.url("away"), connections_max=1)
-    upkeep = Upkeep(database=database, clock=DatabaseClock(), resolver=Resolver(), retention=Retention(30, 3))
+    upkeep = Upkeep(
+        database=database,
+        clock=DatabaseClock(),
+        resolver=Resolver(),
+        sealer=Sealer({"1": bytes(32)}, "1"),
+        retention=Retention(30, 3),
+    )
     await upkeep.make_partitions()
     await database.close()
     return cluster.url("away")

@@ -121,7 +121,7 @@ def test_what_breaks_a_rule_is_refused_and_named(changes: dict[str, Any], naming
     refused(Code.INVALID_REQUEST, naming, **changes)
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED_HEADERS) + ["Content-Foo", "ARC-Seal", "Resent-To", "CFBL-Address"])
+@pytest.mark.parametrize("name", [*sorted(RESERVED_HEADERS), "Content-Foo", "ARC-Seal", "Resent-To", "CFBL-Address"])
 def test_reserved_header_names_are_refused_in_any_case(name: str) -> None:
     refused(Code.INVALID_REQUEST, "reserved", headers={name.upper(): "x"})
 
@@ -167,11 +167,10 @@ def test_attachments_alone_are_a_message() -> None:
 
 
 @given(st.text(max_size=300))
-def test_any_content_type_is_taken_or_refused_but_never_smuggles_a_line(given: str) -> None:
+def test_a_content_type_that_is_taken_smuggles_no_line(given: str) -> None:
     try:
         made = draft(attachments=[attachment(content_type=given)])
-    except Refusal as refusal:
-        assert refusal.code is Code.INVALID_REQUEST
-    else:
-        assert made.attachments[0].content_type.isprintable()
-        assert made.attachments[0].content_type.isascii()
+    except Refusal:
+        return
+    assert made.attachments[0].content_type.isprintable()
+    assert made.attachments[0].content_type.isascii()

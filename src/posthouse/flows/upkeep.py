@@ -1,4 +1,4 @@
-"""Upkeep: partitions ahead, old days behind, expired keys gone, domains still proved."""
+"""Upkeep: partitions ahead, old days behind, expired keys gone, domains still proved, seals renewed."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -11,12 +11,14 @@ from posthouse.rules import domain, limits
 from posthouse.store import domains, idempotency, logins, partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Connection, Database
+from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 
 log = structlog.get_logger(__name__)
 
 KEYS_A_BATCH: Final = 5_000
 DOMAINS_A_ROUND_MAX: Final = 200
+SEALS_A_BATCH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,15 @@ class Round:
     keys_forgotten: int = 0
     domains_checked: int = 0
     domains_lost: int = 0
+    secrets_resealed: int = 0
 
 
 class Upkeep:
-    def __init__(self, *, database: Database, clock: Clock, resolver: Resolver, retention: Retention) -> None:
+    def __init__(
+        self, *, database: Database, clock: Clock, resolver: Resolver, sealer: Sealer, retention: Retention
+    ) -> None:
         self._database = database
+        self._sealer = sealer
         self._clock = clock
         self._resolver = resolver
         self._retention = retention
@@ -53,7 +59,8 @@ class Upkeep:
         dropped = await self.drop_partitions()
         forgotten = await self.forget_expired()
         checked, lost = await self.recheck_domains()
-        return Round(made, dropped, forgotten, checked, lost)
+        resealed = await self.reseal()
+        return Round(made, dropped, forgotten, checked, lost, resealed)
 
     async def make_partitions(self) -> int:
         """Every table has a partition for yesterday, today and the days ahead."""
@@ -133,3 +140,20 @@ class Upkeep:
                 log.warning("domain_records_missing", domain=row.name, verified=verified_at is not None, advice=advice)
             lost += verified_at is None
         return len(due), lost
+
+    async def reseal(self) -> int:
+        """What a retired key sealed is sealed anew with the active one, so that the old key can go."""
+        retired = sorted(self._sealer.retired_key_ids)
+        total = 0
+        while retired:
+            async with self._database.transaction() as tx:
+                found = await domains.sealed_with(tx, retired, SEALS_A_BATCH)
+                for row in found:
+                    purpose = domains.dkim_purpose(row.account_id, row.id)
+                    await domains.reseal(
+                        tx, row, self._sealer.seal(self._sealer.open(row.dkim_sealed, purpose), purpose)
+                    )
+            total += len(found)
+            if len(found) < SEALS_A_BATCH:
+                break
+        return total

@@ -33,29 +33,33 @@ class DomainRow:
         return self.verified_at is not None and self.checked_at is None
 
 
-_INSERT: Final = """
-INSERT INTO domains
-    (account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since,
-     dkim_sealed)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+_COLUMNS: Final = """
+account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since, dkim_sealed
+"""
+
+_INSERT: Final = f"""
+INSERT INTO domains ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (account_id, name) DO NOTHING RETURNING id
 """
-_BY_NAME: Final = """
-SELECT account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since,
-       dkim_sealed
-FROM domains WHERE account_id = $1 AND name = $2
+_BY_NAME: Final = f"""
+SELECT {_COLUMNS} FROM domains WHERE account_id = $1 AND name = $2
 """
-_LIST: Final = """
-SELECT account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since,
-       dkim_sealed
-FROM domains WHERE account_id = $1 ORDER BY name LIMIT $2
+_LIST: Final = f"""
+SELECT {_COLUMNS} FROM domains WHERE account_id = $1 ORDER BY name LIMIT $2
 """
 # A domain that was never checked has no checked_at to compare, and so is never due.
-_DUE: Final = """
-SELECT account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since,
-       dkim_sealed
-FROM domains WHERE verified_at IS NOT NULL AND checked_at < $1 ORDER BY checked_at LIMIT $2
+_DUE: Final = f"""
+SELECT {_COLUMNS} FROM domains WHERE verified_at IS NOT NULL AND checked_at < $1 ORDER BY checked_at LIMIT $2
 """
+
+# The key's id is readable in the sealed value: a version byte, a length, the id.
+_SEALED_WITH: Final = f"""
+SELECT {_COLUMNS} FROM domains
+WHERE convert_from(substring(dkim_sealed FROM 3 FOR get_byte(dkim_sealed, 1)), 'UTF8') = ANY($1::text[])
+LIMIT $2
+"""
+
+_RESEAL: Final = "UPDATE domains SET dkim_sealed = $3 WHERE account_id = $1 AND id = $2 AND dkim_sealed = $4"
 
 # Only if nobody else wrote what they found meanwhile: DNS is asked outside any transaction.
 _RECORD: Final = """
@@ -104,6 +108,15 @@ async def list_of_account(connection: Connection, account_id: AccountId, limit: 
 async def due_for_check(connection: Connection, checked_before: datetime, limit: int) -> Sequence[DomainRow]:
     """Verified domains whose records were last seen to before that time, the longest unseen first."""
     return [DomainRow(**row) for row in await connection.fetch(_DUE, checked_before, limit)]
+
+
+async def sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> Sequence[DomainRow]:
+    """Domains whose private key was sealed with one of these."""
+    return [DomainRow(**row) for row in await connection.fetch(_SEALED_WITH, list(key_ids), limit)]
+
+
+async def reseal(tx: Connection, domain: DomainRow, sealed: bytes) -> None:
+    await tx.execute(_RESEAL, domain.account_id, domain.id, sealed, domain.dkim_sealed)
 
 
 async def record_check(

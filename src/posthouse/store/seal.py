@@ -42,6 +42,11 @@ class Sealer:
     def key_ids(self) -> frozenset[str]:
         return frozenset(self._ciphers)
 
+    @property
+    def retired_key_ids(self) -> frozenset[str]:
+        """Those that open what they once sealed, and seal no more."""
+        return self.key_ids - {self._active}
+
     def seal(self, plain: bytes, purpose: bytes) -> bytes:
         key_id = self._active.encode()
         head = bytes([_VERSION, len(key_id)]) + key_id

@@ -42,7 +42,7 @@ def migrate() -> None:
 
 
 def upkeep() -> None:
-    """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains."""
+    """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains, renew seals."""
     done = perform(lambda desk: desk.upkeep.round())
     show.write_values(
         {
@@ -51,6 +51,7 @@ def upkeep() -> None:
             "keys_forgotten": done.keys_forgotten,
             "domains_checked": done.domains_checked,
             "domains_lost": done.domains_lost,
+            "secrets_resealed": done.secrets_resealed,
         }
     )
 

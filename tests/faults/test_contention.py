@@ -1,0 +1,275 @@
+"""The accepting transaction under contention: no deadlock, each item decided for itself, a key once."""
+
+import asyncio
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from posthouse.flows.intake import Accepted
+from posthouse.rules.credential import Mode
+from posthouse.rules.ids import AccountId, CredentialId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store.acceptance import Key
+from tests.support.administration import Operator
+from tests.support.books import faults_in_the_books
+from tests.support.clock import SettableClock
+from tests.support.house import House, Sender, new_sender, opened
+from tests.support.server import environment
+from tests.support.service import _settings
+
+BATCHES = 10_000
+ROOT = Path(__file__).parents[2]
+
+
+@pytest_asyncio.fixture
+async def operator(database_url: str) -> AsyncIterator[Operator]:
+    opened_desk = await Operator.open(_settings(database_url))
+    yield opened_desk
+    await opened_desk.close()
+
+
+@pytest_asyncio.fixture
+async def house(database_url: str) -> AsyncIterator[House]:
+    async with opened(database_url, SettableClock()) as one:
+        yield one
+
+
+@asynccontextmanager
+async def session(database_url: str) -> AsyncIterator[Any]:
+    """Someone else's connection."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def in_one_batch(*accepting: Any) -> list[str]:
+    """What came of each, by name: requests that are begun in one turn of the loop share a transaction."""
+    answers = await asyncio.gather(*accepting, return_exceptions=True)
+    return [outcome(answer) for answer in answers]
+
+
+def outcome(answer: Accepted | BaseException) -> str:
+    match answer:
+        case Refusal():
+            return answer.code.value
+        case Accepted():
+            return "replay" if answer.is_replay else "accepted"
+        case _:
+            return type(answer).__name__
+
+
+@pytest.mark.slow
+async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock(
+    database_url: str, operator: Operator
+) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    senders = [await new_sender(operator, f"contended{number}", credits=10_000_000) for number in range(6)]
+    contenders = []
+    for descending in (False, True):
+        task = {
+            "url": database_url,
+            "seed": seed,
+            "rounds": BATCHES // 2,
+            "senders": [[str(one.account_id), str(one.credential_id), one.domain] for one in senders],
+            "descending": descending,
+        }
+        contenders.append(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tests.support.contender",
+                json.dumps(task),
+                cwd=ROOT,
+                env=environment(database_url),
+                stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        )
+    outcomes: Counter[str] = Counter()
+    for contender in contenders:
+        written, _ = await contender.communicate()
+        assert contender.returncode == 0
+        outcomes.update(json.loads(written))
+    print(dict(outcomes))
+    async with session(database_url) as connection:
+        deadlocks = await connection.fetchval(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        )
+        # Each transaction leaves its own number on what it wrote.
+        batches = await connection.fetchval("SELECT count(DISTINCT xmin::text) FROM messages")
+        messages = await connection.fetchval("SELECT count(*) FROM messages")
+    assert deadlocks == 0
+    assert outcomes["accepted"] == messages == outcomes.total()
+    assert batches == BATCHES
+    assert await faults_in_the_books(database_url) == {}
+
+
+async def test_8_5_and_2_against_10_credits_are_yes_no_yes(house: House, operator: Operator, database_url: str) -> None:
+    sender = await new_sender(operator, "ten", credits=10)
+    assert await in_one_batch(*(house.accept(sender, f"key {count}", sender.draft(count)) for count in (8, 5, 2))) == [
+        "accepted",
+        "insufficient_credits",
+        "accepted",
+    ]
+    async with session(database_url) as connection:
+        assert await connection.fetchval("SELECT available FROM accounts WHERE id = $1", sender.account_id) == 0
+        assert await connection.fetchval("SELECT count(DISTINCT xmin::text) FROM messages") == 1
+    assert await faults_in_the_books(database_url) == {}
+
+
+async def test_a_mixed_batch_of_several_accounts_is_decided_item_by_item(
+    house: House, operator: Operator, database_url: str
+) -> None:
+    rich = await new_sender(operator, "rich")
+    poor = await new_sender(operator, "poor", credits=1)
+    barred = await new_sender(operator, "barred")
+    await operator.suspend(barred.account_id)
+    first = await house.accept(rich, "used")
+    held = Key(AccountId(rich.account_id), CredentialId(rich.credential_id), "held elsewhere")
+    async with session(database_url) as elsewhere, elsewhere.transaction():
+        await elsewhere.execute("SELECT pg_advisory_xact_lock($1)", held.lock_number)
+        outcomes = await in_one_batch(
+            house.accept(rich, "fresh"),
+            house.accept(rich, "used"),
+            house.accept(rich, "used by another", body=b"first"),
+            house.accept(rich, "used by another", body=b"second"),
+            house.accept(rich, "held elsewhere"),
+            house.accept(poor, "too much", poor.draft(2)),
+            house.accept(poor, "just enough"),
+            house.accept(poor, "nothing left"),
+            house.accept(poor, "costs nothing", poor.draft(5), mode=Mode.TEST),
+            house.accept(barred, "barred"),
+            house.accept(rich, "fresh too", rich.draft(50)),
+        )
+    assert outcomes == [
+        "accepted", "replay", "accepted", "idempotency_in_progress", "idempotency_in_progress", "insufficient_credits",
+        "accepted", "insufficient_credits", "accepted", "account_suspended", "accepted",
+    ]  # fmt: skip
+    assert await in_one_batch(
+        house.accept(rich, "used", body=b"other"), house.accept(rich, "used"), house.accept(rich, "held elsewhere")
+    ) == ["idempotency_conflict", "replay", "accepted"]
+    assert (await house.accept(rich, "used")).message_id == first.message_id
+    assert await faults_in_the_books(database_url) == {}
+
+
+async def test_an_item_that_postgresql_refuses_fails_alone(house: House, operator: Operator, database_url: str) -> None:
+    sender = await new_sender(operator, "poisoned")
+    neighbour = await new_sender(operator, "neighbour")
+    draft = sender.draft()
+    # No draft from outside holds a NUL; should one ever, PostgreSQL refuses it with the whole statement.
+    poison = replace(draft, echo=replace(draft.echo, sender="a\x00b"))
+    outcomes = await in_one_batch(
+        house.accept(neighbour, "before"),
+        house.accept(sender, "poison", poison),
+        house.accept(sender, "after"),
+        house.accept(neighbour, "after"),
+    )
+    assert outcomes[:1] + outcomes[2:] == ["accepted"] * 3
+    assert outcomes[1] not in {"accepted", "replay"}
+    async with session(database_url) as connection:
+        assert await connection.fetchval("SELECT count(*) FROM messages") == 3
+    # The key of what failed is free.
+    assert await in_one_batch(house.accept(sender, "poison")) == ["accepted"]
+    assert await faults_in_the_books(database_url) == {}
+
+
+async def test_a_message_without_its_partition_fails_alone(house: House, operator: Operator, database_url: str) -> None:
+    sender = await new_sender(operator, "late")
+    clock = house.clock
+    assert isinstance(clock, SettableClock)
+    clock.advance(days=30)
+    assert "accepted" not in await in_one_batch(house.accept(sender, "one"), house.accept(sender, "two"))
+    assert await faults_in_the_books(database_url) == {}
+
+
+async def test_an_expired_key_is_new_again(house: House, operator: Operator, database_url: str) -> None:
+    sender = await new_sender(operator, "expiring")
+    clock = house.clock
+    assert isinstance(clock, SettableClock)
+    first = await house.accept(sender, "key")
+    clock.advance(hours=23, minutes=59)
+    assert (await house.accept(sender, "key")).message_id == first.message_id
+    assert await in_one_batch(house.accept(sender, "key", body=b"other")) == ["idempotency_conflict"]
+    clock.advance(minutes=1)
+    second = await house.accept(sender, "key", body=b"other")
+    assert (second.is_replay, second.message_id == first.message_id) == (False, False)
+    assert await in_one_batch(house.accept(sender, "key")) == ["idempotency_conflict"]
+    async with session(database_url) as connection:
+        assert await connection.fetchval("SELECT count(*) FROM messages") == 2
+        assert await connection.fetchval("SELECT count(*) FROM idempotency") == 1
+
+
+async def test_an_expired_key_by_two_instances_at_once_is_one_message(
+    house: House, operator: Operator, database_url: str
+) -> None:
+    sender = await new_sender(operator, "expiring")
+    clock = house.clock
+    assert isinstance(clock, SettableClock)
+    async with opened(database_url, clock) as another:
+        for number in range(20):
+            await house.accept(sender, f"key {number}")
+        clock.advance(hours=24)
+        for number in range(20):
+            outcomes = await in_one_batch(
+                house.accept(sender, f"key {number}", body=b"new"), another.accept(sender, f"key {number}", body=b"new")
+            )
+            assert outcomes.count("accepted") == 1, outcomes
+            assert set(outcomes) <= {"accepted", "replay", "idempotency_in_progress"}
+    async with session(database_url) as connection:
+        assert await connection.fetchval("SELECT count(*) FROM messages") == 40
+
+
+async def test_one_key_by_two_instances_at_once_is_one_message(
+    house: House, operator: Operator, database_url: str
+) -> None:
+    sender = await new_sender(operator, "twice")
+    async with opened(database_url, house.clock) as another:
+        for number in range(50):
+            houses = [house, another] if number % 2 else [another, house]
+            outcomes = await in_one_batch(*(one.accept(sender, f"key {number}") for one in houses for _ in range(2)))
+            assert outcomes.count("accepted") == 1, outcomes
+            assert set(outcomes) <= {"accepted", "replay", "idempotency_in_progress"}
+    async with session(database_url) as connection:
+        assert await connection.fetchval("SELECT count(*) FROM messages") == 50
+    assert await faults_in_the_books(database_url) == {}
+
+
+async def test_the_last_credits_go_to_exactly_as_many_by_two_instances(
+    house: House, operator: Operator, database_url: str
+) -> None:
+    sender = await new_sender(operator, "few", credits=10)
+    async with opened(database_url, house.clock) as another:
+        outcomes = await in_one_batch(
+            *(one.accept(sender, f"key {number} {id(one)}") for number in range(32) for one in (house, another))
+        )
+    assert Counter(outcomes) == {"accepted": 10, Code.INSUFFICIENT_CREDITS.value: 54}
+    assert await faults_in_the_books(database_url) == {}
+
+
+async def test_a_locked_account_holds_up_its_own_items_only(
+    house: House, operator: Operator, database_url: str
+) -> None:
+    stuck = await new_sender(operator, "stuck")
+    free = await new_sender(operator, "free")
+    async with session(database_url) as elsewhere, elsewhere.transaction():
+        await elsewhere.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", stuck.account_id)
+        started = asyncio.get_running_loop().time()
+        outcomes = await in_one_batch(
+            *(house.accept(sender, f"key {number}") for number in range(10) for sender in (stuck, free))
+        )
+        seconds = asyncio.get_running_loop().time() - started
+    assert outcomes == ["temporary_failure", "accepted"] * 10
+    assert seconds < 5
+    assert await faults_in_the_books(database_url) == {}

@@ -1,0 +1,44 @@
+"""A process that accepts batch after batch for accounts that another process accepts for too.
+
+python -m tests.support.contender '{"url": ..., "seed": ..., "rounds": ..., "senders": [[...]], "descending": false}'
+"""
+
+import asyncio
+import json
+import random
+import sys
+from uuid import UUID
+
+from posthouse.clock import DatabaseClock
+from posthouse.entrypoints.workers import repeated
+from tests.support.house import Sender, opened
+
+
+async def contend(url: str, seed: int, rounds: int, senders: list[Sender], descending: bool) -> dict[str, int]:
+    """Each round is one batch of 2 to 5 accounts, in the order of their ids or against it."""
+    chance = random.Random(f"{seed} {descending}")
+    outcome: dict[str, int] = {}
+    async with (
+        opened(url, DatabaseClock(), connections_max=3) as house,
+        repeated(house.directory.forget_changes, pause_seconds=1),
+    ):
+        for number in range(rounds):
+            chosen = chance.sample(senders, chance.randint(2, min(5, len(senders))))
+            chosen.sort(key=lambda sender: sender.account_id, reverse=descending)
+            answers = await asyncio.gather(
+                *(house.accept(sender, f"{seed} {descending} {number}") for sender in chosen), return_exceptions=True
+            )
+            for answer in answers:
+                name = f"{type(answer).__name__}: {answer}" if isinstance(answer, BaseException) else "accepted"
+                outcome[name] = outcome.get(name, 0) + 1
+    return outcome
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    given["senders"] = [Sender(UUID(one[0]), UUID(one[1]), one[2]) for one in given["senders"]]
+    print(json.dumps(asyncio.run(contend(**given))))
+
+
+if __name__ == "__main__":
+    main()
