@@ -15,6 +15,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from posthouse.clock import DatabaseClock
 from posthouse.flows.intake import Accepted
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, CredentialId
@@ -52,6 +53,12 @@ async def session(database_url: str) -> AsyncIterator[Any]:
         yield connection
     finally:
         await connection.close()
+
+
+async def known(house: House, *senders: Sender) -> None:
+    """Looked up beforehand, so that nobody waits for that and misses the batch."""
+    for sender in senders:
+        assert await house.directory.is_verified(AccountId(sender.account_id), sender.domain)
 
 
 async def in_one_batch(*accepting: Any) -> list[str]:
@@ -95,7 +102,7 @@ async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock
                 cwd=ROOT,
                 env=environment(database_url),
                 stdout=asyncio.subprocess.PIPE,
-            )  # fmt: skip
+            )
         )
     outcomes: Counter[str] = Counter()
     for contender in contenders:
@@ -112,12 +119,14 @@ async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock
         messages = await connection.fetchval("SELECT count(*) FROM messages")
     assert deadlocks == 0
     assert outcomes["accepted"] == messages == outcomes.total()
-    assert batches == BATCHES
+    # A round whose requests found the cache just emptied was split.
+    assert BATCHES <= batches < BATCHES * 1.1
     assert await faults_in_the_books(database_url) == {}
 
 
 async def test_8_5_and_2_against_10_credits_are_yes_no_yes(house: House, operator: Operator, database_url: str) -> None:
     sender = await new_sender(operator, "ten", credits=10)
+    await known(house, sender)
     assert await in_one_batch(*(house.accept(sender, f"key {count}", sender.draft(count)) for count in (8, 5, 2))) == [
         "accepted",
         "insufficient_credits",
@@ -136,6 +145,7 @@ async def test_a_mixed_batch_of_several_accounts_is_decided_item_by_item(
     poor = await new_sender(operator, "poor", credits=1)
     barred = await new_sender(operator, "barred")
     await operator.suspend(barred.account_id)
+    await known(house, rich, poor, barred)
     first = await house.accept(rich, "used")
     held = Key(AccountId(rich.account_id), CredentialId(rich.credential_id), "held elsewhere")
     async with session(database_url) as elsewhere, elsewhere.transaction():
@@ -167,6 +177,7 @@ async def test_a_mixed_batch_of_several_accounts_is_decided_item_by_item(
 async def test_an_item_that_postgresql_refuses_fails_alone(house: House, operator: Operator, database_url: str) -> None:
     sender = await new_sender(operator, "poisoned")
     neighbour = await new_sender(operator, "neighbour")
+    await known(house, sender, neighbour)
     draft = sender.draft()
     # No draft from outside holds a NUL; should one ever, PostgreSQL refuses it with the whole statement.
     poison = replace(draft, echo=replace(draft.echo, sender="a\x00b"))
@@ -258,12 +269,15 @@ async def test_the_last_credits_go_to_exactly_as_many_by_two_instances(
     assert await faults_in_the_books(database_url) == {}
 
 
-async def test_a_locked_account_holds_up_its_own_items_only(
-    house: House, operator: Operator, database_url: str
-) -> None:
+async def test_a_locked_account_holds_up_its_own_items_only(operator: Operator, database_url: str) -> None:
     stuck = await new_sender(operator, "stuck")
     free = await new_sender(operator, "free")
-    async with session(database_url) as elsewhere, elsewhere.transaction():
+    async with (
+        opened(database_url, DatabaseClock()) as house,
+        session(database_url) as elsewhere,
+        elsewhere.transaction(),
+    ):
+        await known(house, stuck, free)
         await elsewhere.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", stuck.account_id)
         started = asyncio.get_running_loop().time()
         outcomes = await in_one_batch(

@@ -5,6 +5,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -16,15 +18,9 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from posthouse.clock import DatabaseClock
-from posthouse.flows.upkeep import Retention, Upkeep
-from posthouse.store.postgres import Database
-from posthouse.store.schema import migrate
-from posthouse.store.seal import Sealer
-from posthouse.wire.dns import Resolver
 from tests.support.books import faults_in_the_books
 from tests.support.load import Load
-from tests.support.server import Server, close_desk
+from tests.support.server import Server, close_desk, environment
 from tests.support.service import Answer, Service, Tenant, eventually, uuid
 from tools.private_postgres import PrivatePostgres
 
@@ -49,20 +45,11 @@ def cluster() -> Iterator[PrivatePostgres]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def database_url(cluster: PrivatePostgres) -> str:
+@pytest.fixture(scope="module")
+def database_url(cluster: PrivatePostgres) -> str:
     cluster.create_database("away")
-    await asyncio.to_thread(migrate, cluster.url("away"))
-    database = await Database.open(cluster.url("away"), connections_max=1)
-    upkeep = Upkeep(
-        database=database,
-        clock=DatabaseClock(),
-        resolver=Resolver(),
-        sealer=Sealer({"1": bytes(32)}, "1"),
-        retention=Retention(30, 3),
-    )
-    await upkeep.make_partitions()
-    await database.close()
+    command = [sys.executable, "-m", "posthouse", "migrate"]
+    subprocess.run(command, env=environment(cluster.url("away")), cwd=cluster.directory, check=True)
     return cluster.url("away")
 
 

@@ -1,11 +1,11 @@
 """A client that says what it is told, byte for byte, and judges every answer by the same promises."""
 
 import http.client
-import json
 import socket
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ PARSERS_OWN: Final = b"Invalid HTTP request received."
 ERROR_BYTES_MAX: Final = 10_000
 
 
-class NoAnswer(AssertionError):
+class NoAnswer(AssertionError):  # noqa: N818 (reads as what it says)
     """The connection ended, or the time was over, before an answer was complete."""
 
 
@@ -77,7 +77,7 @@ class Probe:
         self, method: str, target: str, headers: Mapping[str, str | bytes], body: bytes | None, chunked: bool
     ) -> Answer:
         if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2 * ANSWER_SECONDS_MAX)
+            self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS_MAX + 1)
         connection = self._connection
         try:
             connection.putrequest(method, target, skip_accept_encoding=True)
@@ -115,10 +115,8 @@ class Probe:
     def raw(self, name: str, sent: bytes, answers: int = 1) -> list[Answer]:
         """Bytes on a bare connection; as many answers as are wanted, fewer when the server closed it."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_SECONDS_MAX) as connection:
-            try:
+            with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(sent)
-            except (BrokenPipeError, ConnectionResetError):
-                pass
             reader = connection.makefile("rb")
             found: list[Answer] = []
             while len(found) < answers:
@@ -176,10 +174,3 @@ def declared_statuses(method: str, path: str) -> set[int]:
 def is_parsers_own(answer: Answer) -> bool:
     """The HTTP parser's refusal of what is no HTTP message: it knows nothing of our error object."""
     return answer.status == 400 and answer.raw == PARSERS_OWN
-
-
-def json_or_none(raw: bytes) -> Any:
-    try:
-        return json.loads(raw)
-    except ValueError:
-        return None

@@ -26,8 +26,10 @@ from posthouse.store.acceptance import Entry, Key, Remembered, Spending
 from posthouse.store.directory import Directory
 from posthouse.store.postgres import Connection, Database
 
-# What a batch that failed may cost when it is tried again one by one.
-ONE_BY_ONE_SECONDS_MAX: Final = 3.0
+# What a batch that failed may cost when it is tried again in parts. It has waited for its locks once, so
+# that a part waits only as long as other batches take.
+APART_SECONDS_MAX: Final = 3.0
+APART_LOCK_MILLISECONDS_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,30 +189,46 @@ class Intake:
         return await _replay(connection, key, body_hash, known)
 
     async def _accept_batch(self, entries: Sequence[Entry]) -> Sequence[Accepted | BaseException]:
-        """One transaction for all; if that fails, one for each, so that nobody fails for a neighbour."""
+        """One transaction for all; where that fails, smaller ones, so that nobody fails for a neighbour."""
         try:
             return await self._accept_together(entries)
         except Refusal as refusal:
-            if refusal.code is not Code.TEMPORARY_FAILURE or len(entries) == 1:
+            if refusal.code is not Code.TEMPORARY_FAILURE:
                 return [_again(refusal) for _ in entries]
+            # Somebody holds an account's row: the other accounts needn't wait for it.
+            groups = _by_account(entries)
         except Exception as fault:
             if len(entries) == 1:
                 return [fault]
-        return await self._accept_one_by_one(entries)
+            groups = [[entry] for entry in entries]
+        answers = await self._accept_apart(groups)
+        return [answers[entry.message_id] for entry in entries]
 
-    async def _accept_one_by_one(self, entries: Sequence[Entry]) -> Sequence[Accepted | BaseException]:
-        give_up_at = self._clock.monotonic() + ONE_BY_ONE_SECONDS_MAX
-        answers: list[Accepted | BaseException] = []
-        for entry in entries:
-            if self._clock.monotonic() > give_up_at:
-                answers.append(Refusal(Code.TEMPORARY_FAILURE, "The service was busy: try again.", 1))
-            else:
-                answers.extend(await self._accept_batch([entry]))
+    async def _accept_apart(self, groups: Sequence[Sequence[Entry]]) -> dict[MessageId, Accepted | BaseException]:
+        give_up_at = self._clock.monotonic() + APART_SECONDS_MAX
+        answers: dict[MessageId, Accepted | BaseException] = {}
+        for group in groups:
+            try:
+                if self._clock.monotonic() > give_up_at:
+                    raise Refusal(Code.TEMPORARY_FAILURE, "The service was busy: try again.", 1)
+                results = await self._accept_together(group, lock_milliseconds=APART_LOCK_MILLISECONDS_MAX)
+            except Refusal as refusal:
+                results = [_again(refusal) for _ in group]
+            except Exception as fault:
+                if len(group) > 1:
+                    answers |= await self._accept_apart([[entry] for entry in group])
+                    continue
+                results = [fault]
+            answers |= {entry.message_id: result for entry, result in zip(group, results, strict=True)}
         return answers
 
-    async def _accept_together(self, entries: Sequence[Entry]) -> list[Accepted | BaseException]:
+    async def _accept_together(
+        self, entries: Sequence[Entry], lock_milliseconds: int | None = None
+    ) -> list[Accepted | BaseException]:
         keys = [entry.key for entry in entries if entry.key is not None]
         async with self._database.transaction() as tx:
+            if lock_milliseconds is not None:
+                await acceptance.limit_waiting(tx, lock_milliseconds)
             granted, rows = await acceptance.lock(tx, keys, sorted({entry.account_id for entry in entries}))
             remembered = await acceptance.recall(tx, keys) if keys else {}
             now = self._clock.now()
@@ -234,6 +252,13 @@ class Intake:
             if batch.entries:
                 await acceptance.write(tx, batch.entries, batch.spendings(), now)
         return answers
+
+
+def _by_account(entries: Sequence[Entry]) -> list[list[Entry]]:
+    groups: dict[AccountId, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.account_id, []).append(entry)
+    return list(groups.values())
 
 
 class _Batch:

@@ -68,7 +68,13 @@ def recipient_id(message_id: MessageId, position: int) -> UUID:
 
 def text(prefix: str, value: UUID) -> str:
     number = value.int
-    return prefix + "".join([_PAIRS[number >> shift & 0x3FF] for shift in range(120, -1, -10)])
+    pairs = _PAIRS
+    return (
+        f"{prefix}{pairs[number >> 120]}{pairs[number >> 110 & 1023]}{pairs[number >> 100 & 1023]}"
+        f"{pairs[number >> 90 & 1023]}{pairs[number >> 80 & 1023]}{pairs[number >> 70 & 1023]}"
+        f"{pairs[number >> 60 & 1023]}{pairs[number >> 50 & 1023]}{pairs[number >> 40 & 1023]}"
+        f"{pairs[number >> 30 & 1023]}{pairs[number >> 20 & 1023]}{pairs[number >> 10 & 1023]}{pairs[number & 1023]}"
+    )
 
 
 def parse(prefix: str, given: str) -> UUID | None:

@@ -109,17 +109,23 @@ SELECT NULL, * FROM (
     FROM accounts WHERE id = ANY($2::uuid[]) ORDER BY id FOR NO KEY UPDATE) account
 """
 
+# The limit keeps the look-up inside, key by key. A plain join that was planned while the table was empty
+# reads the whole table from then on: 355 ms a key at 100,000 rows.
 RECALL: Final = """
-SELECT asked.account_id, asked.credential_id, asked.key, body_hash, message_id, expires_at
+SELECT asked.account_id, asked.credential_id, asked.key, kept.body_hash, kept.message_id, kept.expires_at
 FROM unnest($1::uuid[], $2::uuid[], $3::text[]) asked(account_id, credential_id, key)
-JOIN idempotency kept ON kept.account_id = asked.account_id
-    AND kept.credential_id = asked.credential_id AND kept.key = asked.key
+CROSS JOIN LATERAL (
+    SELECT body_hash, message_id, expires_at FROM idempotency
+    WHERE account_id = asked.account_id AND credential_id = asked.credential_id AND key = asked.key LIMIT 1) kept
 """
 
 FORGET: Final = """
-DELETE FROM idempotency USING unnest($1::uuid[], $2::uuid[], $3::text[]) old(account_id, credential_id, key)
-WHERE idempotency.account_id = old.account_id AND idempotency.credential_id = old.credential_id
-    AND idempotency.key = old.key
+DELETE FROM idempotency WHERE ctid = ANY(ARRAY(
+    SELECT kept.place
+    FROM unnest($1::uuid[], $2::uuid[], $3::text[]) old(account_id, credential_id, key)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM idempotency
+        WHERE account_id = old.account_id AND credential_id = old.credential_id AND key = old.key LIMIT 1) kept))
 """
 
 WRITE: Final = """
@@ -129,7 +135,7 @@ WITH charged AS (
         warmup_used = spent.warmup_used
     FROM unnest($2::uuid[], $3::bigint[], $4::timestamptz[], $5::date[], $6::date[], $7::integer[])
         spent(account_id, credits, rate_full_at, warmup_started_on, warmup_day, warmup_used)
-    WHERE accounts.id = spent.account_id
+    WHERE accounts.id = spent.account_id AND accounts.id = ANY($2::uuid[])
 ), accepted AS MATERIALIZED (
     SELECT * FROM unnest($8::uuid[], $9::uuid[], $10::text[], $11::bytea[], $12::uuid[], $13::uuid[],
         $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::smallint[],
@@ -161,6 +167,11 @@ WITH charged AS (
 INSERT INTO schedule (account_id, message_id, position, destination, next_at)
 SELECT account_id, message_id, position, destination, $1::timestamptz FROM addressed
 """
+
+
+async def limit_waiting(tx: Connection, milliseconds: int) -> None:
+    """Give up on a lock sooner than usual, until the transaction ends."""
+    await tx.execute("SELECT set_config('lock_timeout', $1, true)", str(milliseconds))
 
 
 async def lock(

@@ -7,7 +7,6 @@ import pydantic_core
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
-from posthouse.rules import ids
 from posthouse.rules.ids import RequestId
 from posthouse.rules.refusal import Code, Refusal
 
@@ -30,6 +29,7 @@ STATUS: Final[Mapping[Code, int]] = {
 }
 
 REQUEST_ID: Final = "posthouse.request_id"
+REQUEST_ID_TEXT: Final = "posthouse.request_id_text"
 
 FAULT: Final = Refusal(
     Code.INTERNAL_ERROR,
@@ -43,7 +43,8 @@ def request_id_of(scope: Scope) -> RequestId:
 
 
 def request_id_text(scope: Scope) -> str:
-    return ids.text(ids.REQUEST, request_id_of(scope))
+    text: str = scope[REQUEST_ID_TEXT]
+    return text
 
 
 def encoded(content: Mapping[str, Any]) -> bytes:

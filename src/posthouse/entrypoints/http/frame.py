@@ -28,8 +28,10 @@ class Frame:
             await self._application(scope, receive, send)
             return
         request_id = RequestId(ids.new_id(self._clock.now(), self._chance.bytes(ids.RANDOM_BYTES)))
+        request_id_text = ids.text(ids.REQUEST, request_id)
         scope[answers.REQUEST_ID] = request_id
-        header = (b"x-request-id", ids.text(ids.REQUEST, request_id).encode())
+        scope[answers.REQUEST_ID_TEXT] = request_id_text
+        header = (b"x-request-id", request_id_text.encode())
         has_started = False
 
         async def send_with_id(message: Message) -> None:
@@ -49,7 +51,7 @@ class Frame:
         except Refusal as refusal:
             await self._refuse(scope, receive, send_with_id, refusal)
         except Exception as fault:
-            log.exception("fault", request_id=header[1].decode(), path=scope["path"], fault=type(fault).__name__)
+            log.exception("fault", request_id=request_id_text, path=scope["path"], fault=type(fault).__name__)
             if not has_started:
                 await self._refuse(scope, receive, send_with_id, answers.FAULT)
 

@@ -1,0 +1,177 @@
+"""Partitions: a day each, made apart, taken away without stopping anyone, their sums kept."""
+
+import asyncio
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+
+from posthouse.rules.ids import lowest_id, new_message_id
+from posthouse.store import partitions
+from posthouse.store.partitions import Partition
+from posthouse.store.postgres import Database
+
+# Far from the days that a fresh database has partitions for.
+DAY = date(2040, 2, 29)
+RANDOM = bytes(range(10))
+
+
+async def insert_message(connection: Any, at: datetime, account_id: UUID | None = None) -> UUID:
+    message_id = new_message_id(at, RANDOM)
+    await connection.execute(
+        """
+        INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
+            recipient_count, credits_reserved, open_count, created_at)
+        VALUES ($1, $2, $3, $3, 'api', 'a', 'a', 'a', 1, 1, 1, $4)
+        """,
+        account_id or uuid4(), message_id, uuid4(), at,
+    )  # fmt: skip
+    return message_id
+
+
+async def insert_ledger(connection: Any, account_id: UUID, at: datetime, reserve: int, *closes: str) -> None:
+    message_id = new_message_id(at, uuid4().bytes[:10])
+    rows = [(-1, "reserve", reserve), *((position, kind, 1) for position, kind in enumerate(closes))]
+    for position, kind, amount in rows:
+        await connection.execute(
+            "INSERT INTO ledger (account_id, message_id, position, kind, amount, at) VALUES ($1, $2, $3, $4, $5, $6)",
+            account_id, message_id, position, kind, amount, at,
+        )  # fmt: skip
+
+
+async def make(connection: Any, *days: date, tables: tuple[str, ...] = partitions.TABLES) -> None:
+    for day in days:
+        for table in tables:
+            async with connection.transaction():
+                await partitions.create(connection, Partition(day, table))
+
+
+def at(day: date, **parts: int) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(**parts)
+
+
+async def test_a_message_lies_in_the_partition_of_its_day_to_the_millisecond(database: Database) -> None:
+    async with database.connection() as connection:
+        await make(connection, DAY, DAY + timedelta(days=1), tables=("messages",))
+        first = await insert_message(connection, at(DAY))
+        last = await insert_message(connection, at(DAY, days=1, milliseconds=-1))
+        next_day = await insert_message(connection, at(DAY, days=1))
+        rows = await connection.fetch("SELECT id, tableoid::regclass::text AS name FROM messages")
+    assert {row["id"]: row["name"] for row in rows} == {
+        first: "messages_20400229",
+        last: "messages_20400229",
+        next_day: "messages_20400301",
+    }
+
+
+async def test_there_is_no_place_for_a_day_without_a_partition(database: Database) -> None:
+    async with database.connection() as connection:
+        with pytest.raises(asyncpg.CheckViolationError):
+            await insert_message(connection, at(DAY))
+
+
+async def test_a_partition_is_like_its_table(database: Database) -> None:
+    async with database.connection() as connection:
+        await make(connection, DAY)
+        assert [one for one in await partitions.attached(connection) if one.day == DAY] == sorted(
+            Partition(DAY, table) for table in partitions.TABLES
+        )
+        for table in partitions.TABLES:
+            checks = "SELECT count(*) FROM pg_constraint WHERE conrelid = $1::regclass AND contype IN ('c', 'p')"
+            name = Partition(DAY, table).name
+            assert await connection.fetchval(checks, name) == await connection.fetchval(checks, table)
+
+
+async def test_writers_go_on_while_a_partition_is_made(database: Database) -> None:
+    async with database.connection() as writer, database.connection() as maker:
+        await make(maker, DAY, tables=("messages",))
+        async with writer.transaction():
+            await insert_message(writer, at(DAY))
+            await asyncio.wait_for(make(maker, DAY + timedelta(days=1), tables=("messages",)), 2)
+
+
+async def test_only_one_process_is_alone(database: Database) -> None:
+    async with database.connection() as first, database.connection() as second:
+        async with partitions.alone(first) as is_alone, partitions.alone(second) as is_alone_too:
+            assert (is_alone, is_alone_too) == (True, False)
+        async with partitions.alone(second) as is_alone:
+            assert is_alone
+
+
+async def test_whoever_dies_alone_leaves_the_place_free(database_url: str, database: Database) -> None:
+    dying = await asyncpg.connect(database_url)
+    assert await dying.fetchval("SELECT pg_try_advisory_lock(hashtext('posthouse.partitions'))")
+    dying.terminate()
+    async with database.connection() as connection:
+        for _ in range(100):
+            async with partitions.alone(connection) as is_alone:
+                if is_alone:
+                    return
+            await asyncio.sleep(0.05)
+    raise AssertionError("still held by a dead process")
+
+
+async def test_a_day_is_finished_when_the_calendar_holds_nothing_of_it_or_before(database: Database) -> None:
+    async with database.connection() as connection:
+        for moment in (at(DAY, days=1), at(DAY, days=1, milliseconds=-1), at(DAY, days=-30)):
+            message_id = new_message_id(moment, RANDOM)
+            await connection.execute(
+                "INSERT INTO schedule (account_id, message_id, position, destination, next_at) "
+                "VALUES ($1, $2, 0, '', $3)",
+                uuid4(), message_id, moment,
+            )  # fmt: skip
+            is_of_a_later_day = message_id >= lowest_id(at(DAY, days=1))
+            assert await partitions.is_finished(connection, DAY) is is_of_a_later_day
+            await connection.execute("DELETE FROM schedule")
+
+
+async def test_a_day_of_the_ledger_leaves_its_sums_behind(database: Database) -> None:
+    ours, theirs = uuid4(), uuid4()
+    async with database.connection() as connection:
+        await make(connection, DAY, tables=("ledger",))
+        await insert_ledger(connection, ours, at(DAY), 3, "settle", "release", "settle")
+        await insert_ledger(connection, ours, at(DAY, hours=23), 2, "release", "release")
+        await insert_ledger(connection, theirs, at(DAY), 5)
+        await partitions.detach(connection, Partition(DAY, "ledger"))
+        async with connection.transaction():
+            await partitions.drop(connection, Partition(DAY, "ledger"))
+        rows = await connection.fetch("SELECT account_id, day, reserved, settled, released FROM ledger_days")
+        assert {tuple(row) for row in rows} == {(ours, DAY, 5, 2, 3), (theirs, DAY, 5, 0, 0)}
+        assert Partition(DAY, "ledger") not in await partitions.attached(connection)
+        assert await partitions.detached(connection) == []
+
+
+async def test_a_drop_that_is_broken_off_leaves_day_and_sums_as_they_were(database: Database) -> None:
+    async with database.connection() as connection:
+        await make(connection, DAY, tables=("ledger",))
+        await insert_ledger(connection, uuid4(), at(DAY), 3)
+        await partitions.detach(connection, Partition(DAY, "ledger"))
+        transaction = connection.transaction()
+        await transaction.start()
+        await partitions.drop(connection, Partition(DAY, "ledger"))
+        await transaction.rollback()
+        assert await partitions.detached(connection) == [Partition(DAY, "ledger")]
+        assert await connection.fetchval("SELECT count(*) FROM ledger_days") == 0
+
+
+async def break_off_detaching(connection: Any, other: Any, partition: Partition) -> None:
+    """Someone still reads the table, so the detaching waits, and gives up half-way."""
+    async with other.transaction():
+        await other.fetch(f"SELECT FROM {partition.table} LIMIT 1")
+        with pytest.raises(asyncpg.PostgresError):
+            await partitions.detach(connection, partition)
+
+
+async def test_a_detaching_that_was_broken_off_can_be_finished(database: Database) -> None:
+    partition = Partition(DAY, "messages")
+    async with database.connection() as connection, database.connection() as other:
+        await make(connection, DAY, tables=("messages",))
+        await insert_message(connection, at(DAY))
+        await break_off_detaching(connection, other, partition)
+        assert await partitions.leaving(connection) == [partition]
+        assert partition not in await partitions.attached(connection)
+        await partitions.finish_detaching(connection, partition)
+        assert await partitions.leaving(connection) == []
+        assert await partitions.detached(connection) == [partition]
