@@ -26,7 +26,7 @@ from posthouse.rules.pace import Rate
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import health
 from posthouse.store.directory import Directory
-from posthouse.store.postgres import Database
+from posthouse.store.postgres import STATEMENT_SECONDS_MAX, Database
 from posthouse.store.postgres import UnsafeDatabase as UnsafeDatabase
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 DIRECTORY_PAUSE_SECONDS: Final = 1.0
 CLOCK_PAUSE_SECONDS: Final = 5.0
 UPKEEP_PAUSE_SECONDS: Final = 300.0
+# Nobody waits for an answer when partitions are dropped or keys forgotten.
+CHORE_SECONDS_MAX: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,9 @@ class Desk:
 @asynccontextmanager
 async def operator(settings: Settings, *, for_check_up: bool = False) -> AsyncIterator[Desk]:
     """The operator's desk; a check-up may look even at a database that mail may not use."""
-    async with _database(settings, connections_max=2, allow_unsafe=for_check_up) as database:
+    async with _database(
+        settings, connections_max=2, statement_seconds_max=CHORE_SECONDS_MAX, allow_unsafe=for_check_up
+    ) as database:
         clock = DatabaseClock()
         # Changes are stamped with the time that the servers' caches compare with: the database's.
         try:
@@ -140,7 +144,7 @@ def http_app() -> "Frame":
 async def run_upkeep(settings: Settings) -> None:
     """Keep house until cancelled."""
     clock = DatabaseClock()
-    async with _database(settings, connections_max=2) as database:
+    async with _database(settings, connections_max=2, statement_seconds_max=CHORE_SECONDS_MAX) as database:
 
         async def anchor() -> None:
             await _anchor(clock, database)
@@ -173,11 +177,16 @@ def configure_logging(level: str) -> None:
 
 @asynccontextmanager
 async def _database(
-    settings: Settings, *, connections_max: int | None = None, allow_unsafe: bool = False
+    settings: Settings,
+    *,
+    connections_max: int | None = None,
+    statement_seconds_max: float = STATEMENT_SECONDS_MAX,
+    allow_unsafe: bool = False,
 ) -> AsyncIterator[Database]:
     database = await Database.open(
         settings.database_url,
         connections_max=connections_max or settings.database_pool_max,
+        statement_seconds_max=statement_seconds_max,
         allow_unsafe=allow_unsafe or settings.allow_unsafe_database,
     )
     try:

@@ -39,9 +39,10 @@ PROMISES: Final = {
             SELECT count(*) FROM schedule s WHERE s.account_id = m.account_id AND s.message_id = m.id)
     """,
     "a message has one key": """
-        SELECT m.id FROM messages m
-        WHERE 1 <> (SELECT count(*) FROM idempotency i WHERE i.account_id = m.account_id AND i.message_id = m.id
-                    AND i.credential_id = m.credential_id)
+        SELECT m.id, i.keys FROM messages m LEFT JOIN (
+            SELECT account_id, credential_id, message_id, count(*) AS keys FROM idempotency GROUP BY 1, 2, 3
+        ) i ON i.account_id = m.account_id AND i.credential_id = m.credential_id AND i.message_id = m.id
+        WHERE i.keys IS DISTINCT FROM 1
     """,
     **{
         f"nothing in {table} is without its message": f"""
@@ -61,6 +62,8 @@ async def faults_in_the_books(database_url: str) -> dict[str, list[Any]]:
     """The promises that don't hold, each with some of the rows that break it."""
     connection = await asyncpg.connect(database_url)
     try:
+        # A test may have written most of it a moment ago, and the planner knows nothing of that yet.
+        await connection.execute("ANALYZE")
         broken = {name: await connection.fetch(f"{query} LIMIT 5") for name, query in PROMISES.items()}
     finally:
         await connection.close()

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from posthouse.rules.credential import Mode, Role
 from posthouse.rules.ids import AccountId, CredentialId, UserId
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """Someone who may send or read mail. Idempotency keys are scoped to the credential."""
 
     account_id: AccountId

@@ -49,6 +49,11 @@ class Gatherer(Generic[Item, Result]):
                 items = [item for item, _ in batch]
                 try:
                     results = await self._work(items)
+                except Refusal as refusal:
+                    # What stops a whole batch (storage is away) would stop those who wait as well.
+                    self._refuse([answer for _, answer in batch], refusal)
+                    self._refuse(self._take_answers(), refusal)
+                    continue
                 except BaseException as fault:
                     for _, answer in batch:
                         if not answer.done():
@@ -65,6 +70,17 @@ class Gatherer(Generic[Item, Result]):
                         answer.set_result(result)
         finally:
             self._running = None
+
+    def _refuse(self, answers: Sequence[asyncio.Future[Result]], refusal: Refusal) -> None:
+        for answer in answers:
+            if not answer.done():
+                answer.set_exception(refusal.again())
+
+    def _take_answers(self) -> list[asyncio.Future[Result]]:
+        answers = [answer for _, _, answer in self._waiting]
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return answers
 
     def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         batch: list[tuple[Item, asyncio.Future[Result]]] = []

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
@@ -40,8 +40,7 @@ class Defaults:
     warmup_limits: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     message_id: MessageId
     subject: str
     recipient_count: int
@@ -162,7 +161,7 @@ class Intake:
                 letter,
                 date=now,
                 message_id=f"{ids.text('', message_id)}@{self._hostname}",
-                boundary=self._chance.bytes(12).hex(),
+                boundary=message_id.hex,
             )
 
         try:
@@ -194,7 +193,7 @@ class Intake:
             return await self._accept_together(entries)
         except Refusal as refusal:
             if refusal.code is not Code.TEMPORARY_FAILURE:
-                return [_again(refusal) for _ in entries]
+                raise
             # Somebody holds an account's row: the other accounts needn't wait for it.
             groups = _by_account(entries)
         except Exception as fault:
@@ -213,7 +212,7 @@ class Intake:
                     raise Refusal(Code.TEMPORARY_FAILURE, "The service was busy: try again.", 1)
                 results = await self._accept_together(group, lock_milliseconds=APART_LOCK_MILLISECONDS_MAX)
             except Refusal as refusal:
-                results = [_again(refusal) for _ in group]
+                results = [refusal.again() for _ in group]
             except Exception as fault:
                 if len(group) > 1:
                     answers |= await self._accept_apart([[entry] for entry in group])
@@ -352,8 +351,3 @@ def _suspended() -> Refusal:
         Code.ACCOUNT_SUSPENDED,
         "Sending is suspended for this account; mail that is already queued is held. Ask the operator.",
     )
-
-
-def _again(refusal: Refusal) -> Refusal:
-    """A copy for each caller: one exception can't be raised in several tasks."""
-    return Refusal(refusal.code, refusal.text, refusal.retry_after_seconds, dict(refusal.headers))

@@ -10,8 +10,7 @@ the patterns are possessive, so they never try a second way to match.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import idna
 
@@ -48,8 +47,7 @@ class AddressError(ValueError):
     """Says what is wrong with an address, and what to write instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mailbox:
+class Mailbox(NamedTuple):
     """`name` is the display name, empty if there is none; `domain` is in A-labels, lower case."""
 
     name: str

@@ -15,9 +15,8 @@ A level with nothing to hold together is left out. A letter has no Bcc, so none 
 import binascii
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import pybase64
 
@@ -46,8 +45,7 @@ _PERCENT: Final = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(NamedTuple):
     """`content_type` is a full RFC 2045 value; a `content_id` makes the part inline where there is HTML."""
 
     filename: str
@@ -56,8 +54,7 @@ class Attachment:
     content_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(NamedTuple):
     sender: Mailbox
     to: tuple[Mailbox, ...]
     cc: tuple[Mailbox, ...]

@@ -3,8 +3,7 @@
 import binascii
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pybase64
 
@@ -36,23 +35,20 @@ _CONTENT_TYPE: Final = re.compile(
 _WHITE_SPACE: Final = b" \t\r\n\x0b\x0c"
 
 
-@dataclass(frozen=True, slots=True)
-class AttachmentRequest:
+class AttachmentRequest(NamedTuple):
     filename: str
     content: str
     content_type: str | None = None
     content_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Recipient:
+class Recipient(NamedTuple):
     field: str
     email: str
     destination: str
 
 
-@dataclass(frozen=True, slots=True)
-class Echo:
+class Echo(NamedTuple):
     """The caller's own spelling, given back in the response."""
 
     sender: str
@@ -62,8 +58,7 @@ class Echo:
     reply_to: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     echo: Echo
     sender: Mailbox
     to: tuple[Mailbox, ...]

@@ -9,7 +9,7 @@ microseconds, as PostgreSQL stores them, so that no rounding adds up over a stor
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from posthouse.rules import limits
 
@@ -17,14 +17,12 @@ _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(NamedTuple):
     per_second: int
     burst: int
 
 
-@dataclass(frozen=True, slots=True)
-class RateReading:
+class RateReading(NamedTuple):
     full_at: datetime
     remaining: int
     reset_seconds: int

@@ -34,6 +34,12 @@ class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of
     retry_after_seconds: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
 
+    def again(self) -> "Refusal":
+        """A copy for another caller: one exception can't be raised in several tasks."""
+        copy = Refusal(self.code, self.text, self.retry_after_seconds, dict(self.headers))
+        copy.__cause__ = self.__cause__
+        return copy
+
     def __str__(self) -> str:
         return f"{self.code}: {self.text}"
 

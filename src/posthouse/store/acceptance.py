@@ -8,10 +8,9 @@ PostgreSQL reads a row that it had to wait for anew, as it is once it is locked.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from posthouse.rules.draft import Recipient
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
@@ -23,8 +22,7 @@ _LIFETIME: Final = timedelta(seconds=IDEMPOTENCY_LIFETIME_SECONDS)
 _TAG_SEPARATOR: Final = "\x1f"
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """An idempotency key in its scope."""
 
     account_id: AccountId
@@ -38,8 +36,7 @@ class Key:
         return int.from_bytes(digest, "big", signed=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One message, ready to be written if its account may send it."""
 
     account_id: AccountId
@@ -59,8 +56,7 @@ class Entry:
     mime: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AccountRow:
+class AccountRow(NamedTuple):
     """An account's row, locked."""
 
     id: AccountId
@@ -76,8 +72,7 @@ class AccountRow:
     warmup_used: int
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
+class Spending(NamedTuple):
     """What a batch leaves on one account's row."""
 
     account_id: AccountId
@@ -88,8 +83,7 @@ class Spending:
     warmup_used: int
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(NamedTuple):
     body_hash: bytes
     message_id: MessageId
     expires_at: datetime

@@ -13,9 +13,13 @@ from posthouse.rules.refusal import Code, Refusal
 Connection = Any
 Row = Any
 
-CONNECT_SECONDS_MAX: Final = 2.0
-ACQUIRE_SECONDS_MAX: Final = 2.0
-STATEMENT_SECONDS_MAX: Final = 4.0
+# Together they keep an answer under five seconds even when PostgreSQL hangs: a statement is given up, then
+# its connection.
+CONNECT_SECONDS_MAX: Final = 1.5
+ACQUIRE_SECONDS_MAX: Final = 1.5
+STATEMENT_SECONDS_MAX: Final = 2.0
+# PostgreSQL itself ends a statement that takes too long; this much later we stop waiting for it.
+_ANSWER_SECONDS_MORE: Final = 0.5
 LOCK_MILLISECONDS_MAX: Final = 500
 
 # Prepared once, planned once: generic plans halve the cost of small batches. They are safe only while
@@ -24,7 +28,6 @@ SETTINGS: Final = {
     "application_name": "posthouse",
     "timezone": "UTC",
     "synchronous_commit": "on",
-    "statement_timeout": str(int(STATEMENT_SECONDS_MAX * 1000)),
     "lock_timeout": str(LOCK_MILLISECONDS_MAX),
     "idle_in_transaction_session_timeout": "10000",
     "plan_cache_mode": "force_generic_plan",
@@ -38,6 +41,10 @@ _AWAY: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    # A connection that PostgreSQL is closing under us is, to asyncpg, one in a wrong state.
+    asyncpg.InternalClientError,
+    # PostgreSQL hangs: it ends what merely takes long by itself.
+    TimeoutError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
@@ -49,7 +56,6 @@ _PASSING: Final = (
     asyncpg.QueryCanceledError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
-    asyncio.TimeoutError,
 )
 
 
@@ -75,7 +81,14 @@ class Database:
         self._pool = pool
 
     @classmethod
-    async def open(cls, url: str, *, connections_max: int = 10, allow_unsafe: bool = False) -> "Database":
+    async def open(
+        cls,
+        url: str,
+        *,
+        connections_max: int = 10,
+        statement_seconds_max: float = STATEMENT_SECONDS_MAX,
+        allow_unsafe: bool = False,
+    ) -> "Database":
         """Connects when first asked, so that a process can start while PostgreSQL is away."""
 
         async def check(connection: Connection) -> None:
@@ -86,9 +99,9 @@ class Database:
             min_size=0,
             max_size=connections_max,
             timeout=CONNECT_SECONDS_MAX,
-            command_timeout=STATEMENT_SECONDS_MAX + 1,
+            command_timeout=statement_seconds_max + _ANSWER_SECONDS_MORE,
             max_inactive_connection_lifetime=60,
-            server_settings=SETTINGS,
+            server_settings={**SETTINGS, "statement_timeout": str(int(statement_seconds_max * 1000))},
             init=check,
             reset=_leave_as_it_is,
         )

@@ -15,6 +15,9 @@ from posthouse.rules.refusal import Code, Refusal, invalid
 READ_SECONDS_MAX: Final = 30
 # All bodies that this process holds at one time, read or half read.
 HELD_BYTES_MAX: Final = 512 * limits.MIB
+# Far more than any request needs. A million wrong values would otherwise be a million errors to describe.
+ENTRIES_MAX: Final = 5_000
+NAME_CHARACTERS_SHOWN_MAX: Final = 100
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -84,7 +87,23 @@ def parsed(body: bytes) -> dict[str, Any]:
         raise invalid(f"The body is not valid JSON: {error}.") from error
     if not isinstance(content, dict):
         raise invalid("The body must be a JSON object.")
+    _refuse_crowd(content)
     return content
+
+
+def _refuse_crowd(content: dict[str, Any]) -> None:
+    """Counts what a model looks at: the fields, what is in them, and what is in that."""
+    count = len(content)
+    for value in content.values() if count <= ENTRIES_MAX else ():
+        if isinstance(value, list | dict):
+            count += len(value)
+            if count > ENTRIES_MAX:
+                break
+            for item in value if isinstance(value, list) else value.values():
+                if isinstance(item, list | dict):
+                    count += len(item)
+    if count > ENTRIES_MAX:
+        raise invalid(f"The body has more than {ENTRIES_MAX} entries in its lists and objects: send fewer.")
 
 
 def validated(model: type[Model], content: Mapping[str, Any]) -> Model:
@@ -116,7 +135,8 @@ def _path(location: tuple[int | str, ...]) -> str:
             path += f"[{part}]"
         # Pydantic names the branch of a union in the location; a caller knows nothing of it.
         elif "[" not in part and part not in {"str", "int", "float", "bool"}:
-            path += f".{part}" if path else part
+            name = part[:NAME_CHARACTERS_SHOWN_MAX]
+            path += f".{name}" if path else name
     return path
 
 
