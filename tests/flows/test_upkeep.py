@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from posthouse.flows.upkeep import KEYS_A_BATCH, Retention, Upkeep
 from posthouse.rules import domain, limits
 from posthouse.rules.refusal import Refusal
 from posthouse.store import partitions
+from posthouse.store.domains import dkim_purpose
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
@@ -417,3 +419,26 @@ async def test_a_round_does_it_all(
     assert done.partitions_made == DAYS_MADE * TABLES
     assert done.partitions_dropped == had
     assert (done.domains_checked, done.domains_lost) == (1, 0)
+
+
+async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
+    database: Database, clock: SettableClock, nameserver: Nameserver, sender: Sender
+) -> None:
+    old, new = b64decode(SEAL_KEY), bytes(32)
+    query = "SELECT account_id, id, dkim_sealed FROM domains"
+    async with database.connection() as connection:
+        before = await connection.fetchrow(query)
+    purpose = dkim_purpose(before["account_id"], before["id"])
+    plain = Sealer({"first": old}, "first").open(before["dkim_sealed"], purpose)
+    upkeep = Upkeep(
+        database=database,
+        clock=clock,
+        resolver=Resolver([nameserver.endpoint]),
+        sealer=Sealer({"first": old, "second": new}, "second"),
+        retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
+    )
+    assert await upkeep.reseal() == 1
+    assert await upkeep.reseal() == 0
+    async with database.connection() as connection:
+        after = await connection.fetchrow(query)
+    assert Sealer({"second": new}, "second").open(after["dkim_sealed"], purpose) == plain
