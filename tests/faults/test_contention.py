@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +179,7 @@ async def test_an_item_that_postgresql_refuses_fails_alone(house: House, operato
     await known(house, sender, neighbour)
     draft = sender.draft()
     # No draft from outside holds a NUL; should one ever, PostgreSQL refuses it with the whole statement.
-    poison = replace(draft, echo=replace(draft.echo, sender="a\x00b"))
+    poison = draft._replace(echo=draft.echo._replace(sender="a\x00b"))
     outcomes = await in_one_batch(
         house.accept(neighbour, "before"),
         house.accept(sender, "poison", poison),
