@@ -324,7 +324,7 @@ def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the s
 def _run_to_its_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
     """The cluster outlives the command: a signal to end is passed on, and its end awaited."""
     process = subprocess.Popen(command, env=environment)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: process.send_signal(number))
     return process.wait()
 

@@ -104,7 +104,7 @@ def http_app() -> "Frame":
     @asynccontextmanager
     async def open_services() -> AsyncIterator[Services]:
         async with AsyncExitStack() as stack:
-            database = await stack.enter_async_context(_database(settings))
+            database = await stack.enter_async_context(_database(settings, clock=clock))
             directory = Directory(database, clock.monotonic)
 
             async def anchor() -> None:
@@ -144,15 +144,20 @@ def http_app() -> "Frame":
 async def run_upkeep(settings: Settings) -> None:
     """Keep house until cancelled."""
     clock = DatabaseClock()
-    async with _database(settings, connections_max=2, statement_seconds_max=CHORE_SECONDS_MAX) as database:
+    async with _database(settings, connections_max=2, statement_seconds_max=CHORE_SECONDS_MAX, clock=clock) as database:
 
         async def anchor() -> None:
             await _anchor(clock, database)
 
         resolver = Resolver(settings.resolver_endpoints)
         upkeep = _upkeep(settings, database, clock, resolver, _sealer(settings))
-        async with repeated(anchor, pause_seconds=CLOCK_PAUSE_SECONDS):
-            await repeat(upkeep.round, pause_seconds=UPKEEP_PAUSE_SECONDS)
+
+        async def round_in_database_time() -> None:
+            # Days are dropped by the clock: never by that of a host whose time the database doesn't share.
+            await anchor()
+            await upkeep.round()
+
+        await repeat(round_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS)
 
 
 def _calm_garbage_collection() -> None:
@@ -182,12 +187,14 @@ async def _database(
     connections_max: int | None = None,
     statement_seconds_max: float = STATEMENT_SECONDS_MAX,
     allow_unsafe: bool = False,
+    clock: DatabaseClock | None = None,
 ) -> AsyncIterator[Database]:
     database = await Database.open(
         settings.database_url,
         connections_max=connections_max or settings.database_pool_max,
         statement_seconds_max=statement_seconds_max,
         allow_unsafe=allow_unsafe or settings.allow_unsafe_database,
+        learn_time=None if clock is None else clock.anchor,
     )
     try:
         yield database

@@ -24,6 +24,7 @@ class DatabaseClock:
         self._anchor = datetime.now(UTC)
         self._anchored_at = time.monotonic()
         self._latest = self._anchor
+        self._is_anchored = False
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -34,7 +35,14 @@ class DatabaseClock:
         return self._latest
 
     def anchor(self, database_time: datetime, asked_at: float) -> None:
-        """Take over a sample; half of the round trip had passed when the database read its clock."""
+        """Take over a sample; half of the round trip had passed when the database read its clock.
+
+        The first sample replaces the host's time, even by an earlier one: a host that is ahead must not
+        hold the service in its future. After that, time never goes back.
+        """
         answered_at = time.monotonic()
         self._anchor = database_time
         self._anchored_at = (asked_at + answered_at) / 2
+        if not self._is_anchored:
+            self._latest = database_time
+            self._is_anchored = True

@@ -91,10 +91,11 @@ class Settings(BaseSettings):
     rate_per_second: int = Field(
         RATE_PER_SECOND,
         ge=1,
+        le=10**6,
         description="Requests a second that one account may send, unless it has its own.",
     )
     rate_burst: int = Field(
-        RATE_BURST, ge=1, description="Requests that an idle account may send at once, unless it has its own."
+        RATE_BURST, ge=1, le=10**9, description="Requests that an idle account may send at once, unless it has its own."
     )
     warmup_enabled: bool = Field(
         True, description="Whether new accounts are held to a growing number of recipients a day."
@@ -115,7 +116,7 @@ class Settings(BaseSettings):
     )
 
     retention_days_messages: int = Field(
-        30, ge=1, description="Days after which messages and their results are dropped."
+        30, ge=2, description="Days after which messages and their results are dropped."
     )
     retention_days_bodies: int = Field(
         3, ge=1, description="Days after which the bodies of messages whose results are all final are dropped."

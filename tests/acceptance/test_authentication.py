@@ -501,3 +501,18 @@ async def test_secrets_appear_in_no_error_and_no_log(service: Service, tenant: T
         assert [secret for secret in secrets if secret in answer.raw.decode()] == []
     log = service.log.read_text()
     assert [secret for secret in secrets if secret in log] == []
+
+
+@pytest.mark.rule("LOGIN-04")
+async def test_a_login_of_ones_own_does_not_excuse_guessing(service: Service, tenant: Tenant) -> None:
+    async def count() -> int:
+        return int(
+            await service.value("SELECT coalesce(sum(count), 0) FROM login_failures WHERE subject LIKE 'peer %'")
+        )
+
+    await tenant.jwt()
+    before = await count()
+    for number in range(3):
+        assert (await service.login(f"nobody-{number}@example.com", "wrong")).status == 401
+    await tenant.jwt("member")
+    assert await count() == before + 3

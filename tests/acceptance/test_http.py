@@ -190,7 +190,8 @@ async def test_hostile_json_is_refused_under_v1_too(regular: Tenant, path: str, 
             headers={"Authorization": authorization, "Content-Type": "application/json"},
             data=HOSTILE[name],
         )
-    assert answer.is_refusal(400, "invalid_request")
+    # What is no more than too long for such an endpoint is refused before it is looked at.
+    assert (answer.status, answer.code) in {(400, "invalid_request"), (413, "payload_too_large")}
 
 
 @pytest.mark.rule("HTTP-11", "ERR-01")

@@ -120,9 +120,9 @@ async def test_a_suspended_account_reads_and_comes_back(tenant: Tenant) -> None:
 
 @pytest.mark.rule("ORDER-07")
 async def test_the_sender_domain_comes_before_template_and_mime(tenant: Tenant) -> None:
-    await tenant.template("huge", subject="x", text="{{ v }}" * 20_000)
+    await tenant.template("huge", subject="x", text="{{ v }}" * 1_000)
     for alias in ("unknown", "huge"):
-        body = tenant.letter(text=ABSENT, template=alias, variables={"v": "v" * 1_000})
+        body = tenant.letter(text=ABSENT, template=alias, variables={"v": "v" * 12_000})
         from_elsewhere = body | {"from": "news@example.net"}
         await tenant.refuses(from_elsewhere, 403, "forbidden", "example.net")
     await tenant.refuses(body, 413, "payload_too_large")

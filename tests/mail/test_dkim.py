@@ -1,27 +1,255 @@
-"""DKIM keys: what is published belongs to what signs."""
+"""DKIM: what is published belongs to what signs, and another program finds every signature right."""
 
 import base64
+import re
+from datetime import UTC, datetime
 
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+import dkim as dkimpy
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import load_der_private_key, load_der_public_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_der_private_key,
+    load_der_public_key,
+)
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
 
 from posthouse.mail import dkim
+from posthouse.mail.dkim import KeyPair, KeyType, Signer, relaxed_body, relaxed_field
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+RSA_PAIR, ED25519_PAIR = dkim.new_key_pair(), dkim.new_ed25519_key_pair()
+SIGNER = Signer()
+RSA = SIGNER.key("example.com", "r1", RSA_PAIR.private_der)
+ED25519 = SIGNER.key("example.com", "e1", ED25519_PAIR.private_der)
+ZONE = {
+    b"r1._domainkey.example.com.": dkim.record_text(RSA_PAIR.public).encode(),
+    b"e1._domainkey.example.com.": dkim.record_text(ED25519_PAIR.public, KeyType.ED25519).encode(),
+}
+LETTER = (
+    b"From: Ada <ada@example.com>\r\n"
+    b"To: bob@example.net\r\n"
+    b"Subject: Hello\r\n"
+    b"Date: Sun, 1 Mar 2026 12:00:00 +0000\r\n"
+    b"Message-ID: <1@example.com>\r\n"
+    b"X-Note: not signed\r\n"
+    b"List-Unsubscribe: <https://example.com/u>\r\n"
+    b"\r\n"
+    b"Hello  Bob,\r\nhow are you?\r\n"
+)
+
+
+def published(name: bytes, timeout: int = 5) -> bytes | None:
+    return ZONE.get(name)
+
+
+def verdicts(message: bytes) -> list[bool]:
+    """What dkimpy says of each signature, from the top."""
+    results = []
+    for index in range(message.count(b"DKIM-Signature:")):
+        try:
+            results.append(bool(dkimpy.DKIM(message).verify(idx=index, dnsfunc=published)))
+        except dkimpy.DKIMException:
+            results.append(False)
+    return results
+
+
+def signed(message: bytes) -> bytes:
+    return SIGNER.sign(message, [RSA, ED25519], NOW) + message
+
+
+def tags(field: bytes) -> dict[str, str]:
+    value = re.sub(r"\s", "", field.decode().partition(":")[2])
+    return dict(part.split("=", 1) for part in value.split(";"))
 
 
 def test_the_published_key_checks_what_the_private_key_signs() -> None:
-    pair = dkim.new_key_pair()
-    private = load_der_private_key(pair.private_der, password=None)
-    published = dkim.record_text(pair.public).partition("p=")[2]
+    private = load_der_private_key(RSA_PAIR.private_der, password=None)
+    published = dkim.record_text(RSA_PAIR.public).partition("p=")[2]
     public = load_der_public_key(base64.b64decode(published, validate=True))
     assert isinstance(private, rsa.RSAPrivateKey)
     assert isinstance(public, rsa.RSAPublicKey)
     assert public.key_size == 2048
     public.verify(private.sign(b"mail", padding.PKCS1v15(), SHA256()), b"mail", padding.PKCS1v15(), SHA256())
-    assert dkim.public_of(pair.private_der) == pair.public
+    assert dkim.public_of(RSA_PAIR.private_der) == RSA_PAIR.public
+
+
+def test_the_published_ed25519_key_is_the_bare_32_bytes() -> None:
+    private = load_der_private_key(ED25519_PAIR.private_der, password=None)
+    raw = base64.b64decode(ED25519_PAIR.public, validate=True)
+    assert isinstance(private, Ed25519PrivateKey)
+    assert len(raw) == 32
+    Ed25519PublicKey.from_public_bytes(raw).verify(private.sign(b"mail"), b"mail")
+    assert dkim.public_of(ED25519_PAIR.private_der) == ED25519_PAIR.public
 
 
 def test_a_key_pair_shows_its_public_half_only() -> None:
-    pair = dkim.KeyPair(b"private bytes", "cHVibGlj")
+    pair = KeyPair(b"private bytes", "cHVibGlj")
     assert "private bytes" not in repr(pair)
+    assert "private" not in repr(RSA)
     assert dkim.record_text(pair.public) == "v=DKIM1; k=rsa; p=cHVibGlj"
+    assert dkim.record_text(pair.public, KeyType.ED25519) == "v=DKIM1; k=ed25519; p=cHVibGlj"
+
+
+def test_a_key_is_loaded_once_and_the_longest_unused_makes_room() -> None:
+    signer = Signer(keys_max=2)
+    one = signer.key("one.example", "s", ED25519_PAIR.private_der)
+    two = signer.key("two.example", "s", ED25519_PAIR.private_der)
+    assert signer.key("one.example", "s", ED25519_PAIR.private_der) is one
+    signer.key("three.example", "s", ED25519_PAIR.private_der)
+    assert signer.key("one.example", "s", ED25519_PAIR.private_der) is one
+    assert signer.key("two.example", "s", ED25519_PAIR.private_der) is not two
+
+
+def test_a_key_of_another_kind_is_a_fault() -> None:
+    der = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    with pytest.raises(TypeError, match="RSA or Ed25519"):
+        SIGNER.key("example.com", "s", der)
+
+
+def test_a_signature_says_what_it_covers() -> None:
+    assert tags(SIGNER.sign(LETTER, [ED25519], NOW)) | {"b": "", "bh": ""} == {
+        "v": "1",
+        "a": "ed25519-sha256",
+        "c": "relaxed/relaxed",
+        "d": "example.com",
+        "s": "e1",
+        "t": "1772366400",
+        "h": "From:From:To:To:Cc:Subject:Subject:Date:Date:Reply-To:Message-ID:Message-ID:"
+        "MIME-Version:Content-Type:List-Unsubscribe",
+        "bh": "",
+        "b": "",
+    }
+
+
+def test_each_key_signs_in_the_order_given_and_none_signs_nothing() -> None:
+    fields = SIGNER.sign(LETTER, [ED25519, RSA], NOW)
+    assert re.findall(rb"a=([a-z0-9-]+)", fields) == [b"ed25519-sha256", b"rsa-sha256"]
+    assert SIGNER.sign(LETTER, [], NOW) == b""
+
+
+def test_a_signature_is_folded_and_can_stand_before_the_message() -> None:
+    fields = SIGNER.sign(LETTER, [RSA, ED25519], NOW)
+    assert fields.endswith(b"\r\n")
+    lines = fields[:-2].split(b"\r\n")
+    assert max(map(len, lines)) <= 78
+    assert all(line.startswith((b"DKIM-Signature: ", b"\t")) and line.strip() for line in lines)
+
+
+# RFC 6376, 3.4.5 and 3.4.4.
+@pytest.mark.parametrize(
+    ("body", "relaxed"),
+    [
+        (b" C \r\nD \t E\r\n\r\n\r\n", b" C\r\nD E\r\n"),
+        (b"", b""),
+        (b"\r\n", b""),
+        (b"\r\n\r\n", b""),
+        (b" \t\r\n \r\n", b""),
+        (b"a", b"a\r\n"),
+        (b"a\r\n", b"a\r\n"),
+        (b"\r\na\r\n", b"\r\na\r\n"),
+        (b"a" + b" " * 1_001 + b"b\t\t\t\t\t\r\n", b"a b\r\n"),
+    ],
+)
+def test_a_relaxed_body_has_no_white_space_to_spare(body: bytes, relaxed: bytes) -> None:
+    assert relaxed_body(body) == relaxed
+
+
+def test_a_relaxed_field_has_no_white_space_to_spare() -> None:
+    assert relaxed_field(b"b", b" Y\t\tZ  ") == b"b:Y Z"
+    assert relaxed_field(b"b", b" \t ") == b"b:"
+
+
+def test_an_empty_body_has_the_hash_that_the_rfc_gives() -> None:
+    empty = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+    for body in (b"", b"\r\n", b"\r\n\r\n"):
+        assert tags(SIGNER.sign(b"From: a@example.com\r\n\r\n" + body, [ED25519], NOW))["bh"] == empty
+
+
+SIGNED_NAMES = [*dkim.OVERSIGNED, *dkim.SIGNED_WHERE_PRESENT]
+spellings = some.sampled_from([spell(name) for name in SIGNED_NAMES for spell in (str, str.lower, str.upper)])
+names = spellings | some.sampled_from(["X-Note", "Received", "Content-Transfer-Encoding", "FromX", "X-From"])
+words = some.text("abcXYZ019.:;=<>@-\x21", min_size=1, max_size=12)
+gaps = some.sampled_from([" ", "  ", "\t", " \t ", "\r\n ", "\r\n\t", "  \r\n  ", "\t\r\n\t\t"])
+values = some.lists(some.tuples(gaps, words), max_size=6).map(lambda parts: "".join(map("".join, parts)))
+ends = some.sampled_from(["", " ", "\t ", "\r\n "])
+fields = some.builds(lambda name, value, end: f"{name}:{value}{end}\r\n", names, values, ends)
+heads = some.builds(
+    lambda sender, others, place: "".join([*others[:place], f"From:{sender} a@example.com\r\n", *others[place:]]),
+    gaps,
+    some.lists(fields, max_size=14),
+    some.integers(0, 14),
+)
+body_lines = (
+    some.text("ab.= \t-", max_size=12) | some.text("é中 \t", max_size=6) | some.sampled_from(["", " ", "\t", "."])
+)
+bodies = some.lists(body_lines, max_size=10).map(lambda lines: "".join(f"{line}\r\n" for line in lines))
+messages = some.builds(lambda head, body: f"{head}\r\n{body}".encode(), heads, bodies)
+
+
+@settings(max_examples=300, deadline=None)
+@given(messages)
+@example(LETTER)
+@example(b"From: a@example.com\r\n\r\n")
+@example(b"From: a@example.com\r\n\r\n\r\n\r\n\r\n")
+@example(b"From: a@example.com\r\nFrom: b@example.com\r\nSubject: 1\r\nSubject: 2\r\nSubject: 3\r\n\r\nx\r\n")
+def test_another_program_finds_both_signatures_right(message: bytes) -> None:
+    assert verdicts(signed(message)) == [True, True]
+
+
+SIGNED_VALUE = re.compile(
+    rf"^(?:{'|'.join(SIGNED_NAMES)}):((?:\r\n[ \t]|[^\r\n])*)".encode(), re.MULTILINE | re.IGNORECASE
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(messages, some.data())
+def test_a_changed_byte_in_what_is_signed_breaks_both(message: bytes, data: some.DataObject) -> None:
+    spans = [(message.index(b"\r\n\r\n") + 4, len(message))]
+    spans += [match.span(1) for match in SIGNED_VALUE.finditer(message, 0, spans[0][0])]
+    places = [at for start, end in spans for at in range(start, end) if message[at] not in b" \t\r\n"]
+    at = data.draw(some.sampled_from(places))
+    changed = b"#" if message[at] != ord("#") else b"+"
+    fields = SIGNER.sign(message, [RSA, ED25519], NOW)
+    assert verdicts(fields + message[:at] + changed + message[at + 1 :]) == [False, False]
+
+
+@pytest.mark.parametrize("name", dkim.OVERSIGNED)
+@pytest.mark.parametrize("where", ["above", "below"])
+def test_a_field_that_somebody_adds_breaks_both(name: str, where: str) -> None:
+    fields = SIGNER.sign(LETTER, [RSA, ED25519], NOW)
+    added = f"{name}: somebody@example.org\r\n".encode()
+    head, _, body = LETTER.partition(b"\r\n\r\n")
+    forged = added + LETTER if where == "above" else head + b"\r\n" + added + b"\r\n" + body
+    assert verdicts(fields + forged) == [False, False]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda mail: b"Received: from here\r\n" + mail,
+        lambda mail: mail + b"\r\n\r\n",
+        lambda mail: mail.replace(b"Hello  Bob,", b"Hello Bob, \t"),
+        lambda mail: mail.replace(b"Subject: Hello", b"SUBJECT:\r\n\tHello "),
+        lambda mail: mail.replace(b"X-Note: not signed", b"X-Note: changed"),
+    ],
+)
+def test_what_servers_do_on_the_way_breaks_nothing(change: object) -> None:
+    assert callable(change)
+    assert change(LETTER) != LETTER
+    assert verdicts(SIGNER.sign(LETTER, [RSA, ED25519], NOW) + change(LETTER)) == [True, True]
+
+
+def test_white_space_before_the_colon_means_nothing() -> None:
+    # dkimpy can't read such a field, but Ed25519 signs the same thing the same way.
+    spaced = LETTER.replace(b"Subject: Hello", b"subject \t : Hello")
+    assert SIGNER.sign(spaced, [ED25519], NOW) == SIGNER.sign(LETTER, [ED25519], NOW)
+
+
+def test_a_missing_last_line_end_is_signed_as_the_wire_will_have_it() -> None:
+    assert verdicts(SIGNER.sign(LETTER.removesuffix(b"\r\n"), [RSA, ED25519], NOW) + LETTER) == [True, True]

@@ -238,9 +238,10 @@ def test_placeholders_are_listed_by_first_appearance() -> None:
         (Template("Hello", "", ""), "at least one of `text`, `html`"),
         (Template("a\nb", "x", None), "control character"),
         (Template("a" * 501, "x", None), "at most 500"),
-        (Template(None, "a" * (limits.TEMPLATE_PART_CHARACTERS_MAX + 1), None), "`text` has 1048577"),
-        (Template(None, None, "a" * (limits.TEMPLATE_PART_CHARACTERS_MAX + 1)), "`html` has 1048577"),
+        (Template(None, "a" * (limits.TEMPLATE_PART_CHARACTERS_MAX + 1), None), "`text` has 262145"),
+        (Template(None, None, "a" * (limits.TEMPLATE_PART_CHARACTERS_MAX + 1)), "`html` has 262145"),
         (Template(None, "".join(f"{{{{ v{n} }}}}" for n in range(33)), None), "33 variables"),
+        (Template(None, None, "{{a}}" * (limits.TEMPLATE_PLACEHOLDERS_MAX + 1)), "`html` has 1001 placeholders"),
     ],
     ids=lambda case: case if isinstance(case, str) else "",
 )

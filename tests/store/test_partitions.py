@@ -7,11 +7,13 @@ from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
+from alembic import command
 
 from posthouse.rules.ids import lowest_id, new_message_id
-from posthouse.store import partitions
+from posthouse.store import partitions, schema
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
+from tools.private_postgres import PrivatePostgres
 
 # Far from the days that a fresh database has partitions for.
 DAY = date(2040, 2, 29)
@@ -175,3 +177,22 @@ async def test_a_detaching_that_was_broken_off_can_be_finished(database: Databas
         await partitions.finish_detaching(connection, partition)
         assert await partitions.leaving(connection) == []
         assert await partitions.detached(connection) == [partition]
+
+
+async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts(postgres: PrivatePostgres) -> None:
+    postgres.create_database("before_delivery")
+    url = postgres.url("before_delivery")
+    await asyncio.to_thread(command.upgrade, schema._config(url), "0001")
+    database = await Database.open(url)
+    try:
+        async with database.connection() as connection:
+            await make(connection, DAY, tables=("messages", "recipients", "bodies", "ledger"))
+        await asyncio.to_thread(schema.migrate, url)
+        async with database.connection() as connection:
+            assert await partitions.attached(connection) == sorted(Partition(DAY, one) for one in partitions.TABLES)
+            for table in ("attempts", "events"):
+                bounds = "SELECT pg_get_expr(relpartbound, oid), reloptions FROM pg_class WHERE relname = $1"
+                made = await connection.fetchrow(bounds, Partition(DAY, table).name)
+                assert made[0] == await connection.fetchval(bounds, Partition(DAY, "recipients").name)
+    finally:
+        await database.close()

@@ -23,13 +23,18 @@ ALIAS: Final = "alias:"  # and the name it stands for
 
 
 class Nameserver:
-    """`zone` maps names to the texts of their TXT records; `script` names to what else happens there."""
+    """`zone` maps names to the texts of their TXT records; `script` names to what else happens there.
+
+    `records` holds records of any other kind, as (name, kind) and their texts in master-file form.
+    """
 
     def __init__(
         self, zone: Mapping[str, Sequence[str]] | None = None, script: Mapping[str, str] | None = None
     ) -> None:
         self.zone: dict[str, Sequence[str]] = dict(zone or {})
         self.script: dict[str, str] = dict(script or {})
+        self.records: dict[tuple[str, str], Sequence[str]] = {}
+        self.ttl = 0
         self.asked: list[tuple[str, str]] = []
         self.port = 0
         self._udp: asyncio.DatagramTransport | None = None
@@ -75,8 +80,14 @@ class Nameserver:
             target = dns.name.from_text(act.removeprefix(ALIAS))
             response.answer.append(dns.rrset.from_text(owner, 0, "IN", "CNAME", target.to_text()))
             owner, name = target, target.to_text(omit_final_dot=True)
-        if name not in self.zone:
+        kind = dns.rdatatype.to_text(question.rdtype)
+        others = self.records.get((name, kind), ())
+        if others:
+            response.answer.append(dns.rrset.from_text(owner, self.ttl, "IN", kind, *others))
+        elif name not in self.zone and not any(known == name for known, _ in self.records):
             response.set_rcode(dns.rcode.NXDOMAIN)
+        elif name not in self.zone:
+            pass
         elif question.rdtype == dns.rdatatype.TXT and self.zone[name]:
             texts = [_quoted(text) for text in self.zone[name]]
             response.answer.append(dns.rrset.from_text(owner, 0, "IN", "TXT", *texts))

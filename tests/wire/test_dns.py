@@ -2,11 +2,22 @@
 
 import asyncio
 import socket
+from ipaddress import ip_address
 
 import pytest
 
+from posthouse.mail.exchange import MxRecord
 from posthouse.rules.domain import NoTexts, Texts, UnknownTexts
-from posthouse.wire.dns import Resolver
+from posthouse.wire.dns import (
+    ABSENT_SECONDS,
+    KNOWN_SECONDS_MAX,
+    KNOWN_SECONDS_MIN,
+    Addresses,
+    Exchanges,
+    NoAnswer,
+    NoName,
+    Resolver,
+)
 from tests.support.nameserver import ALIAS, REFUSED, SERVFAIL, SILENT, TRUNCATED, Nameserver
 
 NAME = "_posthouse.example.com"
@@ -91,3 +102,90 @@ async def test_a_name_that_dns_can_not_hold_is_unknown_not_a_crash(name: str) ->
     async with Nameserver({}) as server:
         assert isinstance(await ask(server, name), UnknownTexts)
         assert server.asked == []
+
+
+class Hands:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+async def test_exchanges_come_with_their_preferences() -> None:
+    async with Nameserver() as server:
+        server.records["example.com", "MX"] = ["20 mx2.example.com.", "10 MX1.example.com."]
+        found = await Resolver([server.endpoint]).exchanges("example.com")
+    assert isinstance(found, Exchanges)
+    assert {(one.preference, one.host.lower()) for one in found.records} == {
+        (10, "mx1.example.com."),
+        (20, "mx2.example.com."),
+    }
+
+
+async def test_a_null_exchange_is_a_record_like_others() -> None:
+    async with Nameserver() as server:
+        server.records["example.com", "MX"] = ["0 ."]
+        assert await Resolver([server.endpoint]).exchanges("example.com") == Exchanges((MxRecord(0, "."),))
+
+
+async def test_no_exchange_no_name_and_no_answer_are_three_things() -> None:
+    async with Nameserver(script={"broken.example": SERVFAIL}) as server:
+        server.records["example.com", "A"] = ["192.0.2.1"]
+        resolver = Resolver([server.endpoint], lookup_seconds_max=1.0)
+        assert await resolver.exchanges("example.com") == Exchanges(())
+        assert await resolver.exchanges("nowhere.example") == NoName()
+        assert isinstance(await resolver.exchanges("broken.example"), NoAnswer)
+
+
+async def test_addresses_of_both_families_are_found_through_an_alias() -> None:
+    async with Nameserver(script={"mx.example.com": ALIAS + "host.example.com"}) as server:
+        server.records["host.example.com", "A"] = ["192.0.2.1", "192.0.2.2"]
+        server.records["host.example.com", "AAAA"] = ["2001:db8::1"]
+        found = await Resolver([server.endpoint]).addresses("mx.example.com")
+    assert isinstance(found, Addresses)
+    assert set(found.addresses) == {ip_address(one) for one in ("192.0.2.1", "192.0.2.2", "2001:db8::1")}
+
+
+async def test_a_host_without_addresses_has_none_and_one_that_does_not_exist_is_no_name() -> None:
+    async with Nameserver({"host.example.com": []}) as server:
+        resolver = Resolver([server.endpoint])
+        assert await resolver.addresses("host.example.com") == Addresses(())
+        assert await resolver.addresses("nowhere.example.com") == NoName()
+
+
+@pytest.mark.parametrize(("ttl", "known_seconds"), [(0, KNOWN_SECONDS_MIN), (600, 600.0), (10**6, KNOWN_SECONDS_MAX)])
+async def test_an_answer_is_remembered_as_long_as_dns_says_within_bounds(ttl: int, known_seconds: float) -> None:
+    hands = Hands()
+    async with Nameserver() as server:
+        server.ttl = ttl
+        server.records["example.com", "MX"] = ["10 mx.example.com."]
+        resolver = Resolver([server.endpoint], monotonic=hands)
+        await resolver.exchanges("example.com")
+        hands.seconds += known_seconds - 1
+        await resolver.exchanges("example.com")
+        assert len(server.asked) == 1
+        hands.seconds += 2
+        await resolver.exchanges("example.com")
+        assert len(server.asked) == 2
+
+
+async def test_absence_is_remembered_too_and_ends() -> None:
+    hands = Hands()
+    async with Nameserver() as server:
+        resolver = Resolver([server.endpoint], monotonic=hands)
+        assert await resolver.exchanges("example.com") == NoName()
+        server.records["example.com", "MX"] = ["10 mx.example.com."]
+        assert await resolver.exchanges("example.com") == NoName()
+        hands.seconds += ABSENT_SECONDS + 1
+        assert isinstance(await resolver.exchanges("example.com"), Exchanges)
+
+
+async def test_many_who_ask_at_once_are_one_question() -> None:
+    async with Nameserver() as server:
+        server.records["example.com", "MX"] = ["10 mx.example.com."]
+        resolver = Resolver([server.endpoint])
+        await asyncio.gather(*(resolver.exchanges("example.com") for _ in range(50)))
+        assert len(server.asked) == 1

@@ -93,7 +93,8 @@ class Admission:
         email = email.strip().lower()
         if len(email) > limits.ADDRESS_CHARACTERS_MAX or not email.isprintable():
             raise _unauthorized(_WRONG_LOGIN)
-        person, place = f"person {email} {peer}", f"peer {peer}"
+        place = credential.neighbourhood(peer)
+        person, place = f"person {email} {place}", f"peer {place}"
         await self._count_try(person, 1)
         await self._count_try(place, PEER_FAILURES_PER_PERSON)
         async with self._database.connection() as connection:
@@ -103,7 +104,8 @@ class Admission:
             raise _unauthorized(_WRONG_LOGIN)
         async with self._database.transaction() as tx:
             await logins.clear(tx, person)
-            await logins.clear(tx, place)
+            # Of the place only this try is forgiven: whoever guesses there may have a login of their own.
+            await logins.forgive(tx, place, self._clock.now())
         issued, expires_at = token.issue(
             account_id=known.account_id,
             user_id=known.user_id,

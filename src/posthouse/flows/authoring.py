@@ -16,8 +16,8 @@ from posthouse.store.postgres import Connection, Database
 from posthouse.store.templates import TemplateRow as TemplateRow
 from posthouse.store.templates import VersionRow as VersionRow
 
-# A page of a template's history; older versions stay, and are reached by their number.
-VERSIONS_SHOWN_MAX: Final = 100
+# The end of a template's history, which comes with its texts; older versions stay, and can be published.
+VERSIONS_SHOWN_MAX: Final = 20
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -42,6 +42,10 @@ class Authoring:
         template.check_name(name or alias)
         now = self._clock.now()
         async with self._database.transaction() as tx:
+            if await templates.count(tx, account_id, limits.TEMPLATES_MAX) >= limits.TEMPLATES_MAX:
+                raise Refusal(
+                    Code.CONFLICT, f"An account has at most {limits.TEMPLATES_MAX} templates: delete one first."
+                )
             created = await templates.insert(tx, account_id, alias, name or alias, now)
             if created is None:
                 raise Refusal(Code.CONFLICT, f"The alias {alias!r} is taken: choose another, or add a version to it.")

@@ -1,8 +1,9 @@
 """Upkeep: partitions ahead, old days behind, expired keys gone, domains still proved, seals renewed."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -15,6 +16,8 @@ from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 
 log = structlog.get_logger(__name__)
+
+Done = TypeVar("Done")
 
 KEYS_A_BATCH: Final = 5_000
 DOMAINS_A_ROUND_MAX: Final = 200
@@ -55,11 +58,24 @@ class Upkeep:
         self._retention = retention
 
     async def round(self) -> Round:
-        made = await self.make_partitions()
-        dropped = await self.drop_partitions()
-        forgotten = await self.forget_expired()
-        checked, lost = await self.recheck_domains()
-        resealed = await self.reseal()
+        """Every chore once. One that fails is logged, the others are done, and then the first fault is raised."""
+        faults: list[Exception] = []
+
+        async def tried(chore: Callable[[], Awaitable[Done]], otherwise: Done) -> Done:
+            try:
+                return await chore()
+            except Exception as fault:
+                log.exception("chore_failed", chore=chore.__name__)
+                faults.append(fault)
+                return otherwise
+
+        made = await tried(self.make_partitions, 0)
+        dropped = await tried(self.drop_partitions, 0)
+        forgotten = await tried(self.forget_expired, 0)
+        checked, lost = await tried(self.recheck_domains, (0, 0))
+        resealed = await tried(self.reseal, 0)
+        if faults:
+            raise faults[0]
         return Round(made, dropped, forgotten, checked, lost, resealed)
 
     async def make_partitions(self) -> int:
@@ -89,7 +105,7 @@ class Upkeep:
             for partition in await partitions.attached(connection):
                 if await self._is_over(connection, partition):
                     await partitions.detach(connection, partition)
-            dropped = await partitions.detached(connection)
+            dropped = [one for one in await partitions.detached(connection) if one.day < self._last_kept(one.table)]
             for partition in dropped:
                 async with connection.transaction():
                     await partitions.drop(connection, partition)

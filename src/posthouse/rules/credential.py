@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from posthouse.rules import limits
@@ -124,6 +124,17 @@ def is_allowed(networks: Sequence[IPv4Network | IPv6Network], peer: str) -> bool
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return any(address in network for network in networks)
+
+
+def neighbourhood(peer: str) -> str:
+    """Whom to count together as one caller: an IPv6 customer has a network of addresses, not one."""
+    try:
+        address = ip_address(peer)
+    except ValueError:
+        return peer
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(ip_network((address, 64), strict=False))
+    return peer
 
 
 def _parse_basic(given: str) -> Basic:

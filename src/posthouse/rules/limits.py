@@ -37,7 +37,10 @@ WARMUP_RECIPIENTS_BY_DAY: Final = (
 )  # fmt: skip
 
 # Templates.
-TEMPLATE_PART_CHARACTERS_MAX: Final = 1 * MIB
+TEMPLATE_PART_CHARACTERS_MAX: Final = 256 * 1024
+# Rendering is paid before anything else is: as often as one part may name a variable.
+TEMPLATE_PLACEHOLDERS_MAX: Final = 1_000
+TEMPLATES_MAX: Final = 1_000
 TEMPLATE_NAME_CHARACTERS_MAX: Final = 200
 TEMPLATE_VERSION_MAX: Final = 2**31 - 1
 

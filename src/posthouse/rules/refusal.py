@@ -34,6 +34,10 @@ class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of
     retry_after_seconds: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
 
+    def forget_origin(self) -> None:
+        """Once it is told, nothing needs to know where it came from; its frames hold whole mails."""
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+
     def again(self) -> "Refusal":
         """A copy for another caller: one exception can't be raised in several tasks."""
         copy = Refusal(self.code, self.text, self.retry_after_seconds, dict(self.headers))

@@ -61,6 +61,12 @@ def check(template: Template) -> None:
     _check_part("html", template.html, limits.TEMPLATE_PART_CHARACTERS_MAX)
     if template.subject and _CONTROL.search(template.subject):
         raise invalid("The template's `subject` holds a control character (such as a line break): remove it.")
+    for field, tokens in _split(template).items():
+        if len(tokens) // 2 > limits.TEMPLATE_PLACEHOLDERS_MAX:
+            raise invalid(
+                f"The template's `{field}` has {len(tokens) // 2} placeholders: "
+                f"at most {limits.TEMPLATE_PLACEHOLDERS_MAX} are allowed."
+            )
     used = len(placeholders(template))
     if used > limits.VARIABLES_MAX:
         raise invalid(f"The template uses {used} variables: at most {limits.VARIABLES_MAX} can be given, so use fewer.")

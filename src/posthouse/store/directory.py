@@ -8,7 +8,7 @@ goes unanswered for longer than the cache may be old, nothing that was remembere
 
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, TypeVar
 
@@ -18,14 +18,19 @@ from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.template import Template
 from posthouse.store.postgres import Connection, Database, Row
 
+# A template weighs as many entries as it has kilobytes.
 ENTRIES_MAX: Final = 100_000
+# Whatever else is believed, nothing is remembered for longer.
+REMEMBERED_SECONDS_MAX: Final = 60
 # A change that was stamped before its transaction committed is still seen if it commits within this.
 COMMIT_SECONDS_MAX: Final = 15
+
+_LONG_AGO: Final = datetime(1970, 1, 2, tzinfo=UTC)
 
 Networks = tuple[IPv4Network | IPv6Network, ...]
 Known = TypeVar("Known")
 
-_CHANGED: Final = "SELECT id, now() AS now FROM accounts WHERE changed_at > $1"
+_CHANGED: Final = "SELECT now() AS now, ARRAY(SELECT id FROM accounts WHERE changed_at > $1) AS changed"
 
 _CREDENTIAL: Final = """
 SELECT account_id, id, secret_hash, allowed_networks, revoked_at FROM credentials WHERE username = $1
@@ -86,24 +91,31 @@ class Directory:
         self._database = database
         self._monotonic = monotonic
         self._known: dict[Hashable, tuple[AccountId, object]] = {}
+        self._weight = 0
+        self._emptied_at = float("-inf")
         self._checked_at = float("-inf")
         self._changes_read_to: datetime | None = None
 
     async def forget_changes(self) -> None:
         """One look at what changed; `workers` repeats it every second."""
         asked_at = self._monotonic()
+        since = self._changes_read_to or _LONG_AGO
         async with self._database.connection() as connection:
-            if self._changes_read_to is None or asked_at - self._checked_at > COMMIT_SECONDS_MAX / 2:
-                self._known.clear()
-                self._changes_read_to = await connection.fetchval("SELECT now()")
-            else:
-                since = self._changes_read_to - timedelta(seconds=COMMIT_SECONDS_MAX)
-                rows = await connection.fetch(_CHANGED, since)
-                if rows:
-                    changed = {row["id"] for row in rows}
-                    self._known = {key: entry for key, entry in self._known.items() if entry[0] not in changed}
-                    self._changes_read_to = rows[0]["now"]
+            row = await connection.fetchrow(_CHANGED, since - timedelta(seconds=COMMIT_SECONDS_MAX))
+        # A gap in the reading, or a database whose time went back (after a failover), may hide changes.
+        is_sure = asked_at - self._checked_at <= COMMIT_SECONDS_MAX / 2 and row["now"] >= since
+        if not is_sure or asked_at - self._emptied_at > REMEMBERED_SECONDS_MAX:
+            self._empty()
+        elif row["changed"]:
+            changed = set(row["changed"])
+            self._known = {key: entry for key, entry in self._known.items() if entry[0] not in changed}
+        self._changes_read_to = row["now"]
         self._checked_at = asked_at
+
+    def _empty(self) -> None:
+        self._known.clear()
+        self._weight = 0
+        self._emptied_at = self._monotonic()
 
     async def credential(self, username: str) -> Credential | None:
         return await self._recall(("credential", username), _load_credential, username)
@@ -142,10 +154,17 @@ class Directory:
             return None  # type: ignore[return-value]
         # A change may have been committed after the row was read and forgotten before it is kept here.
         if checked_at == self._checked_at:
-            if len(self._known) >= ENTRIES_MAX:
-                self._known.clear()
+            self._weight += _weight(loaded[1])
+            if self._weight > ENTRIES_MAX:
+                self._empty()
             self._known[key] = loaded
         return loaded[1]
+
+
+def _weight(known: object) -> int:
+    if not isinstance(known, Template):
+        return 1
+    return 1 + sum(len(part or "") for part in (known.subject, known.text, known.html)) // 1024
 
 
 async def _load_credential(connection: Connection, username: str) -> tuple[AccountId, Credential] | None:

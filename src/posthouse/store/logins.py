@@ -26,6 +26,9 @@ RETURNING count
 """
 
 _BLOCK: Final = "UPDATE login_failures SET blocked_until = $2 WHERE subject = $1"
+_FORGIVE: Final = """
+UPDATE login_failures SET count = count - 1, blocked_until = $2 WHERE subject = $1 AND count > 1
+"""
 _CLEAR: Final = "DELETE FROM login_failures WHERE subject = $1"
 _FORGET: Final = "DELETE FROM login_failures WHERE blocked_until < $1"
 
@@ -57,6 +60,11 @@ async def count_try(tx: Connection, subject: str, now: datetime) -> int:
 
 async def block(tx: Connection, subject: str, until: datetime) -> None:
     await tx.execute(_BLOCK, subject, until)
+
+
+async def forgive(tx: Connection, subject: str, now: datetime) -> None:
+    """Take one try back, and nothing of those before it."""
+    await tx.execute(_FORGIVE, subject, now)
 
 
 async def clear(tx: Connection, subject: str) -> None:

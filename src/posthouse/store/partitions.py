@@ -9,14 +9,19 @@ from typing import Final
 from posthouse.rules.ids import lowest_id
 from posthouse.store.postgres import Connection
 
-TABLES: Final = ("messages", "recipients", "bodies", "ledger")
+TABLES: Final = ("messages", "recipients", "bodies", "ledger", "attempts", "events")
 
 _ALONE: Final = "SELECT pg_try_advisory_lock(hashtext('posthouse.partitions'))"
 _NO_LONGER_ALONE: Final = "SELECT pg_advisory_unlock(hashtext('posthouse.partitions'))"
 
 # A mail of ordinary size stays in its row, uncompressed: half the cost of PostgreSQL's own choice to
 # compress anything over 2 KB and to put it into a second table.
-_SETTINGS: Final = {"bodies": "WITH (toast_tuple_target = 8160)", "messages": "WITH (fillfactor = 90)"}
+# What is written again soon after finds room for its new version on the same page.
+_SETTINGS: Final = {
+    "bodies": "WITH (toast_tuple_target = 8160)",
+    "messages": "WITH (fillfactor = 90)",
+    "attempts": "WITH (fillfactor = 50)",
+}
 
 _ATTACHED: Final = """
 SELECT child.relname AS name, inhdetachpending AS is_leaving
@@ -25,10 +30,10 @@ WHERE parent.oid = ANY($1::regclass[])
 """
 
 # A day that was detached and not yet dropped, because the process died or a lock took too long.
-_DETACHED: Final = r"""
+_DETACHED: Final = rf"""
 SELECT relname AS name FROM pg_class
 WHERE relkind = 'r' AND NOT relispartition AND relnamespace = current_schema()::regnamespace
-  AND relname ~ '^(messages|recipients|bodies|ledger)_\d{8}$'
+  AND relname ~ '^({"|".join(TABLES)})_\d{{8}}$'
 """
 
 # The calendar holds everything that is not final: nothing below the bound means that all of it is.
@@ -41,6 +46,7 @@ SELECT account_id, $1::date,
        coalesce(sum(amount) FILTER (WHERE kind = 'settle'), 0),
        coalesce(sum(amount) FILTER (WHERE kind = 'release'), 0)
 FROM {name} GROUP BY account_id
+ON CONFLICT (account_id, day) DO NOTHING
 """
 
 

@@ -1,8 +1,10 @@
 """Connections to PostgreSQL: how they are set, and what its being away means to a caller."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final
 
 import asyncpg
@@ -56,6 +58,8 @@ _PASSING: Final = (
     asyncpg.QueryCanceledError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
+    # A migration ran under us; the statement is prepared anew the next time.
+    asyncpg.InvalidCachedStatementError,
 )
 
 
@@ -68,6 +72,10 @@ def as_refusal(fault: BaseException) -> Refusal | None:
     # A cancelled statement is an "operator intervention" to PostgreSQL: the passing ones come first.
     if isinstance(fault, _PASSING):
         return Refusal(Code.TEMPORARY_FAILURE, "The service was busy for a moment: try again.", 1)
+    if isinstance(fault, asyncpg.CheckViolationError) and str(fault).startswith("no partition of relation"):
+        return Refusal(
+            Code.SERVICE_UNAVAILABLE, "The service has no room for today's mail: its operator must run upkeep.", 60
+        )
     # A wrong argument is an InterfaceError too, and a ValueError: that is a fault.
     if isinstance(fault, _AWAY) and not isinstance(fault, ValueError):
         return Refusal(Code.SERVICE_UNAVAILABLE, "The service can't reach its storage right now: try again soon.", 2)
@@ -88,11 +96,19 @@ class Database:
         connections_max: int = 10,
         statement_seconds_max: float = STATEMENT_SECONDS_MAX,
         allow_unsafe: bool = False,
+        learn_time: Callable[[datetime, float], None] | None = None,
     ) -> "Database":
-        """Connects when first asked, so that a process can start while PostgreSQL is away."""
+        """Connects when first asked, so that a process can start while PostgreSQL is away.
+
+        `learn_time` is told the database's time, and when it was asked, before a connection is used: nobody
+        who can write takes another time for now.
+        """
 
         async def check(connection: Connection) -> None:
             await _require_durability(connection, allow_unsafe)
+            if learn_time is not None:
+                asked_at = time.monotonic()
+                learn_time(await connection.fetchval("SELECT clock_timestamp()"), asked_at)
 
         pool = asyncpg.create_pool(
             url,

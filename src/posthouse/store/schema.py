@@ -17,9 +17,7 @@ def _config(url: str | None = None) -> Config:
     config = Config()
     config.set_main_option("script_location", str(_DIRECTORY).replace("%", "%%"))
     if url is not None:
-        config.attributes["url"] = url.replace("postgresql://", "postgresql+asyncpg://", 1).replace(
-            "postgres://", "postgresql+asyncpg://", 1
-        )
+        config.attributes["url"] = url
     return config
 
 

@@ -66,6 +66,8 @@ SELECT version, subject, text, html, created_at FROM template_versions
 WHERE account_id = $1 AND alias = $2 ORDER BY version DESC LIMIT $3
 """
 
+_COUNT: Final = "SELECT count(*) FROM (SELECT FROM templates WHERE account_id = $1 LIMIT $2) counted"
+
 _DELETE: Final = "DELETE FROM templates WHERE account_id = $1 AND alias = $2 RETURNING 1"
 
 
@@ -115,6 +117,12 @@ async def version(connection: Connection, account_id: AccountId, alias: str, num
 
 async def versions(connection: Connection, account_id: AccountId, alias: str, count: int) -> list[VersionRow]:
     return [_version(row) for row in await connection.fetch(_VERSIONS, account_id, alias, count)]
+
+
+async def count(connection: Connection, account_id: AccountId, count_max: int) -> int:
+    """How many the account has, counted up to `count_max`."""
+    number: int = await connection.fetchval(_COUNT, account_id, count_max)
+    return number
 
 
 async def delete(tx: Connection, account_id: AccountId, alias: str) -> bool:

@@ -192,7 +192,7 @@ def _supervise(commands: Sequence[Sequence[str]]) -> None:
         nonlocal asked_to_stop
         asked_to_stop = True
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     children: list[subprocess.Popen[bytes]] = []
     try:

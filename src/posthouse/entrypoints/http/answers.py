@@ -61,6 +61,7 @@ def error_headers(refusal: Refusal) -> dict[str, str]:
 
 
 def error_response(scope: Scope, refusal: Refusal, status: int | None = None) -> Response:
+    refusal.forget_origin()
     content = {"error": refusal.text, "code": refusal.code.value, "request_id": request_id_text(scope)}
     return Response(
         encoded(content),

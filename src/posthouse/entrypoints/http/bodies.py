@@ -2,7 +2,8 @@
 
 import asyncio
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import pydantic_core
@@ -17,6 +18,10 @@ READ_SECONDS_MAX: Final = 30
 HELD_BYTES_MAX: Final = 512 * limits.MIB
 # Far more than any request needs. A million wrong values would otherwise be a million errors to describe.
 ENTRIES_MAX: Final = 5_000
+# Brackets, braces and commas outside strings: each may cost the parser a hundred bytes.
+STRUCTURE_MAX: Final = 20_000
+# What a body of so many bytes may take in all while it is worked on.
+WEIGHT: Final = 3
 NAME_CHARACTERS_SHOWN_MAX: Final = 100
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -30,11 +35,23 @@ class BodyReader:
     def __init__(self) -> None:
         self._held_bytes = 0
 
-    def check_headers(self, headers: Mapping[bytes, bytes]) -> None:
+    @contextmanager
+    def held(self, body: bytes) -> Iterator[None]:
+        """Counts a body, and what becomes of it, for as long as the request is worked on."""
+        weight = WEIGHT * len(body)
+        if self._held_bytes + weight > HELD_BYTES_MAX:
+            raise _too_much_at_once()
+        self._held_bytes += weight
+        try:
+            yield
+        finally:
+            self._held_bytes -= weight
+
+    def check_headers(self, headers: Mapping[bytes, bytes], bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> None:
         """What can be refused before a byte of the body is read."""
         length = headers.get(b"content-length", b"")
-        if length.isdigit() and int(length) > limits.HTTP_BODY_BYTES_MAX:
-            raise _body_too_large()
+        if length.isdigit() and int(length) > bytes_max:
+            raise _body_too_large(bytes_max)
         media_type, _, parameters = headers.get(b"content-type", b"").partition(b";")
         if media_type.strip().lower() != b"application/json":
             raise invalid("The Content-Type must be application/json.")
@@ -42,22 +59,22 @@ class BodyReader:
         if charset.startswith(b"charset=") and charset != b"charset=utf-8":
             raise invalid("The body must be JSON in UTF-8.")
 
-    async def read(self, receive: Receive) -> bytes:
+    async def read(self, receive: Receive, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> bytes:
         event = await receive()
         body: bytes = event.get("body", b"")
         if event["type"] == "http.disconnect":
             raise Disconnected
         if not event.get("more_body"):
-            if len(body) > limits.HTTP_BODY_BYTES_MAX:
-                raise _body_too_large()
+            if len(body) > bytes_max:
+                raise _body_too_large(bytes_max)
             return body
         try:
             async with asyncio.timeout(READ_SECONDS_MAX):
-                return await self._read_on(receive, body)
+                return await self._read_on(receive, body, bytes_max)
         except TimeoutError:
             raise invalid(f"The body was not complete after {READ_SECONDS_MAX} s: send it faster.") from None
 
-    async def _read_on(self, receive: Receive, first: bytes) -> bytes:
+    async def _read_on(self, receive: Receive, first: bytes, bytes_max: int) -> bytes:
         chunks = [first]
         size = len(first)
         self._held_bytes += size
@@ -70,10 +87,10 @@ class BodyReader:
                 chunks.append(chunk)
                 size += len(chunk)
                 self._held_bytes += len(chunk)
-                if size > limits.HTTP_BODY_BYTES_MAX:
-                    raise _body_too_large()
+                if size > bytes_max:
+                    raise _body_too_large(bytes_max)
                 if self._held_bytes > HELD_BYTES_MAX:
-                    raise Refusal(Code.TEMPORARY_FAILURE, "Too many large requests at once: try again.", 1)
+                    raise _too_much_at_once()
                 if not event.get("more_body"):
                     return b"".join(chunks)
         finally:
@@ -81,6 +98,7 @@ class BodyReader:
 
 
 def parsed(body: bytes) -> dict[str, Any]:
+    _refuse_thicket(body)
     try:
         content = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -89,6 +107,20 @@ def parsed(body: bytes) -> dict[str, Any]:
         raise invalid("The body must be a JSON object.")
     _refuse_crowd(content)
     return content
+
+
+def _refuse_thicket(body: bytes) -> None:
+    """Before anything is built of it: a body that is all brackets would take a hundred times its size."""
+    if _structure(body) <= STRUCTURE_MAX:
+        return
+    # Text may hold as many commas as it likes. Without escapes, every other piece between quotes is text.
+    pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    if _structure(b"".join(pieces[::2])) > STRUCTURE_MAX:
+        raise invalid(f"The body has more than {STRUCTURE_MAX} values in its lists and objects: send fewer.")
+
+
+def _structure(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _refuse_crowd(content: dict[str, Any]) -> None:
@@ -146,8 +178,10 @@ def _suggestion(model: type[BaseModel], path: str) -> str:
     return f" Did you mean `{close[0]}`?" if close else f" It takes {', '.join(names)}."
 
 
-def _body_too_large() -> Refusal:
-    return Refusal(
-        Code.PAYLOAD_TOO_LARGE,
-        f"The body is larger than {limits.HTTP_BODY_BYTES_MAX // limits.MIB} MiB: send less.",
-    )
+def _body_too_large(bytes_max: int) -> Refusal:
+    limit = f"{bytes_max // limits.MIB} MiB" if bytes_max >= limits.MIB else f"{bytes_max // 1024} KiB"
+    return Refusal(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {limit}: send less.")
+
+
+def _too_much_at_once() -> Refusal:
+    return Refusal(Code.TEMPORARY_FAILURE, "Too many large requests at once: try again.", 1)

@@ -16,12 +16,16 @@ from posthouse.entrypoints.http.services import Services
 from posthouse.flows.authoring import TemplateRow, VersionRow
 from posthouse.flows.caller import Member
 from posthouse.flows.inquiry import Message, Recipient
-from posthouse.rules import credential, ids
+from posthouse.rules import credential, ids, limits
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.template import Template
 
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
+SMALL_BODY_BYTES_MAX: Final = 64 * 1024
+PREVIEW_BODY_BYTES_MAX: Final = 1 * limits.MIB
+# Two parts of text, each character up to four bytes, or six as an escape.
+TEMPLATE_BODY_BYTES_MAX: Final = 4 * limits.MIB
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -93,7 +97,7 @@ async def list_templates(
 )
 async def create_template(request: Request) -> Response:
     member = await _writer(request)
-    body = await _body(request, schemas.TemplateBody)
+    body = await _body(request, schemas.TemplateBody, TEMPLATE_BODY_BYTES_MAX)
     created = await _services(request).authoring.create(
         member.account_id, body.alias, body.name, _content(body), publish=body.publish
     )
@@ -137,7 +141,7 @@ async def delete_template(request: Request, alias: str) -> Response:
 )
 async def create_template_version(request: Request, alias: str) -> Response:
     member = await _writer(request)
-    body = await _body(request, schemas.VersionBody)
+    body = await _body(request, schemas.VersionBody, TEMPLATE_BODY_BYTES_MAX)
     grown = await _services(request).authoring.add_version(
         member.account_id, alias, _content(body), publish=body.publish
     )
@@ -169,7 +173,7 @@ async def publish_template(request: Request, alias: str) -> Response:
 )
 async def preview_template(request: Request, alias: str) -> Response:
     member = await _member(request)
-    body = await _body(request, schemas.PreviewBody)
+    body = await _body(request, schemas.PreviewBody, PREVIEW_BODY_BYTES_MAX)
     rendered = await _services(request).authoring.preview(member.account_id, alias, body.version, body.variables)
     return _json(request, {"subject": rendered.subject, "text": rendered.text, "html": rendered.html})
 
@@ -202,10 +206,10 @@ async def _writer(request: Request) -> Member:
     return member
 
 
-async def _body(request: Request, model: type[Body]) -> Body:
+async def _body(request: Request, model: type[Body], bytes_max: int = SMALL_BODY_BYTES_MAX) -> Body:
     reader: BodyReader = request.app.state.reader
-    reader.check_headers(dict(request.scope["headers"]))
-    return validated(model, parsed(await reader.read(request.receive)))
+    reader.check_headers(dict(request.scope["headers"]), bytes_max)
+    return validated(model, parsed(await reader.read(request.receive, bytes_max)))
 
 
 def _page_size(given: str) -> int:

@@ -239,7 +239,7 @@ class TemplateAnswer(BaseModel):
 class TemplateWithVersionsAnswer(TemplateAnswer):
     model_config = ConfigDict(title="TemplateWithVersions")
 
-    versions: Annotated[list[VersionAnswer], _described("The newest 100, newest first.")]
+    versions: Annotated[list[VersionAnswer], _described("The newest 20, newest first.")]
 
 
 class TemplateResponse(_Response):

@@ -19,6 +19,7 @@ from posthouse.rules.message import BillingStatus, MessageStatus, Source
 from posthouse.rules.refusal import invalid
 
 REPLAYED: Final = "Idempotent-Replayed"
+LARGE_AT_ONCE_MAX: Final = 3
 
 
 class SendEndpoint:
@@ -28,6 +29,8 @@ class SendEndpoint:
 
     def __init__(self, reader: BodyReader) -> None:
         self._reader = reader
+        # Large mails take turns: each is in memory several times over while it is worked on.
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -36,11 +39,15 @@ class SendEndpoint:
         self._reader.check_headers(headers)
         key = _idempotency_key(headers)
         body = await self._reader.read(receive)
+        request_id = answers.request_id_of(scope)
         if len(body) > limits.THREAD_BODY_BYTES_MIN:
-            draft, fingerprint = await asyncio.to_thread(self._understand, body)
+            with self._reader.held(body):
+                async with self._large:
+                    draft, fingerprint = await asyncio.to_thread(self._understand, body)
+                    accepted = await services.intake.accept(caller, key, draft, fingerprint, request_id)
         else:
             draft, fingerprint = self._understand(body)
-        accepted = await services.intake.accept(caller, key, draft, fingerprint, answers.request_id_of(scope))
+            accepted = await services.intake.accept(caller, key, draft, fingerprint, request_id)
         extra = {**accepted.rate_headers, REPLAYED: "true"} if accepted.is_replay else accepted.rate_headers
         await answers.send_json(send, 202, _answer(draft, accepted, answers.request_id_text(scope)), extra)
 

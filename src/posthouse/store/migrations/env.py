@@ -2,19 +2,29 @@
 
 import asyncio
 
+import asyncpg
 from alembic import context
 from sqlalchemy import Connection, pool
 from sqlalchemy.ext.asyncio import create_async_engine
 
 
 def _run(connection: Connection) -> None:
+    # Two at once take turns; the lock ends with the connection.
+    connection.exec_driver_sql("SELECT pg_advisory_lock(hashtext('posthouse.migrations'))")
+    connection.commit()
     context.configure(connection=connection, transaction_per_migration=True)
     with context.begin_transaction():
         context.run_migrations()
 
 
 async def _main() -> None:
-    engine = create_async_engine(context.config.attributes["url"], poolclass=pool.NullPool)
+    url: str = context.config.attributes["url"]
+
+    async def connect() -> asyncpg.Connection:
+        # By asyncpg itself, which understands every address that the service does (sslmode and all).
+        return await asyncpg.connect(url)
+
+    engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=pool.NullPool)
     async with engine.connect() as connection:
         await connection.run_sync(_run)
         await connection.commit()

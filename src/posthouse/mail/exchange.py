@@ -1,0 +1,55 @@
+"""Mail exchanges (RFC 5321, 5.1; RFC 7505): which hosts take a domain's mail, in the order to try them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+# Nobody runs more on purpose, and every one of them costs a look-up and perhaps a time-out.
+EXCHANGES_MAX: Final = 10
+RANDOM_BYTES_MAX: Final = blake2b.MAX_KEY_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class MxRecord:
+    """As DNS gives it; `host` with or without its last dot, "." or "" for the root."""
+
+    preference: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """`host` is in lower case without a last dot; implicit means that it is the domain itself, for want of an MX."""
+
+    host: str
+    preference: int
+    is_implicit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NullExchange:
+    """The domain says that it takes no mail."""
+
+
+def exchanges(domain: str, records: Iterable[MxRecord], random: bytes) -> tuple[Exchange, ...] | NullExchange:
+    """The hosts to try, the most preferred first, those of equal preference in an order drawn from `random`.
+
+    The domain is known to exist. `random` is up to 64 bytes; the same bytes give the same order,
+    whatever order DNS answered in.
+    """
+    preferences: dict[str, int] = {}
+    for record in records:
+        host = record.host.lower().removesuffix(".")
+        preferences[host] = min(record.preference, preferences.get(host, record.preference))
+    if not preferences:
+        return (Exchange(domain.lower().removesuffix("."), 0, is_implicit=True),)
+    # RFC 7505, 3: the root stands alone. Beside real hosts it is a mistake, and they are what was meant.
+    preferences.pop("", None)
+    if not preferences:
+        return NullExchange()
+
+    def order(host: str) -> tuple[int, bytes]:
+        return preferences[host], blake2b(host.encode("utf-8", "replace"), digest_size=8, key=random).digest()
+
+    return tuple(Exchange(host, preferences[host]) for host in sorted(preferences, key=order)[:EXCHANGES_MAX])

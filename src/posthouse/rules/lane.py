@@ -1,0 +1,235 @@
+"""Lanes: which one a destination's mail takes, how much of it at a time, and whose turn it is.
+
+A lane is a mailbox provider, known by the names of its mail servers, however many domains it hosts; or
+else a single domain. Its concurrency starts small and feels its way: one more connection for each round
+of mails that were served while all were in use, half as many when the server says 421, and a growing
+pause when even one was too many. Inside a lane, accounts take turns.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+from posthouse.rules.ids import AccountId
+
+# The providers and the ends of their mail servers' names, as long as needed to leave out the machines
+# that they rent to others. Lanes of providers have no dot in their names, so that none is ever mistaken
+# for a domain's.
+PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "google": ("google.com", "googlemail.com"),
+    "microsoft": ("protection.outlook.com", "mx.microsoft", "hotmail.com"),
+    "yahoo": ("yahoodns.net",),
+    "yahoo-japan": ("yahoo.co.jp",),
+    "apple": ("mail.icloud.com",),
+    "barracuda": ("barracudanetworks.com",),
+    "broadcom": ("messagelabs.com",),
+    "cisco": ("iphmx.com",),
+    "cloudflare": ("mx.cloudflare.net",),
+    "comcast": ("mxge.comcast.net",),
+    "fastmail": ("messagingengine.com",),
+    "gmx": ("gmx.net", "web.de"),
+    "godaddy": ("smtp.secureserver.net", "mailstore1.secureserver.net"),
+    "ionos": ("kundenserver.de", "perfora.net", "ionos.com", "ionos.co.uk", "ionos.de", "ionos.es", "ionos.fr"),
+    "mailru": ("mail.ru",),
+    "mimecast": ("mimecast.com",),
+    "naver": ("naver.com",),
+    "netease": ("netease.com", "163.com"),
+    "orange": ("smtp-in.orange.fr",),
+    "ovh": ("mail.ovh.net", "mail.ovh.ca"),
+    "proofpoint": ("pphosted.com", "ppe-hosted.com"),
+    "proton": ("protonmail.ch",),
+    "rackspace": ("emailsrvr.com",),
+    "sophos": ("hydra.sophos.com",),
+    "telekom": ("t-online.de",),
+    "tencent": ("qq.com",),
+    "trendmicro": ("trendmicro.com", "trendmicro.eu"),
+    "yandex": ("yandex.net", "yandex.ru"),
+    "zoho": ("zoho.com", "zoho.eu", "zoho.in"),
+}
+_PROVIDER_OF: Final = {suffix: provider for provider, suffixes in PROVIDERS.items() for suffix in suffixes}
+
+PUSH_BACK_CODE: Final = 421
+PAUSE_SECONDS_MIN: Final = 1.0
+PAUSE_SECONDS_MAX: Final = 60.0
+
+
+def lane_of(destination: str, exchange_host: str) -> str:
+    """The lane of a domain whose most preferred mail server is this one."""
+    suffix = exchange_host.lower().removesuffix(".")
+    while suffix:
+        provider = _PROVIDER_OF.get(suffix)
+        if provider is not None:
+            return provider
+        suffix = suffix.partition(".")[2]
+    return destination.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a lane may do in the whole installation: mails a second, and connections at a time."""
+
+    per_second: float = 100.0
+    burst: int = 100
+    connections_start: int = 2
+    connections_max: int = 20
+
+    def __post_init__(self) -> None:
+        if self.per_second <= 0 or self.burst < 1 or not 1 <= self.connections_start <= self.connections_max:
+            raise ValueError(f"a lane needs room for one mail at least, and to grow from its start: {self}")
+
+    def divided(self, parts: int) -> "Limits":
+        """One part of a lane that several processes share. A part has room for one mail, however many there are."""
+        connections_max = max(1, self.connections_max // parts)
+        return Limits(
+            per_second=self.per_second / parts,
+            burst=max(1, self.burst // parts),
+            connections_start=min(self.connections_start, connections_max),
+            connections_max=connections_max,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimits:
+    """The operator's numbers: for a lane by its name, and for all others."""
+
+    default: Limits = field(default_factory=Limits)
+    by_lane: Mapping[str, Limits] = field(default_factory=dict)
+
+    def of(self, lane: str) -> Limits:
+        return self.by_lane.get(lane, self.default)
+
+
+class Served(StrEnum):
+    """How a mail that had a slot fared, as far as the lane is concerned."""
+
+    WELL = "well"
+    PUSHED_BACK = "pushed_back"
+    OTHERWISE = "otherwise"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Leave for one mail. `era` is how often the lane had been pushed back when it was given."""
+
+    era: int
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """No leave yet: ask again in so many seconds, or, without a number, when a slot has come back."""
+
+    seconds: float | None
+
+
+class Lane:
+    """The state of one lane; `now` is any clock of seconds that never goes back."""
+
+    __slots__ = ("_connections", "_era", "_full_at", "_in_use", "_limits", "_pause_seconds", "_paused_until")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._connections = float(limits.connections_start)
+        self._in_use = 0
+        self._era = 0
+        self._full_at = float("-inf")
+        self._pause_seconds = 0.0
+        self._paused_until = float("-inf")
+
+    @property
+    def connections(self) -> int:
+        """How many may be in use at this time of the lane's life."""
+        return int(self._connections)
+
+    @property
+    def in_use(self) -> int:
+        return self._in_use
+
+    def take(self, now: float) -> Slot | Later:
+        """Leave to send one mail; whoever has it gives it back."""
+        if now < self._paused_until:
+            return Later(self._paused_until - now)
+        if self._in_use >= self.connections:
+            return Later(None)
+        # GCRA, as in `pace`: the whole burst is there again at `full_at`.
+        interval = 1 / self._limits.per_second
+        full_at = max(self._full_at, now) + interval
+        excess = full_at - now - interval * self._limits.burst
+        # Sums of floating seconds are not exact; nobody should wait for a microsecond.
+        if excess > 1e-6:
+            return Later(excess)
+        self._full_at = full_at
+        self._in_use += 1
+        return Slot(self._era)
+
+    def give_back(self, slot: Slot, served: Served, now: float) -> None:
+        if self._in_use == 0:
+            raise ValueError("a slot came back that nobody had")
+        was_full = self._in_use >= self.connections
+        self._in_use -= 1
+        match served:
+            case Served.WELL:
+                self._pause_seconds = 0.0
+                # Growing while idle would only be a guess about what the server bears.
+                if was_full:
+                    grown = self._connections + 1 / self._connections
+                    self._connections = min(grown, float(self._limits.connections_max))
+            case Served.PUSHED_BACK:
+                # Mails that were under way together are pushed back together: that is one push, not ten.
+                if slot.era == self._era:
+                    self._step_back(now)
+            case Served.OTHERWISE:
+                pass
+
+    def _step_back(self, now: float) -> None:
+        self._era += 1
+        if self.connections == 1:
+            self._pause_seconds = min(max(PAUSE_SECONDS_MIN, 2 * self._pause_seconds), PAUSE_SECONDS_MAX)
+            self._paused_until = now + self._pause_seconds
+        self._connections = max(1.0, float(self.connections // 2))
+
+
+Item = TypeVar("Item")
+
+
+class Turns(Generic[Item]):
+    """What waits for a lane: each account's items in their order, and one of each account at a time.
+
+    Everything takes the same short time however much waits. Both the whole and each account's part are
+    bounded, so that one account's backlog can't keep the others out.
+    """
+
+    __slots__ = ("_account_items_max", "_count", "_items_max", "_waiting")
+
+    def __init__(self, items_max: int, account_items_max: int) -> None:
+        self._items_max = items_max
+        self._account_items_max = account_items_max
+        self._count = 0
+        # In the order of the accounts' turns. A plain dict searches for its first key behind all deleted ones.
+        self._waiting: OrderedDict[AccountId, deque[Item]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def waiting(self, account_id: AccountId) -> int:
+        return len(self._waiting.get(account_id, ()))
+
+    def push(self, account_id: AccountId, item: Item) -> bool:
+        """Whether there was room; an account that had nothing waiting has its turn after all others."""
+        if self._count >= self._items_max or self.waiting(account_id) >= self._account_items_max:
+            return False
+        self._waiting.setdefault(account_id, deque()).append(item)
+        self._count += 1
+        return True
+
+    def pop(self) -> Item:
+        """The oldest item of the account whose turn it is; IndexError when nothing waits."""
+        if not self._count:
+            raise IndexError("nothing waits")
+        account_id, items = self._waiting.popitem(last=False)
+        item = items.popleft()
+        if items:
+            self._waiting[account_id] = items
+        self._count -= 1
+        return item

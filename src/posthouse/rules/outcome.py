@@ -1,0 +1,205 @@
+"""What an attempt to deliver came to, and what follows for the recipient.
+
+An attempt ends at one stage of one conversation, or before there was any. `judge` says what that means
+by itself; `follow` says what becomes of the recipient, given how often and how long it was tried.
+
+Two thoughts are behind the table. What a server says about *this mail* (from MAIL on) is final when it
+says so; what it says about *itself* or about us (greeting, EHLO, STARTTLS, "authenticate first") is not,
+since the next host may think otherwise and servers are put right within hours. And after the final dot
+silence proves nothing: the mail is tried again, and the attempt is remembered as one that may have
+arrived.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, assert_never
+
+from posthouse.mail.reply import Reply
+from posthouse.rules import retry
+from posthouse.rules.message import RecipientStatus
+
+
+class Stage(StrEnum):
+    """How far the conversation came: what was last sent, and not yet answered."""
+
+    CONNECT = "connect"
+    GREETING = "greeting"
+    EHLO = "ehlo"
+    STARTTLS = "starttls"
+    MAIL = "mail"
+    RCPT = "rcpt"
+    # DATA lasts until the body is written; DOT begins when the final dot may have left us.
+    DATA = "data"
+    DOT = "dot"
+
+
+class Lookup(StrEnum):
+    """Why DNS led nowhere. Only the last is no certainty."""
+
+    NULL_MX = "null_mx"
+    NO_SUCH_NAME = "no_such_name"
+    NO_ADDRESS = "no_address"
+    NO_ANSWER = "no_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The server answered, and the conversation ended with that."""
+
+    stage: Stage
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The conversation ended without an answer: refused, timed out, cut off, no TLS, no SMTP."""
+
+    stage: Stage
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    lookup: Lookup
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """Every address of the destination is one that we never connect to: loopback, private, ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """The recipient is on the account's list of addresses that get no mail; nothing was tried."""
+
+
+Happening = Replied | Broken | Unresolved | Forbidden | Suppressed
+
+
+class Kind(StrEnum):
+    DELIVERED = "delivered"
+    BOUNCED = "bounced"
+    DEFERRED = "deferred"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`code` is the server's, None when no server said anything; `text` is its reply, or our words for what happened.
+
+    `next_exchange`: before this verdict counts, the destination's next host is to be tried, if it has one.
+    `ambiguous`: the mail may have arrived all the same. `suppress`: the address gets no more mail.
+    """
+
+    kind: Kind
+    code: int | None
+    text: str
+    next_exchange: bool = False
+    ambiguous: bool = False
+    suppress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """The recipient's state after the attempt; `next_at` is set exactly when it is deferred."""
+
+    status: RecipientStatus
+    next_at: datetime | None = None
+
+
+# Before MAIL, nothing was said about this mail.
+_BEFORE_MAIL: Final = frozenset({Stage.CONNECT, Stage.GREETING, Stage.EHLO, Stage.STARTTLS})
+AUTHENTICATION_REQUIRED: Final = 530
+# RFC 5321, 4.5.3.1.10: what older servers say for "too many recipients", and some for a full mailbox.
+OVER_STORAGE: Final = 552
+# RFC 3463: the address is wrong, unknown, or moved away. Not 5.1.7 and 5.1.8, which are about our
+# sender, and nothing of 5.7, which is about policy.
+SUPPRESSING: Final = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"})
+
+_CERTAINTIES: Final = {
+    Lookup.NULL_MX: "the domain does not accept mail (null MX)",
+    Lookup.NO_SUCH_NAME: "the domain does not exist",
+    Lookup.NO_ADDRESS: "the domain has no mail server and no address",
+}
+
+
+def judge(happening: Happening) -> Verdict:
+    match happening:
+        case Replied(stage, reply):
+            return _judge_reply(stage, reply)
+        case Broken(stage, reason):
+            return Verdict(
+                Kind.DEFERRED,
+                None,
+                f"{reason} ({_while(stage)})",
+                next_exchange=stage in _BEFORE_MAIL,
+                ambiguous=stage is Stage.DOT,
+            )
+        case Unresolved(Lookup.NO_ANSWER, reason):
+            return Verdict(Kind.DEFERRED, None, f"DNS gave no usable answer: {reason}")
+        case Unresolved(lookup):
+            return Verdict(Kind.BOUNCED, None, _CERTAINTIES[lookup])
+        case Forbidden():
+            return Verdict(Kind.BOUNCED, None, "the domain's mail servers have no public address")
+        case Suppressed():
+            return Verdict(
+                Kind.BOUNCED, None, "the address is suppressed: earlier mail to it bounced or was complained about"
+            )
+        case _:
+            assert_never(happening)
+
+
+def follow(
+    verdict: Verdict,
+    *,
+    attempts: int,
+    accepted_at: datetime,
+    now: datetime,
+    random: float,
+    held: timedelta = timedelta(0),
+    schedule: retry.Schedule = retry.DELIVERY,
+) -> Consequence:
+    """What the recipient becomes. `attempts` includes the one judged, and any that a crash left unjudged."""
+    match verdict.kind:
+        case Kind.DELIVERED:
+            return Consequence(RecipientStatus.DELIVERED)
+        case Kind.BOUNCED:
+            return Consequence(RecipientStatus.BOUNCED)
+        case Kind.DEFERRED:
+            next_at = retry.next_at(
+                schedule, attempts=attempts, started_at=accepted_at, now=now, random=random, held=held
+            )
+            if next_at is None:
+                return Consequence(RecipientStatus.FAILED)
+            return Consequence(RecipientStatus.DEFERRED, next_at)
+        case _:
+            assert_never(verdict.kind)
+
+
+def _judge_reply(stage: Stage, reply: Reply) -> Verdict:
+    code = reply.code
+    if stage is Stage.DOT and 200 <= code < 300:
+        return Verdict(Kind.DELIVERED, code, reply.text)
+    if stage in _BEFORE_MAIL or (stage is Stage.MAIL and code == AUTHENTICATION_REQUIRED):
+        return Verdict(Kind.DEFERRED, code, reply.text, next_exchange=True)
+    if 500 <= code < 600 and not (stage is Stage.RCPT and code == OVER_STORAGE):
+        suppress = stage is Stage.RCPT and reply.enhanced in SUPPRESSING
+        return Verdict(Kind.BOUNCED, code, reply.text, suppress=suppress)
+    # A reply that makes no sense at its stage is no more than silence, and after the dot no less.
+    is_sense = 400 <= code < 600
+    return Verdict(Kind.DEFERRED, code, reply.text, ambiguous=stage is Stage.DOT and not is_sense)
+
+
+def _while(stage: Stage) -> str:
+    match stage:
+        case Stage.CONNECT:
+            return "while connecting"
+        case Stage.GREETING:
+            return "before the greeting"
+        case Stage.EHLO | Stage.STARTTLS | Stage.MAIL | Stage.RCPT | Stage.DATA:
+            return f"during {stage.upper()}"
+        case Stage.DOT:
+            return "after the message was sent; it may have arrived"
+        case _:
+            assert_never(stage)

@@ -1,0 +1,186 @@
+"""The stream carried by NATS JetStream: work queues, a durable consumer for each shard."""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+import structlog
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
+from nats.js.errors import BadRequestError, NotFoundError
+
+from posthouse.wire.stream import Counts, Delivery, Kind, StreamSettings
+from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected
+from posthouse.wire.stream.publishing import Publisher
+from posthouse.wire.stream.pulling import ACK, JetStreamDelivery, Puller, stream_name
+from posthouse.wire.stream.waiting import wait_for
+
+log = structlog.get_logger(__name__)
+
+ANSWER_SECONDS_MAX: Final = 5.0
+CLOSE_SECONDS_MAX: Final = 3  # for each of the two sides
+# Acknowledgements made while the server is away, kept for its return; one too many is a ticket twice.
+LATE_ACKS_MAX: Final = 10_000
+NAME_IN_USE_WITH_OTHER_CONFIGURATION: Final = 10058
+
+
+class JetStream:
+    """Make one with `open`, which returns at once, whether or not a server is there."""
+
+    def __init__(
+        self, settings: StreamSettings | None = None, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings or StreamSettings()
+        self._publisher = Publisher(self._settings)
+        self._pullers = {
+            kind: Puller(
+                kind,
+                self._settings,
+                answer=self._answer,
+                note_missing=self._publisher.note_missing,
+                monotonic=monotonic,
+            )
+            for kind in Kind
+        }
+        self._fetching: set[Kind] = set()
+        self._client: Client | None = None
+        self._epochs: dict[Kind, datetime | None] = {}
+        self._late_acks: deque[JetStreamDelivery] = deque(maxlen=LATE_ACKS_MAX)
+        self._keeping: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, servers: Sequence[str], settings: StreamSettings | None = None, *, name: str = "posthouse"
+    ) -> "JetStream":
+        stream = cls(settings)
+        stream._keeping = asyncio.create_task(keep_connected(servers, name, stream._serve))
+        return stream
+
+    @property
+    def counts(self) -> Counts:
+        return self._publisher.counts
+
+    @property
+    def is_ready(self) -> bool:
+        """A server is there and has the streams."""
+        return self._client is not None
+
+    def publish(self, kind: Kind, shard: int, payload: bytes) -> None:
+        if self._closed:
+            self.counts.dropped += 1
+        else:
+            self._publisher.offer(kind, shard, payload)
+
+    async def fetch(self, kind: Kind, shards: frozenset[int], count: int, wait_seconds: float) -> list[Delivery]:
+        if kind in self._fetching:
+            raise RuntimeError(f"two loops fetch {kind.value} tickets from one connection")
+        self._fetching.add(kind)
+        try:
+            return await self._fetch(self._pullers[kind], shards, count, time.monotonic() + wait_seconds)
+        finally:
+            self._fetching.discard(kind)
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._publisher.drain(CLOSE_SECONDS_MAX)
+        with contextlib.suppress(*FAULTS):
+            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                for puller in self._pullers.values():
+                    await puller.close()
+                if self._client is not None:
+                    await self._client.flush(CLOSE_SECONDS_MAX)
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+
+    async def _fetch(self, puller: Puller, shards: frozenset[int], count: int, deadline: float) -> list[Delivery]:
+        while True:
+            puller.changed.clear()
+            await puller.give_back(shards)
+            taken: list[Delivery] = [*puller.take(shards, count)]
+            # Asked for before these are handed out, so that the next ones travel meanwhile.
+            look_again_at = await puller.ask(shards, count)
+            now = time.monotonic()
+            if taken or now >= deadline:
+                return taken
+            await wait_for(puller.changed, min(deadline, look_again_at) - now)
+
+    async def _serve(self, client: Client, outage: Outage) -> None:
+        """Everything that is done with one connection, until it is lost."""
+        jetstream = client.jetstream(timeout=ANSWER_SECONDS_MAX)
+        try:
+            await self._publisher.attach(client)
+            await self._establish(client, jetstream)
+            outage.over()
+            while not client.is_closed:
+                await self._publisher.step()
+                if self._publisher.stuck:
+                    await self._make_room(jetstream)
+                if self._publisher.stream_missing:
+                    log.warning("stream_missing")
+                    await self._establish(client, jetstream)
+        finally:
+            self._client = None
+            self._publisher.detach()
+            for puller in self._pullers.values():
+                puller.detach()
+
+    async def _establish(self, client: Client, jetstream: JetStreamContext) -> None:
+        """The streams exist, and everybody knows which ones they are."""
+        epochs: dict[Kind, datetime | None] = {}
+        for kind in Kind:
+            info = await _created(jetstream, self._configuration(kind))
+            epochs[kind] = info.created
+        self._epochs = epochs
+        self._publisher.stream_missing = False
+        for kind, puller in self._pullers.items():
+            puller.attach(client, jetstream, epochs[kind])
+        self._client = client
+        for _ in range(len(self._late_acks)):
+            await self._answer(self._late_acks.popleft(), ACK)
+
+    async def _make_room(self, jetstream: JetStreamContext) -> None:
+        """Remove streams that only a new start of the server or this can help; they hold nothing precious."""
+        for kind in sorted(self._publisher.stuck):
+            log.error("stream_stuck", stream=stream_name(kind))
+            with contextlib.suppress(NotFoundError):
+                await jetstream.delete_stream(stream_name(kind))
+        self._publisher.expect_no_answers()
+        self._publisher.note_missing()
+
+    def _configuration(self, kind: Kind) -> StreamConfig:
+        return StreamConfig(
+            name=stream_name(kind),
+            subjects=[f"{kind.value}.*"],
+            retention=RetentionPolicy.WORK_QUEUE,
+            storage=StorageType.FILE,
+            discard=DiscardPolicy.OLD,
+            max_bytes=self._settings.stream_bytes_max,
+            max_age=self._settings.ticket_age_seconds_max,
+            num_replicas=self._settings.replicas,
+        )
+
+    async def _answer(self, ticket: JetStreamDelivery, body: bytes) -> None:
+        if self._client is None:
+            if body == ACK:
+                self._late_acks.append(ticket)
+            return
+        if ticket.epoch != self._epochs[ticket.kind]:
+            return
+        with contextlib.suppress(*FAULTS):
+            await self._client.publish(ticket.reply, body)
+
+
+async def _created(jetstream: JetStreamContext, configuration: StreamConfig) -> StreamInfo:
+    try:
+        return await jetstream.add_stream(configuration)
+    except BadRequestError as fault:
+        if fault.err_code != NAME_IN_USE_WITH_OTHER_CONFIGURATION:
+            raise
+        return await jetstream.update_stream(configuration)

@@ -1,0 +1,230 @@
+"""Which worker reads which shard: leases in a JetStream key-value bucket, shared out evenly.
+
+Every worker keeps a key `worker.<its name>` and, for each shard it holds, a key `shard.<number>` with its
+name in it. All keys of the bucket expire after its time to live unless they are written again.
+
+- *Even.* From the names of the live workers everyone computes the same shares (`shares`), takes only what
+  is its own share and gives back the rest. Few shards move when a worker comes or goes.
+- *One holder.* A key is created only where there is none and renewed only at the revision last written,
+  so a shard that somebody else took can't be renewed by mistake.
+- *A holder knows when to stop.* It believes in a lease until a margin before the time to live has passed
+  since it **sent** the last renewal that was confirmed. The server counts from a later moment, so the
+  belief ends first, whatever happens to the connection, the server or this process's event loop.
+- *Wiped data.* A bucket that is younger than its time to live may have lost keys that are still believed
+  in: nothing is taken from it until it is old enough.
+"""
+
+import asyncio
+import functools
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import StorageType
+from nats.js.errors import BadRequestError, KeyWrongLastSequenceError, NotFoundError
+from nats.js.kv import KeyValue
+
+from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected
+from posthouse.wire.stream.waiting import wait_for
+
+log = structlog.get_logger(__name__)
+
+BUCKET: Final = "SHARDS"
+# Parts of the time to live: how often a lease is renewed, and how long before its end it is given up.
+RENEW_PART: Final = 0.3
+MARGIN_PART: Final = 0.2
+ANSWER_SECONDS_MAX: Final = 1.0
+CLOSE_SECONDS_MAX: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    lease_seconds: float = 5.0
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    revision: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    lease_seconds: float
+    age_seconds: float
+    workers: frozenset[str]
+
+
+class ShardLeases:
+    """`worker` is a name of letters, digits and dashes that no other start of a process has or had."""
+
+    def __init__(
+        self,
+        worker: str,
+        shards: int,
+        settings: LeaseSettings | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,100}", worker):
+            raise ValueError("a worker's name is of letters, digits and dashes, 1 to 100 of them")
+        self._worker = worker
+        self._shards = shards
+        self._settings = settings or LeaseSettings()
+        self._monotonic = monotonic
+        self._leases: dict[int, _Lease] = {}
+        self._closing = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._keeping: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls, servers: Sequence[str], worker: str, shards: int, settings: LeaseSettings | None = None
+    ) -> "ShardLeases":
+        """On a connection of its own, so that renewals never queue behind tickets."""
+        leases = cls(worker, shards, settings)
+        leases._gone.set()
+        leases._keeping = asyncio.create_task(keep_connected(servers, f"leases-{worker}", leases._serve))
+        return leases
+
+    def held(self) -> frozenset[int]:
+        now = self._monotonic()
+        return frozenset(shard for shard, lease in self._leases.items() if now < lease.until)
+
+    async def close(self) -> None:
+        self._closing.set()
+        await wait_for(self._gone, CLOSE_SECONDS_MAX)
+        self._leases.clear()
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+
+    async def _serve(self, client: Client, outage: Outage) -> None:
+        jetstream = client.jetstream(timeout=ANSWER_SECONDS_MAX)
+        bucket = await self._opened(jetstream)
+        outage.over()
+        self._gone.clear()
+        try:
+            while not self._closing.is_set():
+                began_at = self._monotonic()
+                seconds = await self._round(client, bucket)
+                await wait_for(self._closing, began_at + seconds * RENEW_PART - self._monotonic())
+            await self._leave(jetstream, bucket)
+        finally:
+            self._gone.set()
+        await asyncio.Event().wait()  # to be cancelled: an end would be taken for a fault
+
+    async def _opened(self, jetstream: JetStreamContext) -> KeyValue:
+        try:
+            return await jetstream.create_key_value(
+                bucket=BUCKET,
+                ttl=self._settings.lease_seconds,
+                storage=StorageType.FILE,
+                replicas=self._settings.replicas,
+            )
+        except BadRequestError:
+            # It exists with other settings; what it says about the time to live goes for everyone.
+            return await jetstream.key_value(BUCKET)
+
+    async def _round(self, client: Client, bucket: KeyValue) -> float:
+        """Say that this worker lives, give back what is others', renew and take its own share."""
+        await bucket.put(f"worker.{self._worker}", b"")
+        state = await _looked_at(client)
+        share = shares(tuple(sorted(state.workers | {self._worker})), self._shards)[self._worker]
+        ours = [shard for shard in share if shard in self._leases or state.age_seconds >= state.lease_seconds]
+        belief_seconds = state.lease_seconds * (1 - MARGIN_PART)
+        await asyncio.gather(
+            *(self._give_back(bucket, shard) for shard in self._leases.keys() - share),
+            *(self._hold(bucket, shard, belief_seconds) for shard in ours),
+        )
+        return state.lease_seconds
+
+    async def _hold(self, bucket: KeyValue, shard: int, belief_seconds: float) -> None:
+        """The lease is ours for some more time, or it isn't ours."""
+        key, name = f"shard.{shard}", self._worker.encode()
+        lease = self._leases.get(shard)
+        sent_at = self._monotonic()
+        try:
+            if lease is None:
+                revision = await bucket.create(key, name)
+            else:
+                revision = await bucket.update(key, name, last=lease.revision)
+        except (KeyWrongLastSequenceError, NotFoundError):
+            self._leases.pop(shard, None)
+            found = await self._found(bucket, key, name, sent_at)
+            if found is None:
+                return
+            revision, sent_at = found
+        except FAULTS as fault:
+            # Perhaps it arrived, perhaps not: what was believed before is believed to its end.
+            log.debug("lease_unanswered", shard=shard, cause=repr(fault))
+            return
+        self._leases[shard] = _Lease(revision, sent_at + belief_seconds)
+
+    async def _found(self, bucket: KeyValue, key: str, name: bytes, sent_at: float) -> tuple[int, float] | None:
+        """A write of ours whose answer got lost still makes the key ours: write it once more to be sure."""
+        try:
+            entry = await bucket.get(key)
+            if entry.value != name or entry.revision is None:
+                return None
+            sent_at = self._monotonic()
+            return await bucket.update(key, name, last=entry.revision), sent_at
+        except FAULTS:
+            return None
+
+    async def _give_back(self, bucket: KeyValue, shard: int) -> None:
+        lease = self._leases.pop(shard)  # believed in no longer, before anybody else can take it
+        try:
+            await bucket.delete(f"shard.{shard}", last=lease.revision)
+        except FAULTS as fault:
+            log.debug("lease_not_returned", shard=shard, cause=repr(fault))  # it expires
+
+    async def _leave(self, jetstream: JetStreamContext, bucket: KeyValue) -> None:
+        # The name first, so that whoever looks next counts one worker less.
+        await jetstream.purge_stream(f"KV_{BUCKET}", subject=f"$KV.{BUCKET}.worker.{self._worker}")
+        await asyncio.gather(*(self._give_back(bucket, shard) for shard in list(self._leases)))
+
+
+async def _looked_at(client: Client) -> _Bucket:
+    wish = json.dumps({"subjects_filter": f"$KV.{BUCKET}.worker.*"}).encode()
+    answer = await client.request(f"$JS.API.STREAM.INFO.KV_{BUCKET}", wish, timeout=ANSWER_SECONDS_MAX)
+    info: dict[str, Any] = json.loads(answer.data)
+    if "error" in info:
+        raise NotFoundError(description=str(info["error"]))
+    # Both times are the server's, so its clock may be wrong without harm.
+    age = datetime.fromisoformat(info["ts"]) - datetime.fromisoformat(info["created"])
+    return _Bucket(
+        lease_seconds=info["config"]["max_age"] / 1e9,
+        age_seconds=age.total_seconds(),
+        workers=frozenset(subject.rpartition(".")[2] for subject in info["state"].get("subjects") or ()),
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def shares(workers: tuple[str, ...], shards: int) -> dict[str, frozenset[int]]:
+    """Who holds what: as equal as can be, the same for everyone who knows the same workers.
+
+    Each shard ranks the workers by a hash of its own (so a newcomer takes from all, and a leaver's shards
+    go to all) and goes to the first one that isn't full.
+    """
+    most = -(-shards // len(workers))
+    held: dict[str, set[int]] = {worker: set() for worker in workers}
+    for shard in range(shards):
+        for worker in sorted(workers, key=lambda worker: _rank(worker, shard)):
+            if len(held[worker]) < most:
+                held[worker].add(shard)
+                break
+    return {worker: frozenset(own) for worker, own in held.items()}
+
+
+def _rank(worker: str, shard: int) -> bytes:
+    return hashlib.blake2b(f"{shard} {worker}".encode(), digest_size=8).digest()

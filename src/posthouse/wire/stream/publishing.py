@@ -1,0 +1,163 @@
+"""Tickets on their way to JetStream: a bounded queue, sent without waiting for each acknowledgement.
+
+A ticket whose connection or stream went away under it is sent once more, and is then perhaps there twice.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from posthouse.wire.stream import Counts, Kind, StreamSettings
+from posthouse.wire.stream.connection import FAULTS
+from posthouse.wire.stream.waiting import wait_for
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+# Others on the event loop get their turn after this many tickets.
+BURST: Final = 64
+
+
+@dataclass(slots=True)
+class _Ticket:
+    kind: Kind
+    subject: str
+    payload: bytes
+    sent_at: float = 0.0
+    is_second_try: bool = False
+
+
+class Publisher:
+    def __init__(self, settings: StreamSettings) -> None:
+        self.counts = Counts()
+        self.stream_missing = False
+        # Kinds whose stream takes tickets and says nothing, again and again: its files are gone or broken.
+        self.stuck: set[Kind] = set()
+        self._settings = settings
+        self._waiting: deque[_Ticket] = deque()
+        # What was sent and is not yet confirmed, by number, the oldest first.
+        self._unconfirmed: dict[int, _Ticket] = {}
+        # Since when a kind's tickets have gone unanswered on this connection.
+        self._silent_since: dict[Kind, float] = {}
+        self._number = 0
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._refused = False
+        self._client: Client | None = None
+        self._inbox = ""
+
+    def offer(self, kind: Kind, shard: int, payload: bytes) -> None:
+        if len(self._waiting) >= self._settings.waiting_max:
+            self.counts.dropped += 1
+            return
+        self._waiting.append(_Ticket(kind, f"{kind.value}.{shard}", payload))
+        self._idle.clear()
+        self._wake.set()
+
+    async def attach(self, client: Client) -> None:
+        self._inbox = client.new_inbox()
+        await client.subscribe(f"{self._inbox}.*", cb=self._confirmed)
+        self._client = client
+        self._wake.set()
+
+    def detach(self) -> None:
+        """The connection is gone, and with it every answer that was still to come."""
+        self._client = None
+        self.expect_no_answers()
+
+    def expect_no_answers(self) -> None:
+        self._silent_since.clear()
+        self.stuck.clear()
+        tickets = list(self._unconfirmed.values())
+        self._unconfirmed.clear()
+        self._try_again(tickets)
+
+    def note_missing(self) -> None:
+        """A stream isn't there: nothing is sent until it has been made."""
+        self.stream_missing = True
+        self._wake.set()
+
+    async def step(self) -> None:
+        """Send what waits, as far as the bound allows; return when there is something to do again."""
+        await self._send()
+        await wait_for(self._wake, LOOK_SECONDS)
+        self._wake.clear()
+        self._give_up_sent_before(time.monotonic() - self._settings.confirm_seconds_max)
+
+    async def drain(self, seconds: float) -> None:
+        """Return when nothing waits or travels any more, or there is no connection, or time is up."""
+        if self._client is not None:
+            await wait_for(self._idle, seconds)
+        self.counts.dropped += len(self._waiting)
+        self._waiting.clear()
+
+    async def _send(self) -> None:
+        client = self._client
+        while client is not None and self._waiting and len(self._unconfirmed) < self._settings.unconfirmed_max:
+            if self.stream_missing:
+                return
+            ticket = self._waiting.popleft()
+            ticket.sent_at = time.monotonic()
+            self._number = number = self._number + 1
+            self._unconfirmed[number] = ticket
+            try:
+                await client.publish(ticket.subject, ticket.payload, reply=f"{self._inbox}.{number}")
+            except FAULTS:
+                if self._unconfirmed.pop(number, None) is not None:
+                    self._try_again([ticket])
+                if client.is_closed:
+                    return
+            if number % BURST == 0:
+                await asyncio.sleep(0)
+
+    async def _confirmed(self, answer: Msg) -> None:
+        number = int(answer.subject.rpartition(".")[2])
+        ticket = self._unconfirmed.pop(number, None)
+        if ticket is None:
+            return
+        self._silent_since.pop(ticket.kind, None)
+        if answer.headers is not None:
+            # No stream listens to that subject: its data were wiped.
+            self._try_again([ticket])
+            self.note_missing()
+        elif b'"error"' in answer.data:
+            self.counts.dropped += 1
+            if not self._refused:
+                log.warning("stream_refuses", answer=answer.data[:500].decode("utf-8", "replace"))
+            self._refused = True
+        else:
+            self.counts.confirmed += 1
+            self._refused = False
+        if self._waiting and len(self._unconfirmed) <= self._settings.unconfirmed_max // 2:
+            self._wake.set()
+        self._note_idleness()
+
+    def _try_again(self, tickets: Sequence[_Ticket]) -> None:
+        for ticket in reversed(tickets):
+            if ticket.is_second_try:
+                self.counts.dropped += 1
+            else:
+                ticket.is_second_try = True
+                self._waiting.appendleft(ticket)
+        self._note_idleness()
+
+    def _give_up_sent_before(self, moment: float) -> None:
+        for number in [number for number, ticket in self._unconfirmed.items() if ticket.sent_at < moment]:
+            ticket = self._unconfirmed.pop(number)
+            self.counts.dropped += 1
+            silent_since = self._silent_since.setdefault(ticket.kind, ticket.sent_at)
+            if ticket.sent_at >= silent_since + self._settings.confirm_seconds_max:
+                self.stuck.add(ticket.kind)
+        self._note_idleness()
+
+    def _note_idleness(self) -> None:
+        if not self._unconfirmed and not self._waiting:
+            self._idle.set()

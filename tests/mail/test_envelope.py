@@ -1,0 +1,107 @@
+"""The return path: found again in any case, and never forged."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.mail.address import parse_mailbox
+from posthouse.mail.envelope import Origin, parse_return_path, return_path
+
+DOMAIN = "bounce.example.com"
+KEY, OLD_KEY = b"k" * 32, b"o" * 32
+ORIGIN = Origin(UUID("01890a5d-ac96-774b-bcce-b302099a8000"), 3)
+
+origins = some.builds(Origin, some.uuids(), some.none() | some.integers(0, 254))
+keys = some.binary(min_size=1, max_size=64)
+
+
+@given(origins, keys)
+def test_a_return_path_is_read_back_in_any_case(origin: Origin, key: bytes) -> None:
+    address = return_path(origin, DOMAIN, key)
+    for spelling in (address, address.upper(), address.title()):
+        assert parse_return_path(spelling, DOMAIN, [key]) == origin
+
+
+@given(origins)
+def test_a_return_path_is_an_ordinary_address(origin: Origin) -> None:
+    address = return_path(origin, DOMAIN, KEY)
+    local, _, domain = address.partition("@")
+    assert parse_mailbox(address).address == address
+    assert local.startswith("bounces+")
+    assert len(local) == 56
+    assert domain == DOMAIN
+
+
+def test_the_form_stays_what_it_is() -> None:
+    # Mail under way for days comes back to the next version.
+    assert return_path(ORIGIN, DOMAIN, KEY).startswith("bounces+aqayscs5vslhos54z2zqecm2qaa")
+    assert return_path(ORIGIN, DOMAIN, KEY) == return_path(ORIGIN, DOMAIN, KEY)
+
+
+def test_recipients_that_shared_an_envelope_share_its_return_path() -> None:
+    shared = Origin(ORIGIN.message_id, None)
+    address = return_path(shared, DOMAIN, KEY)
+    assert address != return_path(Origin(ORIGIN.message_id, 0), DOMAIN, KEY)
+    assert parse_return_path(address, DOMAIN, [KEY]) == shared
+
+
+def test_a_key_can_be_replaced_while_mail_is_under_way() -> None:
+    address = return_path(ORIGIN, DOMAIN, OLD_KEY)
+    assert parse_return_path(address, DOMAIN, [KEY, OLD_KEY]) == ORIGIN
+    assert parse_return_path(address, DOMAIN, [KEY]) is None
+    assert parse_return_path(address, DOMAIN, []) is None
+
+
+@given(origins, some.integers(0, 47), some.sampled_from("abcdefghijklmnopqrstuvwxyz234567"))
+def test_a_changed_token_is_nobodys(origin: Origin, index: int, digit: str) -> None:
+    address = return_path(origin, DOMAIN, KEY)
+    at = len("bounces+") + index
+    changed = address[:at] + digit + address[at + 1 :]
+    assert (parse_return_path(changed, DOMAIN, [KEY]) is None) == (changed != address)
+
+
+GENUINE = return_path(ORIGIN, DOMAIN, KEY)
+TOKEN = GENUINE.removeprefix("bounces+").partition("@")[0]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "@",
+        "bounces+@" + DOMAIN,
+        TOKEN,
+        f"{TOKEN}@{DOMAIN}",
+        f"bounces-{TOKEN}@{DOMAIN}",
+        f"bounces+{TOKEN}",
+        f"bounces+{TOKEN}@example.com",
+        f"bounces+{TOKEN}@{DOMAIN}.example",
+        f"bounces+{TOKEN[:-1]}@{DOMAIN}",
+        f"bounces+{TOKEN}a@{DOMAIN}",
+        f"bounces+{TOKEN[:-1]}=@{DOMAIN}",
+        f"bounces+{TOKEN[:-8]}========@{DOMAIN}",
+        f"bounces+{TOKEN[:-1]}1@{DOMAIN}",
+        f"bounces+{TOKEN[:-1]}é@{DOMAIN}",
+        f"bounces+{TOKEN[:-1]}\u212a@{DOMAIN}",  # the Kelvin sign, which is a k in lower case
+        f" {GENUINE}",
+        f"<{GENUINE}>",
+        "a" * 100_000 + "@" + DOMAIN,
+    ],
+    ids=lambda address: ascii(address[:24]),
+)
+def test_any_other_address_is_no_return_path(address: str) -> None:
+    assert parse_return_path(address, DOMAIN, [KEY]) is None
+
+
+@given(some.text(max_size=80))
+def test_no_text_is_a_fault(text: str) -> None:
+    assert parse_return_path(text, DOMAIN, [KEY]) is None
+    assert parse_return_path(f"bounces+{text}@{DOMAIN}", DOMAIN, [KEY]) is None
+
+
+@pytest.mark.parametrize("position", [-1, 255])
+def test_a_position_that_no_token_holds_is_a_fault(position: int) -> None:
+    with pytest.raises(ValueError, match="no recipient number"):
+        return_path(Origin(ORIGIN.message_id, position), DOMAIN, KEY)

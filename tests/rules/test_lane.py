@@ -1,0 +1,291 @@
+"""Lanes: the right one, at the right pace, and everybody in turn."""
+
+from collections import Counter, deque
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.rules.ids import AccountId
+from posthouse.rules.lane import (
+    PAUSE_SECONDS_MAX,
+    PROVIDERS,
+    Lane,
+    LaneLimits,
+    Later,
+    Limits,
+    Served,
+    Slot,
+    Turns,
+    lane_of,
+)
+
+WIDE = Limits(per_second=1e6, burst=1_000_000)
+ONE, TWO, THREE = (AccountId(UUID(int=number)) for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("destination", "host", "lane"),
+    [
+        ("gmail.com", "gmail-smtp-in.l.google.com", "google"),
+        ("customer.example", "aspmx2.googlemail.com", "google"),
+        ("customer.example", "smtp.google.com", "google"),
+        ("outlook.com", "outlook-com.olc.protection.outlook.com", "microsoft"),
+        ("customer.example", "customer-example.mail.protection.outlook.com", "microsoft"),
+        ("customer.example", "customer-example.o-v1.mx.microsoft", "microsoft"),
+        ("yahoo.com", "mta5.am0.yahoodns.net", "yahoo"),
+        ("aol.com", "mx-aol.mail.gm0.yahoodns.net", "yahoo"),
+        ("icloud.com", "mx01.mail.icloud.com", "apple"),
+        ("customer.example", "ASPMX.L.Google.COM.", "google"),
+        ("example.com", "mx.example.com", "example.com"),
+        ("Example.COM", "mx.example.com", "example.com"),
+        ("example.com", "notgoogle.com", "example.com"),
+        ("example.com", "google.com.example", "example.com"),
+        ("example.com", "com", "example.com"),
+        ("example.com", "", "example.com"),
+    ],
+)
+def test_a_provider_is_known_by_its_mail_servers(destination: str, host: str, lane: str) -> None:
+    assert lane_of(destination, host) == lane
+
+
+def test_the_table_of_providers_is_sound() -> None:
+    suffixes = Counter(suffix for provider in PROVIDERS.values() for suffix in provider)
+    assert set(suffixes.values()) == {1}
+    for suffix in suffixes:
+        assert suffix == suffix.lower().strip(".")
+        assert "." in suffix
+    assert not any("." in provider for provider in PROVIDERS)
+
+
+def test_an_operator_sets_limits_for_one_lane_or_for_all() -> None:
+    narrow = Limits(connections_max=5)
+    limits = LaneLimits(default=WIDE, by_lane={"google": narrow})
+    assert limits.of("google") is narrow
+    assert limits.of("example.com") is WIDE
+    assert LaneLimits().of("example.com") == Limits()
+
+
+def test_a_divided_lane_has_its_part_and_room_for_one() -> None:
+    whole = Limits(per_second=100, burst=10, connections_start=2, connections_max=20)
+    assert whole.divided(1) == whole
+    assert whole.divided(4) == Limits(25, 2, 2, 5)
+    assert whole.divided(16) == Limits(6.25, 1, 1, 1)
+    assert whole.divided(100) == Limits(1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"per_second": 0},
+        {"burst": 0},
+        {"connections_start": 0},
+        {"connections_start": 3, "connections_max": 2},
+    ],
+)
+def test_a_lane_without_room_is_a_fault(limits: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="room for one mail"):
+        Limits(**limits)
+
+
+def taken(lane: Lane, now: float = 0.0) -> list[Slot]:
+    """Every slot that the lane gives now."""
+    slots = []
+    while isinstance(slot := lane.take(now), Slot):
+        slots.append(slot)
+    return slots
+
+
+def serve_full_rounds(lane: Lane, mails: int, now: float = 0.0) -> None:
+    slots = deque(taken(lane, now))
+    for _ in range(mails):
+        lane.give_back(slots.popleft(), Served.WELL, now)
+        slots.extend(taken(lane, now))
+    for slot in slots:
+        lane.give_back(slot, Served.OTHERWISE, now)
+
+
+def test_a_lane_starts_with_two_connections() -> None:
+    lane = Lane(WIDE)
+    assert len(taken(lane)) == lane.in_use == lane.connections == 2
+    assert lane.take(0.0) == Later(None)
+
+
+def test_a_lane_grows_by_one_a_round_to_twenty_and_no_further() -> None:
+    lane = Lane(WIDE)
+    serve_full_rounds(lane, 3)
+    assert lane.connections == 3
+    serve_full_rounds(lane, 230)
+    assert lane.connections == 20
+    serve_full_rounds(lane, 1_000)
+    assert lane.connections == 20
+
+
+def test_an_idle_lane_does_not_grow() -> None:
+    lane = Lane(WIDE)
+    for _ in range(1_000):
+        slot = lane.take(0.0)
+        assert isinstance(slot, Slot)
+        lane.give_back(slot, Served.WELL, 0.0)
+    assert lane.connections == 2
+
+
+def test_other_failures_neither_grow_nor_shrink() -> None:
+    lane = Lane(WIDE)
+    for _ in range(100):
+        for slot in taken(lane):
+            lane.give_back(slot, Served.OTHERWISE, 0.0)
+    assert lane.connections == 2
+
+
+def test_a_push_back_halves_and_pushes_that_come_together_are_one() -> None:
+    lane = Lane(WIDE)
+    serve_full_rounds(lane, 300)
+    together = taken(lane)
+    for slot in together:
+        lane.give_back(slot, Served.PUSHED_BACK, 0.0)
+    assert (lane.connections, lane.in_use) == (10, 0)
+    for left in (5, 2, 1):
+        (slot, *others) = taken(lane)
+        lane.give_back(slot, Served.PUSHED_BACK, 0.0)
+        for other in others:
+            lane.give_back(other, Served.OTHERWISE, 0.0)
+        assert lane.connections == left
+
+
+def test_while_too_many_are_in_use_none_is_given() -> None:
+    lane = Lane(WIDE)
+    serve_full_rounds(lane, 300)
+    first, *rest = taken(lane)
+    lane.give_back(first, Served.PUSHED_BACK, 0.0)
+    assert (lane.connections, lane.in_use) == (10, 19)
+    for slot in rest[:9]:
+        assert lane.take(0.0) == Later(None)
+        lane.give_back(slot, Served.OTHERWISE, 0.0)
+    assert lane.take(0.0) == Later(None)
+    lane.give_back(rest[9], Served.OTHERWISE, 0.0)
+    assert isinstance(lane.take(0.0), Slot)
+
+
+def test_when_even_one_is_too_many_the_pause_doubles_until_mail_is_served() -> None:
+    lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
+    now, pauses = 0.0, []
+    for _ in range(8):
+        slot = lane.take(now)
+        assert isinstance(slot, Slot)
+        lane.give_back(slot, Served.PUSHED_BACK, now)
+        later = lane.take(now)
+        assert isinstance(later, Later)
+        assert later.seconds is not None
+        pauses.append(later.seconds)
+        assert isinstance(lane.take(now + later.seconds / 2), Later)
+        now += later.seconds
+    assert pauses == [1, 2, 4, 8, 16, 32, PAUSE_SECONDS_MAX, PAUSE_SECONDS_MAX]
+    for served, pause in ((Served.WELL, None), (Served.PUSHED_BACK, 1.0)):
+        slot = lane.take(now)
+        assert isinstance(slot, Slot)
+        lane.give_back(slot, served, now)
+        assert pause is None or lane.take(now) == Later(pause)
+
+
+def test_the_rate_lets_a_burst_go_and_then_one_mail_an_interval() -> None:
+    lane = Lane(Limits(per_second=10, burst=3, connections_start=20))
+    assert len(taken(lane, 100.0)) == 3
+    for now, seconds in ((100.0, 0.1), (100.05, 0.05)):
+        later = lane.take(now)
+        assert isinstance(later, Later)
+        assert later.seconds == pytest.approx(seconds)
+    assert len(taken(lane, 100.1)) == 1
+    assert len(taken(lane, 200.0)) == 3
+
+
+def test_a_refused_mail_uses_up_no_rate() -> None:
+    lane = Lane(Limits(per_second=1, burst=4, connections_start=2))
+    slots = taken(lane)
+    assert [lane.take(0.0) for _ in range(5)] == [Later(None)] * 5
+    for slot in slots:
+        lane.give_back(slot, Served.OTHERWISE, 0.0)
+    assert len(taken(lane)) == 2
+
+
+def test_a_slot_that_nobody_had_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="nobody had"):
+        Lane(WIDE).give_back(Slot(0), Served.WELL, 0.0)
+
+
+@given(some.lists(some.tuples(some.sampled_from(Served), some.integers(0, 19), some.floats(0, 5)), max_size=200))
+def test_a_lane_always_has_between_one_and_twenty_connections(steps: list[tuple[Served, int, float]]) -> None:
+    lane, now = Lane(Limits(per_second=50, burst=50)), 0.0
+    slots: list[Slot] = []
+    for served, index, seconds in steps:
+        now += seconds
+        slots += taken(lane, now)
+        assert lane.in_use == len(slots) <= 20
+        if slots:
+            lane.give_back(slots.pop(index % len(slots)), served, now)
+        assert 1 <= lane.connections <= 20
+        later = lane.take(now + PAUSE_SECONDS_MAX + 1) if not slots else None
+        if later is not None:
+            assert isinstance(later, Slot)
+            lane.give_back(later, Served.OTHERWISE, now + PAUSE_SECONDS_MAX + 1)
+            now += PAUSE_SECONDS_MAX + 1
+
+
+def drained(turns: Turns[str]) -> list[str]:
+    return [turns.pop() for _ in range(len(turns))]
+
+
+def test_accounts_take_turns_and_each_keeps_its_order() -> None:
+    turns: Turns[str] = Turns(100, 100)
+    for account, item in [(ONE, "1a"), (ONE, "1b"), (ONE, "1c"), (TWO, "2a"), (THREE, "3a"), (TWO, "2b")]:
+        assert turns.push(account, item)
+    assert drained(turns) == ["1a", "2a", "3a", "1b", "2b", "1c"]
+
+
+def test_a_backlog_delays_a_newcomer_by_one_mail_an_account() -> None:
+    turns: Turns[str] = Turns(10_000, 5_000)
+    for number in range(5_000):
+        turns.push(ONE, f"bulk {number}")
+    turns.pop()
+    turns.push(TWO, "password reset")
+    assert [turns.pop(), turns.pop()] == ["bulk 1", "password reset"]
+
+
+def test_nothing_is_taken_beyond_the_bounds() -> None:
+    turns: Turns[str] = Turns(items_max=5, account_items_max=3)
+    assert [turns.push(ONE, "a") for _ in range(5)] == [True, True, True, False, False]
+    assert [turns.push(TWO, "b") for _ in range(3)] == [True, True, False]
+    assert (len(turns), turns.waiting(ONE), turns.waiting(TWO), turns.waiting(THREE)) == (5, 3, 2, 0)
+    turns.pop()
+    assert turns.push(THREE, "c")
+
+
+def test_when_nothing_waits_nobody_has_a_turn() -> None:
+    turns: Turns[str] = Turns(1, 1)
+    turns.push(ONE, "a")
+    turns.pop()
+    assert (len(turns), turns.waiting(ONE)) == (0, 0)
+    with pytest.raises(IndexError):
+        turns.pop()
+
+
+@given(some.lists(some.integers(1, 4) | some.none(), max_size=200))
+def test_turns_are_fair_whatever_comes_and_goes(steps: list[int | None]) -> None:
+    turns: Turns[tuple[int, int]] = Turns(30, 10)
+    waiting: dict[int, deque[int]] = {}
+    since_turn: Counter[int] = Counter()
+    for serial, account in enumerate(steps):
+        if account is not None:
+            queue = waiting.setdefault(account, deque())
+            has_room = sum(map(len, waiting.values())) < 30 and len(queue) < 10
+            assert turns.push(AccountId(UUID(int=account)), (account, serial)) == has_room
+            if has_room:
+                queue.append(serial)
+        elif len(turns):
+            served, item = turns.pop()
+            assert waiting[served].popleft() == item
+            for other, queue in waiting.items():
+                since_turn[other] = 0 if other == served or not queue else since_turn[other] + 1
+            # Four accounts: nobody with mail waits for more than the three others.
+            assert max(since_turn.values()) <= 3

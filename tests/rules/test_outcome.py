@@ -1,0 +1,242 @@
+"""What an attempt came to: the whole table, and what follows for the recipient."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.mail.reply import Reply
+from posthouse.rules.message import RecipientStatus
+from posthouse.rules.outcome import (
+    Broken,
+    Consequence,
+    Forbidden,
+    Happening,
+    Kind,
+    Lookup,
+    Replied,
+    Stage,
+    Suppressed,
+    Unresolved,
+    Verdict,
+    follow,
+    judge,
+)
+from posthouse.rules.retry import Schedule
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NO_TIME = timedelta(0)
+EARLY = (Stage.CONNECT, Stage.GREETING, Stage.EHLO, Stage.STARTTLS)
+LATE = (Stage.MAIL, Stage.RCPT, Stage.DATA, Stage.DOT)
+
+
+def replied(stage: Stage, code: int, enhanced: str | None = None) -> Verdict:
+    return judge(Replied(stage, Reply(code, enhanced, "as the server said")))
+
+
+def in_words(verdict: Verdict) -> str:
+    """The verdict as the tables below write it."""
+    words: list[str] = [verdict.kind]
+    if verdict.next_exchange:
+        words.append("next")
+    if verdict.ambiguous:
+        words.append("ambiguous")
+    if verdict.suppress:
+        words.append("suppress")
+    return " ".join(words)
+
+
+@pytest.mark.parametrize(
+    ("code", "greeting", "ehlo", "starttls", "mail", "rcpt", "data", "dot"),
+    [
+        (421, "deferred next", "deferred next", "deferred next", "deferred", "deferred", "deferred", "deferred"),
+        (450, "deferred next", "deferred next", "deferred next", "deferred", "deferred", "deferred", "deferred"),
+        (451, "deferred next", "deferred next", "deferred next", "deferred", "deferred", "deferred", "deferred"),
+        (452, "deferred next", "deferred next", "deferred next", "deferred", "deferred", "deferred", "deferred"),
+        (454, "deferred next", "deferred next", "deferred next", "deferred", "deferred", "deferred", "deferred"),
+        (500, "deferred next", "deferred next", "deferred next", "bounced", "bounced", "bounced", "bounced"),
+        (502, "deferred next", "deferred next", "deferred next", "bounced", "bounced", "bounced", "bounced"),
+        (521, "deferred next", "deferred next", "deferred next", "bounced", "bounced", "bounced", "bounced"),
+        (530, "deferred next", "deferred next", "deferred next", "deferred next", "bounced", "bounced", "bounced"),
+        (550, "deferred next", "deferred next", "deferred next", "bounced", "bounced", "bounced", "bounced"),
+        (552, "deferred next", "deferred next", "deferred next", "bounced", "deferred", "bounced", "bounced"),
+        (554, "deferred next", "deferred next", "deferred next", "bounced", "bounced", "bounced", "bounced"),
+        (599, "deferred next", "deferred next", "deferred next", "bounced", "bounced", "bounced", "bounced"),
+    ],
+)
+def test_a_reply_is_judged_by_its_stage(
+    code: int, greeting: str, ehlo: str, starttls: str, mail: str, rcpt: str, data: str, dot: str
+) -> None:
+    assert in_words(replied(Stage.GREETING, code)) == greeting
+    assert in_words(replied(Stage.EHLO, code)) == ehlo
+    assert in_words(replied(Stage.STARTTLS, code)) == starttls
+    assert in_words(replied(Stage.MAIL, code)) == mail
+    assert in_words(replied(Stage.RCPT, code)) == rcpt
+    assert in_words(replied(Stage.DATA, code)) == data
+    assert in_words(replied(Stage.DOT, code)) == dot
+
+
+@pytest.mark.parametrize("code", [200, 250, 251, 299])
+def test_only_a_yes_after_the_final_dot_is_a_delivery(code: int) -> None:
+    assert replied(Stage.DOT, code) == Verdict(Kind.DELIVERED, code, "as the server said")
+    for stage in Stage:
+        assert (replied(stage, code).kind is Kind.DELIVERED) == (stage is Stage.DOT)
+
+
+def test_a_reply_without_sense_defers_and_after_the_dot_it_leaves_doubt() -> None:
+    assert in_words(replied(Stage.DATA, 250)) == "deferred"
+    assert in_words(replied(Stage.RCPT, 354)) == "deferred"
+    assert in_words(replied(Stage.GREETING, 354)) == "deferred next"
+    assert in_words(replied(Stage.DOT, 354)) == "deferred ambiguous"
+
+
+@pytest.mark.parametrize(
+    ("stage", "verdict", "text"),
+    [
+        (Stage.CONNECT, "deferred next", "timed out (while connecting)"),
+        (Stage.GREETING, "deferred next", "timed out (before the greeting)"),
+        (Stage.EHLO, "deferred next", "timed out (during EHLO)"),
+        (Stage.STARTTLS, "deferred next", "timed out (during STARTTLS)"),
+        (Stage.MAIL, "deferred", "timed out (during MAIL)"),
+        (Stage.RCPT, "deferred", "timed out (during RCPT)"),
+        (Stage.DATA, "deferred", "timed out (during DATA)"),
+        (Stage.DOT, "deferred ambiguous", "timed out (after the message was sent; it may have arrived)"),
+    ],
+)
+def test_a_broken_conversation_is_tried_again_and_only_the_dot_leaves_doubt(
+    stage: Stage, verdict: str, text: str
+) -> None:
+    result = judge(Broken(stage, "timed out"))
+    assert in_words(result) == verdict
+    assert (result.code, result.text) == (None, text)
+
+
+@pytest.mark.parametrize(
+    ("happening", "verdict", "text"),
+    [
+        (Unresolved(Lookup.NULL_MX), "bounced", "the domain does not accept mail (null MX)"),
+        (Unresolved(Lookup.NO_SUCH_NAME), "bounced", "the domain does not exist"),
+        (Unresolved(Lookup.NO_ADDRESS), "bounced", "the domain has no mail server and no address"),
+        (Unresolved(Lookup.NO_ANSWER, "SERVFAIL"), "deferred", "DNS gave no usable answer: SERVFAIL"),
+        (Forbidden(), "bounced", "the domain's mail servers have no public address"),
+        (Suppressed(), "bounced", "the address is suppressed: earlier mail to it bounced or was complained about"),
+    ],
+)
+def test_what_ends_before_a_connection_has_no_code(happening: Happening, verdict: str, text: str) -> None:
+    result = judge(happening)
+    assert in_words(result) == verdict
+    assert (result.code, result.text) == (None, text)
+
+
+@pytest.mark.parametrize("enhanced", ["5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"])
+def test_an_unknown_address_is_suppressed_when_rcpt_says_so(enhanced: str) -> None:
+    assert in_words(replied(Stage.RCPT, 550, enhanced)) == "bounced suppress"
+    assert in_words(replied(Stage.RCPT, 553, enhanced)) == "bounced suppress"
+    for stage in (Stage.MAIL, Stage.DATA, Stage.DOT):
+        assert in_words(replied(stage, 550, enhanced)) == "bounced"
+    for stage in EARLY:
+        assert in_words(replied(stage, 550, enhanced)) == "deferred next"
+
+
+@pytest.mark.parametrize(
+    "enhanced",
+    [
+        None,
+        "5.0.0",
+        "5.1.0",
+        "5.1.4",
+        "5.1.5",
+        "5.1.7",
+        "5.1.8",
+        "5.1.9",
+        "5.1.11",
+        "5.2.1",
+        "5.2.2",
+        "5.7.1",
+        "5.7.26",
+    ],
+)
+def test_no_other_rejection_suppresses(enhanced: str | None) -> None:
+    assert in_words(replied(Stage.RCPT, 550, enhanced)) == "bounced"
+
+
+def test_a_full_mailbox_is_retried_not_bounced() -> None:
+    assert in_words(replied(Stage.RCPT, 552, "5.2.2")) == "deferred"
+    # Whatever status comes with it.
+    assert in_words(replied(Stage.RCPT, 552, "5.1.1")) == "deferred"
+    assert replied(Stage.RCPT, 552).code == 552
+
+
+happenings: some.SearchStrategy[Happening] = some.one_of(
+    some.builds(
+        Replied,
+        some.sampled_from(Stage),
+        some.builds(Reply, some.integers(200, 599), some.sampled_from([None, "5.1.1", "5.7.1"]), some.just("text")),
+    ),
+    some.builds(Broken, some.sampled_from(Stage), some.text(max_size=9)),
+    some.builds(Unresolved, some.sampled_from(Lookup), some.just("why")),
+    some.just(Forbidden()),
+    some.just(Suppressed()),
+)
+
+
+@given(happenings)
+def test_every_verdict_keeps_the_promises(happening: Happening) -> None:
+    verdict = judge(happening)
+    # `delivered` is what a server said; so is a bounce, unless DNS, an address or a list said it.
+    if verdict.kind is Kind.DELIVERED:
+        assert isinstance(happening, Replied)
+        assert happening.stage is Stage.DOT
+    if verdict.kind is Kind.BOUNCED and isinstance(happening, Replied):
+        assert verdict.code is not None
+        assert 500 <= verdict.code < 600
+        assert happening.stage in LATE
+    assert not isinstance(happening, Broken) or verdict.kind is Kind.DEFERRED
+    # Another host is only tried while nothing was said about the mail, and never when it may have arrived.
+    assert not (verdict.next_exchange and (verdict.ambiguous or verdict.kind is not Kind.DEFERRED))
+    assert not verdict.ambiguous or verdict.kind is Kind.DEFERRED
+    assert not verdict.suppress or verdict.kind is Kind.BOUNCED
+    assert (verdict.code is not None) == isinstance(happening, Replied)
+    assert verdict.text
+
+
+def consequence(
+    kind: Kind, attempts: int, age: timedelta = timedelta(0), held: timedelta = timedelta(0)
+) -> Consequence:
+    verdict = Verdict(kind, None, "text")
+    return follow(verdict, attempts=attempts, accepted_at=NOON - age, now=NOON, random=0.5, held=held)
+
+
+@pytest.mark.parametrize("attempts", [1, 10, 11])
+def test_a_final_verdict_needs_no_further_attempt(attempts: int) -> None:
+    old = timedelta(days=30)
+    assert consequence(Kind.DELIVERED, attempts, old) == Consequence(RecipientStatus.DELIVERED)
+    assert consequence(Kind.BOUNCED, attempts, old) == Consequence(RecipientStatus.BOUNCED)
+
+
+def test_a_deferred_recipient_is_tried_again_until_its_attempts_are_used_up() -> None:
+    first, last = timedelta(minutes=1), timedelta(hours=16)
+    assert consequence(Kind.DEFERRED, 1) == Consequence(RecipientStatus.DEFERRED, NOON + first)
+    assert consequence(Kind.DEFERRED, 9) == Consequence(RecipientStatus.DEFERRED, NOON + last)
+    assert consequence(Kind.DEFERRED, 10) == Consequence(RecipientStatus.FAILED)
+    # Attempts that a crash left behind count too.
+    assert consequence(Kind.DEFERRED, 12) == Consequence(RecipientStatus.FAILED)
+
+
+def test_a_deferred_recipient_fails_when_its_72_hours_would_be_over() -> None:
+    again = Consequence(RecipientStatus.DEFERRED, NOON + timedelta(hours=16))
+    assert consequence(Kind.DEFERRED, 9, timedelta(hours=56)) == again
+    assert consequence(Kind.DEFERRED, 9, timedelta(hours=57)) == Consequence(RecipientStatus.FAILED)
+    assert consequence(Kind.DEFERRED, 9, timedelta(hours=57), held=timedelta(hours=1)) == again
+
+
+def test_an_operator_can_set_another_schedule() -> None:
+    verdict = Verdict(Kind.DEFERRED, 451, "later")
+    schedule = Schedule((timedelta(hours=2),))
+
+    def after(attempts: int) -> Consequence:
+        return follow(verdict, attempts=attempts, accepted_at=NOON, now=NOON, random=0.0, schedule=schedule)
+
+    assert after(1) == Consequence(RecipientStatus.DEFERRED, NOON + timedelta(hours=2))
+    assert after(2) == Consequence(RecipientStatus.FAILED)

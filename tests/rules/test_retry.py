@@ -1,0 +1,97 @@
+"""When something that failed is tried again."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.rules.retry import DELIVERY, WEBHOOK, Schedule, is_held_too_long, next_at
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+MICROSECOND = timedelta(microseconds=1)
+
+chances = some.floats(0, 1, exclude_max=True)
+
+
+def wait(schedule: Schedule, attempts: int, random: float = 0.5) -> timedelta | None:
+    at = next_at(schedule, attempts=attempts, started_at=NOON, now=NOON, random=random)
+    return None if at is None else at - NOON
+
+
+def test_delivery_is_tried_ten_times() -> None:
+    waits = [wait(DELIVERY, attempts) for attempts in range(1, 12)]
+    minutes = [None if one is None else one / timedelta(minutes=1) for one in waits]
+    assert minutes == [1, 5, 15, 30, 60, 120, 240, 480, 960, None, None]
+    assert DELIVERY.attempts_max == 10
+
+
+def test_a_webhook_is_tried_seven_times_to_the_second() -> None:
+    for random in (0.0, 0.5, 0.999):
+        waits = [wait(WEBHOOK, attempts, random) for attempts in range(1, 8)]
+        seconds = [None if one is None else one / timedelta(seconds=1) for one in waits]
+        assert seconds == [5, 300, 1_800, 7_200, 18_000, 36_000, None]
+    assert WEBHOOK.attempts_max == 7
+
+
+@given(some.integers(1, 9), chances)
+def test_a_delivery_wait_is_off_by_a_tenth_at_most(attempts: int, random: float) -> None:
+    waited = wait(DELIVERY, attempts, random)
+    assert waited is not None
+    planned = DELIVERY.waits[attempts - 1]
+    assert planned * 0.9 - MICROSECOND <= waited <= planned * 1.1 + MICROSECOND
+
+
+def test_chance_spreads_over_the_whole_tenth() -> None:
+    assert wait(DELIVERY, 5, 0.0) == timedelta(minutes=54)
+    assert wait(DELIVERY, 5, 0.5) == HOUR
+    assert wait(DELIVERY, 5, 1.0) == timedelta(minutes=66)
+
+
+@pytest.mark.parametrize(
+    ("age", "held", "is_tried"),
+    [
+        (timedelta(hours=71), timedelta(0), True),
+        (timedelta(hours=71) + MICROSECOND, timedelta(0), False),
+        (timedelta(hours=80), timedelta(0), False),
+        (timedelta(hours=80), timedelta(hours=8), False),
+        (timedelta(hours=80), timedelta(hours=9), True),
+    ],
+)
+def test_nothing_is_tried_after_72_hours_but_held_time_does_not_count(
+    age: timedelta, held: timedelta, is_tried: bool
+) -> None:
+    at = next_at(DELIVERY, attempts=5, started_at=NOON - age, now=NOON, random=0.5, held=held)
+    assert at == (NOON + HOUR if is_tried else None)
+
+
+def test_a_webhook_has_no_last_hour() -> None:
+    assert next_at(WEBHOOK, attempts=6, started_at=NOON - 1_000 * HOUR, now=NOON, random=0.5) == NOON + 10 * HOUR
+
+
+@given(chances, some.lists(some.integers(0, 3_600), min_size=9, max_size=9))
+def test_the_whole_schedule_fits_into_its_lifetime(random: float, attempt_seconds: list[int]) -> None:
+    now = NOON
+    for attempts, seconds in enumerate(attempt_seconds, start=1):
+        at = next_at(DELIVERY, attempts=attempts, started_at=NOON, now=now + timedelta(seconds=seconds), random=random)
+        assert at is not None
+        now = at
+    assert now <= NOON + timedelta(hours=72)
+
+
+def test_before_the_first_attempt_there_is_no_second() -> None:
+    with pytest.raises(ValueError, match="before it was tried"):
+        wait(DELIVERY, 0)
+
+
+@pytest.mark.parametrize(("waits", "spread"), [((-MICROSECOND,), 0.0), ((HOUR,), -0.1), ((HOUR,), 1.1)])
+def test_a_schedule_that_goes_back_is_a_fault(waits: tuple[timedelta, ...], spread: float) -> None:
+    with pytest.raises(ValueError, match="forwards"):
+        Schedule(waits, spread)
+
+
+def test_held_mail_waits_a_week() -> None:
+    week = timedelta(days=7)
+    assert not is_held_too_long(NOON, NOON + week - MICROSECOND)
+    assert is_held_too_long(NOON, NOON + week)

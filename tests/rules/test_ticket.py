@@ -1,0 +1,97 @@
+"""Tickets: read back as written, refused when not ours, and always in the same part of the stream."""
+
+from collections import Counter
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ticket import (
+    FENCE_MAX,
+    DeliveryTicket,
+    NotificationTicket,
+    Ticket,
+    account_shard_of,
+    decode,
+    encode,
+    shard_of,
+)
+
+ACCOUNT = AccountId(UUID(int=1))
+MESSAGE = MessageId(UUID(int=2))
+
+account_ids = some.uuids().map(AccountId)
+fences = some.integers(0, FENCE_MAX)
+destinations = some.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=253)
+tickets: some.SearchStrategy[Ticket] = some.one_of(
+    some.builds(DeliveryTicket, account_ids, some.uuids().map(MessageId), some.integers(0, 62), fences, destinations),
+    some.builds(NotificationTicket, account_ids, some.uuids(), fences),
+)
+
+
+@given(tickets)
+def test_a_ticket_is_read_back_as_it_was_written(ticket: Ticket) -> None:
+    assert decode(encode(ticket)) == ticket
+
+
+def test_the_form_stays_what_it_is() -> None:
+    # Tickets outlive the process that wrote them: an upgrade reads those of the version before.
+    assert encode(DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")) == (
+        b"\x01" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\x03" + b"\0\0\0\x04" + b"a.example"
+    )
+    assert encode(NotificationTicket(ACCOUNT, UUID(int=2), 4)) == (
+        b"\x81" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\0\0\0\x04"
+    )
+
+
+DELIVERY = encode(DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example"))
+NOTIFICATION = encode(NotificationTicket(ACCOUNT, UUID(int=2), 4))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x01",
+        b"\x81",
+        b"\x02" + DELIVERY[1:],
+        b"\x82" + NOTIFICATION[1:],
+        b"{}",
+        DELIVERY[:37],
+        DELIVERY[:38],  # no destination
+        DELIVERY + b"a" * 245,
+        DELIVERY[:38] + "é.example".encode(),
+        DELIVERY[:34] + b"\xff\xff\xff\xff" + DELIVERY[38:],
+        NOTIFICATION[:-1],
+        NOTIFICATION + b"\0",
+        NOTIFICATION[:33] + b"\xff\xff\xff\xff",
+    ],
+)
+def test_what_is_no_ticket_of_this_version_is_dropped(data: bytes) -> None:
+    assert decode(data) is None
+
+
+@given(some.binary(max_size=300) | some.binary(max_size=80).map(lambda rest: b"\x01" + rest))
+def test_no_bytes_are_a_fault(data: bytes) -> None:
+    ticket = decode(data)
+    assert ticket is None or encode(ticket) == data
+
+
+@pytest.mark.parametrize(
+    ("destination", "shards", "shard"),
+    [("gmail.com", 1, 0), ("gmail.com", 16, 8), ("example.com", 16, 6)],
+)
+def test_a_destination_stays_in_its_shard(destination: str, shards: int, shard: int) -> None:
+    # Every process of every version must say the same, or a lane's limits hold twice.
+    assert shard_of(destination, shards) == shard
+    assert shard_of(destination.upper(), shards) == shard
+
+
+def test_destinations_and_accounts_spread_over_all_shards() -> None:
+    destinations = Counter(shard_of(f"domain{number}.example", 16) for number in range(3_200))
+    accounts = Counter(account_shard_of(AccountId(UUID(int=number)), 16) for number in range(3_200))
+    for spread in (destinations, accounts):
+        assert set(spread) == set(range(16))
+        assert 140 < min(spread.values()) <= max(spread.values()) < 260

@@ -1,0 +1,130 @@
+"""A postman's rounds without a network: accept mail, lease what is due, claim it, record what came of it."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from posthouse.chance import SystemChance
+from posthouse.rules import ids
+from posthouse.rules.credential import Mode
+from posthouse.rules.ids import MessageId
+from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store import claims, deliveries, schedule
+from posthouse.store.claims import Claimed
+from posthouse.store.deliveries import Event, Outcome, Recorded, Result
+from posthouse.store.postgres import Connection, Database
+from tests.support.administration import Operator
+from tests.support.clock import SettableClock
+from tests.support.house import House, Sender, new_sender, opened
+from tests.support.service import _settings
+
+LEASE: Final = timedelta(seconds=60)
+LONGEST_ATTEMPT: Final = timedelta(minutes=30)
+WAIT: Final = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class Rounds:
+    url: str
+    house: House
+    clock: SettableClock
+    operator: Operator
+    sender: Sender
+    worker_id: UUID = field(default_factory=uuid4)
+
+    @property
+    def database(self) -> Database:
+        return self.house.database
+
+    async def accept(
+        self, recipients: int | Sequence[str] = 1, *, sender: Sender | None = None, mode: Mode = Mode.LIVE
+    ) -> MessageId:
+        by = sender or self.sender
+        accepted = await self.house.accept(by, str(uuid4()), by.draft(recipients), mode=mode)
+        return accepted.message_id
+
+    async def another_sender(self, name: str) -> Sender:
+        made = await new_sender(self.operator, name)
+        await self.house.directory.forget_changes()
+        return made
+
+    async def lease(self, limit: int = 1_000) -> list[DeliveryTicket]:
+        async with self.database.transaction() as tx:
+            now = self.clock.now()
+            return await schedule.lease_due(tx, now, now + LEASE, limit)
+
+    async def claim(self, tickets: Iterable[DeliveryTicket], worker_id: UUID | None = None) -> list[Claimed]:
+        async with self.database.transaction() as tx:
+            now = self.clock.now()
+            return await claims.claim(tx, worker_id or self.worker_id, tickets, now, now + LONGEST_ATTEMPT)
+
+    async def renew(self, worker_id: UUID | None = None) -> None:
+        async with self.database.transaction() as tx:
+            await schedule.renew_worker(tx, worker_id or self.worker_id, self.clock.now() + LEASE)
+
+    async def reclaim(self) -> int:
+        async with self.database.transaction() as tx:
+            return await schedule.reclaim_expired_workers(tx, self.clock.now())
+
+    async def record(self, *outcomes: Outcome) -> Recorded:
+        async with self.database.transaction() as tx:
+            return await deliveries.record(tx, outcomes, self.clock.now())
+
+    async def claimed(self, recipients: int | Sequence[str] = 1, **how: Any) -> list[Claimed]:
+        """A new message, all of it claimed."""
+        message_id = await self.accept(recipients, **how)
+        found = await self.claim(await self.lease())
+        return sorted((one for one in found if one.message_id == message_id), key=lambda one: one.position)
+
+    def outcome(self, claimed: Claimed, result: Result, **given: Any) -> Outcome:
+        return outcome(claimed, result, self.clock.now(), **given)
+
+    async def fetch(self, query: str, *arguments: object) -> list[Any]:
+        async with self.database.connection() as connection:
+            return [tuple(row) for row in await connection.fetch(query, *arguments)]
+
+    async def value(self, query: str, *arguments: object) -> Any:
+        async with self.database.connection() as connection:
+            return await connection.fetchval(query, *arguments)
+
+
+def outcome(claimed: Claimed, result: Result, now: datetime, **given: Any) -> Outcome:
+    """What a server of few words would have said."""
+    about: dict[str, Any] = {
+        "exchange": "mx.example.org",
+        "address": "192.0.2.1",
+        "tls": "TLSv1.3",
+        "stage": "dot",
+        "code": {Result.DELIVERED: 250, Result.BOUNCED: 550}.get(result, 451),
+        "response": f"it was {result}",
+    }
+    if result.is_final:
+        event_id = ids.new_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
+        about["event"] = Event(event_id, f"email.{result}", f"{result} {claimed.email}".encode())
+    else:
+        about["next_at"] = now + WAIT
+    return Outcome(
+        claimed.account_id, claimed.message_id, claimed.position, claimed.fence, result, **{**about, **given}
+    )
+
+
+@asynccontextmanager
+async def beginning(database_url: str) -> AsyncIterator[Rounds]:
+    clock = SettableClock()
+    operator = await Operator.open(_settings(database_url))
+    try:
+        sender = await new_sender(operator, "acme")
+        async with opened(database_url, clock) as house:
+            rounds = Rounds(database_url, house, clock, operator, sender)
+            await rounds.renew()
+            yield rounds
+    finally:
+        await operator.close()
+
+
+async def record_on(connection: Connection, outcomes: Sequence[Outcome], now: datetime) -> Recorded:
+    async with connection.transaction():
+        return await deliveries.record(connection, outcomes, now)

@@ -1,0 +1,39 @@
+"""Certificates; and both event loops for protocols of our own: they differ in when they write, pause and raise."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
+
+from posthouse.wire.smtp import TlsPolicy, TlsUse
+from tests.support.receiver import Certificates
+
+ON_BOTH_LOOPS = ("test_smtp.py", "test_smtp_opening.py", "test_smtp_peers.py")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    if item.path.name in ON_BOTH_LOOPS:
+        return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture(scope="session")
+def certificates() -> Certificates:
+    return Certificates.make()
+
+
+@pytest.fixture(scope="session")
+def verified(certificates: Certificates) -> TlsPolicy:
+    return TlsPolicy(TlsUse.REQUIRED_VERIFIED, certificates.trusting())
+
+
+@pytest.fixture(scope="session")
+def opportunistic() -> TlsPolicy:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return TlsPolicy(TlsUse.OPPORTUNISTIC, context)

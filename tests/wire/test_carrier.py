@@ -1,0 +1,245 @@
+"""Carrying mail over real sockets, by a real name server, to servers that behave as their addresses say."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+import pytest
+
+from posthouse.chance import SeededChance
+from posthouse.rules import outcome
+from posthouse.rules.endpoint import Address, is_public
+from posthouse.rules.outcome import Forbidden, Kind, Lookup, Unresolved, judge
+from posthouse.wire.carrier import IDLE_SECONDS_MAX, Carriage, Parcel, SmtpCarrier
+from posthouse.wire.dns import Resolver
+from posthouse.wire.smtp import CLEARTEXT, Deadlines, Message, TlsPolicy, TlsUse
+from tests.support.nameserver import SERVFAIL, Nameserver
+from tests.support.receiver import Receiver
+
+DOMAIN = "example.com"
+MESSAGE = Message(b"Subject: hello\r\n\r\n.a line that begins with a dot\r\n")
+QUICK = Deadlines(
+    connect_seconds=1,
+    greeting_seconds=1,
+    command_seconds=1,
+    handshake_seconds=1,
+    block_seconds=1,
+    dot_seconds=1,
+    opening_seconds_total=3,
+    transaction_seconds_total=3,
+)
+
+
+def anywhere(_: Address) -> bool:
+    return True
+
+
+def opportunistic() -> TlsPolicy:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return TlsPolicy(TlsUse.OPPORTUNISTIC, context)
+
+
+@dataclass
+class Road:
+    """A name server, and carriers that ask it."""
+
+    names: Nameserver
+
+    def carrier(
+        self, port: int, *, tls: TlsPolicy = CLEARTEXT, may_connect: Callable[[Address], bool] = anywhere
+    ) -> SmtpCarrier:
+        return SmtpCarrier(
+            resolver=Resolver([self.names.endpoint], lookup_seconds_max=1.0),
+            chance=SeededChance(1),
+            hostname="posthouse.example.com",
+            tls=tls,
+            may_connect=may_connect,
+            deadlines=QUICK,
+            port=port,
+        )
+
+    def exchange(self, preference: int, host: str, *addresses: str) -> None:
+        known = self.names.records.get((DOMAIN, "MX"), ())
+        self.names.records[DOMAIN, "MX"] = [*known, f"{preference} {host}."]
+        if addresses:
+            self.names.records[host, "A"] = addresses
+
+
+@pytest.fixture
+async def road() -> AsyncIterator[Road]:
+    async with Nameserver() as names:
+        yield Road(names)
+
+
+async def carry(carrier: SmtpCarrier, *recipients: str, destination: str = DOMAIN, may_send: bool = True) -> Carriage:
+    parcel = Parcel("bounces+x@example.org", recipients or ("ada@example.com",), MESSAGE)
+    return await carrier.carry(destination, parcel, lambda: may_send)
+
+
+def kinds(carriage: Carriage) -> list[Kind]:
+    return [judge(happening).kind for happening in carriage.happenings]
+
+
+async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
+    road.exchange(20, "mx2.example.com", "127.0.0.3")
+    road.exchange(10, "mx1.example.com", "127.0.0.2")
+    async with Receiver(host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+        carriage = await carry(road.carrier(receiver.port), "ada@example.com", "bob@example.com")
+        assert kinds(carriage) == [Kind.DELIVERED] * 2
+        assert (carriage.exchange, carriage.address, carriage.tls) == ("mx1.example.com", "127.0.0.2", None)
+        assert [one.recipient for one in receiver.accepted] == ["ada@example.com", "bob@example.com"]
+
+
+@pytest.mark.parametrize(
+    "manner", ["554-connect", "421-connect", "drop-connect", "hang-connect", "421-ehlo", "530-mail"]
+)
+async def test_a_server_that_fails_before_the_mail_leads_to_the_next(road: Road, manner: str) -> None:
+    road.exchange(10, "mx1.example.com", "127.0.0.2")
+    road.exchange(20, "mx2.example.com", "127.0.0.3")
+    async with Receiver(manner, host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+        carriage = await carry(road.carrier(receiver.port))
+    assert kinds(carriage) == [Kind.DELIVERED]
+    assert carriage.exchange == "mx2.example.com"
+
+
+async def test_a_server_that_nobody_runs_leads_to_the_next(road: Road) -> None:
+    road.exchange(10, "mx1.example.com", "127.0.0.2")
+    road.exchange(20, "mx2.example.com", "127.0.0.3")
+    async with Receiver(host="127.0.0.3") as receiver:
+        carriage = await carry(road.carrier(receiver.port))
+    assert kinds(carriage) == [Kind.DELIVERED]
+
+
+@pytest.mark.parametrize("manner", ["450-mail", "550-mail", "drop-mail", "drop-data", "451-dot", "lose-dot"])
+async def test_what_is_said_of_the_mail_itself_is_not_asked_twice(road: Road, manner: str) -> None:
+    road.exchange(10, "mx1.example.com", "127.0.0.2")
+    road.exchange(20, "mx2.example.com", "127.0.0.3")
+    async with Receiver(manner, host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+        carriage = await carry(road.carrier(receiver.port))
+        assert carriage.exchange == "mx1.example.com"
+        assert receiver.connections == 1
+    verdict = judge(carriage.happenings[0])
+    assert verdict.kind is (Kind.BOUNCED if manner == "550-mail" else Kind.DEFERRED)
+    assert verdict.ambiguous is (manner == "lose-dot")
+
+
+async def test_all_servers_failing_defers_with_the_last_ones_words(road: Road) -> None:
+    road.exchange(10, "mx1.example.com", "127.0.0.2")
+    road.exchange(20, "mx2.example.com", "127.0.0.3")
+    async with Receiver("554-connect", host="127.0.0.2", manners={"127.0.0.3": "421-connect"}) as receiver:
+        carriage = await carry(road.carrier(receiver.port))
+    verdict = judge(carriage.happenings[0])
+    assert (verdict.kind, verdict.code) == (Kind.DEFERRED, 421)
+
+
+async def test_each_recipient_has_its_own_result(road: Road) -> None:
+    road.exchange(10, "mx.example.com", "127.0.0.2")
+    async with Receiver(host="127.0.0.2") as receiver:
+        carriage = await carry(road.carrier(receiver.port), "ada@x.example", "550-rcpt@x.example", "452-rcpt@x.example")
+    assert kinds(carriage) == [Kind.DELIVERED, Kind.BOUNCED, Kind.DEFERRED]
+
+
+async def test_a_withdrawn_mail_is_not_sent(road: Road) -> None:
+    road.exchange(10, "mx.example.com", "127.0.0.2")
+    async with Receiver(host="127.0.0.2") as receiver:
+        carriage = await carry(road.carrier(receiver.port), may_send=False)
+        assert receiver.accepted == []
+    verdict = judge(carriage.happenings[0])
+    assert (verdict.kind, verdict.ambiguous) == (Kind.DEFERRED, False)
+
+
+async def test_a_domain_without_exchanges_is_its_own_server(road: Road) -> None:
+    road.names.records[DOMAIN, "A"] = ["127.0.0.2"]
+    async with Receiver(host="127.0.0.2") as receiver:
+        assert kinds(await carry(road.carrier(receiver.port))) == [Kind.DELIVERED]
+
+
+async def test_dns_that_leads_nowhere_is_told_as_what_it_is(road: Road) -> None:
+    road.names.records["null.example", "MX"] = ["0 ."]
+    road.names.zone["bare.example"] = []
+    road.names.script["broken.example"] = SERVFAIL
+    road.names.records["lost.example", "MX"] = ["10 nowhere.example."]
+    road.names.records["half.example", "MX"] = ["10 broken.example."]
+    carrier = road.carrier(9)
+    expected = {
+        "null.example": Lookup.NULL_MX,
+        "bare.example": Lookup.NO_ADDRESS,
+        "broken.example": Lookup.NO_ANSWER,
+        "unknown.example": Lookup.NO_SUCH_NAME,
+        "lost.example": Lookup.NO_ADDRESS,
+        "half.example": Lookup.NO_ANSWER,
+    }
+    for domain, lookup in expected.items():
+        happening = (await carry(carrier, destination=domain)).happenings[0]
+        assert isinstance(happening, Unresolved), domain
+        assert happening.lookup is lookup, domain
+
+
+async def test_an_inward_address_is_never_connected_to(road: Road) -> None:
+    road.exchange(10, "mx.example.com", "127.0.0.2", "10.0.0.1", "169.254.169.254")
+    async with Receiver(host="127.0.0.2") as receiver:
+        carriage = await carry(road.carrier(receiver.port, may_connect=is_public))
+        assert carriage.happenings == (Forbidden(),)
+        assert receiver.connections == 0
+
+
+async def test_the_allowed_address_of_several_is_used(road: Road) -> None:
+    road.exchange(10, "mx.example.com", "127.0.0.2", "127.0.0.3")
+    async with Receiver("554-connect", host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+        carrier = road.carrier(receiver.port, may_connect=lambda one: one == IPv4Address("127.0.0.3"))
+        assert kinds(await carry(carrier)) == [Kind.DELIVERED]
+        assert receiver.connections == 1
+
+
+async def test_a_connection_is_used_again_and_closed_when_idle(road: Road) -> None:
+    road.exchange(10, "mx.example.com", "127.0.0.2")
+    async with Receiver(host="127.0.0.2") as receiver:
+        carrier = road.carrier(receiver.port)
+        for _ in range(5):
+            assert kinds(await carry(carrier)) == [Kind.DELIVERED]
+        assert receiver.connections == 1
+        carrier.close_idle(float("-inf"))
+        await carry(carrier)
+        assert receiver.connections == 1
+        carrier.close_idle(asyncio.get_running_loop().time() + IDLE_SECONDS_MAX + 1)
+        await carry(carrier)
+        assert receiver.connections == 2
+        carrier.close_idle(0, all_of_them=True)
+
+
+async def test_a_connection_that_the_server_closed_meanwhile_is_not_an_attempt(road: Road) -> None:
+    road.exchange(10, "mx.example.com", "127.0.0.2")
+    async with Receiver(host="127.0.0.2") as receiver:
+        carrier = road.carrier(receiver.port)
+        await carry(carrier)
+        for conversation in list(receiver.conversations):
+            conversation.cut()
+        assert kinds(await carry(carrier)) == [Kind.DELIVERED]
+        assert len(receiver.accepted) == 2
+        carrier.close_idle(0, all_of_them=True)
+
+
+async def test_a_server_that_refuses_the_tls_it_offered_leads_to_the_next(road: Road) -> None:
+    road.exchange(10, "mx1.example.com", "127.0.0.2")
+    road.exchange(20, "mx2.example.com", "127.0.0.3")
+    async with Receiver("starttls-refused", host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+        carrier = road.carrier(receiver.port, tls=opportunistic())
+        carriage = await carry(carrier)
+        carrier.close_idle(0, all_of_them=True)
+    assert (kinds(carriage), carriage.exchange) == ([Kind.DELIVERED], "mx2.example.com")
+
+
+@pytest.mark.parametrize("manner", ["", "starttls-broken"])
+async def test_without_sound_tls_mail_goes_in_the_clear_when_nobody_demands_it(road: Road, manner: str) -> None:
+    road.exchange(10, "mx.example.com", "127.0.0.2")
+    async with Receiver(manner, host="127.0.0.2") as receiver:
+        carrier = road.carrier(receiver.port, tls=opportunistic())
+        carriage = await carry(carrier)
+        carrier.close_idle(0, all_of_them=True)
+    assert kinds(carriage) == [Kind.DELIVERED]
+    assert carriage.tls is None
+    assert isinstance(carriage.happenings[0], outcome.Replied)

@@ -1,0 +1,563 @@
+"""Transactions of an SMTP session: what arrives, what each recipient is told, and when nobody knows."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posthouse.rules.outcome import Stage
+from posthouse.wire.dialogue import BLOCK_BYTES_MAX
+from posthouse.wire.smtp import (
+    CLEARTEXT,
+    Accepted,
+    Failure,
+    Message,
+    Session,
+    TlsPolicy,
+    dot_stuffed,
+)
+from tests.support.receiver import Certificates, Receiver
+from tests.support.sessions import (
+    BROKEN,
+    CONTENT,
+    EHLO_PIPELINING,
+    HASTY_COMMAND,
+    HASTY_DOT,
+    LARGE,
+    MESSAGE,
+    PATIENT,
+    SENDER,
+    SHORT,
+    WAYS,
+    Canned,
+    deliver,
+    open_to,
+    result_of,
+    session_with,
+    told,
+)
+
+# Delivering
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_mail_arrives_as_it_was_given(way: str) -> None:
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        (result,) = (await deliver(session)).results
+        assert isinstance(result, Accepted)
+        assert (result.reply.code, result.reply.enhanced) == (250, "2.0.0")
+    (delivered,) = receiver.accepted
+    assert (delivered.sender, delivered.recipient, delivered.message) == (SENDER, "ada@example.com", CONTENT)
+    assert delivered.tls is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_large_mail_arrives_as_it_was_given(way: str) -> None:
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        assert isinstance((await deliver(session, message=LARGE)).results[0], Accepted)
+    assert receiver.accepted[0].message == LARGE.content
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [BLOCK_BYTES_MAX - 1, BLOCK_BYTES_MAX, BLOCK_BYTES_MAX + 1, 2 * BLOCK_BYTES_MAX])
+async def test_the_edges_of_a_block_leave_no_trace(way: str, size: int) -> None:
+    message = Message(b"Subject: b\r\n\r\n".ljust(size - 2, b"x") + b"\r\n")
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        assert isinstance((await deliver(session, message=message)).results[0], Accepted)
+    assert receiver.accepted[0].message == message.content
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_many_mails_share_a_connection_without_rset(way: str) -> None:
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        for number in range(5):
+            assert isinstance((await deliver(session, f"r{number}@example.com")).results[0], Accepted)
+            assert session.is_reusable
+        assert session.transactions == 5
+    assert [one.transaction for one in receiver.accepted] == [1, 2, 3, 4, 5]
+    assert receiver.connections == 1
+    assert "RSET" not in receiver.commands
+
+
+async def test_the_null_return_path_is_written_as_such() -> None:
+    async with Receiver() as receiver, session_with(receiver) as session:
+        assert isinstance((await deliver(session, sender="")).results[0], Accepted)
+    assert receiver.accepted[0].sender == ""
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_each_recipient_has_a_result_of_its_own(way: str) -> None:
+    recipients = ["a@example.com", "550-rcpt+1@example.com", "452-rcpt+1@example.com", "b@example.com"]
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        first, second, third, fourth = (await deliver(session, *recipients)).results
+        assert isinstance(first, Accepted)
+        assert isinstance(fourth, Accepted)
+        assert told(second) == (Stage.RCPT, 550, False)
+        assert told(third) == (Stage.RCPT, 452, False)
+        assert session.is_reusable
+    assert [(one.recipient, one.transaction) for one in receiver.accepted] == [
+        ("a@example.com", 1),
+        ("b@example.com", 1),
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_fifty_recipients_go_in_one_transaction(way: str) -> None:
+    recipients = [f"r{number}@example.com" for number in range(50)]
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        results = (await deliver(session, *recipients)).results
+        assert all(isinstance(result, Accepted) for result in results)
+    assert [one.recipient for one in receiver.accepted] == recipients
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_when_nobody_is_taken_no_content_is_sent_and_the_next_mail_starts_anew(way: str) -> None:
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        results = (await deliver(session, "550-rcpt@example.com", "450-rcpt@example.com")).results
+        assert [told(result) for result in results] == [(Stage.RCPT, 550, False), (Stage.RCPT, 450, False)]
+        assert receiver.strays == []
+        assert ("DATA" in receiver.commands) == (way == "")
+        assert session.is_reusable
+        assert isinstance((await deliver(session)).results[0], Accepted)
+    assert receiver.commands.count("RSET") == 1
+    assert [one.recipient for one in receiver.accepted] == ["ada@example.com"]
+
+
+async def test_a_server_that_wants_content_for_nobody_gets_a_lone_dot() -> None:
+    async with Receiver("data-anyway") as receiver, session_with(receiver) as session:
+        (result,) = (await deliver(session, "550-rcpt@example.com")).results
+        assert told(result) == (Stage.RCPT, 550, False)
+        assert receiver.strays == [b""]
+        assert isinstance((await deliver(session)).results[0], Accepted)
+    assert [one.message for one in receiver.accepted] == [CONTENT]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_greylisting_refuses_twice_and_then_accepts(way: str) -> None:
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        codes = []
+        for _ in range(3):
+            (result,) = (await deliver(session, "greylist+1@example.com")).results
+            codes.append(result.reply.code if result.reply else None)
+        assert codes == [450, 450, 250]
+    assert len(receiver.accepted) == 1
+
+
+async def test_what_is_said_is_kept_in_order() -> None:
+    async with Receiver() as receiver, session_with(receiver) as session:
+        assert [stage for stage, _ in session.opening_transcript] == [Stage.GREETING, Stage.EHLO]
+        transaction = await deliver(session, "a@example.com", "550-rcpt@example.com")
+        assert [(stage, reply.code) for stage, reply in transaction.transcript] == [
+            (Stage.MAIL, 250),
+            (Stage.RCPT, 250),
+            (Stage.RCPT, 550),
+            (Stage.DATA, 354),
+            (Stage.DOT, 250),
+        ]
+
+
+async def test_a_pipelined_envelope_is_one_write_and_a_plain_one_is_not() -> None:
+    async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", 250) as server:
+        session = await open_to(server.port)
+        assert isinstance(session, Session)
+        assert isinstance((await deliver(session)).results[0], Accepted)
+        session.quit()
+    assert server.heard[1] == f"MAIL FROM:<{SENDER}>\r\nRCPT TO:<ada@example.com>\r\nDATA\r\n".encode()
+
+
+async def test_replies_are_read_alike_however_they_are_cut() -> None:
+    says = ("250-first", "250 last\r\n250 b\r\n354 c")
+    async with Canned(220, EHLO_PIPELINING, says, 250, pause_seconds=0.02) as server:
+        session = await open_to(server.port)
+        assert isinstance(session, Session)
+        transaction = await deliver(session)
+        assert [reply.text for _, reply in transaction.transcript][:3] == ["first\nlast", "b", "c"]
+        assert isinstance(transaction.results[0], Accepted)
+        assert session.is_reusable
+        session.quit()
+
+
+# What servers refuse, break and leave unsaid
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("code", [450, 451, 452, 550, 552, 554])
+@pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA, Stage.DOT])
+async def test_a_refusal_is_told_with_its_stage_and_leaves_the_session_usable(
+    way: str, code: int, stage: Stage
+) -> None:
+    words = f"{way}--{code}-mail" if stage is Stage.MAIL else way
+    result, receiver, is_reusable = await result_of(words, f"{code}-{stage}@example.com")
+    assert told(result) == (stage, code, False)
+    assert receiver.accepted == []
+    assert is_reusable
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA, Stage.DOT])
+async def test_421_ends_the_session_wherever_it_comes(way: str, stage: Stage) -> None:
+    words = f"{way}--421-mail" if stage is Stage.MAIL else way
+    result, receiver, is_reusable = await result_of(words, f"421-{stage}@example.com")
+    assert told(result) == (stage, 421, False)
+    assert receiver.accepted == []
+    assert not is_reusable
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_421_in_the_middle_of_the_recipients_leaves_each_what_it_was_told(way: str) -> None:
+    recipients = ["550-rcpt@example.com", "a@example.com", "421-rcpt@example.com", "b@example.com"]
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        results = (await deliver(session, *recipients)).results
+    assert [told(result) for result in results] == [
+        (Stage.RCPT, 550, False),
+        (Stage.DATA, 421, False),
+        (Stage.RCPT, 421, False),
+        (Stage.RCPT, 421, False),
+    ]
+    assert receiver.accepted == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("act", "reason"), BROKEN)
+@pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA])
+async def test_a_server_that_breaks_off_before_the_dot_has_nothing(
+    way: str, act: str, reason: str, stage: Stage
+) -> None:
+    words = f"{way}--{act}-mail" if stage is Stage.MAIL else way
+    deadlines = PATIENT
+    if act in ("hang", "drip"):
+        deadlines = replace(HASTY_COMMAND, dot_seconds=SHORT) if "chunking" in way else HASTY_COMMAND
+    result, receiver, is_reusable = await result_of(words, f"{act}-{stage}@example.com", deadlines=deadlines)
+    ambiguous = False
+    if stage is Stage.DATA and "chunking" in way:
+        # There it answers the content; pipelined, the last chunk may have left already.
+        stage = Stage.DATA if "no-pipelining" in way else Stage.DOT
+        ambiguous = "no-pipelining" not in way
+    assert told(result) == (stage, None, ambiguous)
+    assert isinstance(result, Failure)
+    assert any(part in result.reason for part in reason.split("|")), result.reason
+    assert ambiguous or receiver.accepted == []
+    assert not is_reusable
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("act", "reason"), [*BROKEN, ("lose", "clos|broke")])
+async def test_without_an_answer_to_the_dot_nobody_knows(way: str, act: str, reason: str) -> None:
+    deadlines = HASTY_DOT if act in ("hang", "drip") else PATIENT
+    result, receiver, is_reusable = await result_of(way, f"{act}-dot@example.com", deadlines=deadlines)
+    assert told(result) == (Stage.DOT, None, True)
+    assert isinstance(result, Failure)
+    assert any(part in result.reason for part in reason.split("|")), result.reason
+    assert len(receiver.accepted) == (act not in ("drop", "hang", "garbage"))
+    assert not is_reusable
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_drop_within_the_content_delivered_nothing(way: str) -> None:
+    result, receiver, is_reusable = await result_of(way, "drop-body@example.com", message=LARGE)
+    assert told(result) == (Stage.DATA, None, False)
+    assert (receiver.accepted, is_reusable) == ([], False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_server_that_stops_reading_is_left_in_time(way: str) -> None:
+    huge = Message(LARGE.content * 4)  # more than the system's own buffers take
+    asked: list[bool] = []
+
+    def before_dot() -> bool:
+        asked.append(True)
+        return True
+
+    async with Receiver(way) as receiver, session_with(receiver, deadlines=HASTY_COMMAND) as session:
+        started = time.monotonic()
+        (result,) = (await deliver(session, "hang-body@example.com", message=huge, before_dot=before_dot)).results
+        assert time.monotonic() - started < 3
+    assert told(result) == (Stage.DATA, None, False)
+    assert asked == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_refusal_within_the_content_stops_it(way: str) -> None:
+    huge = Message(LARGE.content * 4)
+    result, receiver, is_reusable = await result_of(way, "552-body@example.com", message=huge)
+    assert told(result) == (Stage.DATA, 552, False)
+    assert (receiver.accepted, is_reusable) == ([], False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT])
+async def test_one_reply_too_many_is_never_taken_for_the_next(way: str, stage: Stage) -> None:
+    words = f"{way}--twice-mail" if stage is Stage.MAIL else way
+    result, receiver, is_reusable = await result_of(words, f"twice-{stage}@example.com")
+    assert isinstance(result, Failure)
+    assert not result.ambiguous
+    assert (receiver.accepted, is_reusable) == ([], False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_second_reply_to_the_dot_ends_the_session_after_the_mail_was_taken(way: str) -> None:
+    result, receiver, is_reusable = await result_of(way, "twice-dot@example.com")
+    assert isinstance(result, Accepted)
+    assert (len(receiver.accepted), is_reusable) == (1, False)
+
+
+async def test_a_message_over_the_servers_size_is_refused_by_the_server_at_mail() -> None:
+    result, receiver, is_reusable = await result_of("size-50", "ada@example.com")
+    assert told(result) == (Stage.MAIL, 552, False)
+    assert f"MAIL FROM:<{SENDER}> SIZE={len(CONTENT)}" in receiver.commands
+    assert is_reusable
+
+
+# Deadlines
+
+
+async def test_each_reply_starts_the_wait_for_the_next_anew() -> None:
+    recipients = [f"r{number}@example.com" for number in range(6)]
+    deadlines = replace(PATIENT, command_seconds=1.0)
+    async with Receiver("no-pipelining--delay-150") as receiver, session_with(receiver, deadlines=deadlines) as session:
+        results = (await deliver(session, *recipients)).results
+        assert all(isinstance(result, Accepted) for result in results)
+
+
+async def test_each_pipelined_reply_starts_the_wait_for_the_next_anew() -> None:
+    async with Canned(220, EHLO_PIPELINING, ("250 a", "250 b", "354 c"), 250, pause_seconds=0.4) as server:
+        session = await open_to(server.port, deadlines=replace(PATIENT, command_seconds=1.0))
+        assert isinstance(session, Session)
+        assert isinstance((await deliver(session)).results[0], Accepted)
+        session.quit()
+
+
+async def test_nothing_renews_the_time_in_all() -> None:
+    recipients = [f"r{number}@example.com" for number in range(50)]
+    deadlines = replace(PATIENT, transaction_seconds_total=0.5)
+    async with Receiver("no-pipelining--delay-100") as receiver, session_with(receiver, deadlines=deadlines) as session:
+        started = time.monotonic()
+        results = (await deliver(session, *recipients)).results
+        assert time.monotonic() - started < 2
+        assert {told(result)[1] for result in results} == {None}
+        assert isinstance(results[-1], Failure)
+        assert results[-1].reason == "not done within the time in all"
+    assert receiver.accepted == []
+
+
+async def test_the_opening_has_a_time_in_all_too() -> None:
+    deadlines = replace(PATIENT, opening_seconds_total=0.3)
+    async with Receiver("delay-200") as receiver:
+        failure = await open_to(receiver.port, deadlines=deadlines)
+        assert told(failure) == (Stage.EHLO, None, False)
+
+
+async def test_the_time_of_one_transaction_does_not_burden_the_next() -> None:
+    deadlines = replace(PATIENT, transaction_seconds_total=1.0, opening_seconds_total=1.0)
+    async with Receiver("delay-100") as receiver, session_with(receiver, deadlines=deadlines) as session:
+        for _ in range(6):
+            assert isinstance((await deliver(session)).results[0], Accepted)
+
+
+# The last question before the dot
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("message", [MESSAGE, LARGE], ids=["small", "large"])
+async def test_a_no_before_the_dot_delivers_nothing(way: str, message: Message) -> None:
+    async with Receiver(way) as receiver, session_with(receiver) as session:
+        (result,) = (await deliver(session, message=message, before_dot=lambda: False)).results
+        assert told(result) == (Stage.DATA, None, False)
+        assert isinstance(result, Failure)
+        assert result.reason == "withdrawn before the final dot"
+        assert not session.is_reusable
+        await asyncio.sleep(0.02)
+    assert receiver.accepted == []
+
+
+@pytest.mark.parametrize("policy", ["cleartext", "verified"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_question_comes_once_when_the_content_has_left(
+    way: str, policy: str, certificates: Certificates, verified: TlsPolicy
+) -> None:
+    asked: list[int] = []
+
+    def before_dot() -> bool:
+        asked.append(session.unsent_bytes)
+        return True
+
+    tls = verified if policy == "verified" else CLEARTEXT
+    async with (
+        Receiver(f"{way}--starttls", certificates=certificates) as receiver,
+        session_with(receiver, tls=tls) as session,
+    ):
+        assert isinstance((await deliver(session, message=LARGE, before_dot=before_dot)).results[0], Accepted)
+        assert asked == [0]
+
+
+async def test_nobody_is_asked_when_nobody_was_taken() -> None:
+    def before_dot() -> bool:
+        pytest.fail("asked for nobody")
+
+    async with Receiver() as receiver, session_with(receiver) as session:
+        (result,) = (await deliver(session, "550-rcpt@example.com", before_dot=before_dot)).results
+    assert told(result) == (Stage.RCPT, 550, False)
+
+
+# Idle sessions, endings, mistakes of the caller
+
+
+async def test_a_server_that_hung_up_meanwhile_is_noticed() -> None:
+    async with Canned(220, EHLO_PIPELINING, then_hangs_up=True) as server:
+        session = await open_to(server.port)
+        assert isinstance(session, Session)
+        await asyncio.sleep(0.05)
+        assert not session.is_reusable
+        (result,) = (await deliver(session)).results
+        assert told(result) == (Stage.MAIL, None, False)
+        session.quit()
+
+
+@pytest.mark.parametrize(
+    ("farewell", "code"),
+    [("421 4.4.2 idle too long", 421), ("451 4.4.2 idle too long", 451), ("554 5.4.7 idle too long", None)],
+)
+async def test_a_farewell_to_an_idle_session_is_never_final_for_the_next_mail(farewell: str, code: int | None) -> None:
+    async with Canned(220, (EHLO_PIPELINING, farewell), pause_seconds=0.02) as server:
+        session = await open_to(server.port)
+        assert isinstance(session, Session)
+        await asyncio.sleep(0.05)
+        assert not session.is_reusable
+        (result,) = (await deliver(session)).results
+        assert told(result) == (Stage.MAIL, code, False)
+
+
+async def test_half_a_reply_to_an_idle_session_spoils_it() -> None:
+    async with Canned(220, EHLO_PIPELINING + "\r\n250-half") as server:
+        session = await open_to(server.port)
+        assert isinstance(session, Session)
+        await asyncio.sleep(0.02)
+        assert not session.is_reusable
+        (result,) = (await deliver(session)).results
+        assert told(result) == (Stage.MAIL, None, False)
+    assert b"MAIL" not in b"".join(server.heard)
+
+
+async def test_a_recipient_taken_after_a_refused_sender_gets_no_empty_mail() -> None:
+    async with Canned(220, EHLO_PIPELINING, "550 no\r\n250 yes\r\n354 go on") as server:
+        session = await open_to(server.port)
+        assert isinstance(session, Session)
+        (result,) = (await deliver(session)).results
+        assert told(result) == (Stage.MAIL, 550, False)
+        assert not session.is_reusable
+        await asyncio.sleep(0.02)
+    assert server.heard[2:] == []
+
+
+async def test_a_yes_where_only_go_ahead_would_do_delivers_nothing() -> None:
+    async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n250 c") as server:
+        session = await open_to(server.port)
+        assert isinstance(session, Session)
+        (result,) = (await deliver(session)).results
+        assert told(result) == (Stage.DATA, None, False)
+        assert not session.is_reusable
+
+
+async def test_a_go_ahead_in_answer_to_the_dot_is_ambiguous() -> None:
+    async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", "354 again") as server:
+        session = await open_to(server.port)
+        assert isinstance(session, Session)
+        (result,) = (await deliver(session)).results
+        assert told(result) == (Stage.DOT, None, True)
+
+
+async def test_a_session_that_can_not_be_reset_is_given_up() -> None:
+    async with Canned(220, EHLO_PIPELINING, "250 a\r\n550 b\r\n503 c", "500 no RSET here") as server:
+        session = await open_to(server.port)
+        assert isinstance(session, Session)
+        assert told((await deliver(session)).results[0]) == (Stage.RCPT, 550, False)
+        assert session.is_reusable
+        assert told((await deliver(session)).results[0]) == (Stage.MAIL, None, False)
+        assert not session.is_reusable
+
+
+async def test_quit_says_goodbye_and_may_be_said_twice() -> None:
+    async with Receiver() as receiver:
+        session = await open_to(receiver.port)
+        assert isinstance(session, Session)
+        session.quit()
+        session.quit()
+        assert not session.is_reusable
+        for _ in range(100):
+            if "QUIT" in receiver.commands:
+                break
+            await asyncio.sleep(0.01)
+    assert receiver.commands[-1] == "QUIT"
+
+
+async def test_a_cancelled_delivery_cuts_the_connection() -> None:
+    async with Receiver() as receiver, session_with(receiver) as session:
+        task = asyncio.create_task(deliver(session, "hang-data@example.com"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not session.is_reusable
+    assert receiver.accepted == []
+
+
+async def test_one_transaction_at_a_time() -> None:
+    async with Receiver("delay-50") as receiver, session_with(receiver) as session:
+        first = asyncio.create_task(deliver(session))
+        await asyncio.sleep(0.01)
+        with pytest.raises(RuntimeError, match="one transaction"):
+            await deliver(session)
+        assert isinstance((await first).results[0], Accepted)
+
+
+@pytest.mark.parametrize(
+    "address", ["a@example.com>\r\nRCPT TO:<b@example.com", "a b@example.com", "a@exa\nmple.com", "ä@example.com", ""]
+)
+async def test_an_address_that_would_leave_its_brackets_is_never_written(address: str) -> None:
+    async with Receiver() as receiver, session_with(receiver) as session:
+        with pytest.raises(ValueError, match="can't be written"):
+            await deliver(session, "a@example.com", address)
+        if address:
+            with pytest.raises(ValueError, match="can't be written"):
+                await deliver(session, sender=address)
+        assert session.is_reusable
+    assert [command for command in receiver.commands if command.startswith(("MAIL", "RCPT"))] == []
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"a\n", b"a\r", b"a\r\nb\nc\r\n", b"a\rb\r\n", b"\n.\r\n", b"\xe4\r\n"])
+def test_a_content_that_servers_could_read_in_two_ways_is_no_message(content: bytes) -> None:
+    with pytest.raises(ValueError, match="content"):
+        Message(content)
+
+
+# Dots
+
+LINES = st.lists(st.sampled_from([b"", b".", b"..", b".a", b"a.", b"a", b"..."]), min_size=1, max_size=12)
+
+
+@given(LINES)
+def test_dot_stuffing_is_undone_by_removing_one_dot_from_each_line_that_has_one(lines: Sequence[bytes]) -> None:
+    content = b"".join(line + b"\r\n" for line in lines)
+    stuffed = dot_stuffed(content)
+    assert Message(content).stuffed == stuffed
+    assert b"".join(line.removeprefix(b".") + b"\r\n" for line in stuffed.split(b"\r\n")[:-1]) == content
+    # Its end is the first thing that looks like one.
+    assert (b"\r\n" + stuffed + b".\r\n").find(b"\r\n.\r\n") == len(stuffed)
+
+
+@settings(max_examples=30)
+@given(st.lists(LINES, min_size=1, max_size=4), st.sampled_from(WAYS))
+def test_one_transaction_in_is_one_message_out(mails: Sequence[Sequence[bytes]], way: str) -> None:
+    contents = [b"".join(line + b"\r\n" for line in lines) for lines in mails]
+
+    async def carry() -> list[bytes]:
+        async with Receiver(way) as receiver, session_with(receiver) as session:
+            for content in contents:
+                assert isinstance((await deliver(session, message=Message(content))).results[0], Accepted)
+        return [one.message for one in receiver.accepted]
+
+    assert asyncio.run(carry()) == contents

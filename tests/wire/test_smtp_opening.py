@@ -1,0 +1,260 @@
+"""How an SMTP session is opened: connection, greeting, EHLO and TLS, and every way in which that fails."""
+
+import contextlib
+import socket
+from dataclasses import replace
+
+import pytest
+
+from posthouse.mail.reply import Reply
+from posthouse.rules.outcome import Stage
+from posthouse.wire.smtp import (
+    CLEARTEXT,
+    Accepted,
+    Failure,
+    Session,
+    TlsPolicy,
+    TlsUse,
+    extensions_of,
+)
+from tests.support.receiver import NAME, Certificates, Receiver
+from tests.support.sessions import (
+    BROKEN,
+    CONTENT,
+    HASTY_COMMAND,
+    HASTY_DOT,
+    LARGE,
+    MESSAGE,
+    PATIENT,
+    SENDER,
+    SHORT,
+    WAYS,
+    Canned,
+    deliver,
+    open_to,
+    session_with,
+    told,
+)
+
+# Opening
+
+
+async def test_a_closed_port_is_a_failure_to_connect() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        failure = await open_to(unused.getsockname()[1])
+    assert told(failure) == (Stage.CONNECT, None, False)
+    assert isinstance(failure, Failure)
+    assert "refused" in failure.reason.lower()
+
+
+async def test_a_connection_that_is_never_taken_ends_in_time() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        address = listening.getsockname()
+        with contextlib.ExitStack() as stack:
+            for _ in range(4):  # fill the queue, so that further ones are not answered
+                one = stack.enter_context(socket.socket())
+                one.setblocking(False)
+                one.connect_ex(address)
+            failure = await open_to(
+                address[1], deadlines=replace(PATIENT, connect_seconds=SHORT, greeting_seconds=SHORT)
+            )
+    assert told(failure)[1:] == (None, False)
+    assert told(failure)[0] in (Stage.CONNECT, Stage.GREETING)
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.9"])
+async def test_the_source_address_is_ours_to_choose(source: str) -> None:
+    async with Canned("554 no") as server:
+        failure = await Session.open(
+            "127.0.0.1",
+            server.port,
+            hostname="sender.example.com",
+            tls=CLEARTEXT,
+            server_name=NAME,
+            deadlines=PATIENT,
+            source_address=source,
+        )
+        assert told(failure) == (Stage.GREETING, 554, False)
+    assert server.peers == [source]
+
+
+@pytest.mark.parametrize(
+    ("words", "stage", "code"),
+    [
+        ("421-connect", Stage.GREETING, 421),
+        ("450-connect", Stage.GREETING, 450),
+        ("554-connect", Stage.GREETING, 554),
+        ("421-ehlo", Stage.EHLO, 421),
+        ("450-ehlo", Stage.EHLO, 450),
+        ("502-ehlo--554-helo", Stage.EHLO, 554),
+        ("502-ehlo--drop-helo", Stage.EHLO, None),
+    ],
+)
+async def test_a_refused_opening_is_told_with_its_stage(words: str, stage: Stage, code: int | None) -> None:
+    async with Receiver(words) as receiver:
+        failure = await open_to(receiver.port)
+        assert told(failure) == (stage, code, False)
+        assert isinstance(failure, Failure)
+        assert failure.transcript[0][0] is Stage.GREETING
+        if code is not None:
+            assert failure.transcript[-1] == (stage, failure.reply)
+
+
+@pytest.mark.parametrize(("act", "reason"), BROKEN)
+@pytest.mark.parametrize(("at", "stage"), [("connect", Stage.GREETING), ("ehlo", Stage.EHLO)])
+async def test_a_server_that_breaks_off_while_opening(act: str, reason: str, at: str, stage: Stage) -> None:
+    deadlines = PATIENT
+    if act in ("hang", "drip"):
+        deadlines = replace(PATIENT, greeting_seconds=SHORT) if at == "connect" else HASTY_COMMAND
+    async with Receiver(f"{act}-{at}") as receiver:
+        failure = await open_to(receiver.port, deadlines=deadlines)
+        assert told(failure) == (stage, None, False)
+        assert isinstance(failure, Failure)
+        assert any(part in failure.reason for part in reason.split("|")), failure.reason
+
+
+async def test_a_second_greeting_is_never_taken_for_the_answer_to_ehlo() -> None:
+    async with Receiver("twice-connect") as receiver:
+        assert told(await open_to(receiver.port))[1:] == (None, False)
+
+
+async def test_a_server_without_ehlo_is_spoken_to_with_helo() -> None:
+    async with Receiver("502-ehlo") as receiver, session_with(receiver) as session:
+        assert session.extensions == {}
+        assert isinstance((await deliver(session)).results[0], Accepted)
+    assert receiver.commands[:3] == ["EHLO sender.example.com", "HELO sender.example.com", f"MAIL FROM:<{SENDER}>"]
+
+
+async def test_extensions_are_read_in_any_case_and_form() -> None:
+    reply = Reply(250, None, "mx.example.com at your service\nsize 1000 \npipelining\nAUTH=LOGIN PLAIN\n8BITMIME")
+    assert extensions_of(reply) == {"SIZE": "1000", "PIPELINING": "", "AUTH": "LOGIN PLAIN", "8BITMIME": ""}
+
+
+# TLS
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_verified_session_is_encrypted_and_says_how(
+    way: str, certificates: Certificates, verified: TlsPolicy
+) -> None:
+    async with (
+        Receiver(f"{way}--starttls", certificates=certificates) as receiver,
+        session_with(receiver, tls=verified) as session,
+    ):
+        assert session.tls is not None
+        assert (session.tls.version, session.tls.is_verified) == ("TLSv1.3", True)
+        assert session.tls.cipher.startswith("TLS_")
+        assert [stage for stage, _ in session.opening_transcript] == [
+            Stage.GREETING,
+            Stage.EHLO,
+            Stage.STARTTLS,
+            Stage.EHLO,
+        ]
+        for message in (MESSAGE, LARGE, MESSAGE):
+            assert isinstance((await deliver(session, message=message)).results[0], Accepted)
+    assert [one.tls for one in receiver.accepted] == ["TLSv1.3"] * 3
+    assert [one.message for one in receiver.accepted] == [CONTENT, LARGE.content, CONTENT]
+
+
+@pytest.mark.parametrize("act", ["drop", "hang", "lose"])
+async def test_silence_after_the_dot_is_ambiguous_under_tls_too(
+    act: str, certificates: Certificates, verified: TlsPolicy
+) -> None:
+    deadlines = HASTY_DOT if act == "hang" else PATIENT
+    async with (
+        Receiver("starttls", certificates=certificates) as receiver,
+        session_with(receiver, tls=verified, deadlines=deadlines) as session,
+    ):
+        (result,) = (await deliver(session, f"{act}-dot@example.com")).results
+        assert told(result) == (Stage.DOT, None, True)
+        assert not session.is_reusable
+
+
+@pytest.mark.parametrize("words", ["starttls", "starttls-stranger", "starttls-othername"])
+async def test_opportunistic_tls_takes_any_certificate(
+    words: str, certificates: Certificates, opportunistic: TlsPolicy
+) -> None:
+    async with (
+        Receiver(words, certificates=certificates) as receiver,
+        session_with(receiver, tls=opportunistic) as session,
+    ):
+        assert session.tls is not None
+        assert not session.tls.is_verified
+        assert isinstance((await deliver(session)).results[0], Accepted)
+
+
+@pytest.mark.parametrize("words", ["starttls-stranger", "starttls-othername"])
+async def test_a_certificate_that_proves_nothing_is_no_verified_session(
+    words: str, certificates: Certificates, verified: TlsPolicy
+) -> None:
+    async with Receiver(words, certificates=certificates) as receiver:
+        failure = await open_to(receiver.port, tls=verified)
+        assert told(failure) == (Stage.STARTTLS, None, False)
+        assert isinstance(failure, Failure)
+        assert "certificate is not valid" in failure.reason
+    assert receiver.accepted == []
+
+
+async def test_without_starttls_opportunistic_goes_in_cleartext_and_required_does_not(
+    opportunistic: TlsPolicy, verified: TlsPolicy
+) -> None:
+    async with Receiver() as receiver:
+        async with session_with(receiver, tls=opportunistic) as session:
+            assert session.tls is None
+            assert isinstance((await deliver(session)).results[0], Accepted)
+        assert told(await open_to(receiver.port, tls=verified)) == (Stage.STARTTLS, None, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        ("starttls-refused", 454, "refused"),
+        ("starttls-broken", None, ""),  # its words may come before or after the handshake begins
+        ("starttls-hang", None, "handshake failed"),
+        ("starttls-injected", None, "answers nothing"),
+        ("starttls-half", None, "cleartext after STARTTLS"),
+    ],
+)
+async def test_broken_tls_fails_this_session_and_cleartext_remains(
+    words: str,
+    code: int | None,
+    reason: str,
+    certificates: Certificates,
+    opportunistic: TlsPolicy,
+) -> None:
+    async with Receiver(words, certificates=certificates) as receiver:
+        deadlines = replace(PATIENT, handshake_seconds=SHORT) if "hang" in words else PATIENT
+        failure = await open_to(receiver.port, tls=opportunistic, deadlines=deadlines)
+        assert told(failure) == (Stage.STARTTLS, code, False)
+        assert isinstance(failure, Failure)
+        assert reason in failure.reason
+        async with session_with(receiver) as session:
+            assert isinstance((await deliver(session)).results[0], Accepted)
+
+
+async def test_what_was_offered_before_tls_is_forgotten(verified: TlsPolicy, certificates: Certificates) -> None:
+    async with (
+        Receiver("starttls", certificates=certificates) as receiver,
+        session_with(receiver, tls=verified) as session,
+    ):
+        assert "STARTTLS" not in session.extensions
+        assert "PIPELINING" in session.extensions
+
+
+@pytest.mark.parametrize("name", ["", ".example.com", "a" * 300 + ".example.com"])
+async def test_a_name_that_tls_can_not_ask_for_is_a_failed_handshake(
+    name: str, certificates: Certificates, verified: TlsPolicy
+) -> None:
+    async with Receiver("starttls", certificates=certificates) as receiver:
+        failure = await open_to(receiver.port, tls=verified, server_name=name)
+        assert told(failure) == (Stage.STARTTLS, None, False)
+
+
+def test_a_policy_can_not_claim_to_verify_with_a_context_that_does_not(opportunistic: TlsPolicy) -> None:
+    with pytest.raises(ValueError, match="does not verify"):
+        TlsPolicy(TlsUse.REQUIRED_VERIFIED, opportunistic.context)
+    with pytest.raises(ValueError, match="needs an SSLContext"):
+        TlsPolicy(TlsUse.OPPORTUNISTIC)

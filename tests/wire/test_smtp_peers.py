@@ -1,0 +1,235 @@
+"""The scripted receiver itself, and sessions with independent peers: aiosmtplib as oracle, Postfix's own sink."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiosmtplib
+import pytest
+
+from posthouse.rules.outcome import Stage
+from posthouse.wire.smtp import (
+    CLEARTEXT,
+    Accepted,
+    Failure,
+    Session,
+    TlsPolicy,
+    TlsUse,
+)
+from tests.support.receiver import NAME, Receiver
+from tests.support.sessions import (
+    CONTENT,
+    LARGE,
+    MESSAGE,
+    PATIENT,
+    SENDER,
+    deliver,
+    open_to,
+    session_with,
+    told,
+)
+
+ROOT = Path(__file__).parents[2]
+
+# The receiver itself
+
+
+async def test_behaviour_may_be_written_in_the_domain_or_belong_to_the_address_listened_on() -> None:
+    async with Receiver(manners={"127.0.0.2": "554-connect", "127.0.0.3": "no-pipelining--450-mail"}) as receiver:
+        async with session_with(receiver) as session:
+            (result,) = (await deliver(session, "someone@552-dot.example.com")).results
+            assert told(result) == (Stage.DOT, 552, False)
+        for address, expected in (("127.0.0.2", (Stage.GREETING, 554)), ("127.0.0.3", (Stage.MAIL, 450))):
+            opened = await Session.open(
+                address, receiver.port, hostname="h", tls=CLEARTEXT, server_name=NAME, deadlines=PATIENT
+            )
+            result = opened if isinstance(opened, Failure) else (await deliver(opened)).results[0]
+            assert told(result)[:2] == expected
+            if isinstance(opened, Session):
+                opened.quit()
+
+
+def test_an_unknown_manner_is_a_mistake_of_the_test() -> None:
+    with pytest.raises(ValueError, match="knows no manner 'no-pipelinning'"):
+        Receiver("no-pipelinning")
+
+
+async def test_each_accepted_recipient_is_a_line_in_the_log_before_the_reply(tmp_path: Path) -> None:
+    log = tmp_path / "accepted.jsonl"
+    async with Receiver(log=log, logs_messages=True) as receiver, session_with(receiver) as session:
+        await deliver(session, "a@example.com", "550-rcpt@example.com", "b@example.com")
+        lines = lines_of(log)
+        assert [line["recipient"] for line in lines] == ["a@example.com", "b@example.com"]
+        assert {line["transaction"] for line in lines} == {1}
+        assert base64.b64decode(lines[0]["message"]) == CONTENT
+        assert lines[0]["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+        assert lines[0]["headers"].startswith("From: a@sender.example.com\r\nSubject:")
+        assert (lines[0]["sender"], lines[0]["tls"]) == (SENDER, None)
+        assert abs(lines[0]["time"] - time.time()) < 60
+        (result,) = (await deliver(session, "lose-dot@example.com")).results
+        assert told(result) == (Stage.DOT, None, True)
+        assert [line["recipient"] for line in lines_of(log)][2:] == ["lose-dot@example.com"]
+
+
+async def test_the_receiver_runs_as_a_process(tmp_path: Path) -> None:
+    log, authority = tmp_path / "accepted.jsonl", tmp_path / "authority.pem"
+    arguments = [
+        "--log",
+        str(log),
+        "--manner",
+        "starttls",
+        "--authority",
+        str(authority),
+        "--at",
+        "127.0.0.2=421-connect",
+    ]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.support.receiver", *arguments, cwd=ROOT, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        port = int((await asyncio.wait_for(process.stdout.readline(), 20)).split()[-1])
+        tls = TlsPolicy(TlsUse.REQUIRED_VERIFIED, ssl.create_default_context(cafile=authority))
+        session = await open_to(port, tls=tls)
+        assert isinstance(session, Session)
+        assert isinstance((await deliver(session)).results[0], Accepted)
+        session.quit()
+        assert [line["tls"] for line in lines_of(log)] == ["TLSv1.3"]
+    finally:
+        process.terminate()
+        assert await process.wait() == 0
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+# Independent peers
+
+
+@pytest.mark.parametrize("words", ["", "no-pipelining", "502-ehlo"])
+async def test_the_receiver_takes_the_same_from_aiosmtplib(words: str) -> None:
+    recipients = ["a@example.com", "b+1@example.com"]
+    async with Receiver(words) as receiver:
+        client = aiosmtplib.SMTP(hostname="127.0.0.1", port=receiver.port, start_tls=False, use_tls=False)
+        async with client:
+            errors, _ = await client.sendmail(SENDER, recipients, CONTENT)
+            assert errors == {}
+        async with session_with(receiver) as session:
+            results = (await deliver(session, *recipients)).results
+            assert all(isinstance(result, Accepted) for result in results)
+    theirs, ours = receiver.accepted[:2], receiver.accepted[2:]
+    assert [replace(one, transaction=0) for one in ours] == [replace(one, transaction=0) for one in theirs]
+
+
+@pytest.mark.parametrize("code", [450, 550])
+async def test_the_receiver_refuses_aiosmtplib_alike(code: int) -> None:
+    async with Receiver() as receiver:
+        client = aiosmtplib.SMTP(hostname="127.0.0.1", port=receiver.port, start_tls=False, use_tls=False)
+        async with client:
+            with pytest.raises(aiosmtplib.SMTPRecipientsRefused) as refused:
+                await client.sendmail(SENDER, [f"{code}-rcpt@example.com"], CONTENT)
+        async with session_with(receiver) as session:
+            (result,) = (await deliver(session, f"{code}-rcpt@example.com")).results
+    assert told(result) == (Stage.RCPT, refused.value.recipients[0].code, False)
+
+
+SMTP_SINK = shutil.which("smtp-sink", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+needs_smtp_sink = pytest.mark.skipif(SMTP_SINK is None, reason="smtp-sink is missing: install Postfix")
+
+
+@contextlib.contextmanager
+def smtp_sink(directory: Path, *options: str) -> Iterator[int]:
+    """Postfix's test server; it writes each mail to a file in the directory."""
+    assert SMTP_SINK is not None
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    directory.chmod(0o777)
+    as_nobody = ["-u", "nobody"] if os.geteuid() == 0 else []
+    command = [SMTP_SINK, *as_nobody, *options, "-d", "mail.%M.", f"127.0.0.1:{port}", "10"]
+    process = subprocess.Popen(command, cwd=directory)
+    try:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.01)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(5)
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """pytest's own temporary directories lie under one that nobody else may enter."""
+    directory = Path(f"/tmp/posthouse-sink-{os.getpid()}-{time.monotonic_ns()}")
+    directory.mkdir()
+    yield directory
+    shutil.rmtree(directory)
+
+
+def contents_of(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in directory.iterdir()]
+
+
+@needs_smtp_sink
+@pytest.mark.parametrize("options", [(), ("-p",), ("-e",)], ids=["pipelining", "no pipelining", "no ESMTP"])
+async def test_postfix_reads_the_mails_as_they_were_given(open_directory: Path, options: Sequence[str]) -> None:
+    with smtp_sink(open_directory, *options) as port:
+        session = await open_to(port)
+        assert isinstance(session, Session)
+        assert ("PIPELINING" in session.extensions) == (options == ())
+        for message in (MESSAGE, LARGE, MESSAGE):
+            results = (await deliver(session, "a@example.com", "b@example.com", message=message)).results
+            assert all(isinstance(result, Accepted) for result in results)
+        session.quit()
+        await asyncio.sleep(0.05)
+        mails = sorted(contents_of(open_directory), key=len)
+    assert len(mails) == 3
+    for mail, message in zip(mails, (MESSAGE, MESSAGE, LARGE), strict=True):
+        assert mail.rstrip(b"\n").endswith(message.content.replace(b"\r\n", b"\n").rstrip(b"\n"))
+        assert mail.count(b"X-Rcpt-Args: <") == 2
+
+
+@needs_smtp_sink
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("-f", "rcpt"), (Stage.RCPT, 500, False)),
+        (("-r", "rcpt"), (Stage.RCPT, 450, False)),
+        (("-f", "mail"), (Stage.MAIL, 500, False)),
+        (("-f", "data"), (Stage.DATA, 500, False)),
+        (("-r", "."), (Stage.DOT, 450, False)),
+        (("-Q", "rcpt"), (Stage.RCPT, 421, False)),
+        (("-q", "data"), (Stage.DATA, None, False)),
+        (("-q", "."), (Stage.DOT, None, True)),
+    ],
+)
+@pytest.mark.parametrize("pipelining", [(), ("-p",)], ids=["pipelining", "no pipelining"])
+async def test_postfix_refuses_and_hangs_up(
+    open_directory: Path,
+    options: Sequence[str],
+    expected: tuple[Stage, int | None, bool],
+    pipelining: Sequence[str],
+) -> None:
+    with smtp_sink(open_directory, *options, *pipelining) as port:
+        session = await open_to(port)
+        assert isinstance(session, Session)
+        (result,) = (await deliver(session)).results
+        assert told(result) == expected
+        session.quit()

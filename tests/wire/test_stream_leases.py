@@ -1,0 +1,192 @@
+"""Leases on shards: held by one worker at a time, shared evenly, moved within seconds when a worker dies."""
+
+import asyncio
+import math
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import nats as nats_client
+import pytest
+
+from posthouse.wire.stream.leases import LeaseSettings, ShardLeases, shares
+from posthouse.wire.stream.memory import AllShards
+from tests.support.nats import PrivateNats
+
+SHARDS = 16
+EVERY = frozenset(range(SHARDS))
+LEASE_SECONDS = 1.0
+SETTINGS = LeaseSettings(lease_seconds=LEASE_SECONDS)
+
+ANOTHER_PROCESS = """
+import asyncio, sys
+from posthouse.wire.stream.leases import LeaseSettings, ShardLeases
+
+async def hold(url: str, shards: int, lease_seconds: float) -> None:
+    leases = await ShardLeases.open([url], "another", shards, LeaseSettings(lease_seconds=lease_seconds))
+    await asyncio.Event().wait()
+
+asyncio.run(hold(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
+"""
+
+
+@pytest.fixture
+def nats() -> Iterator[PrivateNats]:
+    with PrivateNats() as server:
+        yield server
+
+
+class Fleet:
+    """Workers in this process, watched all the time: no shard is ever believed in by two of them."""
+
+    def __init__(self, server: PrivateNats) -> None:
+        self._server = server
+        self.workers: dict[str, ShardLeases] = {}
+        self.shared: list[frozenset[int]] = []
+
+    async def join(self, name: str) -> ShardLeases:
+        self.workers[name] = await ShardLeases.open([self._server.url], name, SHARDS, SETTINGS)
+        return self.workers[name]
+
+    async def leave(self, name: str) -> None:
+        await self.workers.pop(name).close()
+
+    async def watch(self) -> None:
+        while True:
+            held = [leases.held() for leases in self.workers.values()]
+            if sum(map(len, held)) > len(frozenset().union(*held)):
+                self.shared.append(frozenset().union(*held))
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def fleet(nats: PrivateNats) -> AsyncIterator[Fleet]:
+    fleet = Fleet(nats)
+    watching = asyncio.create_task(fleet.watch())
+    yield fleet
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    for name in list(fleet.workers):
+        await fleet.leave(name)
+    assert fleet.shared == []
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 6.0) -> float:
+    """Returns how long it took."""
+    began_at = time.monotonic()
+    while not holds():
+        assert time.monotonic() < began_at + seconds, "it did not come true in time"
+        await asyncio.sleep(0.01)
+    return time.monotonic() - began_at
+
+
+# -- shares ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("workers", "shards"), [(1, 1), (1, 64), (2, 64), (3, 64), (5, 64), (64, 64), (7, 3), (40, 256)]
+)
+def test_shares_are_even_and_complete(workers: int, shards: int) -> None:
+    shared = shares(tuple(f"worker-{number}" for number in range(workers)), shards)
+    assert sorted(shard for own in shared.values() for shard in own) == list(range(shards))
+    assert max(map(len, shared.values())) == math.ceil(shards / workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_few_shards_move_when_a_worker_joins(workers: int) -> None:
+    names = tuple(f"worker-{number}" for number in range(workers + 1))
+    before, after = shares(names[:-1], 256), shares(names, 256)
+    moved = sum(len(before[name] - after[name]) for name in names[:-1])
+    assert moved <= 1.5 * 256 / (workers + 1)
+
+
+async def test_a_process_that_is_alone_holds_every_shard() -> None:
+    leases = AllShards(SHARDS)
+    assert leases.held() == EVERY
+    await leases.close()
+    assert leases.held() == frozenset()
+
+
+# -- on a server -----------------------------------------------------------------------------------------
+
+
+async def test_workers_that_come_and_go_share_the_shards_evenly(fleet: Fleet) -> None:
+    first = await fleet.join("first")
+    await eventually(lambda: first.held() == EVERY)
+    second = await fleet.join("second")
+    await eventually(lambda: len(first.held()) == len(second.held()) == SHARDS // 2)
+    third = await fleet.join("third")
+    await eventually(lambda: len(third.held()) > 0 and first.held() | second.held() | third.held() == EVERY)
+    assert max(len(leases.held()) for leases in fleet.workers.values()) == math.ceil(SHARDS / 3)
+    await fleet.leave("third")
+    assert third.held() == frozenset()
+    # One that leaves in good order is not waited for.
+    assert await eventually(lambda: first.held() | second.held() == EVERY) < LEASE_SECONDS
+
+
+async def test_the_shards_of_a_killed_worker_move_within_seconds(fleet: Fleet, nats: PrivateNats) -> None:
+    survivor = await fleet.join("survivor")
+    await eventually(lambda: survivor.held() == EVERY)
+    another = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ANOTHER_PROCESS, nats.url, str(SHARDS), str(LEASE_SECONDS)
+    )
+    try:
+        await eventually(lambda: len(survivor.held()) == SHARDS // 2)
+        await asyncio.sleep(1.5 * LEASE_SECONDS)
+        assert len(survivor.held()) == SHARDS // 2
+    finally:
+        another.kill()
+        await another.wait()
+    assert await eventually(lambda: survivor.held() == EVERY) < 2 * LEASE_SECONDS
+
+
+async def test_a_holder_out_of_contact_stops_believing_before_its_lease_can_end(
+    fleet: Fleet, nats: PrivateNats
+) -> None:
+    first = await fleet.join("first")
+    second = await fleet.join("second")
+    await eventually(lambda: len(first.held()) == len(second.held()) == SHARDS // 2)
+    nats.freeze()
+    assert await eventually(lambda: not first.held() and not second.held()) < LEASE_SECONDS
+    nats.thaw()
+    await eventually(lambda: first.held() | second.held() == EVERY, seconds=12)
+
+
+async def test_leases_survive_a_quick_restart_of_the_server(fleet: Fleet, nats: PrivateNats) -> None:
+    first = await fleet.join("first")
+    second = await fleet.join("second")
+    await eventually(lambda: len(first.held()) == len(second.held()) == SHARDS // 2)
+    nats.kill()
+    nats.start()
+    await eventually(lambda: len(first.held()) == len(second.held()) == SHARDS // 2)
+
+
+async def test_wiped_leases_are_not_handed_out_while_an_old_holder_may_believe_in_them(
+    fleet: Fleet, nats: PrivateNats
+) -> None:
+    first = await fleet.join("first")
+    await eventually(lambda: first.held() == EVERY)
+    nats.kill()
+    nats.wipe()
+    nats.start()
+    second = await fleet.join("second")
+    await eventually(lambda: len(first.held()) == len(second.held()) == SHARDS // 2)
+
+
+async def test_a_deleted_bucket_is_made_again(fleet: Fleet, nats: PrivateNats) -> None:
+    first = await fleet.join("first")
+    await eventually(lambda: first.held() == EVERY)
+    client = await nats_client.connect(nats.url)
+    await client.jetstream().delete_key_value("SHARDS")
+    await client.close()
+    await eventually(lambda: first.held() == frozenset())
+    await eventually(lambda: first.held() == EVERY)
+
+
+async def test_a_server_away_grants_nothing_and_hinders_nobody() -> None:
+    leases = await ShardLeases.open(["nats://127.0.0.1:1"], "lonely", SHARDS, SETTINGS)
+    await asyncio.sleep(0.2)
+    assert leases.held() == frozenset()
+    began_at = time.monotonic()
+    await leases.close()
+    assert time.monotonic() - began_at < 1
