@@ -145,16 +145,12 @@ async def run_upkeep(settings: Settings) -> None:
     """Keep house until cancelled."""
     clock = DatabaseClock()
     async with _database(settings, connections_max=2, statement_seconds_max=CHORE_SECONDS_MAX, clock=clock) as database:
-
-        async def anchor() -> None:
-            await _anchor(clock, database)
-
         resolver = Resolver(settings.resolver_endpoints)
         upkeep = _upkeep(settings, database, clock, resolver, _sealer(settings))
 
         async def round_in_database_time() -> None:
             # Days are dropped by the clock: never by that of a host whose time the database doesn't share.
-            await anchor()
+            await _anchor(clock, database)
             await upkeep.round()
 
         await repeat(round_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS)

@@ -25,7 +25,7 @@ REMEMBERED_SECONDS_MAX: Final = 60
 # A change that was stamped before its transaction committed is still seen if it commits within this.
 COMMIT_SECONDS_MAX: Final = 15
 
-_LONG_AGO: Final = datetime(1970, 1, 2, tzinfo=UTC)
+_NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 Networks = tuple[IPv4Network | IPv6Network, ...]
 Known = TypeVar("Known")
@@ -99,11 +99,13 @@ class Directory:
     async def forget_changes(self) -> None:
         """One look at what changed; `workers` repeats it every second."""
         asked_at = self._monotonic()
-        since = self._changes_read_to or _LONG_AGO
+        read_to = self._changes_read_to
+        since = _NEVER if read_to is None else read_to - timedelta(seconds=COMMIT_SECONDS_MAX)
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_CHANGED, since - timedelta(seconds=COMMIT_SECONDS_MAX))
+            row = await connection.fetchrow(_CHANGED, since)
         # A gap in the reading, or a database whose time went back (after a failover), may hide changes.
-        is_sure = asked_at - self._checked_at <= COMMIT_SECONDS_MAX / 2 and row["now"] >= since
+        has_gap = asked_at - self._checked_at > COMMIT_SECONDS_MAX / 2
+        is_sure = read_to is not None and row["now"] >= read_to and not has_gap
         if not is_sure or asked_at - self._emptied_at > REMEMBERED_SECONDS_MAX:
             self._empty()
         elif row["changed"]:
