@@ -29,7 +29,7 @@ from posthouse.store.postgres import Connection, Database
 # What a batch that failed may cost when it is tried again in parts. It has waited for its locks once, so
 # that a part waits only as long as other batches take.
 APART_SECONDS_MAX: Final = 3.0
-APART_LOCK_MILLISECONDS_MAX: Final = 50
+APART_LOCK_MILLISECONDS_MAX: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
