@@ -6,60 +6,22 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.relay import Relay
 from tests.support.service import Answer, Service, StartService, Tenant, eventually
-
-
-class Proxy:
-    """A TCP proxy in front of PostgreSQL that can be cut and mended."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.port = 0
-
-    async def mend(self) -> None:
-        self._server = await asyncio.start_server(self._carry, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def cut(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for writer in tuple(self._writers):
-            writer.transport.abort()
-        await asyncio.sleep(0)
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(*self._target)
-        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        try:
-            while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
-        except ConnectionError:
-            pass
-        finally:
-            self._writers.discard(writer)
-            writer.close()
 
 
 @pytest.mark.rule("CODE-14")
 async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
     service: Service, start_service: StartService, tenant: Tenant
 ) -> None:
-    address = service.database_url.split("@")[1].split("/")[0]
-    proxy = Proxy("127.0.0.1", int(address.split(":")[1]))
-    await proxy.mend()
-    proxied = service.database_url.replace(address, f"127.0.0.1:{proxy.port}")
-    another = await start_service(proxied, _DIRECT_URL=service.database_url)
+    relay = Relay(service.database_url)
+    await relay.mend()
+    another = await start_service(relay.url, _DIRECT_URL=service.database_url)
     token = await tenant.jwt()
     sent = await tenant.accepts(service=another)
     key = tenant.new_key()
     before = await tenant.state()
-    await proxy.cut()
+    await relay.cut()
 
     async def read() -> Answer:
         return await another.request("GET", f"/emails/{sent['id']}", headers={"Authorization": tenant.basic})
@@ -74,7 +36,7 @@ async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
         ):
             assert answer.is_refusal(503, "service_unavailable")
             assert int(answer.headers["Retry-After"]) >= 1
-    await proxy.mend()
+    await relay.mend()
 
     async def send() -> Answer:
         return await tenant.send(key=key, service=another)
@@ -85,7 +47,7 @@ async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
     assert (await read()).status == 200
     assert (await tenant.counts())["messages"] == 2
     await another.stop()
-    await proxy.cut()
+    await relay.cut()
 
 
 async def held(tenant: Tenant) -> Callable[[], object]:

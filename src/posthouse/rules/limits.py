@@ -23,7 +23,6 @@ HEADER_VALUE_BYTES_MAX: Final = 998
 HEADERS_BYTES_MAX: Final = 16 * 1024
 # RFC 5321: 64 octets of local part, 255 of domain, 254 for the path as a whole.
 ADDRESS_CHARACTERS_MAX: Final = 254
-DISPLAY_NAME_CHARACTERS_MAX: Final = 256
 
 # Idempotency.
 IDEMPOTENCY_KEY_CHARACTERS_MAX: Final = 255
