@@ -3,7 +3,7 @@ UV ?= uv
 BIN := .venv/bin
 PYTHON ?= 3.11
 
-.PHONY: setup lock check test test-fast run postgres bench openapi clean
+.PHONY: setup lock check test test-fast run postgres bench bench-deliver bench-isolation openapi clean
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -31,11 +31,17 @@ test-fast: ## Without the slow ones
 postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329
 	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329
 
-run: ## The service on a private PostgreSQL, with a configuration in .run/
-	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329 -- $(BIN)/python tools/run_local.py
+run: ## The service on a private PostgreSQL and a private NATS, with a configuration and a demo account in .run/
+	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329 -- $(BIN)/python -m tools.run_local
 
 bench: ## Measure the accept path; writes bench/RESULTS.md and a plot
 	$(BIN)/python bench/accept.py
+
+bench-deliver: ## Measure the delivery path beside Postfix and Haraka (as root); writes bench/RESULTS.md and a plot
+	$(BIN)/python bench/deliver.py
+
+bench-isolation: ## Measure what a dead destination or a backlog costs the others; writes into bench/RESULTS.md
+	$(BIN)/python bench/isolation.py
 
 openapi: ## Write docs/reference/openapi.json anew
 	$(BIN)/python tools/write_openapi.py

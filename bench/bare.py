@@ -76,7 +76,7 @@ def script(batch: int, now: datetime) -> str:
     lock = ([_KEY.lock_number], [_ACCOUNT])
     recall = ([_ACCOUNT], [_CREDENTIAL], [_KEY.text])
     spending = Spending(_ACCOUNT, 1, _NOW, _NOW.date(), _NOW.date(), 1)
-    write = acceptance.write_arguments([_entry()], [spending], _NOW)
+    write = acceptance.write_arguments([_entry()], [spending], _NOW, _NOW)
     marks = _marks(batch, ids.lowest_id(now).hex[:12] + "70")
     statements = (
         _filled(acceptance.LOCK, lock, marks, batch),

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import asyncpg
 
-from posthouse import config
+from posthouse import config_text
 from posthouse.rules import credential
 from tools.private_postgres import PrivatePostgres
 
@@ -105,7 +105,7 @@ class Ground:
 def lay(cluster: PrivatePostgres, workplace: Path) -> Ground:
     """A migrated database with its accounts, their numbers raised so that only the machine is the limit."""
     cluster.create_database(DATABASE)
-    made = config.generated()
+    made = config_text.generated()
     settings = {
         "DATABASE_URL": cluster.url(DATABASE),
         "PEPPER": made.pepper,

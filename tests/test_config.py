@@ -2,22 +2,17 @@
 
 import os
 import tomllib
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from posthouse.config import (
-    EXAMPLE_DATABASE_URL,
-    ConfigError,
-    Settings,
-    commented_toml,
-    config_file,
-    default_of,
-    endpoint,
-    generated,
-    load,
-    shown,
-)
+from posthouse.config import ConfigError, Settings, config_file, default_of, endpoint, load
+from posthouse.config_text import EXAMPLE_DATABASE_URL, commented_toml, generated, shown
+from posthouse.flows.tickets import LEASE as TICKET_LEASE
+from posthouse.rules import retry
+from posthouse.rules.lane import LaneLimits, Limits
+from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.limits import WARMUP_RECIPIENTS_BY_DAY
 
 
@@ -42,6 +37,11 @@ def test_the_generated_file_loads_as_it_is_and_means_the_defaults(file: Path) ->
     assert settings.warmup_limits == WARMUP_RECIPIENTS_BY_DAY
     assert list(settings.seal_key_bytes) == ["1"]
     assert len(settings.pepper_bytes) >= 32
+    assert settings.stream_servers == ()
+    assert settings.lane_limits == LaneLimits()
+    assert settings.delivery_schedule == retry.DELIVERY
+    assert settings.worker_lease == WORKER_LEASE
+    assert settings.ticket_lease == TICKET_LEASE
     for name in Settings.model_fields:
         if default_of(name) is not None:
             assert getattr(settings, name) == default_of(name)
@@ -53,8 +53,9 @@ def test_the_generated_file_explains_every_setting(file: Path) -> None:
         line[1:] if line.startswith("#") and line[1:2] not in "# " else line for line in file.read_text().splitlines()
     )
     assert set(tomllib.loads(text)) == set(Settings.model_fields)
+    defaults = load(file)
     file.write_text(text)
-    assert load(file) == load(file)
+    assert load(file) == defaults
     assert all(field.description for field in Settings.model_fields.values())
 
 
@@ -63,7 +64,12 @@ def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("POSTHOUSE_HTTP_PORT", "9000")
     monkeypatch.setenv("POSTHOUSE_WARMUP_LIMITS", "10, 20,30")
     monkeypatch.setenv("POSTHOUSE_RESOLVERS", "192.0.2.53:5353,2001:db8::53")
+    monkeypatch.setenv("POSTHOUSE_DELIVERY_RETRY_MINUTES", "0, 0.5,10")
+    monkeypatch.setenv("POSTHOUSE_DELIVERY_LIFETIME_HOURS", "1.5")
     settings = load(file)
+    assert settings.delivery_schedule == retry.Schedule(
+        (timedelta(0), timedelta(seconds=30), timedelta(minutes=10)), 0.1, timedelta(minutes=90)
+    )
     assert settings.database_url == "postgresql://elsewhere/posthouse"
     assert settings.http_port == 9000
     assert settings.warmup_limits == (10, 20, 30)
@@ -117,6 +123,30 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
         ("RESOLVERS", "dns.example.com", "not an IP address with an optional port"),
         ("WARMUP_LIMITS", "0", "warmup_limits holds a number below 1"),
         ("HTTP_PORT", "99999", "http_port"),
+        ("HOSTNAME", "mail server", "hostname is not a host name: write one such as mail.example.com"),
+        ("RETURN_PATH_DOMAIN", "bounces", "return_path_domain has a domain of a single label; write it in full"),
+        ("SIMULATOR_DOMAIN", "", "simulator_domain has no domain; write one"),
+        ("STREAM", "", 'stream is neither "memory" nor addresses such as nats://127.0.0.1:4222'),
+        ("STREAM", "nats:4222", "stream is neither"),
+        ("STREAM", "nats://one:4222,http://two:4222", "stream is neither"),
+        ("STREAM", "nats://:4222", "stream is neither"),
+        ("STREAM", "nats://host:port", "stream is neither"),
+        ("STREAM_SHARDS", "257", "stream_shards input should be less than or equal to 256"),
+        ("STREAM_SHARDS", "0", "stream_shards"),
+        ("STREAM_REPLICAS", "0", "stream_replicas"),
+        ("SMTP_PORT", "0", "smtp_port"),
+        ("DELIVERY_SESSIONS_MAX", "0", "delivery_sessions_max"),
+        ("DELIVERY_RETRY_MINUTES", "1,-5", "delivery_retry_minutes holds more than 100 waits, or one below 0"),
+        ("DELIVERY_RETRY_MINUTES", "soon", "delivery_retry_minutes"),
+        ("DELIVERY_RETRY_MINUTES", "nan", "delivery_retry_minutes"),
+        ("DELIVERY_LIFETIME_HOURS", "0", "delivery_lifetime_hours input should be greater than 0"),
+        ("LANE_PER_SECOND", "0", "lane_per_second input should be greater than 0"),
+        ("LANE_PER_SECOND", "inf", "lane_per_second"),
+        ("LANE_CONNECTIONS_MAX", "0", "lane_connections_max"),
+        ("LANES", "google: 50", 'lanes is not JSON: write it like {"google": {"per_second": 50}}'),
+        ("LANES", '{"gogle": {}}', "lanes has 'gogle', which is neither a domain nor a provider: write one of google,"),
+        ("LANES", '{"google": {"per_second": 0}}', "lanes.google.per_second input should be greater than 0"),
+        ("LANES", '{"google": {"rate": 5}}', "lanes.google.rate is not a setting: correct its name or remove it"),
         ("LOG_LEVEL", "loud", "log_level"),
     ],
 )
@@ -129,6 +159,61 @@ def test_a_wrong_value_is_named_and_not_repeated(
     assert said in str(caught.value)
     if name in ("PEPPER", "JWT_SECRET", "SEAL_KEYS"):
         assert value.partition(":")[2] or value not in str(caught.value)
+
+
+def test_a_password_in_a_wrong_address_is_not_repeated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTHOUSE_STREAM", "nats://me:hunter2@one:4222,two:4222")
+    with pytest.raises(ConfigError, match="stream is neither") as caught:
+        load(file)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("memory", ()),
+        ("nats://127.0.0.1:4222", ("nats://127.0.0.1:4222",)),
+        ("nats://me:secret@one:4222, tls://two", ("nats://me:secret@one:4222", "tls://two")),
+        ("nats://[::1]:4222", ("nats://[::1]:4222",)),
+    ],
+)
+def test_the_stream_is_memory_or_addresses(
+    file: Path, monkeypatch: pytest.MonkeyPatch, given: str, expected: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("POSTHOUSE_STREAM", given)
+    assert load(file).stream_servers == expected
+
+
+def test_bounces_come_back_to_the_hostname_unless_told_otherwise(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTHOUSE_HOSTNAME", "mail.example.com")
+    assert load(file).return_path == "mail.example.com"
+    monkeypatch.setenv("POSTHOUSE_RETURN_PATH_DOMAIN", "Bounces.example.com")
+    assert load(file).return_path == "bounces.example.com"
+
+
+def test_lanes_have_limits_of_their_own_and_the_defaults_for_the_rest(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = file.read_text().replace("#lane_burst = 100", "lane_burst = 30") + (
+        "\n[lanes.google]\nper_second = 50\nconnections_max = 10\n"
+        '[lanes."Example.com"]\nper_second = 0.5\nconnections_max = 1\n'
+        "[lanes.yahoo]\nburst = 7\n"
+    )
+    file.write_text(text)
+    limits = load(file).lane_limits
+    assert limits.default == Limits(per_second=100, burst=30)
+    assert limits.of("google") == Limits(per_second=50, burst=50, connections_max=10)
+    assert limits.of("example.com") == Limits(per_second=0.5, burst=1, connections_start=1, connections_max=1)
+    assert limits.of("yahoo") == Limits(per_second=100, burst=7)
+    assert limits.of("example.net") == limits.default
+    monkeypatch.setenv("POSTHOUSE_LANES", '{"google": {"per_second": 5}}')
+    assert load(file).lane_limits.by_lane == {"google": Limits(per_second=5, burst=5)}
+    assert shown(load(file))["lanes"] == {"google": {"per_second": 5}}
+
+
+def test_lanes_can_be_given_in_one_line(file: Path) -> None:
+    file.write_text(file.read_text().replace("#lanes = {}", "lanes = { google = { per_second = 50 } }"))
+    assert load(file).lane_limits.of("google").per_second == 50
 
 
 def test_one_secret_for_two_purposes_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +243,7 @@ def test_broken_toml_is_said_with_its_place(file: Path) -> None:
 )
 def test_no_secret_is_ever_shown(file: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("POSTHOUSE_DATABASE_URL", url)
+    monkeypatch.setenv("POSTHOUSE_STREAM", "nats://me:hunter2@nats.example.com:4222,nats://hunter2@two.example.com")
     settings = load(file)
     for text in (repr(settings), str(settings), repr(shown(settings))):
         assert "hunter2" not in text
@@ -165,6 +251,7 @@ def test_no_secret_is_ever_shown(file: Path, monkeypatch: pytest.MonkeyPatch, ur
         assert settings.jwt_secret.get_secret_value() not in text
         assert settings.seal_keys["1"].get_secret_value() not in text
     assert "db.example.com" in str(shown(settings)["database_url"])
+    assert shown(settings)["stream"] == "nats://(hidden)@nats.example.com:4222,nats://(hidden)@two.example.com"
     assert set(shown(settings)) == set(Settings.model_fields)
 
 

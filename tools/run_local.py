@@ -1,7 +1,8 @@
-"""The service on one's own machine: a configuration and a demo account in .run/, then `posthouse run`.
+"""The service on one's own machine: a configuration, a NATS server and a demo account in .run/, `posthouse run`.
 
 `make run` starts a private PostgreSQL around this. Everything is made on the first run and kept for the
-next; `make clean` forgets it. Arguments are those of `posthouse run`.
+next; `make clean` forgets it. Arguments are those of `posthouse run`. With POSTHOUSE_STREAM set (to `memory`,
+or to a server's address) no NATS server is started.
 """
 
 import asyncio
@@ -9,37 +10,55 @@ import itertools
 import os
 import secrets
 import shlex
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
-from posthouse import bootstrap, config
+from posthouse import bootstrap, config, config_text
 from posthouse.config import ConfigError, Settings
 from posthouse.flows.administration import Administration
 from posthouse.rules.credential import Mode, Role
 from posthouse.rules.refusal import Refusal
+from tools.private_nats import NatsError, PrivateNats
 
 DIRECTORY: Final = Path(".run")
 CONFIGURATION: Final = DIRECTORY / "posthouse.toml"
 # What the demo account may be used with, to be read by a shell: `. .run/demo.env`.
 DEMO: Final = DIRECTORY / "demo.env"
 CREDITS: Final = 10_000
+NATS: Final = DIRECTORY / "nats"
+STREAM_VARIABLE: Final = "POSTHOUSE_STREAM"
 
 
-def main(arguments: Sequence[str]) -> NoReturn:
+def main(arguments: Sequence[str]) -> int:
     DIRECTORY.mkdir(exist_ok=True)
     if not CONFIGURATION.exists():
-        address = os.environ.get("POSTHOUSE_DATABASE_URL", config.EXAMPLE_DATABASE_URL)
-        _write_privately(CONFIGURATION, config.commented_toml(config.generated(), address))
+        address = os.environ.get("POSTHOUSE_DATABASE_URL", config_text.EXAMPLE_DATABASE_URL)
+        _write_privately(CONFIGURATION, config_text.commented_toml(config_text.generated(), address))
     os.environ[config.FILE_VARIABLE] = str(CONFIGURATION.resolve())
     try:
         settings = config.load()
         asyncio.run(bootstrap.migrate(settings))
         asyncio.run(_prepare(settings))
-    except (ConfigError, Refusal, bootstrap.UnsafeDatabase) as error:
+        if STREAM_VARIABLE in os.environ:
+            return _run(arguments)
+        with PrivateNats(NATS) as nats:
+            os.environ[STREAM_VARIABLE] = nats.url
+            return _run(arguments)
+    except (ConfigError, Refusal, bootstrap.UnsafeDatabase, NatsError) as error:
         sys.exit(f"run_local: {error}")
-    os.execv(sys.executable, [sys.executable, "-m", "posthouse", "run", *arguments])
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """The stream outlives the service: a signal to end is passed on, and the service's end awaited."""
+    # In a session of its own, so that Ctrl-C reaches it once, from here.
+    process = subprocess.Popen([sys.executable, "-m", "posthouse", "run", *arguments], start_new_session=True)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: process.send_signal(number))
+    return process.wait()
 
 
 async def _prepare(settings: Settings) -> None:
@@ -88,7 +107,11 @@ curl -i {demo["DEMO_URL"]}/emails \\
   -H 'Authorization: Bearer {demo["DEMO_TEST_KEY"]}' \\
   -H 'Content-Type: application/json' \\
   -H "Idempotency-Key: $(date +%s%N)" \\
-  -d '{{"from": "{demo["DEMO_FROM"]}", "to": "ada@example.net", "subject": "Hello", "text": "It works."}}'
+  -d '{{"from": "{demo["DEMO_FROM"]}", "to": "delivered@simulator.invalid", "subject": "Hello", "text": "It works."}}'
+
+Mail of this key never leaves: the simulator takes it, and ends it as its address says (delivered@, bounced@,
+failed@, deferred@simulator.invalid). What became of it: GET {demo["DEMO_URL"]}/emails/<id>, or
+`POSTHOUSE_CONFIG={CONFIGURATION} .venv/bin/posthouse message show <id>`.
 
 The API reference is at {demo["DEMO_URL"]}/docs. Ctrl-C stops everything; the data stays in {DIRECTORY}.
 """
@@ -108,4 +131,4 @@ def _write_privately(file: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -3,25 +3,34 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from posthouse import config
-from posthouse.chance import SystemChance
+from posthouse.chance import Chance, SystemChance
 from posthouse.clock import Clock, DatabaseClock
 from posthouse.config import Settings
-from posthouse.entrypoints.workers import repeat, repeated
+from posthouse.entrypoints.workers import repeated, run_delivery, run_dispatch
 from posthouse.flows.administration import Administration
 from posthouse.flows.admission import Admission
 from posthouse.flows.authoring import Authoring
+from posthouse.flows.delivery import Delivery
+from posthouse.flows.dispatch import Dispatch
 from posthouse.flows.health import Health
 from posthouse.flows.inquiry import Inquiry
 from posthouse.flows.intake import Defaults, Intake
+from posthouse.flows.letters import Identity, Letters
+from posthouse.flows.oversight import Oversight
+from posthouse.flows.signing import Signing
+from posthouse.flows.tickets import Tickets
 from posthouse.flows.upkeep import Retention, Upkeep
+from posthouse.rules.endpoint import Address, is_public
 from posthouse.rules.pace import Rate
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import health
@@ -29,7 +38,11 @@ from posthouse.store.directory import Directory
 from posthouse.store.postgres import STATEMENT_SECONDS_MAX, Database
 from posthouse.store.postgres import UnsafeDatabase as UnsafeDatabase
 from posthouse.store.seal import Sealer
+from posthouse.wire.carrier import SmtpCarrier
 from posthouse.wire.dns import Resolver
+from posthouse.wire.smtp import TlsPolicy, TlsUse
+from posthouse.wire.stream import Leases, Stream, StreamSettings
+from posthouse.wire.stream.memory import AllShards, MemoryStream
 
 if TYPE_CHECKING:
     from posthouse.entrypoints.http.frame import Frame
@@ -37,8 +50,20 @@ if TYPE_CHECKING:
 DIRECTORY_PAUSE_SECONDS: Final = 1.0
 CLOCK_PAUSE_SECONDS: Final = 5.0
 UPKEEP_PAUSE_SECONDS: Final = 300.0
+IDLE_PAUSE_SECONDS: Final = 5.0
 # Nobody waits for an answer when partitions are dropped or keys forgotten.
 CHORE_SECONDS_MAX: Final = 30.0
+# Nor when outcomes are recorded; but what takes longer than this holds up everything behind it.
+RECORD_SECONDS_MAX: Final = 10.0
+DELIVERY_CONNECTIONS_MAX: Final = 6
+DISPATCH_CONNECTIONS_MAX: Final = 2
+# Workers say that they are still at it every 20 seconds; a ticket whose worker is gone comes again after this.
+ACK_WAIT_SECONDS: Final = 90.0
+WORKER_NAME_BYTES: Final = 8
+
+
+class NotServing(RuntimeError):  # noqa: N818 (reads as what it says)
+    """HTTP can't be served at the address given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +73,7 @@ class Desk:
     administration: Administration
     health: Health
     upkeep: Upkeep
+    oversight: Oversight
 
 
 @asynccontextmanager
@@ -78,6 +104,7 @@ async def operator(settings: Settings, *, for_check_up: bool = False) -> AsyncIt
             ),
             health=Health(database=database, clock=clock, sealer=sealer),
             upkeep=_upkeep(settings, database, clock, resolver, sealer),
+            oversight=Oversight(database=database, clock=clock),
         )
 
 
@@ -91,26 +118,72 @@ async def migrate(settings: Settings) -> None:
 
 
 def http_app() -> "Frame":
-    """The HTTP application of one process, from the settings; uvicorn calls it."""
+    """The HTTP application of a process that does nothing else, from the settings; uvicorn calls it."""
+    settings = config.load()
+    configure_logging(settings.log_level)
+    # Without a stream between processes, nobody would get its tickets: its mail is due at once.
+    return _http_app(settings, lambda: _stream(settings, "http", or_memory=False))
+
+
+def serve_http(settings: Settings, address: tuple[str, int], processes: int) -> None:
+    """HTTP alone, in so many processes, until a signal says stop."""
+    from posthouse.entrypoints.http.server import Listening, serve
+
+    serve("posthouse.bootstrap:http_app", Listening(*address, settings.trusted_proxies, settings.log_level), processes)
+
+
+async def run(
+    settings: Settings, parts: frozenset[str], http_address: tuple[str, int] | None, stop: asyncio.Event
+) -> None:
+    """The parts of the service in one process, on one event loop and one stream, until told to stop.
+
+    When one part ends, for whatever reason, all end, each in its own order; then the first fault is raised.
+    """
+    configure_logging(settings.log_level)
+    needs_stream = parts - {"upkeep"}
+    async with (
+        _stream(settings, "-".join(sorted(needs_stream)), or_memory="delivery" in parts)
+        if needs_stream
+        else nullcontext()
+    ) as stream:
+        running: list[Coroutine[object, object, None]] = []
+        if http_address is not None:
+            running.append(_run_http(settings, stream, http_address, stop))
+        if "dispatch" in parts and stream is not None:
+            running.append(_run_dispatch(settings, stream, stop))
+        if "delivery" in parts and stream is not None:
+            running.append(_run_delivery(settings, stream, stop))
+        if "upkeep" in parts:
+            running.append(_run_upkeep(settings, stop))
+        _calm_garbage_collection()
+        ends = await asyncio.gather(*(_stopping(part, stop) for part in running), return_exceptions=True)
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+
+
+async def _stopping(part: Coroutine[object, object, None], stop: asyncio.Event) -> None:
+    try:
+        await part
+    finally:
+        stop.set()
+
+
+def _http_app(settings: Settings, open_stream: "Callable[[], AbstractAsyncContextManager[Stream | None]]") -> "Frame":
     # The web framework takes half a second to import, which no other command should wait for.
     from posthouse.entrypoints.http.app import create_app
     from posthouse.entrypoints.http.services import Services
 
-    settings = config.load()
-    configure_logging(settings.log_level)
     clock = DatabaseClock()
     chance = SystemChance()
 
     @asynccontextmanager
     async def open_services() -> AsyncIterator[Services]:
         async with AsyncExitStack() as stack:
+            stream = await stack.enter_async_context(open_stream())
             database = await stack.enter_async_context(_database(settings, clock=clock))
             directory = Directory(database, clock.monotonic)
-
-            async def anchor() -> None:
-                await _anchor(clock, database)
-
-            await stack.enter_async_context(repeated(anchor, pause_seconds=CLOCK_PAUSE_SECONDS))
+            await stack.enter_async_context(_anchored(clock, database))
             await stack.enter_async_context(repeated(directory.forget_changes, pause_seconds=DIRECTORY_PAUSE_SECONDS))
             _calm_garbage_collection()
             yield Services(
@@ -133,6 +206,8 @@ def http_app() -> "Frame":
                     ),
                     hostname=settings.hostname,
                     fingerprint_key=settings.pepper_bytes,
+                    simulator_domain=settings.simulator_domain,
+                    tickets=None if stream is None else _tickets(settings, stream),
                 ),
                 inquiry=Inquiry(database=database),
                 authoring=Authoring(database=database, clock=clock),
@@ -141,8 +216,85 @@ def http_app() -> "Frame":
     return create_app(open_services, clock, chance)
 
 
-async def run_upkeep(settings: Settings) -> None:
-    """Keep house until cancelled."""
+async def _run_http(settings: Settings, stream: Stream | None, address: tuple[str, int], stop: asyncio.Event) -> None:
+    from posthouse.entrypoints.http.server import Listening, serve_beside
+
+    listening = Listening(*address, settings.trusted_proxies, settings.log_level)
+    if not await serve_beside(_http_app(settings, lambda: nullcontext(stream)), listening, stop):
+        raise NotServing(
+            f"HTTP can't be served at {listening.host}, port {listening.port}; the log says why. Choose another "
+            "address with --host and --port, or http_host and http_port."
+        )
+
+
+async def _run_dispatch(settings: Settings, stream: Stream, stop: asyncio.Event) -> None:
+    clock = DatabaseClock()
+    async with (
+        _database(settings, connections_max=DISPATCH_CONNECTIONS_MAX, clock=clock) as database,
+        _anchored(clock, database),
+    ):
+        dispatch = Dispatch(
+            database=database, clock=clock, tickets=_tickets(settings, stream), worker_lease=settings.worker_lease
+        )
+        await run_dispatch(dispatch, stop)
+
+
+async def _run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) -> None:
+    clock = DatabaseClock()
+    chance = SystemChance()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(
+            _database(
+                settings,
+                connections_max=DELIVERY_CONNECTIONS_MAX,
+                statement_seconds_max=RECORD_SECONDS_MAX,
+                clock=clock,
+            )
+        )
+        directory = Directory(database, clock.monotonic)
+        signing = Signing(directory=directory, sealer=_sealer(settings)) if settings.dkim_enabled else None
+        if signing is not None:
+            stack.callback(signing.close)
+        resolver = Resolver(settings.resolver_endpoints)
+        carrier = await stack.enter_async_context(_carrier(settings, resolver, chance))
+        leases = await _leases(settings, chance)
+        stack.push_async_callback(leases.close)
+        await stack.enter_async_context(_anchored(clock, database))
+        await stack.enter_async_context(repeated(directory.forget_changes, pause_seconds=DIRECTORY_PAUSE_SECONDS))
+        delivery = Delivery(
+            database=database,
+            directory=directory,
+            clock=clock,
+            chance=chance,
+            resolver=resolver,
+            carrier=carrier,
+            letters=Letters(
+                database=database,
+                clock=clock,
+                signing=signing,
+                identity=Identity(
+                    hostname=settings.hostname,
+                    return_path_domain=settings.return_path,
+                    return_path_key=_return_path_key(settings),
+                ),
+            ),
+            simulator_domain=settings.simulator_domain,
+            lane_limits=settings.lane_limits,
+            retries=settings.delivery_schedule,
+            sessions_max=settings.delivery_sessions_max,
+            worker_lease=settings.worker_lease,
+        )
+        await run_delivery(
+            delivery,
+            stream,
+            leases,
+            shards=settings.stream_shards,
+            worker_lease=settings.worker_lease,
+            stop=stop,
+        )
+
+
+async def _run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
     clock = DatabaseClock()
     async with _database(settings, connections_max=2, statement_seconds_max=CHORE_SECONDS_MAX, clock=clock) as database:
         resolver = Resolver(settings.resolver_endpoints)
@@ -153,7 +305,81 @@ async def run_upkeep(settings: Settings) -> None:
             await _anchor(clock, database)
             await upkeep.round()
 
-        await repeat(round_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS)
+        async with repeated(round_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS):
+            await stop.wait()
+
+
+@asynccontextmanager
+async def _stream(settings: Settings, name: str, *, or_memory: bool) -> AsyncIterator[Stream | None]:
+    """The stream between processes, if there is one; else the one within this process, if that is of use."""
+    chosen = StreamSettings(replicas=settings.stream_replicas, ack_wait_seconds=ACK_WAIT_SECONDS)
+    stream: Stream
+    if settings.stream_servers:
+        from posthouse.wire.stream.jetstream import JetStream  # its client takes a while to import
+
+        stream = await JetStream.open(settings.stream_servers, chosen, name=f"posthouse-{name}")
+    elif or_memory:
+        stream = MemoryStream(chosen)
+    else:
+        yield None
+        return
+    try:
+        yield stream
+    finally:
+        await stream.close()
+
+
+def _tickets(settings: Settings, stream: Stream) -> Tickets:
+    return Tickets(stream, settings.stream_shards, settings.ticket_lease)
+
+
+async def _leases(settings: Settings, chance: Chance) -> Leases:
+    if not settings.stream_servers:
+        return AllShards(settings.stream_shards)
+    from posthouse.wire.stream.leases import LeaseSettings, ShardLeases
+
+    return await ShardLeases.open(
+        settings.stream_servers,
+        chance.bytes(WORKER_NAME_BYTES).hex(),
+        settings.stream_shards,
+        LeaseSettings(replicas=settings.stream_replicas),
+    )
+
+
+@asynccontextmanager
+async def _carrier(settings: Settings, resolver: Resolver, chance: Chance) -> AsyncIterator[SmtpCarrier]:
+    def may_connect(address: Address) -> bool:
+        return is_public(address) or (settings.allow_loopback_destinations and address.is_loopback)
+
+    carrier = SmtpCarrier(
+        resolver=resolver,
+        chance=chance,
+        hostname=settings.hostname,
+        tls=_opportunistic_tls(),
+        may_connect=may_connect,
+        port=settings.smtp_port,
+    )
+    loop = asyncio.get_running_loop()
+
+    async def close_idle() -> None:
+        carrier.close_idle(loop.time())
+
+    async with repeated(close_idle, pause_seconds=IDLE_PAUSE_SECONDS):
+        yield carrier
+    carrier.close_idle(loop.time(), all_of_them=True)
+
+
+def _opportunistic_tls() -> TlsPolicy:
+    """Whoever listens is better than everybody who listens: no certificate is asked for what nobody demanded."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return TlsPolicy(TlsUse.OPPORTUNISTIC, context)
+
+
+def _return_path_key(settings: Settings) -> bytes:
+    """Of its own, so that a return path tells nothing about what else the pepper keys."""
+    return blake2b(key=blake2b(settings.pepper_bytes).digest(), person=b"return path", digest_size=32).digest()
 
 
 def _calm_garbage_collection() -> None:
@@ -196,6 +422,15 @@ async def _database(
         yield database
     finally:
         await database.close()
+
+
+@asynccontextmanager
+async def _anchored(clock: DatabaseClock, database: Database) -> AsyncIterator[None]:
+    async def anchor() -> None:
+        await _anchor(clock, database)
+
+    async with repeated(anchor, pause_seconds=CLOCK_PAUSE_SECONDS):
+        yield
 
 
 async def _anchor(clock: DatabaseClock, database: Database) -> None:

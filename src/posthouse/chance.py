@@ -8,10 +8,16 @@ from typing import Protocol
 class Chance(Protocol):
     def bytes(self, count: int) -> bytes: ...
 
+    def fraction(self) -> float:
+        """At least 0 and below 1."""
+
 
 class SystemChance:
     def bytes(self, count: int) -> bytes:
         return os.urandom(count)
+
+    def fraction(self) -> float:
+        return random.random()  # noqa: S311 (it spreads load, and keeps no secret)
 
 
 class SeededChance:
@@ -20,3 +26,6 @@ class SeededChance:
 
     def bytes(self, count: int) -> bytes:
         return self._random.randbytes(count)
+
+    def fraction(self) -> float:
+        return self._random.random()

@@ -1,27 +1,38 @@
 """Settings: from the environment (`POSTHOUSE_…`) and one TOML file; the environment wins.
 
 The file is the one that POSTHOUSE_CONFIG names, else `./posthouse.toml`, else
-`/etc/posthouse/posthouse.toml`. `posthouse config init` writes it, with fresh secrets and every
-setting explained: each description below is that file's text.
+`/etc/posthouse/posthouse.toml`. `posthouse config init` writes it (`config_text`), with fresh secrets and
+every setting explained: each description below is that file's text.
 """
 
 import base64
 import binascii
 import json
 import os
-import secrets as system_secrets
-import textwrap
+import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from posthouse.mail.address import AddressError, parse_domain
+from posthouse.rules import retry
+from posthouse.rules.lane import PROVIDERS, LaneLimits, Limits
+from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.limits import RATE_BURST, RATE_PER_SECOND, WARMUP_RECIPIENTS_BY_DAY
 
 ENVIRONMENT_PREFIX: Final = "POSTHOUSE_"
@@ -31,21 +42,29 @@ SECRET_CHARACTERS_MIN: Final = 32
 # A phrase repeated to the required length is long without being hard to guess.
 SECRET_DISTINCT_CHARACTERS_MIN: Final = 10
 SEAL_KEY_BYTES: Final = 32
-EXAMPLE_DATABASE_URL: Final = "postgresql://posthouse@127.0.0.1:5432/posthouse"
-HIDDEN: Final = "(hidden)"
+MEMORY: Final = "memory"
+STREAM_SCHEMES: Final = ("nats", "tls")
+SHARDS_MAX: Final = 256
+# Tickets and attempts are counted in small numbers; nobody tries for longer than a month.
+RETRIES_MAX: Final = 100
+LIFETIME_HOURS_MAX: Final = 24 * 31
 
+_HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _MAKE_SECRETS: Final = "run `posthouse config init` to write a file with fresh secrets"
-
-_HEAD: Final = f"""\
-# Settings of Posthouse. Where the # of a line touches the name of a setting, the line shows the default:
-# remove the # to change it. Each setting can also be given in the environment, as {ENVIRONMENT_PREFIX} and
-# its name in capitals, which wins over this file. This file holds secrets: keep it readable by the service
-# alone, and keep a copy of them in a safe place, for a backup of the database is useless without them.
-"""
 
 
 class ConfigError(Exception):
     """The settings can't be used; the text says which one, and what to do."""
+
+
+class LaneSettings(BaseModel):
+    """What one lane has instead of the defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    per_second: float | None = Field(None, gt=0, allow_inf_nan=False)
+    burst: int | None = Field(None, ge=1)
+    connections_max: int | None = Field(None, ge=1)
 
 
 class Settings(BaseSettings):
@@ -107,12 +126,103 @@ class Settings(BaseSettings):
 
     hostname: str = Field(
         "localhost.localdomain",
-        description="This service's name in the Message-IDs it makes; one under a domain of yours.",
+        description="This service's name in the Message-IDs and Received lines it writes, and its greeting (EHLO) "
+        "to other mail servers: one under a domain of yours, which leads to the address that mail leaves from, "
+        "and back.",
     )
     resolvers: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Name servers for DNS look-ups, each an IP address with an optional port "
         '("192.0.2.53", "192.0.2.53:5353", "[2001:db8::53]:53"). Empty: those of the system.',
+    )
+
+    stream: str = Field(
+        MEMORY,
+        repr=False,
+        description='What carries mail that is due to the processes that deliver it. "memory": one process does it '
+        "all, and PostgreSQL alone is needed. Or the addresses of NATS servers with JetStream, separated by commas "
+        '("nats://user:password@host:4222,nats://other:4222"): then each part of the service is a process of its '
+        "own, on as many machines as you like. Nothing is lost with the stream.",
+    )
+    stream_shards: int = Field(
+        16,
+        ge=1,
+        le=SHARDS_MAX,
+        description="Into how many parts destinations are divided, each delivered by one process at a time: more than "
+        "you will have processes that deliver. Must be the same everywhere: stop all of them to change it.",
+    )
+    stream_replicas: int = Field(
+        1, ge=1, le=5, description="Copies that NATS keeps of what is under way: 3 in a cluster of three servers."
+    )
+
+    return_path_domain: str = Field(
+        "", description="The domain that bounces come back to (bounces+…@domain). Empty: the hostname."
+    )
+    smtp_port: int = Field(
+        25, ge=1, le=65535, description="The port that mail servers are called on; another than 25 is for tests."
+    )
+    allow_loopback_destinations: bool = Field(
+        False,
+        description="For tests only: deliver also to mail servers on this machine's loopback addresses, which are "
+        "otherwise refused like all addresses that are not public.",
+    )
+    simulator_domain: str = Field(
+        "simulator.invalid",
+        description="A domain whose mail is never sent but ends as its address says: delivered@, bounced@, failed@ or "
+        "deferred@. Mail of test keys goes there too.",
+    )
+    dkim_enabled: bool = Field(
+        True, description="Whether mail is signed with its domain's DKIM key; switch it off only to measure its cost."
+    )
+    delivery_sessions_max: int = Field(
+        500, ge=1, le=10_000, description="SMTP conversations that one process has at a time."
+    )
+    lane_per_second: float = Field(
+        Limits().per_second,
+        gt=0,
+        allow_inf_nan=False,
+        description="Mails a second to one lane, by all processes together. A lane is a mailbox provider with all the "
+        "domains it hosts, or else a domain.",
+    )
+    lane_burst: int = Field(Limits().burst, ge=1, description="Mails that a lane gets at once after a rest.")
+    lane_connections_max: int = Field(
+        Limits().connections_max,
+        ge=1,
+        description="Connections to one lane at a time, by all processes together. It begins with two and feels its "
+        "way.",
+    )
+    lanes: Annotated[dict[str, LaneSettings], NoDecode] = Field(
+        {},
+        description="Other limits for some lanes, each a provider's name or a domain: "
+        "{ google = { per_second = 50, connections_max = 10 } }, or a table [lanes.google] at the end of this file; "
+        f"in the environment as JSON. Without a burst of its own, a lane with its own rate gets a second's worth at "
+        f"once. The providers: {', '.join(PROVIDERS)}.",
+    )
+    delivery_retry_minutes: Annotated[tuple[float, ...], NoDecode] = Field(
+        tuple(int(wait / timedelta(minutes=1)) for wait in retry.DELIVERY.waits),
+        description="Minutes to wait before the second, third, … attempt at a recipient, each give or take a tenth; "
+        "after the last one it has failed. Empty: a single attempt.",
+    )
+    delivery_lifetime_hours: float = Field(
+        int((retry.DELIVERY.lifetime or timedelta(0)) / timedelta(hours=1)),
+        gt=0,
+        le=LIFETIME_HOURS_MAX,
+        description="Hours after which a message that could not be delivered is not tried again, whatever attempts "
+        "are left.",
+    )
+
+    worker_lease_seconds: float = Field(
+        WORKER_LEASE.total_seconds(),
+        ge=1,
+        le=600,
+        description="Seconds after which a process that delivers, and is heard of no more, is taken for dead: what it "
+        "was delivering is then delivered by others.",
+    )
+    ticket_lease_seconds: float = Field(
+        60.0,
+        ge=1,
+        le=3600,
+        description="Seconds after which mail that was handed out and nobody began to deliver is handed out again.",
     )
 
     retention_days_messages: int = Field(
@@ -173,7 +283,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"has a key {key_id!r} that is not {SEAL_KEY_BYTES} bytes in base64: {_MAKE_SECRETS}")
         return given
 
-    @field_validator("warmup_limits", "resolvers", mode="before")
+    @field_validator("warmup_limits", "resolvers", "delivery_retry_minutes", mode="before")
     @classmethod
     def _split_list(cls, given: object) -> object:
         if not isinstance(given, str):
@@ -194,6 +304,61 @@ class Settings(BaseSettings):
     def _are_endpoints(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         for address in given:
             endpoint(address)
+        return given
+
+    @field_validator("hostname")
+    @classmethod
+    def _is_host(cls, given: str) -> str:
+        if not _is_host_name(given):
+            raise ValueError("is not a host name: write one such as mail.example.com")
+        return given
+
+    @field_validator("return_path_domain", "simulator_domain")
+    @classmethod
+    def _is_domain(cls, given: str, info: ValidationInfo) -> str:
+        if not given and info.field_name == "return_path_domain":
+            return given
+        try:
+            return parse_domain(given)
+        except AddressError as error:
+            raise ValueError(str(error)) from None
+
+    @field_validator("stream")
+    @classmethod
+    def _arestream_addresses(cls, given: str) -> str:
+        addresses = stream_addresses(given)
+        if given != MEMORY and not (addresses and all(map(_is_stream_address, addresses))):
+            # Not repeated: an address may hold a password.
+            raise ValueError(f'is neither "{MEMORY}" nor addresses such as nats://127.0.0.1:4222, separated by commas')
+        return given
+
+    @field_validator("lanes", mode="before")
+    @classmethod
+    def _read_lanes(cls, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        try:
+            return json.loads(given)
+        except ValueError:
+            raise ValueError('is not JSON: write it like {"google": {"per_second": 50}}') from None
+
+    @field_validator("lanes")
+    @classmethod
+    def _are_lanes(cls, given: dict[str, LaneSettings]) -> dict[str, LaneSettings]:
+        unknown = [name for name in given if name not in PROVIDERS and not _is_domain_name(name)]
+        if unknown:
+            raise ValueError(
+                f"has {unknown[0]!r}, which is neither a domain nor a provider: write one of {', '.join(PROVIDERS)}"
+            )
+        return {name.lower(): limits for name, limits in given.items()}
+
+    @field_validator("delivery_retry_minutes")
+    @classmethod
+    def _are_waits(cls, given: tuple[float, ...]) -> tuple[float, ...]:
+        if len(given) > RETRIES_MAX or not all(0 <= minutes <= LIFETIME_HOURS_MAX * 60 for minutes in given):
+            raise ValueError(
+                f"holds more than {RETRIES_MAX} waits, or one below 0 or above a month: write minutes such as 1, 5, 15"
+            )
         return given
 
     @model_validator(mode="after")
@@ -217,24 +382,45 @@ class Settings(BaseSettings):
     def resolver_endpoints(self) -> tuple[tuple[str, int], ...]:
         return tuple(endpoint(address) for address in self.resolvers)
 
+    @property
+    def stream_servers(self) -> tuple[str, ...]:
+        """The addresses of NATS; none when tickets stay in the memory of one process."""
+        return () if self.stream == MEMORY else stream_addresses(self.stream)
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Secrets:
-    """What an installation must have of its own; made once, by `posthouse config init`."""
+    @property
+    def return_path(self) -> str:
+        return self.return_path_domain or self.hostname
 
-    pepper: str
-    jwt_secret: str
-    seal_keys: Mapping[str, str]
-    seal_key_active: str
+    @property
+    def lane_limits(self) -> LaneLimits:
+        default = _limits(self.lane_per_second, self.lane_burst, self.lane_connections_max)
+        return LaneLimits(
+            default,
+            {
+                name: _limits(
+                    own.per_second or default.per_second,
+                    own.burst or (max(1, int(own.per_second)) if own.per_second else default.burst),
+                    own.connections_max or default.connections_max,
+                )
+                for name, own in self.lanes.items()
+            },
+        )
 
+    @property
+    def worker_lease(self) -> timedelta:
+        return timedelta(seconds=self.worker_lease_seconds)
 
-def generated() -> Secrets:
-    return Secrets(
-        pepper=system_secrets.token_urlsafe(32),
-        jwt_secret=system_secrets.token_urlsafe(32),
-        seal_keys={"1": base64.b64encode(system_secrets.token_bytes(SEAL_KEY_BYTES)).decode()},
-        seal_key_active="1",
-    )
+    @property
+    def ticket_lease(self) -> timedelta:
+        return timedelta(seconds=self.ticket_lease_seconds)
+
+    @property
+    def delivery_schedule(self) -> retry.Schedule:
+        return retry.Schedule(
+            waits=tuple(timedelta(minutes=minutes) for minutes in self.delivery_retry_minutes),
+            spread=retry.DELIVERY.spread,
+            lifetime=timedelta(hours=self.delivery_lifetime_hours),
+        )
 
 
 def config_file() -> Path | None:
@@ -268,30 +454,6 @@ def load(file: Path | None = None) -> Settings:
         raise ConfigError(f"the settings in {where} can't be used: {_faults(error)}") from None
 
 
-def commented_toml(secrets: Secrets, database_url: str = EXAMPLE_DATABASE_URL) -> str:
-    """A whole configuration file: every setting with its meaning and default, and the given secrets."""
-    given: dict[str, object] = {
-        "database_url": database_url,
-        "pepper": secrets.pepper,
-        "jwt_secret": secrets.jwt_secret,
-        "seal_keys": secrets.seal_keys,
-        "seal_key_active": secrets.seal_key_active,
-    }
-    parts = [_HEAD]
-    for name, field in Settings.model_fields.items():
-        comment = textwrap.fill(field.description or "", 100, initial_indent="# ", subsequent_indent="# ")
-        if name in given:
-            parts.append(f"{comment}\n{name} = {_toml(given[name])}\n")
-        else:
-            parts.append(f"{comment}\n#{name} = {_toml(field.default)}\n")
-    return "\n".join(parts)
-
-
-def shown(settings: Settings) -> dict[str, object]:
-    """Every setting by name, secrets hidden."""
-    return {name: _shown(name, getattr(settings, name)) for name in Settings.model_fields}
-
-
 def default_of(name: str) -> object:
     """A setting's default; None where it must be given."""
     field = Settings.model_fields[name]
@@ -315,6 +477,35 @@ def endpoint(given: str) -> tuple[str, int]:
     if not 1 <= number <= 65535:
         raise ValueError(f"holds {given!r}, which is not an IP address with an optional port")
     return address, number
+
+
+def _limits(per_second: float, burst: int, connections_max: int) -> Limits:
+    connections_start = min(Limits().connections_start, connections_max)
+    return Limits(per_second, burst, connections_start, connections_max)
+
+
+def stream_addresses(given: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in given.split(",") if part.strip())
+
+
+def _is_stream_address(given: str) -> bool:
+    try:
+        parts = urlsplit(given)
+        return parts.scheme in STREAM_SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _is_host_name(given: str) -> bool:
+    return len(given) <= 253 and _HOST_NAME.fullmatch(given) is not None
+
+
+def _is_domain_name(given: str) -> bool:
+    """As destinations are known: in A-labels, with a dot."""
+    try:
+        return parse_domain(given) == given.lower()
+    except AddressError:
+        return False
 
 
 def _decoded_key(key: SecretStr) -> bytes | None:
@@ -343,40 +534,3 @@ def _faults(error: ValidationError) -> str:
     if missing:
         told.append(f"missing are {', '.join(missing)}: {_MAKE_SECRETS}")
     return "; ".join(told)
-
-
-def _toml(value: object) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case str():
-            return json.dumps(value, ensure_ascii=False)  # JSON's strings are TOML's basic strings
-        case Mapping():
-            return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + " }"
-        case tuple():
-            return "[" + ", ".join(_toml(item) for item in value) + "]"
-        case _:
-            raise TypeError(f"no TOML for {type(value).__name__}")
-
-
-def _shown(name: str, value: object) -> object:
-    match value:
-        case SecretStr():
-            return HIDDEN
-        case Mapping():
-            return {key: _shown(name, item) for key, item in value.items()}
-        case str() if name == "database_url":
-            return _without_password(value)
-        case _:
-            return value
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    user, colon, _ = parts.netloc.rpartition("@")[0].partition(":")
-    host = parts.netloc.rpartition("@")[2]
-    netloc = f"{user}:{HIDDEN}@{host}" if colon else parts.netloc
-    query = HIDDEN if "password" in parts.query.lower() else parts.query
-    return urlunsplit(parts._replace(netloc=netloc, query=query))

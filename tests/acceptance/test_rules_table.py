@@ -1,4 +1,4 @@
-"""The table of rules and the tests are in step: no rule without a test, no test for an unknown rule."""
+"""The tables of rules and the tests are in step: no rule without a test, no test for an unknown rule."""
 
 import ast
 import re
@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
-TABLE = HERE.parents[1] / "docs" / "reference" / "rules.md"
+REFERENCE = HERE.parents[1] / "docs" / "reference"
+TABLES = (REFERENCE / "rules.md", REFERENCE / "delivery.md")
 ROW = re.compile(r"^\| ([A-Z]+-\d{2}) \|", re.MULTILINE)
 
 
-def rules_of_the_table() -> list[str]:
-    return ROW.findall(TABLE.read_text())
+def rules_of_the_tables() -> list[str]:
+    return [rule for table in TABLES for rule in ROW.findall(table.read_text())]
 
 
 def _marks(decorators: list[ast.expr]) -> Iterator[str]:
@@ -34,16 +35,16 @@ def rules_by_test() -> dict[str, list[str]]:
 
 def test_every_rule_has_a_test() -> None:
     shown = {rule for rules in rules_by_test().values() for rule in rules}
-    assert [rule for rule in rules_of_the_table() if rule not in shown] == []
+    assert [rule for rule in rules_of_the_tables() if rule not in shown] == []
 
 
 def test_no_test_names_an_unknown_rule() -> None:
-    known = set(rules_of_the_table())
+    known = set(rules_of_the_tables())
     assert {test: rules for test, rules in rules_by_test().items() if set(rules) - known} == {}
 
 
-def test_no_rule_stands_twice_in_the_table() -> None:
-    assert [rule for rule, count in Counter(rules_of_the_table()).items() if count > 1] == []
+def test_no_rule_stands_twice_in_the_tables() -> None:
+    assert [rule for rule, count in Counter(rules_of_the_tables()).items() if count > 1] == []
 
 
 def test_every_test_shows_a_rule() -> None:

@@ -15,7 +15,7 @@ from posthouse.rules import credential, ids
 from posthouse.rules.credential import Mode, Role
 from posthouse.rules.domain import Result
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store.domains import dkim_purpose
+from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
@@ -53,7 +53,7 @@ class Office:
             return await connection.fetchval(query, *arguments)
 
     async def publish(self, view: DomainView) -> None:
-        for record in (view.records.ownership, view.records.dkim):
+        for record in view.records.all:
             self.nameserver.zone[record.name] = [record.value]
 
     async def stamps(self, act: Callable[[], Awaitable[object]]) -> object:
@@ -185,6 +185,43 @@ async def test_the_sealed_private_key_belongs_to_the_published_public_key(office
     row = (await office.administration.add_domain("Acme", "example.com")).domain
     private = office.sealer.open(row.dkim_sealed, dkim_purpose(row.account_id, row.id))
     assert dkim.public_of(private) == row.dkim_public
+    assert row.ed25519_sealed is not None
+    private = office.sealer.open(row.ed25519_sealed, ed25519_purpose(row.account_id, row.id))
+    assert dkim.public_of(private) == row.ed25519_public
+
+
+async def test_the_ed25519_record_is_recommended_and_its_key_used_only_while_it_is_seen(office: Office) -> None:
+    await office.administration.create_account("Acme")
+    view = await office.administration.add_domain("Acme", "example.com")
+    await office.publish(view)
+    assert view.records.ed25519 is not None
+    name = view.records.ed25519.name
+    value = office.nameserver.zone.pop(name)
+    checked = await office.administration.verify_domain("Acme", "example.com")
+    assert checked.domain.verified_at is not None
+    assert not checked.domain.ed25519_published
+    assert checked.judgement is not None
+    assert checked.judgement.ed25519 is not None
+    assert "recommended" in checked.judgement.ed25519.advice
+    office.nameserver.zone[name] = value
+    await office.stamps(lambda: office.administration.verify_domain("Acme", "example.com"))
+    (listed,) = await office.administration.list_domains("Acme")
+    assert listed.domain.ed25519_published
+    office.nameserver.script[name] = SERVFAIL
+    assert (await office.administration.verify_domain("Acme", "example.com")).domain.ed25519_published
+    del office.nameserver.script[name], office.nameserver.zone[name]
+    checked = await office.administration.verify_domain("Acme", "example.com")
+    assert checked.domain.verified_at is not None
+    assert not checked.domain.ed25519_published
+
+
+async def test_an_operators_word_holds_for_the_ed25519_record_too(office: Office) -> None:
+    await office.administration.create_account("Acme")
+    await office.administration.add_domain("Acme", "example.com")
+    checked = await office.administration.verify_domain("Acme", "example.com", vouched=True)
+    assert checked.domain.ed25519_published
+    checked = await office.administration.verify_domain("Acme", "example.com")
+    assert checked.domain.ed25519_published, "missing records take nothing from a domain on the operator's word"
 
 
 async def test_missing_records_take_a_verified_domain_away_after_a_week_and_no_sooner(office: Office) -> None:

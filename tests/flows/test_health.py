@@ -56,7 +56,7 @@ async def test_a_dropped_seal_key_is_named(database: Database) -> None:
     await administration.add_domain("Acme", "example.com")
     assert unwell(await check_up(database)) == []
     (check,) = unwell(await check_up(database, Sealer({"new": b"n" * 32}, "new")))
-    assert check.found == "1 sealed with 'old'"
+    assert check.found == "2 sealed with 'old'"
     assert "seal_keys" in check.advice
 
 

@@ -14,10 +14,11 @@ import pytest_asyncio
 
 from posthouse.chance import SystemChance
 from posthouse.flows.upkeep import KEYS_A_BATCH, Retention, Upkeep
+from posthouse.mail import dkim
 from posthouse.rules import domain, limits
 from posthouse.rules.refusal import Refusal
 from posthouse.store import partitions
-from posthouse.store.domains import dkim_purpose
+from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
@@ -324,17 +325,22 @@ async def proved_domain(
     await operator.add_verified_domain(account.id, "proved.example.com")
     async with database.transaction() as tx:
         row = await tx.fetchrow(
-            "UPDATE domains SET checked_at = $1, verified_at = $1 RETURNING name, token, selector, dkim_public",
+            """
+            UPDATE domains SET checked_at = $1, verified_at = $1
+            RETURNING name, token, selector, dkim_public, ed25519_selector, ed25519_public
+            """,
             clock.now() - timedelta(hours=1),
         )
     wanted = domain.records(*row)
-    nameserver.zone |= {wanted.ownership.name: [wanted.ownership.value], wanted.dkim.name: [wanted.dkim.value]}
+    nameserver.zone |= {record.name: [record.value] for record in wanted.all}
     return account, wanted
 
 
 async def domain_row(database: Database) -> Any:
     async with database.connection() as connection:
-        return await connection.fetchrow("SELECT verified_at, missing_since, checked_at FROM domains")
+        return await connection.fetchrow(
+            "SELECT verified_at, missing_since, checked_at, ed25519_published FROM domains"
+        )
 
 
 async def test_a_verified_domain_is_looked_at_once_a_day(
@@ -345,7 +351,7 @@ async def test_a_verified_domain_is_looked_at_once_a_day(
     clock.advance(hours=23, seconds=1)
     assert await upkeep.recheck_domains() == (1, 0)
     assert await upkeep.recheck_domains() == (0, 0)
-    assert len(nameserver.asked) == 2
+    assert len(nameserver.asked) == 3
     row = await domain_row(database)
     assert (row["missing_since"], row["checked_at"]) == (None, clock.now())
 
@@ -406,6 +412,59 @@ async def test_a_nameserver_that_fails_takes_nothing_away(
     assert (row["verified_at"] is None, row["missing_since"]) == (False, None)
 
 
+async def test_an_ed25519_key_rests_while_its_record_is_gone_and_the_domain_stays_verified(
+    database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    account, wanted = await proved_domain(operator, database, nameserver, clock)
+    record = nameserver.zone.pop(wanted.ed25519.name)
+    for is_published, script, zone in (
+        (False, {}, {}),
+        (True, {}, {wanted.ed25519.name: record}),
+        (True, {wanted.ed25519.name: SERVFAIL}, {}),
+    ):
+        nameserver.script |= script
+        nameserver.zone |= zone
+        for _ in range(9):
+            clock.advance(days=1, seconds=1)
+            assert await upkeep.recheck_domains() == (1, 0)
+        row = await domain_row(database)
+        assert (row["verified_at"] is None, row["missing_since"]) == (False, None)
+        assert row["ed25519_published"] is is_published
+    # The last that changed was that it came back.
+    stamped = await count(
+        database, "SELECT extract(epoch FROM changed_at)::bigint FROM accounts WHERE id = $1", account.id
+    )
+    assert stamped == int((clock.now() - 17 * timedelta(days=1, seconds=1)).timestamp()), (
+        "caches were not told, or idly"
+    )
+
+
+async def test_an_older_domain_gets_an_ed25519_key_that_does_not_sign_before_it_is_seen(
+    database: Database, upkeep: Upkeep, operator: Operator
+) -> None:
+    account = await operator.create_account("older")
+    await operator.add_verified_domain(account.id, "older.example.com")
+    async with database.transaction() as tx:
+        await tx.execute(
+            """
+            UPDATE domains SET ed25519_selector = NULL, ed25519_public = NULL, ed25519_sealed = NULL,
+                ed25519_published = false
+            """
+        )
+    assert (await upkeep.round()).domain_keys_made == 1
+    assert await upkeep.make_ed25519_keys() == 0
+    async with database.connection() as connection:
+        row = await connection.fetchrow("SELECT * FROM domains")
+    assert row["ed25519_selector"] == domain.ed25519_selector(row["selector"])
+    sealer = Sealer({"first": SEAL_KEY.encode()[:32]}, "first")
+    private = sealer.open(row["ed25519_sealed"], ed25519_purpose(row["account_id"], row["id"]))
+    assert dkim.public_of(private) == row["ed25519_public"]
+    assert not row["ed25519_published"]
+    # Its owner publishes the record; the operator's word, given anew, holds for it as well.
+    await operator.verify_domain(account.id, "older.example.com")
+    assert (await domain_row(database))["ed25519_published"]
+
+
 async def test_a_domain_on_the_operators_word_is_never_looked_at(
     upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator, sender: Sender
 ) -> None:
@@ -430,11 +489,14 @@ async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
     database: Database, clock: SettableClock, nameserver: Nameserver, sender: Sender
 ) -> None:
     old, new = b64decode(SEAL_KEY), bytes(32)
-    query = "SELECT account_id, id, dkim_sealed FROM domains"
+    query = "SELECT account_id, id, dkim_sealed, ed25519_sealed FROM domains"
     async with database.connection() as connection:
         before = await connection.fetchrow(query)
-    purpose = dkim_purpose(before["account_id"], before["id"])
-    plain = Sealer({"first": old}, "first").open(before["dkim_sealed"], purpose)
+    purposes = {
+        "dkim_sealed": dkim_purpose(before["account_id"], before["id"]),
+        "ed25519_sealed": ed25519_purpose(before["account_id"], before["id"]),
+    }
+    plain = {name: Sealer({"first": old}, "first").open(before[name], purpose) for name, purpose in purposes.items()}
     upkeep = Upkeep(
         database=database,
         clock=clock,
@@ -442,8 +504,13 @@ async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
         sealer=Sealer({"first": old, "second": new}, "second"),
         retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
     )
-    assert await upkeep.reseal() == 1
+    assert await upkeep.reseal() == 2
     assert await upkeep.reseal() == 0
     async with database.connection() as connection:
         after = await connection.fetchrow(query)
-    assert Sealer({"second": new}, "second").open(after["dkim_sealed"], purpose) == plain
+    for name, purpose in purposes.items():
+        assert Sealer({"second": new}, "second").open(after[name], purpose) == plain[name]
+    # One of the two is enough to be found.
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE domains SET ed25519_sealed = $1", before["ed25519_sealed"])
+    assert await upkeep.reseal() == 2

@@ -11,6 +11,7 @@ from posthouse.rules.domain import (
     Texts,
     UnknownTexts,
     after_check,
+    ed25519_selector,
     judge,
     records,
 )
@@ -18,6 +19,8 @@ from posthouse.rules.domain import (
 WANTED = records("example.com", "token123", "ph1", "MIIBKEY")
 TOKEN = Texts(("posthouse-verification=token123",))
 KEY = Texts(("v=DKIM1; k=rsa; p=MIIBKEY",))
+BOTH = records("example.com", "token123", "ph1", "MIIBKEY", "pe1", "32BYTES=")
+ED25519 = Texts(("v=DKIM1; k=ed25519; p=32BYTES=",))
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 DAY = timedelta(days=1)
 
@@ -27,12 +30,48 @@ def test_the_records_to_publish_stand_under_the_domain() -> None:
     assert WANTED.ownership.value == "posthouse-verification=token123"
     assert WANTED.dkim.name == "ph1._domainkey.example.com"
     assert WANTED.dkim.value == "v=DKIM1; k=rsa; p=MIIBKEY"
+    assert WANTED.all == (WANTED.ownership, WANTED.dkim)
+
+
+def test_the_ed25519_key_has_a_record_of_its_own_which_is_not_required() -> None:
+    assert BOTH.ed25519 is not None
+    assert BOTH.ed25519.name == "pe1._domainkey.example.com"
+    assert BOTH.ed25519.value == "v=DKIM1; k=ed25519; p=32BYTES="
+    assert [record.is_required for record in BOTH.all] == [True, True, False]
+    assert ed25519_selector("ph1") == "pe1"
+    assert ed25519_selector("other") == "peother"
 
 
 def test_both_records_found_prove_the_domain() -> None:
     judgement = judge(WANTED, TOKEN, KEY)
     assert judgement.result is Result.FOUND
     assert [finding.advice for finding in judgement.findings] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("answer", "result", "is_published", "advice"),
+    [
+        (ED25519, Result.FOUND, True, ""),
+        (Texts(("v=DKIM1; p=32BYTES=",)), Result.MISSING, False, "exactly as shown"),
+        (Texts(("v=DKIM1; k=rsa; p=32BYTES=",)), Result.MISSING, False, "exactly as shown"),
+        (Texts(("v=DKIM1; k=ed25519; p=",)), Result.MISSING, False, "not this one"),
+        (NoTexts(), Result.MISSING, False, "No TXT record"),
+        (UnknownTexts("time-out"), Result.UNKNOWN, None, "no usable answer"),
+    ],
+)
+def test_the_ed25519_record_is_looked_for_but_proves_nothing(
+    answer: TextAnswer, result: Result, is_published: bool | None, advice: str
+) -> None:
+    judgement = judge(BOTH, TOKEN, KEY, answer)
+    assert judgement.result is Result.FOUND
+    assert judgement.ed25519 is not None
+    assert judgement.ed25519.result is result
+    assert advice in judgement.ed25519.advice
+    assert ("recommended, not required" in judgement.ed25519.advice) is bool(advice)
+    for was_published in (True, False):
+        now_published = was_published if is_published is None else is_published
+        assert judgement.is_ed25519_published(was_published) is now_published
+    assert judge(BOTH, TOKEN, NoTexts(), answer).result is Result.MISSING
 
 
 @pytest.mark.parametrize(

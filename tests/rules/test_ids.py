@@ -19,6 +19,7 @@ from posthouse.rules.ids import (
     parse,
     recipient_id,
     text,
+    time_of,
 )
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -142,3 +143,12 @@ def test_a_day_of_ids_lies_between_its_lowest_and_the_next_days(random: bytes) -
     assert lowest_id(day) <= new_message_id(day, random)
     last = new_message_id(last_moment, random)
     assert lowest_id(day) < recipient_id(last, 62) < lowest_id(next_day)
+
+
+@given(moments, random_bytes)
+def test_an_id_tells_when_its_thing_came_to_be(now: datetime, random: bytes) -> None:
+    to_the_millisecond = now.replace(microsecond=now.microsecond // 1_000 * 1_000)
+    message_id = new_message_id(now, random)
+    assert time_of(new_id(now, random)) == time_of(message_id) == to_the_millisecond
+    assert time_of(recipient_id(message_id, 49)) == to_the_millisecond
+    assert time_of(lowest_id(now)) == to_the_millisecond

@@ -9,6 +9,8 @@ from hypothesis import strategies as some
 
 from posthouse.rules.ids import AccountId
 from posthouse.rules.lane import (
+    MISS_PAUSE_SECONDS_MAX,
+    MISS_PAUSE_SECONDS_MIN,
     PAUSE_SECONDS_MAX,
     PROVIDERS,
     Lane,
@@ -18,6 +20,7 @@ from posthouse.rules.lane import (
     Served,
     Slot,
     Turns,
+    is_provider,
     lane_of,
 )
 
@@ -225,11 +228,96 @@ def test_a_lane_always_has_between_one_and_twenty_connections(steps: list[tuple[
         if slots:
             lane.give_back(slots.pop(index % len(slots)), served, now)
         assert 1 <= lane.connections <= 20
-        later = lane.take(now + PAUSE_SECONDS_MAX + 1) if not slots else None
-        if later is not None:
+        if not slots:
+            # However it was treated, it goes on after the longest pause.
+            now += MISS_PAUSE_SECONDS_MAX
+            later = lane.take(now)
             assert isinstance(later, Slot)
-            lane.give_back(later, Served.OTHERWISE, now + PAUSE_SECONDS_MAX + 1)
-            now += PAUSE_SECONDS_MAX + 1
+            lane.give_back(later, Served.OTHERWISE, now)
+
+
+def serve_one(lane: Lane, served: Served, now: float) -> None:
+    slot = lane.take(now)
+    assert isinstance(slot, Slot)
+    lane.give_back(slot, served, now)
+
+
+def test_a_provider_is_told_from_a_domain() -> None:
+    assert is_provider("google")
+    assert not is_provider("google.com")
+    assert not is_provider("example.com")
+
+
+def test_one_miss_is_an_accident_and_two_in_a_row_are_a_pause() -> None:
+    lane = Lane(WIDE)
+    serve_one(lane, Served.UNREACHABLE, 100.0)
+    assert (lane.pause_left(100.0), lane.connections) == (0.0, 2)
+    serve_one(lane, Served.UNREACHABLE, 100.0)
+    assert lane.take(100.0) == Later(MISS_PAUSE_SECONDS_MIN)
+    assert lane.pause_left(100.0) == MISS_PAUSE_SECONDS_MIN
+    assert lane.pause_left(110.0) == MISS_PAUSE_SECONDS_MIN - 10
+    assert lane.pause_left(100.0 + MISS_PAUSE_SECONDS_MIN) == lane.pause_left(1_000.0) == 0.0
+
+
+@pytest.mark.parametrize("between", [Served.WELL, Served.OTHERWISE])
+def test_misses_with_an_answer_between_them_are_no_pause(between: Served) -> None:
+    lane = Lane(WIDE)
+    for _ in range(10):
+        serve_one(lane, Served.UNREACHABLE, 0.0)
+        serve_one(lane, between, 0.0)
+    assert lane.pause_left(0.0) == 0.0
+
+
+def test_after_a_pause_one_mail_finds_out_and_each_that_finds_nobody_doubles_the_next() -> None:
+    lane, now, pauses = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=20)), 0.0, []
+    serve_one(lane, Served.UNREACHABLE, now)
+    for _ in range(8):
+        serve_one(lane, Served.UNREACHABLE, now)
+        pauses.append(lane.pause_left(now))
+        now += pauses[-1]
+        slots = taken(lane, now)
+        assert len(slots) == 1
+        lane.give_back(slots[0], Served.OTHERWISE, now)
+        # What says neither yes nor no leaves the pause as it is.
+        serve_one(lane, Served.UNREACHABLE, now)
+    assert pauses == [15, 30, 60, 120, 240, 480, MISS_PAUSE_SECONDS_MAX, MISS_PAUSE_SECONDS_MAX]
+    now += MISS_PAUSE_SECONDS_MAX
+    serve_one(lane, Served.WELL, now)
+    serve_one(lane, Served.UNREACHABLE, now)
+    assert lane.pause_left(now) == 0.0
+    serve_one(lane, Served.UNREACHABLE, now)
+    assert lane.pause_left(now) == MISS_PAUSE_SECONDS_MIN
+
+
+def test_those_that_were_under_way_together_and_found_nobody_are_one_pause() -> None:
+    lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=20))
+    for slot in taken(lane):
+        lane.give_back(slot, Served.UNREACHABLE, 0.0)
+    assert (lane.pause_left(0.0), lane.connections) == (MISS_PAUSE_SECONDS_MIN, 1)
+
+
+def test_other_limits_count_at_once_and_room_that_came_back_is_grown_into() -> None:
+    lane = Lane(Limits(per_second=100, burst=100, connections_start=10, connections_max=20))
+    lane.limit(Limits(per_second=25, burst=25, connections_start=2, connections_max=5))
+    assert (lane.connections, lane.per_second) == (5, 25)
+    assert len(taken(lane)) == 5
+    lane.limit(Limits(per_second=100, burst=100, connections_start=10, connections_max=20))
+    assert (lane.connections, lane.in_use, lane.per_second) == (5, 5, 100)
+    lane.give_back(Slot(0), Served.WELL, 0.0)
+    serve_full_rounds(lane, 5)
+    assert lane.connections == 6
+
+
+def test_those_in_use_beyond_a_new_limit_are_waited_for() -> None:
+    lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=4, connections_max=4))
+    slots = taken(lane)
+    lane.limit(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
+    for slot in slots[:3]:
+        assert lane.take(0.0) == Later(None)
+        lane.give_back(slot, Served.WELL, 0.0)
+    assert lane.take(0.0) == Later(None)
+    lane.give_back(slots[3], Served.WELL, 0.0)
+    assert isinstance(lane.take(0.0), Slot)
 
 
 def drained(turns: Turns[str]) -> list[str]:

@@ -12,6 +12,7 @@ from posthouse.rules.outcome import (
     Broken,
     Consequence,
     Forbidden,
+    GivenUp,
     Happening,
     Kind,
     Lookup,
@@ -121,6 +122,7 @@ def test_a_broken_conversation_is_tried_again_and_only_the_dot_leaves_doubt(
         (Unresolved(Lookup.NO_ANSWER, "SERVFAIL"), "deferred", "DNS gave no usable answer: SERVFAIL"),
         (Forbidden(), "bounced", "the domain's mail servers have no public address"),
         (Suppressed(), "bounced", "the address is suppressed: earlier mail to it bounced or was complained about"),
+        (GivenUp("it was tried 10 times"), "failed", "it was tried 10 times"),
     ],
 )
 def test_what_ends_before_a_connection_has_no_code(happening: Happening, verdict: str, text: str) -> None:
@@ -178,6 +180,7 @@ happenings: some.SearchStrategy[Happening] = some.one_of(
     some.builds(Unresolved, some.sampled_from(Lookup), some.just("why")),
     some.just(Forbidden()),
     some.just(Suppressed()),
+    some.builds(GivenUp, some.text(min_size=1, max_size=9)),
 )
 
 
@@ -193,6 +196,8 @@ def test_every_verdict_keeps_the_promises(happening: Happening) -> None:
         assert 500 <= verdict.code < 600
         assert happening.stage in LATE
     assert not isinstance(happening, Broken) or verdict.kind is Kind.DEFERRED
+    # Only we give up; no server can make us do so by what it says.
+    assert (verdict.kind is Kind.FAILED) == isinstance(happening, GivenUp)
     # Another host is only tried while nothing was said about the mail, and never when it may have arrived.
     assert not (verdict.next_exchange and (verdict.ambiguous or verdict.kind is not Kind.DEFERRED))
     assert not verdict.ambiguous or verdict.kind is Kind.DEFERRED
@@ -213,6 +218,7 @@ def test_a_final_verdict_needs_no_further_attempt(attempts: int) -> None:
     old = timedelta(days=30)
     assert consequence(Kind.DELIVERED, attempts, old) == Consequence(RecipientStatus.DELIVERED)
     assert consequence(Kind.BOUNCED, attempts, old) == Consequence(RecipientStatus.BOUNCED)
+    assert consequence(Kind.FAILED, attempts, old) == Consequence(RecipientStatus.FAILED)
 
 
 def test_a_deferred_recipient_is_tried_again_until_its_attempts_are_used_up() -> None:
@@ -229,6 +235,12 @@ def test_a_deferred_recipient_fails_when_its_72_hours_would_be_over() -> None:
     assert consequence(Kind.DEFERRED, 9, timedelta(hours=56)) == again
     assert consequence(Kind.DEFERRED, 9, timedelta(hours=57)) == Consequence(RecipientStatus.FAILED)
     assert consequence(Kind.DEFERRED, 9, timedelta(hours=57), held=timedelta(hours=1)) == again
+
+
+def test_what_was_given_up_is_final_though_nothing_was_tried() -> None:
+    verdict = judge(GivenUp("it was held for 7 days"))
+    given_up = follow(verdict, attempts=0, accepted_at=NOON, now=NOON, random=0.5)
+    assert given_up == Consequence(RecipientStatus.FAILED)
 
 
 def test_an_operator_can_set_another_schedule() -> None:

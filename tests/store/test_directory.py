@@ -14,6 +14,7 @@ from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts, credentials
 from posthouse.store.directory import Directory
+from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
 from tests.support.administration import MadeAccount, Operator
 from tests.support.clock import SettableClock
@@ -192,3 +193,53 @@ async def test_what_was_read_before_a_change_is_not_kept_after_it(
     changed.set()
     assert await asking is not None, "it was true when it was read"
     assert await slow.credential(username) is None
+
+
+async def test_a_suspension_and_its_end_are_seen_at_the_next_look(
+    directory: Directory, operator: Operator, account: MadeAccount
+) -> None:
+    account_id = AccountId(account.id)
+    assert not await directory.is_suspended(account_id)
+    await operator.suspend(account.id)
+    assert not await directory.is_suspended(account_id), "it was remembered"
+    await directory.forget_changes()
+    assert await directory.is_suspended(account_id)
+    await operator.resume(account.id)
+    await directory.forget_changes()
+    assert not await directory.is_suspended(account_id)
+
+
+async def test_a_domain_signs_with_its_rsa_key_and_with_an_ed25519_key_that_is_published(
+    directory: Directory, operator: Operator, account: MadeAccount, database: Database
+) -> None:
+    account_id = AccountId(account.id)
+    await operator.add_domain(account.id, "example.com")
+    assert await directory.signing_keys(account_id, "example.com") == (), "it is not verified"
+    await operator.verify_domain(account.id, "example.com")
+    async with database.transaction() as tx:
+        row = await tx.fetchrow("SELECT * FROM domains")
+    rsa, ed25519 = await directory.signing_keys(account_id, "example.com")
+    assert (rsa.selector, rsa.sealed, rsa.purpose) == (
+        row["selector"],
+        row["dkim_sealed"],
+        dkim_purpose(account_id, row["id"]),
+    )
+    assert (ed25519.selector, ed25519.sealed, ed25519.purpose) == (
+        row["ed25519_selector"],
+        row["ed25519_sealed"],
+        ed25519_purpose(account_id, row["id"]),
+    )
+    assert "sealed" not in repr(rsa)
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE domains SET ed25519_published = false")
+        await accounts.touch(tx, account_id, datetime.now(UTC))
+    assert await directory.signing_keys(account_id, "example.com") == (rsa, ed25519), "it was remembered"
+    await directory.forget_changes()
+    assert await directory.signing_keys(account_id, "example.com") == (rsa,)
+
+
+async def test_keys_are_the_accounts_own(directory: Directory, operator: Operator, account: MadeAccount) -> None:
+    other = await operator.create_account("other")
+    await operator.add_verified_domain(account.id, "example.com")
+    assert await directory.signing_keys(AccountId(other.id), "example.com") == ()
+    assert await directory.signing_keys(AccountId(account.id), "mail.example.com") == ()

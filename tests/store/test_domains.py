@@ -4,6 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import asyncpg
+import pytest
+
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store import accounts, domains
 from posthouse.store.domains import DomainRow
@@ -32,7 +35,13 @@ def domain_of(account_id: AccountId, name: str = "example.com") -> DomainRow:
         checked_at=None,
         missing_since=None,
         dkim_sealed=b"sealed",
+        ed25519_selector="pe1",
+        ed25519_public="32BYTES=",
+        ed25519_sealed=b"sealed too",
     )
+
+
+OLD = {"ed25519_selector": None, "ed25519_public": None, "ed25519_sealed": None}
 
 
 async def test_a_domain_reads_back_as_it_was_written(database: Database) -> None:
@@ -42,7 +51,7 @@ async def test_a_domain_reads_back_as_it_was_written(database: Database) -> None
         assert await domains.find(tx, row.account_id, "example.com") == row
         assert await domains.list_of_account(tx, row.account_id, 10) == [row]
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
-    assert "sealed" not in repr(row).replace("dkim_sealed", "")
+    assert "sealed" not in repr(row)
 
 
 async def test_an_account_has_a_domain_once_and_two_accounts_may_have_the_same(database: Database) -> None:
@@ -71,20 +80,50 @@ async def test_a_check_is_recorded_and_stamps_the_account_only_when_something_ch
     async with database.transaction() as tx:
         row = domain_of(await new_account(tx))
         await domains.insert(tx, row, NOW)
-        assert await domains.record_check(tx, row, NOW, None, NOW, NOW + HOUR)
+        assert await domains.record_check(tx, row, NOW, None, NOW, False, NOW + HOUR)
         verified = await domains.find(tx, row.account_id, row.name)
         assert verified == replace(row, verified_at=NOW, checked_at=NOW)
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
-        assert await domains.record_check(tx, verified, NOW, None, NOW + 2 * HOUR, NOW + 2 * HOUR)
+        assert await domains.record_check(tx, verified, NOW, None, NOW + 2 * HOUR, False, NOW + 2 * HOUR)
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
+        verified = await domains.find(tx, row.account_id, row.name)
+        assert verified is not None
+        assert await domains.record_check(tx, verified, NOW, None, NOW + 3 * HOUR, True, NOW + 3 * HOUR)
+        assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + 3 * HOUR
 
 
 async def test_a_check_does_not_overwrite_what_was_found_meanwhile(database: Database) -> None:
     async with database.transaction() as tx:
         row = domain_of(await new_account(tx))
         await domains.insert(tx, row, NOW)
-        assert await domains.record_check(tx, row, NOW, None, None, NOW)  # somebody vouched for it
-        assert not await domains.record_check(tx, row, None, None, NOW, NOW)
+        assert await domains.record_check(tx, row, NOW, None, None, True, NOW)  # somebody vouched for it
+        assert not await domains.record_check(tx, row, None, None, NOW, False, NOW)
         found = await domains.find(tx, row.account_id, row.name)
         assert found is not None
         assert found.is_vouched_for
+
+
+async def test_an_older_domain_gets_its_ed25519_key_once(database: Database) -> None:
+    async with database.transaction() as tx:
+        account_id = await new_account(tx)
+        old = replace(domain_of(account_id, "old.example"), **OLD)  # type: ignore[arg-type]
+        for row in (old, domain_of(account_id, "new.example")):
+            await domains.insert(tx, row, NOW)
+        assert await domains.without_ed25519(tx, 10) == [old]
+        await domains.set_ed25519(tx, old, "pe2", "PUBLIC", b"first")
+        await domains.set_ed25519(tx, old, "pe3", "OTHER", b"second")
+        assert await domains.without_ed25519(tx, 10) == []
+        given = replace(old, ed25519_selector="pe2", ed25519_public="PUBLIC", ed25519_sealed=b"first")
+        assert await domains.find(tx, account_id, old.name) == given
+        # A check that began before the key was there knows nothing of it.
+        assert not await domains.record_check(tx, old, NOW, None, NOW, False, NOW)
+        assert await domains.record_check(tx, given, NOW, None, NOW, True, NOW)
+
+
+@pytest.mark.parametrize(
+    "change", [{"ed25519_selector": None}, {"ed25519_sealed": None}, {**OLD, "ed25519_published": True}]
+)
+async def test_half_an_ed25519_key_is_refused_by_the_table(database: Database, change: dict[str, object]) -> None:
+    with pytest.raises(asyncpg.CheckViolationError):
+        async with database.transaction() as tx:
+            await domains.insert(tx, replace(domain_of(await new_account(tx)), **change), NOW)  # type: ignore[arg-type]

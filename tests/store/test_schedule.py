@@ -246,7 +246,7 @@ STATEMENTS = {
 async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, database: Database) -> None:
     """A day begins with empty partitions, and connections keep the plans that they made then."""
     today = datetime.now(UTC)
-    values = {"uuid": f"'{lowest_id(today)}'", "timestamptz": f"'{today}'"}
+    values = {"uuid": f"'{lowest_id(today)}'", "timestamptz": f"'{today}'", "interval": "'1 day'"}
     async with database.connection() as connection:
         parameters = (await connection.prepare(STATEMENTS[name])).get_parameters()
         arguments = ["'{}'" if one.kind == "array" else values.get(one.name, "1") for one in parameters]

@@ -69,6 +69,7 @@ async def opened(database_url: str, clock: Clock, *, connections_max: int = 10) 
             defaults=Defaults(rate=RATE, warmup_limits=None),
             hostname="posthouse.test",
             fingerprint_key=b"a key of the tests, thirty-two bytes or more",
+            simulator_domain="simulator.invalid",
         )
         yield House(database, directory, intake, clock)
         await intake.drain()

@@ -62,6 +62,7 @@ TEXTS: Final = {
     500: "5.5.1 what",
     502: "5.5.1 not here",
     550: "5.1.1 no such user",
+    551: "not here, and no status with it",
     552: "5.2.2 mailbox full",
     554: "5.7.1 not wanted",
 }

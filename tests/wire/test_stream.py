@@ -230,6 +230,30 @@ async def test_what_does_not_fit_is_dropped_and_counted(open_stream: OpenStream)
     assert stream.counts.dropped == 7
 
 
+async def backlog_is(stream: Stream, expected: int, kind: Kind = Kind.DELIVER, seconds: float = 4.0) -> None:
+    deadline = time.monotonic() + seconds
+    while (found := await stream.backlog(kind)) != expected:
+        assert time.monotonic() < deadline, f"a backlog of {found}, not {expected}"
+        await asyncio.sleep(0.05)
+
+
+async def test_the_backlog_is_what_is_not_acknowledged_of_a_kind(open_stream: OpenStream) -> None:
+    stream = await open_stream(PATIENT)
+    assert await stream.backlog(Kind.DELIVER) == 0
+    for number in range(10):
+        stream.publish(Kind.DELIVER, number % 3, b"%d" % number)
+        assert await stream.backlog(Kind.DELIVER) >= number + 1  # at once, or a publisher would run ahead
+    stream.publish(Kind.NOTIFY, 0, b"other kind")
+    await eventually(lambda: stream.counts.confirmed == 11)
+    await backlog_is(stream, 10)
+    out = await fetched(stream, 6, frozenset({0, 1, 2}))
+    await out[0].release(0.1)
+    for delivery in out[1:]:
+        await delivery.ack()
+    await backlog_is(stream, 5)
+    await backlog_is(stream, 1, Kind.NOTIFY)
+
+
 async def test_publishing_to_a_closed_stream_is_dropped_and_counted(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     await stream.close()
@@ -303,6 +327,30 @@ async def test_a_server_away_at_the_start_is_waited_for(stack: contextlib.AsyncE
     await eventually(lambda: stream.counts.confirmed == 10)
     assert stream.counts.dropped == 0
     assert [line["event"] for line in said] == ["stream_away", "stream_back"]
+
+
+async def test_the_backlog_of_a_server_that_is_away_is_what_was_known_of_it(
+    nats: PrivateNats, stack: contextlib.AsyncExitStack
+) -> None:
+    stream, other = await opened(stack, nats), await opened(stack, nats)
+    for _ in range(5):
+        other.publish(Kind.DELIVER, 7, b"ticket")
+    await eventually(lambda: other.counts.confirmed == 5)
+    await eventually(lambda: stream.is_ready)
+    await backlog_is(stream, 5)
+    nats.freeze()
+    await asyncio.sleep(1.0)
+    began_at = time.monotonic()
+    assert await stream.backlog(Kind.DELIVER) == 5
+    assert await stream.backlog(Kind.DELIVER) == 5
+    assert time.monotonic() - began_at < 1.5
+    nats.kill()
+    await eventually(lambda: not stream.is_ready)
+    stream.publish(Kind.DELIVER, 7, b"ticket")
+    assert await stream.backlog(Kind.DELIVER) == 6
+    nats.wipe()
+    nats.start()
+    await backlog_is(stream, 1)
 
 
 async def test_a_password_in_the_address_is_not_logged(stack: contextlib.AsyncExitStack) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Literal
 from uuid import UUID
@@ -22,8 +22,9 @@ from posthouse.rules import credential, domain, ids, particulars
 from posthouse.rules.credential import Mode, Role
 from posthouse.rules.domain import Judgement, Records, Result
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, DomainId, UserId
+from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import accounts, credentials, domains, users
+from posthouse.store import accounts, credentials, domains, schedule, users
 from posthouse.store.accounts import AccountRow as AccountRow
 from posthouse.store.credentials import CredentialRow as CredentialRow
 from posthouse.store.credentials import KeyRow as KeyRow
@@ -40,6 +41,9 @@ WARMUP_DAYS_MAX: Final = 366
 CREDITS_MAX: Final = 10**12
 # The columns are integers of four bytes.
 LIMIT_MAX: Final = 10**9
+RESUMED_AT_ONCE: Final = 5_000
+# Whoever still believes the account to be suspended would hold its mail again.
+HEARD_EVERYWHERE: Final = timedelta(seconds=CONTROL_CACHE_SECONDS + 1)
 _TOKEN_BYTES: Final = 20
 _SELECTOR_BYTES: Final = 5
 _KEY_HINT_CHARACTERS: Final = 4
@@ -153,12 +157,19 @@ class Administration:
             return await accounts.lock(tx, found.id)
 
     async def resume(self, account: str) -> AccountRow:
+        """Sending begins anew; mail that was held goes out as soon as every worker has heard of it."""
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
             if found.suspended_at is None:
                 raise Refusal(Code.CONFLICT, "The account is not suspended: there is nothing to resume.")
             await accounts.resume(tx, found.id, self._clock.now())
-            return await accounts.lock(tx, found.id)
+            resumed = await accounts.lock(tx, found.id)
+        due_at = self._clock.now() + HEARD_EVERYWHERE
+        is_more = True
+        while is_more:
+            async with self._database.transaction() as tx:
+                is_more = await schedule.resume(tx, found.id, due_at, RESUMED_AT_ONCE) == RESUMED_AT_ONCE
+        return resumed
 
     async def set_limits(
         self,
@@ -216,7 +227,8 @@ class Administration:
     async def add_domain(self, account: str, name: str) -> DomainView:
         """Registers the domain, unverified; returns the DNS records to publish."""
         name = particulars.domain_name(name)
-        pair = await asyncio.to_thread(dkim.new_key_pair)
+        pair, ed25519_pair = await asyncio.to_thread(lambda: (dkim.new_key_pair(), dkim.new_ed25519_key_pair()))
+        selector = domain.SELECTOR_PREFIX + _base32(self._chance.bytes(_SELECTOR_BYTES))
         now = self._clock.now()
         async with self._database.transaction() as tx:
             found = await _account(tx, account)
@@ -226,13 +238,18 @@ class Administration:
                 id=domain_id,
                 name=name,
                 token=_base32(self._chance.bytes(_TOKEN_BYTES)),
-                selector=f"ph{_base32(self._chance.bytes(_SELECTOR_BYTES))}",
+                selector=selector,
                 dkim_public=pair.public,
                 created_at=now,
                 verified_at=None,
                 checked_at=None,
                 missing_since=None,
                 dkim_sealed=self._sealer.seal(pair.private_der, domains.dkim_purpose(found.id, domain_id)),
+                ed25519_selector=domain.ed25519_selector(selector),
+                ed25519_public=ed25519_pair.public,
+                ed25519_sealed=self._sealer.seal(
+                    ed25519_pair.private_der, domains.ed25519_purpose(found.id, domain_id)
+                ),
             )
             view = DomainView(row, _records(row))
             if len(view.records.dkim.name) > domain.NAME_CHARACTERS_MAX:
@@ -256,18 +273,18 @@ class Administration:
             raise Refusal(Code.NOT_FOUND, f"The account has no domain {name}: add it with `domain add`.")
         if vouched:
             now = self._clock.now()
-            return Verification(await self._record(row, row.verified_at or now, None, None, now), None)
+            has_ed25519 = row.ed25519_sealed is not None
+            return Verification(await self._record(row, row.verified_at or now, None, None, has_ed25519, now), None)
         wanted = _records(row)
-        judgement = domain.judge(
-            wanted,
-            *await asyncio.gather(self._resolver.texts(wanted.ownership.name), self._resolver.texts(wanted.dkim.name)),
-        )
+        answers = await asyncio.gather(*[self._resolver.texts(record.name) for record in wanted.all])
+        judgement = domain.judge(wanted, *answers)
         # Missing records take nothing from a domain that stands on the operator's word.
         if row.is_vouched_for and judgement.result is not Result.FOUND:
             return Verification(row, judgement)
         now = self._clock.now()
         verified_at, missing_since = domain.after_check(row.verified_at, row.missing_since, judgement.result, now)
-        return Verification(await self._record(row, verified_at, missing_since, now, now), judgement)
+        published = judgement.is_ed25519_published(row.ed25519_published)
+        return Verification(await self._record(row, verified_at, missing_since, now, published, now), judgement)
 
     async def _record(
         self,
@@ -275,12 +292,19 @@ class Administration:
         verified_at: datetime | None,
         missing_since: datetime | None,
         checked_at: datetime | None,
+        ed25519_published: bool,
         now: datetime,
     ) -> DomainRow:
         async with self._database.transaction() as tx:
-            if not await domains.record_check(tx, row, verified_at, missing_since, checked_at, now):
+            if not await domains.record_check(tx, row, verified_at, missing_since, checked_at, ed25519_published, now):
                 raise Refusal(Code.CONFLICT, f"{row.name} was checked by someone else meanwhile: try again.")
-        return replace(row, verified_at=verified_at, missing_since=missing_since, checked_at=checked_at)
+        return replace(
+            row,
+            verified_at=verified_at,
+            missing_since=missing_since,
+            checked_at=checked_at,
+            ed25519_published=ed25519_published,
+        )
 
     # Credentials, keys and users.
 
@@ -419,7 +443,7 @@ async def _credential(connection: Connection, account_id: AccountId, given: str 
 
 
 def _records(row: DomainRow) -> Records:
-    return domain.records(row.name, row.token, row.selector, row.dkim_public)
+    return domain.records(row.name, row.token, row.selector, row.dkim_public, row.ed25519_selector, row.ed25519_public)
 
 
 def _changed(now: int | None, wanted: int | Literal["default"] | None) -> int | None:

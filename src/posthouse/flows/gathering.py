@@ -19,14 +19,22 @@ Result = TypeVar("Result")
 class Gatherer(Generic[Item, Result]):
     """Runs `work` on batches, one at a time. Each item's answer is its own: a result, or what to raise."""
 
-    def __init__(self, work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]]) -> None:
+    def __init__(
+        self,
+        work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],
+        *,
+        items_max: int = limits.BATCH_ITEMS_MAX,
+        waiting_max: int = limits.WAITING_ITEMS_MAX,
+    ) -> None:
         self._work = work
+        self._items_max = items_max
+        self._waiting_max = waiting_max
         self._waiting: deque[tuple[Item, int, asyncio.Future[Result]]] = deque()
         self._waiting_bytes = 0
         self._running: asyncio.Task[None] | None = None
 
     async def submit(self, item: Item, size_bytes: int) -> Result:
-        if len(self._waiting) >= limits.WAITING_ITEMS_MAX or self._waiting_bytes >= limits.WAITING_BYTES_MAX:
+        if len(self._waiting) >= self._waiting_max or self._waiting_bytes >= limits.WAITING_BYTES_MAX:
             raise Refusal(Code.TEMPORARY_FAILURE, "More requests are waiting than the service takes: try again.", 1)
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, size_bytes, answer))
@@ -85,7 +93,7 @@ class Gatherer(Generic[Item, Result]):
     def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         batch: list[tuple[Item, asyncio.Future[Result]]] = []
         bytes_left = limits.BATCH_BYTES_MAX
-        while self._waiting and len(batch) < limits.BATCH_ITEMS_MAX:
+        while self._waiting and len(batch) < self._items_max:
             item, size_bytes, answer = self._waiting[0]
             if batch and size_bytes > bytes_left:
                 break

@@ -1,7 +1,7 @@
 """Accepting a message: from a valid draft to a committed row, or a refusal that costs nothing."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
@@ -11,6 +11,7 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.caller import Caller
 from posthouse.flows.gathering import Gatherer
+from posthouse.flows.tickets import Tickets
 from posthouse.mail import mime
 from posthouse.mail.headers import HeaderError
 from posthouse.rules import credit, ids, limits, template
@@ -21,6 +22,7 @@ from posthouse.rules.message import Source
 from posthouse.rules.pace import Rate
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.template import Rendered
+from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import acceptance, accounts, messages
 from posthouse.store.acceptance import Entry, Key, Remembered, Spending
 from posthouse.store.directory import Directory
@@ -60,13 +62,18 @@ class Intake:
         defaults: Defaults,
         hostname: str,
         fingerprint_key: bytes,
+        simulator_domain: str,
+        tickets: Tickets | None = None,
     ) -> None:
+        """Without tickets, mail is due at once, and dispatch finds it."""
         self._database = database
         self._directory = directory
         self._clock = clock
         self._chance = chance
         self._defaults = defaults
         self._hostname = hostname
+        self._simulator_domain = simulator_domain
+        self._tickets = tickets
         self._fingerprint_key = blake2b(fingerprint_key).digest()
         self._gatherer: Gatherer[Entry, Accepted] = Gatherer(self._accept_batch)
         self._being_accepted: set[Key] = set()
@@ -138,6 +145,7 @@ class Intake:
             recipients=draft.recipients,
             credits=0 if is_test else len(draft.recipients),
             mime=written,
+            routed_to=self._simulator_domain if is_test else None,
         )
 
     async def _render(self, account_id: AccountId, draft: Draft) -> Rendered | None:
@@ -253,8 +261,18 @@ class Intake:
             if expired:
                 await acceptance.forget(tx, expired)
             if batch.entries:
-                await acceptance.write(tx, batch.entries, batch.spendings(), now)
+                due_at = now if self._tickets is None else now + self._tickets.lease
+                await acceptance.write(tx, batch.entries, batch.spendings(), now, due_at)
+        if self._tickets is not None:
+            self._tickets.publish(_tickets(batch.entries))
         return answers
+
+
+def _tickets(entries: Sequence[Entry]) -> Iterator[DeliveryTicket]:
+    for entry in entries:
+        for position, recipient in enumerate(entry.recipients):
+            destination = entry.routed_to or recipient.destination
+            yield DeliveryTicket(entry.account_id, entry.message_id, position, 0, destination)
 
 
 def _by_account(entries: Sequence[Entry]) -> list[list[Entry]]:

@@ -1,4 +1,4 @@
-"""Upkeep: partitions ahead, old days behind, expired keys gone, domains still proved, seals renewed."""
+"""Upkeep: partitions ahead, old days behind, expired keys gone, domains still proved, seals renewed, keys complete."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 import structlog
 
 from posthouse.clock import Clock
+from posthouse.mail import dkim
 from posthouse.rules import domain, limits
 from posthouse.store import domains, idempotency, logins, partitions
 from posthouse.store.partitions import Partition
@@ -22,6 +23,7 @@ Done = TypeVar("Done")
 KEYS_A_BATCH: Final = 5_000
 DOMAINS_A_ROUND_MAX: Final = 200
 SEALS_A_BATCH: Final = 200
+NEW_KEYS_A_ROUND_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Round:
     domains_checked: int = 0
     domains_lost: int = 0
     secrets_resealed: int = 0
+    domain_keys_made: int = 0
 
 
 class Upkeep:
@@ -74,9 +77,10 @@ class Upkeep:
         forgotten = await tried(self.forget_expired, 0)
         checked, lost = await tried(self.recheck_domains, (0, 0))
         resealed = await tried(self.reseal, 0)
+        keys_made = await tried(self.make_ed25519_keys, 0)
         if faults:
             raise faults[0]
-        return Round(made, dropped, forgotten, checked, lost, resealed)
+        return Round(made, dropped, forgotten, checked, lost, resealed, keys_made)
 
     async def make_partitions(self) -> int:
         """Every table has a partition for yesterday, today and the days ahead."""
@@ -141,16 +145,15 @@ class Upkeep:
             due = await domains.due_for_check(connection, checked_before, DOMAINS_A_ROUND_MAX)
         lost = 0
         for row in due:
-            wanted = domain.records(row.name, row.token, row.selector, row.dkim_public)
-            judgement = domain.judge(
-                wanted,
-                await self._resolver.texts(wanted.ownership.name),
-                await self._resolver.texts(wanted.dkim.name),
+            wanted = domain.records(
+                row.name, row.token, row.selector, row.dkim_public, row.ed25519_selector, row.ed25519_public
             )
+            judgement = domain.judge(wanted, *[await self._resolver.texts(record.name) for record in wanted.all])
+            published = judgement.is_ed25519_published(row.ed25519_published)
             now = self._clock.now()
             verified_at, missing_since = domain.after_check(row.verified_at, row.missing_since, judgement.result, now)
             async with self._database.transaction() as tx:
-                await domains.record_check(tx, row, verified_at, missing_since, now, now)
+                await domains.record_check(tx, row, verified_at, missing_since, now, published, now)
             if missing_since is not None or verified_at is None:
                 advice = [finding.advice for finding in judgement.findings if finding.advice]
                 log.warning("domain_records_missing", domain=row.name, verified=verified_at is not None, advice=advice)
@@ -165,11 +168,25 @@ class Upkeep:
             async with self._database.transaction() as tx:
                 found = await domains.sealed_with(tx, retired, SEALS_A_BATCH)
                 for row in found:
-                    purpose = domains.dkim_purpose(row.account_id, row.id)
-                    await domains.reseal(
-                        tx, row, self._sealer.seal(self._sealer.open(row.dkim_sealed, purpose), purpose)
-                    )
-            total += len(found)
+                    rsa = self._resealed(row.dkim_sealed, domains.dkim_purpose(row.account_id, row.id))
+                    ed25519 = None
+                    if row.ed25519_sealed is not None:
+                        ed25519 = self._resealed(row.ed25519_sealed, domains.ed25519_purpose(row.account_id, row.id))
+                    await domains.reseal(tx, row, rsa, ed25519)
+                    total += 1 if ed25519 is None else 2
             if len(found) < SEALS_A_BATCH:
                 break
         return total
+
+    def _resealed(self, sealed: bytes, purpose: bytes) -> bytes:
+        return self._sealer.seal(self._sealer.open(sealed, purpose), purpose)
+
+    async def make_ed25519_keys(self) -> int:
+        """Domains that were registered before there were such keys get one; it signs once its record is seen."""
+        async with self._database.transaction() as tx:
+            found = await domains.without_ed25519(tx, NEW_KEYS_A_ROUND_MAX)
+            for row in found:
+                pair = dkim.new_ed25519_key_pair()
+                sealed = self._sealer.seal(pair.private_der, domains.ed25519_purpose(row.account_id, row.id))
+                await domains.set_ed25519(tx, row, domain.ed25519_selector(row.selector), pair.public, sealed)
+        return len(found)

@@ -9,7 +9,6 @@ bytes, which run at the speed of memory; the hash of the body is shared by all s
 """
 
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,9 +35,9 @@ _PUBLIC_EXPONENT: Final = 65537
 OVERSIGNED: Final = (
     "From", "To", "Cc", "Subject", "Date", "Reply-To", "Message-ID", "MIME-Version", "Content-Type",
 )  # fmt: skip
-# Without them a signed unsubscribe link could be replaced; absent, they take nothing from a reader.
-SIGNED_WHERE_PRESENT: Final = ("List-Unsubscribe", "List-Unsubscribe-Post")
-KEYS_MAX: Final = 10_000
+# Without them a signed unsubscribe link could be replaced, and mailbox providers count a Feedback-ID only
+# when it is signed; absent, they take nothing from a reader.
+SIGNED_WHERE_PRESENT: Final = ("List-Unsubscribe", "List-Unsubscribe-Post", "Feedback-ID")
 # Each name as we write it, as it is compared, and how often it is named beyond its occurrences.
 _SIGNED: Final = (
     *((name, name.lower().encode(), 1) for name in OVERSIGNED),
@@ -101,46 +100,25 @@ def record_text(public: str, key_type: KeyType = KeyType.RSA) -> str:
     return f"v=DKIM1; k={key_type}; p={public}"
 
 
-class Signer:
-    """Signs messages, and keeps the keys that it has loaded, with all that the library prepared for them.
-
-    `key` belongs to one thread; `sign` may run in many, and lets others run while it computes.
-    """
-
-    def __init__(self, keys_max: int = KEYS_MAX) -> None:
-        self._keys_max = keys_max
-        self._keys: OrderedDict[tuple[str, str, bytes], SigningKey] = OrderedDict()
-
-    def key(self, domain: str, selector: str, private_der: bytes) -> SigningKey:
-        """The key of this PKCS #8, loaded when it is first asked for; those longest unused make room for new ones."""
-        known_as = domain, selector, private_der
-        key = self._keys.get(known_as)
-        if key is None:
-            key = self._keys[known_as] = load_signing_key(domain, selector, private_der)
-            if len(self._keys) > self._keys_max:
-                self._keys.popitem(last=False)
-        self._keys.move_to_end(known_as)
-        return key
-
-    def sign(self, message: bytes, keys: Sequence[SigningKey], now: datetime) -> bytes:
-        """The DKIM-Signature fields to put in front of the message, one for each key.
-
-        The message is as it will be on the wire, before dots are doubled: lines end with CRLF, and
-        there is no CR or LF elsewhere.
-        """
-        head, _, body = message.partition(b"\r\n\r\n")
-        names, fields = _signed_fields(head)
-        body_hash = b64encode(sha256(relaxed_body(body)).digest()).decode()
-        seconds = int(now.timestamp())
-        return b"".join([_signature(key, seconds, names, fields, body_hash) for key in keys])
-
-
 def load_signing_key(domain: str, selector: str, private_der: bytes) -> SigningKey:
     # The check of an RSA key's primes takes 50 ms. Ours were made here and kept under an authenticated seal.
     private = load_der_private_key(private_der, password=None, unsafe_skip_rsa_key_validation=True)
     if not isinstance(private, RSAPrivateKey | Ed25519PrivateKey):
         raise TypeError(f"DKIM signs with RSA or Ed25519, not with {type(private).__name__}")
     return SigningKey(domain, selector, private)
+
+
+def signatures(message: bytes, keys: Sequence[SigningKey], now: datetime) -> bytes:
+    """The DKIM-Signature fields to put in front of the message, one for each key.
+
+    The message is as it will be on the wire, before dots are doubled: lines end with CRLF, and there is
+    no CR or LF elsewhere. Most of the work lets other threads run.
+    """
+    head, _, body = message.partition(b"\r\n\r\n")
+    names, fields = _signed_fields(head)
+    body_hash = b64encode(sha256(relaxed_body(body)).digest()).decode()
+    seconds = int(now.timestamp())
+    return b"".join([_signature(key, seconds, names, fields, body_hash) for key in keys])
 
 
 def relaxed_body(body: bytes) -> bytes:

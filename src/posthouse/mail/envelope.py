@@ -7,7 +7,7 @@ part 64 characters, of which this takes 56.
 """
 
 import hmac
-from base64 import b32decode, b32encode
+from base64 import b32decode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +19,9 @@ LOCAL_PREFIX: Final = "bounces+"
 _HASH_BYTES: Final = 13
 _TOKEN_CHARACTERS: Final = 48
 _POSITION_MAX: Final = 254
+_DIGITS: Final = "abcdefghijklmnopqrstuvwxyz234567"
+_PAIRS: Final = tuple(high + low for high in _DIGITS for low in _DIGITS)
+_SHIFTS: Final = range(5 * _TOKEN_CHARACTERS - 10, -1, -10)
 # Keeps these hashes apart from any other use of the key, and from a later form of the token.
 _PURPOSE: Final = b"posthouse return path 1\0"
 
@@ -36,8 +39,7 @@ def return_path(origin: Origin, domain: str, key: bytes) -> str:
         raise ValueError(f"a message has no recipient number {origin.position}")
     number = 0 if origin.position is None else origin.position + 1
     named = number.to_bytes(1, "big") + origin.message_id.bytes
-    token = b32encode(named + _hash(named, key)).decode().lower()
-    return f"{LOCAL_PREFIX}{token}@{domain}"
+    return f"{LOCAL_PREFIX}{_spelt(named + _hash(named, key))}@{domain}"
 
 
 def parse_return_path(address: str, domain: str, keys: Iterable[bytes]) -> Origin | None:
@@ -59,6 +61,12 @@ def parse_return_path(address: str, domain: str, keys: Iterable[bytes]) -> Origi
     if not any(hmac.compare_digest(_hash(named, key), given_hash) for key in keys):
         return None
     return Origin(UUID(bytes=named[1:]), named[0] - 1 if named[0] else None)
+
+
+def _spelt(raw: bytes) -> str:
+    """In base 32, two digits at a time: this is done for every mail, and the library's way takes five times as long."""
+    number = int.from_bytes(raw, "big")
+    return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
 def _hash(named: bytes, key: bytes) -> bytes:

@@ -1,8 +1,9 @@
 """A sender's domain: the DNS records that prove it, what was found of them, and what follows.
 
-A domain is the account's when both records are there: the token shows that the owner of the domain
+A domain is the account's when two records are there: the token shows that the owner of the domain
 wants this account, the DKIM key lets receivers check what we sign. Other accounts' tokens may stand
-beside ours.
+beside ours. A third, an Ed25519 key, is recommended: it proves nothing more, and only lets mail be signed
+twice, for receivers that know the newer kind.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,12 +12,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from posthouse.mail.dkim import record_text
+from posthouse.mail.dkim import KeyType, record_text
 from posthouse.rules.limits import DOMAIN_GRACE_SECONDS
 
 OWNERSHIP_LABEL: Final = "_posthouse"
 OWNERSHIP_TAG: Final = "posthouse-verification="
 _DOMAIN_KEY_LABEL: Final = "_domainkey"
+SELECTOR_PREFIX: Final = "ph"
+_ED25519_SELECTOR_PREFIX: Final = "pe"
 NAME_CHARACTERS_MAX: Final = 253
 
 
@@ -26,12 +29,20 @@ class Record:
 
     name: str
     value: str
+    is_required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
+    """No Ed25519 record where the domain has no such key yet."""
+
     ownership: Record
     dkim: Record
+    ed25519: Record | None = None
+
+    @property
+    def all(self) -> tuple[Record, ...]:
+        return (self.ownership, self.dkim) if self.ed25519 is None else (self.ownership, self.dkim, self.ed25519)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +87,61 @@ class Finding:
 class Judgement:
     ownership: Finding
     dkim: Finding
+    ed25519: Finding | None = None
 
     @property
-    def findings(self) -> tuple[Finding, Finding]:
-        return self.ownership, self.dkim
+    def findings(self) -> tuple[Finding, ...]:
+        return (self.ownership, self.dkim) if self.ed25519 is None else (self.ownership, self.dkim, self.ed25519)
 
     @property
     def result(self) -> Result:
-        """Missing as soon as one record surely is; unknown only when nothing is surely missing."""
-        results = {finding.result for finding in self.findings}
+        """Missing as soon as one required record surely is; unknown only when nothing is surely missing."""
+        results = {finding.result for finding in self.findings if finding.record.is_required}
         for result in (Result.MISSING, Result.UNKNOWN):
             if result in results:
                 return result
         return Result.FOUND
 
+    def is_ed25519_published(self, was_published: bool) -> bool:
+        """An unusable answer changes nothing."""
+        if self.ed25519 is None or self.ed25519.result is Result.UNKNOWN:
+            return was_published
+        return self.ed25519.result is Result.FOUND
 
-def records(domain: str, token: str, selector: str, dkim_public: str) -> Records:
+
+def ed25519_selector(selector: str) -> str:
+    """The name of a domain's Ed25519 key, beside that of its RSA key and no longer than it."""
+    return _ED25519_SELECTOR_PREFIX + selector.removeprefix(SELECTOR_PREFIX)
+
+
+def records(
+    domain: str,
+    token: str,
+    selector: str,
+    dkim_public: str,
+    ed25519_selector: str | None = None,
+    ed25519_public: str | None = None,
+) -> Records:
+    ed25519 = None
+    if ed25519_selector is not None and ed25519_public is not None:
+        text = record_text(ed25519_public, KeyType.ED25519)
+        ed25519 = Record(f"{ed25519_selector}.{_DOMAIN_KEY_LABEL}.{domain}", text, is_required=False)
     return Records(
         ownership=Record(f"{OWNERSHIP_LABEL}.{domain}", OWNERSHIP_TAG + token),
         dkim=Record(f"{selector}.{_DOMAIN_KEY_LABEL}.{domain}", record_text(dkim_public)),
+        ed25519=ed25519,
     )
 
 
-def judge(wanted: Records, ownership: TextAnswer, dkim: TextAnswer) -> Judgement:
+def judge(wanted: Records, ownership: TextAnswer, dkim: TextAnswer, ed25519: TextAnswer | None = None) -> Judgement:
+    """One answer for each record that is wanted, in their order."""
+    second = None
+    if wanted.ed25519 is not None and ed25519 is not None:
+        second = _finding(wanted.ed25519, ed25519, _fault_of_key)
     return Judgement(
         ownership=_finding(wanted.ownership, ownership, _fault_of_token),
         dkim=_finding(wanted.dkim, dkim, _fault_of_key),
+        ed25519=second,
     )
 
 
@@ -132,12 +172,18 @@ def _finding(record: Record, answer: TextAnswer, fault_of: Callable[[Record, tup
     match answer:
         case Texts(values):
             fault = fault_of(record, values)
-            return Finding(record, Result.MISSING if fault else Result.FOUND, values, fault)
+            return Finding(record, Result.MISSING if fault else Result.FOUND, values, _advice(record, fault))
         case NoTexts():
-            return Finding(record, Result.MISSING, (), _publish(record))
+            return Finding(record, Result.MISSING, (), _advice(record, _publish(record)))
         case UnknownTexts(reason):
             advice = f"DNS gave no usable answer for {record.name} ({reason}): try again in a few minutes."
-            return Finding(record, Result.UNKNOWN, (), advice)
+            return Finding(record, Result.UNKNOWN, (), _advice(record, advice))
+
+
+def _advice(record: Record, text: str) -> str:
+    if not text or record.is_required:
+        return text
+    return f"{text} This record is recommended, not required: mail is signed with its key, too, once it is found."
 
 
 def _publish(record: Record) -> str:
@@ -160,7 +206,8 @@ def _fault_of_token(record: Record, values: tuple[str, ...]) -> str:
 
 
 def _fault_of_key(record: Record, values: tuple[str, ...]) -> str:
-    wanted = _tags(record.value)["p"]
+    expected = _tags(record.value)
+    wanted = expected["p"]
     keys = [tags for tags in map(_tags, values) if "p" in tags]
     matching = [tags for tags in keys if tags["p"].strip('"“”') == wanted]
     if not keys:
@@ -177,7 +224,7 @@ def _fault_of_key(record: Record, values: tuple[str, ...]) -> str:
         return f"There is a DKIM key at {record.name}, but not this one: replace it with the value shown."
     if len(keys) > 1:
         return f"There are several DKIM keys at {record.name}: remove all but the one with the value shown."
-    if not _is_sound(matching[0], wanted):
+    if not _is_sound(matching[0], expected):
         return (
             f"The key at {record.name} is right but what stands around it is not: "
             "publish the value exactly as shown, without backslashes or quotation marks."
@@ -185,12 +232,12 @@ def _fault_of_key(record: Record, values: tuple[str, ...]) -> str:
     return ""
 
 
-def _is_sound(tags: Mapping[str, str], key: str) -> bool:
+def _is_sound(tags: Mapping[str, str], expected: Mapping[str, str]) -> bool:
     """Whether a receiver would read the record as we mean it; stray characters make it void for them."""
     return (
-        tags["p"] == key
+        tags["p"] == expected["p"]
         and tags.get("v", "DKIM1") == "DKIM1"
-        and tags.get("k", "rsa") == "rsa"
+        and tags.get("k", KeyType.RSA) == expected["k"]
         and all(name.isidentifier() for name in tags)
     )
 

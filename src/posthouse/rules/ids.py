@@ -30,6 +30,7 @@ GRANT: Final = "gr_"
 MESSAGE: Final = "em_"
 RECIPIENT: Final = "rc_"
 REQUEST: Final = "rq_"
+EVENT: Final = "ev_"
 
 RANDOM_BYTES: Final = 10
 _RECIPIENT_BITS: Final = 6
@@ -64,6 +65,11 @@ def recipient_id(message_id: MessageId, position: int) -> UUID:
     if not 0 <= position < _RECIPIENT_MASK:
         raise ValueError(f"a message has no recipient number {position}")
     return UUID(int=message_id.int | position + 1)
+
+
+def time_of(value: UUID) -> datetime:
+    """When the thing that the id names came to be, to the millisecond."""
+    return _EPOCH + (value.int >> 80) * _MILLISECOND
 
 
 def text(prefix: str, value: UUID) -> str:

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, assert_never
 
 from posthouse.rules.ids import AccountId
 
@@ -53,6 +53,11 @@ _PROVIDER_OF: Final = {suffix: provider for provider, suffixes in PROVIDERS.item
 PUSH_BACK_CODE: Final = 421
 PAUSE_SECONDS_MIN: Final = 1.0
 PAUSE_SECONDS_MAX: Final = 60.0
+# A destination that nobody reached this often in a row is left alone for a while: whatever waits for it
+# would only find out the same, one time-out after the other.
+MISSES_MAX: Final = 2
+MISS_PAUSE_SECONDS_MIN: Final = 15.0
+MISS_PAUSE_SECONDS_MAX: Final = 600.0
 
 
 def lane_of(destination: str, exchange_host: str) -> str:
@@ -64,6 +69,11 @@ def lane_of(destination: str, exchange_host: str) -> str:
             return provider
         suffix = suffix.partition(".")[2]
     return destination.lower()
+
+
+def is_provider(lane: str) -> bool:
+    """Whether the lane is that of many domains, in all parts of the stream, rather than of one."""
+    return lane in PROVIDERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,8 @@ class Served(StrEnum):
 
     WELL = "well"
     PUSHED_BACK = "pushed_back"
+    # No server of the destination could be spoken to.
+    UNREACHABLE = "unreachable"
     OTHERWISE = "otherwise"
 
 
@@ -126,13 +138,14 @@ class Later:
 class Lane:
     """The state of one lane; `now` is any clock of seconds that never goes back."""
 
-    __slots__ = ("_connections", "_era", "_full_at", "_in_use", "_limits", "_pause_seconds", "_paused_until")
+    __slots__ = ("_connections", "_era", "_full_at", "_in_use", "_limits", "_misses", "_pause_seconds", "_paused_until")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._connections = float(limits.connections_start)
         self._in_use = 0
         self._era = 0
+        self._misses = 0
         self._full_at = float("-inf")
         self._pause_seconds = 0.0
         self._paused_until = float("-inf")
@@ -145,6 +158,19 @@ class Lane:
     @property
     def in_use(self) -> int:
         return self._in_use
+
+    @property
+    def per_second(self) -> float:
+        return self._limits.per_second
+
+    def pause_left(self, now: float) -> float:
+        """How long nothing is sent, whatever else is free."""
+        return max(0.0, self._paused_until - now)
+
+    def limit(self, limits: Limits) -> None:
+        """Other limits from now on: the operator's, or this process's new share of them."""
+        self._limits = limits
+        self._connections = min(self._connections, float(limits.connections_max))
 
     def take(self, now: float) -> Slot | Later:
         """Leave to send one mail; whoever has it gives it back."""
@@ -168,6 +194,7 @@ class Lane:
             raise ValueError("a slot came back that nobody had")
         was_full = self._in_use >= self.connections
         self._in_use -= 1
+        self._misses = self._misses + 1 if served is Served.UNREACHABLE else 0
         match served:
             case Served.WELL:
                 self._pause_seconds = 0.0
@@ -179,8 +206,13 @@ class Lane:
                 # Mails that were under way together are pushed back together: that is one push, not ten.
                 if slot.era == self._era:
                     self._step_back(now)
+            case Served.UNREACHABLE:
+                if self._misses >= MISSES_MAX and slot.era == self._era:
+                    self._leave_alone(now)
             case Served.OTHERWISE:
                 pass
+            case _:
+                assert_never(served)
 
     def _step_back(self, now: float) -> None:
         self._era += 1
@@ -188,6 +220,13 @@ class Lane:
             self._pause_seconds = min(max(PAUSE_SECONDS_MIN, 2 * self._pause_seconds), PAUSE_SECONDS_MAX)
             self._paused_until = now + self._pause_seconds
         self._connections = max(1.0, float(self.connections // 2))
+
+    def _leave_alone(self, now: float) -> None:
+        self._era += 1
+        self._pause_seconds = min(max(MISS_PAUSE_SECONDS_MIN, 2 * self._pause_seconds), MISS_PAUSE_SECONDS_MAX)
+        self._paused_until = now + self._pause_seconds
+        # One mail finds out whether it is back.
+        self._connections = 1.0
 
 
 Item = TypeVar("Item")

@@ -75,13 +75,21 @@ class Suppressed:
     """The recipient is on the account's list of addresses that get no mail; nothing was tried."""
 
 
-Happening = Replied | Broken | Unresolved | Forbidden | Suppressed
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """It is not tried any more, for a reason of ours: too often, for too long, held for too long."""
+
+    reason: str
+
+
+Happening = Replied | Broken | Unresolved | Forbidden | Suppressed | GivenUp
 
 
 class Kind(StrEnum):
     DELIVERED = "delivered"
     BOUNCED = "bounced"
     DEFERRED = "deferred"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,8 @@ def judge(happening: Happening) -> Verdict:
             return Verdict(
                 Kind.BOUNCED, None, "the address is suppressed: earlier mail to it bounced or was complained about"
             )
+        case GivenUp(reason):
+            return Verdict(Kind.FAILED, None, reason)
         case _:
             assert_never(happening)
 
@@ -173,6 +183,8 @@ def follow(
             if next_at is None:
                 return Consequence(RecipientStatus.FAILED)
             return Consequence(RecipientStatus.DEFERRED, next_at)
+        case Kind.FAILED:
+            return Consequence(RecipientStatus.FAILED)
         case _:
             assert_never(verdict.kind)
 

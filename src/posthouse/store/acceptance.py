@@ -54,6 +54,8 @@ class Entry(NamedTuple):
     recipients: Sequence[Recipient]
     credits: int
     mime: bytes
+    # Where all of it goes, if not to the recipients' own domains: a rehearsal goes to the simulator.
+    routed_to: str | None = None
 
 
 class AccountRow(NamedTuple):
@@ -159,7 +161,7 @@ WITH charged AS (
     SELECT account_id, message_id, position, field, email FROM addressed
 )
 INSERT INTO schedule (account_id, message_id, position, destination, next_at)
-SELECT account_id, message_id, position, destination, $1::timestamptz FROM addressed
+SELECT account_id, message_id, position, destination, $30::timestamptz FROM addressed
 """
 
 
@@ -192,12 +194,19 @@ async def forget(tx: Connection, keys: Sequence[Key]) -> None:
     await tx.execute(FORGET, *_columns(keys))
 
 
-async def write(tx: Connection, entries: Sequence[Entry], spendings: Sequence[Spending], now: datetime) -> None:
-    """Write accepted messages with everything that belongs to them, and what they cost."""
-    await tx.execute(WRITE, *write_arguments(entries, spendings, now))
+async def write(
+    tx: Connection, entries: Sequence[Entry], spendings: Sequence[Spending], now: datetime, due_at: datetime
+) -> None:
+    """Write accepted messages with everything that belongs to them, and what they cost.
+
+    Their recipients are due at `due_at`: now, or later where tickets for them are published at once.
+    """
+    await tx.execute(WRITE, *write_arguments(entries, spendings, now, due_at))
 
 
-def write_arguments(entries: Sequence[Entry], spendings: Sequence[Spending], now: datetime) -> tuple[object, ...]:
+def write_arguments(
+    entries: Sequence[Entry], spendings: Sequence[Spending], now: datetime, due_at: datetime
+) -> tuple[object, ...]:
     addressed = [
         (
             entry.account_id,
@@ -205,7 +214,7 @@ def write_arguments(entries: Sequence[Entry], spendings: Sequence[Spending], now
             position,
             recipient.field,
             recipient.email,
-            recipient.destination,
+            entry.routed_to or recipient.destination,
         )
         for entry in entries
         for position, recipient in enumerate(entry.recipients)
@@ -235,6 +244,7 @@ def write_arguments(entries: Sequence[Entry], spendings: Sequence[Spending], now
         [entry.mime for entry in entries],
         now + _LIFETIME,
         *([list(column) for column in zip(*addressed, strict=True)]),
+        due_at,
     )
 
 

@@ -11,16 +11,25 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ids import AccountId, MessageId, time_of
+from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import schedule
 from posthouse.store.postgres import Connection, Row
-from posthouse.store.schedule import columns, id_bounds
+from posthouse.store.schedule import Key, columns, id_bounds
+
+# A body that comes along with its claim: hundreds are in memory at a time.
+BODY_BYTES_MAX: Final = 64 * 1024
+FOR_EVER: Final = timedelta(days=36_500)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedMessage:
-    """What all recipients of a message share; `mime` is None when none of those claimed may get it."""
+    """What all recipients of a message share.
+
+    `mime_bytes` is the length of its body, None when the body is gone or nobody is to get it; `mime` is the body
+    itself unless it is longer than what comes along (`body` brings it then).
+    """
 
     id: MessageId
     source: str
@@ -28,6 +37,7 @@ class ClaimedMessage:
     envelope_sender: str
     subject: str
     created_at: datetime
+    mime_bytes: int | None
     mime: bytes | None
 
 
@@ -36,8 +46,9 @@ class Claimed:
     """One recipient to be tried, under a fence of its own.
 
     `attempt_count` includes this attempt, and any that no worker lived to report; `held` is how long the
-    recipient was held back since it was accepted. One that is suppressed is not to be tried: no attempt
-    is written or counted for it, its outcome is all that is wanted.
+    recipient was held back since it was accepted. One that is suppressed, or over (tried as often, or known
+    or held for as long as anything may be), is not to be tried: no attempt is written or counted for it,
+    its outcome is all that is wanted.
     """
 
     account_id: AccountId
@@ -49,13 +60,22 @@ class Claimed:
     attempt_count: int
     held: timedelta
     is_suppressed: bool
+    is_over: bool
     message: ClaimedMessage
+
+    @property
+    def key(self) -> Key:
+        return self.account_id, self.message_id, self.position, self.fence
 
 
 _CLAIM: Final = """
 WITH asked AS MATERIALIZED (
-    SELECT due.*, recipient.email, suppression.email IS NOT NULL AS is_suppressed
-    FROM unnest($6::tid[], $7::uuid[], $8::uuid[], $9::smallint[]) due(place, account_id, message_id, position)
+    SELECT due.*, recipient.email, suppression.email IS NOT NULL AS is_suppressed,
+        now.attempt_count >= $10 OR now.held_since <= $2::timestamptz - $12::interval
+            OR due.accepted_at + $11::interval + now.held + coalesce($2 - now.held_since, interval '0') < $2 AS is_over
+    FROM unnest($6::tid[], $7::uuid[], $8::uuid[], $9::smallint[], $13::timestamptz[])
+        due(place, account_id, message_id, position, accepted_at)
+    CROSS JOIN LATERAL (SELECT attempt_count, held, held_since FROM schedule WHERE ctid = due.place) now
     CROSS JOIN LATERAL (
         SELECT email FROM recipients
         WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
@@ -65,33 +85,41 @@ WITH asked AS MATERIALIZED (
         WHERE account_id = due.account_id AND email = lower(recipient.email) LIMIT 1) suppression ON true
 ), claimed AS (
     UPDATE schedule SET fence = fence + 1, worker_id = $1, next_at = $3,
-        attempt_count = attempt_count + CASE WHEN asked.is_suppressed THEN 0 ELSE 1 END,
+        attempt_count = attempt_count + CASE WHEN asked.is_suppressed OR asked.is_over THEN 0 ELSE 1 END,
         held_since = NULL, held = held + greatest(coalesce($2::timestamptz - held_since, interval '0'), interval '0')
     FROM asked WHERE schedule.ctid = asked.place
     RETURNING schedule.account_id, schedule.message_id, schedule.position, fence, destination,
-        asked.email, attempt_count, held, asked.is_suppressed
+        asked.email, attempt_count, held, asked.is_suppressed, coalesce(asked.is_over, false) AS is_over
 ), started AS (
     INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at)
-    SELECT account_id, message_id, position, fence, $1, $2 FROM claimed WHERE NOT is_suppressed
+    SELECT account_id, message_id, position, fence, $1, $2 FROM claimed WHERE NOT is_suppressed AND NOT is_over
 )
 SELECT * FROM claimed
 """
 
+# The length of a body is known without reading it.
 _MESSAGES: Final = """
-SELECT wanted.account_id, message.*, body.mime
-FROM unnest($3::uuid[], $4::uuid[], $5::boolean[]) wanted(account_id, id, is_sent)
+SELECT wanted.account_id, message.*, body.mime_bytes, body.mime
+FROM unnest($4::uuid[], $5::uuid[], $6::boolean[]) wanted(account_id, id, is_sent)
 CROSS JOIN LATERAL (
     SELECT id, source, sender, envelope_sender, subject, created_at FROM messages
     WHERE account_id = wanted.account_id AND id = wanted.id AND id >= $1 AND id <= $2 LIMIT 1) message
 LEFT JOIN LATERAL (
-    SELECT mime FROM bodies
+    SELECT octet_length(mime) AS mime_bytes, CASE WHEN octet_length(mime) <= $3 THEN mime END AS mime FROM bodies
     WHERE wanted.is_sent AND account_id = wanted.account_id AND message_id = wanted.id
       AND message_id >= $1 AND message_id <= $2 LIMIT 1) body ON true
 """
 
+_BODY: Final = "SELECT mime FROM bodies WHERE account_id = $1 AND message_id = $2"
+
 
 async def claim(
-    tx: Connection, worker_id: UUID, tickets: Iterable[DeliveryTicket], now: datetime, until: datetime
+    tx: Connection,
+    worker_id: UUID,
+    tickets: Iterable[DeliveryTicket],
+    now: datetime,
+    until: datetime,
+    retries: Schedule = DELIVERY,
 ) -> list[Claimed]:
     """What of these the worker now has to itself, written down as begun; tickets that came late are absent.
 
@@ -105,7 +133,20 @@ async def claim(
         return []
     low, high = id_bounds(places)
     due = [(place, *key[:3]) for key, place in places.items()]
-    rows = await tx.fetch(_CLAIM, worker_id, now, until, low, high, *columns(due))
+    accepted_at = [time_of(key[1]) for key in places]
+    rows = await tx.fetch(
+        _CLAIM,
+        worker_id,
+        now,
+        until,
+        low,
+        high,
+        *columns(due),
+        retries.attempts_max,
+        retries.lifetime or FOR_EVER,
+        HOLD_MAX,
+        accepted_at,
+    )
     messages = await _messages(tx, rows, low, high)
     return [Claimed(**row, message=messages[row["account_id"], row["message_id"]]) for row in rows]
 
@@ -117,7 +158,13 @@ async def _messages(
     wanted: dict[tuple[AccountId, MessageId], bool] = {}
     for row in rows:
         key = row["account_id"], row["message_id"]
-        wanted[key] = wanted.get(key, False) or not row["is_suppressed"]
+        wanted[key] = wanted.get(key, False) or not (row["is_suppressed"] or row["is_over"])
     asked = [(*key, is_sent) for key, is_sent in wanted.items()]
-    found = await tx.fetch(_MESSAGES, low, high, *columns(asked))
+    found = await tx.fetch(_MESSAGES, low, high, BODY_BYTES_MAX, *columns(asked))
     return {(row["account_id"], row["id"]): ClaimedMessage(*tuple(row)[1:]) for row in found}
+
+
+async def body(connection: Connection, account_id: AccountId, message_id: MessageId) -> bytes | None:
+    """The body of a message; None when it is gone."""
+    found: bytes | None = await connection.fetchval(_BODY, account_id, message_id)
+    return found

@@ -1,4 +1,4 @@
-"""The control tables, read through a short cache: who may send, from which domains, with which templates.
+"""The control tables, read through a short cache: who may send, from which domains, signed with which keys.
 
 Every change to an account's control rows moves `accounts.changed_at` in the same transaction. Each
 process asks once a second which accounts changed lately and forgets what it knew of them, so a
@@ -7,7 +7,7 @@ goes unanswered for longer than the cache may be old, nothing that was remembere
 """
 
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, TypeVar
@@ -16,9 +16,11 @@ from posthouse.rules.credential import Mode, Role
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, UserId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.template import Template
+from posthouse.store import accounts
+from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Connection, Database, Row
 
-# A template weighs as many entries as it has kilobytes.
+# A template or a key weighs as many entries as it has kilobytes.
 ENTRIES_MAX: Final = 100_000
 # Whatever else is believed, nothing is remembered for longer.
 REMEMBERED_SECONDS_MAX: Final = 60
@@ -50,6 +52,11 @@ WHERE m.account_id = $1 AND m.user_id = $2
 """
 
 _DOMAINS: Final = "SELECT name FROM domains WHERE account_id = $1 AND verified_at IS NOT NULL"
+
+_SIGNING_KEYS: Final = """
+SELECT id, selector, dkim_sealed, ed25519_selector, ed25519_sealed, ed25519_published
+FROM domains WHERE account_id = $1 AND name = $2 AND verified_at IS NOT NULL
+"""
 
 _TEMPLATE: Final = """
 SELECT v.subject, v.text, v.html
@@ -84,6 +91,15 @@ class Membership:
     user_id: UserId
     role: Role
     credential_id: CredentialId
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKey:
+    """A DKIM key as it is stored; `purpose` is what it was sealed for."""
+
+    selector: str
+    purpose: bytes
+    sealed: bytes = field(repr=False)
 
 
 class Directory:
@@ -136,6 +152,13 @@ class Directory:
         self._known.pop(("domains", account_id), None)
         return domain in await self._recall(("domains", account_id), _load_domains, account_id)
 
+    async def signing_keys(self, account_id: AccountId, domain: str) -> tuple[SealedKey, ...]:
+        """The keys that mail from the domain is signed with; none when it is not the account's (any more)."""
+        return await self._recall(("signing", account_id, domain), _load_signing_keys, account_id, domain) or ()
+
+    async def is_suspended(self, account_id: AccountId) -> bool:
+        return await self._recall(("suspended", account_id), _load_suspended, account_id)
+
     async def published_template(self, account_id: AccountId, alias: str) -> Template | None:
         return await self._recall(("template", account_id, alias), _load_template, account_id, alias)
 
@@ -164,6 +187,8 @@ class Directory:
 
 
 def _weight(known: object) -> int:
+    if isinstance(known, tuple):
+        return 1 + sum(len(key.sealed) for key in known) // 1024
     if not isinstance(known, Template):
         return 1
     return 1 + sum(len(part or "") for part in (known.subject, known.text, known.html)) // 1024
@@ -208,6 +233,23 @@ async def _load_membership(
 async def _load_domains(connection: Connection, account_id: AccountId) -> tuple[AccountId, frozenset[str]]:
     rows = await connection.fetch(_DOMAINS, account_id)
     return account_id, frozenset(row["name"] for row in rows)
+
+
+async def _load_signing_keys(
+    connection: Connection, account_id: AccountId, domain: str
+) -> tuple[AccountId, tuple[SealedKey, ...]] | None:
+    row = await connection.fetchrow(_SIGNING_KEYS, account_id, domain)
+    if row is None:
+        return None
+    keys = [SealedKey(row["selector"], dkim_purpose(account_id, row["id"]), row["dkim_sealed"])]
+    if row["ed25519_published"]:
+        purpose = ed25519_purpose(account_id, row["id"])
+        keys.append(SealedKey(row["ed25519_selector"], purpose, row["ed25519_sealed"]))
+    return account_id, tuple(keys)
+
+
+async def _load_suspended(connection: Connection, account_id: AccountId) -> tuple[AccountId, bool]:
+    return account_id, await accounts.is_suspended(connection, account_id)
 
 
 async def _load_template(

@@ -20,9 +20,9 @@ SELECT current_setting('server_version_num')::integer AS version_number,
 
 # The key's id is readable in the sealed value: a version byte, a length, the id.
 _SEALED: Final = """
-SELECT convert_from(substring(dkim_sealed FROM 3 FOR get_byte(dkim_sealed, 1)), 'UTF8') AS key_id,
-       count(*) AS uses
-FROM domains GROUP BY 1
+SELECT convert_from(substring(sealed FROM 3 FOR get_byte(sealed, 1)), 'UTF8') AS key_id, count(*) AS uses
+FROM domains CROSS JOIN LATERAL (VALUES (dkim_sealed), (ed25519_sealed)) secret(sealed)
+WHERE sealed IS NOT NULL GROUP BY 1
 """
 
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.retry import HOLD_MAX
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store.postgres import Connection
 
@@ -68,6 +69,17 @@ DELETE FROM workers WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM workers WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED))
 """
 
+# Rows that someone is recording or claiming at this moment are not lost.
+LET_GO: Final = """
+UPDATE schedule SET next_at = $2, worker_id = NULL
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM schedule
+    WHERE worker_id = $1 AND (account_id, message_id, position) NOT IN (
+        SELECT * FROM unnest($3::uuid[], $4::uuid[], $5::smallint[]))
+    FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING 1
+"""
+
 RENEW: Final = """
 INSERT INTO workers (id, expires_at) VALUES ($1, $2)
 ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, excluded.expires_at)
@@ -83,6 +95,27 @@ CROSS JOIN LATERAL (
     WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
       AND fence = asked.fence
     LIMIT 1 FOR NO KEY UPDATE) due
+"""
+
+RESUME: Final = """
+UPDATE schedule SET next_at = $2
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM schedule
+    WHERE account_id = $1 AND held_since IS NOT NULL AND next_at > $2
+    LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING 1
+"""
+
+HELD_TOO_LONG: Final = """
+SELECT asked.number
+FROM unnest($2::uuid[], $3::uuid[], $4::smallint[], $5::integer[]) WITH ORDINALITY
+    asked(account_id, message_id, position, fence, number)
+CROSS JOIN LATERAL (
+    SELECT held_since FROM schedule
+    WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
+      AND fence = asked.fence
+    LIMIT 1) held
+WHERE held.held_since <= $1
 """
 
 POSTPONE: Final = """
@@ -111,6 +144,29 @@ async def reclaim_expired_workers(tx: Connection, now: datetime, limit: int = RE
 async def renew_worker(tx: Connection, worker_id: UUID, expires_at: datetime) -> None:
     """The worker lives until then, and so do its claims. A lease only ever grows longer."""
     await tx.execute(RENEW, worker_id, expires_at)
+
+
+async def retire_worker(tx: Connection, worker_id: UUID) -> None:
+    """The worker ends; whatever it should have left claimed is reclaimed at the next look."""
+    await tx.execute("DELETE FROM workers WHERE id = $1", worker_id)
+
+
+async def let_go(
+    tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, MessageId, int]], now: datetime
+) -> int:
+    """What is the worker's and the worker doesn't know of is due now: a claim whose commit nobody heard of."""
+    return len(await tx.fetch(LET_GO, worker_id, now, *columns(list(known), 3)))
+
+
+async def resume(tx: Connection, account_id: AccountId, due_at: datetime, limit: int) -> int:
+    """What is held of the account is due then; how many. As many as `limit` means that there may be more."""
+    return len(await tx.fetch(RESUME, account_id, due_at, limit))
+
+
+async def held_too_long(connection: Connection, keys: Sequence[Key], now: datetime) -> set[Key]:
+    """Those of these that have been held back for as long as anything may be."""
+    rows = await connection.fetch(HELD_TOO_LONG, now - HOLD_MAX, *columns(keys, 4))
+    return {keys[number - 1] for (number,) in rows}
 
 
 async def lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, Place]:

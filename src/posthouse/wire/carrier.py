@@ -9,6 +9,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol
 
 from posthouse.chance import Chance
@@ -27,6 +28,7 @@ ORDER_RANDOM_BYTES: Final = 16
 IDLE_SECONDS_MAX: Final = 30.0
 IDLE_SESSIONS_MAX: Final = 1_000
 TRANSACTIONS_A_SESSION_MAX: Final = 100
+ADDRESSES_JUDGED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class SmtpCarrier:
         self._chance = chance
         self._hostname = hostname
         self._tls = tls
-        self._may_connect = may_connect
+        # Asked for every mail, and the list of forbidden networks is long.
+        self._may_connect = lru_cache(ADDRESSES_JUDGED_MAX)(may_connect)
         self._deadlines = deadlines or Deadlines()
         self._port = port
         self._idle: dict[str, deque[tuple[float, Session]]] = defaultdict(deque)

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
@@ -35,6 +36,8 @@ KNOWN_SECONDS_MAX: Final = 3600.0
 ABSENT_SECONDS: Final = 300.0
 UNKNOWN_SECONDS: Final = 10.0
 KNOWN_MAX: Final = 100_000
+PARSED_MAX: Final = 10_000
+ADDRESS_KINDS: Final = ("A", "AAAA")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +102,18 @@ class Resolver:
         answer = await self._recall(domain, "MX")
         match answer:
             case Found(records):
-                pairs = [record.split(" ", 1) for record in records]
-                return Exchanges(tuple([MxRecord(int(preference), host) for preference, host in pairs]))
+                return _exchanges(records)
             case NoRecord():
                 return Exchanges(())
             case _:
                 return answer
 
     async def addresses(self, host: str) -> Addresses | NoName | NoAnswer:
-        answers = await asyncio.gather(self._recall(host, "A"), self._recall(host, "AAAA"))
-        found = [ip_address(record) for answer in answers if isinstance(answer, Found) for record in answer.records]
+        # Most often both are known, and two tasks would cost more than all else here.
+        answers = [self._remembered(host, kind) for kind in ADDRESS_KINDS]
+        if None in answers:
+            answers = list(await asyncio.gather(*(self._recall(host, kind) for kind in ADDRESS_KINDS)))
+        found = [one for answer in answers if isinstance(answer, Found) for one in _addresses(answer.records)]
         # Half an answer that holds addresses is enough; a half that is missing could have held some.
         if not found:
             for answer in answers:
@@ -129,11 +134,15 @@ class Resolver:
             case NoAnswer(reason):
                 return UnknownTexts(reason)
 
+    def _remembered(self, name: str, kind: str) -> Answer | None:
+        known = self._known.get((name, kind))
+        return known[1] if known is not None and self._monotonic() < known[0] else None
+
     async def _recall(self, name: str, kind: str) -> Answer:
+        remembered = self._remembered(name, kind)
+        if remembered is not None:
+            return remembered
         key = (name, kind)
-        known = self._known.get(key)
-        if known is not None and self._monotonic() < known[0]:
-            return known[1]
         asking = self._asking.get(key)
         if asking is None:
             asking = self._asking[key] = asyncio.ensure_future(self._learn(key))
@@ -183,6 +192,18 @@ class Resolver:
             resolver.use_edns(0, 0, UDP_BYTES_MAX)
             self._resolver = resolver
         return self._resolver
+
+
+# Read once, asked for with every mail.
+@lru_cache(maxsize=PARSED_MAX)
+def _exchanges(records: tuple[str, ...]) -> Exchanges:
+    pairs = [record.split(" ", 1) for record in records]
+    return Exchanges(tuple([MxRecord(int(preference), host) for preference, host in pairs]))
+
+
+@lru_cache(maxsize=PARSED_MAX)
+def _addresses(records: tuple[str, ...]) -> tuple[Address, ...]:
+    return tuple([ip_address(record) for record in records])
 
 
 def _text(record: dns.rdata.Rdata) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from posthouse.entrypoints.cli import accounts, configuration, credentials, domains, service
+from posthouse.entrypoints.cli import accounts, configuration, credentials, domains, messages, queue, service
 from posthouse.entrypoints.cli.show import write_line
 
 # Tracebacks with local variables would print secrets.
@@ -39,3 +39,5 @@ app.add_typer(domains.domain, name="domain")
 app.add_typer(credentials.credential, name="credential")
 app.add_typer(credentials.key, name="key")
 app.add_typer(credentials.user, name="user")
+app.add_typer(messages.message, name="message")
+app.add_typer(queue.queue, name="queue")

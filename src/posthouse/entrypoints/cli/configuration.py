@@ -21,7 +21,7 @@ def init(
     ] = None,
 ) -> None:
     """Write a configuration file with fresh secrets, every setting explained."""
-    from posthouse.config import EXAMPLE_DATABASE_URL, commented_toml, generated
+    from posthouse.config_text import EXAMPLE_DATABASE_URL, commented_toml, generated
 
     text = commented_toml(generated(), database_url or EXAMPLE_DATABASE_URL)
     try:
@@ -43,7 +43,8 @@ def init(
 @config.command("show")
 def show_(as_json: AsJson = False) -> None:
     """Show the settings in force, secrets hidden."""
-    from posthouse.config import config_file, shown
+    from posthouse.config import config_file
+    from posthouse.config_text import shown
 
     values = shown(settings())
     if as_json:

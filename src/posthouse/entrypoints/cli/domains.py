@@ -10,6 +10,7 @@ from posthouse.entrypoints.cli.show import AccountGiven, AsJson
 
 if TYPE_CHECKING:
     from posthouse.flows.administration import DomainView, Verification
+    from posthouse.rules.domain import Record
 
 domain = typer.Typer(no_args_is_help=True, help="Domains: what an account may send from.")
 
@@ -23,7 +24,10 @@ def add(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> 
     if as_json:
         return show.write_json(show.domain(view))
     _write_records(view)
-    return show.write_line(f"\nPublish both, then run `posthouse domain verify {account!r} {view.domain.name}`.")
+    return show.write_line(
+        "\nPublish them (the first two prove the domain, the third is recommended), "
+        f"then run `posthouse domain verify {account!r} {view.domain.name}`."
+    )
 
 
 @domain.command("verify")
@@ -35,7 +39,7 @@ def verify(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look for a domain's DNS records; it may be sent from once both are found."""
+    """Look for a domain's DNS records; it may be sent from once the required ones are found."""
     checked = perform(lambda desk: desk.administration.verify_domain(account, domain, vouched=vouched))
     findings = [] if checked.judgement is None else [show.finding(one) for one in checked.judgement.findings]
     if as_json:
@@ -77,14 +81,18 @@ def list_(
 
 
 def _write_records(view: "DomainView") -> None:
-    for record in (view.records.ownership, view.records.dkim):
-        show.write_line(f"\nTXT    {record.name}\nvalue  {record.value}")
+    for record in view.records.all:
+        show.write_line(f"\nTXT    {record.name}{_note(record)}\nvalue  {record.value}")
+
+
+def _note(record: "Record") -> str:
+    return "" if record.is_required else "  (recommended)"
 
 
 def _write_verification(checked: "Verification") -> None:
     row = checked.domain
     for finding in checked.judgement.findings if checked.judgement else ():
-        show.write_line(f"{finding.result:<8} TXT {finding.record.name}")
+        show.write_line(f"{finding.result:<8} TXT {finding.record.name}{_note(finding.record)}")
         if finding.advice:
             show.write_line(f"  expected  {finding.record.value}")
             for value in finding.found:

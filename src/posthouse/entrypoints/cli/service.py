@@ -7,9 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -17,12 +16,17 @@ from posthouse.entrypoints.cli import show
 from posthouse.entrypoints.cli.desk import fail, perform, settings, told
 from posthouse.entrypoints.cli.show import AsJson
 
+if TYPE_CHECKING:
+    from posthouse.config import Settings
+
 STOP_SECONDS_MAX: Final = 30.0
 _POLL_SECONDS: Final = 0.2
 
 
 class Part(StrEnum):
     HTTP = "http"
+    DISPATCH = "dispatch"
+    DELIVERY = "delivery"
     UPKEEP = "upkeep"
 
 
@@ -95,27 +99,49 @@ def run(
     host: Annotated[str | None, typer.Option(help="Listen here instead of the settings' http_host.")] = None,
     port: Annotated[int | None, typer.Option(help="Listen here instead of the settings' http_port.")] = None,
 ) -> None:
-    """Run the service until it is told to stop (Ctrl-C, SIGTERM)."""
+    """Run the service until it is told to stop (Ctrl-C, SIGTERM).
+
+    http answers requests, dispatch hands out what is due, delivery sends it, upkeep keeps house.
+    """
     chosen = list(dict.fromkeys(parts or list(Part)))
-    _refuse_what_can_not_work()
-    match chosen:
-        case [Part.HTTP]:
-            _serve_http(processes, host, port)
-        case [Part.UPKEEP]:
-            _keep_up()
+    given = settings()
+    in_memory = not given.stream_servers
+    if in_memory and (Part.DISPATCH in chosen) != (Part.DELIVERY in chosen):
+        fail(
+            "with the stream in memory, dispatch and delivery work in one process only: name both, as in "
+            "`posthouse run dispatch delivery`, or set `stream` to the address of a NATS server"
+        )
+    _refuse_what_can_not_work(given)
+    groups = _grouped(chosen, processes, in_memory)
+    address = host or given.http_host, given.http_port if port is None else port
+    match groups:
+        case [[Part.HTTP]]:
+            from posthouse import bootstrap
+
+            bootstrap.serve_http(given, address, processes)
+        case [alone]:
+            _work(given, alone, address)
         case _:
-            _supervise(_commands(chosen, processes, host, port))
+            _supervise([_command(group, processes, host, port) for group in groups])
 
 
-def _refuse_what_can_not_work() -> None:
-    """Wrong settings, a database without tables or one that would lose mail: told before anything starts.
+def _grouped(parts: list[Part], processes: int, in_memory: bool) -> list[list[Part]]:
+    """Which parts share a process: those that share a stream in memory, and then all, but for HTTP in several."""
+    if not in_memory:
+        return [[part] for part in parts]
+    apart = [Part.HTTP] if processes > 1 else []
+    groups = [[part for part in parts if part in apart], [part for part in parts if part not in apart]]
+    return [group for group in groups if group]
 
-    A database that is away is no reason not to start: callers are told to try again until it is back.
+
+def _refuse_what_can_not_work(given: "Settings") -> None:
+    """A database without tables or one that would lose mail: told before anything starts.
+
+    A database that is away is no reason not to start: callers are told to try again until it is back. Nor is
+    a NATS server that is away: mail is accepted and waits.
     """
     from posthouse import bootstrap
     from posthouse.rules.refusal import Refusal
-
-    given = settings()
 
     async def look() -> None:
         async with bootstrap.operator(given):
@@ -130,54 +156,32 @@ def _refuse_what_can_not_work() -> None:
             fail(refusal.text)
 
 
-def _serve_http(processes: int, host: str | None, port: int | None) -> None:
-    import uvicorn
+def _work(given: "Settings", parts: Sequence[Part], address: tuple[str, int]) -> None:
+    """Runs the parts in this process until a signal says stop; ends with status 0 when they ended in order."""
+    import uvloop
 
-    given = settings()
-    uvicorn.run(
-        "posthouse.bootstrap:http_app",
-        factory=True,
-        host=host or given.http_host,
-        port=given.http_port if port is None else port,
-        workers=processes,
-        loop="uvloop",
-        http="posthouse.entrypoints.http.connection:BoundedConnection",
-        ws="none",
-        lifespan="on",
-        proxy_headers=bool(given.trusted_proxies),
-        forwarded_allow_ips=given.trusted_proxies,
-        server_header=False,
-        access_log=False,
-        log_level=given.log_level,
-        # Longer than proxies and client pools keep an idle connection, so that they close it, not we.
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=20,
-    )
-
-
-def _keep_up() -> None:
     from posthouse import bootstrap
 
     async def until_told_to_stop() -> None:
-        task = asyncio.ensure_future(bootstrap.run_upkeep(settings()))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        with suppress(asyncio.CancelledError):
-            await task
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await bootstrap.run(given, frozenset(parts), address if Part.HTTP in parts else None, stop)
 
-    asyncio.run(until_told_to_stop())
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(until_told_to_stop())
+    except bootstrap.NotServing as error:
+        fail(str(error))
 
 
-def _commands(parts: Sequence[Part], processes: int, host: str | None, port: int | None) -> list[list[str]]:
-    commands = []
-    for part in parts:
-        command = [sys.executable, "-m", "posthouse", "run", part.value]
-        if part is Part.HTTP:
-            command += ["--processes", str(processes)]
-            command += ["--host", host] if host is not None else []
-            command += ["--port", str(port)] if port is not None else []
-        commands.append(command)
-    return commands
+def _command(parts: Sequence[Part], processes: int, host: str | None, port: int | None) -> list[str]:
+    command = [sys.executable, "-m", "posthouse", "run", *parts]
+    if Part.HTTP in parts:
+        command += ["--processes", str(processes)]
+        command += ["--host", host] if host is not None else []
+        command += ["--port", str(port)] if port is not None else []
+    return command
 
 
 def _supervise(commands: Sequence[Sequence[str]]) -> None:

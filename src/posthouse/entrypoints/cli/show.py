@@ -93,8 +93,10 @@ def domain(view: "DomainView") -> Plain:
         "vouched": row.is_vouched_for,
         "checked_at": row.checked_at,
         "missing_since": row.missing_since,
+        "ed25519_published": row.ed25519_published,
         "records": [
-            {"type": "TXT", "name": record.name, "value": record.value} for record in (records.ownership, records.dkim)
+            {"type": "TXT", "name": record.name, "value": record.value, "required": record.is_required}
+            for record in records.all
         ],
         "created_at": row.created_at,
     }
@@ -104,6 +106,7 @@ def finding(found: "Finding") -> Plain:
     return {
         "name": found.record.name,
         "expected": found.record.value,
+        "required": found.record.is_required,
         "result": found.result,
         "found": found.found,
         "advice": found.advice,

@@ -23,7 +23,8 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     replicas: int = 1  # 3 in a cluster
-    # How long a ticket may be worked on before it is given out again: above the longest SMTP session.
+    # How long a ticket may be worked on before it is given out again: above the longest SMTP session, or, for
+    # workers that say `working` all along, above a few of the pauses in between.
     ack_wait_seconds: float = 900.0
     # Tickets of one shard that may be out at a time.
     unacknowledged_max: int = 2_000
@@ -81,6 +82,13 @@ class Stream(Protocol):
 
         One loop fetches a kind: tickets that were on their way here for a shard that is no longer asked
         for are given back to whoever holds it now.
+        """
+
+    async def backlog(self, kind: Kind) -> int:
+        """About how many tickets of this kind were published and are not acknowledged yet, as far as is known.
+
+        Other processes' tickets count too. What they did in the last second may be missing, and all that
+        happened since the server went away.
         """
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -27,6 +28,18 @@ CLOSE_SECONDS_MAX: Final = 3  # for each of the two sides
 # Acknowledgements made while the server is away, kept for its return; one too many is a ticket twice.
 LATE_ACKS_MAX: Final = 10_000
 NAME_IN_USE_WITH_OTHER_CONFIGURATION: Final = 10058
+# How often the server is asked how much it holds, and how long for an answer.
+BACKLOG_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Backlog:
+    """What a stream held when the server was last asked, and how much we had brought there by then."""
+
+    held: int = 0
+    confirmed: int = 0
+    good_until: float = float("-inf")
+    is_asked_for: bool = False
 
 
 class JetStream:
@@ -50,6 +63,7 @@ class JetStream:
         self._fetching: set[Kind] = set()
         self._client: Client | None = None
         self._epochs: dict[Kind, datetime | None] = {}
+        self._backlogs = {kind: _Backlog() for kind in Kind}
         self._late_acks: deque[JetStreamDelivery] = deque(maxlen=LATE_ACKS_MAX)
         self._keeping: asyncio.Task[None] | None = None
         self._closed = False
@@ -85,6 +99,22 @@ class JetStream:
             return await self._fetch(self._pullers[kind], shards, count, time.monotonic() + wait_seconds)
         finally:
             self._fetching.discard(kind)
+
+    async def backlog(self, kind: Kind) -> int:
+        known = self._backlogs[kind]
+        if self._client is not None and not known.is_asked_for and time.monotonic() >= known.good_until:
+            confirmed = self._publisher.confirmed[kind]
+            known.is_asked_for = True
+            try:
+                info = await self._client.jetstream(timeout=BACKLOG_SECONDS).stream_info(stream_name(kind))
+            except FAULTS:
+                pass  # what was known is all that is known
+            else:
+                known.held, known.confirmed = info.state.messages, confirmed
+            finally:
+                known.is_asked_for, known.good_until = False, time.monotonic() + BACKLOG_SECONDS
+        # Tickets brought there since then count, or a loop that publishes would run ahead for a second.
+        return known.held + self._publisher.confirmed[kind] - known.confirmed + self._publisher.unconfirmed(kind)
 
     async def close(self) -> None:
         self._closed = True

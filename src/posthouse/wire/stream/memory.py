@@ -115,6 +115,9 @@ class MemoryStream:
         finally:
             self._waiters.discard(changed)
 
+    async def backlog(self, kind: Kind) -> int:
+        return sum(len(home.waiting) + len(home.out) for (one, _), home in self._shards.items() if one is kind)
+
     async def close(self) -> None:
         self._closed = True
         self._shards.clear()

@@ -4,8 +4,9 @@ A ticket whose connection or stream went away under it is sent once more, and is
 """
 
 import asyncio
+import itertools
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -37,6 +38,7 @@ class _Ticket:
 class Publisher:
     def __init__(self, settings: StreamSettings) -> None:
         self.counts = Counts()
+        self.confirmed: Counter[Kind] = Counter()
         self.stream_missing = False
         # Kinds whose stream takes tickets and says nothing, again and again: its files are gone or broken.
         self.stuck: set[Kind] = set()
@@ -61,6 +63,11 @@ class Publisher:
         self._waiting.append(_Ticket(kind, f"{kind.value}.{shard}", payload))
         self._idle.clear()
         self._wake.set()
+
+    def unconfirmed(self, kind: Kind) -> int:
+        """How many of this kind wait here, or were sent and may have arrived."""
+        tickets = itertools.chain(self._waiting, self._unconfirmed.values())
+        return sum(ticket.kind is kind for ticket in tickets)
 
     async def attach(self, client: Client) -> None:
         self._inbox = client.new_inbox()
@@ -135,6 +142,7 @@ class Publisher:
             self._refused = True
         else:
             self.counts.confirmed += 1
+            self.confirmed[ticket.kind] += 1
             self._refused = False
         if self._waiting and len(self._unconfirmed) <= self._settings.unconfirmed_max // 2:
             self._wake.set()

@@ -1,0 +1,84 @@
+"""Dispatch: what is due gets a ticket; what a dead worker had claimed is due again.
+
+Intake publishes tickets for new mail by itself. What comes here are retries, and tickets that were lost.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from posthouse.clock import Clock
+from posthouse.flows.tickets import Tickets
+from posthouse.rules.lease import WORKER_LEASE
+from posthouse.store import schedule
+from posthouse.store.postgres import Database
+
+log = structlog.get_logger(__name__)
+
+DISPATCHED_AT_ONCE_MAX: Final = 1_000
+# While this many tickets are under way, more would only be the same ones again: whatever they stand for is
+# still due when the workers have caught up.
+BACKLOG_MAX: Final = 20_000
+# The database's time and ours drift apart by no more than this in ordinary life.
+JUMP_SECONDS_MAX: Final = 2.0
+# Whoever was stopped for longer than this can't say that the database was there all the while.
+UNSEEN_SECONDS_MAX: Final = 10.0
+
+
+class Dispatch:
+    def __init__(
+        self, *, database: Database, clock: Clock, tickets: Tickets, worker_lease: timedelta = WORKER_LEASE
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._tickets = tickets
+        self._worker_lease_seconds = worker_lease.total_seconds()
+        self._sure_since: float | None = None
+        self._last_look: tuple[datetime, float] | None = None
+
+    async def step(self) -> int:
+        """Lease what is due, commit, publish. As many as DISPATCHED_AT_ONCE_MAX means that there may be more."""
+        room = BACKLOG_MAX - await self._tickets.backlog()
+        if room <= 0:
+            return 0
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            due = await schedule.lease_due(tx, now, now + self._tickets.lease, min(room, DISPATCHED_AT_ONCE_MAX))
+        self._tickets.publish(due)
+        return len(due)
+
+    async def reclaim(self) -> int:
+        """What dead workers had claimed is due now; how many.
+
+        Workers renew their leases in the same database. While it was away none of them could, and a time that
+        jumped ends leases that nobody gave up: so nobody is taken for dead before the database was there, and
+        its time steady, for as long as a whole lease.
+        """
+        sure_since, self._sure_since = self._sure_since, None
+        self._note_gap()
+        # What raises here begins the wait anew.
+        async with self._database.transaction() as tx:
+            now = self._clock.monotonic()
+            if sure_since is None or self._last_look is None:
+                sure_since = now
+            is_sure = now - sure_since >= self._worker_lease_seconds
+            reclaimed = await schedule.reclaim_expired_workers(tx, self._clock.now()) if is_sure else 0
+        self._sure_since = sure_since
+        self._last_look = self._clock.now(), self._clock.monotonic()
+        if reclaimed:
+            log.warning("claims_taken_back", recipients=reclaimed)
+        return reclaimed
+
+    def _note_gap(self) -> None:
+        if self._last_look is None:
+            return
+        then, then_seconds = self._last_look
+        passed = self._clock.monotonic() - then_seconds
+        jump = (self._clock.now() - then).total_seconds() - passed
+        if abs(jump) > JUMP_SECONDS_MAX:
+            log.warning("database_time_jumped", seconds=round(jump, 1))
+            self._last_look = None
+        elif passed > UNSEEN_SECONDS_MAX:
+            log.warning("dispatch_was_stopped", seconds=round(passed, 1))
+            self._last_look = None

@@ -1,0 +1,103 @@
+"""Letters: a claimed message as it goes out, with its trace, its signatures and its return path."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from posthouse.clock import Clock
+from posthouse.flows.signing import Signing
+from posthouse.mail import trace
+from posthouse.mail.address import parse_mailbox
+from posthouse.mail.envelope import Origin, return_path
+from posthouse.rules import ids
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.message import Source
+from posthouse.store import claims
+from posthouse.store.claims import Claimed, ClaimedMessage
+from posthouse.store.postgres import Database
+from posthouse.wire.carrier import Parcel
+from posthouse.wire.smtp import Message
+
+# Recipients of one message at several destinations are served at about the same time: all get the same bytes.
+KEPT_MAX: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How this installation names itself to the world."""
+
+    hostname: str
+    return_path_domain: str
+    return_path_key: bytes = field(repr=False)
+
+
+class Letters:
+    """Without signing, mail goes out as it is."""
+
+    def __init__(self, *, database: Database, clock: Clock, signing: Signing | None, identity: Identity) -> None:
+        self._database = database
+        self._clock = clock
+        self._signing = signing
+        self._identity = identity
+        self._kept: OrderedDict[MessageId, asyncio.Future[Message]] = OrderedDict()
+
+    async def parcel(self, claimed: Sequence[Claimed]) -> Parcel:
+        """One message for recipients of one destination."""
+        message = claimed[0].message
+        content = await self._content(claimed[0].account_id, message)
+        position = claimed[0].position if len(claimed) == 1 else None
+        return Parcel(self._sender(message, position), tuple([one.email for one in claimed]), content)
+
+    def _sender(self, message: ClaimedMessage, position: int | None) -> str:
+        # A bounce, or an answering machine: nobody wants its bounces.
+        if not message.envelope_sender:
+            return ""
+        identity = self._identity
+        return return_path(Origin(message.id, position), identity.return_path_domain, identity.return_path_key)
+
+    async def _content(self, account_id: AccountId, message: ClaimedMessage) -> Message:
+        if message.mime is None:
+            # One that was too large to come along with its claim is too large to be kept as well.
+            return await self._written(account_id, message)
+        kept = self._kept.get(message.id)
+        if kept is not None:
+            return await asyncio.shield(kept)
+        writing = self._kept[message.id] = asyncio.get_running_loop().create_future()
+        if len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        try:
+            content = await self._written(account_id, message)
+        except BaseException as fault:
+            self._kept.pop(message.id, None)
+            writing.set_exception(
+                fault if isinstance(fault, Exception) else RuntimeError("stopped while it was written")
+            )
+            writing.exception()  # if nobody else waited for it, nobody else has to hear
+            raise
+        writing.set_result(content)
+        return content
+
+    async def _written(self, account_id: AccountId, message: ClaimedMessage) -> Message:
+        mime = message.mime or await self._body(account_id, message.id)
+        domain = parse_mailbox(message.sender).domain
+        head = trace.received(
+            hostname=self._identity.hostname,
+            protocol="ESMTP" if message.source == Source.SMTP else "HTTP",
+            id_text=ids.text(ids.MESSAGE, message.id),
+            at=message.created_at,
+        )
+        if not trace.has_field(mime, trace.FEEDBACK_ID):
+            head += trace.feedback_id(domain=domain, account=ids.text(ids.ACCOUNT, account_id), source=message.source)
+        content = head + mime
+        if self._signing is not None:
+            content = await self._signing.sign(account_id, domain, content, self._clock.now())
+        return Message(content)
+
+    async def _body(self, account_id: AccountId, message_id: MessageId) -> bytes:
+        async with self._database.connection() as connection:
+            body = await claims.body(connection, account_id, message_id)
+        if body is None:
+            raise RuntimeError("the body was dropped while its message was open")
+        return body

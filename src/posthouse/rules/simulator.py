@@ -1,0 +1,34 @@
+"""The simulator: how a delivery goes that is only rehearsed, without DNS and without a connection.
+
+At the simulator's domain the local part says how it ends; a `+tag` behind it tells rehearsals apart
+(`bounced+42@simulator.invalid`). Whatever else is asked for, at that domain or, under a test key, at any
+other, ends delivered: a rehearsal goes well unless it is asked not to, and an address that was mistyped
+is seen in the reply, which names those that end otherwise.
+
+What happens here is judged, retried, billed and told like what real servers say.
+"""
+
+from typing import Final
+
+from posthouse.mail.reply import reply_of
+from posthouse.rules.outcome import GivenUp, Happening, Replied, Stage
+
+_TAKEN: Final = b"2.0.0 The simulator took the message; nothing was sent"
+_HINT: Final = b" (addresses with other ends: bounced@, failed@, deferred@)"
+_DELIVERED: Final = Replied(Stage.DOT, reply_of(250, [_TAKEN]))
+_UNKNOWN: Final = Replied(Stage.DOT, reply_of(250, [_TAKEN + _HINT]))
+_NAMED: Final[dict[str, Happening]] = {
+    "delivered": _DELIVERED,
+    # A disabled mailbox, not an unknown one: 5.1.1 would suppress the address and end the rehearsals.
+    "bounced": Replied(Stage.RCPT, reply_of(550, [b"5.2.1 The simulator refused the recipient, as it was asked to"])),
+    # The same every time, so that the retries are used up.
+    "deferred": Replied(Stage.RCPT, reply_of(451, [b"4.7.1 The simulator asks to try again later, every time"])),
+    "failed": GivenUp("the simulator gave up, as it was asked to"),
+}
+
+
+def rehearse(email: str, simulator_domain: str) -> Happening:
+    local, _, domain = email.rpartition("@")
+    if domain.lower() != simulator_domain.lower():
+        return _DELIVERED
+    return _NAMED.get(local.partition("+")[0].lower(), _UNKNOWN)

@@ -1,0 +1,104 @@
+"""Lane reports: what each worker's lanes look like, written every few seconds for the operator to watch.
+
+Lanes live in the workers' memory; nothing of the service depends on what is here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from heapq import nlargest
+from typing import Final
+from uuid import UUID
+
+from posthouse.store.postgres import Connection
+from posthouse.store.schedule import columns
+
+LANES_REPORTED_MAX: Final = 200
+# Five reports missed: the worker is gone, or as good as.
+SHOWN_FOR: Final = timedelta(seconds=10)
+KEPT_FOR: Final = timedelta(hours=1)
+REPLY_CHARACTERS_MAX: Final = 300
+_LANES_READ_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LaneState:
+    """One lane of one worker. Totals are since the worker began; `last_reply` is what a server said last."""
+
+    lane: str
+    waiting: int
+    in_flight: int
+    connections: int
+    delivered_total: int
+    deferred_total: int
+    paused_until: datetime | None
+    last_reply: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneReport:
+    worker_id: UUID
+    reported_at: datetime
+    state: LaneState
+
+
+# Whoever can't lock a row of the dead leaves it to whoever has it.
+_REPORT: Final = """
+WITH forgotten AS (
+    DELETE FROM lane_reports WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM lane_reports WHERE worker_id <> $1 AND reported_at < $3 FOR UPDATE SKIP LOCKED))
+), gone AS (
+    DELETE FROM lane_reports WHERE worker_id = $1 AND lane <> ALL($4::text[])
+)
+INSERT INTO lane_reports (worker_id, lane, waiting, in_flight, connections, delivered_total, deferred_total,
+    paused_until, last_reply, reported_at)
+SELECT $1, told.*, $2
+FROM unnest($4::text[], $5::integer[], $6::integer[], $7::integer[], $8::bigint[], $9::bigint[],
+    $10::timestamptz[], $11::text[]) told
+ON CONFLICT (worker_id, lane) DO UPDATE SET waiting = excluded.waiting, in_flight = excluded.in_flight,
+    connections = excluded.connections, delivered_total = excluded.delivered_total,
+    deferred_total = excluded.deferred_total, paused_until = excluded.paused_until,
+    last_reply = excluded.last_reply, reported_at = excluded.reported_at
+"""
+
+_READ: Final = """
+SELECT worker_id, reported_at, lane, waiting, in_flight, connections, delivered_total, deferred_total,
+    paused_until, last_reply
+FROM lane_reports WHERE reported_at > $1 ORDER BY lane, worker_id LIMIT $2
+"""
+
+
+async def report(tx: Connection, worker_id: UUID, states: Sequence[LaneState], now: datetime) -> None:
+    """The worker's lanes are these, and no others; of very many, the busiest."""
+    told = nlargest(LANES_REPORTED_MAX, states, key=_business)
+    rows = [
+        (
+            state.lane,
+            state.waiting,
+            state.in_flight,
+            state.connections,
+            state.delivered_total,
+            state.deferred_total,
+            state.paused_until,
+            _storable(state.last_reply),
+        )
+        for state in told
+    ]
+    await tx.execute(_REPORT, worker_id, now, now - KEPT_FOR, *columns(rows, 8))
+
+
+async def read(connection: Connection, since: datetime) -> list[LaneReport]:
+    """What was reported after `since`, by lane."""
+    rows = await connection.fetch(_READ, since, _LANES_READ_MAX)
+    return [LaneReport(row["worker_id"], row["reported_at"], LaneState(*tuple(row)[2:])) for row in rows]
+
+
+def _business(state: LaneState) -> tuple[int, bool, int]:
+    return state.waiting + state.in_flight, state.paused_until is not None, state.delivered_total
+
+
+def _storable(reply: str | None) -> str | None:
+    """PostgreSQL takes no NUL and no lone surrogate."""
+    if reply is None:
+        return None
+    return reply[:REPLY_CHARACTERS_MAX].replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,0 +1,222 @@
+"""One message's timeline: what was asked, every attempt, and what each recipient waits for or came to.
+
+For operators, who know a message by its id alone: the only place that looks for one in all accounts. All of
+it is read from one snapshot, or a recipient could be seen waiting for what had just been struck.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.rules import ids
+from posthouse.rules.ids import AccountId, MessageId, RequestId
+from posthouse.store.postgres import Connection, Row
+
+# Postponements count as no attempt, so nothing else bounds how many there are.
+ATTEMPTS_SHOWN_MAX: Final = 2_000
+# An event has no index by message. Its id tells when it was made: after the last attempt began, if that is what
+# ended it, and no later than it was recorded, give or take what the processes' clocks differ by.
+_CLOCKS_DIFFER: Final = timedelta(seconds=5)
+_RECORDED_WITHIN: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One claim and what came of it; without an outcome it is under way, or its worker was lost."""
+
+    position: int
+    fence: int
+    worker_id: UUID
+    started_at: datetime
+    finished_at: datetime | None
+    outcome: str | None
+    is_ambiguous: bool
+    exchange: str | None
+    address: str | None
+    tls: str | None
+    stage: str | None
+    code: int | None
+    response: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The recipient's row of the calendar; `is_worker_alive` says whether whoever claimed it still works on it."""
+
+    position: int
+    next_at: datetime
+    fence: int
+    worker_id: UUID | None
+    is_worker_alive: bool
+    attempt_count: int
+    held_since: datetime | None
+    held: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    position: int
+    reason: str
+    at: datetime
+    code: int | None
+    response: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The event that tells the customer of the final result."""
+
+    position: int
+    id: UUID
+    type: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientTimeline:
+    """`waiting` is None once it is final; `suppression` is the account's, and may be younger than the message."""
+
+    position: int
+    field: str
+    email: str
+    status: str
+    billing_status: str
+    attempt_count: int
+    code: int | None
+    response: str | None
+    final_at: datetime | None
+    attempts: tuple[Attempt, ...]
+    waiting: Waiting | None
+    suppression: Suppression | None
+    event: Told | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    account_id: AccountId
+    account_name: str
+    suspended_at: datetime | None
+    suspended_reason: str | None
+    id: MessageId
+    request_id: RequestId
+    source: str
+    status: str
+    billing_status: str
+    sender: str
+    envelope_sender: str
+    subject: str
+    tags: tuple[str, ...]
+    template: str | None
+    recipient_count: int
+    credits_reserved: int
+    created_at: datetime
+    recipients: tuple[RecipientTimeline, ...]
+    # Some attempts were left out: those before the latest ATTEMPTS_SHOWN_MAX.
+    is_shortened: bool
+    read_at: datetime
+
+
+# A look into each account's part of the one day that the id names: some microseconds an account.
+_MESSAGE: Final = """
+SELECT accounts.id AS account_id, accounts.name AS account_name, suspended_at, suspended_reason, message.*
+FROM accounts CROSS JOIN LATERAL (
+    SELECT id, request_id, source, status, billing_status, sender, envelope_sender, subject,
+        coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at
+    FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
+LIMIT 1
+"""
+
+_RECIPIENTS: Final = """
+SELECT position, field, email, status, billing_status, attempt_count, last_smtp_code AS code,
+    last_smtp_response AS response, coalesce(delivered_at, bounced_at, failed_at) AS final_at
+FROM recipients WHERE account_id = $1 AND message_id = $2 ORDER BY position
+"""
+
+_ATTEMPTS: Final = """
+SELECT position, fence, worker_id, started_at, finished_at, outcome, is_ambiguous, exchange, address, tls, stage,
+    code, response
+FROM attempts WHERE account_id = $1 AND message_id = $2 ORDER BY started_at DESC, position, fence DESC LIMIT $3
+"""
+
+_WAITING: Final = """
+SELECT position, next_at, fence, worker_id, attempt_count, held_since, held,
+    EXISTS (SELECT FROM workers WHERE workers.id = worker_id AND expires_at > $3) AS is_worker_alive
+FROM schedule WHERE account_id = $1 AND message_id = $2
+"""
+
+_SUPPRESSIONS: Final = """
+SELECT asked.position, suppression.*
+FROM unnest($2::smallint[], $3::text[]) asked(position, email)
+CROSS JOIN LATERAL (
+    SELECT reason, at, code, response FROM suppressions
+    WHERE account_id = $1 AND email = lower(asked.email) LIMIT 1) suppression
+"""
+
+_EVENTS: Final = """
+SELECT asked.position, event.*
+FROM unnest($3::smallint[], $4::uuid[], $5::uuid[]) asked(position, lowest, highest)
+CROSS JOIN LATERAL (
+    SELECT id, type, created_at FROM events
+    WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest
+      AND message_id = $2 AND position = asked.position LIMIT 1) event
+"""
+
+
+async def timeline(tx: Connection, message_id: MessageId, now: datetime) -> Timeline | None:
+    """What is known of the message, whoever's it is. `tx` sees one snapshot."""
+    message = await tx.fetchrow(_MESSAGE, message_id)
+    if message is None:
+        return None
+    key = message["account_id"], message_id
+    recipients = await tx.fetch(_RECIPIENTS, *key)
+    newest = [Attempt(**row) for row in await tx.fetch(_ATTEMPTS, *key, ATTEMPTS_SHOWN_MAX + 1)]
+    attempts: defaultdict[int, list[Attempt]] = defaultdict(list)
+    for attempt in reversed(newest[:ATTEMPTS_SHOWN_MAX]):
+        attempts[attempt.position].append(attempt)
+    waiting = {row["position"]: Waiting(**row) for row in await tx.fetch(_WAITING, *key, now)}
+    suppressions = await _suppressions(tx, key[0], recipients)
+    events = await _events(tx, key, recipients, attempts)
+    return Timeline(
+        **{**message, "tags": tuple(message["tags"])},
+        recipients=tuple(
+            [
+                RecipientTimeline(
+                    **row,
+                    attempts=tuple(attempts.get(row["position"], ())),
+                    waiting=waiting.get(row["position"]),
+                    suppression=suppressions.get(row["position"]),
+                    event=events.get(row["position"]),
+                )
+                for row in recipients
+            ]
+        ),
+        is_shortened=len(newest) > ATTEMPTS_SHOWN_MAX,
+        read_at=now,
+    )
+
+
+async def _suppressions(tx: Connection, account_id: AccountId, recipients: Sequence[Row]) -> dict[int, Suppression]:
+    asked = [row["position"] for row in recipients], [row["email"] for row in recipients]
+    return {row["position"]: Suppression(**row) for row in await tx.fetch(_SUPPRESSIONS, account_id, *asked)}
+
+
+async def _events(
+    tx: Connection,
+    key: tuple[AccountId, MessageId],
+    recipients: Sequence[Row],
+    attempts: Mapping[int, Sequence[Attempt]],
+) -> dict[int, Told]:
+    positions, lowest, highest = [], [], []
+    for row in recipients:
+        position, final_at = row["position"], row["final_at"]
+        if final_at is not None:
+            began = [attempt.started_at - _CLOCKS_DIFFER for attempt in attempts.get(position, ())[-1:]]
+            since = max([final_at - _RECORDED_WITHIN, *began])
+            positions.append(position)
+            lowest.append(ids.lowest_id(since))
+            highest.append(ids.lowest_id(final_at + _CLOCKS_DIFFER))
+    found = await tx.fetch(_EVENTS, *key, positions, lowest, highest)
+    return {row["position"]: Told(**row) for row in found}

@@ -1,0 +1,524 @@
+"""What becomes of accepted mail: by GET, at the receiving server, in the ledger and in the events."""
+
+import asyncio
+import base64
+import email
+import email.header
+import email.policy
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import dkim
+import pytest
+import pytest_asyncio
+
+from posthouse.rules import ids
+from tests.support.nameserver import SERVFAIL
+from tests.support.postoffice import (
+    HOSTNAME,
+    RETRY_MINUTES,
+    RETURN_PATH_DOMAIN,
+    SIMULATOR,
+    TERMINATION_SECONDS_MAX,
+    PostOffice,
+    furnished,
+    opened,
+)
+from tests.support.receiver import Delivered
+from tests.support.service import Tenant, eventually, uuid
+
+FINAL_SECONDS_MAX = 30.0
+ATTEMPTS_MAX = len(RETRY_MINUTES) + 1
+# The receiver's other addresses: one that greets with a refusal, and one where nobody listens.
+REFUSING, ABSENT = "127.0.0.2", "127.0.0.3"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def office(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[PostOffice]:
+    """One for all of these tests: every part a process, the stream a NATS server, two delivery workers."""
+    database_url = await asyncio.to_thread(new_database)
+    directory = tmp_path_factory.mktemp("office")
+    async with opened(database_url, directory, workers=2) as office:
+        for name in ("one", "two", "three", "554-dot", "554-data", "lose-dot"):
+            office.destination(f"{name}.example.net")
+        office.destination("private.example.net", "10.1.2.3")
+        office.nameserver.records["null.example.net", "MX"] = ["0 ."]
+        office.nameserver.script["unknown.example.net"] = SERVFAIL
+        yield office
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def sender(office: PostOffice) -> Tenant:
+    """An account of this test's own, with 1,000 credits."""
+    return await office.service.account()
+
+
+async def delivered(office: PostOffice, sender: Tenant, **fields: object) -> dict[str, Any]:
+    """Sends it; what GET says when all is over."""
+    sent = await sender.accepts(sender.letter(**fields))
+    (message,) = await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    return message
+
+
+def by_address(message: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {recipient["email"]: recipient for recipient in message["recipients"]}
+
+
+def copies_of(office: PostOffice, message: dict[str, Any]) -> dict[str, list[Delivered]]:
+    """What arrived for each recipient, told by the token in the return path: addresses alone are not the message's."""
+    found: dict[str, list[Delivered]] = {recipient["email"]: [] for recipient in message["recipients"]}
+    for copy in office.receiver.accepted:
+        if message_of(copy) == uuid(message["id"]).bytes:
+            found.setdefault(copy.recipient, []).append(copy)
+    return found
+
+
+def message_of(copy: Delivered) -> bytes:
+    """The message's id as the return path has it: 48 characters of base 32, behind one byte of position."""
+    match = re.fullmatch(rf"bounces\+([a-z2-7]{{48}})@{re.escape(RETURN_PATH_DOMAIN)}", copy.sender)
+    assert match, f"{copy.sender!r} is no return path of ours"
+    return base64.b32decode(match[1].upper())[1:17]
+
+
+def parsed(copy: Delivered) -> EmailMessage:
+    message = email.message_from_bytes(copy.message, policy=email.policy.SMTP)
+    assert isinstance(message, EmailMessage)
+    return message
+
+
+async def ledger_of(office: PostOffice, message: dict[str, Any]) -> list[tuple[int, str, int]]:
+    rows = await office.service.sql(
+        "SELECT position, kind, amount FROM ledger WHERE message_id = $1 ORDER BY position", uuid(message["id"])
+    )
+    return [tuple(row) for row in rows]
+
+
+def ledger_told_by(message: dict[str, Any]) -> list[tuple[int, str, int]]:
+    """The entries that must be there: one reserve for all, and one for each recipient that is final."""
+    kinds = {"delivered": "settle", "failed": "settle", "bounced": "release"}
+    closed = [
+        (number, kinds[one["status"]], 1) for number, one in enumerate(message["recipients"]) if one["status"] in kinds
+    ]
+    return [(-1, "reserve", len(message["recipients"])), *closed]
+
+
+async def events_of(office: PostOffice, message: dict[str, Any]) -> list[Any]:
+    return await office.service.sql("SELECT * FROM events WHERE message_id = $1 ORDER BY position", uuid(message["id"]))
+
+
+@pytest.mark.rule("DLV-01", "DLV-02", "DLV-03")
+async def test_each_unique_recipient_gets_one_copy_whichever_field_and_domain_it_is_in(
+    office: PostOffice, sender: Tenant
+) -> None:
+    message = await delivered(
+        office,
+        sender,
+        to=["Ada <ada@one.example.net>", "bob@two.example.net"],
+        cc=["carla@three.example.net", "ADA@one.example.net"],
+        bcc=["dan@one.example.net", "bob@TWO.example.net", "eve@two.example.net"],
+    )
+    assert (message["status"], message["billing_status"], message["source"]) == ("delivered", "settled", "api")
+    assert (message["recipient_count"], message["credits_reserved"]) == (5, 5)
+    copies = copies_of(office, message)
+    assert {address: len(found) for address, found in copies.items()} == {
+        "ada@one.example.net": 1,
+        "bob@two.example.net": 1,
+        "carla@three.example.net": 1,
+        "dan@one.example.net": 1,
+        "eve@two.example.net": 1,
+    }
+    for recipient in message["recipients"]:
+        (copy,) = copies[recipient["email"]]
+        assert (recipient["status"], recipient["billing_status"]) == ("delivered", "settled")
+        assert (recipient["attempt_count"], recipient["last_smtp_code"]) == (1, 250)
+        assert recipient["last_smtp_response"] == f"2.0.0 taken as {copy.transaction}"
+        assert recipient["delivered_at"] >= message["created_at"]
+        assert recipient["bounced_at"] is None
+
+
+# As careless software decodes it, this subject has a second line, which begins with "Bcc:".
+DISGUISED = "=?utf-8?q?Hello=0D=0ABcc:_mallory@one.example.net?="
+
+
+@pytest.mark.rule("DLV-04")
+async def test_no_copy_tells_of_a_blind_one_after_unfolding_and_decoding(office: PostOffice, sender: Tenant) -> None:
+    hidden = ["hidden.recipient@one.example.net", "another.hidden@two.example.net"]
+    message = await delivered(
+        office,
+        sender,
+        to=["open@one.example.net"],
+        bcc=[f"Hidden Person <{hidden[0]}>", hidden[1]],
+        subject=DISGUISED,
+        html="<p>Grüße</p>",
+        headers={"X-Note": "Ünïcode " * 30},
+    )
+    copies = [copy for found in copies_of(office, message).values() for copy in found]
+    assert len(copies) == 3
+    for copy in copies:
+        head, _, _ = copy.message.partition(b"\r\n\r\n")
+        unfolded = re.sub(rb"\r\n(?=[ \t])", b"", head).decode("ascii")
+        decoded = "\n".join(
+            f"{name}:{email.header.make_header(email.header.decode_header(value))}"
+            for name, _, value in (line.partition(":") for line in unfolded.split("\r\n"))
+        )
+        bodies = [str(part.get_content()) for part in parsed(copy).walk() if not part.is_multipart()]
+        for text in (unfolded, decoded):
+            assert not re.search(r"^(resent-)?bcc\s*:", text, re.MULTILINE | re.IGNORECASE), text
+        for text in (copy.message.decode("ascii"), decoded, *bodies):
+            assert "hidden" not in text.lower()
+
+
+@pytest.mark.rule("DLV-05")
+async def test_every_copy_is_signed_for_the_domain_of_its_sender(office: PostOffice, sender: Tenant) -> None:
+    message = await delivered(
+        office,
+        sender,
+        to=["signed@one.example.net", "signed@two.example.net"],
+        html="<p>Grüße</p>",
+        headers={"List-Unsubscribe": "<https://example.com/u>"},
+    )
+    published = await keys_published_by(office, sender)
+    copies = [copy for found in copies_of(office, message).values() for copy in found]
+    assert len(copies) == 2
+    for copy in copies:
+        signatures = parsed(copy).get_all("DKIM-Signature") or []
+        assert len(signatures) == 2, "one for each kind of key"
+        for number, signature in enumerate(signatures):
+            tags = dict(tag.split("=", 1) for tag in re.sub(r"\s", "", str(signature)).strip(";").split(";"))
+            assert tags["d"] == sender.domain
+            signed = tags["h"].lower().split(":")
+            assert {"from", "to", "subject", "date", "message-id", "list-unsubscribe"} <= set(signed)
+            assert signed.count("from") == 2, "a second From could be added"
+            assert dkim.DKIM(copy.message).verify(idx=number, dnsfunc=published)
+
+
+async def keys_published_by(office: PostOffice, sender: Tenant) -> Callable[..., bytes | None]:
+    """DNS as dkimpy asks it, with the records that the service asked the domain's owner to publish."""
+    views = await office.service.operator._administration.list_domains(ids.text(ids.ACCOUNT, sender.id))
+    zone = {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
+
+    def answer(name: bytes, timeout: int = 5) -> bytes | None:
+        return zone.get(name)
+
+    return answer
+
+
+@pytest.mark.rule("DLV-06", "DLV-07")
+async def test_what_arrives_is_what_was_stored_with_trace_and_signature_in_front(
+    office: PostOffice, sender: Tenant
+) -> None:
+    message = await delivered(
+        office,
+        sender,
+        to=["Ada <wire@one.example.net>"],
+        cc=["wire@two.example.net"],
+        reply_to="help@example.org",
+        subject="Grüße",
+        text=".\r\n.. dots, a long line: " + "x" * 2_000,
+        tags=["welcome", "second tag"],
+        attachments=[{"filename": "a.bin", "content": base64.b64encode(bytes(range(256))).decode()}],
+    )
+    stored = await sender.mime(message["id"])
+    copies = copies_of(office, message)
+    for address in ("wire@one.example.net", "wire@two.example.net"):
+        (copy,) = copies[address]
+        assert copy.message.endswith(stored)
+        added = email.message_from_bytes(copy.message[: -len(stored)] + b"\r\n", policy=email.policy.SMTP)
+        assert set(added.keys()) <= {"Received", "DKIM-Signature", "Feedback-ID"}
+        (received,) = added.get_all("Received") or []
+        assert HOSTNAME in received
+        assert message["id"].removeprefix("em_") in received
+        whole = parsed(copy)
+        for name in ("From", "To", "Cc", "Subject", "Date", "Message-ID", "MIME-Version", "Reply-To"):
+            assert len(whole.get_all(name) or []) == 1, name
+        assert whole.get_all("X-Service-Tag") == ["welcome", "second tag"]
+        assert whole["Subject"] == "Grüße"
+        assert b"\0" not in copy.message
+        lines = copy.message.split(b"\r\n")
+        assert not any(b"\r" in line or b"\n" in line or len(line) > 998 for line in lines)
+    assert len({parsed(copy)["Message-ID"] for found in copies.values() for copy in found}) == 1
+
+
+# Who, what becomes of it, the last code and text of a server, and after how many attempts.
+FATES: list[tuple[str, str, int | None, str, int]] = [
+    ("taken@one.example.net", "delivered", 250, "2.0.0 taken as", 1),
+    ("greylist@two.example.net", "delivered", 250, "2.0.0 taken as", 3),
+    ("550-rcpt@one.example.net", "bounced", 550, "5.1.1 no such user", 1),
+    ("554-rcpt@two.example.net", "bounced", 554, "5.7.1 not wanted", 1),
+    ("someone@554-data.example.net", "bounced", 554, "5.7.1 not wanted", 1),
+    ("someone@554-dot.example.net", "bounced", 554, "5.7.1 not wanted", 1),
+    ("someone@null.example.net", "bounced", None, "", 1),
+    ("someone@nowhere.example.net", "bounced", None, "", 1),
+    ("someone@private.example.net", "bounced", None, "", 1),
+    ("451-rcpt@one.example.net", "failed", 451, "4.3.0 try again", ATTEMPTS_MAX),
+    ("552-rcpt@two.example.net", "failed", 552, "5.2.2 mailbox full", ATTEMPTS_MAX),
+    ("someone@unknown.example.net", "failed", None, "", ATTEMPTS_MAX),
+]
+
+
+@pytest.mark.rule("DLV-08", "DLV-09", "DLV-10", "DLV-11", "DLV-12")
+async def test_every_recipient_of_one_message_ends_in_its_own_way(office: PostOffice, sender: Tenant) -> None:
+    message = await delivered(office, sender, to=[fate[0] for fate in FATES[:5]], bcc=[fate[0] for fate in FATES[5:]])
+    found = by_address(message)
+    assert [
+        (address, found[address]["status"], found[address]["last_smtp_code"], found[address]["attempt_count"])
+        for address, *_ in FATES
+    ] == [(address, status, code, attempts) for address, status, code, _, attempts in FATES]
+    for address, status, code, text, _ in FATES:
+        one = found[address]
+        if code is not None:
+            assert one["last_smtp_response"].startswith(text)
+        assert one["billing_status"] == ("released" if status == "bounced" else "settled")
+        assert (one["delivered_at"] is not None, one["bounced_at"] is not None) == (
+            status == "delivered",
+            status == "bounced",
+        )
+    assert (message["status"], message["billing_status"]) == ("partial", "settled")
+    assert message["credits_reserved"] == len(FATES)
+    assert await ledger_of(office, message) == ledger_told_by(message)
+    bounced = sum(fate[1] == "bounced" for fate in FATES)
+    assert await sender.available() == 1_000 - len(FATES) + bounced
+    copies = copies_of(office, message)
+    assert {address for address, taken in copies.items() if taken} == {
+        fate[0] for fate in FATES if fate[1] == "delivered"
+    }
+    assert all(len(taken) <= 1 for taken in copies.values())
+    await has_its_events(office, sender, message)
+
+
+async def has_its_events(office: PostOffice, sender: Tenant, message: dict[str, Any]) -> None:
+    """One for each recipient, with the contract's fields and no other."""
+    events = await events_of(office, message)
+    assert [event["position"] for event in events] == list(range(len(message["recipients"])))
+    for event, recipient in zip(events, message["recipients"], strict=True):
+        told = json.loads(event["body"])
+        assert event["type"] == f"email.{recipient['status']}"
+        assert set(told) == {"id", "type", "created_at", "data"}
+        assert (told["id"], told["type"]) == (ids.text(ids.EVENT, event["id"]), event["type"])
+        assert told["created_at"].endswith("Z")
+        assert abs((datetime.fromisoformat(told["created_at"]) - event["created_at"]).total_seconds()) < 1
+        data = told["data"]
+        assert (data["email_id"], data["recipient_id"]) == (message["id"], recipient["id"])
+        assert (data["to"], data["from"]) == (recipient["email"], f"news@{sender.domain}")
+        assert data["subject"] == message["subject"][:200]
+        assert data.get("smtp_code") == recipient["last_smtp_code"]
+        if recipient["last_smtp_code"] is None:
+            assert "smtp_code" not in data
+        else:
+            assert data["smtp_response"] == recipient["last_smtp_response"][:500]
+        assert set(data) <= {"email_id", "recipient_id", "to", "from", "subject", "smtp_code", "smtp_response"}
+        assert "" not in data.values()
+
+
+@pytest.mark.rule("DLV-09", "DLV-10")
+@pytest.mark.parametrize(
+    ("recipients", "status", "billing_status"),
+    [
+        (["x@one.example.net", "y@two.example.net"], "delivered", "settled"),
+        (["554-rcpt+1@one.example.net", "554-rcpt+2@two.example.net"], "failed", "released"),
+        (["554-rcpt+3@one.example.net", "failed+3@simulator.invalid"], "failed", "settled"),
+        (["failed+4@simulator.invalid"], "failed", "settled"),
+        (["z@one.example.net", "failed+5@simulator.invalid"], "partial", "settled"),
+        (["z@two.example.net", "554-rcpt+6@two.example.net"], "partial", "settled"),
+    ],
+)
+async def test_a_message_ends_as_its_recipients_together_do(
+    office: PostOffice, sender: Tenant, recipients: list[str], status: str, billing_status: str
+) -> None:
+    message = await delivered(office, sender, to=recipients)
+    assert (message["status"], message["billing_status"]) == (status, billing_status)
+    assert message["credits_reserved"] == len(recipients)
+    assert await ledger_of(office, message) == ledger_told_by(message)
+
+
+@pytest.mark.rule("DLV-09", "DLV-10", "DLV-12")
+async def test_a_message_stays_queued_and_reserved_while_one_recipient_is_greylisted(
+    office: PostOffice, sender: Tenant
+) -> None:
+    sent = await sender.accepts(
+        sender.letter(to=["early@one.example.net", "554-rcpt+early@one.example.net", "greylist+early@two.example.net"])
+    )
+
+    async def look() -> dict[str, Any]:
+        return (await sender.get(sent["id"])).body
+
+    def statuses(message: dict[str, Any]) -> list[str]:
+        return [recipient["status"] for recipient in message["recipients"]]
+
+    message = await eventually(
+        look, lambda message: statuses(message) == ["delivered", "bounced", "deferred"], within=FINAL_SECONDS_MAX
+    )
+    assert (message["status"], message["billing_status"]) == ("queued", "reserved")
+    greylisted = message["recipients"][2]
+    assert (greylisted["last_smtp_code"], greylisted["last_smtp_response"]) == (450, "4.7.1 greylisted")
+    assert greylisted["billing_status"] == "reserved"
+    # Each recipient's own credit is closed, and its event made, as soon as it is final; none before.
+    assert await sender.available() == 1_000 - 3 + 1
+    entries, events = await ledger_of(office, message), await events_of(office, message)
+    if (await look())["status"] == "queued":
+        assert entries == [(-1, "reserve", 3), (0, "settle", 1), (1, "release", 1)]
+        assert [event["position"] for event in events] == [0, 1]
+    (message,) = await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    assert statuses(message) == ["delivered", "bounced", "delivered"]
+    assert (message["status"], message["billing_status"]) == ("partial", "settled")
+    assert await ledger_of(office, message) == ledger_told_by(message)
+    await has_its_events(office, sender, message)
+
+
+@pytest.mark.rule("DLV-13")
+async def test_silence_after_the_final_dot_is_tried_again_under_the_same_message_id_and_on_record(
+    office: PostOffice, sender: Tenant
+) -> None:
+    message = await delivered(office, sender, to="someone@lose-dot.example.net")
+    (recipient,) = message["recipients"]
+    assert (recipient["status"], recipient["last_smtp_code"]) == ("failed", None)
+    (copies,) = copies_of(office, message).values()
+    assert len(copies) == ATTEMPTS_MAX
+    assert len({parsed(copy)["Message-ID"] for copy in copies}) == 1
+    ambiguous = await office.service.value(
+        "SELECT count(*) FROM attempts WHERE message_id = $1 AND is_ambiguous", uuid(message["id"])
+    )
+    assert ambiguous == ATTEMPTS_MAX
+
+
+@pytest.mark.rule("DLV-14")
+async def test_an_unknown_address_is_not_tried_again_for_that_account(office: PostOffice, sender: Tenant) -> None:
+    address = "550-rcpt+gone@one.example.net"
+    (first,) = (await delivered(office, sender, to=address))["recipients"]
+    assert (first["status"], first["last_smtp_code"]) == ("bounced", 550)
+    connections = office.receiver.connections
+    message = await delivered(office, sender, to=address.upper())
+    (second,) = message["recipients"]
+    assert (second["status"], second["last_smtp_code"], second["attempt_count"]) == ("bounced", None, 0)
+    assert (message["status"], message["billing_status"]) == ("failed", "released")
+    assert await ledger_of(office, message) == [(-1, "reserve", 1), (0, "release", 1)]
+    assert await sender.available() == 1_000
+    assert office.receiver.connections == connections
+    assert sum("gone" in command.lower() for command in office.receiver.commands) == 1
+    await has_its_events(office, sender, message)
+    # Another account is told by the server itself; and a policy's no is nobody's address being wrong.
+    other = await office.service.account()
+    (theirs,) = (await delivered(office, other, to=address))["recipients"]
+    assert (theirs["status"], theirs["last_smtp_code"]) == ("bounced", 550)
+    for _ in range(2):
+        (refused,) = (await delivered(office, sender, to="554-rcpt+policy@one.example.net"))["recipients"]
+        assert (refused["status"], refused["last_smtp_code"]) == ("bounced", 554)
+
+
+@pytest.mark.rule("DLV-15")
+async def test_mail_of_a_test_key_is_rehearsed_without_network_or_price(office: PostOffice, sender: Tenant) -> None:
+    connections, asked = office.receiver.connections, len(office.nameserver.asked)
+    addresses = ["anyone@one.example.net", "anyone@rehearsal.example.net", f"bounced@{SIMULATOR}"]
+    sent = await sender.accepts(sender.letter(to=addresses), authorization=await sender.key("test"))
+    assert sent["credits_reserved"] == 0
+    (message,) = await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    assert (message["source"], message["credits_reserved"], message["status"]) == ("test", 0, "partial")
+    assert [(one["status"], one["last_smtp_code"]) for one in message["recipients"]] == [
+        ("delivered", 250),
+        ("delivered", 250),
+        ("bounced", 550),
+    ]
+    assert await ledger_of(office, message) == []
+    assert await sender.available() == 1_000
+    assert office.receiver.connections == connections
+    assert office.nameserver.asked[asked:] == []
+    assert not any(copies_of(office, message).values())
+    await has_its_events(office, sender, message)
+
+
+@pytest.mark.rule("DLV-16")
+async def test_the_simulator_ends_as_its_addresses_say_at_the_usual_price(office: PostOffice, sender: Tenant) -> None:
+    asked = len(office.nameserver.asked)
+    names = ["delivered", "bounced", "failed", "deferred"]
+    message = await delivered(office, sender, to=[f"{name}@{SIMULATOR}" for name in names])
+    # What is deferred every time has failed in the end.
+    assert [(one["status"], one["last_smtp_code"]) for one in message["recipients"]] == [
+        ("delivered", 250),
+        ("bounced", 550),
+        ("failed", None),
+        ("failed", 451),
+    ]
+    assert message["recipients"][3]["attempt_count"] == ATTEMPTS_MAX
+    assert (message["source"], message["status"], message["credits_reserved"]) == ("api", "partial", 4)
+    assert await ledger_of(office, message) == ledger_told_by(message)
+    assert await sender.available() == 1_000 - 4 + 1
+    assert not any(SIMULATOR in name for name, _ in office.nameserver.asked[asked:])
+    await has_its_events(office, sender, message)
+
+
+@pytest.mark.rule("DLV-17", "DLV-19")
+async def test_mail_of_a_suspended_account_is_held_and_goes_out_when_it_is_resumed(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    database_url = await asyncio.to_thread(new_database)
+    async with furnished(database_url, tmp_path, stream="memory") as office:
+        await office.start_http()
+        office.destination("one.example.net")
+        held, free = await office.service.account(), await office.service.account()
+        sent = await held.accepts(held.letter(to=["a@one.example.net", "b@one.example.net"]))
+        await office.service.operator.suspend(held.id)
+        other = await free.accepts(free.letter(to="c@one.example.net"))
+        worker = office.start("dispatch", "delivery")
+        await office.wait_until_final(free, [other["id"]], FINAL_SECONDS_MAX)
+        await asyncio.sleep(1)
+        message = (await held.get(sent["id"])).body
+        assert (message["status"], message["billing_status"]) == ("queued", "reserved")
+        assert [(one["status"], one["attempt_count"]) for one in message["recipients"]] == [("queued", 0)] * 2
+        assert await events_of(office, message) == []
+        assert [copy.recipient for copy in office.receiver.accepted] == ["c@one.example.net"]
+        await office.service.operator.resume(held.id)
+        (message,) = await office.wait_until_final(held, [sent["id"]], FINAL_SECONDS_MAX)
+        assert message["status"] == "delivered"
+        assert [one["attempt_count"] for one in message["recipients"]] == [1, 1]
+        assert await office.broken_promises() == {}
+        status, seconds = await worker.terminated()
+        assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True)
+
+
+@pytest.mark.rule("DLV-01", "DLV-08", "DLV-19")
+async def test_one_process_without_a_stream_server_delivers_just_the_same(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    database_url = await asyncio.to_thread(new_database)
+    # Two attempts: before a third, a destination that nobody reached twice is left alone for a while.
+    settings = {"DELIVERY_RETRY_MINUTES": "0.02"}
+    manners = {REFUSING: "554-connect"}
+    async with opened(database_url, tmp_path, stream="memory", manners=manners, **settings) as office:
+        office.destination("one.example.net")
+        office.destination("refusing.example.net", REFUSING)
+        office.destination("absent.example.net", ABSENT)
+        sender = await office.service.account()
+        message = await delivered(
+            office,
+            sender,
+            to=["ada@one.example.net", "550-rcpt@one.example.net"],
+            cc=["greylist@one.example.net"],
+            bcc=["bob@one.example.net", "someone@refusing.example.net", "someone@absent.example.net"],
+        )
+        assert [(one["status"], one["last_smtp_code"], one["attempt_count"]) for one in message["recipients"]] == [
+            ("delivered", 250, 1),
+            ("bounced", 550, 1),
+            ("failed", 450, 2),
+            ("delivered", 250, 1),
+            ("failed", 554, 2),
+            ("failed", None, 2),
+        ]
+        await has_its_events(office, sender, message)
+        assert await office.broken_promises() == {}
+        status, seconds = await office.parts[0].terminated()
+        assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True)
+
+
+@pytest.mark.rule("DLV-18")
+async def test_after_all_of_this_the_books_balance_and_agree_with_the_receiving_server(office: PostOffice) -> None:
+    await office.wait_until_all_final(FINAL_SECONDS_MAX)
+    assert await office.broken_promises() == {}
+    assert await office.orphans() == 0
+    assert await office.service.value("SELECT count(*) FROM schedule") == 0

@@ -1,0 +1,281 @@
+"""`posthouse run`: which parts share a process, how they start, deliver together, and end when they are told to."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.nameserver import Nameserver
+from tests.support.nats import PrivateNats
+from tests.support.receiver import Receiver
+from tests.support.server import Server, close_desk, environment
+from tests.support.service import Service, Tenant, eventually
+
+pytestmark = pytest.mark.slow
+
+END_SECONDS_MAX = 40.0
+DELIVERED_SECONDS_MAX = 20.0
+
+
+@dataclass(slots=True)
+class Started(Server):
+    """`posthouse run` with the words that are given."""
+
+    words: tuple[str, ...] = ()
+
+    def spawn(self, processes: int = 1) -> None:
+        command = [sys.executable, "-m", "posthouse", "run", *self.words]
+        with self.log.open("ab") as written:
+            self.process = subprocess.Popen(
+                command + (["--processes", str(processes)] if processes > 1 else []),
+                env=environment(self.database_url, HTTP_PORT=str(self.port), **self.settings),
+                cwd=self.log.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+            )
+
+    def parts(self) -> list[str]:
+        """What the processes below the first one were told to run."""
+        told = []
+        for child in _children(self.running.pid):
+            words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")[:-1]
+            if "run" in words:
+                told.append(" ".join(words[words.index("run") + 1 :]))
+        return sorted(told)
+
+    def end(self) -> None:
+        for pid in [self.running.pid, *_children(self.running.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.running.wait()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@dataclass(slots=True)
+class Office:
+    """Starts the service, ends it, and is its one customer."""
+
+    database_url: str
+    directory: Path
+    started: list[Started] = field(default_factory=list)
+    desks: list[Service] = field(default_factory=list)
+
+    async def run(self, *words: str, processes: int = 1, settings: Mapping[str, str] | None = None) -> Started:
+        log = self.directory / f"run-{len(self.started)}.log"
+        server = Started(self.database_url, log, dict(settings or {}), words=words)
+        self.started.append(server)
+        server.spawn(processes)
+        if not words or "http" in words:
+            await server.ready()
+        return server
+
+    async def customer(self, server: Started) -> Tenant:
+        desk = await server.desk()
+        self.desks.append(desk)
+        return await desk.account()
+
+    async def close(self) -> None:
+        for desk in self.desks:
+            await close_desk(desk)
+        for server in self.started:
+            if server.running.poll() is None:
+                server.end()
+
+
+@pytest.fixture
+async def office(new_database: Callable[[], str], tmp_path: Path) -> AsyncIterator[Office]:
+    opened = Office(new_database(), tmp_path)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def nats() -> Iterator[PrivateNats]:
+    with PrivateNats() as server:
+        yield server
+
+
+@pytest.fixture
+async def destination() -> AsyncIterator[Receiver]:
+    async with Receiver(manners={"127.0.0.2": "delay-300"}) as receiver:
+        yield receiver
+
+
+@pytest.fixture
+async def towards(destination: Receiver) -> AsyncIterator[dict[str, str]]:
+    """Settings under which mail for example.org, and slow.example.org, comes to the destination."""
+    async with Nameserver() as nameserver:
+        nameserver.records["example.org", "MX"] = ["10 mx.example.org."]
+        nameserver.records["mx.example.org", "A"] = ["127.0.0.1"]
+        nameserver.records["slow.example.org", "MX"] = ["10 mx.slow.example.org."]
+        nameserver.records["mx.slow.example.org", "A"] = ["127.0.0.2"]
+        yield {
+            "RESOLVERS": f"127.0.0.1:{nameserver.port}",
+            "SMTP_PORT": str(destination.port),
+            "ALLOW_LOOPBACK_DESTINATIONS": "true",
+        }
+
+
+async def sent(customer: Tenant, to: str, **fields: object) -> str:
+    answer = await customer.send(customer.letter(to=to, **fields))
+    assert answer.is_accepted()
+    message_id: str = answer.body["id"]
+    return message_id
+
+
+async def status_is(customer: Tenant, message_id: str, status: str) -> dict[str, Any]:
+    async def ask() -> dict[str, Any]:
+        return (await customer.get(message_id)).body
+
+    return await eventually(ask, lambda body: body["status"] == status, within=DELIVERED_SECONDS_MAX)
+
+
+def refusal(office: Office, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "posthouse", "run", *words],
+        cwd=office.directory,
+        env=environment(office.database_url),
+        capture_output=True,
+        text=True,
+        timeout=END_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 1, done
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("words", [["delivery"], ["dispatch"], ["http", "upkeep", "delivery"]])
+async def test_what_can_not_be_apart_in_memory_is_refused(office: Office, words: list[str]) -> None:
+    said = await asyncio.to_thread(refusal, office, *words)
+    assert said.startswith("posthouse: with the stream in memory, dispatch and delivery work in one process only")
+    assert "`posthouse run dispatch delivery`" in said
+    assert said.count("\n") == 1
+
+
+async def test_an_address_that_is_taken_ends_everything_with_a_word_about_it(office: Office) -> None:
+    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    try:
+        said = await asyncio.to_thread(refusal, office, "--port", str(port))
+    finally:
+        taken.close()
+        await taken.wait_closed()
+    assert f"posthouse: HTTP can't be served at 127.0.0.1, port {port}" in said
+    assert "address already in use" in said
+
+
+async def test_in_memory_one_process_accepts_and_delivers(
+    office: Office, destination: Receiver, towards: dict[str, str]
+) -> None:
+    server = await office.run(settings=towards)
+    assert server.parts() == []
+    customer = await office.customer(server)
+    began_at = time.monotonic()
+    message_id = await sent(customer, "ada@example.org")
+    told = await status_is(customer, message_id, "delivered")
+    assert time.monotonic() - began_at < 10
+    assert told["recipients"][0]["last_smtp_code"] == 250
+    (delivered,) = destination.accepted
+    assert delivered.recipient == "ada@example.org"
+    assert b"\r\nDKIM-Signature:" in b"\r\n" + delivered.message
+    assert delivered.sender.startswith("bounces+")
+    assert delivered.sender.endswith("@localhost.localdomain")
+    assert await server.terminate() == 0, server.said()
+    assert "Traceback" not in server.said()
+
+
+async def test_in_memory_http_in_two_processes_is_apart_and_its_mail_is_found(office: Office) -> None:
+    server = await office.run(processes=2)
+    assert server.parts() == ["dispatch delivery upkeep", "http --processes 2"]
+    customer = await office.customer(server)
+    message_id = await sent(customer, "bounced@simulator.invalid")
+    assert (await status_is(customer, message_id, "failed"))["recipients"][0]["status"] == "bounced"
+    assert await server.terminate() == 0, server.said()
+
+
+async def test_with_nats_every_part_is_a_process_of_its_own(office: Office, nats: PrivateNats) -> None:
+    server = await office.run(settings={"STREAM": nats.url})
+    assert server.parts() == ["delivery", "dispatch", "http --processes 1", "upkeep"]
+    customer = await office.customer(server)
+    key = await customer.key(mode="test", may_read=True)
+    answer = await customer.send(customer.letter(to="ada@example.org"), authorization=key)
+    message_id = answer.body["id"]
+    told = await status_is(customer, message_id, "delivered")
+    assert told["source"] == "test"
+    children = _children(server.running.pid)
+    assert await server.terminate() == 0, server.said()
+    assert [child for child in children if os.path.exists(f"/proc/{child}")] == []  # noqa: ASYNC240
+    assert "Traceback" not in server.said()
+
+
+async def test_with_nats_a_second_worker_goes_on_when_the_first_is_told_to_stop(
+    office: Office, nats: PrivateNats
+) -> None:
+    http = await office.run("http", settings={"STREAM": nats.url})
+    await office.run("dispatch", settings={"STREAM": nats.url})
+    first = await office.run("delivery", settings={"STREAM": nats.url})
+    customer = await office.customer(http)
+    await status_is(customer, await sent(customer, "delivered@simulator.invalid"), "delivered")
+    await office.run("delivery", settings={"STREAM": nats.url})
+    assert await first.terminate() == 0, first.said()
+    await status_is(customer, await sent(customer, "delivered@simulator.invalid"), "delivered")
+
+
+async def test_a_nats_server_that_is_away_stops_no_mail_from_being_accepted(office: Office) -> None:
+    nats = PrivateNats()
+    try:
+        server = await office.run(settings={"STREAM": nats.url, "TICKET_LEASE_SECONDS": "2"})
+        customer = await office.customer(server)
+        message_id = await sent(customer, "delivered@simulator.invalid")
+        nats.start()
+        await status_is(customer, message_id, "delivered")
+        assert await server.terminate() == 0, server.said()
+    finally:
+        nats.__exit__()
+
+
+async def test_a_mail_on_its_way_is_told_to_its_end_before_the_process_ends(
+    office: Office, destination: Receiver, towards: dict[str, str]
+) -> None:
+    """And one that was not begun is given back, to be found by the next process."""
+    server = await office.run(settings={**towards, "LANE_CONNECTIONS_MAX": "1"})
+    customer = await office.customer(server)
+    under_way = await sent(customer, "ada@slow.example.org")
+    await eventually(lambda: _number(destination.connections), lambda count: count > 0, within=DELIVERED_SECONDS_MAX)
+    waiting = await sent(customer, "charles@slow.example.org")
+    began_at = time.monotonic()
+    assert await server.terminate() == 0, server.said()
+    assert time.monotonic() - began_at < 10
+    assert [one.recipient for one in destination.accepted] == ["ada@slow.example.org"]
+    again = await office.run(settings={**towards, "TICKET_LEASE_SECONDS": "2"})
+    customer.service.port = again.port
+    assert (await status_is(customer, under_way, "delivered"))["recipients"][0]["attempt_count"] == 1
+    await customer.service.sql("UPDATE schedule SET next_at = now()")
+    assert (await status_is(customer, waiting, "delivered"))["recipients"][0]["attempt_count"] == 1
+
+
+async def _number(number: int) -> int:
+    return number
+
+
+async def test_a_database_that_is_away_is_waited_for(office: Office) -> None:
+    server = await office.run("dispatch", "delivery", settings={"DATABASE_URL": "postgresql://me@127.0.0.1:1/nowhere"})
+    await asyncio.sleep(4)
+    assert server.running.poll() is None, server.said()
+    assert "step_refused" in server.said()
+    assert await server.terminate() == 0, server.said()
+    assert "Traceback" not in server.said()

@@ -1,0 +1,127 @@
+"""The loops around the flows: what is fetched for whom, what a failure does to them, and how they end."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from posthouse.entrypoints.workers import repeated, run_delivery, run_dispatch
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.ticket import shard_of
+from posthouse.wire.stream import Kind, Leases
+from posthouse.wire.stream.memory import AllShards
+from tests.support.round_trip import SHARDS, RoundTrip, on_the_road
+
+EVERY = frozenset(range(SHARDS))
+LEASE = timedelta(seconds=30)
+
+
+@pytest.fixture
+async def road(database_url: str) -> AsyncIterator[RoundTrip]:
+    async with on_the_road(database_url) as road:
+        road.serve("example.org")
+        yield road
+
+
+class Moving:
+    """Leases that lose everything after they were asked so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def held(self) -> frozenset[int]:
+        self.times -= 1
+        return EVERY if self.times >= 0 else frozenset()
+
+    async def close(self) -> None:
+        self.times = 0
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 8.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.02)
+
+
+def worker(road: RoundTrip, leases: Leases, stop: asyncio.Event) -> "asyncio.Task[None]":
+    return asyncio.create_task(
+        run_delivery(road.delivery, road.stream, leases, shards=SHARDS, worker_lease=LEASE, stop=stop)
+    )
+
+
+async def ended(task: "asyncio.Task[None]", stop: asyncio.Event, seconds: float = 3.0) -> None:
+    stop.set()
+    async with asyncio.timeout(seconds):
+        await task
+
+
+async def test_what_is_due_is_dispatched_and_delivered_until_told_to_stop(road: RoundTrip) -> None:
+    stop = asyncio.Event()
+    dispatching = asyncio.create_task(run_dispatch(road.dispatch, stop))
+    delivering = worker(road, AllShards(SHARDS), stop)
+    message = await road.rounds.accept(["ada@example.org"])
+    await eventually(lambda: len(road.receiver.accepted) == 1)
+    await ended(delivering, stop)
+    await ended(dispatching, stop)
+    assert await road.statuses(message) == ["delivered"]
+    assert await road.stream.backlog(Kind.DELIVER) == 0
+
+
+async def test_a_ticket_whose_shard_moved_while_it_came_is_given_back(road: RoundTrip) -> None:
+    stop = asyncio.Event()
+    moving = Moving(1)  # held when asked before the fetch, gone after it
+    message = await road.rounds.accept(["ada@example.org"])
+    assert await road.dispatch.step() == 1
+    delivering = worker(road, moving, stop)
+    await eventually(lambda: moving.times < -2)
+    await ended(delivering, stop)
+    assert road.receiver.connections == 0
+    assert await road.statuses(message) == ["queued"]
+    (ticket,) = await road.stream.fetch(Kind.DELIVER, EVERY, 10, 0)
+    assert ticket.shard == shard_of("example.org", SHARDS)
+
+
+async def test_a_ticket_that_comes_when_it_is_time_to_stop_is_given_back(road: RoundTrip) -> None:
+    stop = asyncio.Event()
+    delivering = worker(road, AllShards(SHARDS), stop)
+    await asyncio.sleep(0.1)
+    await road.rounds.accept(["ada@example.org"])
+    stop.set()
+    assert await road.dispatch.step() == 1
+    await ended(delivering, stop)
+    assert road.receiver.connections == 0
+    assert len(await road.stream.fetch(Kind.DELIVER, EVERY, 10, 0)) == 1
+
+
+async def test_a_worker_told_to_stop_at_once_takes_nothing(road: RoundTrip) -> None:
+    await road.rounds.accept(["ada@example.org"])
+    assert await road.dispatch.step() == 1
+    stop = asyncio.Event()
+    stop.set()
+    await ended(worker(road, AllShards(SHARDS), stop), stop)
+    assert road.receiver.connections == 0
+    assert len(await road.stream.fetch(Kind.DELIVER, EVERY, 10, 0)) == 1
+
+
+async def test_a_step_that_fails_is_logged_and_tried_again() -> None:
+    tries = 0
+
+    async def step() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise Refusal(Code.SERVICE_UNAVAILABLE, "away")
+        if tries == 2:
+            raise RuntimeError("broken")
+
+    with capture_logs() as said:
+        async with repeated(step, pause_seconds=0.001):
+            await eventually(lambda: tries > 3)
+    assert [line["event"] for line in said] == ["step_refused", "step_failed"]
+    seen = tries
+    await asyncio.sleep(0.02)
+    assert tries == seen

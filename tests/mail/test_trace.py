@@ -1,0 +1,122 @@
+"""Trace fields: one field each, whatever they are made of."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from email import message_from_bytes
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.mail.headers import HeaderError
+from posthouse.mail.trace import FEEDBACK_ID, feedback_id, has_field, received
+
+AT = datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
+ID = "em_01jn8q2kxw00000000000000c0"
+
+
+def trace(**given: Any) -> bytes:
+    return received(**{"hostname": "mail.example.com", "protocol": "HTTP", "id_text": ID, "at": AT, **given})
+
+
+def test_received_says_by_whom_how_and_when() -> None:
+    assert trace() == (
+        b"Received: by mail.example.com (Posthouse) with HTTP\r\n"
+        b" id em_01jn8q2kxw00000000000000c0; Sun, 01 Mar 2026 12:30:05 +0000\r\n"
+    )
+
+
+@pytest.mark.parametrize("hostname", ["a.example", "mail.example.com", "m" * 40 + ".example.com", "[192.0.2.1]"])
+def test_received_is_one_folded_field(hostname: str) -> None:
+    field = trace(hostname=hostname)
+    assert max(map(len, field.splitlines())) <= 78
+    assert field.endswith(b"\r\n")
+    parsed = message_from_bytes(field + b"Subject: x\r\n\r\nbody\r\n")
+    assert parsed.keys() == ["Received", "Subject"]
+    clauses, _, date = parsed["Received"].replace("\r\n", "").rpartition("; ")
+    assert clauses == f"by {hostname} (Posthouse) with HTTP id {ID}"
+    assert parsedate_to_datetime(date) == AT
+
+
+def test_the_longest_host_name_fits_a_line() -> None:
+    assert max(map(len, trace(hostname="a" * 255).splitlines())) < 998
+
+
+def test_received_is_in_utc() -> None:
+    assert trace(at=AT.astimezone(timezone(timedelta(hours=9)))) == trace()
+
+
+@pytest.mark.parametrize(
+    "given_as",
+    [
+        {"hostname": "mail.example.com\r\nBcc: x"},
+        {"hostname": ""},
+        {"hostname": "mail example"},
+        {"hostname": "mail.example.com\n"},
+        {"hostname": "münchen.example"},
+        {"hostname": "a" * 256},
+        {"protocol": "HTTP\r\n"},
+        {"protocol": ""},
+        {"id_text": "em_1; x"},
+        {"id_text": "em_1\n"},
+        {"id_text": "é"},
+    ],
+)
+def test_what_would_break_the_field_is_refused(given_as: dict[str, str]) -> None:
+    with pytest.raises(HeaderError):
+        trace(**given_as)
+
+
+def test_a_feedback_id_has_four_parts_and_the_sender_last() -> None:
+    field = feedback_id(domain="example.com", account="ac_01jn8q2kxw0000000000000000", source="api")
+    assert field == b"Feedback-ID: example.com:ac_01jn8q2kxw0000000000000000:api:posthouse\r\n"
+
+
+@given(some.text(max_size=400), some.text(), some.text())
+def test_a_feedback_id_is_one_field_of_four_parts_whatever_it_is_made_of(
+    domain: str, account: str, source: str
+) -> None:
+    field = feedback_id(domain=domain, account=account, source=source)
+    assert field.count(b"\r\n") == field.count(b"\n") == field.count(b"\r") == 1
+    assert len(field) < 998
+    name, value = field.removesuffix(b"\r\n").split(b": ")
+    assert name == FEEDBACK_ID
+    assert value.count(b":") == 3
+    assert value.endswith(b":posthouse")
+
+
+@pytest.mark.parametrize(
+    ("message", "is_there"),
+    [
+        (b"Feedback-ID: a:b\r\n\r\nbody", True),
+        (b"From: x\r\nfeedback-id: a\r\n\r\nbody", True),
+        (b"From: x\r\nFEEDBACK-ID:a\r\nTo: y\r\n\r\n", True),
+        (b"From: x\r\nFeedback-ID : a\r\n\r\n", True),
+        (b"From: x\r\nFeedback-ID\t :\r\n\r\n", True),
+        (b"From: x\r\nFeedback-ID: a", True),
+        (b"Feedback-ID-Not: a\r\nFeedback-ID: a\r\n\r\n", True),
+        (b"Feedback-ID\r\nFeedback-ID: a\r\n\r\n", True),
+        (b"From: x\r\n\r\nFeedback-ID: a\r\n", False),
+        (b"\r\nFeedback-ID: a\r\n\r\n", False),
+        (b"From: x\r\nX-Feedback-ID: a\r\n\r\n", False),
+        (b"From: x\r\nFeedback-IDs: a\r\n\r\n", False),
+        (b"Subject: x\r\n Feedback-ID: folded\r\n\r\n", False),
+        (b"Subject: Feedback-ID: a\r\n\r\n", False),
+        (b"Feedback-ID\r\n : a\r\n\r\n", False),
+        (b"Feedback-ID\r\n\r\n: a", False),
+        (b"From: x", False),
+        (b"", False),
+    ],
+)
+def test_a_field_is_found_in_the_header_only(message: bytes, is_there: bool) -> None:
+    assert has_field(message, FEEDBACK_ID) is is_there
+
+
+def test_no_field_has_no_name() -> None:
+    assert not has_field(b": x\r\n\r\n", b"")
+
+
+def test_a_large_header_is_searched_in_a_blink() -> None:
+    assert not has_field(b"Feedback-ID\r\n" * 100_000, FEEDBACK_ID)
+    assert not has_field(b"Feedback-ID" + b" " * 1_000_000, FEEDBACK_ID)

@@ -1,0 +1,62 @@
+"""The simulator: addresses that end as their name says."""
+
+import pytest
+
+from posthouse.rules.outcome import GivenUp, Kind, Replied, judge
+from posthouse.rules.simulator import rehearse
+
+DOMAIN = "simulator.invalid"
+
+
+@pytest.mark.parametrize(
+    ("email", "kind", "code"),
+    [
+        ("delivered@simulator.invalid", Kind.DELIVERED, 250),
+        ("bounced@simulator.invalid", Kind.BOUNCED, 550),
+        ("deferred@simulator.invalid", Kind.DEFERRED, 451),
+        ("failed@simulator.invalid", Kind.FAILED, None),
+        # Case and tags tell rehearsals apart, not results.
+        ("BOUNCED@Simulator.Invalid", Kind.BOUNCED, 550),
+        ("bounced+42@simulator.invalid", Kind.BOUNCED, 550),
+        ("Failed+a+b@simulator.invalid", Kind.FAILED, None),
+        ("deferred+@simulator.invalid", Kind.DEFERRED, 451),
+        # Whatever else is asked for goes well.
+        ("ada@simulator.invalid", Kind.DELIVERED, 250),
+        ("bounced-not@simulator.invalid", Kind.DELIVERED, 250),
+        ("+bounced@simulator.invalid", Kind.DELIVERED, 250),
+        ("bounced@example.org", Kind.DELIVERED, 250),
+        ("bounced@sub.simulator.invalid", Kind.DELIVERED, 250),
+        ("simulator.invalid", Kind.DELIVERED, 250),
+        ("", Kind.DELIVERED, 250),
+    ],
+)
+def test_a_rehearsal_ends_as_the_address_says(email: str, kind: Kind, code: int | None) -> None:
+    verdict = judge(rehearse(email, DOMAIN))
+    assert (verdict.kind, verdict.code) == (kind, code)
+    assert "simulator" in verdict.text
+    assert not verdict.ambiguous
+    assert not verdict.next_exchange
+
+
+@pytest.mark.parametrize("local", ["delivered", "bounced", "deferred", "failed", "ada"])
+def test_no_rehearsal_suppresses_its_address(local: str) -> None:
+    assert not judge(rehearse(f"{local}@{DOMAIN}", DOMAIN)).suppress
+
+
+def test_the_codes_are_those_that_real_servers_give() -> None:
+    enhanced = {}
+    for local in ("delivered", "bounced", "deferred", "ada"):
+        happening = rehearse(f"{local}@{DOMAIN}", DOMAIN)
+        assert isinstance(happening, Replied)
+        enhanced[local] = happening.reply.enhanced
+    assert enhanced == {"delivered": "2.0.0", "bounced": "5.2.1", "deferred": "4.7.1", "ada": "2.0.0"}
+    assert isinstance(rehearse(f"failed@{DOMAIN}", DOMAIN), GivenUp)
+
+
+def test_a_mistyped_address_is_seen_in_the_reply() -> None:
+    assert "bounced@" in judge(rehearse(f"bounce@{DOMAIN}", DOMAIN)).text
+    assert "bounced@" not in judge(rehearse(f"delivered@{DOMAIN}", DOMAIN)).text
+
+
+def test_the_domain_is_the_operators_choice() -> None:
+    assert judge(rehearse("bounced@try.example.com", "try.example.com")).kind is Kind.BOUNCED

@@ -1,0 +1,178 @@
+"""Lane reports and the backlog: what an operator watches, without weighing on what is watched."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+
+from posthouse.store.backlog import _BACKLOG, COUNTED_MAX, Backlog, Count, backlog
+from posthouse.store.deliveries import Result
+from posthouse.store.lane_reports import KEPT_FOR, LANES_REPORTED_MAX, LaneReport, LaneState, read, report
+from posthouse.store.postgres import Database
+from posthouse.store.schedule import Postponement, postpone
+from tests.support.rounds import LEASE, Rounds, beginning
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+NONE = Count(0, False)
+
+
+@pytest_asyncio.fixture
+async def rounds(database_url: str) -> AsyncIterator[Rounds]:
+    async with beginning(database_url) as begun:
+        yield begun
+
+
+def lane(name: str, waiting: int = 0, last_reply: str | None = None, **more: int) -> LaneState:
+    return LaneState(
+        lane=name,
+        waiting=waiting,
+        in_flight=more.get("in_flight", 0),
+        connections=2,
+        delivered_total=more.get("delivered_total", 0),
+        deferred_total=0,
+        paused_until=NOON if last_reply else None,
+        last_reply=last_reply,
+    )
+
+
+async def told(database: Database, worker_id: UUID, states: Sequence[LaneState], now: datetime = NOON) -> None:
+    async with database.transaction() as tx:
+        await report(tx, worker_id, states, now)
+
+
+async def seen(database: Database, since: datetime = NOON - SECOND) -> list[LaneReport]:
+    async with database.connection() as connection:
+        return await read(connection, since)
+
+
+async def test_a_report_is_read_as_it_was_told(database: Database) -> None:
+    worker = uuid4()
+    states = [lane("example.org", 3, "421 4.7.0 too many connections"), lane("google", 1, in_flight=2)]
+    await told(database, worker, states)
+    assert await seen(database) == [LaneReport(worker, NOON, state) for state in states]
+
+
+async def test_a_report_replaces_the_workers_last_one_and_no_others(database: Database) -> None:
+    one, other = sorted([uuid4(), uuid4()])
+    await told(database, one, [lane("google", 1), lane("example.org", 1)])
+    await told(database, other, [lane("google", 5)])
+    await told(database, one, [lane("google", 2), lane("example.net", 7)], NOON + SECOND)
+    reports = [(each.worker_id, each.state.lane, each.state.waiting) for each in await seen(database)]
+    assert reports == [(one, "example.net", 7), (one, "google", 2), (other, "google", 5)]
+
+
+async def test_a_worker_without_lanes_has_no_rows(database: Database) -> None:
+    worker = uuid4()
+    await told(database, worker, [lane("google", 1)])
+    await told(database, worker, [])
+    assert await seen(database) == []
+
+
+async def test_of_very_many_lanes_the_busiest_are_told(database: Database) -> None:
+    states = [lane(f"{number}.example", number % 500) for number in range(1_000)]
+    await told(database, uuid4(), states)
+    reports = await seen(database)
+    assert len(reports) == LANES_REPORTED_MAX
+    assert min(each.state.waiting for each in reports) == 400
+
+
+async def test_what_the_silent_said_is_not_shown_and_later_forgotten(database: Database) -> None:
+    silent, loud = uuid4(), uuid4()
+    await told(database, silent, [lane("google", 1)])
+    await told(database, loud, [lane("google", 2)], NOON + 11 * SECOND)
+    assert [each.worker_id for each in await seen(database, NOON + SECOND)] == [loud]
+    assert len(await seen(database)) == 2
+    await told(database, loud, [lane("google", 2)], NOON + KEPT_FOR + SECOND)
+    assert [each.worker_id for each in await seen(database)] == [loud]
+
+
+@pytest.mark.parametrize("odd", ["\x00", "a\ud800b", "é" * 100_000, "two\nlines"])
+async def test_no_reply_is_too_odd_to_be_reported(database: Database, odd: str) -> None:
+    await told(database, uuid4(), [lane("google", 1, odd)])
+    (found,) = await seen(database)
+    assert found.state.last_reply is not None
+    assert len(found.state.last_reply) <= 300
+
+
+async def test_workers_report_at_once_without_waiting_for_each_other(database: Database) -> None:
+    await told(database, uuid4(), [lane(f"{number}.example") for number in range(200)], NOON - 2 * KEPT_FOR)
+    workers = [uuid4() for _ in range(8)]
+    states = [lane(f"{number}.example", number) for number in range(50)]
+    for second in range(5):
+        await asyncio.gather(*(told(database, worker, states, NOON + second * SECOND) for worker in workers))
+    assert len(await seen(database)) == 8 * 50
+
+
+# The backlog
+
+
+async def counted(rounds: Rounds) -> Backlog:
+    now = rounds.clock.now()
+    async with rounds.database.connection() as connection:
+        return await backlog(connection, now, now + LEASE)
+
+
+def exactly(number: int) -> Count:
+    return Count(number, False)
+
+
+async def test_nothing_waits_in_an_empty_calendar(rounds: Rounds) -> None:
+    assert await counted(rounds) == Backlog(NONE, NONE, NONE, NONE, NONE, None)
+
+
+async def test_every_recipient_that_waits_is_in_one_count(rounds: Rounds) -> None:
+    await rounds.accept(5)
+    since = rounds.clock.now()
+    rounds.clock.advance(seconds=3)
+    assert await counted(rounds) == Backlog(exactly(5), NONE, NONE, NONE, NONE, since)
+    tickets = await rounds.lease()
+    assert await counted(rounds) == Backlog(NONE, exactly(5), NONE, NONE, NONE, None)
+    now = rounds.clock.now()
+    async with rounds.database.transaction() as tx:
+        held = tickets.pop()
+        await postpone(tx, [Postponement(held.account_id, held.message_id, held.position, 0, now, True)], now)
+    claimed = await rounds.claim(tickets[:3])
+    await rounds.record(
+        rounds.outcome(claimed[0], Result.DEFERRED, next_at=now + timedelta(hours=1)),
+        rounds.outcome(claimed[1], Result.DELIVERED),
+    )
+    assert await counted(rounds) == Backlog(
+        due=exactly(0), leased=exactly(1), claimed=exactly(1), later=exactly(1), held=exactly(1), oldest_due_at=None
+    )
+
+
+# A calendar of a few large mailings: half of it due, the rest taken, held, or put off.
+LARGE = """
+INSERT INTO schedule
+    (account_id, message_id, position, destination, next_at, fence, worker_id, attempt_count, held_since)
+SELECT $1, gen_random_uuid(), 0, 'example.org', $2::timestamptz + (number - 50000) * interval '0.1 s', 1,
+    CASE WHEN number % 4 = 1 THEN $3::uuid END, 1, CASE WHEN number % 4 = 2 THEN $2 END
+FROM generate_series(1, 100000) number
+"""
+
+
+async def test_a_large_calendar_is_counted_no_further_than_the_bound(rounds: Rounds) -> None:
+    now = rounds.clock.now()
+    async with rounds.database.connection() as connection:
+        await connection.execute(LARGE, rounds.sender.account_id, now, rounds.worker_id)
+        await connection.execute("ANALYZE schedule")
+        explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {_BACKLOG}", now, now + LEASE, column=0)
+    found = await counted(rounds)
+    assert found.claimed == found.held == Count(COUNTED_MAX, True)
+    assert (found.due.is_more, found.later.is_more) == (True, True)
+    assert found.leased == exactly(300)
+    assert found.oldest_due_at == now - timedelta(seconds=0.1) * 49_997
+    assert max(_rows(json.loads(explained)[0]["Plan"])) <= COUNTED_MAX + 1
+
+
+def _rows(node: dict[str, Any]) -> Iterator[int]:
+    """How many rows each step of a plan gave, and threw away."""
+    yield node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+    for inner in node.get("Plans", ()):
+        yield from _rows(inner)
