@@ -147,6 +147,7 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
         ("LANES", '{"gogle": {}}', "lanes has 'gogle', which is neither a domain nor a provider: write one of google,"),
         ("LANES", '{"google": {"per_second": 0}}', "lanes.google.per_second input should be greater than 0"),
         ("LANES", '{"google": {"rate": 5}}', "lanes.google.rate is not a setting: correct its name or remove it"),
+        ("OWN_ADDRESSES", "here", "own_addresses holds 'here', which is no IP address, such as 192.0.2.1"),
         ("LOG_LEVEL", "loud", "log_level"),
     ],
 )
@@ -267,3 +268,8 @@ def test_no_secret_is_ever_shown(file: Path, monkeypatch: pytest.MonkeyPatch, ur
 )
 def test_resolvers_are_addresses_with_an_optional_port(given: str, expected: tuple[str, int]) -> None:
     assert endpoint(given) == expected
+
+
+def test_addresses_of_our_own_can_be_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTHOUSE_OWN_ADDRESSES", "192.0.2.1, 2001:db8::1")
+    assert load(file).own_addresses == ("192.0.2.1", "2001:db8::1")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from hashlib import blake2b
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -348,8 +349,10 @@ async def _leases(settings: Settings, chance: Chance) -> Leases:
 
 @asynccontextmanager
 async def _carrier(settings: Settings, resolver: Resolver, chance: Chance) -> AsyncIterator[SmtpCarrier]:
+    ours = frozenset(map(ip_address, settings.own_addresses))
+
     def may_connect(address: Address) -> bool:
-        return is_public(address) or (settings.allow_loopback_destinations and address.is_loopback)
+        return is_public(address, ours) or (settings.allow_loopback_destinations and address.is_loopback)
 
     carrier = SmtpCarrier(
         resolver=resolver,

@@ -166,6 +166,11 @@ class Settings(BaseSettings):
         description="For tests only: deliver also to mail servers on this machine's loopback addresses, which are "
         "otherwise refused like all addresses that are not public.",
     )
+    own_addresses: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Public addresses of this installation, to which no mail is sent: a domain whose mail servers "
+        "lead back here would go round in a circle.",
+    )
     simulator_domain: str = Field(
         "simulator.invalid",
         description="A domain whose mail is never sent but ends as its address says: delivered@, bounced@, failed@ or "
@@ -283,7 +288,7 @@ class Settings(BaseSettings):
                 raise ValueError(f"has a key {key_id!r} that is not {SEAL_KEY_BYTES} bytes in base64: {_MAKE_SECRETS}")
         return given
 
-    @field_validator("warmup_limits", "resolvers", "delivery_retry_minutes", mode="before")
+    @field_validator("warmup_limits", "resolvers", "own_addresses", "delivery_retry_minutes", mode="before")
     @classmethod
     def _split_list(cls, given: object) -> object:
         if not isinstance(given, str):
@@ -304,6 +309,16 @@ class Settings(BaseSettings):
     def _are_endpoints(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         for address in given:
             endpoint(address)
+        return given
+
+    @field_validator("own_addresses")
+    @classmethod
+    def _are_addresses(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for address in given:
+            try:
+                ip_address(address)
+            except ValueError:
+                raise ValueError(f"holds {address!r}, which is no IP address, such as 192.0.2.1") from None
         return given
 
     @field_validator("hostname")

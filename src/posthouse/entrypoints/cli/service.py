@@ -56,6 +56,7 @@ def upkeep() -> None:
             "domains_checked": done.domains_checked,
             "domains_lost": done.domains_lost,
             "secrets_resealed": done.secrets_resealed,
+            "domain_keys_made": done.domain_keys_made,
         }
     )
 
