@@ -163,10 +163,7 @@ class Delivery:
         asked_at = self._clock.monotonic()
         async with self._database.transaction() as tx:
             await schedule.renew_worker(tx, self.worker_id, self._clock.now() + self._worker_lease)
-        if not self._lease.is_good(self._lease.era, self._clock.monotonic()):
-            # However early it was asked for: before it was granted, the old one may have been taken for dead.
-            self._lease = Lease(self._worker_lease.total_seconds())
-        self._lease.renewed(asked_at)
+        self._lease.renewed(asked_at, self._clock.monotonic())
         if self._is_unsure:
             await self._claiming.submit((), 0)  # nothing new, but what is unknown is let go
 
@@ -399,6 +396,9 @@ class Delivery:
             for item, _ in late:
                 await self._give_back(item, STORAGE_AWAY_SECONDS)
             return
+        except Exception:
+            # The calendar brings them back all the same.
+            log.exception("not_postponed", recipients=len(late))
         for item, _ in late:
             await self._done_with(item)
 

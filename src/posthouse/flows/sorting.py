@@ -28,9 +28,13 @@ log = structlog.get_logger(__name__)
 WAIT_SECONDS_MAX: Final = 30.0
 WAITING_MIN: Final = 100
 WAITING_MAX: Final = 5_000
+# Of all lanes together; the stream and the worker must bear this and some more. The less of it is left, the less
+# a lane gets, and much less: a hundred that are full leave an eighth of it to the others.
+ALL_WAITING_MAX: Final = 15_000
+SCARCITY: Final = 3
 # What `has_room` lets in never comes near this.
 BUNDLES_MAX: Final = 1_000_000
-# However full a lane is, there is room for a few of whoever has little.
+# When a lane is full, there is still room for a few of whoever has little, up to as much again.
 SMALL_SHARE: Final = 10
 # Anyone who is put off is put off for so long at least, and at most.
 PUT_OFF_SECONDS_MIN: Final = 1.0
@@ -38,6 +42,8 @@ PUT_OFF_SECONDS_MAX: Final = 3600.0
 # A pause up to this is waited for; before a longer one what waits is put off, so that it takes up no room.
 PAUSE_SECONDS_WAITED: Final = 5.0
 LOOKUPS_MAX: Final = 100
+# Tickets of one destination that wait for its first look-up.
+UNSORTED_MAX: Final = 1_000
 DESTINATIONS_KNOWN_SECONDS: Final = 60.0
 IDLE_LANES_MAX: Final = 10_000
 
@@ -87,10 +93,16 @@ class Queue:
     def waiting_max(self) -> int:
         return int(min(max(self.lane.per_second * WAIT_SECONDS_MAX, WAITING_MIN), WAITING_MAX))
 
-    def has_room(self, account_id: AccountId) -> bool:
+    def has_room(self, account_id: AccountId, left: int) -> bool:
+        """Whether one more of the account's may wait, when so many more may in all."""
+        if left <= 0:
+            return False
+        room = min(self.waiting_max, int(WAITING_MAX * (left / ALL_WAITING_MAX) ** SCARCITY))
         waiting = self.turns.waiting(account_id)
+        if waiting < SMALL_SHARE:
+            return self.waiting < 2 * room + SMALL_SHARE
         # A fifth of the room is always for the others.
-        return waiting < SMALL_SHARE or (waiting < self.waiting_max * 4 // 5 and self.waiting < self.waiting_max)
+        return waiting < room * 4 // 5 and self.waiting < room
 
 
 class SortingOffice:
@@ -122,6 +134,7 @@ class SortingOffice:
         self._unsorted: dict[str, list[Item]] = {}
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
         self._sessions = 0
+        self._waiting = 0
         # Lanes that could go on, had the process a session to spare; in the order in which they ran out.
         self._starved: dict[str, None] = {}
         self._parts = 1
@@ -147,9 +160,11 @@ class SortingOffice:
         for item in items:
             destination = item.ticket.destination
             known = self._lane_of.get(destination)
-            if known is None or known[0] < now:
+            if known is None:
                 self._look_up(destination, item)
                 continue
+            if known[0] < now:
+                self._look_again(destination, known[1], now)
             queue = self._queue(known[1])
             self._enter(queue, item, now)
             touched[queue.name] = queue
@@ -182,7 +197,7 @@ class SortingOffice:
                 return
             bundle = queue.turns.pop()
             queue.bundles.pop((bundle.message_id, bundle.destination), None)
-            queue.waiting -= len(bundle.items)
+            self._change_waiting(queue, -len(bundle.items))
             self._sessions += 1
             self.spawn(self._start(queue, leave, bundle))
         self._forget_if_idle(queue)
@@ -203,24 +218,37 @@ class SortingOffice:
         if waiting is None:
             self._unsorted[destination] = [item]
             self.spawn(self._learn_lane(destination))
-        elif len(waiting) < WAITING_MIN:
+        elif len(waiting) < UNSORTED_MAX:
             waiting.append(item)
         else:
             self._late.append((item, PUT_OFF_SECONDS_MIN))
 
+    def _look_again(self, destination: str, lane: str, now: float) -> None:
+        """Nobody waits for that: until the answer is there, the lane is what it was."""
+        self._lane_of[destination] = now + DESTINATIONS_KNOWN_SECONDS, lane
+        self.spawn(self._learn_lane(destination))
+
     async def _learn_lane(self, destination: str) -> None:
-        lane = destination
-        if destination != self._own_lane:
-            async with self._lookups:
-                answer = await self._resolver.exchanges(destination)
-            # Where DNS leads nowhere, the carrier finds out the same, and says what follows.
-            hosts = exchanges(destination, answer.records, b"") if isinstance(answer, Exchanges) else ()
-            if hosts and not isinstance(hosts, NullExchange):
-                lane = rules.lane_of(destination, hosts[0].host)
+        try:
+            lane = await self._lane_by_its_servers(destination)
+        except Exception:
+            log.exception("lane_not_found", destination=destination)
+            lane = destination
         now = self._clock.monotonic()
         self._forget_old_destinations(now)
         self._lane_of[destination] = now + DESTINATIONS_KNOWN_SECONDS, lane
         self.sort(self._unsorted.pop(destination, ()))
+
+    async def _lane_by_its_servers(self, destination: str) -> str:
+        if destination == self._own_lane:
+            return destination
+        async with self._lookups:
+            answer = await self._resolver.exchanges(destination)
+        # Where DNS leads nowhere, the carrier finds out the same, and says what follows.
+        hosts = exchanges(destination, answer.records, b"") if isinstance(answer, Exchanges) else ()
+        if not hosts or isinstance(hosts, NullExchange):
+            return destination
+        return rules.lane_of(destination, hosts[0].host)
 
     def _forget_old_destinations(self, now: float) -> None:
         if len(self._lane_of) > 10 * IDLE_LANES_MAX:
@@ -240,7 +268,8 @@ class SortingOffice:
 
     def _enter(self, queue: Queue, item: Item, now: float) -> None:
         ticket = item.ticket
-        if queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED or not queue.has_room(ticket.account_id):
+        left = ALL_WAITING_MAX - self._waiting
+        if queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED or not queue.has_room(ticket.account_id, left):
             self._late.append((item, self._wait_seconds(queue, ticket.account_id, now)))
             return
         key = ticket.message_id, ticket.destination
@@ -249,7 +278,11 @@ class SortingOffice:
             bundle = queue.bundles[key] = Bundle(ticket.account_id, ticket.message_id, ticket.destination, [])
             queue.turns.push(ticket.account_id, bundle)
         bundle.items.append(item)
-        queue.waiting += 1
+        self._change_waiting(queue, 1)
+
+    def _change_waiting(self, queue: Queue, change: int) -> None:
+        queue.waiting += change
+        self._waiting += change
 
     def _wait(self, queue: Queue, later: Later, now: float) -> None:
         if later.seconds is None or queue.timer is not None:
@@ -284,7 +317,7 @@ class SortingOffice:
     def _emptied(self, queue: Queue) -> list[Item]:
         bundles = [queue.turns.pop() for _ in range(len(queue.turns))]
         queue.bundles.clear()
-        queue.waiting = 0
+        self._change_waiting(queue, -queue.waiting)
         return [item for bundle in bundles for item in bundle.items]
 
     def _forget_if_idle(self, queue: Queue) -> None:

@@ -21,9 +21,12 @@ class Lease:
     era: int = 0
     _good_until: float = float("-inf")
 
-    def renewed(self, asked_at: float) -> None:
-        """It was renewed by a request sent at `asked_at`: the lease began no earlier than that."""
-        if asked_at > self._good_until:
+    def renewed(self, asked_at: float, heard_at: float) -> None:
+        """It was renewed by a request sent at `asked_at`: the new lease began no earlier than that.
+
+        However early it was asked for, before it was granted the old one may have been taken for dead.
+        """
+        if heard_at >= self._good_until:
             self.era += 1
         self._good_until = max(self._good_until, asked_at + self.seconds * (1 - MARGIN_PART))
 

@@ -1,0 +1,442 @@
+"""The fault matrix of delivery: whatever a destination or its DNS does, what follows for the recipient.
+
+All rows of the table are sent in one round, each to a domain and a server of its own; then the world is put
+right, and whatever was deferred is tried again. The tests look at what was seen after each round.
+"""
+
+import json
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from posthouse.rules import ids
+from posthouse.rules.endpoint import is_public
+from posthouse.rules.ids import MessageId
+from tests.support.books import faults_in_the_books
+from tests.support.nameserver import REFUSED, SERVFAIL, SILENT
+from tests.support.receiver import Certificates
+from tests.support.round_trip import RoundTrip, on_the_road
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SOUND: Final = "127.0.0.1"
+# Nobody listens there.
+DEAD: Final = "127.0.0.250"
+# The first wait is a minute, and up to a tenth longer.
+FIRST_WAIT: Final = timedelta(seconds=66)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the servers do (the most preferred first), and what the first attempt comes to.
+
+    `lines` is how often the mail arrived by then, though we may not know of it.
+    """
+
+    name: str
+    servers: tuple[str, ...]
+    status: str
+    code: int | None = None
+    stage: str | None = None
+    is_ambiguous: bool = False
+    lines: int = 0
+    tls: bool = False
+    dns: str = ""
+
+
+def deferred(manner: str, stage: str, code: int | None = None, *, is_ambiguous: bool = False, lines: int = 0) -> Row:
+    return Row(manner, (manner,), "deferred", code, stage, is_ambiguous, lines)
+
+
+def bounced(manner: str, stage: str, code: int) -> Row:
+    return Row(manner, (manner,), "bounced", code, stage)
+
+
+def delivered(*servers: str, tls: bool = False) -> Row:
+    return Row(" then ".join(servers) or "a sound server", servers, "delivered", 250, "dot", lines=1, tls=tls)
+
+
+def by_dns(dns: str, status: str, code: int | None = None) -> Row:
+    return Row(dns, (), status, code, "dot" if status == "delivered" else None, lines=status == "delivered", dns=dns)
+
+
+ROWS: Final = [
+    # It asks for patience: all of it is heard, and nothing is final.
+    *[deferred(f"{code}-rcpt", "rcpt", code) for code in (450, 451, 452, 552)],
+    *[deferred(f"{code}-{stage}", stage, code) for code in (421, 451) for stage in ("mail", "data", "dot")],
+    deferred("421-rcpt", "rcpt", 421),
+    deferred("421-connect", "greeting", 421),
+    deferred("450-rcpt--no-pipelining", "rcpt", 450),
+    deferred("452-data--chunking", "data", 452),
+    # It says no to this mail.
+    *[bounced(f"{code}-{stage}", stage, code) for code in (550, 554) for stage in ("mail", "rcpt", "data", "dot")],
+    bounced("552-mail", "mail", 552),
+    bounced("552-dot", "dot", 552),
+    bounced("551-rcpt", "rcpt", 551),
+    bounced("550-rcpt--no-pipelining", "rcpt", 550),
+    bounced("554-dot--chunking", "dot", 554),
+    # It says no to us, or to everyone: the next server is asked, and then the calendar.
+    deferred("554-connect", "greeting", 554),
+    deferred("502-ehlo--502-helo", "ehlo", 502),
+    deferred("starttls--starttls-refused", "starttls", 454),
+    deferred("530-mail", "mail", 530),
+    *[
+        delivered(manner, SOUND)
+        for manner in ("554-connect", "502-ehlo--502-helo", "starttls-refused", "530-mail", "421-connect")
+    ],
+    *[delivered(manner, SOUND) for manner in ("drop-connect", "hang-connect", "hang-ehlo", DEAD)],
+    Row("two that say no", ("554-connect", "521-connect"), "deferred", 521, "greeting"),
+    Row("nobody there", (DEAD,), "deferred", None, "connect"),
+    # What was said of the mail is the answer, however many servers there are.
+    Row("the first server's 451 counts", ("451-mail", SOUND), "deferred", 451, "mail"),
+    Row("the first server's 550 counts", ("550-mail", SOUND), "bounced", 550, "mail"),
+    Row("a drop in MAIL counts", ("drop-mail", SOUND), "deferred", None, "mail"),
+    delivered("502-ehlo"),
+    # It falls silent: before the dot that means no, after it anything.
+    *[deferred(f"{act}-{stage}", stage) for act in ("drop", "hang") for stage in ("mail", "rcpt", "data")],
+    *[deferred(f"{act}-dot", "dot", is_ambiguous=True) for act in ("drop", "hang")],
+    deferred("lose-dot", "dot", is_ambiguous=True, lines=1),
+    deferred("lose-dot--chunking", "dot", is_ambiguous=True, lines=1),
+    deferred("drop-connect", "greeting"),
+    deferred("hang-connect", "greeting"),
+    # It talks for ever, or nonsense.
+    *[deferred(f"{act}-connect", "greeting") for act in ("drip", "endless", "flood", "overlong", "garbage")],
+    *[deferred(f"{act}-mail", "mail") for act in ("drip", "endless", "flood", "overlong", "garbage")],
+    *[deferred(f"{act}-dot", "dot", is_ambiguous=True, lines=1) for act in ("drip", "endless", "flood", "overlong")],
+    deferred("garbage-dot", "dot", is_ambiguous=True),
+    # TLS where there is any, and none where it breaks.
+    *[delivered(manner, tls=True) for manner in ("starttls", "starttls-stranger", "starttls-othername")],
+    *[delivered(manner) for manner in ("starttls-broken", "starttls-hang", "starttls-injected", "starttls-half")],
+    delivered("no-pipelining"),
+    delivered("chunking"),
+    # DNS
+    *[by_dns(dns, "deferred") for dns in ("servfail", "no answer in time", "refused", "servfail for the server")],
+    *[by_dns(dns, "bounced") for dns in ("no such name", "null mx", "a server that has no address")],
+    *[by_dns(dns, "bounced") for dns in ("a server that does not exist", "neither server nor address")],
+    by_dns("an address and no server", "delivered", 250),
+]
+NAMES: Final = [row.name for row in ROWS]
+assert len(set(NAMES)) == len(NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A recipient after a round: its row, its attempts in their order, its events, and how often it arrived."""
+
+    status: str
+    billing: str
+    attempt_count: int
+    code: int | None
+    response: str | None
+    message: tuple[str, str]
+    attempts: list[dict[str, Any]]
+    events: list[tuple[str, dict[str, Any]]]
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    road: RoundTrip
+    seed: int
+    messages: dict[str, MessageId]
+    first: dict[str, Seen]
+    second: dict[str, Seen]
+
+
+def domain_of(row: Row) -> str:
+    return f"row{ROWS.index(row)}.example.org"
+
+
+def set_up(road: RoundTrip, row: Row, addresses: dict[str, str]) -> None:
+    domain, names = domain_of(row), road.names
+    host = f"mx0.{domain}"
+    records = names.records
+    records[domain, "MX"] = [f"{10 * number} mx{number}.{domain}." for number in range(max(1, len(row.servers)))]
+    for number, manner in enumerate(row.servers):
+        records[f"mx{number}.{domain}", "A"] = [addresses.get(f"{row.name} {number}", manner)]
+    match row.dns:
+        case "servfail":
+            names.script[domain] = SERVFAIL
+        case "no answer in time":
+            names.script[domain] = SILENT
+        case "refused":
+            names.script[domain] = REFUSED
+        case "servfail for the server":
+            names.script[host] = SERVFAIL
+        case "no such name":
+            del records[domain, "MX"]
+        case "null mx":
+            records[domain, "MX"] = ["0 ."]
+        case "a server that has no address":
+            names.zone[host] = ["a text, and nothing else"]
+        case "neither server nor address":
+            del records[domain, "MX"]
+            names.zone[domain] = ["a text, and nothing else"]
+        case "an address and no server":
+            del records[domain, "MX"]
+            records[domain, "A"] = [SOUND]
+        case _:
+            assert row.dns in ("", "a server that does not exist"), row.dns
+
+
+def put_right(road: RoundTrip) -> None:
+    road.names.script.clear()
+    for row in ROWS:
+        road.serve(domain_of(row), host=f"mx0.{domain_of(row)}", address=SOUND)
+
+
+def manners_of_rows() -> tuple[dict[str, str], dict[str, str]]:
+    """An address for each server that misbehaves: what it does, and by whom it is used."""
+    manners: dict[str, str] = {}
+    addresses: dict[str, str] = {}
+    for row in ROWS:
+        for number, manner in enumerate(row.servers):
+            if manner not in (SOUND, DEAD):
+                address = f"127.0.1.{len(manners) + 1}"
+                manners[address] = manner
+                addresses[f"{row.name} {number}"] = address
+    return manners, addresses
+
+
+async def look(road: RoundTrip, message_id: MessageId) -> Seen:
+    async with road.rounds.database.connection() as connection:
+        recipient = await connection.fetchrow("SELECT * FROM recipients WHERE message_id = $1", message_id)
+        attempts = await connection.fetch("SELECT * FROM attempts WHERE message_id = $1 ORDER BY fence", message_id)
+        events = await connection.fetch("SELECT type, body FROM events WHERE message_id = $1", message_id)
+    return Seen(
+        recipient["status"],
+        recipient["billing_status"],
+        recipient["attempt_count"],
+        recipient["last_smtp_code"],
+        recipient["last_smtp_response"],
+        await road.message(message_id),
+        [dict(row) for row in attempts],
+        [(kind, json.loads(body)) for kind, body in events],
+        sum(one.recipient == recipient["email"] for one in road.receiver.accepted),
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def matrix(new_database: Callable[[], str]) -> AsyncIterator[Matrix]:
+    seed = random.randrange(2**32)
+    manners, addresses = manners_of_rows()
+    url = new_database()
+    async with on_the_road(url, manners=manners, certificates=Certificates.make(), seed=seed) as road:
+        messages = {}
+        for row in ROWS:
+            set_up(road, row, addresses)
+            messages[row.name] = await road.rounds.accept([f"ada@{domain_of(row)}"])
+        assert await road.round() == len(ROWS)
+        first = {name: await look(road, message_id) for name, message_id in messages.items()}
+        put_right(road)
+        road.clock.advance(FIRST_WAIT)
+        await road.round()
+        second = {name: await look(road, message_id) for name, message_id in messages.items()}
+        yield Matrix(road, seed, messages, first, second)
+        assert await faults_in_the_books(url) == {}, f"{seed=}"
+
+
+@pytest.fixture(autouse=True)
+def seed_is_told(matrix: Matrix) -> None:
+    print(f"seed {matrix.seed}")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+async def test_what_a_first_attempt_comes_to(matrix: Matrix, row: Row) -> None:
+    seen = matrix.first[row.name]
+    (attempt,) = seen.attempts
+    told = (seen.status, seen.code, attempt["stage"], attempt["is_ambiguous"], seen.lines)
+    assert told == (row.status, row.code, row.stage, row.is_ambiguous, row.lines), seen.response
+    assert (attempt["outcome"], attempt["code"], attempt["response"]) == (row.status, row.code, seen.response)
+    assert (seen.attempt_count, (attempt["tls"] or "").startswith("TLS")) == (1, row.tls)
+    assert seen.response
+
+
+MONEY: Final = {
+    "delivered": ("settled", ("delivered", "settled")),
+    "bounced": ("released", ("failed", "released")),
+    "deferred": ("reserved", ("queued", "reserved")),
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+async def test_money_and_events_follow_from_what_is_final_alone(matrix: Matrix, row: Row) -> None:
+    for seen in (matrix.first[row.name], matrix.second[row.name]):
+        assert (seen.billing, seen.message) == MONEY[seen.status]
+        if seen.status == "deferred":
+            assert seen.events == []
+            continue
+        ((kind, body),) = seen.events
+        message_id = matrix.messages[row.name]
+        data = {
+            "email_id": ids.text(ids.MESSAGE, message_id),
+            "recipient_id": ids.text(ids.RECIPIENT, ids.recipient_id(message_id, 0)),
+            "to": f"ada@{domain_of(row)}",
+            "from": f"news@{matrix.road.rounds.sender.domain}",
+            "subject": "Hello",
+            "smtp_code": seen.code,
+            "smtp_response": seen.response,
+        }
+        assert (kind, body["type"]) == (f"email.{seen.status}", f"email.{seen.status}")
+        assert body["data"] == {name: value for name, value in data.items() if value is not None}
+        assert body.keys() == {"id", "type", "created_at", "data"}
+        assert body["id"].startswith(ids.EVENT)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+async def test_what_was_deferred_arrives_when_the_world_is_put_right_and_what_was_final_stays(
+    matrix: Matrix, row: Row
+) -> None:
+    first, second = matrix.first[row.name], matrix.second[row.name]
+    if row.status != "deferred":
+        assert second == first
+        return
+    assert (second.status, second.attempt_count, second.code) == ("delivered", 2, 250)
+    assert [one["outcome"] for one in second.attempts] == ["deferred", "delivered"]
+    # One line, and one more only where the first attempt may have arrived.
+    assert second.lines == 1 + row.lines
+    assert row.lines <= row.is_ambiguous
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.servers[1:]], ids=lambda row: row.name)
+async def test_the_attempt_tells_which_server_was_the_last(matrix: Matrix, row: Row) -> None:
+    (attempt,) = matrix.first[row.name].attempts
+    last = 0 if "counts" in row.name else 1
+    assert attempt["exchange"] == f"mx{last}.{domain_of(row)}"
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.dns and row.status != "delivered"], ids=lambda row: row.name
+)
+async def test_where_dns_leads_nowhere_no_server_is_named(matrix: Matrix, row: Row) -> None:
+    (attempt,) = matrix.first[row.name].attempts
+    assert (attempt["exchange"], attempt["address"], attempt["code"]) == (None, None, None)
+
+
+# What takes more than one recipient, or more than two rounds.
+
+
+async def test_greylisting_is_sat_out_and_nobody_is_told(matrix: Matrix) -> None:
+    road = matrix.road
+    road.serve("patience.example.org")
+    message_id = await road.rounds.accept(["greylist@patience.example.org"])
+    for wait in (timedelta(0), FIRST_WAIT):
+        road.clock.advance(wait)
+        await road.round()
+        seen = await look(road, message_id)
+        assert (seen.status, seen.code, seen.events, seen.lines) == ("deferred", 450, [], 0)
+    road.clock.advance(minutes=5.5)
+    await road.round()
+    seen = await look(road, message_id)
+    assert (seen.status, seen.attempt_count, len(seen.events), seen.lines) == ("delivered", 3, 1, 1)
+
+
+async def test_each_recipient_has_its_own_result(matrix: Matrix) -> None:
+    road = matrix.road
+    road.serve("mixed.example.org")
+    locals_ = ("ada", "452-rcpt", "550-rcpt", "greylist", "bob")
+    message_id = await road.rounds.accept([f"{local}@mixed.example.org" for local in locals_])
+    await road.round()
+    assert [(row[1], row[2], row[4]) for row in await road.recipients(message_id)] == [
+        ("delivered", "settled", 250),
+        ("deferred", "reserved", 452),
+        ("bounced", "released", 550),
+        ("deferred", "reserved", 450),
+        ("delivered", "settled", 250),
+    ]
+    assert await road.message(message_id) == ("queued", "reserved")
+    positions = "SELECT position, type FROM events WHERE message_id = $1 ORDER BY position"
+    assert await road.rounds.fetch(positions, message_id) == [
+        (0, "email.delivered"),
+        (2, "email.bounced"),
+        (4, "email.delivered"),
+    ]
+    # Those that are tried again don't bring the others another copy.
+    road.clock.advance(FIRST_WAIT)
+    await road.round()
+    road.clock.advance(minutes=5.5)
+    await road.round()
+    assert await road.statuses(message_id) == ["delivered", "deferred", "bounced", "delivered", "delivered"]
+    arrived = sorted(one.recipient for one in road.receiver.accepted if one.recipient.endswith("@mixed.example.org"))
+    assert arrived == [f"{local}@mixed.example.org" for local in ("ada", "bob", "greylist")]
+
+
+async def test_a_server_that_answers_everything_late_is_left_when_the_time_in_all_is_over(
+    new_database: Callable[[], str],
+) -> None:
+    url = new_database()
+    async with on_the_road(url, manner="delay-700--no-pipelining") as road:
+        road.serve("late.example.org")
+        message_id = await road.rounds.accept([f"r{number}@late.example.org" for number in range(6)])
+        await road.round()
+        rows = await road.recipients(message_id)
+        assert {(status, code) for _, status, _, _, code, _ in rows} == {("deferred", None)}
+        assert all("not done within the time in all" in row[5] for row in rows)
+        assert await road.rounds.value("SELECT bool_or(is_ambiguous) FROM attempts") is False
+        assert road.receiver.accepted == []
+        assert await faults_in_the_books(url) == {}
+
+
+async def test_a_421_makes_the_lane_step_back(matrix: Matrix) -> None:
+    road = matrix.road
+    road.serve("busy.example.org", "calm.example.org")
+    for address in ("421-rcpt@busy.example.org", "421-dot@busy.example.org", "ada@calm.example.org"):
+        await road.rounds.accept([address])
+    await road.round()
+    await road.delivery.report()
+    lanes = await road.rounds.fetch(
+        "SELECT lane, connections, deferred_total, last_reply FROM lane_reports WHERE lane IN ($1, $2) ORDER BY lane",
+        "busy.example.org",
+        "calm.example.org",
+    )
+    assert [lane[:3] for lane in lanes] == [("busy.example.org", 10, 2), ("calm.example.org", 20, 0)]
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["A 127.0.0.1"],
+        ["A 127.0.0.1", "AAAA ::1"],
+        ["A 10.1.2.3"],
+        ["A 172.16.0.1", "A 192.168.1.1"],
+        ["A 169.254.169.254"],
+        ["A 100.64.0.1"],
+        ["A 0.0.0.0"],
+        ["AAAA ::"],
+        ["AAAA fe80::1"],
+        ["AAAA fd00::1"],
+        ["AAAA ::ffff:127.0.0.1"],
+        ["AAAA 64:ff9b::7f00:1"],
+        ["AAAA 2002:7f00:1::"],
+    ],
+    ids=" ".join,
+)
+async def test_a_server_at_an_address_that_is_not_public_is_never_connected_to(
+    strict: RoundTrip, addresses: list[str]
+) -> None:
+    domain = f"d{len(strict.names.records)}.example.org"
+    strict.names.records[domain, "MX"] = [f"10 mx.{domain}."]
+    for kind in ("A", "AAAA"):
+        given = [address.removeprefix(f"{kind} ") for address in addresses if address.startswith(f"{kind} ")]
+        if given:
+            strict.names.records[f"mx.{domain}", kind] = given
+    message_id = await strict.rounds.accept([f"ada@{domain}"])
+    await strict.round()
+    seen = await look(strict, message_id)
+    assert (seen.status, seen.billing, seen.code) == ("bounced", "released", None)
+    assert (len(seen.events), "no public address" in (seen.response or "")) == (1, True)
+    assert strict.receiver.connections == 0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def strict(new_database: Callable[[], str]) -> AsyncIterator[RoundTrip]:
+    """As in real life: nothing but public addresses is connected to."""
+    url = new_database()
+    async with on_the_road(url, may_connect=is_public) as road:
+        yield road
+        assert await faults_in_the_books(url) == {}
