@@ -27,3 +27,19 @@ def test_once_anchored_time_never_goes_back() -> None:
     before = clock.now()
     clock.anchor(before - HOUR, clock.monotonic())
     assert clock.now() >= before
+
+
+def test_a_sample_that_took_long_does_not_replace_a_better_one() -> None:
+    clock = DatabaseClock()
+    clock.anchor(datetime.now(UTC), clock.monotonic())
+    before = clock.now()
+    # Asked two seconds ago, read by the database at the very end: half of the way would put us a second ahead.
+    clock.anchor(before, clock.monotonic() - 2)
+    assert clock.now() < before + timedelta(seconds=0.5)
+
+
+def test_a_sample_that_can_not_be_doubt_alone_replaces_any() -> None:
+    clock = DatabaseClock()
+    clock.anchor(datetime.now(UTC), clock.monotonic())
+    clock.anchor(datetime.now(UTC) + HOUR, clock.monotonic() - 2)
+    assert clock.now() > datetime.now(UTC) + HOUR - timedelta(minutes=1)

@@ -2,7 +2,10 @@
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
+
+# By how much of a second a second two clocks drift apart; ten times what ordinary ones do.
+DRIFT_MAX: Final = 0.0005
 
 
 class Clock(Protocol):
@@ -25,6 +28,7 @@ class DatabaseClock:
         self._anchored_at = time.monotonic()
         self._latest = self._anchor
         self._is_anchored = False
+        self._doubt_seconds = 0.0
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -38,11 +42,20 @@ class DatabaseClock:
         """Take over a sample; half of the round trip had passed when the database read its clock.
 
         The first sample replaces the host's time, even by an earlier one: a host that is ahead must not
-        hold the service in its future. After that, time never goes back.
+        hold the service in its future. After that, time never goes back. A sample whose answer took long is
+        doubtful: it counts only if the last one, grown old, is more so, or can't be true any more.
         """
         answered_at = time.monotonic()
+        middle = (asked_at + answered_at) / 2
+        doubt = (answered_at - asked_at) / 2
+        age = middle - self._anchored_at
+        present_doubt = self._doubt_seconds + abs(age) * DRIFT_MAX
+        difference = abs((database_time - self._anchor).total_seconds() - age)
+        if self._is_anchored and doubt > present_doubt and difference <= doubt + present_doubt:
+            return
         self._anchor = database_time
-        self._anchored_at = (asked_at + answered_at) / 2
+        self._anchored_at = middle
+        self._doubt_seconds = doubt
         if not self._is_anchored:
             self._latest = database_time
             self._is_anchored = True

@@ -488,7 +488,7 @@ async def test_one_process_without_a_stream_server_delivers_just_the_same(
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
     # Two attempts: before a third, a destination that nobody reached twice is left alone for a while.
-    settings = {"DELIVERY_RETRY_MINUTES": "0.02"}
+    settings: dict[str, Any] = {"DELIVERY_RETRY_MINUTES": "0.02"}
     manners = {REFUSING: "554-connect"}
     async with opened(database_url, tmp_path, stream="memory", manners=manners, **settings) as office:
         office.destination("one.example.net")

@@ -4,7 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from posthouse.flows.tickets import items_of
+from posthouse.rules.ticket import pack
+from posthouse.wire.stream import Kind
+from tests.support.nameserver import SILENT
 from tests.support.round_trip import RoundTrip, on_the_road
+from tests.support.service import eventually
 
 
 @pytest.fixture
@@ -24,3 +29,42 @@ async def test_a_mail_to_two_domains_arrives_once_at_each_recipient(road: RoundT
     # Two recipients of one domain share a transaction.
     assert accepted[0][1] == accepted[1][1]
     assert await road.round() == 0
+
+
+async def test_tickets_that_travelled_together_are_answered_when_the_last_of_them_is(road: RoundTrip) -> None:
+    """One of the two hangs for a while; until it is through, the stream keeps the message for both."""
+    road.names.script["slow.example.org"] = SILENT
+    await road.rounds.accept(["ada@example.org"])
+    await road.rounds.accept(["bob@slow.example.org"])
+    one, two = await road.rounds.lease()
+    road.stream.publish(Kind.DELIVER, 0, pack([one, two]))
+    await road.delivery.renew()
+    (message,) = await road.stream.fetch(Kind.DELIVER, frozenset({0}), 10, 0)
+    await road.delivery.offer([message])
+
+    async def accepted() -> int:
+        return len(road.receiver.accepted)
+
+    await eventually(accepted, bool)
+    assert await road.stream.backlog(Kind.DELIVER) == 1
+    await road.delivery.settle()
+    assert await road.stream.backlog(Kind.DELIVER) == 0
+    statuses = await road.rounds.fetch("SELECT status FROM recipients ORDER BY email")
+    assert statuses == [("delivered",), ("deferred",)]
+
+
+async def test_what_is_given_back_brings_the_whole_message_again_and_what_was_done_is_not_done_twice(
+    road: RoundTrip,
+) -> None:
+    await road.rounds.accept(["ada@example.org"])
+    await road.rounds.accept(["bob@example.net"])
+    one, two = await road.rounds.lease()
+    road.stream.publish(Kind.DELIVER, 0, pack([one, two]))
+    (message,) = await road.stream.fetch(Kind.DELIVER, frozenset({0}), 10, 0)
+    first, second = await items_of(message)
+    await second.carried.release()
+    await first.carried.ack()
+    await road.delivery.renew()
+    assert await road.carry() == 2
+    assert await road.carry() == 0
+    assert len(road.receiver.accepted) == 2

@@ -10,13 +10,16 @@ from hypothesis import strategies as some
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import (
     FENCE_MAX,
+    TOGETHER_MAX,
     DeliveryTicket,
     NotificationTicket,
     Ticket,
     account_shard_of,
     decode,
     encode,
+    pack,
     shard_of,
+    unpack,
 )
 
 ACCOUNT = AccountId(UUID(int=1))
@@ -77,6 +80,36 @@ def test_what_is_no_ticket_of_this_version_is_dropped(data: bytes) -> None:
 def test_no_bytes_are_a_fault(data: bytes) -> None:
     ticket = decode(data)
     assert ticket is None or encode(ticket) == data
+
+
+@given(some.lists(tickets, min_size=1, max_size=TOGETHER_MAX))
+def test_tickets_that_travelled_together_are_all_there_in_their_order(together: list[Ticket]) -> None:
+    assert unpack(pack(together)) == together
+
+
+def test_a_ticket_that_travels_alone_looks_as_it_always_did() -> None:
+    assert pack([DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")]) == DELIVERY
+    assert unpack(DELIVERY) == [decode(DELIVERY)]
+
+
+def test_one_that_can_not_be_read_takes_no_other_with_it() -> None:
+    known = DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")
+    data = pack([known, known, known])
+    later_form = bytearray(data)
+    later_form[3 + len(DELIVERY) + 2] = 0x77
+    assert unpack(bytes(later_form)) == [known, known]
+    assert unpack(data[:-1]) == [known, known]
+
+
+@pytest.mark.parametrize("count", [0, TOGETHER_MAX + 1])
+def test_nobody_and_too_many_do_not_travel(count: int) -> None:
+    with pytest.raises(ValueError, match="travel together"):
+        pack([DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")] * count)
+
+
+@given(some.binary(max_size=300) | some.binary(max_size=300).map(lambda rest: b"\x02" + rest))
+def test_no_bytes_of_a_message_are_a_fault(data: bytes) -> None:
+    assert len(unpack(data)) <= TOGETHER_MAX
 
 
 @pytest.mark.parametrize(

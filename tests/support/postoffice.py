@@ -22,7 +22,7 @@ from tests.support.books import faults_in_the_books
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
 from tests.support.receiver import Receiver
-from tests.support.server import Server, close_desk, environment
+from tests.support.server import READY_SECONDS_MAX, Server, close_desk, environment
 from tests.support.service import Service, Tenant
 
 HOSTNAME: Final = "mail.posthouse.example"
@@ -119,10 +119,11 @@ class PostOffice:
         """A delivery worker, and the name that its attempts carry."""
         known = await self._workers()
         part = self.start("delivery")
-        async with asyncio.timeout(30):
-            while not (new := await self._workers() - known):
-                self.check()
-                await asyncio.sleep(0.05)
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not (new := await self._workers() - known):
+            self.check()
+            assert time.monotonic() < deadline, f"no worker came:\n{part.said()}"
+            await asyncio.sleep(0.05)
         (worker_id,) = new
         return part, worker_id
 
@@ -259,14 +260,16 @@ class Posting:
     _is_stopping: bool = False
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    async def run(self, senders: int = 4) -> None:
-        """Returns when `stop` was called and every sender has ended its round."""
+    @asynccontextmanager
+    async def at_work(self, senders: int = 4) -> AsyncIterator[None]:
+        """They post beside whatever happens inside; at its end every sender ends its round."""
         async with asyncio.TaskGroup() as group:
             for _ in range(senders):
                 group.create_task(self._post_on())
-
-    def stop(self) -> None:
-        self._is_stopping = True
+            try:
+                yield
+            finally:
+                self._is_stopping = True
 
     async def _post_on(self) -> None:
         while not self._is_stopping:

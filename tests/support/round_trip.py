@@ -14,6 +14,7 @@ from posthouse.flows.signing import Signing
 from posthouse.flows.tickets import Tickets
 from posthouse.rules.endpoint import Address
 from posthouse.rules.lane import LaneLimits, Limits
+from posthouse.rules.ticket import unpack
 from posthouse.store.seal import Sealer
 from posthouse.wire.carrier import SmtpCarrier
 from posthouse.wire.dns import Resolver
@@ -82,7 +83,7 @@ class RoundTrip:
         found = await self.stream.fetch(Kind.DELIVER, frozenset(range(SHARDS)), 10_000, 0)
         await self.delivery.offer(found)
         await self.delivery.settle()
-        return len(found)
+        return sum(len(unpack(one.payload)) for one in found)
 
     async def recipients(self, message_id: Any) -> list[tuple[Any, ...]]:
         """Position, status, billing, attempts, code, response."""
@@ -98,7 +99,7 @@ class RoundTrip:
     async def message(self, message_id: Any) -> tuple[str, str]:
         """Its status and its billing."""
         rows = await self.rounds.fetch("SELECT status, billing_status FROM messages WHERE id = $1", message_id)
-        return rows[0]
+        return rows[0][0], rows[0][1]
 
 
 @asynccontextmanager

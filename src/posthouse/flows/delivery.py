@@ -20,7 +20,8 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.gathering import Gatherer
 from posthouse.flows.letters import Letters
-from posthouse.flows.sorting import Bundle, Item, Queue, SortingOffice
+from posthouse.flows.sorting import Bundle, Queue, SortingOffice
+from posthouse.flows.tickets import Item, items_of
 from posthouse.rules import event, ids, lane, outcome, retry, simulator
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import LaneLimits, Limits, Served, Slot
@@ -28,7 +29,7 @@ from posthouse.rules.lease import WORKER_LEASE, Lease
 from posthouse.rules.outcome import Broken, GivenUp, Happening, Replied, Stage, Suppressed
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
-from posthouse.rules.ticket import DeliveryTicket, decode
+from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import claims, deliveries, lane_reports, schedule
 from posthouse.store.claims import Claimed
 from posthouse.store.deliveries import Event, Outcome, Result
@@ -149,13 +150,13 @@ class Delivery:
         now = self._clock.monotonic()
         items = []
         for one in carried:
-            ticket = decode(one.payload)
-            if not isinstance(ticket, DeliveryTicket) or _key(ticket) in self._held:
-                await one.ack()
-                continue
-            item = Item(ticket, one)
-            self._held[_key(ticket)] = item, now
-            items.append(item)
+            for item in await items_of(one):
+                key = _key(item.ticket)
+                if key in self._held:
+                    await item.carried.ack()
+                    continue
+                self._held[key] = item, now
+                items.append(item)
         self._office.sort(items)
 
     async def renew(self) -> None:

@@ -17,9 +17,9 @@ from posthouse.store.postgres import Database
 log = structlog.get_logger(__name__)
 
 DISPATCHED_AT_ONCE_MAX: Final = 1_000
-# While this many tickets are under way, more would only be the same ones again: whatever they stand for is
-# still due when the workers have caught up.
-BACKLOG_MAX: Final = 20_000
+# While this many messages of the stream are under way, more would only bring the same tickets again: whatever
+# they stand for is still due when the workers have caught up.
+BACKLOG_MAX: Final = 10_000
 # The database's time and ours drift apart by no more than this in ordinary life.
 JUMP_SECONDS_MAX: Final = 2.0
 # Whoever was stopped for longer than this can't say that the database was there all the while.

@@ -14,13 +14,12 @@ from typing import Final
 import structlog
 
 from posthouse.clock import Clock
+from posthouse.flows.tickets import Item as Item
 from posthouse.mail.exchange import NullExchange, exchanges
 from posthouse.rules import lane as rules
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import Lane, LaneLimits, Later, Limits, Served, Slot, Turns
-from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.dns import Exchanges, Resolver
-from posthouse.wire.stream import Delivery as Carried
 
 log = structlog.get_logger(__name__)
 
@@ -46,14 +45,6 @@ LOOKUPS_MAX: Final = 100
 UNSORTED_MAX: Final = 1_000
 DESTINATIONS_KNOWN_SECONDS: Final = 60.0
 IDLE_LANES_MAX: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A ticket in hand, and how to tell the stream what became of it."""
-
-    ticket: DeliveryTicket
-    carried: Carried
 
 
 @dataclass(slots=True)

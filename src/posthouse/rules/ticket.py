@@ -3,9 +3,11 @@
 A ticket says where to look and which fence to expect, and is worth nothing without the schedule: one
 that is lost is written again, one too many finds its fence taken. The destination is with it, so that
 a worker finds the lane before it claims anything. One byte tells the form and its version; whoever
-meets a form it doesn't know drops the ticket, and the schedule brings it back.
+meets a form it doesn't know drops the ticket, and the schedule brings it back. Several that travel the same
+way at the same time travel together: what the stream does for each of its messages costs more than the ticket.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
@@ -42,6 +44,8 @@ Ticket = DeliveryTicket | NotificationTicket
 
 _DELIVERY_1: Final = 0x01
 _NOTIFICATION_1: Final = 0x81
+_SEVERAL_1: Final = 0x02
+TOGETHER_MAX: Final = 16
 _delivery: Final = Struct(">B16s16sBI")
 _notification: Final = Struct(">B16s16sI")
 
@@ -78,6 +82,32 @@ def decode(data: bytes) -> Ticket | None:
             return None
         return NotificationTicket(AccountId(UUID(bytes=account_id)), UUID(bytes=webhook_delivery_id), fence)
     return None
+
+
+def pack(tickets: Sequence[Ticket]) -> bytes:
+    """What the stream carries for these: at least one, and at most TOGETHER_MAX."""
+    if not 1 <= len(tickets) <= TOGETHER_MAX:
+        raise ValueError(f"1 to {TOGETHER_MAX} tickets travel together, not {len(tickets)}")
+    encoded = [encode(ticket) for ticket in tickets]
+    if len(encoded) == 1:
+        return encoded[0]
+    return bytes([_SEVERAL_1]) + b"".join([len(one).to_bytes(2, "big") + one for one in encoded])
+
+
+def unpack(data: bytes) -> list[Ticket]:
+    """The tickets that this version can read, in their order."""
+    if not data or data[0] != _SEVERAL_1:
+        ticket = decode(data)
+        return [] if ticket is None else [ticket]
+    found: list[Ticket] = []
+    at = 1
+    while at < len(data) and len(found) < TOGETHER_MAX:
+        end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        ticket = decode(data[at + 2 : end]) if end <= len(data) else None
+        if ticket is not None:
+            found.append(ticket)
+        at = end
+    return found
 
 
 def shard_of(destination: str, shards: int) -> int:

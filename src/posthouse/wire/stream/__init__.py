@@ -26,8 +26,9 @@ class StreamSettings:
     # How long a ticket may be worked on before it is given out again: above the longest SMTP session, or, for
     # workers that say `working` all along, above a few of the pauses in between.
     ack_wait_seconds: float = 900.0
-    # Tickets of one shard that may be out at a time.
-    unacknowledged_max: int = 2_000
+    # Tickets of one shard that may be out at a time: as many as a worker takes in hand, so that a lane which holds
+    # all that it may never keeps the shard's other destinations waiting.
+    unacknowledged_max: int = 20_000
     # A stream that is full, or whose tickets are old, loses the oldest: the calendar brings them back.
     stream_bytes_max: int = 256 * 1024 * 1024
     ticket_age_seconds_max: float = 3_600.0

@@ -1,0 +1,91 @@
+"""One destination's trouble, or one account's backlog, is not the others': small versions of `make bench-isolation`."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from posthouse.flows.delivery import HELD_MAX
+from posthouse.flows.sorting import ALL_WAITING_MAX, SMALL_SHARE, Bundle, Queue
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.lane import Lane, Limits, Turns
+from posthouse.wire.stream import StreamSettings
+from tests.support.dead_end import DeadEnd
+from tests.support.isolation import DEAD_ADDRESS, SLOW, Experiment
+from tests.support.postoffice import opened
+
+# The machine that runs this may be slow and busy: the bounds are far from what is usual, and yet much farther
+# from what it would be if mail waited for the dead one's time-out, or behind the backlog.
+OTHERS_SECONDS_MAX = 3.0
+SMALL_SECONDS_MAX = 5.0
+WAIT_SECONDS_MAX = 30.0
+BACKLOG = 2_000
+
+FAST = Limits(per_second=100_000.0, burst=100)
+
+
+def test_full_lanes_fill_neither_their_shard_of_the_stream_nor_the_worker() -> None:
+    assert ALL_WAITING_MAX < HELD_MAX <= StreamSettings().unacknowledged_max
+
+
+def test_a_hundred_full_lanes_leave_room_for_others() -> None:
+    queues = [Queue(f"d{number}.example.net", Lane(FAST), Turns(10**6, 10**6)) for number in range(100)]
+    accounts = [AccountId(UUID(int=number)) for number in range(3)]
+    left = ALL_WAITING_MAX
+    for queue in queues:
+        for account in accounts:
+            while queue.has_room(account, left):
+                queue.turns.push(account, Bundle(account, MessageId(UUID(int=0)), queue.name, []))
+                queue.waiting += 1
+                left -= 1
+    assert queues[0].waiting > 2_000
+    assert all(queue.waiting >= SMALL_SHARE for queue in queues)
+    assert left > 1_000
+
+
+@pytest.mark.slow
+async def test_a_destination_that_hangs_does_not_delay_the_others(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    url = await asyncio.to_thread(new_database)
+    async with opened(url, tmp_path, keeps=False) as office:
+        experiment = await Experiment.prepared(office, senders=3, domains=50)
+        await experiment.warm(per_second=50, seconds_max=WAIT_SECONDS_MAX)
+        with DeadEnd(DEAD_ADDRESS, office.receiver.port) as dead_end:
+            others = await experiment.one_among_many(
+                DEAD_ADDRESS, every=5, per_second=50, seconds=10, late_seconds_max=WAIT_SECONDS_MAX
+            )
+            assert await asyncio.to_thread(dead_end.hangs)
+        print(
+            f"{len(others.waits)} mails to the others: p50 {others.percentile(0.5):.3f} s, "
+            f"p99 {others.percentile(0.99):.3f} s; {others.to_the_one} to the dead one"
+        )
+        assert others.percentile(0.99) < OTHERS_SECONDS_MAX
+        assert (
+            await office.service.value(
+                "SELECT count(*) FROM recipients WHERE email LIKE 'one+%' AND status IN ('queued', 'deferred')"
+            )
+            == others.to_the_one
+        )
+
+
+@pytest.mark.slow
+async def test_a_mail_does_not_wait_behind_another_accounts_backlog(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    url = await asyncio.to_thread(new_database)
+    lanes = json.dumps({SLOW: {"per_second": 50}})
+    async with opened(url, tmp_path, keeps=False, LANES=lanes, TICKET_LEASE_SECONDS="60") as office:
+        experiment = await Experiment.prepared(office, senders=2)
+        turns = await experiment.fair_turns(backlog=BACKLOG, seconds=15, late_seconds_max=WAIT_SECONDS_MAX)
+        print(
+            f"the backlog came in {turns.backlog_posted_seconds:.1f} s; the small sender's mails: "
+            f"p50 {turns.percentile(0.5):.2f} s, most {turns.percentile(1):.2f} s; "
+            f"the lane carried {turns.lane_per_second:.1f} a second"
+        )
+        assert turns.percentile(1) < SMALL_SECONDS_MAX
+        assert turns.lane_per_second < 60
+        assert len(turns.backlog_waits) < BACKLOG
