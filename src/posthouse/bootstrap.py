@@ -386,7 +386,7 @@ def _return_path_key(settings: Settings) -> bytes:
 
 
 def _calm_garbage_collection() -> None:
-    """What was loaded stays for good, and a request makes no cycles: look rarely, and only at what is new."""
+    """What was loaded stays for good, and requests and mails make no cycles: look rarely, and only at what is new."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

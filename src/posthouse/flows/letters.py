@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from posthouse.clock import Clock
@@ -20,6 +21,7 @@ from posthouse.store.postgres import Database
 from posthouse.wire.carrier import Parcel
 from posthouse.wire.smtp import Message
 
+SENDERS_PARSED_MAX: Final = 10_000
 # Recipients of one message at several destinations are served at about the same time: all get the same bytes.
 KEPT_MAX: Final = 500
 
@@ -81,7 +83,7 @@ class Letters:
 
     async def _written(self, account_id: AccountId, message: ClaimedMessage) -> Message:
         mime = message.mime or await self._body(account_id, message.id)
-        domain = parse_mailbox(message.sender).domain
+        domain = _domain_of(message.sender)
         head = trace.received(
             hostname=self._identity.hostname,
             protocol="ESMTP" if message.source == Source.SMTP else "HTTP",
@@ -101,3 +103,8 @@ class Letters:
         if body is None:
             raise RuntimeError("the body was dropped while its message was open")
         return body
+
+
+@lru_cache(SENDERS_PARSED_MAX)
+def _domain_of(sender: str) -> str:
+    return parse_mailbox(sender).domain

@@ -10,6 +10,7 @@ import hmac
 from base64 import b32decode
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final
 from uuid import UUID
 
@@ -23,7 +24,7 @@ _DIGITS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _PAIRS: Final = tuple(high + low for high in _DIGITS for low in _DIGITS)
 _SHIFTS: Final = range(5 * _TOKEN_CHARACTERS - 10, -1, -10)
 # Keeps these hashes apart from any other use of the key, and from a later form of the token.
-_PURPOSE: Final = b"posthouse return path 1\0"
+_PURPOSE: Final = b"return path 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +71,5 @@ def _spelt(raw: bytes) -> str:
 
 
 def _hash(named: bytes, key: bytes) -> bytes:
-    return hmac.digest(key, _PURPOSE + named, "sha256")[:_HASH_BYTES]
+    # BLAKE2 takes a key by itself, and a tenth of the time of an HMAC, for every mail that leaves.
+    return blake2b(named, digest_size=_HASH_BYTES, key=key, person=_PURPOSE).digest()

@@ -44,6 +44,9 @@ def exchanges(domain: str, records: Iterable[MxRecord], random: bytes) -> tuple[
         preferences[host] = min(record.preference, preferences.get(host, record.preference))
     if not preferences:
         return (Exchange(domain.lower().removesuffix("."), 0, is_implicit=True),)
+    if len(preferences) == 1 and "" not in preferences:
+        ((host, preference),) = preferences.items()
+        return (Exchange(host, preference),)
     # RFC 7505, 3: the root stands alone. Beside real hosts it is a mistake, and they are what was meant.
     preferences.pop("", None)
     if not preferences:
