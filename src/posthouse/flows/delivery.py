@@ -52,6 +52,8 @@ CARRY_LONGEST_SECONDS: Final = 55 * 60.0
 # How soon a suspended account's mail is looked at again.
 HOLD_LOOK: Final = timedelta(minutes=5)
 STORAGE_AWAY_SECONDS: Final = 2.0
+# Nobody stands by while mail is claimed and recorded: a transaction that waits this long is shared by more of it.
+LINGER_SECONDS: Final = 0.02
 # A mail that couldn't be made ready (its key can't be opened): a fault of ours, and no attempt of its own.
 UNREADY: Final = timedelta(minutes=1)
 # Bodies that don't come along with their claims, in memory at a time.
@@ -129,8 +131,10 @@ class Delivery:
             start=self._deliver,
             put_off=self._put_off,
         )
-        self._claiming: Gatherer[Sequence[DeliveryTicket], list[Claimed]] = Gatherer(self._claim_batch)
-        self._recording: Gatherer[Sequence[Outcome], None] = Gatherer(self._record_batch)
+        self._claiming: Gatherer[Sequence[DeliveryTicket], list[Claimed]] = Gatherer(
+            self._claim_batch, linger_seconds=LINGER_SECONDS
+        )
+        self._recording: Gatherer[Sequence[Outcome], None] = Gatherer(self._record_batch, linger_seconds=LINGER_SECONDS)
         self._postponing: Gatherer[Sequence[Postponement], None] = Gatherer(self._postpone_batch)
         self._held: dict[Key, tuple[Item, float]] = {}
         self._known_claims: set[tuple[AccountId, MessageId, int]] = set()

@@ -25,8 +25,11 @@ class Gatherer(Generic[Item, Result]):
         *,
         items_max: int = limits.BATCH_ITEMS_MAX,
         waiting_max: int = limits.WAITING_ITEMS_MAX,
+        linger_seconds: float = 0.0,
     ) -> None:
+        """With `linger_seconds`, a batch that isn't full waits that long for others: for work nobody stands by for."""
         self._work = work
+        self._linger_seconds = linger_seconds
         self._items_max = items_max
         self._waiting_max = waiting_max
         self._waiting: deque[tuple[Item, int, asyncio.Future[Result]]] = deque()
@@ -49,10 +52,12 @@ class Gatherer(Generic[Item, Result]):
             await asyncio.shield(self._running)
 
     async def _run(self) -> None:
-        # The first turn is given away, so that requests that are already being read can join.
-        await asyncio.sleep(0)
         try:
+            # The first turn is given away, so that requests that are already being read can join.
+            await asyncio.sleep(0)
             while self._waiting:
+                if self._linger_seconds and len(self._waiting) < self._items_max:
+                    await asyncio.sleep(self._linger_seconds)
                 batch = self._take()
                 items = [item for item, _ in batch]
                 try:
