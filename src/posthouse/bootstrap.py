@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 DIRECTORY_PAUSE_SECONDS: Final = 1.0
 CLOCK_PAUSE_SECONDS: Final = 5.0
 UPKEEP_PAUSE_SECONDS: Final = 300.0
+SWITCH_SECONDS: Final = 0.0002
 IDLE_PAUSE_SECONDS: Final = 5.0
 # Nobody waits for an answer when partitions are dropped or keys forgotten.
 CHORE_SECONDS_MAX: Final = 30.0
@@ -285,6 +287,9 @@ async def _run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event)
             sessions_max=settings.delivery_sessions_max,
             worker_lease=settings.worker_lease,
         )
+        # A thread that has signed waits for its turn with the interpreter. By default the event loop, when it is busy,
+        # lets go of it after 5 ms: several times as long as a signature takes.
+        sys.setswitchinterval(SWITCH_SECONDS)
         await run_delivery(
             delivery,
             stream,
