@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,7 @@ from posthouse import config
 from posthouse.chance import Chance, SystemChance
 from posthouse.clock import Clock, DatabaseClock
 from posthouse.config import Settings
-from posthouse.entrypoints.workers import repeated, run_delivery, run_dispatch
+from posthouse.entrypoints.workers import repeated, run_delivery, run_dispatch, run_notification
 from posthouse.flows.administration import Administration
 from posthouse.flows.admission import Admission
 from posthouse.flows.authoring import Authoring
@@ -30,9 +31,10 @@ from posthouse.flows.intake import Defaults, Intake
 from posthouse.flows.letters import Identity, Letters
 from posthouse.flows.oversight import Oversight
 from posthouse.flows.signing import Signing
+from posthouse.flows.subscription import Subscription
 from posthouse.flows.tickets import Tickets
 from posthouse.flows.upkeep import Retention, Upkeep
-from posthouse.rules.endpoint import Address, is_public
+from posthouse.rules.endpoint import Address, Target, check_url, is_public
 from posthouse.rules.pace import Rate
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import health
@@ -53,6 +55,9 @@ DIRECTORY_PAUSE_SECONDS: Final = 1.0
 CLOCK_PAUSE_SECONDS: Final = 5.0
 UPKEEP_PAUSE_SECONDS: Final = 300.0
 SWITCH_SECONDS: Final = 0.0002
+DELIVERY_BUCKET: Final = "SHARDS"
+NOTIFICATION_BUCKET: Final = "NOTIFY_SHARDS"
+URLS_JUDGED_MAX: Final = 10_000
 IDLE_PAUSE_SECONDS: Final = 5.0
 # Nobody waits for an answer when partitions are dropped or keys forgotten.
 CHORE_SECONDS_MAX: Final = 30.0
@@ -153,9 +158,13 @@ async def run(
         if http_address is not None:
             running.append(_run_http(settings, stream, http_address, stop))
         if "dispatch" in parts and stream is not None:
-            running.append(_run_dispatch(settings, stream, stop))
+            # In the memory of this process, tickets are for whoever is here.
+            with_calls = bool(settings.stream_servers) or "notification" in parts
+            running.append(_run_dispatch(settings, stream, stop, with_calls=with_calls))
         if "delivery" in parts and stream is not None:
             running.append(_run_delivery(settings, stream, stop))
+        if "notification" in parts and stream is not None:
+            running.append(_run_notification(settings, stream, stop))
         if "upkeep" in parts:
             running.append(_run_upkeep(settings, stop))
         _calm_garbage_collection()
@@ -214,6 +223,14 @@ def _http_app(settings: Settings, open_stream: "Callable[[], AbstractAsyncContex
                 ),
                 inquiry=Inquiry(database=database),
                 authoring=Authoring(database=database, clock=clock),
+                subscription=Subscription(
+                    database=database,
+                    clock=clock,
+                    chance=chance,
+                    sealer=_sealer(settings),
+                    tickets=None if stream is None else _tickets(settings, stream),
+                    check=target_of(settings),
+                ),
             )
 
     return create_app(open_services, clock, chance)
@@ -230,7 +247,7 @@ async def _run_http(settings: Settings, stream: Stream | None, address: tuple[st
         )
 
 
-async def _run_dispatch(settings: Settings, stream: Stream, stop: asyncio.Event) -> None:
+async def _run_dispatch(settings: Settings, stream: Stream, stop: asyncio.Event, *, with_calls: bool) -> None:
     clock = DatabaseClock()
     async with (
         _database(settings, connections_max=DISPATCH_CONNECTIONS_MAX, clock=clock) as database,
@@ -239,7 +256,7 @@ async def _run_dispatch(settings: Settings, stream: Stream, stop: asyncio.Event)
         dispatch = Dispatch(
             database=database, clock=clock, tickets=_tickets(settings, stream), worker_lease=settings.worker_lease
         )
-        await run_dispatch(dispatch, stop)
+        await run_dispatch(dispatch, stop, with_calls=with_calls)
 
 
 async def _run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) -> None:
@@ -260,7 +277,7 @@ async def _run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event)
             stack.callback(signing.close)
         resolver = Resolver(settings.resolver_endpoints)
         carrier = await stack.enter_async_context(_carrier(settings, resolver, chance))
-        leases = await _leases(settings, chance)
+        leases = await _leases(settings, chance, DELIVERY_BUCKET)
         stack.push_async_callback(leases.close)
         await stack.enter_async_context(_anchored(clock, database))
         await stack.enter_async_context(repeated(directory.forget_changes, pause_seconds=DIRECTORY_PAUSE_SECONDS))
@@ -286,6 +303,7 @@ async def _run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event)
             retries=settings.delivery_schedule,
             sessions_max=settings.delivery_sessions_max,
             worker_lease=settings.worker_lease,
+            tickets=_tickets(settings, stream),
         )
         # A thread that has signed waits for its turn with the interpreter. By default the event loop, when it is busy,
         # lets go of it after 5 ms: several times as long as a signature takes.
@@ -298,6 +316,54 @@ async def _run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event)
             worker_lease=settings.worker_lease,
             stop=stop,
         )
+
+
+async def _run_notification(settings: Settings, stream: Stream, stop: asyncio.Event) -> None:
+    from posthouse.flows.notification import Notification
+    from posthouse.wire.caller import HttpCaller, public_tls  # the HTTP client takes half a second to import
+
+    clock = DatabaseClock()
+    chance = SystemChance()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(
+            _database(
+                settings,
+                connections_max=DELIVERY_CONNECTIONS_MAX,
+                statement_seconds_max=RECORD_SECONDS_MAX,
+                clock=clock,
+            )
+        )
+        await stack.enter_async_context(_anchored(clock, database))
+        leases = await _leases(settings, chance, NOTIFICATION_BUCKET)
+        stack.push_async_callback(leases.close)
+        caller = HttpCaller(
+            resolver=Resolver(settings.resolver_endpoints),
+            may_connect=_may_connect(settings, allow_loopback=settings.allow_loopback_webhooks),
+            tls=public_tls(settings.webhook_authority_pem),
+        )
+        stack.push_async_callback(caller.close)
+        notification = Notification(
+            database=database,
+            clock=clock,
+            chance=chance,
+            caller=caller,
+            sealer=_sealer(settings),
+            target_of=target_of(settings),
+            worker_lease=settings.worker_lease,
+        )
+        await run_notification(notification, stream, leases, worker_lease=settings.worker_lease, stop=stop)
+
+
+def target_of(settings: Settings) -> Callable[[str], Target]:
+    """How a webhook's URL is judged, when it is saved and whenever it is called."""
+    own_domains = (settings.hostname, settings.return_path, *settings.own_domains)
+    own_addresses = frozenset(map(ip_address, settings.own_addresses))
+
+    @lru_cache(URLS_JUDGED_MAX)
+    def judge(url: str) -> Target:
+        return check_url(url, own_domains=own_domains, own_addresses=own_addresses, ports=settings.webhook_ports)
+
+    return judge
 
 
 async def _run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
@@ -339,7 +405,7 @@ def _tickets(settings: Settings, stream: Stream) -> Tickets:
     return Tickets(stream, settings.stream_shards, settings.ticket_lease)
 
 
-async def _leases(settings: Settings, chance: Chance) -> Leases:
+async def _leases(settings: Settings, chance: Chance, bucket: str) -> Leases:
     if not settings.stream_servers:
         return AllShards(settings.stream_shards)
     from posthouse.wire.stream.leases import LeaseSettings, ShardLeases
@@ -348,23 +414,18 @@ async def _leases(settings: Settings, chance: Chance) -> Leases:
         settings.stream_servers,
         chance.bytes(WORKER_NAME_BYTES).hex(),
         settings.stream_shards,
-        LeaseSettings(replicas=settings.stream_replicas),
+        LeaseSettings(replicas=settings.stream_replicas, bucket=bucket),
     )
 
 
 @asynccontextmanager
 async def _carrier(settings: Settings, resolver: Resolver, chance: Chance) -> AsyncIterator[SmtpCarrier]:
-    ours = frozenset(map(ip_address, settings.own_addresses))
-
-    def may_connect(address: Address) -> bool:
-        return is_public(address, ours) or (settings.allow_loopback_destinations and address.is_loopback)
-
     carrier = SmtpCarrier(
         resolver=resolver,
         chance=chance,
         hostname=settings.hostname,
         tls=_opportunistic_tls(),
-        may_connect=may_connect,
+        may_connect=_may_connect(settings, allow_loopback=settings.allow_loopback_destinations),
         port=settings.smtp_port,
     )
     loop = asyncio.get_running_loop()
@@ -375,6 +436,15 @@ async def _carrier(settings: Settings, resolver: Resolver, chance: Chance) -> As
     async with repeated(close_idle, pause_seconds=IDLE_PAUSE_SECONDS):
         yield carrier
     carrier.close_idle(loop.time(), all_of_them=True)
+
+
+def _may_connect(settings: Settings, *, allow_loopback: bool) -> Callable[[Address], bool]:
+    ours = frozenset(map(ip_address, settings.own_addresses))
+
+    def may_connect(address: Address) -> bool:
+        return is_public(address, ours) or (allow_loopback and address.is_loopback)
+
+    return may_connect
 
 
 def _opportunistic_tls() -> TlsPolicy:
@@ -463,5 +533,7 @@ def _upkeep(settings: Settings, database: Database, clock: Clock, resolver: Reso
         database=database,
         clock=clock,
         resolver=resolver,
-        retention=Retention(settings.retention_days_messages, settings.retention_days_bodies),
+        retention=Retention(
+            settings.retention_days_messages, settings.retention_days_bodies, settings.retention_days_webhooks
+        ),
     )

@@ -171,6 +171,21 @@ class Settings(BaseSettings):
         description="Public addresses of this installation, to which no mail is sent: a domain whose mail servers "
         "lead back here would go round in a circle.",
     )
+    own_domains: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Domains of this installation, which no webhook may lead to; the hostname is always one.",
+    )
+    webhook_ports: Annotated[tuple[int, ...], NoDecode] = Field(
+        (443,), description="Ports that a webhook's URL may name; 443 is every URL's own."
+    )
+    allow_loopback_webhooks: bool = Field(
+        False,
+        description="For tests only: call webhooks on this machine's loopback addresses, which are otherwise refused "
+        "like all addresses that are not public.",
+    )
+    webhook_authority_file: str = Field(
+        "", description="For tests only: a PEM file of one more authority that webhooks' certificates may come from."
+    )
     simulator_domain: str = Field(
         "simulator.invalid",
         description="A domain whose mail is never sent but ends as its address says: delivered@, bounced@, failed@ or "
@@ -236,6 +251,9 @@ class Settings(BaseSettings):
     retention_days_bodies: int = Field(
         3, ge=1, description="Days after which the bodies of messages whose results are all final are dropped."
     )
+    retention_days_webhooks: int = Field(
+        7, ge=1, description="Days after which the log of what was sent to webhooks is dropped."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least severity that is logged: debug, info, warning or error."
     )
@@ -288,7 +306,15 @@ class Settings(BaseSettings):
                 raise ValueError(f"has a key {key_id!r} that is not {SEAL_KEY_BYTES} bytes in base64: {_MAKE_SECRETS}")
         return given
 
-    @field_validator("warmup_limits", "resolvers", "own_addresses", "delivery_retry_minutes", mode="before")
+    @field_validator(
+        "warmup_limits",
+        "resolvers",
+        "own_addresses",
+        "own_domains",
+        "webhook_ports",
+        "delivery_retry_minutes",
+        mode="before",
+    )
     @classmethod
     def _split_list(cls, given: object) -> object:
         if not isinstance(given, str):
@@ -383,6 +409,10 @@ class Settings(BaseSettings):
         if self.pepper == self.jwt_secret:
             raise ValueError(f"pepper and jwt_secret must differ: {_MAKE_SECRETS}")
         return self
+
+    @property
+    def webhook_authority_pem(self) -> str:
+        return Path(self.webhook_authority_file).read_text() if self.webhook_authority_file else ""
 
     @property
     def pepper_bytes(self) -> bytes:

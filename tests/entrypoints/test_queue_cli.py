@@ -154,10 +154,10 @@ def test_the_command_shows_the_queue_once_or_until_it_is_stopped(database_url: s
 
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "posthouse", "queue", "top"]
-    # A session of its own: the signal is for the command alone.
+    # A session of its own: the signal is for the command alone, and it listens even if whoever runs the tests doesn't.
     watching = subprocess.Popen(
         command, cwd=tmp_path, env=terminal.environment, stdin=theirs, stdout=theirs, stderr=theirs,
-        start_new_session=True,
+        start_new_session=True, preexec_fn=_listen_to_interrupts,
     )  # fmt: skip
     os.close(theirs)
     try:
@@ -171,6 +171,10 @@ def test_the_command_shows_the_queue_once_or_until_it_is_stopped(database_url: s
             watching.kill()
             watching.wait()
         os.close(ours)
+
+
+def _listen_to_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _until(terminal: int, awaited: bytes) -> bytes:

@@ -158,11 +158,11 @@ def refusal(office: Office, *words: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("words", [["delivery"], ["dispatch"], ["http", "upkeep", "delivery"]])
+@pytest.mark.parametrize("words", [["delivery"], ["dispatch"], ["http", "upkeep", "delivery"], ["notification"]])
 async def test_what_can_not_be_apart_in_memory_is_refused(office: Office, words: list[str]) -> None:
     said = await asyncio.to_thread(refusal, office, *words)
-    assert said.startswith("posthouse: with the stream in memory, dispatch and delivery work in one process only")
-    assert "`posthouse run dispatch delivery`" in said
+    assert said.startswith("posthouse: with the stream in memory, dispatch, delivery and notification work in one")
+    assert "`posthouse run dispatch delivery notification`" in said
     assert said.count("\n") == 1
 
 
@@ -200,7 +200,7 @@ async def test_in_memory_one_process_accepts_and_delivers(
 
 async def test_in_memory_http_in_two_processes_is_apart_and_its_mail_is_found(office: Office) -> None:
     server = await office.run(processes=2)
-    assert server.parts() == ["dispatch delivery upkeep", "http --processes 2"]
+    assert server.parts() == ["dispatch delivery notification upkeep", "http --processes 2"]
     customer = await office.customer(server)
     message_id = await sent(customer, "bounced@simulator.invalid")
     assert (await status_is(customer, message_id, "failed"))["recipients"][0]["status"] == "bounced"
@@ -209,7 +209,7 @@ async def test_in_memory_http_in_two_processes_is_apart_and_its_mail_is_found(of
 
 async def test_with_nats_every_part_is_a_process_of_its_own(office: Office, nats: PrivateNats) -> None:
     server = await office.run(settings={"STREAM": nats.url})
-    assert server.parts() == ["delivery", "dispatch", "http --processes 1", "upkeep"]
+    assert server.parts() == ["delivery", "dispatch", "http --processes 1", "notification", "upkeep"]
     customer = await office.customer(server)
     key = await customer.key(mode="test", may_read=True)
     answer = await customer.send(customer.letter(to="ada@example.org"), authorization=key)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SECOND: Final = timedelta(seconds=1)
 # How far apart looks at a suspended account's mail are.
-LOOK_MIN, LOOK_MAX = timedelta(minutes=2.5), timedelta(minutes=7.5)
+LOOK_MIN, LOOK_MAX = timedelta(minutes=7.5), timedelta(minutes=22.5)
 PATIENT: Final = Schedule((timedelta(hours=25),) * 9, lifetime=timedelta(hours=72))
 
 

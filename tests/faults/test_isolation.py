@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.flows.delivery import HELD_MAX
 from posthouse.flows.sorting import ALL_WAITING_MAX, SMALL_SHARE, Bundle, Queue
+from posthouse.flows.tickets import HELD_MAX
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import Lane, Limits, Turns
 from posthouse.wire.stream import StreamSettings

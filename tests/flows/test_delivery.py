@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from posthouse.flows.tickets import items_of
-from posthouse.rules.ticket import pack
+from posthouse.flows.tickets import InHand
+from posthouse.rules.ticket import DeliveryTicket, pack
 from posthouse.wire.stream import Kind
 from tests.support.nameserver import SILENT
 from tests.support.round_trip import RoundTrip, on_the_road
@@ -61,9 +61,10 @@ async def test_what_is_given_back_brings_the_whole_message_again_and_what_was_do
     one, two = await road.rounds.lease()
     road.stream.publish(Kind.DELIVER, 0, pack([one, two]))
     (message,) = await road.stream.fetch(Kind.DELIVER, frozenset({0}), 10, 0)
-    first, second = await items_of(message)
-    await second.carried.release()
-    await first.carried.ack()
+    hands = InHand(DeliveryTicket, road.clock.monotonic)
+    first, second = await hands.take([message])
+    await hands.give_back([second])
+    await hands.done_with([first])
     await road.delivery.renew()
     assert await road.carry() == 2
     assert await road.carry() == 0

@@ -1,7 +1,7 @@
 """The sorting office: every ticket finds its lane, and no lane's trouble is another's."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -17,10 +17,10 @@ from posthouse.flows.sorting import (
     UNSORTED_MAX,
     WAITING_MIN,
     Bundle,
-    Item,
     Queue,
     SortingOffice,
 )
+from posthouse.flows.tickets import Item
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import MISS_PAUSE_SECONDS_MIN, LaneLimits, Limits, Served, Slot
 from posthouse.rules.ticket import DeliveryTicket
@@ -63,7 +63,7 @@ class Post:
     sessions_max: int = 500
     clock: SettableClock = field(default_factory=SettableClock)
     turns: list[Turn] = field(default_factory=list)
-    put_off: list[tuple[Item, float]] = field(default_factory=list)
+    put_off: list[tuple[Item[DeliveryTicket], float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.office = SortingOffice(
@@ -79,9 +79,12 @@ class Post:
     async def _start(self, queue: Queue, slot: Slot, bundle: Bundle) -> None:
         self.turns.append(Turn(queue, slot, bundle))
 
-    async def sort(self, *items: Item | Iterable[Item]) -> None:
+    async def sort(self, *items: Item[DeliveryTicket] | list[Item[DeliveryTicket]]) -> None:
         """And wait until every look-up is done."""
-        self.office.sort([one for item in items for one in ([item] if isinstance(item, Item) else item)])
+        given: list[Item[DeliveryTicket]] = []
+        for item in items:
+            given += item if isinstance(item, list) else [item]
+        self.office.sort(given)
         await self.settle()
 
     async def settle(self) -> None:
@@ -109,13 +112,13 @@ class Post:
 _serial = iter(range(64, 1 << 40, 64))
 
 
-def ticket(destination: str, account: AccountId = ONE, *, message: int = 0, position: int = 0) -> Item:
+def ticket(destination: str, account: AccountId = ONE, *, message: int = 0, position: int = 0) -> Item[DeliveryTicket]:
     """For a mail of its own, unless the mail is given."""
     message_id = MessageId(UUID(int=message or next(_serial)))
     return Item(DeliveryTicket(account, message_id, position, 0, destination), Held())
 
 
-def tickets(count: int, destination: str, account: AccountId = ONE) -> list[Item]:
+def tickets(count: int, destination: str, account: AccountId = ONE) -> list[Item[DeliveryTicket]]:
     return [ticket(destination, account) for _ in range(count)]
 
 
@@ -125,7 +128,7 @@ async def names() -> AsyncIterator[Nameserver]:
         for domain in ("one.example", "two.example", "three.example"):
             names.records[domain, "MX"] = [f"10 mx.{domain}."]
         for domain in ("gmail.com", "customer.example"):
-            names.records[domain, "MX"] = ["20 alt.example.", "10 aspmx.l.google.com."]
+            names.records[domain, "MX"] = ["20 alt1.aspmx.l.google.com.", "10 aspmx.l.google.com."]
         yield names
 
 
@@ -145,6 +148,24 @@ async def test_a_lane_is_a_providers_or_else_a_domains(names: Nameserver) -> Non
         ("one.example", "one.example"),
         ("two.example", "two.example"),
     }
+
+
+async def test_a_providers_server_among_others_is_no_way_into_its_lane(names: Nameserver) -> None:
+    names.records["sly.example", "MX"] = ["5 nothing.google.com.", "10 tarpit.sly.example."]
+    post = Post(names, LaneLimits(WIDE))
+    await post.sort(ticket("sly.example"))
+    assert [turn.queue.name for turn in post.turns] == ["sly.example"]
+
+
+async def test_lanes_take_turns_for_the_sessions_that_there_are(names: Nameserver) -> None:
+    post = Post(names, LaneLimits(WIDE), sessions_max=2)
+    await post.sort(tickets(20, "one.example"), tickets(20, "two.example"))
+    await post.sort(ticket("three.example"))
+    served = []
+    for _ in range(6):
+        served.append(post.turns[0].queue.name)
+        await post.finish(post.turns[0])
+    assert "three.example" in served
 
 
 async def test_where_dns_leads_nowhere_the_carrier_finds_out_in_the_domains_own_lane(names: Nameserver) -> None:

@@ -16,8 +16,9 @@ from posthouse.chance import SystemChance
 from posthouse.flows.upkeep import KEYS_A_BATCH, Retention, Upkeep
 from posthouse.mail import dkim
 from posthouse.rules import domain, limits
+from posthouse.rules.ids import AccountId, lowest_id
 from posthouse.rules.refusal import Refusal
-from posthouse.store import partitions
+from posthouse.store import partitions, webhooks
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
@@ -205,6 +206,45 @@ async def test_bodies_go_before_their_messages_and_the_sums_stay(
     assert {one.day for one in await attached(database)} >= {clock.now().date() - timedelta(days=1)}
 
 
+async def test_logs_of_webhooks_go_after_their_week_and_events_stay_as_long_as_a_replay_needs_them(
+    database: Database, upkeep: Upkeep, clock: SettableClock
+) -> None:
+    first_day = clock.now().date()
+    gone: dict[str, int] = {}
+    for day in range(MESSAGES_DAYS + 3):
+        await upkeep.make_partitions()
+        await upkeep.drop_partitions()
+        there = {one.table for one in await attached(database) if one.day == first_day}
+        for table in {"webhook_deliveries", "events", "messages"} - there:
+            gone.setdefault(table, day)
+        clock.advance(days=1)
+    assert gone == {"webhook_deliveries": 8, "events": MESSAGES_DAYS + 1, "messages": MESSAGES_DAYS + 1}
+    assert Retention(2, 1, 9).days("events") == Retention(9, 1, 2).days("events") == 9
+    assert [Retention(30, 3, 7).days(table) for table in ("messages", "bodies", "webhook_deliveries")] == [30, 3, 7]
+
+
+async def test_a_day_of_which_something_is_to_be_sent_stays(
+    database: Database, upkeep: Upkeep, clock: SettableClock
+) -> None:
+    first_day = clock.now().date()
+    start, _ = partitions.bounds(first_day)
+    async with database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO calls (account_id, id, event_id, next_at, max_attempts) VALUES ($1, $2, $2, $3, 7)",
+            uuid4(), lowest_id(start), clock.now(),
+        )  # fmt: skip
+    clock.advance(days=100)
+    await upkeep.drop_partitions()
+    assert {(one.day, one.table) for one in await attached(database) if one.day == first_day} == {
+        (first_day, "events"),
+        (first_day, "webhook_deliveries"),
+    }
+    async with database.transaction() as tx:
+        await tx.execute("DELETE FROM calls")
+    await upkeep.drop_partitions()
+    assert await attached(database) == set()
+
+
 async def test_a_day_with_something_open_stays_and_so_does_every_later_one(
     database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender
 ) -> None:
@@ -367,13 +407,13 @@ async def test_a_domain_falls_back_after_seven_days_without_its_records(
         assert await upkeep.recheck_domains() == (1, 0)
         assert (await domain_row(database))["verified_at"] is not None
     before = await count(
-        database, "SELECT extract(epoch FROM changed_at)::bigint FROM accounts WHERE id = $1", account.id
+        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
     )
     clock.advance(days=1, seconds=1)
     assert await upkeep.recheck_domains() == (1, 1)
     assert tuple(await domain_row(database))[:2] == (None, None)
     after = await count(
-        database, "SELECT extract(epoch FROM changed_at)::bigint FROM accounts WHERE id = $1", account.id
+        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
     )
     assert after > before, "the caches were not told"
     clock.advance(days=1, seconds=1)
@@ -432,7 +472,7 @@ async def test_an_ed25519_key_rests_while_its_record_is_gone_and_the_domain_stay
         assert row["ed25519_published"] is is_published
     # The last that changed was that it came back.
     stamped = await count(
-        database, "SELECT extract(epoch FROM changed_at)::bigint FROM accounts WHERE id = $1", account.id
+        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
     )
     assert stamped == int((clock.now() - 17 * timedelta(days=1, seconds=1)).timestamp()), (
         "caches were not told, or idly"
@@ -514,3 +554,28 @@ async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
     async with database.transaction() as tx:
         await tx.execute("UPDATE domains SET ed25519_sealed = $1", before["ed25519_sealed"])
     assert await upkeep.reseal() == 2
+
+
+async def test_secrets_of_webhooks_are_sealed_anew_when_the_key_is_rotated(
+    database: Database, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    old, new = SEAL_KEY.encode()[:32], bytes(32)
+    made = await operator.create_account("hooked")
+    account_id = AccountId(made.id)
+    purpose = webhooks.secret_purpose(account_id)
+    sealed = Sealer({"first": old}, "first").seal(b"whsec_secret", purpose)
+    async with database.transaction() as tx:
+        await webhooks.save(tx, account_id, "https://example.com/", ["email.failed"], True, sealed, clock.now())
+    upkeep = Upkeep(
+        database=database,
+        clock=clock,
+        resolver=Resolver([nameserver.endpoint]),
+        sealer=Sealer({"first": old, "second": new}, "second"),
+        retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
+    )
+    assert await upkeep.reseal() == 1
+    assert await upkeep.reseal() == 0
+    async with database.connection() as connection:
+        row = await webhooks.find(connection, account_id)
+    assert row is not None
+    assert Sealer({"second": new}, "second").open(row.secret_sealed, purpose) == b"whsec_secret"

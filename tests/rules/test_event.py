@@ -1,5 +1,7 @@
-"""Events: the contract's envelope, in bytes that any JSON reader takes."""
+"""Events: the contract's envelope, in bytes that any JSON reader takes; and the signature over them."""
 
+import hashlib
+import hmac
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -9,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from posthouse.rules import ids
-from posthouse.rules.event import Type, body
+from posthouse.rules import event, ids
+from posthouse.rules.event import Type, Verdict, body, sign, verify
 from posthouse.rules.ids import EVENT, MESSAGE, RECIPIENT, MessageId, parse
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -121,3 +123,92 @@ def test_whatever_the_texts_the_event_is_json_that_leads_back(
     message_id = parse(MESSAGE, data["email_id"])
     assert message_id == MESSAGE_ID
     assert parse(RECIPIENT, data["recipient_id"]) == ids.recipient_id(MessageId(UUID(int=MESSAGE_ID.int)), position)
+
+
+# The test event
+
+
+def test_a_test_event_is_about_no_mail() -> None:
+    assert json.loads(event.test_body(event_id=EVENT_ID, created_at=NOON)) == {
+        "id": ids.text(EVENT, EVENT_ID),
+        "type": "webhook.test",
+        "created_at": "2026-03-01T12:00:00.123Z",
+        "data": {"subject": "This is a test of your webhook.", "test": True},
+    }
+
+
+# The request's outside
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+T = 1_772_366_400
+
+
+def test_what_customers_compare_letter_by_letter_is_the_contracts() -> None:
+    assert event.CONTENT_TYPE == "application/json"
+    assert event.USER_AGENT == "Service-Webhook/1.0"
+    assert event.SIGNATURE_HEADER == "Service-Signature"
+    assert event.SECRET_PREFIX == "whsec_"
+    assert event.SIGNATURE_SECONDS_MAX == 5 * 60
+
+
+def received(secret: str, header: str, raw_body: bytes, now: int) -> bool:
+    """A receiver written from the contract's words alone."""
+    fields = dict(field.split("=", 1) for field in header.split(","))
+    assert list(fields) == ["t", "v1"]
+    signed = fields["t"].encode() + b"." + raw_body
+    expected = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(expected, fields["v1"]) and abs(now - int(fields["t"])) <= 300
+
+
+def test_a_signature_is_always_the_same() -> None:
+    """So that a change of ours, or of a library's, is noticed: every receiver would have to follow."""
+    assert sign("whsec_test", b'{"id":"ev_1"}', 1_700_000_000) == (
+        "t=1700000000,v1=0ef8441954c7c510c78f6c063ddfba5a6f746285701338504e3a77d1811f2fa6"
+    )
+
+
+@given(some.text(alphabet="abcXYZ019", min_size=1).map("whsec_".__add__), some.binary(), some.integers(0, 2**33))
+def test_a_receiver_by_the_contracts_words_takes_what_we_sign(secret: str, raw_body: bytes, t: int) -> None:
+    header = sign(secret, raw_body, t)
+    assert received(secret, header, raw_body, t)
+    assert verify(secret, header, raw_body, t) is Verdict.GENUINE
+
+
+@given(some.binary(), some.integers(-1_000, 1_000))
+def test_we_judge_as_that_receiver_does(raw_body: bytes, late_seconds: int) -> None:
+    header = sign(SECRET, raw_body, T)
+    is_genuine = verify(SECRET, header, raw_body, T + late_seconds) is Verdict.GENUINE
+    assert is_genuine is received(SECRET, header, raw_body, T + late_seconds)
+
+
+@pytest.mark.parametrize(("late_seconds", "verdict"), [
+    (-301, Verdict.STALE), (-300, Verdict.GENUINE), (300, Verdict.GENUINE), (301, Verdict.STALE),
+    (86_400, Verdict.STALE),
+])  # fmt: skip
+def test_a_signature_holds_for_five_minutes_either_way(late_seconds: int, verdict: Verdict) -> None:
+    assert verify(SECRET, sign(SECRET, b"{}", T), b"{}", T + late_seconds) is verdict
+
+
+def test_another_secret_time_or_body_is_forged() -> None:
+    header = sign(SECRET, b'{"a":1}', T)
+    assert verify(SECRET.removeprefix("whsec_"), header, b'{"a":1}', T) is Verdict.FORGED
+    assert verify(SECRET, header, b'{"a": 1}', T) is Verdict.FORGED
+    assert verify(SECRET, header.replace(str(T), str(T + 1)), b'{"a":1}', T) is Verdict.FORGED
+    assert verify(SECRET, header.replace(str(T), f"0{T}"), b'{"a":1}', T) is Verdict.FORGED
+    # A forgery stays one, however old.
+    assert verify(SECRET, header, b"", T + 86_400) is Verdict.FORGED
+    # The point between time and body is part of what is signed: nothing can be moved across it.
+    assert sign(SECRET, b"2.x", 1) != sign(SECRET, b"x", 12)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "", "t=1", "v1=" + "a" * 64, "t=,v1=" + "a" * 64, "t=1,v1=", "t=1,v1=" + "a" * 63, "t=1,v1=" + "a" * 65,
+        "t=1,v1=" + "A" * 64, "t=-1,v1=" + "a" * 64, "t=1.5,v1=" + "a" * 64, "t=\u0661,v1=" + "a" * 64, "v1=a,t=1",
+        "t=1,v1=" + "a" * 64 + "\n", " t=1,v1=" + "a" * 64, "t=" + "9" * 5_000 + ",v1=" + "a" * 64,
+        "t=1,v0=" + "a" * 64, "t=1,v1=" + "\ud800" * 64,
+    ],
+)  # fmt: skip
+def test_what_is_no_signature_is_unreadable(header: str) -> None:
+    assert verify(SECRET, header, b"{}", 1) is Verdict.UNREADABLE

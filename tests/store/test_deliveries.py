@@ -127,7 +127,7 @@ async def test_a_final_result_is_written_everywhere_at_once(result: Result, roun
     rounds.clock.advance(seconds=3)
     now = rounds.clock.now()
     told = rounds.outcome(claimed, result)
-    assert await rounds.record(told) == ((told,), ())
+    assert await rounds.record(told) == ((told,), (), ())
     code, returned = (250, 0) if result is Result.DELIVERED else (550, 1) if result is Result.BOUNCED else (451, 0)
     billing = "released" if returned else "settled"
     assert await rounds.fetch(RECIPIENT) == [(result, billing, 1, code, f"it was {result}")]
@@ -175,7 +175,7 @@ async def test_an_attempt_that_came_to_nothing_is_not_counted_and_its_ticket_nev
     (ticket,) = await rounds.lease()
     (claimed,) = await rounds.claim([ticket])
     told = rounds.outcome(claimed, Result.POSTPONED, code=None, response="no connection was free")
-    assert await rounds.record(told) == ((told,), ())
+    assert await rounds.record(told) == ((told,), (), ())
     assert await rounds.fetch(RECIPIENT) == [("queued", "reserved", 0, None, None)]
     assert await rounds.fetch("SELECT attempt_count, worker_id FROM schedule") == [(0, None)]
     rounds.clock.advance(WAIT)
@@ -209,14 +209,14 @@ async def test_recording_a_second_time_changes_nothing(result: Result, rounds: R
     rounds.clock.advance(seconds=1)
     for again in Result:
         late = rounds.outcome(claimed, again)
-        assert await rounds.record(late) == ((), (late,))
+        assert await rounds.record(late) == ((), (late,), ())
     assert await state(rounds) == before
 
 
 async def test_of_two_outcomes_of_one_claim_in_one_batch_the_first_counts(rounds: Rounds) -> None:
     (claimed,) = await rounds.claimed()
     first, second = rounds.outcome(claimed, Result.BOUNCED), rounds.outcome(claimed, Result.DELIVERED)
-    assert await rounds.record(first, second) == ((first,), ())
+    assert await rounds.record(first, second) == ((first,), (), ())
     assert await rounds.fetch("SELECT type FROM events") == [("email.bounced",)]
     assert await faults_in_the_books(rounds.url) == {}
 
@@ -229,7 +229,7 @@ async def test_a_late_outcome_fills_its_own_attempt_and_nothing_else(result: Res
     (quick,) = await rounds.claim(await rounds.lease(), uuid4())
     before = await state(rounds)
     late = rounds.outcome(slow, result)
-    assert await rounds.record(late) == ((), (late,))
+    assert await rounds.record(late) == ((), (late,), ())
     after = await state(rounds)
     assert [one for number, one in enumerate(after) if number != 2] == [
         one for number, one in enumerate(before) if number != 2
@@ -247,7 +247,7 @@ async def test_an_outcome_counts_while_nobody_else_has_claimed(rounds: Rounds) -
     await rounds.reclaim()
     tickets = await rounds.lease()
     told = rounds.outcome(slow, Result.DELIVERED)
-    assert await rounds.record(told) == ((told,), ())
+    assert await rounds.record(told) == ((told,), (), ())
     assert await rounds.claim(tickets) == []
     assert await faults_in_the_books(rounds.url) == {}
 

@@ -125,8 +125,39 @@ async def test_a_day_is_finished_when_the_calendar_holds_nothing_of_it_or_before
                 uuid4(), message_id, moment,
             )  # fmt: skip
             is_of_a_later_day = message_id >= lowest_id(at(DAY, days=1))
-            assert await partitions.is_finished(connection, DAY) is is_of_a_later_day
+            assert await partitions.is_finished(connection, Partition(DAY, "messages")) is is_of_a_later_day
             await connection.execute("DELETE FROM schedule")
+
+
+@pytest.mark.parametrize("table", partitions.TABLES)
+async def test_what_is_to_be_sent_keeps_its_event_and_its_log(table: str, database: Database) -> None:
+    """A replay's log is younger than its event: each is kept as long as something of its day or before is pending."""
+    first, second = (new_message_id(at(DAY, days=days), RANDOM) for days in (0, 1))
+    after = new_message_id(at(DAY, days=2), RANDOM)
+    finished = {}
+    async with database.connection() as connection:
+        for event_id, delivery_id in ((first, second), (second, second), (second, after), (after, after)):
+            await connection.execute(
+                "INSERT INTO calls (account_id, id, event_id, next_at, max_attempts) VALUES ($1, $2, $3, $4, 7)",
+                uuid4(), delivery_id, event_id, at(DAY),
+            )  # fmt: skip
+            key = (event_id, delivery_id)
+            finished[key] = await partitions.is_finished(connection, Partition(DAY + timedelta(days=1), table))
+            await connection.execute("DELETE FROM calls")
+    open_events = {(first, second), (second, second), (second, after)}
+    open_logs = {(first, second), (second, second)}
+    still_open = {"events": open_events, "webhook_deliveries": open_logs}.get(table, set())
+    assert {key for key, is_finished in finished.items() if not is_finished} == still_open
+
+
+async def test_a_day_of_webhook_deliveries_does_not_wait_for_mail_and_a_day_of_events_does(database: Database) -> None:
+    async with database.connection() as connection:
+        await connection.execute(
+            "INSERT INTO schedule (account_id, message_id, position, destination, next_at) VALUES ($1, $2, 0, '', $3)",
+            uuid4(), new_message_id(at(DAY), RANDOM), at(DAY),
+        )  # fmt: skip
+        assert await partitions.is_finished(connection, Partition(DAY, "webhook_deliveries"))
+        assert not await partitions.is_finished(connection, Partition(DAY, "events"))
 
 
 async def test_a_day_of_the_ledger_leaves_its_sums_behind(database: Database) -> None:
@@ -194,5 +225,30 @@ async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts
                 bounds = "SELECT pg_get_expr(relpartbound, oid), reloptions FROM pg_class WHERE relname = $1"
                 made = await connection.fetchrow(bounds, Partition(DAY, table).name)
                 assert made[0] == await connection.fetchval(bounds, Partition(DAY, "recipients").name)
+    finally:
+        await database.close()
+
+
+async def test_days_from_before_there_were_webhooks_get_a_place_for_what_is_sent(postgres: PrivatePostgres) -> None:
+    postgres.create_database("before_webhooks")
+    url = postgres.url("before_webhooks")
+    await asyncio.to_thread(command.upgrade, schema._config(url), "0004")
+    database = await Database.open(url)
+    days = DAY, DAY + timedelta(days=1)
+    options = "SELECT reloptions FROM pg_class WHERE relname = $1"
+    indexes = "SELECT count(*) FROM pg_index WHERE indrelid = $1::regclass AND indisvalid"
+    try:
+        async with database.connection() as connection:
+            await make(connection, *days, tables=tuple(one for one in partitions.TABLES if one != "webhook_deliveries"))
+        await asyncio.to_thread(schema.migrate, url)
+        async with database.connection() as connection:
+            assert await partitions.attached(connection) == sorted(
+                Partition(day, one) for day in days for one in partitions.TABLES
+            )
+            # Those of the migration are as those that upkeep makes.
+            await make(connection, DAY + timedelta(days=2), tables=("webhook_deliveries",))
+            names = [Partition(DAY + timedelta(days=day), "webhook_deliveries").name for day in range(3)]
+            assert [await connection.fetchval(options, name) for name in names] == [["fillfactor=50"]] * 3
+            assert [await connection.fetchval(indexes, name) for name in names] == [2] * 3
     finally:
         await database.close()

@@ -91,8 +91,14 @@ class Rounds:
             return await connection.fetchval(query, *arguments)
 
 
-def outcome(claimed: Claimed, result: Result, now: datetime, **given: Any) -> Outcome:
-    """What a server of few words would have said."""
+def new_id(now: datetime) -> UUID:
+    return ids.new_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
+
+
+def outcome(
+    claimed: Claimed, result: Result, now: datetime, *, webhook_delivery_id: UUID | None = None, **given: Any
+) -> Outcome:
+    """What a server of few words would have said. Without an id for its sending, no webhook tells of it."""
     about: dict[str, Any] = {
         "exchange": "mx.example.org",
         "address": "192.0.2.1",
@@ -102,8 +108,8 @@ def outcome(claimed: Claimed, result: Result, now: datetime, **given: Any) -> Ou
         "response": f"it was {result}",
     }
     if result.is_final:
-        event_id = ids.new_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
-        about["event"] = Event(event_id, f"email.{result}", f"{result} {claimed.email}".encode())
+        body = f"{result} {claimed.email}".encode()
+        about["event"] = Event(new_id(now), f"email.{result}", body, webhook_delivery_id)
     else:
         about["next_at"] = now + WAIT
     return Outcome(

@@ -10,7 +10,7 @@ import uvloop
 from posthouse.wire.smtp import TlsPolicy, TlsUse
 from tests.support.receiver import Certificates
 
-ON_BOTH_LOOPS = ("test_smtp.py", "test_smtp_opening.py", "test_smtp_peers.py")
+ON_BOTH_LOOPS = ("test_caller.py", "test_smtp.py", "test_smtp_opening.py", "test_smtp_peers.py")
 
 
 def pytest_asyncio_loop_factories(

@@ -1,17 +1,21 @@
 """Work that repeats: a flow performs one step, this owns the looping, the pausing and the end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from posthouse.flows.delivery import Delivery
 from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX, Dispatch
 from posthouse.rules.refusal import Refusal
+from posthouse.wire.stream import Delivery as Ticketed
 from posthouse.wire.stream import Kind, Leases, Stream
+
+if TYPE_CHECKING:
+    from posthouse.flows.notification import Notification  # with it comes an HTTP client, which takes its time
 
 log = structlog.get_logger(__name__)
 
@@ -49,15 +53,38 @@ async def repeated(step: Callable[[], Awaitable[object]], *, pause_seconds: floa
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def run_dispatch(dispatch: Dispatch, stop: asyncio.Event) -> None:
-    """What is due gets its ticket, and what the dead had claimed is due again, until told to stop."""
+class Working(Protocol):
+    """A flow that works off tickets."""
 
-    async def hand_out_what_is_due() -> None:
+    @property
+    def room(self) -> int: ...
+
+    async def offer(self, carried: Iterable[Ticketed]) -> None: ...
+
+    async def renew(self) -> None: ...
+
+    async def heartbeat(self) -> None: ...
+
+    async def drain(self, seconds: float) -> None: ...
+
+
+async def run_dispatch(dispatch: Dispatch, stop: asyncio.Event, *, with_calls: bool = True) -> None:
+    """What is due gets its ticket, and what the dead had claimed is due again, until told to stop.
+
+    Without calls, whoever is to be told of something is told later: by those who run with them.
+    """
+
+    async def hand_out_mail() -> None:
         while await dispatch.step() >= DISPATCHED_AT_ONCE_MAX:
             pass
 
+    async def hand_out_calls() -> None:
+        while with_calls and await dispatch.step_calls() >= DISPATCHED_AT_ONCE_MAX:
+            pass
+
     async with (
-        repeated(hand_out_what_is_due, pause_seconds=DISPATCH_SECONDS),
+        repeated(hand_out_mail, pause_seconds=DISPATCH_SECONDS),
+        repeated(hand_out_calls, pause_seconds=DISPATCH_SECONDS),
         repeated(dispatch.reclaim, pause_seconds=RECLAIM_SECONDS),
     ):
         await stop.wait()
@@ -72,38 +99,68 @@ async def run_delivery(
     worker_lease: timedelta,
     stop: asyncio.Event,
 ) -> None:
-    """Tickets of the shards held here are delivered until told to stop; then what waits is given back, what is
+    def share(held: int) -> None:
+        delivery.share(held, shards)
+
+    async with repeated(delivery.report, pause_seconds=REPORT_SECONDS):
+        await _work(delivery, Kind.DELIVER, stream, leases, share, worker_lease, stop)
+
+
+async def run_notification(
+    notification: "Notification", stream: Stream, leases: Leases, *, worker_lease: timedelta, stop: asyncio.Event
+) -> None:
+    await _work(notification, Kind.NOTIFY, stream, leases, lambda _: None, worker_lease, stop)
+
+
+async def _work(
+    working: Working,
+    kind: Kind,
+    stream: Stream,
+    leases: Leases,
+    share: Callable[[int], None],
+    worker_lease: timedelta,
+    stop: asyncio.Event,
+) -> None:
+    """Tickets of the shards held here are worked off until told to stop; then what waits is given back, what is
     being said to other servers is said to its end, and all of it is recorded, within DRAIN_SECONDS_MAX."""
     # Nothing may be claimed in the name of a worker whom the database doesn't know.
-    while not stop.is_set() and not await _performed(delivery.renew):
+    while not stop.is_set() and not await _performed(working.renew):
         await _pause(stop, AFTER_FAILURE_SECONDS)
     async with (
-        repeated(delivery.renew, pause_seconds=worker_lease.total_seconds() * RENEW_PART),
-        repeated(delivery.heartbeat, pause_seconds=HEARTBEAT_SECONDS),
-        repeated(delivery.report, pause_seconds=REPORT_SECONDS),
+        repeated(working.renew, pause_seconds=worker_lease.total_seconds() * RENEW_PART),
+        repeated(working.heartbeat, pause_seconds=HEARTBEAT_SECONDS),
     ):
-        await _fetch_until(stop, delivery, stream, leases, shards)
-        await stream.fetch(Kind.DELIVER, frozenset(), 0, 0.0)  # gives back what came ahead of its time
-        await delivery.drain(DRAIN_SECONDS_MAX)
+        await _fetch_until(stop, working, kind, stream, leases, share)
+        await stream.fetch(kind, frozenset(), 0, 0.0)  # gives back what came ahead of its time
+        # Others may have the shards while what is under way here comes to its end.
+        await leases.close()
+        await working.drain(DRAIN_SECONDS_MAX)
 
 
-async def _fetch_until(stop: asyncio.Event, delivery: Delivery, stream: Stream, leases: Leases, shards: int) -> None:
-    share = 0
+async def _fetch_until(
+    stop: asyncio.Event,
+    working: Working,
+    kind: Kind,
+    stream: Stream,
+    leases: Leases,
+    share: Callable[[int], None],
+) -> None:
+    shared = 0
 
     async def fetch_and_offer() -> None:
-        nonlocal share
+        nonlocal shared
         held = leases.held()
-        if held and len(held) != share:
-            share = len(held)
-            delivery.share(share, shards)
-        count = min(delivery.room, FETCHED_AT_ONCE_MAX)
+        if held and len(held) != shared:
+            shared = len(held)
+            share(shared)
+        count = min(working.room, FETCHED_AT_ONCE_MAX)
         # Asked for none when there is no room: what came for a shard that moved is given back all the same.
-        tickets = await stream.fetch(Kind.DELIVER, held, count, FETCH_SECONDS_MAX if count else FULL_SECONDS)
+        tickets = await stream.fetch(kind, held, count, FETCH_SECONDS_MAX if count else FULL_SECONDS)
         still_held = frozenset[int]() if stop.is_set() else leases.held()
         for ticket in tickets:
             if ticket.shard not in still_held:
                 await ticket.release()
-        await delivery.offer([ticket for ticket in tickets if ticket.shard in still_held])
+        await working.offer([ticket for ticket in tickets if ticket.shard in still_held])
 
     while not stop.is_set():
         if not await _performed(fetch_and_offer):

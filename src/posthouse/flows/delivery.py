@@ -7,25 +7,25 @@ is acknowledged last. Whatever is lost on the way, the calendar brings back.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import structlog
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.flows.gathering import Gatherer
+from posthouse.flows.gathering import Gatherer, submit_until_taken, together_or_apart
 from posthouse.flows.letters import Letters
 from posthouse.flows.sorting import Bundle, Queue, SortingOffice
-from posthouse.flows.tickets import Item, items_of
+from posthouse.flows.tickets import InHand, Item, Tickets
+from posthouse.flows.worker import Leave, Worker
 from posthouse.rules import event, ids, lane, outcome, retry, simulator
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import LaneLimits, Limits, Served, Slot
-from posthouse.rules.lease import WORKER_LEASE, Lease
+from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.outcome import Broken, GivenUp, Happening, Replied, Stage, Suppressed
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
@@ -43,46 +43,24 @@ from posthouse.wire.stream import Delivery as Carried
 
 log = structlog.get_logger(__name__)
 
-# Tickets in hand, waiting for their turn or being carried.
-HELD_MAX: Final = 20_000
-HEARTBEAT_AFTER_SECONDS: Final = 15.0
-# Longer than the longest attempt: whatever a living worker forgot is due again then.
+# Longer than the longest attempt, with the wait for an answer after the dot: whatever a living worker forgot is due
+# again then.
 CLAIM_LONGEST: Final = timedelta(minutes=60)
-CARRY_LONGEST_SECONDS: Final = 55 * 60.0
+CARRY_LONGEST_SECONDS: Final = 45 * 60.0
 # How soon a suspended account's mail is looked at again.
-HOLD_LOOK: Final = timedelta(minutes=5)
+HOLD_LOOK: Final = timedelta(minutes=15)
 STORAGE_AWAY_SECONDS: Final = 2.0
 # Nobody stands by while mail is claimed and recorded: a transaction that waits this long is shared by more of it.
 LINGER_SECONDS: Final = 0.02
 # A mail that couldn't be made ready (its key can't be opened): a fault of ours, and no attempt of its own.
 UNREADY: Final = timedelta(minutes=1)
-# Bodies that don't come along with their claims, in memory at a time.
-LARGE_BODIES_MAX: Final = 32
+# Bodies that don't come along with their claims, in memory at a time; what finds no room tries again soon.
+LARGE_BYTES_MAX: Final = 256 * 1024 * 1024
+NO_ROOM: Final = timedelta(seconds=5)
 # Nobody's server is behind the simulator.
 SIMULATOR_LIMITS: Final = Limits(per_second=10_000.0, burst=10_000, connections_start=50, connections_max=50)
 CUT_SHORT: Final = "the service was stopped"
 FAULT_OF_OURS: Final = "the service failed"
-
-_Work = TypeVar("_Work")
-_Done = TypeVar("_Done")
-
-
-@dataclass(slots=True)
-class _Leave:
-    """Whether the final dot may be written; asked once, at the last moment."""
-
-    lease: Lease
-    era: int
-    good_until: float
-    monotonic: Callable[[], float]
-    is_given: bool = False
-    is_refused: bool = False
-
-    def __call__(self) -> bool:
-        now = self.monotonic()
-        self.is_given = self.lease.is_good(self.era, now) and now < self.good_until
-        self.is_refused = not self.is_given
-        return self.is_given
 
 
 class _Happened(NamedTuple):
@@ -110,17 +88,19 @@ class Delivery:
         retries: Schedule = retry.DELIVERY,
         sessions_max: int = 500,
         worker_lease: timedelta = WORKER_LEASE,
+        tickets: Tickets | None = None,
     ) -> None:
-        self.worker_id = UUID(bytes=chance.bytes(16))
+        """Without tickets, what an account is to be told is due at once, and dispatch finds it."""
+        self._worker = Worker(database=database, clock=clock, chance=chance, lease=worker_lease)
+        self._hands = InHand(DeliveryTicket, clock.monotonic)
         self._database = database
         self._directory = directory
         self._clock = clock
         self._chance = chance
         self._carrier = carrier
+        self._tickets = tickets
         self._simulator_domain = simulator_domain
         self._retries = retries
-        self._worker_lease = worker_lease
-        self._lease = Lease(worker_lease.total_seconds())
         simulated = {simulator_domain: SIMULATOR_LIMITS}
         self._office = SortingOffice(
             clock=clock,
@@ -136,49 +116,35 @@ class Delivery:
         )
         self._recording: Gatherer[Sequence[Outcome], None] = Gatherer(self._record_batch, linger_seconds=LINGER_SECONDS)
         self._postponing: Gatherer[Sequence[Postponement], None] = Gatherer(self._postpone_batch)
-        self._held: dict[Key, tuple[Item, float]] = {}
         self._known_claims: set[tuple[AccountId, MessageId, int]] = set()
         # A claim whose commit was not heard of may hold recipients that nobody here knows of.
         self._is_unsure = False
         self._is_stopping = False
         self._letters = letters
-        self._large_bodies = asyncio.Semaphore(LARGE_BODIES_MAX)
+        self._large_bytes = 0
+        # Those whose mail can still be withdrawn.
+        self._carrying: set[asyncio.Task[None]] = set()
+
+    @property
+    def worker_id(self) -> UUID:
+        return self._worker.id
 
     @property
     def room(self) -> int:
         """How many more tickets this worker can take in hand."""
-        return 0 if self._is_stopping else HELD_MAX - len(self._held)
+        return 0 if self._is_stopping else self._hands.room
 
     async def offer(self, carried: Iterable[Carried]) -> None:
-        """Take tickets in hand. One that is in hand already, or can't be read, is dropped."""
-        now = self._clock.monotonic()
-        items = []
-        for one in carried:
-            for item in await items_of(one):
-                key = _key(item.ticket)
-                if key in self._held:
-                    await item.carried.ack()
-                    continue
-                self._held[key] = item, now
-                items.append(item)
-        self._office.sort(items)
+        """Take tickets in hand, and send off whatever may go."""
+        self._office.sort(await self._hands.take(carried))
 
     async def renew(self) -> None:
-        """The worker, and with it its claims, live on."""
-        asked_at = self._clock.monotonic()
-        async with self._database.transaction() as tx:
-            await schedule.renew_worker(tx, self.worker_id, self._clock.now() + self._worker_lease)
-        self._lease.renewed(asked_at, self._clock.monotonic())
+        await self._worker.renew()
         if self._is_unsure:
             await self._claiming.submit((), 0)  # nothing new, but what is unknown is let go
 
     async def heartbeat(self) -> None:
-        """The stream learns which tickets are still in hand, and doesn't give them to someone else."""
-        now = self._clock.monotonic()
-        for key, (item, since) in list(self._held.items()):
-            if now - since >= HEARTBEAT_AFTER_SECONDS and key in self._held:
-                self._held[key] = item, now
-                await item.carried.working()
+        await self._hands.heartbeat()
 
     def share(self, held: int, shards: int) -> None:
         """This worker holds so many of the stream's shards; its part of the providers' lanes is the same."""
@@ -203,7 +169,7 @@ class Delivery:
                 )
             )
         async with self._database.transaction() as tx:
-            await lane_reports.report(tx, self.worker_id, states, now)
+            await lane_reports.report(tx, self._worker.id, states, now)
 
     async def settle(self) -> None:
         """Return when everything in hand has come to its end."""
@@ -216,19 +182,15 @@ class Delivery:
         Nothing is left unrecorded but, if the database stays away, what the lease's end gives back.
         """
         self._is_stopping = True
-        for item in self._office.close():
-            await self._give_back(item)
+        await self._hands.give_back(self._office.close())
         if self._office.tasks:
             _, unfinished = await asyncio.wait(self._office.tasks, timeout=seconds * 2 / 3)
-            for task in unfinished:
+            # Whoever only records what has happened goes on with that.
+            for task in unfinished & self._carrying:
                 task.cancel()
             if unfinished:
                 await asyncio.wait(unfinished, timeout=seconds / 3)
-        try:
-            async with asyncio.timeout(STORAGE_AWAY_SECONDS), self._database.transaction() as tx:
-                await schedule.retire_worker(tx, self.worker_id)
-        except (Refusal, TimeoutError):
-            log.warning("worker_not_retired", worker=str(self.worker_id))
+        await self._worker.retire()
 
     # From a turn in the lane to the ticket's end.
 
@@ -237,30 +199,29 @@ class Delivery:
         happened: list[_Happened] = []
         try:
             items = await self._held_back_apart(bundle)
-            leave = self._leave()
+            leave = self._worker.leave(CARRY_LONGEST_SECONDS)
             claimed = await self._claiming.submit([item.ticket for item in items], 0) if items else []
             happened, served = await self._carry(queue, bundle, claimed, leave)
         except Refusal as refusal:
             # The database is away: tickets come again when it may be back.
-            log.info("claim_refused", cause=repr(refusal.__cause__))
-            for item in bundle.items:
-                await self._give_back(item, STORAGE_AWAY_SECONDS)
+            log.debug("claim_refused", cause=repr(refusal.__cause__))
+            await self._hands.give_back(bundle.items, STORAGE_AWAY_SECONDS)
             return
         except Exception:
             # A fault of ours, which the next ticket may meet again: no sooner than the calendar says.
             log.exception("claim_failed", message=ids.text(ids.MESSAGE, bundle.message_id))
-            for item in bundle.items:
-                await self._done_with(item)
+            await self._hands.done_with(bundle.items)
             return
         finally:
             self._office.leave_slot(queue, slot, served)
-        outcomes = [self._outcome(one) for one in happened]
-        self._count(queue, outcomes)
-        await self._record(outcomes)
-        for item in bundle.items:
-            await self._done_with(item)
+        try:
+            outcomes = [self._outcome(one) for one in happened]
+            self._count(queue, outcomes)
+            await self._record(outcomes)
+        finally:
+            await self._hands.done_with(bundle.items)
 
-    async def _held_back_apart(self, bundle: Bundle) -> list[Item]:
+    async def _held_back_apart(self, bundle: Bundle) -> list[Item[DeliveryTicket]]:
         """What of the bundle is to be claimed: all of it, unless its account is suspended and so its mail is held."""
         if not await self._directory.is_suspended(bundle.account_id):
             return bundle.items
@@ -275,7 +236,7 @@ class Delivery:
         return [item for item in bundle.items if _key(item.ticket) in over]
 
     async def _carry(
-        self, queue: Queue, bundle: Bundle, claimed: Sequence[Claimed], leave: _Leave
+        self, queue: Queue, bundle: Bundle, claimed: Sequence[Claimed], leave: Leave
     ) -> tuple[list[_Happened], Served]:
         happened = [_Happened(one, Suppressed()) for one in claimed if one.is_suppressed]
         happened += [_Happened(one, self._given_up(one)) for one in claimed if one.is_over and not one.is_suppressed]
@@ -289,9 +250,18 @@ class Delivery:
         if message.mime_bytes is None:
             happened += [_Happened(one, GivenUp("the message is no longer stored")) for one in tried]
             return happened, Served.OTHERWISE
-        carriage = await self._carried(bundle, tried, leave)
+        carriage = None
+        wait = NO_ROOM
+        size = 0 if message.mime is not None else message.mime_bytes
+        if self._large_bytes + size <= LARGE_BYTES_MAX:
+            self._large_bytes += size
+            try:
+                carriage = await self._carried(bundle, tried, leave)
+            finally:
+                self._large_bytes -= size
+            wait = timedelta(0) if leave.is_refused or self._is_stopping else UNREADY
         if carriage is None:
-            again_at = self._clock.now() + (timedelta(0) if leave.is_refused or self._is_stopping else UNREADY)
+            again_at = self._clock.now() + wait
             happened += [_Happened(one, None, None, again_at) for one in tried]
             return happened, Served.OTHERWISE
         happened += [
@@ -299,12 +269,14 @@ class Delivery:
         ]
         return happened, _served(queue.name, carriage)
 
-    async def _carried(self, bundle: Bundle, tried: Sequence[Claimed], leave: _Leave) -> Carriage | None:
+    async def _carried(self, bundle: Bundle, tried: Sequence[Claimed], leave: Leave) -> Carriage | None:
         """What the destination said; None when the mail was withdrawn, or never made ready, and nothing was tried."""
+        task = asyncio.current_task()
         try:
-            async with nullcontext() if tried[0].message.mime is not None else self._large_bodies:
-                parcel = await self._letters.parcel(tried)
-                carriage = await self._carrier.carry(bundle.destination, parcel, leave)
+            if task is not None:
+                self._carrying.add(task)
+            parcel = await self._letters.parcel(tried)
+            carriage = await self._carrier.carry(bundle.destination, parcel, leave)
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
@@ -314,12 +286,10 @@ class Delivery:
             reason = FAULT_OF_OURS
         else:
             return None if leave.is_refused else carriage
+        finally:
+            self._carrying.discard(task)
         # What may have arrived is remembered as such; everything else never happened.
         return Carriage((Broken(Stage.DOT, reason),) * len(tried)) if leave.is_given else None
-
-    def _leave(self) -> _Leave:
-        monotonic = self._clock.monotonic
-        return _Leave(self._lease, self._lease.era, monotonic() + CARRY_LONGEST_SECONDS, monotonic)
 
     # What follows.
 
@@ -376,7 +346,7 @@ class Delivery:
             smtp_code=verdict.code,
             smtp_response=verdict.text,
         )
-        return Event(event_id, kind, body)
+        return Event(event_id, kind, body, ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)))
 
     def _count(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
         for one in outcomes:
@@ -387,53 +357,41 @@ class Delivery:
 
     # Tickets.
 
-    def _put_off(self, late: list[tuple[Item, float]]) -> None:
+    def _put_off(self, late: list[tuple[Item[DeliveryTicket], float]]) -> None:
         self._office.spawn(self._postpone(late))
 
-    async def _postpone(self, late: list[tuple[Item, float]]) -> None:
+    async def _postpone(self, late: list[tuple[Item[DeliveryTicket], float]]) -> None:
         now = self._clock.now()
         postponements = [
             Postponement(*_key(item.ticket), next_at=now + timedelta(seconds=seconds)) for item, seconds in late
         ]
+        items = [item for item, _ in late]
         try:
             await self._postponing.submit(postponements, 0)
         except Refusal:
-            for item, _ in late:
-                await self._give_back(item, STORAGE_AWAY_SECONDS)
+            await self._hands.give_back(items, STORAGE_AWAY_SECONDS)
             return
         except Exception:
             # The calendar brings them back all the same.
             log.exception("not_postponed", recipients=len(late))
-        for item, _ in late:
-            await self._done_with(item)
-
-    async def _done_with(self, item: Item) -> None:
-        self._held.pop(_key(item.ticket), None)
-        await item.carried.ack()
-
-    async def _give_back(self, item: Item, delay_seconds: float = 0.0) -> None:
-        self._held.pop(_key(item.ticket), None)
-        await item.carried.release(delay_seconds)
+        await self._hands.done_with(items)
 
     # What many mails share.
 
     async def _record(self, outcomes: Sequence[Outcome]) -> None:
         """However long the database is away: what happened to a mail can't be made undone, so it is told."""
-        while outcomes:
-            try:
-                await self._recording.submit(outcomes, 0)
-                break
-            except Refusal:
-                await asyncio.sleep(STORAGE_AWAY_SECONDS / 2)
-            except Exception:
-                # Nobody will know: it counts as an attempt without a report, and is tried again in time.
-                log.exception("outcome_not_recorded", message=ids.text(ids.MESSAGE, outcomes[0].message_id))
-                break
+        if not outcomes:
+            return
+        try:
+            await submit_until_taken(self._recording, outcomes, STORAGE_AWAY_SECONDS / 2)
+        except Exception:
+            # Nobody will know: it counts as an attempt without a report, and is tried again in time.
+            log.exception("outcome_not_recorded", message=ids.text(ids.MESSAGE, outcomes[0].message_id))
         for one in outcomes:
             self._known_claims.discard(one.key[:3])
 
     async def _claim_batch(self, batch: Sequence[Sequence[DeliveryTicket]]) -> list[list[Claimed] | BaseException]:
-        return await _together_or_apart(batch, self._claim)
+        return await together_or_apart(batch, self._claim)
 
     async def _claim(self, batch: Sequence[Sequence[DeliveryTicket]]) -> list[list[Claimed] | BaseException]:
         tickets = [ticket for tickets in batch for ticket in tickets]
@@ -441,8 +399,8 @@ class Delivery:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             if was_unsure:
-                await schedule.let_go(tx, self.worker_id, self._known_claims, now)
-            found = await claims.claim(tx, self.worker_id, tickets, now, now + CLAIM_LONGEST, self._retries)
+                await schedule.let_go(tx, self._worker.id, self._known_claims, now)
+            found = await claims.claim(tx, self._worker.id, tickets, now, now + CLAIM_LONGEST, self._retries)
         self._is_unsure = False
         self._known_claims.update(one.key[:3] for one in found)
         # By the fence as well: beside the ticket that counted there may be an older one for the same recipient.
@@ -450,11 +408,18 @@ class Delivery:
         return [[by_key[key] for ticket in tickets if (key := _key(ticket)) in by_key] for tickets in batch]
 
     async def _record_batch(self, batch: Sequence[Sequence[Outcome]]) -> list[BaseException | None]:
-        return await _together_or_apart(batch, self._write_outcomes)
+        return await together_or_apart(batch, self._write_outcomes)
 
     async def _write_outcomes(self, batch: Sequence[Sequence[Outcome]]) -> list[BaseException | None]:
         async with self._database.transaction() as tx:
-            recorded = await deliveries.record(tx, [one for outcomes in batch for one in outcomes], self._clock.now())
+            recorded = await deliveries.record(
+                tx,
+                [one for outcomes in batch for one in outcomes],
+                self._clock.now(),
+                ticket_lease=self._tickets.lease if self._tickets is not None else timedelta(0),
+            )
+        if self._tickets is not None:
+            self._tickets.publish(recorded.tickets)
         for late in recorded.late:
             log.warning("outcome_came_late", message=ids.text(ids.MESSAGE, late.message_id), result=late.result.value)
         return [None] * len(batch)
@@ -463,26 +428,6 @@ class Delivery:
         async with self._database.transaction() as tx:
             await schedule.postpone(tx, [one for late in batch for one in late], self._clock.now())
         return [None] * len(batch)
-
-
-async def _together_or_apart(
-    batch: Sequence[_Work], work: Callable[[Sequence[_Work]], Awaitable[list[_Done | BaseException]]]
-) -> list[_Done | BaseException]:
-    """One transaction for all; where that fails for a reason that doesn't pass, one for each."""
-    try:
-        return await work(batch)
-    except Refusal:
-        raise
-    except Exception as fault:
-        if len(batch) == 1:
-            return [fault]
-    done: list[_Done | BaseException] = []
-    for one in batch:
-        try:
-            done += await work([one])
-        except Exception as fault:
-            done.append(fault)
-    return done
 
 
 def _key(ticket: DeliveryTicket) -> Key:

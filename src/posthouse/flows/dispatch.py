@@ -3,6 +3,7 @@
 Intake publishes tickets for new mail by itself. What comes here are retries, and tickets that were lost.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,8 +12,10 @@ import structlog
 from posthouse.clock import Clock
 from posthouse.flows.tickets import Tickets
 from posthouse.rules.lease import WORKER_LEASE
-from posthouse.store import schedule
-from posthouse.store.postgres import Database
+from posthouse.rules.ticket import Ticket
+from posthouse.store import calls, schedule
+from posthouse.store.postgres import Connection, Database
+from posthouse.wire.stream import Kind
 
 log = structlog.get_logger(__name__)
 
@@ -38,13 +41,22 @@ class Dispatch:
         self._last_look: tuple[datetime, float] | None = None
 
     async def step(self) -> int:
-        """Lease what is due, commit, publish. As many as DISPATCHED_AT_ONCE_MAX means that there may be more."""
-        room = BACKLOG_MAX - await self._tickets.backlog()
+        """Lease what mail is due, commit, publish. As many as DISPATCHED_AT_ONCE_MAX means that there may be more."""
+        return await self._hand_out(Kind.DELIVER, schedule.lease_due)
+
+    async def step_calls(self) -> int:
+        """The same for what customers are to be told."""
+        return await self._hand_out(Kind.NOTIFY, calls.lease_due)
+
+    async def _hand_out(
+        self, kind: Kind, lease_due: Callable[[Connection, datetime, datetime, int], Awaitable[Sequence[Ticket]]]
+    ) -> int:
+        room = BACKLOG_MAX - await self._tickets.backlog(kind)
         if room <= 0:
             return 0
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            due = await schedule.lease_due(tx, now, now + self._tickets.lease, min(room, DISPATCHED_AT_ONCE_MAX))
+            due = await lease_due(tx, now, now + self._tickets.lease, min(room, DISPATCHED_AT_ONCE_MAX))
         self._tickets.publish(due)
         return len(due)
 
@@ -63,11 +75,11 @@ class Dispatch:
             if sure_since is None or self._last_look is None:
                 sure_since = now
             is_sure = now - sure_since >= self._worker_lease_seconds
-            reclaimed = await schedule.reclaim_expired_workers(tx, self._clock.now()) if is_sure else 0
+            reclaimed = await _reclaimed(tx, self._clock.now()) if is_sure else 0
         self._sure_since = sure_since
         self._last_look = self._clock.now(), self._clock.monotonic()
         if reclaimed:
-            log.warning("claims_taken_back", recipients=reclaimed)
+            log.warning("claims_taken_back", claims=reclaimed)
         return reclaimed
 
     def _note_gap(self) -> None:
@@ -82,3 +94,8 @@ class Dispatch:
         elif passed > UNSEEN_SECONDS_MAX:
             log.warning("dispatch_was_stopped", seconds=round(passed, 1))
             self._last_look = None
+
+
+async def _reclaimed(tx: Connection, now: datetime) -> int:
+    # Of calls first: with the mail's, the dead are forgotten.
+    return await calls.reclaim_expired_workers(tx, now) + await schedule.reclaim_expired_workers(tx, now)

@@ -1,7 +1,7 @@
 """Work that is done together: what arrived while the last batch was running is the next batch.
 
-There is no timer. A lone item starts at once; under load the batches grow by themselves, and a
-transaction's cost (its round trips, its locks, its fsync) is shared by everyone who waited for it.
+Where someone stands by, there is no timer. A lone item starts at once; under load the batches grow by
+themselves, and a transaction's cost (its round trips, its locks, its fsync) is shared by everyone who waited for it.
 """
 
 import asyncio
@@ -107,6 +107,35 @@ class Gatherer(Generic[Item, Result]):
             bytes_left -= size_bytes
             batch.append((item, answer))
         return batch
+
+
+async def together_or_apart(
+    batch: Sequence[Item], work: Callable[[Sequence[Item]], Awaitable[list[Result | BaseException]]]
+) -> list[Result | BaseException]:
+    """All in one transaction; where that fails for a reason that doesn't pass, each in its own."""
+    try:
+        return await work(batch)
+    except Refusal:
+        raise
+    except Exception as fault:
+        if len(batch) == 1:
+            return [fault]
+    done: list[Result | BaseException] = []
+    for item in batch:
+        try:
+            done += await work([item])
+        except Exception as fault:
+            done.append(fault)
+    return done
+
+
+async def submit_until_taken(gatherer: Gatherer[Item, Result], item: Item, pause_seconds: float) -> Result:
+    """However long the database is away: for what has happened in the world and only wants to be told."""
+    while True:
+        try:
+            return await gatherer.submit(item, 0)
+        except Refusal:
+            await asyncio.sleep(pause_seconds)
 
 
 def _copied(fault: BaseException) -> BaseException:

@@ -14,14 +14,17 @@ from typing import Final
 import structlog
 
 from posthouse.clock import Clock
-from posthouse.flows.tickets import Item as Item
+from posthouse.flows import tickets
 from posthouse.mail.exchange import NullExchange, exchanges
 from posthouse.rules import lane as rules
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import Lane, LaneLimits, Later, Limits, Served, Slot, Turns
+from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.dns import Exchanges, Resolver
 
 log = structlog.get_logger(__name__)
+
+Item = tickets.Item[DeliveryTicket]
 
 # A ticket that waits for longer than its lease is only written again: what can't go within this is put off.
 WAIT_SECONDS_MAX: Final = 30.0
@@ -41,8 +44,10 @@ PUT_OFF_SECONDS_MAX: Final = 3600.0
 # A pause up to this is waited for; before a longer one what waits is put off, so that it takes up no room.
 PAUSE_SECONDS_WAITED: Final = 5.0
 LOOKUPS_MAX: Final = 100
-# Tickets of one destination that wait for its first look-up.
-UNSORTED_MAX: Final = 1_000
+# A destination whose servers nobody tells by then has a lane of its own: the carrier finds out the rest.
+LOOKUP_SECONDS_MAX: Final = 1.0
+# Tickets that wait for the first look-up of their destinations.
+UNSORTED_MAX: Final = 2_000
 DESTINATIONS_KNOWN_SECONDS: Final = 60.0
 IDLE_LANES_MAX: Final = 10_000
 
@@ -123,6 +128,7 @@ class SortingOffice:
         self._queues: dict[str, Queue] = {}
         self._lane_of: dict[str, tuple[float, str]] = {}
         self._unsorted: dict[str, list[Item]] = {}
+        self._unsorted_count = 0
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
         self._sessions = 0
         self._waiting = 0
@@ -167,7 +173,11 @@ class SortingOffice:
         """A mail's turn is over: the next ones go, here and where a session was wanting."""
         self._sessions -= 1
         queue.lane.give_back(slot, served, self._clock.monotonic())
-        self.advance(queue)
+        if queue.waiting:
+            # After those that have been waiting for a session already.
+            self._starved.setdefault(queue.name)
+        else:
+            self._forget_if_idle(queue)
         while self._starved and self._sessions < self._sessions_max:
             name = next(iter(self._starved))
             del self._starved[name]
@@ -198,6 +208,7 @@ class SortingOffice:
         self._closed = True
         items = [item for waiting in self._unsorted.values() for item in waiting]
         self._unsorted.clear()
+        self._unsorted_count = 0
         for queue in self._queues.values():
             if queue.timer is not None:
                 queue.timer.cancel()
@@ -205,14 +216,14 @@ class SortingOffice:
         return items
 
     def _look_up(self, destination: str, item: Item) -> None:
-        waiting = self._unsorted.get(destination)
-        if waiting is None:
-            self._unsorted[destination] = [item]
-            self.spawn(self._learn_lane(destination))
-        elif len(waiting) < UNSORTED_MAX:
-            waiting.append(item)
-        else:
+        if self._unsorted_count >= UNSORTED_MAX:
             self._late.append((item, PUT_OFF_SECONDS_MIN))
+            return
+        if destination not in self._unsorted:
+            self._unsorted[destination] = []
+            self.spawn(self._learn_lane(destination))
+        self._unsorted[destination].append(item)
+        self._unsorted_count += 1
 
     def _look_again(self, destination: str, lane: str, now: float) -> None:
         """Nobody waits for that: until the answer is there, the lane is what it was."""
@@ -228,18 +239,25 @@ class SortingOffice:
         now = self._clock.monotonic()
         self._forget_old_destinations(now)
         self._lane_of[destination] = now + DESTINATIONS_KNOWN_SECONDS, lane
-        self.sort(self._unsorted.pop(destination, ()))
+        known = self._unsorted.pop(destination, [])
+        self._unsorted_count -= len(known)
+        self.sort(known)
 
     async def _lane_by_its_servers(self, destination: str) -> str:
         if destination == self._own_lane:
             return destination
-        async with self._lookups:
-            answer = await self._resolver.exchanges(destination)
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS_MAX), self._lookups:
+                answer = await self._resolver.exchanges(destination)
+        except TimeoutError:
+            return destination
         # Where DNS leads nowhere, the carrier finds out the same, and says what follows.
         hosts = exchanges(destination, answer.records, b"") if isinstance(answer, Exchanges) else ()
         if not hosts or isinstance(hosts, NullExchange):
             return destination
-        return rules.lane_of(destination, hosts[0].host)
+        # Anyone may name a provider's server among their own; only who has no other is the provider's.
+        lanes = {rules.lane_of(destination, host.host) for host in hosts}
+        return lanes.pop() if len(lanes) == 1 else destination
 
     def _forget_old_destinations(self, now: float) -> None:
         if len(self._lane_of) > 10 * IDLE_LANES_MAX:
@@ -314,6 +332,7 @@ class SortingOffice:
     def _forget_if_idle(self, queue: Queue) -> None:
         """A lane remembers what it learnt of its server, but not everything can be remembered for ever."""
         is_idle = not queue.lane.in_use and queue.timer is None and queue.name not in self._starved
+        is_idle = is_idle and not queue.lane.pause_left(self._clock.monotonic())
         if is_idle and len(self._queues) > IDLE_LANES_MAX:
             self._queues.pop(queue.name, None)
 

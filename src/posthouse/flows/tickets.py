@@ -1,16 +1,30 @@
 """Tickets on their way: out to the part of the stream that carries them, and from its messages one by one."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 
-from posthouse.rules.ticket import TOGETHER_MAX, DeliveryTicket, Ticket, pack, shard_of, unpack
+from posthouse.rules.ticket import (
+    TOGETHER_MAX,
+    DeliveryTicket,
+    NotificationTicket,
+    Ticket,
+    account_shard_of,
+    pack,
+    shard_of,
+    unpack,
+)
 from posthouse.wire.stream import Delivery as Carried
 from posthouse.wire.stream import Kind, Stream
 
 # How long a ticket may be under way before the calendar takes it for lost and writes another.
 LEASE: Final = timedelta(seconds=60)
+# Tickets that one worker takes in hand.
+HELD_MAX: Final = 20_000
+HEARTBEAT_AFTER_SECONDS: Final = 15.0
+
+Held = TypeVar("Held", DeliveryTicket, NotificationTicket)
 
 
 class Tickets:
@@ -19,28 +33,36 @@ class Tickets:
         self._stream = stream
         self._shards = shards
 
-    def publish(self, tickets: Iterable[DeliveryTicket]) -> None:
+    def publish(self, tickets: Iterable[Ticket]) -> None:
         """Fire and forget: one that gets lost is due again when its lease is over."""
-        together: dict[int, list[DeliveryTicket]] = {}
+        together: dict[tuple[Kind, int], list[Ticket]] = {}
         for ticket in tickets:
-            shard = shard_of(ticket.destination, self._shards)
-            group = together.setdefault(shard, [])
+            way = self._way(ticket)
+            group = together.setdefault(way, [])
             group.append(ticket)
             if len(group) == TOGETHER_MAX:
-                self._stream.publish(Kind.DELIVER, shard, pack(together.pop(shard)))
-        for shard, group in together.items():
-            self._stream.publish(Kind.DELIVER, shard, pack(group))
+                self._stream.publish(*way, pack(together.pop(way)))
+        for way, group in together.items():
+            self._stream.publish(*way, pack(group))
 
-    async def backlog(self) -> int:
+    async def backlog(self, kind: Kind) -> int:
         """How many of the stream's messages are under way or being worked on."""
-        return await self._stream.backlog(Kind.DELIVER)
+        return await self._stream.backlog(kind)
+
+    def _way(self, ticket: Ticket) -> tuple[Kind, int]:
+        match ticket:
+            case DeliveryTicket():
+                return Kind.DELIVER, shard_of(ticket.destination, self._shards)
+            case NotificationTicket():
+                return Kind.NOTIFY, account_shard_of(ticket.account_id, self._shards)
+            case _:
+                assert_never(ticket)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple, Generic[Held]):
     """A ticket in hand, and how to tell the stream what became of it."""
 
-    ticket: DeliveryTicket
+    ticket: Held
     carried: "Carried | Part"
 
 
@@ -81,13 +103,55 @@ class Part:
         await self.message.answer(delay_seconds)
 
 
-async def items_of(carried: Carried) -> list[Item]:
-    """The tickets of a message of the stream; what can't be read is dropped."""
-    tickets: list[Ticket] = unpack(carried.payload)
-    found = [ticket for ticket in tickets if isinstance(ticket, DeliveryTicket)]
-    if not found:
-        await carried.ack()
-    if len(found) <= 1:
-        return [Item(ticket, carried) for ticket in found]
-    message = _Message(carried, len(found))
-    return [Item(ticket, Part(message)) for ticket in found]
+class InHand(Generic[Held]):
+    """The tickets of one kind that a worker has in hand, waiting or being worked on; each of them once."""
+
+    def __init__(self, kind: type[Held], monotonic: Callable[[], float]) -> None:
+        self._kind: type[Held] = kind
+        self._monotonic = monotonic
+        # With the time at which the stream last heard of it.
+        self._held: dict[Held, tuple[Item[Held], float]] = {}
+
+    @property
+    def room(self) -> int:
+        return HELD_MAX - len(self._held)
+
+    async def take(self, carried: Iterable[Carried]) -> list[Item[Held]]:
+        """The tickets of these messages. One that is in hand already, or can't be read, is dropped."""
+        now = self._monotonic()
+        taken = []
+        for message in carried:
+            for item in await self._items(message):
+                if item.ticket in self._held:
+                    await item.carried.ack()
+                else:
+                    self._held[item.ticket] = item, now
+                    taken.append(item)
+        return taken
+
+    async def heartbeat(self) -> None:
+        """The stream learns which tickets are still in hand, and doesn't give them to someone else."""
+        now = self._monotonic()
+        for ticket, (item, since) in list(self._held.items()):
+            if now - since >= HEARTBEAT_AFTER_SECONDS and ticket in self._held:
+                self._held[ticket] = item, now
+                await item.carried.working()
+
+    async def done_with(self, items: Iterable[Item[Held]]) -> None:
+        for item in items:
+            self._held.pop(item.ticket, None)
+            await item.carried.ack()
+
+    async def give_back(self, items: Iterable[Item[Held]], delay_seconds: float = 0.0) -> None:
+        for item in items:
+            self._held.pop(item.ticket, None)
+            await item.carried.release(delay_seconds)
+
+    async def _items(self, message: Carried) -> list[Item[Held]]:
+        found = [ticket for ticket in unpack(message.payload) if isinstance(ticket, self._kind)]
+        if not found:
+            await message.ack()
+        if len(found) <= 1:
+            return [Item(ticket, message) for ticket in found]
+        shared = _Message(message, len(found))
+        return [Item(ticket, Part(shared)) for ticket in found]

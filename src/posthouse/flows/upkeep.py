@@ -1,6 +1,6 @@
 """Upkeep: partitions ahead, old days behind, expired keys gone, domains still proved, seals renewed, keys complete."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final, TypeVar
@@ -10,7 +10,7 @@ import structlog
 from posthouse.clock import Clock
 from posthouse.mail import dkim
 from posthouse.rules import domain, limits
-from posthouse.store import domains, idempotency, logins, partitions
+from posthouse.store import domains, idempotency, logins, partitions, webhooks
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
@@ -28,13 +28,22 @@ NEW_KEYS_A_ROUND_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Days that a partition is kept after its own; a body is kept as long as a replay could need it."""
+    """Days that a partition is kept after its own; a body, and an event, as long as a replay could need it."""
 
     messages_days: int
     bodies_days: int
+    webhooks_days: int = 7
 
     def days(self, table: str) -> int:
-        return self.bodies_days if table == "bodies" else self.messages_days
+        match table:
+            case "bodies":
+                return self.bodies_days
+            case "webhook_deliveries":
+                return self.webhooks_days
+            case "events":
+                return max(self.messages_days, self.webhooks_days)
+            case _:
+                return self.messages_days
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +127,7 @@ class Upkeep:
     async def _is_over(self, connection: Connection, partition: Partition) -> bool:
         if partition.day >= self._last_kept(partition.table):
             return False
-        return await partitions.is_finished(connection, partition.day)
+        return await partitions.is_finished(connection, partition)
 
     def _last_kept(self, table: str) -> date:
         return self._clock.now().date() - timedelta(days=self._retention.days(table))
@@ -163,8 +172,11 @@ class Upkeep:
     async def reseal(self) -> int:
         """What a retired key sealed is sealed anew with the active one, so that the old key can go."""
         retired = sorted(self._sealer.retired_key_ids)
+        return await self._reseal_domains(retired) + await self._reseal_endpoints(retired) if retired else 0
+
+    async def _reseal_domains(self, retired: Sequence[str]) -> int:
         total = 0
-        while retired:
+        while True:
             async with self._database.transaction() as tx:
                 found = await domains.sealed_with(tx, retired, SEALS_A_BATCH)
                 for row in found:
@@ -174,6 +186,19 @@ class Upkeep:
                         ed25519 = self._resealed(row.ed25519_sealed, domains.ed25519_purpose(row.account_id, row.id))
                     await domains.reseal(tx, row, rsa, ed25519)
                     total += 1 if ed25519 is None else 2
+            if len(found) < SEALS_A_BATCH:
+                break
+        return total
+
+    async def _reseal_endpoints(self, retired: Sequence[str]) -> int:
+        total = 0
+        while True:
+            async with self._database.transaction() as tx:
+                found = await webhooks.sealed_with(tx, retired, SEALS_A_BATCH)
+                for row in found:
+                    sealed = self._resealed(row.secret_sealed, webhooks.secret_purpose(row.account_id))
+                    await webhooks.reseal(tx, row, sealed)
+            total += len(found)
             if len(found) < SEALS_A_BATCH:
                 break
         return total

@@ -31,6 +31,7 @@ MESSAGE: Final = "em_"
 RECIPIENT: Final = "rc_"
 REQUEST: Final = "rq_"
 EVENT: Final = "ev_"
+WEBHOOK_DELIVERY: Final = "wd_"
 
 RANDOM_BYTES: Final = 10
 _RECIPIENT_BITS: Final = 6

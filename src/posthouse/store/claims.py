@@ -71,7 +71,7 @@ class Claimed:
 _CLAIM: Final = """
 WITH asked AS MATERIALIZED (
     SELECT due.*, recipient.email, suppression.email IS NOT NULL AS is_suppressed,
-        now.attempt_count >= $10 OR now.held_since <= $2::timestamptz - $12::interval
+        now.attempt_count >= $10 OR now.held + coalesce($2::timestamptz - now.held_since, interval '0') >= $12::interval
             OR due.accepted_at + $11::interval + now.held + coalesce($2 - now.held_since, interval '0') < $2 AS is_over
     FROM unnest($6::tid[], $7::uuid[], $8::uuid[], $9::smallint[], $13::timestamptz[])
         due(place, account_id, message_id, position, accepted_at)

@@ -6,6 +6,10 @@ the ledger; give credits back last, account by account. Locks taken in another o
 whose recipients are counted by two transactions at once stays open for ever, and an account's row that is
 held for longer than the very end, or touched when nothing is given back, is what everyone waits for.
 
+An event whose account has a webhook that is subscribed to it becomes a webhook delivery in the same
+transaction. Endpoints are only read, so nobody waits for their rows; whoever changes one meanwhile is heard
+when the delivery is claimed.
+
 A statement's snapshot is older than the locks it takes, so one statement locks and later ones change. They
 find what they change by place (its ctid): a join with the keys, planned while a day's partition was
 empty, would read all of the partition for ever after. A message's id that comes with the place, from the
@@ -15,7 +19,7 @@ same look-up, picks the partition.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -23,6 +27,10 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import RecipientStatus, billing_of, fold
+from posthouse.rules.retry import WEBHOOK
+from posthouse.rules.ticket import NotificationTicket
+from posthouse.store import calls
+from posthouse.store.calls import Notification
 from posthouse.store.postgres import Connection
 from posthouse.store.schedule import Columns, Key, Place, columns, id_bounds
 
@@ -47,9 +55,12 @@ _MAY_BE_AMBIGUOUS: Final = frozenset({Result.FAILED, Result.DEFERRED})
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """What the customer is told; `webhook_delivery_id` is the id of its sending, should there be one."""
+
     id: UUID
     type: str
     body: bytes
+    webhook_delivery_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +99,14 @@ class Outcome:
 
 
 class Recorded(NamedTuple):
-    """`counted` changed their recipients; `late` came after someone else's claim or record, and did not."""
+    """`counted` changed their recipients; `late` came after someone else's claim or record, and did not.
+
+    `tickets` are those of the webhook deliveries that were made: leased, so that it is for the caller to publish them.
+    """
 
     counted: tuple[Outcome, ...]
     late: tuple[Outcome, ...]
+    tickets: tuple[NotificationTicket, ...] = ()
 
 
 _LOCK: Final = """
@@ -181,7 +196,8 @@ WITH folded AS (
     FROM unnest($31::uuid[], $32::uuid[], $33::uuid[], $34::smallint[], $35::text[], $36::bytea[])
         event(account_id, id, message_id, position, type, body)
 )
-SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT count(*) FROM put_off)
+SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT count(*) FROM put_off),
+    ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY($37::uuid[]) AND enabled)
 """
 
 # In one order as well: two who insert the same addresses wait for each other's.
@@ -229,11 +245,19 @@ _Messages = dict[tuple[AccountId, MessageId], _Counts]
 _Calendar = dict[Key, tuple[Place, int]]
 
 
-async def record(tx: Connection, outcomes: Iterable[Outcome], now: datetime) -> Recorded:
+async def record(
+    tx: Connection,
+    outcomes: Iterable[Outcome],
+    now: datetime,
+    *,
+    ticket_lease: timedelta = timedelta(0),
+    webhook_attempts_max: int = WEBHOOK.attempts_max,
+) -> Recorded:
     """Write down what came of claims, with everything that follows; a second time changes nothing.
 
     An outcome counts while its fence is the calendar's. One that comes late fills its own attempt, and
-    tells of the address if it has to; the recipient belongs to whoever claimed it since.
+    tells of the address if it has to; the recipient belongs to whoever claimed it since. Webhook deliveries
+    are born leased for `ticket_lease`: with none, they are due at once and whoever dispatches finds them.
     """
     batch = _in_order(outcomes)
     if not batch:
@@ -247,17 +271,33 @@ async def record(tx: Connection, outcomes: Iterable[Outcome], now: datetime) -> 
     folded = _fold(messages, closed)
     struck, later = _calendar_changes(batch, calendar, changed)
     tried = columns([_attempt(outcome) for outcome in batch.values()])
-    written = await tx.fetchrow(
-        _WRITE, now, low, high, *folded, *tried, struck, *later, *_close(messages, closed), *_tell(closed)
+    notifications = _notifications(closed)
+    *written, listening = await tx.fetchrow(
+        _WRITE,
+        now,
+        low,
+        high,
+        *folded,
+        *tried,
+        struck,
+        *later,
+        *_close(messages, closed),
+        *_tell(closed),
+        list({one.account_id for one in notifications}),
     )
-    if tuple(written) != (len(folded[0]), len(struck), len(later[0])):
-        raise RuntimeError(f"a row that was locked is not where it was: {tuple(written)}")
+    if written != [len(folded[0]), len(struck), len(later[0])]:
+        raise RuntimeError(f"a row that was locked is not where it was: {written}")
+    tickets: list[NotificationTicket] = []
+    if listening:
+        heard = [one for one in notifications if one.account_id in listening]
+        tickets = await calls.enter(tx, heard, now, now + ticket_lease, webhook_attempts_max)
     await _suppress(tx, batch.values(), now, low, high)
     await _release(tx, messages, closed)
     counted = changed.keys() | {key for key in calendar if batch[key].result is Result.POSTPONED}
     return Recorded(
         tuple([outcome for key, outcome in batch.items() if key in counted]),
         tuple([outcome for key, outcome in batch.items() if key not in counted]),
+        tuple(tickets),
     )
 
 
@@ -382,6 +422,21 @@ def _tell(closed: Iterable[Outcome]) -> Columns:
         if outcome.event is not None
     ]
     return columns(events, 6)
+
+
+def _notifications(closed: Iterable[Outcome]) -> list[Notification]:
+    return [
+        Notification(
+            outcome.account_id,
+            outcome.event.webhook_delivery_id,
+            outcome.event.id,
+            outcome.message_id,
+            outcome.position,
+            outcome.event.type,
+        )
+        for outcome in closed
+        if outcome.event is not None and outcome.event.webhook_delivery_id is not None
+    ]
 
 
 async def _suppress(

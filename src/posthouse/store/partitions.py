@@ -9,7 +9,7 @@ from typing import Final
 from posthouse.rules.ids import lowest_id
 from posthouse.store.postgres import Connection
 
-TABLES: Final = ("messages", "recipients", "bodies", "ledger", "attempts", "events")
+TABLES: Final = ("messages", "recipients", "bodies", "ledger", "attempts", "events", "webhook_deliveries")
 
 _ALONE: Final = "SELECT pg_try_advisory_lock(hashtext('posthouse.partitions'))"
 _NO_LONGER_ALONE: Final = "SELECT pg_advisory_unlock(hashtext('posthouse.partitions'))"
@@ -21,6 +21,7 @@ _SETTINGS: Final = {
     "bodies": "WITH (toast_tuple_target = 8160)",
     "messages": "WITH (fillfactor = 90)",
     "attempts": "WITH (fillfactor = 50)",
+    "webhook_deliveries": "WITH (fillfactor = 50)",
 }
 
 _ATTACHED: Final = """
@@ -36,8 +37,14 @@ WHERE relkind = 'r' AND NOT relispartition AND relnamespace = current_schema()::
   AND relname ~ '^({"|".join(TABLES)})_\d{{8}}$'
 """
 
-# The calendar holds everything that is not final: nothing below the bound means that all of it is.
-_UNFINISHED: Final = "SELECT EXISTS (SELECT FROM schedule WHERE message_id < $1)"
+# The calendars hold everything that is not final: nothing below the bound means that all of it is. What is still
+# to be sent to a webhook needs its event; its log needs neither mail nor event.
+_UNFINISHED_MAIL: Final = "SELECT EXISTS (SELECT FROM schedule WHERE message_id < $1)"
+_UNFINISHED_EVENTS: Final = (
+    "SELECT EXISTS (SELECT FROM schedule WHERE message_id < $1) OR EXISTS (SELECT FROM calls WHERE event_id < $1)"
+)
+_UNFINISHED_WEBHOOK_DELIVERIES: Final = "SELECT EXISTS (SELECT FROM calls WHERE id < $1)"
+_UNFINISHED: Final = {"events": _UNFINISHED_EVENTS, "webhook_deliveries": _UNFINISHED_WEBHOOK_DELIVERIES}
 
 _FOLD_LEDGER: Final = """
 INSERT INTO ledger_days (account_id, day, reserved, settled, released)
@@ -108,10 +115,14 @@ async def create(tx: Connection, partition: Partition) -> None:
     )
 
 
-async def is_finished(connection: Connection, day: date) -> bool:
-    """Whether every recipient of that day and of the days before it has its final result."""
-    _, end = bounds(day)
-    return not await connection.fetchval(_UNFINISHED, lowest_id(end))
+async def is_finished(connection: Connection, partition: Partition) -> bool:
+    """Whether nothing of that day, or of the days before it, is still to be tried.
+
+    For a day of mail that is every recipient, for a day of webhook deliveries every one of these; a day of events
+    waits for both.
+    """
+    _, end = bounds(partition.day)
+    return not await connection.fetchval(_UNFINISHED.get(partition.table, _UNFINISHED_MAIL), lowest_id(end))
 
 
 async def detach(connection: Connection, partition: Partition) -> None:

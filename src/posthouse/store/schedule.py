@@ -111,11 +111,11 @@ SELECT asked.number
 FROM unnest($2::uuid[], $3::uuid[], $4::smallint[], $5::integer[]) WITH ORDINALITY
     asked(account_id, message_id, position, fence, number)
 CROSS JOIN LATERAL (
-    SELECT held_since FROM schedule
+    SELECT held + coalesce($1::timestamptz - held_since, interval '0') AS time FROM schedule
     WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
       AND fence = asked.fence
     LIMIT 1) held
-WHERE held.held_since <= $1
+WHERE held.time >= $6::interval
 """
 
 POSTPONE: Final = """
@@ -164,8 +164,8 @@ async def resume(tx: Connection, account_id: AccountId, due_at: datetime, limit:
 
 
 async def held_too_long(connection: Connection, keys: Sequence[Key], now: datetime) -> set[Key]:
-    """Those of these that have been held back for as long as anything may be."""
-    rows = await connection.fetch(HELD_TOO_LONG, now - HOLD_MAX, *columns(keys, 4))
+    """Those of these that have been held back, all in all, for as long as anything may be."""
+    rows = await connection.fetch(HELD_TOO_LONG, now, *columns(keys, 4), HOLD_MAX)
     return {keys[number - 1] for (number,) in rows}
 
 

@@ -27,6 +27,7 @@ class Part(StrEnum):
     HTTP = "http"
     DISPATCH = "dispatch"
     DELIVERY = "delivery"
+    NOTIFICATION = "notification"
     UPKEEP = "upkeep"
 
 
@@ -102,15 +103,17 @@ def run(
 ) -> None:
     """Run the service until it is told to stop (Ctrl-C, SIGTERM).
 
-    http answers requests, dispatch hands out what is due, delivery sends it, upkeep keeps house.
+    http answers requests, dispatch hands out what is due, delivery sends it, notification calls webhooks, upkeep
+    keeps house.
     """
     chosen = list(dict.fromkeys(parts or list(Part)))
     given = settings()
     in_memory = not given.stream_servers
-    if in_memory and (Part.DISPATCH in chosen) != (Part.DELIVERY in chosen):
+    if in_memory and ((Part.DISPATCH in chosen) != (Part.DELIVERY in chosen) or _is_deaf(chosen)):
         fail(
-            "with the stream in memory, dispatch and delivery work in one process only: name both, as in "
-            "`posthouse run dispatch delivery`, or set `stream` to the address of a NATS server"
+            "with the stream in memory, dispatch, delivery and notification work in one process only: name them "
+            "together, as in `posthouse run dispatch delivery notification`, or set `stream` to the address of a NATS "
+            "server"
         )
     _refuse_what_can_not_work(given)
     groups = _grouped(chosen, processes, in_memory)
@@ -124,6 +127,11 @@ def run(
             _work(given, alone, address)
         case _:
             _supervise([_command(group, processes, host, port) for group in groups])
+
+
+def _is_deaf(parts: list[Part]) -> bool:
+    """Nobody would hand out what is to be told."""
+    return Part.NOTIFICATION in parts and Part.DISPATCH not in parts
 
 
 def _grouped(parts: list[Part], processes: int, in_memory: bool) -> list[list[Part]]:

@@ -9,13 +9,14 @@ from pydantic.json_schema import models_json_schema
 
 from posthouse.entrypoints.http import schemas
 from posthouse.entrypoints.http.answers import STATUS
-from posthouse.rules import limits
+from posthouse.rules import event, limits, retry
 
 API_VERSION: Final = "1.0.0"
 _REFERENCE: Final = "#/components/schemas/{model}"
 
 _DESCRIPTION: Final = f"""\
-Send mail with `POST /emails`, learn what became of it with `GET /emails/{{id}}`.
+Send mail with `POST /emails`, learn what became of it with `GET /emails/{{id}}`, be told of it by a webhook or
+fetch the events with `GET /v1/events`.
 
 Every response carries `X-Request-ID`; its value is `request_id` in the body. Every error is the object
 `{{error, code, request_id}}`.
@@ -32,6 +33,10 @@ Every response carries `X-Request-ID`; its value is `request_id` in the body. Ev
 | Custom headers | {limits.HEADERS_MAX}, {limits.HEADERS_BYTES_MAX // 1024} KiB in all |
 | Idempotency-Key | 1 to {limits.IDEMPOTENCY_KEY_CHARACTERS_MAX} characters, valid 24 hours |
 | Requests | {limits.RATE_PER_SECOND} a second per account, {limits.RATE_BURST} at once |
+| Webhook attempts | {retry.WEBHOOK.attempts_max}: at once, then after 5 s, 5 min, 30 min, 2 h, 5 h and 10 h |
+| Webhook answer | any 2xx within 5 s; redirects are not followed |
+| Webhook log | 7 days, 2 KB of each body |
+| Events | 30 days |
 """
 
 _MEANING: Final = {
@@ -121,6 +126,27 @@ def _send_operation() -> dict[str, Any]:
     }
 
 
+def _event_operation() -> dict[str, Any]:
+    """What a customer's own server is asked."""
+    signature = {
+        "name": event.SIGNATURE_HEADER,
+        "in": "header",
+        "required": True,
+        "description": "`t=<unix_seconds>,v1=<hex>`: the HMAC-SHA256 of `<t>.<raw body>` with the webhook's secret, "
+        f"all of it, as key. Refuse it when `t` is more than {event.SIGNATURE_SECONDS_MAX} s from now.",
+        "schema": {"type": "string"},
+    }
+    return {
+        "operationId": "receiveEvent",
+        "summary": "An event, sent to the account's webhook when a recipient's result is final",
+        "tags": ["Webhooks"],
+        "security": [],
+        "parameters": [signature],
+        "requestBody": {"required": True, "content": _declare(schemas.EventAnswer)},
+        "responses": {"2XX": {"description": "Taken. Anything else is tried again."}},
+    }
+
+
 _SECURITY: Final = {
     "smtpCredential": {"type": "http", "scheme": "basic", "description": "SMTP username and password."},
     "apiKey": {"type": "http", "scheme": "bearer", "description": "An API key, `ph_live_…` or `ph_test_…`."},
@@ -150,6 +176,7 @@ def openapi(application: FastAPI) -> dict[str, Any]:
                 response["content"].pop("text/plain", None)
             schemes = ["dashboard"] if path.startswith("/v1/") else list(_SECURITY)
             operation.setdefault("security", [{scheme: []} for scheme in schemes])
+    document["webhooks"] = {"event": {"post": _event_operation()}}
     document["components"] = {"schemas": _schemas(), "securitySchemes": _SECURITY}
     return document
 

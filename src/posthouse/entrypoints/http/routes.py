@@ -1,33 +1,32 @@
-"""Every route but POST /emails: read the request, call one flow, shape the answer."""
+"""The routes of mail, login and templates, except POST /emails: read the request, call one flow, shape the answer."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel
 from starlette.responses import Response
 
-from posthouse.entrypoints.http import answers, schemas
-from posthouse.entrypoints.http.bodies import BodyReader, parsed, validated
+from posthouse.entrypoints.http import schemas
 from posthouse.entrypoints.http.declared import answers_with, takes
+from posthouse.entrypoints.http.requests import (
+    PAGE_DEFAULT,
+    PageSize,
+    answered,
+    body_of,
+    member_of,
+    moment,
+    page_size,
+    services_of,
+    writer_of,
+)
 from posthouse.entrypoints.http.sending import peer_of
-from posthouse.entrypoints.http.services import Services
 from posthouse.flows.authoring import TemplateRow, VersionRow
-from posthouse.flows.caller import Member
 from posthouse.flows.inquiry import Message, Recipient
-from posthouse.rules import credential, ids, limits
-from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules import ids, limits
 from posthouse.rules.template import Template
 
-PAGE_DEFAULT: Final = 50
-PAGE_MAX: Final = 100
-SMALL_BODY_BYTES_MAX: Final = 64 * 1024
 PREVIEW_BODY_BYTES_MAX: Final = 1 * limits.MIB
 # Two parts of text, each character up to four bytes, or six as an escape.
 TEMPLATE_BODY_BYTES_MAX: Final = 4 * limits.MIB
-
-Body = TypeVar("Body", bound=BaseModel)
 
 router = APIRouter()
 
@@ -42,10 +41,10 @@ router = APIRouter()
 async def get_email(
     request: Request, message_id: Annotated[str, Path(alias="id", description="The id that the send response gave.")]
 ) -> Response:
-    services = _services(request)
+    services = services_of(request)
     caller = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
     message = await services.inquiry.message(caller.account_id, message_id)
-    return _json(request, _message(message))
+    return answered(request, _message(message))
 
 
 @router.post(
@@ -57,9 +56,9 @@ async def get_email(
     responses=answers_with(200, schemas.LoginAnswer, 400, 401, 413, 429, 500, 503),
 )
 async def login(request: Request) -> Response:
-    body = await _body(request, schemas.LoginBody)
-    session = await _services(request).admission.login(body.email, body.password, peer_of(request.scope))
-    return _json(request, {"token": session.token, "expires_at": _time(session.expires_at)})
+    body = await body_of(request, schemas.LoginBody)
+    session = await services_of(request).admission.login(body.email, body.password, peer_of(request.scope))
+    return answered(request, {"token": session.token, "expires_at": moment(session.expires_at)})
 
 
 @router.get(
@@ -71,19 +70,13 @@ async def login(request: Request) -> Response:
 )
 async def list_templates(
     request: Request,
-    limit: Annotated[
-        str,
-        Query(
-            description="1 to 100.",
-            json_schema_extra={"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
-        ),
-    ] = str(PAGE_DEFAULT),
+    limit: PageSize = str(PAGE_DEFAULT),
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> Response:
-    member = await _member(request)
-    page = await _services(request).authoring.page(member.account_id, cursor, _page_size(limit))
+    member = await member_of(request)
+    page = await services_of(request).authoring.page(member.account_id, cursor, page_size(limit))
     content = {"templates": [_template(one) for one in page.templates], "next_cursor": page.next_cursor}
-    return _json(request, content)
+    return answered(request, content)
 
 
 @router.post(
@@ -96,12 +89,12 @@ async def list_templates(
     responses=answers_with(201, schemas.TemplateResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def create_template(request: Request) -> Response:
-    member = await _writer(request)
-    body = await _body(request, schemas.TemplateBody, TEMPLATE_BODY_BYTES_MAX)
-    created = await _services(request).authoring.create(
+    member = await writer_of(request)
+    body = await body_of(request, schemas.TemplateBody, TEMPLATE_BODY_BYTES_MAX)
+    created = await services_of(request).authoring.create(
         member.account_id, body.alias, body.name, _content(body), publish=body.publish
     )
-    return _json(request, {"template": _template(created)}, 201)
+    return answered(request, {"template": _template(created)}, 201)
 
 
 @router.get(
@@ -112,9 +105,9 @@ async def create_template(request: Request) -> Response:
     responses=answers_with(200, schemas.TemplateDetailResponse, 401, 404, 500, 503),
 )
 async def get_template(request: Request, alias: str) -> Response:
-    member = await _member(request)
-    found, versions = await _services(request).authoring.template(member.account_id, alias)
-    return _json(request, {"template": {**_template(found), "versions": [_version(one) for one in versions]}})
+    member = await member_of(request)
+    found, versions = await services_of(request).authoring.template(member.account_id, alias)
+    return answered(request, {"template": {**_template(found), "versions": [_version(one) for one in versions]}})
 
 
 @router.delete(
@@ -125,9 +118,9 @@ async def get_template(request: Request, alias: str) -> Response:
     responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def delete_template(request: Request, alias: str) -> Response:
-    member = await _writer(request)
-    await _services(request).authoring.delete(member.account_id, alias)
-    return _json(request, {"deleted": True})
+    member = await writer_of(request)
+    await services_of(request).authoring.delete(member.account_id, alias)
+    return answered(request, {"deleted": True})
 
 
 @router.post(
@@ -140,12 +133,12 @@ async def delete_template(request: Request, alias: str) -> Response:
     responses=answers_with(201, schemas.TemplateVersionResponse, 400, 401, 403, 404, 413, 500, 503),
 )
 async def create_template_version(request: Request, alias: str) -> Response:
-    member = await _writer(request)
-    body = await _body(request, schemas.VersionBody, TEMPLATE_BODY_BYTES_MAX)
-    grown = await _services(request).authoring.add_version(
+    member = await writer_of(request)
+    body = await body_of(request, schemas.VersionBody, TEMPLATE_BODY_BYTES_MAX)
+    grown = await services_of(request).authoring.add_version(
         member.account_id, alias, _content(body), publish=body.publish
     )
-    return _json(request, {"template": _template(grown), "version": grown.latest_version}, 201)
+    return answered(request, {"template": _template(grown), "version": grown.latest_version}, 201)
 
 
 @router.post(
@@ -157,10 +150,10 @@ async def create_template_version(request: Request, alias: str) -> Response:
     responses=answers_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 413, 500, 503),
 )
 async def publish_template(request: Request, alias: str) -> Response:
-    member = await _writer(request)
-    body = await _body(request, schemas.PublishBody)
-    published = await _services(request).authoring.publish(member.account_id, alias, body.version)
-    return _json(request, {"template": _template(published)})
+    member = await writer_of(request)
+    body = await body_of(request, schemas.PublishBody)
+    published = await services_of(request).authoring.publish(member.account_id, alias, body.version)
+    return answered(request, {"template": _template(published)})
 
 
 @router.post(
@@ -172,10 +165,10 @@ async def publish_template(request: Request, alias: str) -> Response:
     responses=answers_with(200, schemas.PreviewResponse, 400, 401, 404, 413, 500, 503),
 )
 async def preview_template(request: Request, alias: str) -> Response:
-    member = await _member(request)
-    body = await _body(request, schemas.PreviewBody, PREVIEW_BODY_BYTES_MAX)
-    rendered = await _services(request).authoring.preview(member.account_id, alias, body.version, body.variables)
-    return _json(request, {"subject": rendered.subject, "text": rendered.text, "html": rendered.html})
+    member = await member_of(request)
+    body = await body_of(request, schemas.PreviewBody, PREVIEW_BODY_BYTES_MAX)
+    rendered = await services_of(request).authoring.preview(member.account_id, alias, body.version, body.variables)
+    return answered(request, {"subject": rendered.subject, "text": rendered.text, "html": rendered.html})
 
 
 @router.get(
@@ -187,44 +180,7 @@ async def preview_template(request: Request, alias: str) -> Response:
     responses=answers_with(200, schemas.HealthResponse, 500, 503),
 )
 async def health(request: Request) -> Response:
-    return _json(request, {"status": "ok"})
-
-
-def _services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
-
-
-async def _member(request: Request) -> Member:
-    return await _services(request).admission.member(request.headers.get("authorization"))
-
-
-async def _writer(request: Request) -> Member:
-    member = await _member(request)
-    if not credential.may_send(member.role):
-        raise Refusal(Code.FORBIDDEN, "A viewer may only look: ask for the role of a member.")
-    return member
-
-
-async def _body(request: Request, model: type[Body], bytes_max: int = SMALL_BODY_BYTES_MAX) -> Body:
-    reader: BodyReader = request.app.state.reader
-    reader.check_headers(dict(request.scope["headers"]), bytes_max)
-    return validated(model, parsed(await reader.read(request.receive, bytes_max)))
-
-
-def _page_size(given: str) -> int:
-    if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= PAGE_MAX:
-        return int(given[:9])
-    raise invalid(f"`limit` is a number from 1 to {PAGE_MAX}.")
-
-
-def _json(request: Request, content: Mapping[str, Any], status: int = 200) -> Response:
-    whole = {**content, "request_id": answers.request_id_text(request.scope)}
-    return Response(answers.encoded(whole), status_code=status, media_type="application/json")
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return answered(request, {"status": "ok"})
 
 
 def _content(body: schemas.TemplateContentBody) -> Template:
@@ -237,8 +193,8 @@ def _template(row: TemplateRow) -> dict[str, Any]:
         "name": row.name,
         "published_version": row.published_version,
         "latest_version": row.latest_version,
-        "created_at": _time(row.created_at),
-        "updated_at": _time(row.updated_at),
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
     }
 
 
@@ -248,7 +204,7 @@ def _version(row: VersionRow) -> dict[str, Any]:
         "subject": row.content.subject,
         "text": row.content.text,
         "html": row.content.html,
-        "created_at": _time(row.created_at),
+        "created_at": moment(row.created_at),
     }
 
 
@@ -262,7 +218,7 @@ def _message(message: Message) -> dict[str, Any]:
         "billing_status": message.billing_status,
         "recipient_count": message.recipient_count,
         "credits_reserved": message.credits_reserved,
-        "created_at": _time(message.created_at),
+        "created_at": moment(message.created_at),
         "recipients": [_recipient(message, one) for one in message.recipients],
     }
 
@@ -276,6 +232,6 @@ def _recipient(message: Message, recipient: Recipient) -> dict[str, Any]:
         "attempt_count": recipient.attempt_count,
         "last_smtp_code": recipient.last_smtp_code,
         "last_smtp_response": recipient.last_smtp_response,
-        "delivered_at": _time(recipient.delivered_at),
-        "bounced_at": _time(recipient.bounced_at),
+        "delivered_at": moment(recipient.delivered_at),
+        "bounced_at": moment(recipient.bounced_at),
     }

@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from posthouse.rules import limits
 from posthouse.rules.draft import Variable
+from posthouse.rules.endpoint import URL_CHARACTERS_MAX
+from posthouse.rules.event import Type
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.refusal import Code
 
@@ -16,6 +18,9 @@ def _described(text: str, **schema: Any) -> Any:
 
 
 _ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
+
+
+EventType = Annotated[str, Field(json_schema_extra={"enum": [one.value for one in Type]})]
 
 
 class _Request(BaseModel):
@@ -137,6 +142,25 @@ class PreviewBody(_Request):
 
     variables: Annotated[dict[str, Variable], _described("Values for the placeholders.")] = {}
     version: Annotated[int | None, _described("Default: the published version, else the latest.")] = None
+
+
+class WebhookBody(_Request):
+    model_config = ConfigDict(
+        title="WebhookRequest",
+        json_schema_extra={"examples": [{"url": "https://hooks.acme.com/posthouse", "events": ["email.bounced"]}]},
+    )
+
+    url: Annotated[
+        str,
+        _described("https, a public host, no user name, no fragment.", maxLength=URL_CHARACTERS_MAX),
+    ]
+    events: Annotated[
+        list[str] | None,
+        _described(
+            "Which events are sent; all of them unless given. `webhook.test` is sent by a ping, whatever stands here.",
+        ),
+    ] = None
+    enabled: Annotated[bool, _described("Disabling cancels what is pending.")] = True
 
 
 class _Response(BaseModel):
@@ -268,6 +292,109 @@ class PreviewResponse(_Response):
     subject: str | None
     text: str | None
     html: str | None
+
+
+class WebhookAnswer(BaseModel):
+    model_config = ConfigDict(title="Webhook")
+
+    url: str
+    events: list[EventType]
+    enabled: bool
+    created_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
+    updated_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
+
+
+class WebhookResponse(_Response):
+    webhook: Annotated[WebhookAnswer | None, _described("Null when there is none.")]
+
+
+class WebhookSavedResponse(_Response):
+    webhook: WebhookAnswer
+    secret: str | None = Field(
+        default=None, description="Begins with `whsec_`. Only when the webhook is new: it is never shown again."
+    )
+
+
+class WebhookSecretResponse(_Response):
+    secret: Annotated[str, _described("Begins with `whsec_`; it is never shown again.")]
+
+
+class WebhookDeliveryAnswer(BaseModel):
+    model_config = ConfigDict(title="WebhookDelivery")
+
+    id: str
+    event_id: Annotated[str, _described("Retries and replays have the same one.")]
+    type: EventType
+    message_id: Annotated[str | None, _described("Null for a test.")]
+    recipient_id: Annotated[str | None, _described("Null for a test.")]
+    url: Annotated[str, _described("Where the last attempt went, or the first will go.")]
+    status: Annotated[str, _described("`failed` after the last attempt.", enum=["pending", "succeeded", "failed"])]
+    attempt: Annotated[int, _described("How many there were.")]
+    max_attempts: int
+    http_status: Annotated[int | None, _described("Of the last attempt; null when it brought no answer.")]
+    error: Annotated[str | None, _described("What went wrong with the last attempt, for people.")]
+    duration_ms: int | None
+    request_body: Annotated[
+        str | None, _described("The first 2 KB of what is sent; null once the event is no longer stored.")
+    ]
+    response_body: Annotated[str | None, _described("The first 2 KB of the last answer.")]
+    truncated: Annotated[bool, _described("Whether one of the two bodies is longer than what is shown.")]
+    replay_of: Annotated[str | None, _described("The id of the delivery that this one repeats.")]
+    created_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
+    last_attempt_at: Annotated[str | None, _described("RFC 3339, UTC.", format="date-time")]
+    next_attempt_at: Annotated[str | None, _described("RFC 3339, UTC; null when it is over.", format="date-time")]
+
+
+class WebhookPingResponse(_Response):
+    event_id: str
+    delivery: WebhookDeliveryAnswer
+
+
+class WebhookReplayResponse(_Response):
+    delivery: WebhookDeliveryAnswer
+
+
+class WebhookDeliveryListResponse(_Response):
+    deliveries: list[WebhookDeliveryAnswer]
+    next_cursor: Annotated[str | None, _described("Pass it as `cursor` for the next page; null on the last.")]
+
+
+class EventDataAnswer(BaseModel):
+    model_config = ConfigDict(title="EventData")
+
+    email_id: str | None = Field(default=None, description="The message's id.")
+    recipient_id: str | None = Field(default=None, description="Tells apart two addresses of one message.")
+    to: str | None = Field(default=None, description="The address that reached its result.")
+    sender: str | None = Field(default=None, alias="from", description="The envelope's sender, as it was submitted.")
+    subject: str | None = Field(default=None, description="At most 200 characters of it.")
+    smtp_code: int | None = Field(default=None, description="From the destination's server.")
+    smtp_response: str | None = Field(default=None, description="At most 500 characters of it.")
+    test: bool | None = Field(default=None, description="`true` in `webhook.test`, absent elsewhere.")
+
+
+class EventAnswer(BaseModel):
+    model_config = ConfigDict(title="Event")
+
+    id: Annotated[str, _described("Retries and replays have the same one: a receiver deduplicates on it.")]
+    type: EventType
+    created_at: Annotated[str, _described("RFC 3339, UTC; the same in every attempt.", format="date-time")]
+    data: Annotated[EventDataAnswer, _described("Empty fields are absent.")]
+
+
+class EventListResponse(_Response):
+    events: Annotated[
+        list[EventAnswer],
+        _described("Oldest first; an event is shown 10 seconds after it was made."),
+    ]
+    next_cursor: Annotated[
+        str | None, _described("Pass it as `after`, now or later, to read on; null while there was nothing to read.")
+    ]
+    has_more: Annotated[
+        bool,
+        _described(
+            "Whether to read on at once; a page may hold fewer events than `limit`, even none, and yet be true."
+        ),
+    ]
 
 
 class HealthResponse(_Response):

@@ -6,6 +6,7 @@ from posthouse.flows.admission import Admission
 from posthouse.flows.authoring import Authoring
 from posthouse.flows.inquiry import Inquiry
 from posthouse.flows.intake import Intake
+from posthouse.flows.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +15,4 @@ class Services:
     intake: Intake
     inquiry: Inquiry
     authoring: Authoring
+    subscription: Subscription

@@ -49,6 +49,8 @@ CLOSE_SECONDS_MAX: Final = 2.0
 class LeaseSettings:
     lease_seconds: float = 5.0
     replicas: int = 1
+    # Workers of one kind share one; those of another have shards of their own.
+    bucket: str = BUCKET
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class ShardLeases:
     async def _opened(self, jetstream: JetStreamContext) -> KeyValue:
         try:
             return await jetstream.create_key_value(
-                bucket=BUCKET,
+                bucket=self._settings.bucket,
                 ttl=self._settings.lease_seconds,
                 storage=StorageType.FILE,
                 replicas=self._settings.replicas,

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +18,7 @@ WAIT_SECONDS_MIN: Final = 0.001
 
 @dataclass(slots=True)
 class _Shard:
+    kind: Kind
     waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
     # Tickets that are out, by number: when each comes again unless it is acknowledged, and what it holds.
     out: dict[int, tuple[float, bytes]] = field(default_factory=dict)
@@ -78,7 +79,8 @@ class MemoryStream:
         self._shards: dict[tuple[Kind, int], _Shard] = {}
         self._numbers = itertools.count(1)
         self._waiters: set[asyncio.Event] = set()
-        self._size = 0
+        # Each kind has its own bound: what nobody here works off mustn't keep the others out.
+        self._sizes: Counter[Kind] = Counter()
         self._turn = 0
         self._closed = False
 
@@ -87,11 +89,11 @@ class MemoryStream:
         return self._counts
 
     def publish(self, kind: Kind, shard: int, payload: bytes) -> None:
-        if self._closed or self._size >= self.settings.waiting_max:
+        if self._closed or self._sizes[kind] >= self.settings.waiting_max:
             self._counts.dropped += 1
             return
-        self._shards.setdefault((kind, shard), _Shard()).waiting.append((next(self._numbers), payload))
-        self._size += 1
+        self._shards.setdefault((kind, shard), _Shard(kind)).waiting.append((next(self._numbers), payload))
+        self._sizes[kind] += 1
         self._counts.confirmed += 1
         self._changed()
 
@@ -116,17 +118,18 @@ class MemoryStream:
             self._waiters.discard(changed)
 
     async def backlog(self, kind: Kind) -> int:
-        return sum(len(home.waiting) + len(home.out) for (one, _), home in self._shards.items() if one is kind)
+        return self._sizes[kind]
 
     async def close(self) -> None:
         self._closed = True
+        self._sizes.clear()
         self._shards.clear()
         self._changed()
 
     def acknowledge(self, home: _Shard, number: int) -> None:
         # Whoever holds it by now: an acknowledgement that comes after the ticket went out again still counts.
         if home.out.pop(number, None) is not None:
-            self._size -= 1
+            self._sizes[home.kind] -= 1
             self._changed()
 
     def postpone(self, home: _Shard, number: int, seconds: float) -> None:

@@ -1,0 +1,104 @@
+"""Events as their account reads them: in the order of their ids, from where it stopped reading."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId, MessageId, lowest_id
+from posthouse.rules.limits import RECIPIENTS_MAX
+from posthouse.store.postgres import Connection
+
+BEGINNING: Final = UUID(int=0)
+# A type may be rare. So many events are looked through for it at a time, and the reader goes on from there.
+SEARCHED_AT_ONCE_MAX: Final = 5_000
+# No index leads from a message to its events. An event's id tells when it was made: after the last attempt began,
+# and no later than it was recorded, give or take what the processes' clocks differ by.
+_CLOCKS_DIFFER: Final = timedelta(seconds=5)
+_RECORDED_WITHIN: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """`body` is what every attempt at a webhook sends."""
+
+    id: UUID
+    type: str
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Events, the oldest first. All up to `read_to` were looked at, and after it there may be more unless `is_all`."""
+
+    events: list[StoredEvent]
+    read_to: UUID
+    is_all: bool
+
+
+_AFTER: Final = """
+SELECT id, type, body FROM events WHERE account_id = $1 AND id > $2 AND id < $3 ORDER BY id LIMIT $4
+"""
+_AFTER_OF_TYPE: Final = """
+SELECT id, type, body FROM events WHERE account_id = $1 AND id > $2 AND id < $3 AND type = $5 ORDER BY id LIMIT $4
+"""
+_AFTER_SO_MANY: Final = """
+SELECT id FROM events WHERE account_id = $1 AND id > $2 AND id < $3 ORDER BY id OFFSET $4 LIMIT 1
+"""
+
+_ENDS: Final = """
+SELECT coalesce(delivered_at, bounced_at, failed_at) AS final_at,
+    (SELECT started_at FROM attempts
+     WHERE account_id = $1 AND message_id = $2 AND attempts.position = recipients.position
+     ORDER BY fence DESC LIMIT 1) AS began_at
+FROM recipients WHERE account_id = $1 AND message_id = $2
+"""
+_OF_MESSAGE: Final = """
+SELECT event.*
+FROM unnest($3::uuid[], $4::uuid[]) asked(lowest, highest)
+CROSS JOIN LATERAL (
+    SELECT id, type, body FROM events
+    WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest AND message_id = $2
+    ORDER BY id LIMIT $5) event
+"""
+
+
+async def read(
+    connection: Connection,
+    account_id: AccountId,
+    after: UUID,
+    before: UUID,
+    limit: int,
+    event_type: str | None = None,
+) -> Stretch:
+    """What the account has between the two, of all types or of one; both bounds spare PostgreSQL the other days."""
+    further = None
+    if event_type is None:
+        rows = await connection.fetch(_AFTER, account_id, after, before, limit + 1)
+    else:
+        further = await connection.fetchval(_AFTER_SO_MANY, account_id, after, before, SEARCHED_AT_ONCE_MAX)
+        rows = await connection.fetch(_AFTER_OF_TYPE, account_id, after, further or before, limit + 1, event_type)
+    found = [StoredEvent(*row) for row in rows[:limit]]
+    if len(rows) <= limit and further is not None:
+        return Stretch(found, UUID(int=further.int - 1), is_all=False)
+    return Stretch(found, found[-1].id if found else after, is_all=len(rows) <= limit)
+
+
+async def of_message(connection: Connection, account_id: AccountId, message_id: MessageId) -> list[StoredEvent]:
+    """One for each recipient that is final, the oldest first; none when the account has no such message."""
+    ends = [tuple(row) for row in await connection.fetch(_ENDS, account_id, message_id)]
+    # Recipients that were sent to together ended together: their events are looked for once.
+    spans = {_span(final_at, began_at) for final_at, began_at in ends if final_at is not None}
+    if not spans:
+        return []
+    lowest, highest = zip(*spans, strict=True)
+    rows = await connection.fetch(_OF_MESSAGE, account_id, message_id, lowest, highest, RECIPIENTS_MAX)
+    found = {row["id"]: StoredEvent(*row) for row in rows}
+    return [found[event_id] for event_id in sorted(found)]
+
+
+def _span(final_at: datetime, began_at: datetime | None) -> tuple[UUID, UUID]:
+    since = final_at - _RECORDED_WITHIN
+    if began_at is not None:
+        since = max(since, began_at - _CLOCKS_DIFFER)
+    return lowest_id(since), lowest_id(final_at + _CLOCKS_DIFFER)

@@ -1,0 +1,360 @@
+"""Webhook endpoints, one an account, and the log of what was sent to them.
+
+The calendar of what is to be sent is `calls`; it asks for URL and secret when it sends. Where calls and the log
+are changed together, calls are locked first, in the order of their keys, and the account's row is touched last.
+
+An account may have more in its log, and pending, than one transaction should hold. Disabling is to `save`, then
+to `cancel_pending` until nothing is left. Deleting is to `disable`, to `forget` until nothing is left, then to
+`delete`: whatever breaks off in between, an endpoint that is there and disabled is what a second try finds, and
+what is claimed meanwhile is told that it was cancelled.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.store.accounts import touch
+from posthouse.store.calls import DISABLED
+from posthouse.store.postgres import Connection, Row
+from posthouse.store.schedule import columns
+
+PING_COOLDOWN: Final = timedelta(seconds=15)
+# What the log shows of a body; all of it is kept with its event.
+BODY_SHOWN_BYTES_MAX: Final = 2_048
+CHANGED_AT_ONCE_MAX: Final = 2_000
+_NEWEST: Final = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRow:
+    account_id: AccountId
+    url: str
+    events: tuple[str, ...]
+    enabled: bool
+    created_at: datetime
+    updated_at: datetime
+    pinged_at: datetime | None
+    secret_sealed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDelivery:
+    """One sending of an event, as its last attempt left it; `next_attempt_at` is None once it has come to its end.
+
+    `url` is where the last attempt went, or the first will go. `request_body` is the beginning of what is sent, None
+    when the event is no longer stored: such a one can't be replayed.
+    """
+
+    account_id: AccountId
+    id: UUID
+    event_id: UUID
+    type: str
+    message_id: MessageId | None
+    position: int | None
+    url: str
+    status: str
+    attempt: int
+    max_attempts: int
+    http_status: int | None
+    error: str | None
+    duration_ms: int | None
+    response_body: bytes | None
+    response_truncated: bool
+    replay_of: UUID | None
+    created_at: datetime
+    last_attempt_at: datetime | None
+    next_attempt_at: datetime | None
+    request_body: bytes | None
+    request_truncated: bool
+
+
+_ENDPOINT: Final = "account_id, url, events, enabled, created_at, updated_at, pinged_at, secret_sealed"
+
+_DELIVERY: Final = """
+account_id, id, event_id, type, message_id, position, url, status, attempt, max_attempts, http_status, error,
+duration_ms, response_body, response_truncated, replay_of, created_at, last_attempt_at, next_attempt_at
+"""
+
+# No two sealed secrets are alike, so whoever finds their own there was the first.
+_SAVE: Final = f"""
+INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $6)
+ON CONFLICT (account_id) DO UPDATE SET url = excluded.url, events = excluded.events, enabled = excluded.enabled,
+    updated_at = greatest(webhook_endpoints.updated_at, excluded.updated_at)
+RETURNING {_ENDPOINT}
+"""
+_FIND: Final = f"SELECT {_ENDPOINT} FROM webhook_endpoints WHERE account_id = $1"
+_DISABLE: Final = """
+UPDATE webhook_endpoints SET enabled = false, updated_at = greatest(updated_at, $2) WHERE account_id = $1 RETURNING 1
+"""
+_DELETE: Final = "DELETE FROM webhook_endpoints WHERE account_id = $1 RETURNING 1"
+_ROTATE: Final = """
+UPDATE webhook_endpoints SET secret_sealed = $2, updated_at = greatest(updated_at, $3) WHERE account_id = $1 RETURNING 1
+"""
+# Whoever comes second waits for the first, and then sees what it wrote.
+_PING: Final = """
+UPDATE webhook_endpoints SET pinged_at = $2
+WHERE account_id = $1 AND enabled AND (pinged_at IS NULL OR pinged_at <= $3)
+RETURNING 1
+"""
+
+# The key's id is readable in the sealed value: a version byte, a length, the id.
+_SEALED_WITH: Final = f"""
+SELECT {_ENDPOINT} FROM webhook_endpoints
+WHERE convert_from(substring(secret_sealed FROM 3 FOR get_byte(secret_sealed, 1)), 'UTF8') = ANY($1::text[])
+LIMIT $2
+"""
+_RESEAL: Final = "UPDATE webhook_endpoints SET secret_sealed = $2 WHERE account_id = $1 AND secret_sealed = $3"
+
+# Nothing of an account that has an endpoint to send to; and not what is being sent at this moment.
+_LOCK_PENDING: Final = """
+SELECT id, ctid AS place, attempt_count FROM calls
+WHERE account_id = $1 AND worker_id IS NULL
+  AND NOT EXISTS (SELECT FROM webhook_endpoints WHERE account_id = $1 AND enabled)
+ORDER BY id LIMIT $2 FOR NO KEY UPDATE
+"""
+_CANCEL: Final = """
+WITH struck AS (
+    DELETE FROM calls WHERE ctid = ANY($4::tid[])
+)
+UPDATE webhook_deliveries SET status = 'failed', error = $7, attempt = told.attempt, next_attempt_at = NULL
+FROM (
+    SELECT place, place_id, asked.attempt
+    FROM unnest($5::uuid[], $6::smallint[]) asked(id, attempt)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, id AS place_id FROM webhook_deliveries
+        WHERE account_id = $1 AND id = asked.id AND id >= $2 AND id <= $3 LIMIT 1) delivery) told
+WHERE webhook_deliveries.ctid = told.place AND webhook_deliveries.id = told.place_id
+"""
+_OLDEST: Final = """
+SELECT id FROM webhook_deliveries
+WHERE account_id = $1 AND NOT EXISTS (SELECT FROM webhook_endpoints WHERE account_id = $1 AND enabled)
+ORDER BY id LIMIT $2
+"""
+_LOCK_RANGE: Final = """
+SELECT ctid AS place FROM calls WHERE account_id = $1 AND id >= $2 AND id <= $3 ORDER BY id FOR NO KEY UPDATE
+"""
+_STRIKE: Final = "DELETE FROM calls WHERE ctid = ANY($1::tid[])"
+_FORGET: Final = "DELETE FROM webhook_deliveries WHERE account_id = $1 AND id >= $2 AND id <= $3"
+
+_LIST: Final = f"""
+SELECT {_DELIVERY} FROM webhook_deliveries WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
+"""
+_LIST_OF_MESSAGE: Final = f"""
+SELECT {_DELIVERY} FROM webhook_deliveries
+WHERE account_id = $1 AND message_id = $4 AND id < $2 ORDER BY id DESC LIMIT $3
+"""
+_DELIVERY_BY_ID: Final = f"SELECT {_DELIVERY} FROM webhook_deliveries WHERE account_id = $1 AND id = $2"
+_BODIES: Final = """
+SELECT asked.id, event.*
+FROM unnest($5::uuid[]) asked(id)
+CROSS JOIN LATERAL (
+    SELECT substring(body FROM 1 FOR $4) AS body, octet_length(body) > $4 AS is_cut FROM events
+    WHERE account_id = $1 AND id = asked.id AND id >= $2 AND id <= $3 LIMIT 1) event
+"""
+
+_TEST_EVENT: Final = """
+INSERT INTO events (account_id, id, type, created_at, body) VALUES ($1, $2, 'webhook.test', $3, $4)
+"""
+_ENTER: Final = """
+WITH endpoint AS MATERIALIZED (
+    SELECT url FROM webhook_endpoints WHERE account_id = $1 AND enabled
+), due AS (
+    INSERT INTO calls (account_id, id, event_id, next_at, max_attempts) SELECT $1, $2, $3, $10, $7 FROM endpoint
+)
+INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts, replay_of,
+    created_at, next_attempt_at)
+SELECT $1, $2, $3, $4, $5, $6, url, $7, $8, $9, $9 FROM endpoint
+RETURNING 1
+"""
+
+
+def secret_purpose(account_id: AccountId) -> bytes:
+    """What an endpoint's secret is sealed for; it opens nowhere else."""
+    return b"webhook:" + account_id.bytes
+
+
+# Endpoints
+
+
+async def save(
+    tx: Connection,
+    account_id: AccountId,
+    url: str,
+    events: Sequence[str],
+    enabled: bool,
+    secret_sealed: bytes,
+    now: datetime,
+) -> tuple[EndpointRow, bool]:
+    """The endpoint as it is then, and whether it is new. One that was there keeps its secret.
+
+    Whatever is pending goes to the new URL; if the endpoint is disabled now, it is to be cancelled.
+    """
+    row = await tx.fetchrow(_SAVE, account_id, url, list(events), enabled, secret_sealed, now)
+    await touch(tx, account_id, now)
+    return _endpoint(row), row["secret_sealed"] == secret_sealed
+
+
+async def find(connection: Connection, account_id: AccountId) -> EndpointRow | None:
+    row = await connection.fetchrow(_FIND, account_id)
+    return None if row is None else _endpoint(row)
+
+
+async def rotate_secret(tx: Connection, account_id: AccountId, secret_sealed: bytes, now: datetime) -> bool:
+    """The old secret ends at once, for all that is pending as well. False when there is no endpoint."""
+    return await _changed(tx, _ROTATE, account_id, secret_sealed, now, now=now)
+
+
+async def mark_pinged(tx: Connection, account_id: AccountId, now: datetime) -> bool:
+    """Whether the account may ping now: it has an endpoint, enabled, that nobody pinged within the cooldown."""
+    return await tx.fetchval(_PING, account_id, now, now - PING_COOLDOWN) is not None
+
+
+async def disable(tx: Connection, account_id: AccountId, now: datetime) -> bool:
+    """Nothing more is sent to the endpoint. False when there is none."""
+    return await _changed(tx, _DISABLE, account_id, now, now=now)
+
+
+async def delete(tx: Connection, account_id: AccountId, now: datetime) -> bool:
+    """The endpoint is gone, its secret with it. False when there is none."""
+    return await _changed(tx, _DELETE, account_id, now=now)
+
+
+async def sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> list[EndpointRow]:
+    """Endpoints, of all accounts, whose secrets were sealed with one of these."""
+    return [_endpoint(row) for row in await connection.fetch(_SEALED_WITH, list(key_ids), limit)]
+
+
+async def reseal(tx: Connection, endpoint: EndpointRow, secret_sealed: bytes) -> None:
+    """The same secret under another seal, unless it was rotated since it was read."""
+    await tx.execute(_RESEAL, endpoint.account_id, secret_sealed, endpoint.secret_sealed)
+
+
+async def _changed(tx: Connection, statement: str, account_id: AccountId, *arguments: object, now: datetime) -> bool:
+    is_there = await tx.fetchval(statement, account_id, *arguments) is not None
+    if is_there:
+        await touch(tx, account_id, now)
+    return is_there
+
+
+# What waits, and what was
+
+
+async def cancel_pending(tx: Connection, account_id: AccountId, limit: int = CHANGED_AT_ONCE_MAX) -> int:
+    """What the account has pending comes to its end as cancelled; how many. As many as `limit`: there may be more.
+
+    What is being sent at this moment is left alone, and cancelled if it should have to be sent again. Nothing is
+    cancelled while the endpoint is enabled.
+    """
+    rows = await tx.fetch(_LOCK_PENDING, account_id, limit)
+    if rows:
+        ids, places, attempts = columns([tuple(row) for row in rows])
+        await tx.execute(_CANCEL, account_id, ids[0], ids[-1], places, ids, attempts, DISABLED)
+    return len(rows)
+
+
+async def forget(tx: Connection, account_id: AccountId, limit: int = CHANGED_AT_ONCE_MAX) -> int:
+    """Empty the account's log, the oldest first, and strike what of it is pending; how many. 0: nothing is left.
+
+    What is being sent at this moment leaves no trace. Nothing is forgotten while the endpoint is enabled.
+    """
+    ids = [row["id"] for row in await tx.fetch(_OLDEST, account_id, limit)]
+    if ids:
+        # A range of ids, and so a part of the log that lies in one partition or in a few.
+        part = account_id, ids[0], ids[-1]
+        places = [row["place"] for row in await tx.fetch(_LOCK_RANGE, *part)]
+        await tx.execute(_STRIKE, places)
+        await tx.execute(_FORGET, *part)
+    return len(ids)
+
+
+async def list_deliveries(
+    connection: Connection,
+    account_id: AccountId,
+    limit: int,
+    *,
+    before: UUID | None = None,
+    message_id: MessageId | None = None,
+) -> list[WebhookDelivery]:
+    """The newest first, from those older than `before`; of all messages or of one."""
+    arguments: list[object] = [account_id, before or _NEWEST, limit]
+    if message_id is None:
+        rows = await connection.fetch(_LIST, *arguments)
+    else:
+        rows = await connection.fetch(_LIST_OF_MESSAGE, *arguments, message_id)
+    return await _with_bodies(connection, account_id, rows)
+
+
+async def find_delivery(connection: Connection, account_id: AccountId, delivery_id: UUID) -> WebhookDelivery | None:
+    rows = await connection.fetch(_DELIVERY_BY_ID, account_id, delivery_id)
+    return next(iter(await _with_bodies(connection, account_id, rows)), None)
+
+
+async def enter_ping(
+    tx: Connection,
+    account_id: AccountId,
+    event_id: UUID,
+    delivery_id: UUID,
+    body: bytes,
+    now: datetime,
+    next_at: datetime,
+) -> WebhookDelivery | None:
+    """A test event that is sent once. None when there is no enabled endpoint to send it to.
+
+    It is due at `next_at`: now, or when the ticket that the caller publishes may be taken for lost.
+    """
+    if await tx.fetchval(_ENTER, account_id, delivery_id, event_id, "webhook.test", None, None, 1, None, now, next_at):
+        await tx.execute(_TEST_EVENT, account_id, event_id, now, body)
+    return await find_delivery(tx, account_id, delivery_id)
+
+
+async def enter_replay(
+    tx: Connection,
+    original: WebhookDelivery,
+    delivery_id: UUID,
+    max_attempts: int,
+    now: datetime,
+    next_at: datetime,
+) -> WebhookDelivery | None:
+    """The same event once more, with all its attempts. None when there is no enabled endpoint, or no event any more.
+
+    It is due at `next_at`: now, or when the ticket that the caller publishes may be taken for lost.
+    """
+    if original.request_body is None:
+        return None
+    await tx.fetchval(
+        _ENTER,
+        original.account_id,
+        delivery_id,
+        original.event_id,
+        original.type,
+        original.message_id,
+        original.position,
+        max_attempts,
+        original.id,
+        now,
+        next_at,
+    )
+    return await find_delivery(tx, original.account_id, delivery_id)
+
+
+async def _with_bodies(connection: Connection, account_id: AccountId, rows: Sequence[Row]) -> list[WebhookDelivery]:
+    """An event may be told of by several; the lowest and the highest id spare PostgreSQL the other days."""
+    if not rows:
+        return []
+    ids = list({row["event_id"] for row in rows})
+    found = await connection.fetch(_BODIES, account_id, min(ids), max(ids), BODY_SHOWN_BYTES_MAX, ids)
+    bodies = {row["id"]: (row["body"], row["is_cut"]) for row in found}
+    deliveries = []
+    for row in rows:
+        body, is_cut = bodies.get(row["event_id"], (None, False))
+        deliveries.append(WebhookDelivery(**row, request_body=body, request_truncated=is_cut))
+    return deliveries
+
+
+def _endpoint(row: Row) -> EndpointRow:
+    values = dict(row)
+    return EndpointRow(**{**values, "events": tuple(values["events"])})

@@ -1,0 +1,253 @@
+"""The fault matrix of webhooks: whatever a customer's endpoint or its DNS does, what the log says and what follows.
+
+All rows of the table are called in one round, each for an account of its own, with the contract's own five seconds;
+then the endpoints are put right, and whatever is pending is sent again. The tests look at what was seen after each.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from posthouse.rules.ids import AccountId
+from posthouse.store.webhooks import WebhookDelivery
+from posthouse.wire.caller import CALL_SECONDS_MAX
+from tests.support.hooks import BOMB, GIGABYTE, Hooks, Request, answer
+from tests.support.house import Sender
+from tests.support.nameserver import SERVFAIL
+from tests.support.notice import NAME, SECRET, Notices, certificates, is_signed, noticing
+from tests.support.rounds import beginning
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+FIRST_WAIT: Final = timedelta(seconds=5)
+# What a busy machine may add to a bound.
+GRACE_MS: Final = 2_000
+TIMED_OUT: Final = "no whole answer within 5 seconds: time ran out while"
+NOT_HTTP: Final = "the answer is not HTTP, or its headers are too long"
+SAID: Final = {"/long-failure": answer(b"x" * 100_000, status="503 Said")}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the endpoint does, and what the log says of the first attempt; `error` is how its text begins.
+
+    `server` is one of SERVERS, or a name in DNS that leads to none. `sent` is how many requests came through.
+    """
+
+    path: str
+    http_status: int | None = None
+    error: str | None = None
+    body: bytes | None = None
+    is_cut: bool = False
+    server: str = ""
+    sent: int = 1
+    is_slow: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.server or self.path.strip("/")
+
+    @property
+    def is_taken(self) -> bool:
+        return self.error is None
+
+
+def answered(path: str, status: int, body: bytes, *, is_cut: bool = False) -> Row:
+    is_taken = 200 <= status <= 299
+    return Row(path, status, None if is_taken else f"The endpoint answered {status}; a 2xx is wanted.", body, is_cut)
+
+
+def slow(path: str, doing: str, server: str = "") -> Row:
+    return Row(path, error=f"{TIMED_OUT} {doing}", server=server, sent=0 if server else 1, is_slow=True)
+
+
+def unheard(path: str, error: str) -> Row:
+    return Row(path, error=error)
+
+
+def unreached(server: str, error: str) -> Row:
+    return Row("/events", error=error, server=server, sent=0)
+
+
+# A certificate, and a manner.
+SERVERS: Final = {
+    "silent": ("sound", "silent"),
+    "cut": ("sound", "cut"),
+    "stranger": ("stranger", ""),
+    "othername": ("othername", ""),
+}
+ROWS: Final = [
+    # It takes its time.
+    slow("/hang", "waiting for the answer"),
+    slow("/hang-headers", "waiting for the answer"),
+    slow("/hang-body", "reading the answer (200)"),
+    slow("/drip", "reading the answer (200)"),
+    slow("/events", "connecting", "silent"),
+    # It says something else than yes; nothing is followed.
+    answered("/redirect", 301, b""),
+    answered("/redirect-inward", 307, b""),
+    *[answered(f"/status/{status}", status, b"said") for status in (400, 404, 410, 429, 500, 502)],
+    answered("/status/304", 304, b""),
+    answered("/long-failure", 503, b"x" * 2_048, is_cut=True),
+    # It says yes, at length.
+    answered("/endless", 200, b"x" * 2_048, is_cut=True),
+    answered("/gzip", 200, BOMB),
+    Row("/endless-gzip", 200, None, (BOMB * 3)[:2_048], is_cut=True),
+    # It breaks off, or talks nonsense.
+    unheard("/reset", "the connection"),
+    unheard("/close", "the connection was closed while waiting for the answer"),
+    unheard("/half", "the answer broke off or is not HTTP"),
+    unheard("/garbage", NOT_HTTP),
+    unheard("/huge-header", NOT_HTTP),
+    # There is no way to it, or none that is safe.
+    unreached("plain", "TLS failed"),
+    unreached("cut", ""),
+    unreached("stranger", "the certificate is not valid for this host: "),
+    unreached("othername", "the certificate is not valid for this host: "),
+    unreached("refused", "could not connect: connection refused"),
+    unreached("unknown.example.com", "there is no unknown.example.com in DNS"),
+    unreached("broken.example.com", "broken.example.com could not be looked up"),
+    unreached("private.example.com", "private.example.com leads to an address that is not public"),
+    unreached("mixed.example.com", "mixed.example.com leads to an address that is not public"),
+]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was on record, and had come, after a round."""
+
+    at: datetime
+    seconds: float
+    logs: dict[str, WebhookDelivery] = field(default_factory=dict)
+    requests: dict[str, list[Request]] = field(default_factory=dict)
+    bytes_sent: int = 0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def seen(new_database: Callable[[], str]) -> AsyncIterator[tuple[Seen, Seen]]:
+    async with AsyncExitStack() as stack:
+        rounds = await stack.enter_async_context(beginning(new_database()))
+        notices = await stack.enter_async_context(noticing(rounds, seconds_max=CALL_SECONDS_MAX, said=SAID))
+        ports = await _ports(notices, stack)
+        _write_zone(notices)
+        senders: dict[str, Sender] = {}
+        told: dict[str, UUID] = {}
+        for number, row in enumerate(ROWS):
+            sender = senders[row.name] = await rounds.another_sender(f"account{number}")
+            host, port = (row.server, 0) if "." in row.server else (NAME, ports.get(row.server, 0))
+            await notices.subscribe(url=notices.url(f"{row.path}?{number}", host=host, port=port), sender=sender)
+            told[row.name] = await notices.tell_one(sender=sender)
+        first = await _round(notices, senders, told)
+        for number, sender in enumerate(senders.values()):
+            await notices.subscribe(f"/events?{number}", sender=sender)
+        notices.clock.advance(FIRST_WAIT - timedelta(milliseconds=1))
+        assert await notices.round() == 0, "too early"
+        notices.clock.advance(timedelta(milliseconds=1))
+        yield first, await _round(notices, senders, told)
+
+
+async def _ports(notices: Notices, stack: AsyncExitStack) -> dict[str, int]:
+    ports = {}
+    for name, (certificate, manner) in SERVERS.items():
+        server = Hooks(certificates().servers[certificate], manner=manner)
+        ports[name] = (await stack.enter_async_context(server)).port
+    plain = await asyncio.start_server(_speak_without_tls, "127.0.0.1", 0)
+    ports["plain"] = (await stack.enter_async_context(plain)).sockets[0].getsockname()[1]
+    nobody = stack.enter_context(socket.socket())
+    nobody.bind(("127.0.0.1", 0))  # and doesn't listen
+    ports["refused"] = nobody.getsockname()[1]
+    notices.ports.update(ports.values())
+    return ports
+
+
+async def _speak_without_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+    writer.write(answer(b"", status="400 Bad Request"))
+    writer.close()
+
+
+def _write_zone(notices: Notices) -> None:
+    notices.names.script["broken.example.com"] = SERVFAIL
+    notices.names.records["private.example.com", "A"] = ["10.0.0.1"]
+    notices.names.records["mixed.example.com", "A"] = ["127.0.0.1", "169.254.169.254"]
+
+
+async def _round(notices: Notices, senders: dict[str, Sender], told: dict[str, UUID]) -> Seen:
+    notices.hooks.requests.clear()
+    began_at = time.monotonic()
+    await notices.round()
+    seen = Seen(notices.clock.now(), time.monotonic() - began_at, bytes_sent=notices.hooks.bytes_sent)
+    for number, (name, sender) in enumerate(senders.items()):
+        seen.logs[name] = await notices.log(told[name], AccountId(sender.account_id))
+        seen.requests[name] = [
+            request for request in notices.hooks.requests if request.line.split(" ")[1].endswith(f"?{number}")
+        ]
+    return seen
+
+
+async def test_all_rows_have_names_of_their_own() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+async def test_all_of_them_together_took_no_longer_than_one(seen: tuple[Seen, Seen]) -> None:
+    first, second = seen
+    assert CALL_SECONDS_MAX <= first.seconds < CALL_SECONDS_MAX + GRACE_MS / 1000
+    assert second.seconds < CALL_SECONDS_MAX
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_the_log_tells_what_happened_and_what_follows(seen: tuple[Seen, Seen], row: Row) -> None:
+    first, _ = seen
+    log = first.logs[row.name]
+    assert (log.status, log.attempt, log.max_attempts) == ("succeeded" if row.is_taken else "pending", 1, 7)
+    assert log.next_attempt_at == (None if row.is_taken else first.at + FIRST_WAIT)
+    assert log.last_attempt_at == first.at
+    assert log.http_status == row.http_status
+    assert (log.response_body, log.response_truncated) == (row.body, row.is_cut)
+    assert len(log.response_body or b"") <= 2_048
+    if row.error is None:
+        assert log.error is None
+    else:
+        assert log.error
+        assert log.error.startswith(row.error)
+    assert len(first.requests[row.name]) == row.sent
+    assert log.duration_ms is not None
+    assert log.duration_ms <= CALL_SECONDS_MAX * 1000 + GRACE_MS
+    if row.is_slow:
+        assert log.duration_ms >= CALL_SECONDS_MAX * 1000 - 1
+
+
+async def test_of_a_gigabyte_next_to_nothing_was_taken_and_nothing_was_decompressed(seen: tuple[Seen, Seen]) -> None:
+    first, _ = seen
+    assert first.bytes_sent < GIGABYTE / 25, "of two of them"
+    bomb = first.logs["endless-gzip"]
+    assert bomb.response_truncated
+    assert bomb.response_body is not None
+    assert bomb.response_body.startswith(BOMB)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+async def test_put_right_it_hears_the_same_event_again_and_whoever_took_it_hears_nothing(
+    seen: tuple[Seen, Seen], row: Row
+) -> None:
+    first, second = seen
+    log = second.logs[row.name]
+    if row.is_taken:
+        assert log == first.logs[row.name]
+        assert second.requests[row.name] == []
+        return
+    assert (log.status, log.attempt, log.http_status, log.error) == ("succeeded", 2, 200, None)
+    assert (log.response_body, log.response_truncated, log.next_attempt_at) == (b"ok", False, None)
+    (request,) = second.requests[row.name]
+    assert request.body == log.request_body
+    assert all(earlier.body == request.body for earlier in first.requests[row.name])
+    assert is_signed(request, SECRET, int(second.at.timestamp()))

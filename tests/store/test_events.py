@@ -1,0 +1,144 @@
+"""Events read by their account: in order, from where it stopped, of one type or one message, never another's."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from posthouse.rules.ids import AccountId, MessageId, lowest_id
+from posthouse.store import events
+from posthouse.store.deliveries import Result
+from posthouse.store.events import BEGINNING, SEARCHED_AT_ONCE_MAX, StoredEvent, Stretch
+from posthouse.store.postgres import Database
+from tests.support import plans
+from tests.support.rounds import Rounds, beginning, new_id
+from tests.support.webhooks import Webhooks
+
+DELIVERED, BOUNCED, FAILED, DEFERRED = Result.DELIVERED, Result.BOUNCED, Result.FAILED, Result.DEFERRED
+MOMENT: Final = timedelta(milliseconds=1)
+
+
+@pytest_asyncio.fixture
+async def rounds(database_url: str) -> AsyncIterator[Rounds]:
+    async with beginning(database_url) as begun:
+        yield begun
+
+
+async def ended(rounds: Rounds, *results: Result) -> MessageId:
+    """A new message whose recipients came to these ends, one after the other."""
+    outcomes = await Webhooks(rounds).outcomes(*results)
+    for outcome in outcomes:
+        await rounds.record(outcome)
+    rounds.clock.advance(MOMENT)
+    return outcomes[0].message_id
+
+
+async def read(
+    rounds: Rounds, after: UUID = BEGINNING, limit: int = 100, event_type: str | None = None, **by: UUID
+) -> Stretch:
+    account_id = AccountId(by.get("account_id", rounds.sender.account_id))
+    before = lowest_id(rounds.clock.now() + MOMENT)
+    async with rounds.database.connection() as connection:
+        return await events.read(connection, account_id, after, before, limit, event_type)
+
+
+async def of_message(rounds: Rounds, message_id: MessageId, **by: UUID) -> list[StoredEvent]:
+    async with rounds.database.connection() as connection:
+        account_id = AccountId(by.get("account_id", rounds.sender.account_id))
+        return await events.of_message(connection, account_id, message_id)
+
+
+async def test_events_are_read_in_order_and_to_their_end(rounds: Rounds) -> None:
+    assert await read(rounds) == Stretch([], BEGINNING, is_all=True)
+    for result in (DELIVERED, BOUNCED, FAILED):
+        await ended(rounds, result)
+    whole = await read(rounds)
+    assert [one.type for one in whole.events] == ["email.delivered", "email.bounced", "email.failed"]
+    assert (whole.read_to, whole.is_all) == (whole.events[-1].id, True)
+    first = await read(rounds, limit=2)
+    assert (first.events, first.read_to, first.is_all) == (whole.events[:2], whole.events[1].id, False)
+    rest = await read(rounds, first.read_to, limit=1)
+    assert (rest.events, rest.is_all) == (whole.events[2:], True)
+    assert await read(rounds, rest.read_to) == Stretch([], rest.read_to, is_all=True)
+
+
+async def test_what_was_made_after_the_bound_is_not_read_yet(rounds: Rounds) -> None:
+    await ended(rounds, DELIVERED)
+    bound = lowest_id(rounds.clock.now())
+    await ended(rounds, BOUNCED)
+    async with rounds.database.connection() as connection:
+        account_id = AccountId(rounds.sender.account_id)
+        early = await events.read(connection, account_id, BEGINNING, bound, 100)
+    assert [one.type for one in early.events] == ["email.delivered"]
+    assert [one.type for one in (await read(rounds, early.read_to)).events] == ["email.bounced"]
+
+
+async def test_a_rare_type_is_looked_for_in_parts(rounds: Rounds) -> None:
+    now = rounds.clock.now()
+    made = [new_id(now) for _ in range(SEARCHED_AT_ONCE_MAX + 10)]
+    await rounds.fetch(
+        "INSERT INTO events (account_id, id, type, created_at, body)"
+        " SELECT $1, id, 'webhook.test', $3, '' FROM unnest($2::uuid[]) made(id)",
+        rounds.sender.account_id, made, now,
+    )  # fmt: skip
+    rounds.clock.advance(MOMENT)
+    await ended(rounds, BOUNCED)
+    first = await read(rounds, event_type="email.bounced")
+    assert (first.events, first.is_all) == ([], False)
+    second = await read(rounds, first.read_to, event_type="email.bounced")
+    assert ([one.type for one in second.events], second.is_all) == (["email.bounced"], True)
+    assert second.read_to == second.events[0].id
+    # Nothing lies between the parts.
+    part = await read(rounds, limit=5, event_type="webhook.test")
+    assert [one.id for one in part.events] == sorted(made)[:5]
+    last = await read(rounds, first.read_to, event_type="webhook.test")
+    assert [one.id for one in last.events] == sorted(made)[SEARCHED_AT_ONCE_MAX:]
+
+
+async def test_the_events_of_a_message_are_found_whenever_its_recipients_ended(rounds: Rounds) -> None:
+    await ended(rounds, DELIVERED)
+    early, late = await rounds.claimed(2)
+    await rounds.record(rounds.outcome(early, DELIVERED), rounds.outcome(late, DEFERRED))
+    assert [one.type for one in await of_message(rounds, early.message_id)] == ["email.delivered"]
+    rounds.clock.advance(hours=5)
+    await rounds.renew()
+    (again,) = await rounds.claim(await rounds.lease())
+    rounds.clock.advance(minutes=2)
+    await rounds.record(rounds.outcome(again, BOUNCED))
+    await ended(rounds, FAILED)
+    found = await of_message(rounds, early.message_id)
+    assert [one.type for one in found] == ["email.delivered", "email.bounced"]
+
+
+async def test_a_message_without_an_end_has_no_events(rounds: Rounds) -> None:
+    assert await of_message(rounds, await rounds.accept()) == []
+    assert await of_message(rounds, MessageId(new_id(rounds.clock.now()))) == []
+
+
+async def test_another_accounts_events_are_nobodys(rounds: Rounds) -> None:
+    message_id = await ended(rounds, DELIVERED)
+    stranger = (await rounds.another_sender("stranger")).account_id
+    assert (await read(rounds, account_id=stranger)).events == []
+    assert (await read(rounds, event_type="email.delivered", account_id=stranger)).events == []
+    assert await of_message(rounds, message_id, account_id=stranger) == []
+    assert len(await of_message(rounds, message_id)) == 1
+
+
+STATEMENTS = plans.statements(events)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, database: Database) -> None:
+    scans = await plans.scans(database, STATEMENTS[name])
+    assert scans
+    for scan in scans:
+        condition = plans.condition(scan)
+        assert "account_id = " in condition, scan
+        key = "id " if scan["Relation Name"].startswith("events") else "message_id = "
+        assert key in condition.replace("account_id", ""), scan
+    if name.startswith("events._AFTER"):
+        # Of the days, only the one that the bounds leave is looked at.
+        assert len({scan["Relation Name"] for scan in scans}) == 1

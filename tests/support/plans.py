@@ -1,0 +1,54 @@
+"""Plans: how PostgreSQL would run a statement that was planned while its tables were empty."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any
+
+from posthouse.rules.ids import lowest_id
+from posthouse.store.postgres import Database
+
+
+def statements(*modules: ModuleType) -> dict[str, str]:
+    """The modules' statements, by where they stand."""
+    return {
+        f"{module.__name__.rpartition('.')[2]}.{name}": text
+        for module in modules
+        for name, text in vars(module).items()
+        if name.isupper() and isinstance(text, str) and any(verb in text for verb in ("SELECT", "UPDATE", "DELETE"))
+    }
+
+
+async def scans(database: Database, statement: str) -> list[dict[str, Any]]:
+    """The parts of the plan that read a table."""
+    today = datetime.now(UTC)
+    values = {
+        "uuid": f"'{lowest_id(today)}'",
+        "timestamptz": f"'{today}'",
+        "interval": "'1 day'",
+        "bytea": "''",
+        "bool": "false",
+    }
+    async with database.connection() as connection:
+        parameters = (await connection.prepare(statement)).get_parameters()
+        arguments = ["'{}'" if one.kind == "array" else values.get(one.name, "1") for one in parameters]
+        # Only what is executed by name is planned as it is planned for us.
+        await connection.execute(f"PREPARE shown AS {statement}")
+        given = f"({', '.join(arguments)})" if arguments else ""
+        explained = await connection.fetchval(f"EXPLAIN (FORMAT JSON, VERBOSE) EXECUTE shown{given}")
+        await connection.execute("DEALLOCATE shown")
+    (plan,) = json.loads(explained)
+    return [node for node in _nodes(plan["Plan"]) if node["Node Type"].endswith("Scan") and "Relation Name" in node]
+
+
+def condition(scan: dict[str, Any]) -> str:
+    """What the rows are found by; empty when all of them are read."""
+    found: str = scan.get("Index Cond", scan.get("Recheck Cond", scan.get("TID Cond", "")))
+    return "" if scan["Node Type"] == "Seq Scan" else found
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from _nodes(inner)

@@ -1,0 +1,93 @@
+"""A customer's webhook without a network: an endpoint, events that are told to it, and what came of telling them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId
+from posthouse.rules.ticket import NotificationTicket
+from posthouse.store import calls, deliveries, webhooks
+from posthouse.store.calls import CallResult, ClaimedCall, Recorded, Result
+from posthouse.store.deliveries import Outcome
+from posthouse.store.deliveries import Result as MailResult
+from posthouse.store.webhooks import EndpointRow
+from tests.support.house import Sender
+from tests.support.rounds import LEASE, WAIT, Rounds, new_id
+
+URL: Final = "https://hooks.example.com/posthouse"
+ALL_EVENTS: Final = ("email.delivered", "email.bounced", "email.failed")
+LONGEST_CALL: Final = timedelta(minutes=1)
+
+
+@dataclass(slots=True)
+class Webhooks:
+    rounds: Rounds
+
+    @property
+    def account_id(self) -> AccountId:
+        return AccountId(self.rounds.sender.account_id)
+
+    async def save(
+        self,
+        url: str = URL,
+        events: Sequence[str] = ALL_EVENTS,
+        enabled: bool = True,
+        *,
+        account_id: AccountId | None = None,
+        secret: bytes = b"sealed",
+    ) -> EndpointRow:
+        async with self.rounds.database.transaction() as tx:
+            now = self.rounds.clock.now()
+            row, _ = await webhooks.save(tx, account_id or self.account_id, url, events, enabled, secret, now)
+        return row
+
+    async def tell(
+        self, *results: MailResult, lease: timedelta = LEASE, sender: Sender | None = None
+    ) -> list[NotificationTicket]:
+        """A new message, whose recipients come to these results; the tickets of what it is to be told."""
+        outcomes = await self.outcomes(*results, sender=sender)
+        async with self.rounds.database.transaction() as tx:
+            now = self.rounds.clock.now()
+            return list((await deliveries.record(tx, outcomes, now, ticket_lease=lease)).tickets)
+
+    async def outcomes(self, *results: MailResult, sender: Sender | None = None) -> list[Outcome]:
+        claimed = await self.rounds.claimed(len(results), sender=sender)
+        now = self.rounds.clock.now()
+        return [
+            self.rounds.outcome(one, result, webhook_delivery_id=new_id(now))
+            for one, result in zip(claimed, results, strict=True)
+        ]
+
+    async def lease(self, limit: int = 1_000) -> list[NotificationTicket]:
+        async with self.rounds.database.transaction() as tx:
+            now = self.rounds.clock.now()
+            return await calls.lease_due(tx, now, now + LEASE, limit)
+
+    async def claim(self, tickets: Iterable[NotificationTicket], worker_id: UUID | None = None) -> list[ClaimedCall]:
+        async with self.rounds.database.transaction() as tx:
+            now = self.rounds.clock.now()
+            return await calls.claim(tx, worker_id or self.rounds.worker_id, tickets, now, now + LONGEST_CALL)
+
+    async def claimed(self, *results: MailResult) -> list[ClaimedCall]:
+        return await self.claim(await self.tell(*results))
+
+    async def record(self, *results: CallResult) -> Recorded:
+        async with self.rounds.database.transaction() as tx:
+            return await calls.record(tx, results, self.rounds.clock.now())
+
+    async def reclaim(self) -> int:
+        async with self.rounds.database.transaction() as tx:
+            return await calls.reclaim_expired_workers(tx, self.rounds.clock.now())
+
+    def result(self, claimed: ClaimedCall, result: Result, **given: Any) -> CallResult:
+        """What a receiver of few words would have said."""
+        about: dict[str, Any] = {}
+        if result is not Result.POSTPONED:
+            about |= {"url": claimed.url or URL, "duration_ms": 12, "response_body": b"well"}
+            about["http_status"] = 204 if result is Result.SUCCEEDED else 500
+            about["error"] = None if result is Result.SUCCEEDED else "it answered 500"
+        if not result.is_final:
+            about["next_at"] = self.rounds.clock.now() + WAIT
+        return CallResult(*claimed.key, result, **{**about, **given})
