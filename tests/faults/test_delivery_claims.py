@@ -523,3 +523,33 @@ async def test_a_worker_that_ends_withdraws_what_is_not_sent_and_says_what_may_b
         road.clock.advance(hours=73)
         await road.round()
     assert (await state(road, before))[0] == (await state(road, after))[0] == "failed"
+
+
+async def test_a_worker_that_ends_while_the_database_is_away_still_tells_what_it_sent(
+    road: RoundTrip, far: Database, relay: Relay
+) -> None:
+    """The mail was taken: when the time for withdrawing is over, the time for recording is not."""
+    carrier = Lingering(road.carrier, comes_back=False)
+    leaving = road.another_worker(carrier=carrier, database=far)
+    message_id = await road.rounds.accept(["ada@example.org"])
+    carrying = asyncio.create_task(replace(road, delivery=leaving).round())
+    await carrier.arrived.wait()
+    await relay.cut()
+    carrier.goes_on.set()
+    draining = asyncio.create_task(leaving.drain(9.0))
+    await asyncio.sleep(6.5)
+    await relay.mend()
+    await asyncio.gather(draining, carrying)
+    assert await state(road, message_id) == ("delivered", 1, ["delivered"])
+    assert lines(road) == {"ada@example.org": 1}
+
+
+async def test_a_large_mail_for_which_there_is_no_room_waits_without_an_attempt(road: RoundTrip) -> None:
+    draft = road.rounds.sender.draft(["ada@example.org"], text="Good morning, and so on.\n" * 10_000)
+    accepted = await road.rounds.house.accept(road.rounds.sender, "a large one", draft)
+    crowded = road.another_worker(large_bytes_max=100_000)
+    assert await replace(road, delivery=crowded).round() == 1
+    assert await state(road, accepted.message_id) == ("queued", 0, ["postponed"])
+    road.clock.advance(seconds=5)
+    assert await road.round() == 1
+    assert await state(road, accepted.message_id) == ("delivered", 1, ["postponed", "delivered"])

@@ -89,6 +89,7 @@ class Delivery:
         sessions_max: int = 500,
         worker_lease: timedelta = WORKER_LEASE,
         tickets: Tickets | None = None,
+        large_bytes_max: int = LARGE_BYTES_MAX,
     ) -> None:
         """Without tickets, what an account is to be told is due at once, and dispatch finds it."""
         self._worker = Worker(database=database, clock=clock, chance=chance, lease=worker_lease)
@@ -121,6 +122,7 @@ class Delivery:
         self._is_unsure = False
         self._is_stopping = False
         self._letters = letters
+        self._large_bytes_max = large_bytes_max
         self._large_bytes = 0
         # Those whose mail can still be withdrawn.
         self._carrying: set[asyncio.Task[None]] = set()
@@ -253,7 +255,7 @@ class Delivery:
         carriage = None
         wait = NO_ROOM
         size = 0 if message.mime is not None else message.mime_bytes
-        if self._large_bytes + size <= LARGE_BYTES_MAX:
+        if self._large_bytes + size <= self._large_bytes_max:
             self._large_bytes += size
             try:
                 carriage = await self._carried(bundle, tried, leave)
