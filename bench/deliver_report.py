@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bench.deliver_letter import written
 from bench.relay import Relayed
-from bench.report import RESULTS, Bar
+from bench.report import Bar, put_section
 
 PLOT: Final = "deliver.png"
 START: Final = "<!-- deliver:start -->"
@@ -125,16 +125,7 @@ def _cells(finding: Finding) -> list[str]:
 
 
 def write(directory: Path, findings: Sequence[Finding], machine: str, rounds: int, signing_us: Sequence[float]) -> None:
-    """Puts the section into the page, in the place of the one that was there; the rest stays as it is."""
-    file = directory / RESULTS
-    page = file.read_text() if file.exists() else "# Results of the benchmarks\n"
-    section = f"{START}\n{_section(findings, machine, rounds, signing_us)}{END}"
-    if START in page and END in page:
-        before, _, rest = page.partition(START)
-        page = before + section + rest.partition(END)[2]
-    else:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    file.write_text(page)
+    put_section(directory, START, END, _section(findings, machine, rounds, signing_us))
 
 
 def _section(findings: Sequence[Finding], machine: str, rounds: int, signing_us: Sequence[float]) -> str:

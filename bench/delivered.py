@@ -160,7 +160,10 @@ def signing_us() -> float:
 def _requests(callers: Sequence[Caller], port: int) -> list[str]:
     """Every sender with every destination."""
     pairs = itertools.product(range(DESTINATIONS), callers)
-    return [posts.ready(caller, f"ada@{_destination(number)}", port) for number, caller in pairs]
+    return [
+        served.ready(caller, deliver_letter.fields(caller.domain, f"ada@{_destination(number)}"), port)
+        for number, caller in pairs
+    ]
 
 
 def _destination(number: int) -> str:

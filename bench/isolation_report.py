@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from bench.report import RESULTS, Bar
+from bench.report import Bar, put_section
 from tests.support.isolation import Others, Turns, Wait, percentile
 
 PLOT: Final = "isolation.png"
@@ -110,16 +110,7 @@ def table(findings: Findings) -> Table:
 
 
 def write(directory: Path, findings: Findings, machine: str) -> None:
-    """Puts the section into the page, in the place of the one that was there; the rest stays as it is."""
-    file = directory / RESULTS
-    page = file.read_text() if file.exists() else "# Results of the benchmarks\n"
-    section = f"{START}\n{_section(findings, machine)}{END}"
-    if START in page and END in page:
-        before, _, rest = page.partition(START)
-        page = before + section + rest.partition(END)[2]
-    else:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    file.write_text(page)
+    put_section(directory, START, END, _section(findings, machine))
 
 
 def _section(findings: Findings, machine: str) -> str:

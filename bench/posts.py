@@ -1,6 +1,5 @@
 """The HTTP load: wrk, made to send a number of messages and no more, as a relay's load does."""
 
-import base64
 import json
 import re
 import signal
@@ -10,11 +9,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from bench import deliver_letter
-from bench.ground import Caller
 from bench.load import LoadError
 from bench.relay import LOAD_STOP_SECONDS_MAX, Process, ends_with_parent
-from bench.served import CRLF, program
+from bench.served import program
 
 SECONDS_MAX: Final = 600
 
@@ -44,24 +41,6 @@ function done(summary, latency, _)
     summary.requests, errors.status, errors.connect + errors.read + errors.write))
 end
 """)
-
-
-def ready(caller: Caller, recipient: str, port: int) -> str:
-    """A request as two Lua strings: up to its Idempotency-Key, and from there on."""
-    body = json.dumps(deliver_letter.fields(caller.domain, recipient))
-    pair = base64.b64encode(f"{caller.username}:{caller.password}".encode()).decode()
-    head = CRLF.join(
-        [
-            "POST /emails HTTP/1.1",
-            f"Host: 127.0.0.1:{port}",
-            f"Authorization: Basic {pair}",
-            "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
-            "Idempotency-Key: ",
-        ]
-    )
-    # JSON's strings are Lua's too, as long as they are ASCII without escapes by number.
-    return f"  {{{json.dumps(head)}, {json.dumps(f'{CRLF}{CRLF}{body}')}}}"
 
 
 def start(script: Path, requests: Sequence[str], *, port: int, mails: int, connections: int, run: str) -> Process:

@@ -158,17 +158,21 @@ def machine(postgres_version: str) -> str:
     )
 
 
-def write(directory: Path, findings: Sequence[Finding], machine: str, rounds: int, seconds: int) -> None:
+def put_section(directory: Path, start: str, end: str, text: str) -> None:
     """Puts the section into the page, in the place of the one that was there; the rest stays as it is."""
     file = directory / RESULTS
     page = file.read_text() if file.exists() else "# Results of the benchmarks\n"
-    section = f"{START}\n{_section(findings, machine, rounds, seconds)}{END}"
-    if START in page and END in page:
-        before, _, rest = page.partition(START)
-        page = before + section + rest.partition(END)[2]
+    section = f"{start}\n{text}{end}"
+    if start in page and end in page:
+        before, _, rest = page.partition(start)
+        page = before + section + rest.partition(end)[2]
     else:
         page = f"{page.rstrip()}\n\n{section}\n"
     file.write_text(page)
+
+
+def write(directory: Path, findings: Sequence[Finding], machine: str, rounds: int, seconds: int) -> None:
+    put_section(directory, START, END, _section(findings, machine, rounds, seconds))
 
 
 def _section(findings: Sequence[Finding], machine: str, rounds: int, seconds: int) -> str:

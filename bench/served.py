@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from string import Template
 from typing import Any, Final
@@ -119,7 +119,8 @@ def _server(ground: Ground, processes: int) -> Iterator[tuple["subprocess.Popen[
 
 def _wrk(ground: Ground, callers: Sequence[Caller], port: int, run_name: str, seconds: int) -> dict[str, Any]:
     file = ground.workplace / "load.lua"
-    file.write_text(_SCRIPT.substitute(run=run_name, requests=",\n".join(_ready(one, port) for one in callers)))
+    requests = [ready(one, letter.fields(one.domain), port) for one in callers]
+    file.write_text(_SCRIPT.substitute(run=run_name, requests=",\n".join(requests)))
     done = subprocess.run(
         [
             str(program()),
@@ -145,9 +146,9 @@ def _wrk(ground: Ground, callers: Sequence[Caller], port: int, run_name: str, se
     return said
 
 
-def _ready(caller: Caller, port: int) -> str:
+def ready(caller: Caller, fields: Mapping[str, object], port: int) -> str:
     """A request as two Lua strings: up to its Idempotency-Key, and from there on."""
-    body = json.dumps(letter.fields(caller.domain))
+    body = json.dumps(fields)
     pair = base64.b64encode(f"{caller.username}:{caller.password}".encode()).decode()
     head = CRLF.join(
         [

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import NotificationTicket
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, storable
 from posthouse.store.schedule import Place, columns
 
 RECLAIMED_AT_ONCE_MAX: Final = 1_000
@@ -370,13 +370,8 @@ def _logged(result: CallResult, call: _Call) -> tuple[object, ...]:
         result.next_at,
         result.url,
         result.http_status,
-        _storable(result.error),
+        storable(result.error, ERROR_CHARACTERS_MAX),
         result.duration_ms,
         None if body is None else body[:RESPONSE_BYTES_MAX],
         result.response_truncated or len(body or b"") > RESPONSE_BYTES_MAX,
     )
-
-
-def _storable(text: str | None) -> str | None:
-    """PostgreSQL takes no NUL and no lone surrogate, and one bad text would fail a whole batch."""
-    return None if text is None else text[:ERROR_CHARACTERS_MAX].replace("\0", "").encode("utf-8", "replace").decode()

@@ -31,7 +31,7 @@ from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import NotificationTicket
 from posthouse.store import calls
 from posthouse.store.calls import Notification
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, storable
 from posthouse.store.schedule import Columns, Key, Place, columns, id_bounds
 
 
@@ -348,7 +348,7 @@ async def _change(
             billing_of(RecipientStatus(batch[key].result)),
             calendar[key][1],
             batch[key].code,
-            _storable(batch[key].response),
+            storable(batch[key].response),
         )
         for number, key in enumerate(keys)
     ]
@@ -372,12 +372,12 @@ def _attempt(outcome: Outcome) -> tuple[object, ...]:
         *outcome.key,
         outcome.result,
         outcome.is_ambiguous,
-        _storable(outcome.exchange),
+        storable(outcome.exchange),
         outcome.address,
         outcome.tls,
         outcome.stage,
         outcome.code,
-        _storable(outcome.response),
+        storable(outcome.response),
     )
 
 
@@ -442,7 +442,7 @@ def _notifications(closed: Iterable[Outcome]) -> list[Notification]:
 async def _suppress(
     tx: Connection, outcomes: Iterable[Outcome], now: datetime, low: MessageId, high: MessageId
 ) -> None:
-    told = [(*outcome.key[:3], outcome.code, _storable(outcome.response)) for outcome in outcomes if outcome.suppress]
+    told = [(*outcome.key[:3], outcome.code, storable(outcome.response)) for outcome in outcomes if outcome.suppress]
     if told:
         await tx.execute(_SUPPRESS, now, low, high, *columns(told))
 
@@ -457,8 +457,3 @@ async def _release(tx: Connection, messages: _Messages, closed: Iterable[Outcome
     if freed:
         await tx.execute(_LOCK_ACCOUNTS, list(freed))
         await tx.execute(_RELEASE, list(freed), list(freed.values()))
-
-
-def _storable(text: str | None) -> str | None:
-    """PostgreSQL takes no NUL and no lone surrogate, and one bad text would fail a whole batch."""
-    return None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -10,7 +10,7 @@ from heapq import nlargest
 from typing import Final
 from uuid import UUID
 
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, storable
 from posthouse.store.schedule import columns
 
 LANES_REPORTED_MAX: Final = 200
@@ -80,7 +80,7 @@ async def report(tx: Connection, worker_id: UUID, states: Sequence[LaneState], n
             state.delivered_total,
             state.deferred_total,
             state.paused_until,
-            _storable(state.last_reply),
+            storable(state.last_reply, REPLY_CHARACTERS_MAX),
         )
         for state in told
     ]
@@ -95,10 +95,3 @@ async def read(connection: Connection, since: datetime) -> list[LaneReport]:
 
 def _business(state: LaneState) -> tuple[int, bool, int]:
     return state.waiting + state.in_flight, state.paused_until is not None, state.delivered_total
-
-
-def _storable(reply: str | None) -> str | None:
-    """PostgreSQL takes no NUL and no lone surrogate."""
-    if reply is None:
-        return None
-    return reply[:REPLY_CHARACTERS_MAX].replace("\0", "").encode("utf-8", "replace").decode()

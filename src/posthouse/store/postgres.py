@@ -82,6 +82,11 @@ def as_refusal(fault: BaseException) -> Refusal | None:
     return None
 
 
+def storable(text: str | None, characters_max: int | None = None) -> str | None:
+    """PostgreSQL takes no NUL and no lone surrogate, and one bad text would fail a whole batch."""
+    return None if text is None else text[:characters_max].replace("\0", "").encode("utf-8", "replace").decode()
+
+
 class Database:
     """A pool of connections that are all set alike; transactions are READ COMMITTED and short."""
 
