@@ -59,12 +59,12 @@ class Admission:
                 if not credential.may_send(membership.role):
                     raise Refusal(Code.FORBIDDEN, "A viewer may not send mail: ask for the role of a member.")
                 return Caller(membership.account_id, membership.credential_id, Mode.LIVE)
-        if not credential.is_allowed(networks, peer):
-            raise Refusal(
-                Code.FORBIDDEN,
-                f"This credential may not be used from {peer}: add that address to its allow-list.",
-            )
-        return caller
+        return _from_where_it_may(caller, networks, peer)
+
+    async def password(self, username: str, password: str, peer: str) -> Caller:
+        """Whoever knows an SMTP credential, and calls from where it may be used."""
+        caller, networks = await self._basic(Basic(username, password))
+        return _from_where_it_may(caller, networks, peer)
 
     async def reader(self, authorization: str | None, peer: str) -> Caller:
         match credential.parse_authorization(authorization):
@@ -155,6 +155,15 @@ class Admission:
                 return await asyncio.to_thread(self._passwords.verify, password_hash, password)
             except (VerificationError, InvalidHashError):
                 return False
+
+
+def _from_where_it_may(caller: Caller, networks: Sequence[IPv4Network | IPv6Network], peer: str) -> Caller:
+    if not credential.is_allowed(networks, peer):
+        raise Refusal(
+            Code.FORBIDDEN,
+            f"This credential may not be used from {peer}: add that address to its allow-list.",
+        )
+    return caller
 
 
 def _unauthorized(text: str) -> Refusal:

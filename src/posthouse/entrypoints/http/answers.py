@@ -1,4 +1,4 @@
-"""Answers: which status a code has, and the error object that every refusal and fault becomes."""
+"""Answers: the error object that every refusal and fault becomes."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,26 +7,9 @@ import pydantic_core
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
+from posthouse.entrypoints.refusals import http_status
 from posthouse.rules.ids import RequestId
 from posthouse.rules.refusal import Code, Refusal
-
-STATUS: Final[Mapping[Code, int]] = {
-    Code.INVALID_REQUEST: 400,
-    Code.UNAUTHORIZED: 401,
-    Code.INSUFFICIENT_CREDITS: 402,
-    Code.FORBIDDEN: 403,
-    Code.ACCOUNT_SUSPENDED: 403,
-    Code.NOT_FOUND: 404,
-    Code.CONFLICT: 409,
-    Code.IDEMPOTENCY_CONFLICT: 409,
-    Code.IDEMPOTENCY_IN_PROGRESS: 409,
-    Code.PAYLOAD_TOO_LARGE: 413,
-    Code.RATE_LIMITED: 429,
-    Code.WARMUP_LIMITED: 429,
-    Code.INTERNAL_ERROR: 500,
-    Code.SERVICE_UNAVAILABLE: 503,
-    Code.TEMPORARY_FAILURE: 503,
-}
 
 REQUEST_ID: Final = "posthouse.request_id"
 REQUEST_ID_TEXT: Final = "posthouse.request_id_text"
@@ -65,7 +48,7 @@ def error_response(scope: Scope, refusal: Refusal, status: int | None = None) ->
     content = {"error": refusal.text, "code": refusal.code.value, "request_id": request_id_text(scope)}
     return Response(
         encoded(content),
-        status_code=status or STATUS[refusal.code],
+        status_code=status or http_status(refusal.code),
         headers=error_headers(refusal),
         media_type="application/json",
     )

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from posthouse.entrypoints.http import schemas
-from posthouse.entrypoints.http.answers import STATUS
+from posthouse.entrypoints.refusals import TELLINGS
 from posthouse.rules import event, limits, retry
 
 API_VERSION: Final = "1.0.0"
@@ -203,4 +203,5 @@ def _renamed(schema: Any, titles: dict[str, str]) -> Any:
     return schema
 
 
-assert set(_MEANING) == set(STATUS.values())  # noqa: S101 (a status without a meaning is found at import)
+# A status without a meaning is found at import.
+assert set(_MEANING) == {telling.http for telling in TELLINGS.values()}  # noqa: S101

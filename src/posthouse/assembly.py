@@ -1,0 +1,239 @@
+"""Assembly: what the parts of the service are put together from, each piece made from the settings."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from hashlib import blake2b
+from ipaddress import ip_address
+from typing import Final
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock, DatabaseClock
+from posthouse.config import Settings
+from posthouse.entrypoints.workers import repeated
+from posthouse.flows.admission import Admission
+from posthouse.flows.intake import Defaults, Intake
+from posthouse.flows.tickets import Tickets
+from posthouse.flows.upkeep import Retention, Upkeep
+from posthouse.rules.endpoint import Address, Target, check_url, is_public
+from posthouse.rules.pace import Rate
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import health
+from posthouse.store.directory import Directory
+from posthouse.store.postgres import STATEMENT_SECONDS_MAX, Database
+from posthouse.store.seal import Sealer
+from posthouse.wire.carrier import SmtpCarrier
+from posthouse.wire.dns import Resolver
+from posthouse.wire.smtp import TlsPolicy, TlsUse
+from posthouse.wire.stream import Leases, Stream, StreamSettings
+from posthouse.wire.stream.memory import AllShards, MemoryStream
+
+CLOCK_PAUSE_SECONDS: Final = 5.0
+DIRECTORY_PAUSE_SECONDS: Final = 1.0
+IDLE_PAUSE_SECONDS: Final = 5.0
+URLS_JUDGED_MAX: Final = 10_000
+# Workers say that they are still at it every 20 seconds; a ticket whose worker is gone comes again after this.
+ACK_WAIT_SECONDS: Final = 90.0
+WORKER_NAME_BYTES: Final = 8
+
+
+def target_of(settings: Settings) -> Callable[[str], Target]:
+    """How a webhook's URL is judged, when it is saved and whenever it is called."""
+    own_domains = (settings.hostname, settings.return_path, *settings.own_domains)
+    own_addresses = frozenset(map(ip_address, settings.own_addresses))
+
+    @lru_cache(URLS_JUDGED_MAX)
+    def judge(url: str) -> Target:
+        return check_url(url, own_domains=own_domains, own_addresses=own_addresses, ports=settings.webhook_ports)
+
+    return judge
+
+
+@asynccontextmanager
+async def stream(settings: Settings, name: str, *, or_memory: bool) -> AsyncIterator[Stream | None]:
+    """The stream between processes, if there is one; else the one within this process, if that is of use."""
+    chosen = StreamSettings(replicas=settings.stream_replicas, ack_wait_seconds=ACK_WAIT_SECONDS)
+    opened: Stream
+    if settings.stream_servers:
+        from posthouse.wire.stream.jetstream import JetStream  # its client takes a while to import
+
+        opened = await JetStream.open(settings.stream_servers, chosen, name=f"posthouse-{name}")
+    elif or_memory:
+        opened = MemoryStream(chosen)
+    else:
+        yield None
+        return
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+def tickets(settings: Settings, stream: Stream) -> Tickets:
+    return Tickets(stream, settings.stream_shards, settings.ticket_lease)
+
+
+async def leases(settings: Settings, chance: Chance, bucket: str) -> Leases:
+    if not settings.stream_servers:
+        return AllShards(settings.stream_shards)
+    from posthouse.wire.stream.leases import LeaseSettings, ShardLeases
+
+    return await ShardLeases.open(
+        settings.stream_servers,
+        chance.bytes(WORKER_NAME_BYTES).hex(),
+        settings.stream_shards,
+        LeaseSettings(replicas=settings.stream_replicas, bucket=bucket),
+    )
+
+
+@asynccontextmanager
+async def carrier(settings: Settings, resolver: Resolver, chance: Chance) -> AsyncIterator[SmtpCarrier]:
+    made = SmtpCarrier(
+        resolver=resolver,
+        chance=chance,
+        hostname=settings.hostname,
+        tls=opportunistic_tls(),
+        may_connect=may_connect(settings, allow_loopback=settings.allow_loopback_destinations),
+        port=settings.smtp_port,
+    )
+    loop = asyncio.get_running_loop()
+
+    async def close_idle() -> None:
+        made.close_idle(loop.time())
+
+    async with repeated(close_idle, pause_seconds=IDLE_PAUSE_SECONDS):
+        yield made
+    made.close_idle(loop.time(), all_of_them=True)
+
+
+def may_connect(settings: Settings, *, allow_loopback: bool) -> Callable[[Address], bool]:
+    ours = frozenset(map(ip_address, settings.own_addresses))
+
+    def may(address: Address) -> bool:
+        return is_public(address, ours) or (allow_loopback and address.is_loopback)
+
+    return may
+
+
+def opportunistic_tls() -> TlsPolicy:
+    """Whoever listens is better than everybody who listens: no certificate is asked for what nobody demanded."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return TlsPolicy(TlsUse.OPPORTUNISTIC, context)
+
+
+def return_path_key(settings: Settings) -> bytes:
+    return _key_for(b"return path", settings)
+
+
+def unsubscribe_key(settings: Settings) -> bytes:
+    return _key_for(b"unsubscribe", settings)
+
+
+def _key_for(purpose: bytes, settings: Settings) -> bytes:
+    """Of its own, so that what it signs tells nothing about what else the pepper keys."""
+    return blake2b(key=blake2b(settings.pepper_bytes).digest(), person=purpose, digest_size=32).digest()
+
+
+@asynccontextmanager
+async def database(
+    settings: Settings,
+    *,
+    connections_max: int | None = None,
+    statement_seconds_max: float = STATEMENT_SECONDS_MAX,
+    allow_unsafe: bool = False,
+    clock: DatabaseClock | None = None,
+) -> AsyncIterator[Database]:
+    opened = await Database.open(
+        settings.database_url,
+        connections_max=connections_max or settings.database_pool_max,
+        statement_seconds_max=statement_seconds_max,
+        allow_unsafe=allow_unsafe or settings.allow_unsafe_database,
+        learn_time=None if clock is None else clock.anchor,
+    )
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+@asynccontextmanager
+async def anchored(clock: DatabaseClock, database: Database) -> AsyncIterator[None]:
+    async def again() -> None:
+        await anchor(clock, database)
+
+    async with repeated(again, pause_seconds=CLOCK_PAUSE_SECONDS):
+        yield
+
+
+async def anchor(clock: DatabaseClock, database: Database) -> None:
+    async with database.connection() as connection:
+        asked_at = clock.monotonic()
+        clock.anchor(await connection.fetchval("SELECT clock_timestamp()"), asked_at)
+
+
+async def require_tables(database: Database) -> None:
+    async with database.connection() as connection:
+        if not (await health.server(connection)).has_tables:
+            raise Refusal(Code.SERVICE_UNAVAILABLE, "The database has no tables yet: run `posthouse migrate`.")
+
+
+@asynccontextmanager
+async def fresh(directory: Directory) -> AsyncIterator[Directory]:
+    """The directory, which hears of changes within a second or two."""
+    async with repeated(directory.forget_changes, pause_seconds=DIRECTORY_PAUSE_SECONDS):
+        yield directory
+
+
+def admission(settings: Settings, database: Database, directory: Directory, clock: Clock, chance: Chance) -> Admission:
+    return Admission(
+        database=database,
+        directory=directory,
+        clock=clock,
+        chance=chance,
+        pepper=settings.pepper_bytes,
+        token_secret=settings.jwt_secret.get_secret_value(),
+    )
+
+
+def intake(
+    settings: Settings,
+    database: Database,
+    directory: Directory,
+    clock: Clock,
+    chance: Chance,
+    stream: Stream | None,
+) -> Intake:
+    return Intake(
+        database=database,
+        directory=directory,
+        clock=clock,
+        chance=chance,
+        defaults=Defaults(
+            rate=Rate(settings.rate_per_second, settings.rate_burst),
+            warmup_limits=settings.warmup_limits if settings.warmup_enabled else None,
+        ),
+        hostname=settings.hostname,
+        fingerprint_key=settings.pepper_bytes,
+        simulator_domain=settings.simulator_domain,
+        tickets=None if stream is None else tickets(settings, stream),
+    )
+
+
+def sealer(settings: Settings) -> Sealer:
+    return Sealer(settings.seal_key_bytes, settings.seal_key_active)
+
+
+def upkeep(settings: Settings, database: Database, clock: Clock, resolver: Resolver, sealer: Sealer) -> Upkeep:
+    return Upkeep(
+        sealer=sealer,
+        database=database,
+        clock=clock,
+        resolver=resolver,
+        retention=Retention(
+            settings.retention_days_messages, settings.retention_days_bodies, settings.retention_days_webhooks
+        ),
+    )

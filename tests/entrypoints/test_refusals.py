@@ -1,0 +1,47 @@
+"""One table says how each code is told, over HTTP and over SMTP."""
+
+import pytest
+
+from posthouse.entrypoints.refusals import SMTP_TEXT_CHARACTERS_MAX, TELLINGS, http_status, smtp_reply
+from posthouse.rules.refusal import Code, Refusal
+
+TOLD = [
+    (Code.INVALID_REQUEST, 400, "550 5.6.0"),
+    (Code.UNAUTHORIZED, 401, "535 5.7.8"),
+    (Code.INSUFFICIENT_CREDITS, 402, "450 4.7.1"),
+    (Code.FORBIDDEN, 403, "550 5.7.1"),
+    (Code.ACCOUNT_SUSPENDED, 403, "450 4.7.1"),
+    (Code.NOT_FOUND, 404, "550 5.1.1"),
+    (Code.CONFLICT, 409, "451 4.3.0"),
+    (Code.IDEMPOTENCY_CONFLICT, 409, "451 4.3.0"),
+    (Code.IDEMPOTENCY_IN_PROGRESS, 409, "451 4.3.0"),
+    (Code.PAYLOAD_TOO_LARGE, 413, "552 5.3.4"),
+    (Code.RATE_LIMITED, 429, "450 4.7.1"),
+    (Code.WARMUP_LIMITED, 429, "451 4.7.1"),
+    (Code.INTERNAL_ERROR, 500, "451 4.3.0"),
+    (Code.SERVICE_UNAVAILABLE, 503, "451 4.3.0"),
+    (Code.TEMPORARY_FAILURE, 503, "451 4.3.0"),
+]
+
+
+@pytest.mark.parametrize(("code", "http", "smtp"), TOLD)
+def test_a_code_has_its_status_and_its_reply(code: Code, http: int, smtp: str) -> None:
+    reply, status, text = smtp_reply(Refusal(code, "No."))
+    assert (http_status(code), f"{reply} {status}", text) == (http, smtp, "No.")
+
+
+def test_every_code_can_be_told() -> None:
+    assert set(TELLINGS) == set(Code) == {code for code, _, _ in TOLD}
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_a_reply_and_its_enhanced_status_agree_and_a_fault_is_never_final(code: Code) -> None:
+    http, (reply, status) = TELLINGS[code]
+    assert str(reply)[0] == status[0]
+    assert http < 500 or reply < 500
+
+
+def test_what_a_caller_wrote_can_not_end_the_reply() -> None:
+    _, _, text = smtp_reply(Refusal(Code.FORBIDDEN, "Not from é\r\n250 2.0.0 queued\x00" + "x" * 10_000))
+    assert text.startswith("Not from ?250 2.0.0 queued?")
+    assert len(text) == SMTP_TEXT_CHARACTERS_MAX
