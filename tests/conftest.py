@@ -3,7 +3,9 @@
 import asyncio
 import itertools
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -24,12 +26,34 @@ hypothesis_settings.register_profile("posthouse", deadline=None, print_blob=True
 hypothesis_settings.load_profile("posthouse")
 
 TEMPLATE = "posthouse_template"
+# A directory in memory, as Linux has one, and the room that it must have left.
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 4 * 1024**3
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of several workers none is to be left with a long file when the others have nothing to do any more."""
+    if hasattr(config, "workerinput"):
+        long = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PrivatePostgres]:
+def memory() -> Path | None:
+    """Where the cluster lives, if the machine has the room, because a disk's pace takes most of the time otherwise.
+
+    Nothing shown here depends on it: it takes a power cut to tell the two apart, and what a killed program had
+    written is there in both. `tests/faults/test_postgres_away.py` has a cluster of its own, on the disk.
+    """
+    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
+    return MEMORY if has_room else None
+
+
+@pytest.fixture(scope="session")
+def postgres(memory: Path | None) -> Iterator[PrivatePostgres]:
     """A cluster of our own, with a migrated database in it that others are copied from."""
-    with PrivatePostgres.start() as cluster:
+    with PrivatePostgres.start(settings={"max_wal_size": "256MB"} if memory else {}, below=memory) as cluster:
         cluster.create_database(TEMPLATE)
         migrate(cluster.url(TEMPLATE))
         asyncio.run(_make_partitions(cluster.url(TEMPLATE)))
@@ -63,8 +87,12 @@ def new_database(postgres: PrivatePostgres) -> Callable[[], str]:
 
 
 @pytest.fixture
-def database_url(new_database: Callable[[], str]) -> str:
-    return new_database()
+def database_url(postgres: PrivatePostgres, new_database: Callable[[], str], memory: Path | None) -> Iterator[str]:
+    url = new_database()
+    yield url
+    # Memory is given back; on a disk a database costs nothing until all go at the end, and much to remove.
+    if memory is not None:
+        postgres.drop_database(url.rpartition("/")[2])
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ class Clone:
 
     directory: Path
     http_port: int
+    smtp_port: int
 
     def follow(self, page: Path, settings: Mapping[str, str] | None = None) -> str:
         """Types every `sh` block of the page into one shell; returns what was to be seen."""
@@ -56,6 +57,8 @@ class Clone:
             "PYTHONPATH": str(self.directory / "src"),
             "PYTHONUNBUFFERED": "1",
             "POSTHOUSE_HTTP_PORT": str(self.http_port),
+            "POSTHOUSE_SUBMISSION_PORT": str(self.smtp_port),
+            "POSTHOUSE_SUBMISSION_TLS_PORT": "0",
             **(settings or {}),
         }
         done = subprocess.run(
@@ -112,7 +115,7 @@ def cloned() -> Iterator[Clone]:
     # Not below pytest's directory, which PostgreSQL's own user may not enter when root runs the tests.
     directory = Path(tempfile.mkdtemp(prefix="posthouse-clone-"))
     directory.chmod(0o755)
-    clone = Clone(directory, free_port())
+    clone = Clone(directory, free_port(), free_port())
     try:
         shutil.copytree(ROOT, directory, dirs_exist_ok=True, ignore=NOT_COPIED)
         (directory / ".venv").symlink_to(sys.prefix)
@@ -146,6 +149,7 @@ def test_the_page_on_sending_works_as_written(started: tuple[Clone, str]) -> Non
     assert '"filename":"invoice.txt"' in seen
     assert seen.lower().count("idempotent-replayed: true") == 1
     assert "Did you mean `reply_to`?" in seen
+    assert '"source":"smtp"' in seen
     assert len(re.findall(r'"status":"queued"', seen)) == 5
     assert len(re.findall(r'"status":"delivered"', seen)) == 2
 
@@ -157,6 +161,23 @@ def test_the_page_on_templates_works_as_written(started: tuple[Clone, str]) -> N
     assert '"published_version":2' in seen
     assert '"deleted":true' in seen
     assert '"code"' not in seen
+
+
+def test_the_page_on_webhooks_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "receive-webhooks.md")
+    assert (started[0].directory / ".run" / "webhook.secret").read_text().startswith("whsec_")
+    assert "valid: signed 30 s ago\n" in seen
+    assert "  verified: signed " in seen
+    assert '"next_cursor":"ev_' in seen
+    assert '"deleted":true' in seen
+    assert '"code"' not in seen
+
+
+def test_the_page_on_unsubscribing_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "unsubscribe.md")
+    assert '"recipient_count":2' in seen
+    assert "give the message one tag `list:<name>`" in seen
+    assert '"code":"not_found"' in seen
 
 
 async def test_the_page_on_domains_works_as_written(started: tuple[Clone, str]) -> None:
@@ -198,7 +219,10 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 def test_every_page_with_commands_is_followed_here() -> None:
     followed = {
         "README.md",
-        *(str(HOWTO / f"{name}.md") for name in ("operate", "send-mail", "templates", "verify-a-domain")),
+        *(
+            str(HOWTO / f"{name}.md")
+            for name in ("operate", "receive-webhooks", "send-mail", "templates", "unsubscribe", "verify-a-domain")
+        ),
     }
     with_commands = {str(page.relative_to(ROOT)) for page in PAGES if BLOCK.search(page.read_text())}
     assert with_commands == followed

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -30,6 +31,9 @@ OLDEST_VERSION: Final = 15
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.02
+# Below 32768, where Linux begins with the ports that it gives away by itself, and above the well-known ones.
+FREE_PORTS: Final = (12_000, 32_000)
+FREE_PORT_DRAWS_MAX: Final = 100
 # A Unix socket's path must fit into sockaddr_un.
 SOCKET_PATH_BYTES_MAX: Final = 107
 
@@ -74,14 +78,24 @@ class PrivatePostgres:
 
     @classmethod
     def start(
-        cls, directory: Path | None = None, port: int | None = None, settings: Mapping[str, str] | None = None
+        cls,
+        directory: Path | None = None,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        below: Path | None = None,
     ) -> PrivatePostgres:
         """Makes the cluster if `directory` holds none, starts it, returns when it answers.
 
-        Without a directory the data lives in a temporary one and goes away on `stop`.
+        Without a directory the data lives in a temporary one (made `below` that one, if it is given) and goes
+        away on `stop`.
         """
         temporary = directory is None
-        home = Path(tempfile.mkdtemp(prefix="posthouse-postgres-")) if directory is None else directory.resolve()
+        home = (
+            Path(tempfile.mkdtemp(prefix="posthouse-postgres-", dir=below))
+            if directory is None
+            else directory.resolve()
+        )
         cluster = cls(home, port or free_port(), settings or {}, temporary=temporary)
         try:
             cluster._make()
@@ -130,15 +144,23 @@ class PrivatePostgres:
 
     def create_database(self, name: str, template: str = "template1") -> None:
         """Creates the database, as a copy of the template, unless it is there already."""
-        program = self._binaries / "psql"
-        command = [str(program), "--no-psqlrc", "--tuples-only", "--no-align", self.url(), "--command"]
-        quoted = name.replace("'", "''")
-        found = _checked([*command, f"SELECT 1 FROM pg_database WHERE datname = '{quoted}'"])
-        if not found.strip():
-            identifier, source = (one.replace('"', '""') for one in (name, template))
-            _checked([*command, f'CREATE DATABASE "{identifier}" TEMPLATE "{source}"'])
+        identifier, source = (one.replace('"', '""') for one in (name, template))
+        creating = f'CREATE DATABASE "{identifier}" TEMPLATE "{source}"'
+        wanted, statement = (one.replace("'", "''") for one in (name, creating))
+        self._tell(
+            f"SELECT '{statement}' WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '{wanted}')", "\\gexec"
+        )
+
+    def drop_database(self, name: str) -> None:
+        """The database is gone, and whoever was still connected to it is cut off."""
+        identifier = name.replace('"', '""')
+        self._tell(f'DROP DATABASE IF EXISTS "{identifier}" WITH (FORCE)')
 
     # -- how it is done ------------------------------------------------------------------------------
+
+    def _tell(self, *lines: str) -> None:
+        command = [str(self._binaries / "psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", self.url()]
+        _checked(command, typed="\n".join(lines))
 
     @property
     def _data(self) -> Path:
@@ -259,10 +281,21 @@ def find_binaries() -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port on which nobody listens, for a program that is yet to be started.
+
+    It is none of those that the kernel gives to connections and to whoever asks for any port, so that in the
+    meantime only a second caller of this can take it, and that one would have to draw the same number.
+    """
+    drawing = random.SystemRandom()
+    for _ in range(FREE_PORT_DRAWS_MAX):
+        port = drawing.randrange(*FREE_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise PostgresError(f"no free port was found between {FREE_PORTS[0]} and {FREE_PORTS[1]}")
 
 
 def _version(program: Path) -> int:
@@ -302,8 +335,8 @@ def _give_to_postgres(directory: Path) -> None:
     directory.chmod(0o700)
 
 
-def _checked(command: Sequence[str], directory: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+def _checked(command: Sequence[str], directory: Path | None = None, typed: str = "") -> str:
+    done = subprocess.run(command, cwd=directory, input=typed, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise PostgresError(f"{Path(command[0]).name} failed: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout

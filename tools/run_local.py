@@ -1,8 +1,8 @@
-"""The service on one's own machine: a configuration, a NATS server and a demo account in .run/, `posthouse run`.
+"""The service on one's own machine: a configuration, a certificate, a NATS server and a demo account in .run/.
 
-`make run` starts a private PostgreSQL around this. Everything is made on the first run and kept for the
-next; `make clean` forgets it. Arguments are those of `posthouse run`. With POSTHOUSE_STREAM set (to `memory`,
-or to a server's address) no NATS server is started.
+`make run` starts a private PostgreSQL around this, and this `posthouse run`. Everything is made on the first run
+and kept for the next; `make clean` forgets it. Arguments are those of `posthouse run`. With POSTHOUSE_STREAM set
+(to `memory`, or to a server's address) no NATS server is started.
 """
 
 import asyncio
@@ -16,6 +16,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+import trustme
 
 from posthouse import bootstrap, config, config_text
 from posthouse.config import ConfigError, Settings
@@ -31,6 +33,18 @@ DEMO: Final = DIRECTORY / "demo.env"
 CREDITS: Final = 10_000
 NATS: Final = DIRECTORY / "nats"
 STREAM_VARIABLE: Final = "POSTHOUSE_STREAM"
+# So that mail can ask for links to unsubscribe. Nobody gets them: the demo's mail never leaves.
+PUBLIC_URL: Final = "https://mail.demo.example"
+AUTHORITY: Final = DIRECTORY / "authority.pem"
+CERTIFICATE: Final = DIRECTORY / "certificate.pem"
+CERTIFICATE_KEY: Final = DIRECTORY / "certificate.key"
+# Mail over SMTP, on ports that an ordinary user may open.
+SUBMISSION: Final = {
+    "POSTHOUSE_TLS_CERTIFICATE_FILE": str(CERTIFICATE),
+    "POSTHOUSE_TLS_KEY_FILE": str(CERTIFICATE_KEY),
+    "POSTHOUSE_SUBMISSION_PORT": "2587",
+    "POSTHOUSE_SUBMISSION_TLS_PORT": "2465",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,6 +53,11 @@ def main(arguments: Sequence[str]) -> int:
         address = os.environ.get("POSTHOUSE_DATABASE_URL", config_text.EXAMPLE_DATABASE_URL)
         _write_privately(CONFIGURATION, config_text.commented_toml(config_text.generated(), address))
     os.environ[config.FILE_VARIABLE] = str(CONFIGURATION.resolve())
+    os.environ.setdefault("POSTHOUSE_PUBLIC_URL", PUBLIC_URL)
+    if "POSTHOUSE_TLS_CERTIFICATE_FILE" not in os.environ:
+        _make_certificate()
+        for name, value in SUBMISSION.items():
+            os.environ.setdefault(name, value)
     try:
         settings = config.load()
         asyncio.run(bootstrap.migrate(settings))
@@ -73,7 +92,12 @@ async def _prepare(settings: Settings) -> None:
             names = itertools.chain(["demo"], (f"demo-{number}" for number in itertools.count(2)))
             name = next(name for name in names if name not in accounts)
             known = await _new_account(desk.administration, name)
-    known = {**known, "DEMO_URL": address}
+    known = {
+        **known,
+        "DEMO_URL": address,
+        "DEMO_SMTP_URL": f"smtp://{settings.submission_host}:{settings.submission_port}",
+        "DEMO_SMTP_AUTHORITY": str(AUTHORITY),
+    }
     _write_privately(DEMO, "".join(f"{name}={shlex.quote(value)}\n" for name, value in known.items()))
     print(_told(known), flush=True)
 
@@ -113,8 +137,22 @@ Mail of this key never leaves: the simulator takes it, and ends it as its addres
 failed@, deferred@simulator.invalid). What became of it: GET {demo["DEMO_URL"]}/emails/<id>, or
 `POSTHOUSE_CONFIG={CONFIGURATION} .venv/bin/posthouse message show <id>`.
 
+Over SMTP: {demo["DEMO_SMTP_URL"]} with STARTTLS, username {demo["DEMO_SMTP_USERNAME"]}, the password in {DEMO}, the
+authority to trust in {AUTHORITY}.
+
 The API reference is at {demo["DEMO_URL"]}/docs. Ctrl-C stops everything; the data stays in {DIRECTORY}.
 """
+
+
+def _make_certificate() -> None:
+    """Of an authority of its own, which clients on this machine can be told to trust."""
+    if CERTIFICATE.exists():
+        return
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    AUTHORITY.write_bytes(authority.cert_pem.bytes())
+    _write_privately(CERTIFICATE_KEY, issued.private_key_pem.bytes().decode())
+    CERTIFICATE.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
 
 
 def _known() -> dict[str, str]:

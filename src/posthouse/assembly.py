@@ -7,11 +7,14 @@ from contextlib import asynccontextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock, DatabaseClock
 from posthouse.config import Settings
+from posthouse.entrypoints.smtp.connection import Bounds
+from posthouse.entrypoints.smtp.tls import TlsFiles
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.admission import Admission
 from posthouse.flows.intake import Defaults, Intake
@@ -117,6 +120,20 @@ def may_connect(settings: Settings, *, allow_loopback: bool) -> Callable[[Addres
     return may
 
 
+def smtp_tls(settings: Settings) -> TlsFiles | None:
+    """The certificate of our SMTP servers; an OSError when its files can't be used."""
+    if not settings.tls_certificate_file:
+        return None
+    return TlsFiles(Path(settings.tls_certificate_file), Path(settings.tls_key_file))
+
+
+def smtp_bounds(settings: Settings) -> Bounds:
+    return Bounds(
+        connections_max=settings.smtp_connections_max,
+        connections_per_address_max=settings.smtp_connections_per_address_max,
+    )
+
+
 def opportunistic_tls() -> TlsPolicy:
     """Whoever listens is better than everybody who listens: no certificate is asked for what nobody demanded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -220,6 +237,7 @@ def intake(
         fingerprint_key=settings.pepper_bytes,
         simulator_domain=settings.simulator_domain,
         tickets=None if stream is None else tickets(settings, stream),
+        offers_one_click=bool(settings.public_url),
     )
 
 

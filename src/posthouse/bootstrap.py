@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -15,9 +15,12 @@ from posthouse import assembly, config
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.config import Settings
+from posthouse.entrypoints.smtp.server import Listener, Server
+from posthouse.entrypoints.smtp.service import Service
 from posthouse.entrypoints.workers import repeated, run_delivery, run_dispatch, run_notification
 from posthouse.flows.administration import Administration
 from posthouse.flows.authoring import Authoring
+from posthouse.flows.conduct import Conduct
 from posthouse.flows.delivery import Delivery
 from posthouse.flows.dispatch import Dispatch
 from posthouse.flows.health import Health
@@ -26,6 +29,7 @@ from posthouse.flows.letters import Identity, Letters
 from posthouse.flows.oversight import Oversight
 from posthouse.flows.signing import Signing
 from posthouse.flows.subscription import Subscription
+from posthouse.flows.unsubscription import Unsubscription
 from posthouse.flows.upkeep import Upkeep
 from posthouse.rules.refusal import Refusal
 from posthouse.store.directory import Directory
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     from posthouse.entrypoints.http.frame import Frame
 
 UPKEEP_PAUSE_SECONDS: Final = 300.0
+# How much an account that does harm may send before anybody looks.
+CONDUCT_PAUSE_SECONDS: Final = 30.0
+SMTP_DRAIN_SECONDS_MAX: Final = 15.0
 SWITCH_SECONDS: Final = 0.0002
 DELIVERY_BUCKET: Final = "SHARDS"
 NOTIFICATION_BUCKET: Final = "NOTIFY_SHARDS"
@@ -46,10 +53,11 @@ CHORE_SECONDS_MAX: Final = 30.0
 RECORD_SECONDS_MAX: Final = 10.0
 DELIVERY_CONNECTIONS_MAX: Final = 6
 DISPATCH_CONNECTIONS_MAX: Final = 2
+INBOUND_CONNECTIONS_MAX: Final = 4
 
 
 class NotServing(RuntimeError):  # noqa: N818 (reads as what it says)
-    """HTTP can't be served at the address given."""
+    """Nobody can be served at the address given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ async def run(
     When one part ends, for whatever reason, all end, each in its own order; then the first fault is raised.
     """
     configure_logging(settings.log_level)
-    needs_stream = parts - {"upkeep"}
+    needs_stream = parts - {"inbound", "upkeep"}
     async with (
         assembly.stream(settings, "-".join(sorted(needs_stream)), or_memory="delivery" in parts)
         if needs_stream
@@ -135,6 +143,10 @@ async def run(
         running: list[Coroutine[object, object, None]] = []
         if http_address is not None:
             running.append(_run_http(settings, stream, http_address, stop))
+        if "submission" in parts:
+            running.append(_run_submission(settings, stream, stop))
+        if "inbound" in parts:
+            running.append(_run_inbound(settings, stop))
         if "dispatch" in parts and stream is not None:
             # In the memory of this process, tickets are for whoever is here.
             with_calls = bool(settings.stream_servers) or "notification" in parts
@@ -188,6 +200,7 @@ def _http_app(settings: Settings, open_stream: "Callable[[], AbstractAsyncContex
                     tickets=None if stream is None else assembly.tickets(settings, stream),
                     check=assembly.target_of(settings),
                 ),
+                unsubscription=Unsubscription(database=database, clock=clock, key=assembly.unsubscribe_key(settings)),
             )
 
     return create_app(open_services, clock, chance)
@@ -202,6 +215,71 @@ async def _run_http(settings: Settings, stream: Stream | None, address: tuple[st
             f"HTTP can't be served at {listening.host}, port {listening.port}; the log says why. Choose another "
             "address with --host and --port, or http_host and http_port."
         )
+
+
+async def _run_submission(settings: Settings, stream: Stream | None, stop: asyncio.Event) -> None:
+    from posthouse.entrypoints.smtp.submission import Submission
+
+    clock = DatabaseClock()
+    chance = SystemChance()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(assembly.database(settings, clock=clock))
+        await stack.enter_async_context(assembly.anchored(clock, database))
+        directory = await stack.enter_async_context(assembly.fresh(Directory(database, clock.monotonic)))
+        intake = assembly.intake(settings, database, directory, clock, chance, stream)
+        stack.push_async_callback(intake.drain)
+        submission = Submission(
+            admission=assembly.admission(settings, database, directory, clock, chance),
+            intake=intake,
+            clock=clock,
+            chance=chance,
+            hostname=settings.hostname,
+        )
+        listeners = [
+            Listener(settings.submission_host, port, is_secure, is_shared=True)
+            for port, is_secure in ((settings.submission_port, False), (settings.submission_tls_port, True))
+            if port
+        ]
+        await _serve_smtp(settings, submission, listeners, stop)
+
+
+async def _run_inbound(settings: Settings, stop: asyncio.Event) -> None:
+    from posthouse.entrypoints.smtp.inbound import Inbound
+    from posthouse.flows.feedback import Feedback
+
+    clock = DatabaseClock()
+    async with (
+        assembly.database(settings, connections_max=INBOUND_CONNECTIONS_MAX, clock=clock) as database,
+        assembly.anchored(clock, database),
+    ):
+        inbound = Inbound(
+            feedback=Feedback(
+                database=database,
+                clock=clock,
+                chance=SystemChance(),
+                return_path_domain=settings.return_path,
+                keys=[assembly.return_path_key(settings)],
+            ),
+            hostname=settings.hostname,
+            return_path_domain=settings.return_path,
+            feedback_address=settings.feedback_address,
+        )
+        listener = Listener(settings.inbound_host, settings.inbound_port, is_shared=True)
+        await _serve_smtp(settings, inbound, [listener], stop)
+
+
+async def _serve_smtp(settings: Settings, service: Service, listeners: Sequence[Listener], stop: asyncio.Event) -> None:
+    try:
+        tls = assembly.smtp_tls(settings)
+        server = Server(service, tls=tls, bounds=assembly.smtp_bounds(settings))
+        await server.listen(listeners)
+    except OSError as error:
+        raise NotServing(
+            f"SMTP can't be served: {error}. See to the address and the certificate, in the settings submission_…, "
+            "inbound_… and tls_…; ports below 1024 are for root, or a process with CAP_NET_BIND_SERVICE."
+        ) from error
+    await stop.wait()
+    await server.drain(SMTP_DRAIN_SECONDS_MAX)
 
 
 async def _run_dispatch(settings: Settings, stream: Stream, stop: asyncio.Event, *, with_calls: bool) -> None:
@@ -256,6 +334,9 @@ async def _run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event)
                     hostname=settings.hostname,
                     return_path_domain=settings.return_path,
                     return_path_key=assembly.return_path_key(settings),
+                    public_url=settings.public_url,
+                    unsubscribe_key=assembly.unsubscribe_key(settings),
+                    feedback_address=settings.feedback_address,
                 ),
             ),
             simulator_domain=settings.simulator_domain,
@@ -327,7 +408,11 @@ async def _run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
             await assembly.anchor(clock, database)
             await upkeep.round()
 
-        async with repeated(round_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS):
+        conduct = Conduct(database=database, clock=clock)
+        async with (
+            repeated(round_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS),
+            repeated(conduct.round, pause_seconds=CONDUCT_PAUSE_SECONDS),
+        ):
             await stop.wait()
 
 

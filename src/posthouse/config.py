@@ -29,7 +29,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from posthouse.mail.address import AddressError, parse_domain
+from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
 from posthouse.rules import retry
 from posthouse.rules.lane import PROVIDERS, LaneLimits, Limits
 from posthouse.rules.lease import WORKER_LEASE
@@ -50,6 +50,8 @@ RETRIES_MAX: Final = 100
 LIFETIME_HOURS_MAX: Final = 24 * 31
 
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
+# A header field carries it, with a token behind it.
+_PUBLIC_URL: Final = re.compile(r"https://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,100})?")
 _MAKE_SECRETS: Final = "run `posthouse config init` to write a file with fresh secrets"
 
 
@@ -105,6 +107,43 @@ class Settings(BaseSettings):
         "",
         description="Addresses or networks, separated by commas, of the proxies whose X-Forwarded-For is "
         "believed. Empty: none, the caller is the peer of the connection.",
+    )
+
+    public_url: str = Field(
+        "",
+        description="Where people reach the HTTP API from outside, such as https://mail.example.com: links by which "
+        "they leave a mailing list begin with it. Empty: nobody can offer such links.",
+    )
+
+    tls_certificate_file: str = Field(
+        "",
+        description="The certificate that customers and other mail servers see over SMTP, with its chain (PEM). "
+        "Read anew when it changes. Without one, mail is not taken from customers over SMTP.",
+    )
+    tls_key_file: str = Field("", description="The certificate's private key (PEM).")
+    submission_host: str = Field("127.0.0.1", description="Address that customers hand in mail at, over SMTP.")
+    submission_port: int = Field(
+        587, ge=0, le=65535, description="Port for customers over SMTP, who begin TLS with STARTTLS; 0: none."
+    )
+    submission_tls_port: int = Field(
+        465, ge=0, le=65535, description="Port for customers over SMTP within TLS from the start; 0: none."
+    )
+    inbound_host: str = Field(
+        "127.0.0.1",
+        description="Address that bounces and complaints come to, over SMTP. The return path's domain needs an MX "
+        "record that leads here.",
+    )
+    inbound_port: int = Field(25, ge=1, le=65535, description="Port that bounces and complaints come to.")
+    smtp_connections_max: int = Field(
+        2_000, ge=1, le=100_000, description="Connections that one SMTP server of ours takes at a time."
+    )
+    smtp_connections_per_address_max: int = Field(
+        50, ge=1, description="Connections that it takes from one address (one network of IPv6) at a time."
+    )
+    feedback_address: str = Field(
+        "",
+        description="The address, under the return path's domain or the hostname, that mailbox providers send "
+        "complaints to (feedback loops). Empty: none.",
     )
 
     rate_per_second: int = Field(
@@ -347,6 +386,21 @@ class Settings(BaseSettings):
                 raise ValueError(f"holds {address!r}, which is no IP address, such as 192.0.2.1") from None
         return given
 
+    @field_validator("public_url")
+    @classmethod
+    def _is_base(cls, given: str) -> str:
+        if given and not _PUBLIC_URL.fullmatch(given):
+            raise ValueError("is not the beginning of a URL: write one such as https://mail.example.com")
+        return given.rstrip("/")
+
+    @field_validator("feedback_address")
+    @classmethod
+    def _is_mailbox(cls, given: str) -> str:
+        try:
+            return parse_mailbox(given).key if given else ""
+        except AddressError as error:
+            raise ValueError(str(error)) from None
+
     @field_validator("hostname")
     @classmethod
     def _is_host(cls, given: str) -> str:
@@ -408,6 +462,8 @@ class Settings(BaseSettings):
             raise ValueError(f"seal_key_active: {self.seal_key_active!r} is not among seal_keys: {_MAKE_SECRETS}")
         if self.pepper == self.jwt_secret:
             raise ValueError(f"pepper and jwt_secret must differ: {_MAKE_SECRETS}")
+        if bool(self.tls_certificate_file) is not bool(self.tls_key_file):
+            raise ValueError("tls_certificate_file and tls_key_file belong together: set both, or neither")
         return self
 
     @property

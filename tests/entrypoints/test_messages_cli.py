@@ -13,7 +13,9 @@ from posthouse.entrypoints.cli.messages import narrated, plain
 from posthouse.flows.oversight import Oversight, Timeline
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
-from posthouse.rules.ids import MessageId
+from posthouse.rules.feedback import Note
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.store import feedback
 from posthouse.store.deliveries import Result
 from posthouse.store.schedule import Postponement, postpone
 from tests.support.rounds import LEASE, WAIT, Rounds, beginning
@@ -184,3 +186,28 @@ async def test_programs_read_the_same(rounds: Rounds) -> None:
     assert (open_["status"], open_["event"], open_["attempt_count"]) == ("queued", None, 1)
     assert open_["attempts"][0]["is_under_way"]
     assert open_["waiting"]["because"] == "a worker has it"
+
+
+async def test_what_came_back_later_is_told(rounds: Rounds) -> None:
+    (claimed,) = await rounds.claimed(["ada@example.org"])
+    await rounds.record(rounds.outcome(claimed, Result.DELIVERED))
+    rounds.clock.advance(hours=1)
+    at = show.text(rounds.clock.now())
+    notes = [
+        Note("bounce", 0, "ada@example.org", "5.1.1", 550, "5.1.1 \x1b[2J unknown", suppress=True),
+        Note("complaint", 0, "abuse", response="an abuse report"),
+        Note("bounce", None, "eve@example.net", "5.2.2"),
+        Note("complaint", None, "fraud"),
+    ]
+    async with rounds.database.transaction() as tx:
+        await feedback.note(tx, AccountId(claimed.account_id), claimed.message_id, notes, rounds.clock.now())
+    told = await story(rounds, claimed.message_id)
+    assert "delivered; its credit is settled" in told
+    assert re.search(rf"{at}  came back later: a bounce: 550 5.1.1 .* unknown", told)
+    assert f"{at}  came back later: a complaint (abuse): an abuse report" in told
+    assert f"{at}  came back later: a bounce of eve@example.net, who is no recipient: 5.2.2" in told
+    assert f"{at}  came back later: a complaint (fraud) that names no recipient" in told
+    assert all(line.isprintable() for line in told.splitlines())
+    shown = await as_json(rounds, claimed.message_id)
+    assert sorted(one["kind"] for one in shown["recipients"][0]["reports"]) == ["bounce", "complaint"]
+    assert len(shown["reports"]) == 2

@@ -418,6 +418,43 @@ async def test_an_answer_that_is_not_waited_for_is_an_attempt_on_record(notices:
     assert len({request.body for request in notices.hooks.requests}) == 1
 
 
+async def test_a_messenger_that_ends_while_the_database_is_away_still_tells_what_was_answered(
+    notices: Notices, far: Database, relay: Relay
+) -> None:
+    """The answer came: when the time for waiting is over, the time for recording is not."""
+    caller = Lingering(notices.caller, comes_back=False)
+    leaving = replace(notices, notification=notices.another_worker(database=far, caller=caller))
+    await leaving.notification.renew()
+    told = await notices.tell_one()
+    await notices.hand_out()
+    await leaving.offer()
+    await caller.arrived.wait()
+    await relay.cut()
+    caller.goes_on.set()
+    draining = asyncio.create_task(leaving.notification.drain(4.5))
+    await asyncio.sleep(3.2)  # beyond the time for waiting, which is two thirds
+    await relay.mend()
+    await draining
+    assert await notices.told(told) == SUCCEEDED
+    assert await notices.calendar() == []
+    assert len(notices.hooks.requests) == 1
+
+
+async def test_what_is_claimed_when_a_messenger_is_told_to_end_is_not_sent_and_was_no_attempt(
+    notices: Notices,
+) -> None:
+    leaving = replace(notices, notification=notices.another_worker())
+    await leaving.notification.renew()
+    told = await notices.tell_one()
+    await notices.hand_out()
+    await leaving.offer()
+    await leaving.notification.drain(3)
+    assert notices.hooks.connections == 0
+    assert (await notices.told(told))[:2] == ("pending", 0)
+    assert await notices.round() == 1
+    assert await notices.told(told) == SUCCEEDED
+
+
 async def test_a_messenger_that_ends_while_the_database_is_away_ends_in_time(
     notices: Notices, far: Database, relay: Relay
 ) -> None:
@@ -432,7 +469,6 @@ async def test_a_messenger_that_ends_while_the_database_is_away_ends_in_time(
     caller.goes_on.set()
     async with asyncio.timeout(5):
         await leaving.notification.drain(0.6)
-    await relay.mend()
     assert (await notices.told(told))[:2] == ("pending", 0)
     # Nobody knows what came of it: when its lease is over it counts, and is sent again.
     notices.clock.advance(WORKER_LEASE)
@@ -440,6 +476,10 @@ async def test_a_messenger_that_ends_while_the_database_is_away_ends_in_time(
     await notices.round()
     assert await notices.told(told) == ("succeeded", 2, 200, None)
     assert len({request.body for request in notices.hooks.requests}) == 1
+    # A process would have ended by now. What is left of it here has nothing to say any more.
+    await relay.mend()
+    await leaving.notification.settle()
+    assert await notices.told(told) == ("succeeded", 2, 200, None)
 
 
 @pytest.mark.parametrize("number", [1, 20])

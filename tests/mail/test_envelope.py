@@ -1,4 +1,4 @@
-"""The return path: found again in any case, and never forged."""
+"""The return path and the token for complaints: found again in any case, and never forged."""
 
 from uuid import UUID
 
@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from posthouse.mail.address import parse_mailbox
-from posthouse.mail.envelope import Origin, parse_return_path, return_path
+from posthouse.mail.envelope import Origin, feedback_token, parse_feedback_token, parse_return_path, return_path
 
 DOMAIN = "bounce.example.com"
 KEY, OLD_KEY = b"k" * 32, b"o" * 32
-ORIGIN = Origin(UUID("01890a5d-ac96-774b-bcce-b302099a8000"), 3)
+MESSAGE_ID = UUID("01890a5d-ac96-774b-bcce-b302099a8000")
+ACCOUNT_ID = UUID("01890a5d-0000-7000-8000-0000deadbeef")
+ORIGIN = Origin.of(ACCOUNT_ID, MESSAGE_ID, 3)
 
-origins = some.builds(Origin, some.uuids(), some.none() | some.integers(0, 254))
+origins = some.builds(Origin.of, some.uuids(), some.uuids(), some.none() | some.integers(0, 254))
 keys = some.binary(min_size=1, max_size=64)
 
 
@@ -36,14 +38,18 @@ def test_a_return_path_is_an_ordinary_address(origin: Origin) -> None:
 
 def test_the_form_stays_what_it_is() -> None:
     # Mail under way for days comes back to the next version.
-    assert return_path(ORIGIN, DOMAIN, KEY).startswith("bounces+aqayscs5vslhos54z2zqecm2qaa")
+    assert return_path(ORIGIN, DOMAIN, KEY).startswith("bounces+aqayscs5vslhos54z2zqecm2qaan5ln6")
     assert return_path(ORIGIN, DOMAIN, KEY) == return_path(ORIGIN, DOMAIN, KEY)
 
 
+def test_an_account_is_named_by_the_end_of_its_id() -> None:
+    assert ORIGIN.account_tail == bytes.fromhex("deadbeef")
+
+
 def test_recipients_that_shared_an_envelope_share_its_return_path() -> None:
-    shared = Origin(ORIGIN.message_id, None)
+    shared = Origin.of(ACCOUNT_ID, MESSAGE_ID, None)
     address = return_path(shared, DOMAIN, KEY)
-    assert address != return_path(Origin(ORIGIN.message_id, 0), DOMAIN, KEY)
+    assert address != return_path(Origin.of(ACCOUNT_ID, MESSAGE_ID, 0), DOMAIN, KEY)
     assert parse_return_path(address, DOMAIN, [KEY]) == shared
 
 
@@ -104,4 +110,24 @@ def test_no_text_is_a_fault(text: str) -> None:
 @pytest.mark.parametrize("position", [-1, 255])
 def test_a_position_that_no_token_holds_is_a_fault(position: int) -> None:
     with pytest.raises(ValueError, match="no recipient number"):
-        return_path(Origin(ORIGIN.message_id, position), DOMAIN, KEY)
+        return_path(Origin.of(ACCOUNT_ID, MESSAGE_ID, position), DOMAIN, KEY)
+
+
+@given(origins, keys)
+def test_a_token_for_complaints_names_the_message_in_any_case_and_no_recipient(origin: Origin, key: bytes) -> None:
+    token = feedback_token(origin, key)
+    for spelling in (token, token.upper()):
+        assert parse_feedback_token(spelling, [b"another", key]) == Origin(origin.message_id, None, origin.account_tail)
+    assert len(token) == 48
+
+
+@given(origins)
+def test_a_token_of_one_purpose_is_worth_nothing_for_the_other(origin: Origin) -> None:
+    assert parse_return_path(f"bounces+{feedback_token(origin, KEY)}@{DOMAIN}", DOMAIN, [KEY]) is None
+    assert parse_feedback_token(return_path(origin, DOMAIN, KEY)[8:56], [KEY]) is None
+
+
+@given(some.text(max_size=80) | some.text("abcdefghijklmnopqrstuvwxyz234567=", min_size=48, max_size=48))
+def test_a_token_for_complaints_is_not_made_up(text: str) -> None:
+    assert parse_feedback_token(text, [KEY]) is None
+    assert parse_feedback_token(feedback_token(ORIGIN, OLD_KEY), [KEY]) is None

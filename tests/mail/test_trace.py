@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from posthouse.mail.headers import HeaderError
-from posthouse.mail.trace import FEEDBACK_ID, feedback_id, has_field, received
+from posthouse.mail.trace import (
+    FEEDBACK_ID,
+    complaints,
+    feedback_id,
+    has_field,
+    received,
+    unsubscribe,
+    unsubscribe_post,
+)
 
 AT = datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
 ID = "em_01jn8q2kxw00000000000000c0"
@@ -111,6 +119,34 @@ def test_a_feedback_id_is_one_field_of_four_parts_whatever_it_is_made_of(
 )
 def test_a_field_is_found_in_the_header_only(message: bytes, is_there: bool) -> None:
     assert has_field(message, FEEDBACK_ID) is is_there
+
+
+def test_a_link_to_unsubscribe_is_one_line_however_long_it_is() -> None:
+    link = "https://mail.example.com/unsubscribe/" + "x" * 468
+    assert unsubscribe(link) == f"List-Unsubscribe: <{link}>\r\n".encode()
+    assert unsubscribe_post() == b"List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["", "mailto:a@b", "https://", "https://a b", "https://a>", "https://a\r\nBcc: x", "https://é", "https://a\n"],
+)
+def test_what_is_no_link_is_refused(link: str) -> None:
+    with pytest.raises(HeaderError):
+        unsubscribe(link)
+
+
+def test_complaints_are_sent_for_to_an_address_and_name_their_mail() -> None:
+    fields = complaints(address="fbl@bounces.example.com", token="abc234")
+    assert fields == b"CFBL-Address: fbl@bounces.example.com; report=arf\r\nCFBL-Feedback-ID: abc234\r\n"
+
+
+@pytest.mark.parametrize(
+    ("address", "token"), [("a; report=xarf", "a"), ("", "a"), ("a@b", ""), ("a@b", "a\r\nBcc: x")]
+)
+def test_a_place_for_complaints_that_would_break_the_field_is_refused(address: str, token: str) -> None:
+    with pytest.raises(HeaderError):
+        complaints(address=address, token=token)
 
 
 def test_no_field_has_no_name() -> None:

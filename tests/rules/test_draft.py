@@ -133,6 +133,20 @@ def test_other_header_names_are_allowed(name: str) -> None:
     assert draft(headers={name: "value"}).headers == ((name, "value"),)
 
 
+def test_the_header_that_asks_for_one_click_is_echoed_and_never_written() -> None:
+    headers = {"X-A": "1", "x-service-UNSUBSCRIBE": "one-click"}
+    made = draft(headers=headers, tags=["list:news"])
+    assert made.headers == (("X-A", "1"),)
+    assert dict(made.echo.headers) == headers
+    assert (made.mailing_list, made.one_click) == ("news", True)
+
+
+def test_a_list_unsubscribe_of_the_customers_own_wins_in_any_spelling() -> None:
+    made = draft(headers={"LIST-unsubscribe": "<https://a>"}, tags=["one-click-unsubscribe", "list:news"])
+    assert (made.mailing_list, made.one_click) == ("news", False)
+    assert made.headers == (("LIST-unsubscribe", "<https://a>"),)
+
+
 def test_attachments_are_decoded_and_typed_by_our_own_table() -> None:
     made = draft(
         attachments=[

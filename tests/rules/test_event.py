@@ -212,3 +212,15 @@ def test_another_secret_time_or_body_is_forged() -> None:
 )  # fmt: skip
 def test_what_is_no_signature_is_unreadable(header: str) -> None:
     assert verify(SECRET, header, b"{}", 1) is Verdict.UNREADABLE
+
+
+@pytest.mark.parametrize("type_", [Type.DELIVERED, Type.BOUNCED, Type.FAILED])
+def test_made_anew_it_is_what_it_would_have_been_at_that_time(type_: Type) -> None:
+    later, another = NOON + timedelta(hours=3, milliseconds=7), ids.new_id(NOON, b"\x02" * 10)
+    odd = {"subject": '{"id":"ev_1","type":"x","created_at":"y"', "smtp_response": None, "type": type_}
+    assert event.made_anew(written(**odd), another, later) == written(event_id=another, created_at=later, **odd)
+
+
+def test_what_is_no_event_is_not_made_anew() -> None:
+    with pytest.raises(ValueError, match="no event"):
+        event.made_anew(b'{"type":"email.delivered"}', EVENT_ID, NOON)

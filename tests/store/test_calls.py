@@ -370,6 +370,9 @@ async def test_a_postponement_counts_no_attempt_and_its_ticket_never_matches_aga
 
     assert await postpone(old, old, claimed_meanwhile) == 1
     assert await postpone() == 0
+    # Whoever looks at the log sees when it will be tried; of the other one it tells what it did.
+    log = "SELECT next_attempt_at, attempt FROM webhook_deliveries ORDER BY position"
+    assert await rounds.fetch(log) == [(later, 0), (rounds.clock.now(), 0)]
     assert await hooks.claim([old]) == []
     rounds.clock.advance(WAIT)
     (new,) = [one for one in await hooks.lease() if one.webhook_delivery_id == old.webhook_delivery_id]
@@ -440,12 +443,29 @@ async def test_an_attempt_that_came_to_nothing_is_not_counted(rounds: Rounds, ho
     await hooks.save()
     (ticket,) = await hooks.tell(DELIVERED)
     (claimed,) = await hooks.claim([ticket])
-    before = await rounds.fetch("SELECT t::text FROM webhook_deliveries t")
     told = hooks.result(claimed, Result.POSTPONED)
     assert await hooks.record(told) == ((told,), ())
-    assert await rounds.fetch("SELECT t::text FROM webhook_deliveries t") == before
+    assert await rounds.fetch(LOG) == [("pending", 0, None, None)]
+    assert await rounds.fetch("SELECT last_attempt_at, next_attempt_at FROM webhook_deliveries") == [
+        (None, told.next_at)
+    ]
     assert await rounds.fetch("SELECT attempt_count, fence, worker_id FROM calls") == [(0, 2, None)]
     assert await hooks.claim([ticket]) == []
+
+
+async def test_what_is_put_off_after_an_attempt_still_tells_what_that_brought(rounds: Rounds, hooks: Webhooks) -> None:
+    await hooks.save()
+    (claimed,) = await hooks.claimed(DELIVERED)
+    await hooks.record(hooks.result(claimed, Result.DEFERRED, response_truncated=True))
+    everything = """SELECT status, attempt, url, http_status, error, duration_ms, response_body, response_truncated,
+                           last_attempt_at FROM webhook_deliveries"""
+    before = await rounds.fetch(everything)
+    rounds.clock.advance(WAIT)
+    (again,) = await hooks.claim(await hooks.lease())
+    told = hooks.result(again, Result.POSTPONED)
+    await hooks.record(told)
+    assert await rounds.fetch(everything) == before
+    assert await rounds.value("SELECT next_attempt_at FROM webhook_deliveries") == told.next_at
 
 
 @pytest.mark.parametrize("result", Result)

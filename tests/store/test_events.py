@@ -127,7 +127,8 @@ async def test_another_accounts_events_are_nobodys(rounds: Rounds) -> None:
     assert len(await of_message(rounds, message_id)) == 1
 
 
-STATEMENTS = plans.statements(events)
+# What is open is asked of PostgreSQL itself, which keeps no keys of ours.
+STATEMENTS = {name: text for name, text in plans.statements(events).items() if "pg_stat_activity" not in text}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

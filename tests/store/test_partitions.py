@@ -229,6 +229,10 @@ async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts
         await database.close()
 
 
+# Those that came with webhooks and after them.
+YOUNGER = ("webhook_deliveries", "reports")
+
+
 async def test_days_from_before_there_were_webhooks_get_a_place_for_what_is_sent(postgres: PrivatePostgres) -> None:
     postgres.create_database("before_webhooks")
     url = postgres.url("before_webhooks")
@@ -239,7 +243,7 @@ async def test_days_from_before_there_were_webhooks_get_a_place_for_what_is_sent
     indexes = "SELECT count(*) FROM pg_index WHERE indrelid = $1::regclass AND indisvalid"
     try:
         async with database.connection() as connection:
-            await make(connection, *days, tables=tuple(one for one in partitions.TABLES if one != "webhook_deliveries"))
+            await make(connection, *days, tables=tuple(one for one in partitions.TABLES if one not in YOUNGER))
         await asyncio.to_thread(schema.migrate, url)
         async with database.connection() as connection:
             assert await partitions.attached(connection) == sorted(
@@ -250,5 +254,9 @@ async def test_days_from_before_there_were_webhooks_get_a_place_for_what_is_sent
             names = [Partition(DAY + timedelta(days=day), "webhook_deliveries").name for day in range(3)]
             assert [await connection.fetchval(options, name) for name in names] == [["fillfactor=50"]] * 3
             assert [await connection.fetchval(indexes, name) for name in names] == [2] * 3
+            bounds = "SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = $1"
+            for day in days:
+                reports, attempts = (Partition(day, table).name for table in ("reports", "attempts"))
+                assert await connection.fetchval(bounds, reports) == await connection.fetchval(bounds, attempts)
     finally:
         await database.close()

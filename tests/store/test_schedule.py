@@ -332,3 +332,11 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, d
         else:
             keys = ("ctid", "next_at", "worker_id", "accounts.id = ANY", "account_id")
             assert any(key in condition for key in keys), scan
+
+
+async def test_an_address_is_looked_up_among_the_suppressed_by_itself_even_after_they_were_counted_as_none(
+    database: Database,
+) -> None:
+    scans = await plans.scans(database, STATEMENTS["claims._CLAIM"], analysed="suppressions")
+    (condition,) = [plans.condition(scan) for scan in scans if scan["Relation Name"] == "suppressions"]
+    assert "email = " in condition

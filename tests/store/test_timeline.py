@@ -9,8 +9,10 @@ import pytest_asyncio
 
 from posthouse.flows.oversight import Oversight
 from posthouse.rules import ids
-from posthouse.rules.ids import MessageId
+from posthouse.rules.feedback import Note
+from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import feedback
 from posthouse.store.deliveries import Result
 from posthouse.store.schedule import Postponement, postpone
 from posthouse.store.timeline import Timeline
@@ -45,7 +47,7 @@ async def test_a_message_is_found_in_whichever_account_has_it(rounds: Rounds) ->
     ("given_id", "code"),
     [
         ("em_00000000000000000000000000", Code.NOT_FOUND),
-        (ids.text(ids.MESSAGE, uuid4()), Code.NOT_FOUND),
+        pytest.param(ids.text(ids.MESSAGE, uuid4()), Code.NOT_FOUND, id="any other-not_found"),
         ("rc_00000000000000000000000000", Code.INVALID_REQUEST),
         ("hello", Code.INVALID_REQUEST),
         ("", Code.INVALID_REQUEST),
@@ -138,3 +140,26 @@ async def test_a_hold_is_told(rounds: Rounds) -> None:
     assert found.suspended_at is not None
     assert found.recipients[0].waiting is not None
     assert found.recipients[0].waiting.held_since == now
+
+
+async def test_what_came_back_is_told_with_its_recipient_or_apart(rounds: Rounds) -> None:
+    other, mine = await rounds.accept(2), await rounds.accept(["ada@example.org", "bob@example.net"])
+    notes = [
+        Note("bounce", 1, "bob@example.net", "5.1.1", 550, "5.1.1 unknown", suppress=True),
+        Note("bounce", None, "eve@example.net", "5.1.1", 550, "5.1.1 unknown"),
+    ]
+    async with rounds.database.transaction() as tx:
+        for message_id in (other, mine):
+            await feedback.note(tx, AccountId(rounds.sender.account_id), message_id, notes, rounds.clock.now())
+    rounds.clock.advance(hours=1)
+    complained = Note("complaint", 1, "abuse", response="stop it", suppress=True)
+    async with rounds.database.transaction() as tx:
+        await feedback.note(tx, AccountId(rounds.sender.account_id), mine, [complained], rounds.clock.now())
+    found = await timeline_of(rounds, mine)
+    assert [(one.kind, one.detail) for one in found.reports] == [("bounce", "eve@example.net")]
+    assert found.recipients[0].reports == ()
+    assert [(one.kind, one.status, one.suppressed) for one in found.recipients[1].reports] == [
+        ("bounce", "5.1.1", True),
+        ("complaint", None, True),
+    ]
+    assert len((await timeline_of(rounds, other)).recipients[1].reports) == 1

@@ -8,7 +8,7 @@ whole server and for what happens before a request: "silent" takes connections a
 import asyncio
 import gzip
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -82,7 +82,7 @@ LAST_SAID: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What came; `connection` counts from 1."""
+    """What came; `connection` counts from 1, and `peer_port` is where it came from."""
 
     line: str
     headers: dict[str, str]
@@ -90,10 +90,14 @@ class Request:
     body: bytes
     connection: int
     server_name: str | None
+    peer_port: int = 0
 
 
 class Hooks:
-    """`said` adds paths to the table, and `tls` is the server's context; without one it speaks no TLS."""
+    """`said` adds paths to the table, and `tls` is the server's context; without one it speaks no TLS.
+
+    `when_answered` is called as soon as an answer was written that leaves the connection open.
+    """
 
     def __init__(
         self,
@@ -110,6 +114,7 @@ class Hooks:
         self.connections = 0
         self.came = asyncio.Event()
         self.bytes_sent = 0
+        self.when_answered: Callable[[Request], None] = lambda _: None
         self._tls = tls
         self._manner = manner
         self._said = LAST_SAID | (said or {})
@@ -154,6 +159,7 @@ class Hooks:
                 self.came.set()
                 if not await self._act(request.line.split(" ")[1], reader, writer):
                     return
+                self.when_answered(request)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         finally:
@@ -170,7 +176,8 @@ class Hooks:
             body = await reader.readexactly(int(headers["content-length"]))
             session = writer.get_extra_info("ssl_object")
             asked_for = getattr(session, "asked_for", None)
-            yield Request(line, headers, tuple([name for name, _ in pairs]), body, number, asked_for)
+            peer_port = writer.get_extra_info("peername")[1]
+            yield Request(line, headers, tuple([name for name, _ in pairs]), body, number, asked_for, peer_port)
 
     async def _act(self, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection lives on."""

@@ -70,6 +70,7 @@ async def opened(database_url: str, clock: Clock, *, connections_max: int = 10) 
             hostname="posthouse.test",
             fingerprint_key=b"a key of the tests, thirty-two bytes or more",
             simulator_domain="simulator.invalid",
+            offers_one_click=True,
         )
         yield House(database, directory, intake, clock)
         await intake.drain()

@@ -20,8 +20,8 @@ def statements(*modules: ModuleType) -> dict[str, str]:
     }
 
 
-async def scans(database: Database, statement: str) -> list[dict[str, Any]]:
-    """The parts of the plan that read a table."""
+async def scans(database: Database, statement: str, *, analysed: str = "") -> list[dict[str, Any]]:
+    """The parts of the plan that read a table; statistics of an `analysed` one say that it is empty."""
     today = datetime.now(UTC)
     values = {
         "uuid": f"'{lowest_id(today)}'",
@@ -31,6 +31,8 @@ async def scans(database: Database, statement: str) -> list[dict[str, Any]]:
         "bool": "false",
     }
     async with database.connection() as connection:
+        if analysed:
+            await connection.execute(f"ANALYZE {analysed}")
         parameters = (await connection.prepare(statement)).get_parameters()
         arguments = ["'{}'" if one.kind == "array" else values.get(one.name, "1") for one in parameters]
         # Only what is executed by name is planned as it is planned for us.

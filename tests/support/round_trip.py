@@ -30,6 +30,7 @@ from tests.support.service import _settings
 SHARDS: Final = 4
 SEED: Final = 2026
 WIDE: Final = LaneLimits(Limits(per_second=1e6, burst=1_000_000, connections_start=20, connections_max=20))
+IDENTITY: Final = Identity("out.posthouse.test", "bounces.posthouse.test", b"a key of the tests")
 PATIENCE: Final = Deadlines(
     connect_seconds=1.0,
     greeting_seconds=1.0,
@@ -113,6 +114,7 @@ async def on_the_road(
     deadlines: Deadlines = PATIENCE,
     seed: int = SEED,
     lane_limits: LaneLimits = WIDE,
+    identity: Identity = IDENTITY,
     **delivery: Any,
 ) -> AsyncIterator[RoundTrip]:
     """`manners` are those of further addresses that the receiver listens on."""
@@ -141,7 +143,7 @@ async def on_the_road(
             database=rounds.database,
             clock=clock,
             signing=signing,
-            identity=Identity("out.posthouse.test", "bounces.posthouse.test", b"a key of the tests"),
+            identity=identity,
         )
         workers: list[Delivery] = []
 

@@ -40,10 +40,15 @@ class Rounds:
         return self.house.database
 
     async def accept(
-        self, recipients: int | Sequence[str] = 1, *, sender: Sender | None = None, mode: Mode = Mode.LIVE
+        self,
+        recipients: int | Sequence[str] = 1,
+        *,
+        sender: Sender | None = None,
+        mode: Mode = Mode.LIVE,
+        **fields: Any,
     ) -> MessageId:
         by = sender or self.sender
-        accepted = await self.house.accept(by, str(uuid4()), by.draft(recipients), mode=mode)
+        accepted = await self.house.accept(by, str(uuid4()), by.draft(recipients, **fields), mode=mode)
         return accepted.message_id
 
     async def another_sender(self, name: str) -> Sender:

@@ -15,7 +15,8 @@ import aiohttp
 import asyncpg
 
 from tests.support.administration import Operator
-from tests.support.service import Service, _free_port, _settings, settings_for
+from tests.support.service import Service, _settings, settings_for
+from tools.private_postgres import free_port
 
 READY_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 30.0
@@ -41,7 +42,7 @@ class Server:
     database_url: str
     log: Path
     settings: dict[str, str] = field(default_factory=dict)
-    port: int = field(default_factory=_free_port)
+    port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -9,13 +9,13 @@ import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -27,6 +27,7 @@ import jwt
 from posthouse.config import Settings
 from posthouse.rules import ids
 from tests.support.administration import MadeCredential, Operator
+from tools.private_postgres import free_port
 
 PEPPER: Final = "acceptance pepper, thirty-two bytes or more"
 JWT_SECRET: Final = "acceptance token secret, thirty-two bytes or more"
@@ -41,7 +42,15 @@ CHANGE_SECONDS_MAX: Final = 5.0
 
 SEND_STATUSES: Final = {202, 400, 401, 402, 403, 409, 413, 429, 500, 503}
 GET_STATUSES: Final = {200, 401, 404, 500, 503}
-ABSENT: Final = object()
+
+
+class Absence(Enum):
+    """What a test gives for a field that is to be left out; its name is the same in every process, as a test's is."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final[object] = Absence.ABSENT
 
 # What a server process starts without, and where it keeps compiled modules: a start then costs half.
 _NOT_PASSED_ON: Final = ("POSTHOUSE_", "PYTHONDONTWRITEBYTECODE")
@@ -119,7 +128,7 @@ class Service:
     @classmethod
     async def start(cls, database_url: str, log: Path, **settings: str) -> "Service":
         """Starts the process and returns when it is ready; `settings` are POSTHOUSE_* without the prefix."""
-        port = _free_port()
+        port = free_port()
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED_ON)},
             "PYTHONPYCACHEPREFIX": str(_COMPILED),
@@ -467,13 +476,6 @@ def _encode(value: object) -> bytes:
 def _direct(database_url: str, settings: Mapping[str, str]) -> str:
     """The tests' own way to the database; a setting `_DIRECT_URL` leads around a proxy that will be cut."""
     return settings.get("_DIRECT_URL", database_url)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _spawn(environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:

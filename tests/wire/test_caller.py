@@ -11,7 +11,8 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp.connector import AddrInfoType
@@ -29,6 +30,7 @@ from posthouse.wire.caller import (
     public_tls,
 )
 from posthouse.wire.dns import Resolver
+from tests.rules.test_endpoint_url import CORPUS
 from tests.support.hooks import BOMB, GIGABYTE, Hooks, noting_names
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
 from tests.support.receiver import Certificates
@@ -576,6 +578,20 @@ async def test_no_socket_is_opened_to_a_forbidden_address(street: Street) -> Non
                     assert answer.reason == f"{NAME} leads to an address that is not public", addresses
         assert street.sockets.opened == []
         assert (hooks.connections, other.connections) == (0, 0)
+
+
+async def test_of_all_the_corpus_no_socket_is_opened_though_nobody_judged_the_urls(street: Street) -> None:
+    """As if all of them had been saved: numbers, disguises and odd names lead nowhere but to their own addresses."""
+    street.sockets.unreachable = True
+    caller = street.caller(may_connect=is_public, seconds_max=10.0)
+    asked = set()
+    for url in CORPUS:
+        with contextlib.suppress(ValueError):
+            asked.add(urlsplit(url).hostname or "")
+    answers = [await call(caller, Target(host, 443, "/", "")) for host in sorted(asked)]
+    assert len(asked) > 200
+    assert [answer for answer in answers if not isinstance(answer, Unanswered)] == []
+    assert [address for address in street.sockets.opened if not is_public(ip_address(address))] == []
 
 
 async def test_a_name_that_turns_inward_after_it_was_looked_up(street: Street) -> None:

@@ -110,6 +110,17 @@ async def test_a_process_that_is_alone_holds_every_shard() -> None:
 # -- on a server -----------------------------------------------------------------------------------------
 
 
+async def test_workers_of_another_kind_take_nothing_away_and_count_for_nothing(nats: PrivateNats) -> None:
+    """Neither of them would serve the shards that it believes to be the other's."""
+    settings = [SETTINGS, LeaseSettings(lease_seconds=LEASE_SECONDS, bucket="OTHER")]
+    workers = [await ShardLeases.open([nats.url], f"worker-{kind.bucket}", SHARDS, kind) for kind in settings]
+    try:
+        await eventually(lambda: all(worker.held() == EVERY for worker in workers))
+    finally:
+        for worker in workers:
+            await worker.close()
+
+
 async def test_workers_that_come_and_go_share_the_shards_evenly(fleet: Fleet) -> None:
     first = await fleet.join("first")
     await eventually(lambda: first.held() == EVERY)

@@ -3,7 +3,6 @@
 Over SMTP, what may pass is a 4xx, so that the client's own queue tries again; what never will is a 5xx.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -35,16 +34,11 @@ TELLINGS: Final[Mapping[Code, Telling]] = {
     Code.TEMPORARY_FAILURE: Telling(503, (451, "4.3.0")),
 }
 
-# RFC 5321, 4.5.3.1.5: a reply line has at most 512 octets, its code and line end included.
-SMTP_TEXT_CHARACTERS_MAX: Final = 400
-_replace_unprintable: Final = re.compile(r"[^ -~]+").sub
-
 
 def http_status(code: Code) -> int:
     return TELLINGS[code].http
 
 
 def smtp_reply(refusal: Refusal) -> tuple[int, str, str]:
-    """Reply code, enhanced status and one line of printable ASCII: part of the text is the caller's own."""
-    code, status = TELLINGS[refusal.code].smtp
-    return code, status, _replace_unprintable("?", refusal.text)[:SMTP_TEXT_CHARACTERS_MAX]
+    """Reply code, enhanced status and text."""
+    return *TELLINGS[refusal.code].smtp, refusal.text

@@ -18,14 +18,18 @@ from argon2 import PasswordHasher
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.mail import dkim
+from posthouse.rules import conduct as conduct_rules
 from posthouse.rules import credential, domain, ids, particulars
+from posthouse.rules.conduct import Conduct as Conduct
+from posthouse.rules.conduct import Figures
 from posthouse.rules.credential import Mode, Role
 from posthouse.rules.domain import Judgement, Records, Result
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, DomainId, UserId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import accounts, credentials, domains, schedule, users
+from posthouse.store import accounts, conduct, credentials, domains, inbox, schedule, users
 from posthouse.store.accounts import AccountRow as AccountRow
+from posthouse.store.conduct import Standing
 from posthouse.store.credentials import CredentialRow as CredentialRow
 from posthouse.store.credentials import KeyRow as KeyRow
 from posthouse.store.domains import DomainRow as DomainRow
@@ -77,6 +81,16 @@ class AccountView:
     credentials: Sequence[CredentialRow]
     keys: Sequence[KeyRow]
     members: Sequence[MemberRow]
+
+
+@dataclass(frozen=True, slots=True)
+class ConductView:
+    """How an account behaves: what its latest mail came to, and what that makes of it."""
+
+    standing: Standing
+    figures: Figures
+    conduct: Conduct
+    counted_since: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +235,33 @@ class Administration:
                 raise Refusal(Code.CONFLICT, f"An account holds {CREDITS_MAX} credits at most: grant fewer.")
             available = await accounts.grant(tx, found.id, self._new_id(now), amount, reason, now)
         return replace(found, available=available, changed_at=now)
+
+    async def conduct(self, account: str, *, exempt: bool | None = None) -> ConductView:
+        """How the account behaves; an exempt one is warned about and never suspended for it. None leaves that."""
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            found = await _account(tx, account)
+            if exempt is not None:
+                await conduct.set_exempt(tx, found.id, exempt, now)
+        async with self._database.connection() as connection:
+            standing = await conduct.standing(connection, found.id)
+            if standing is None:
+                raise RuntimeError("an account is gone, which none ever is")
+            since = conduct_rules.counted_since(standing.since, now)
+            figures = await conduct.figures(connection, found.id, since)
+        return ConductView(standing, figures, conduct_rules.judge(*figures), since)
+
+    # The inbox.
+
+    async def forget_mail(self, given_ids: Sequence[str]) -> int:
+        """Removes mail from the inbox for good; all of it when none is named."""
+        mail_ids = [ids.parse(ids.INBOX_MAIL, given) for given in given_ids]
+        named = [mail_id for mail_id in mail_ids if mail_id is not None]
+        if len(named) < len(mail_ids):
+            wrong = given_ids[mail_ids.index(None)]
+            raise Refusal(Code.NOT_FOUND, f"The inbox has no mail {wrong!r}: `inbox list` shows what it has.")
+        async with self._database.transaction() as tx:
+            return await inbox.forget(tx, named) if given_ids else await inbox.forget_all(tx)
 
     # Domains.
 

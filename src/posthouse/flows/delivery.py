@@ -50,6 +50,8 @@ CARRY_LONGEST_SECONDS: Final = 45 * 60.0
 # How soon a suspended account's mail is looked at again.
 HOLD_LOOK: Final = timedelta(minutes=15)
 STORAGE_AWAY_SECONDS: Final = 2.0
+# An event is of the moment at which it is recorded, or of one shortly before.
+EVENT_AGE_MAX: Final = timedelta(seconds=1)
 # Nobody stands by while mail is claimed and recorded: a transaction that waits this long is shared by more of it.
 LINGER_SECONDS: Final = 0.02
 # A mail that couldn't be made ready (its key can't be opened): a fault of ours, and no attempt of its own.
@@ -240,7 +242,7 @@ class Delivery:
     async def _carry(
         self, queue: Queue, bundle: Bundle, claimed: Sequence[Claimed], leave: Leave
     ) -> tuple[list[_Happened], Served]:
-        happened = [_Happened(one, Suppressed()) for one in claimed if one.is_suppressed]
+        happened = [_Happened(one, _suppressed(one)) for one in claimed if one.is_suppressed]
         happened += [_Happened(one, self._given_up(one)) for one in claimed if one.is_over and not one.is_suppressed]
         tried = [one for one in claimed if not one.is_suppressed and not one.is_over]
         if not tried:
@@ -252,9 +254,36 @@ class Delivery:
         if message.mime_bytes is None:
             happened += [_Happened(one, GivenUp("the message is no longer stored")) for one in tried]
             return happened, Served.OTHERWISE
+        is_apart = len(tried) > 1 and self._letters.is_personal(message)
+        sent, served = await (self._sent_apart if is_apart else self._sent)(queue, bundle, tried, leave)
+        return happened + sent, served
+
+    async def _sent_apart(
+        self, queue: Queue, bundle: Bundle, tried: Sequence[Claimed], leave: Leave
+    ) -> tuple[list[_Happened], Served]:
+        """Each with a letter of its own, one after the other in one turn, as far as the lane's rate allows."""
+        happened: list[_Happened] = []
+        for one in tried:
+            sent, served = await self._sent(queue, bundle, [one], replace(leave))
+            happened += sent
+            rest = tried[len(happened) :]
+            happening, carriage, again_at = sent[0][1:]
+            if happening is not None and _is_of_destination(happening):
+                # It would be said to the others as well.
+                return happened + [_Happened(other, happening, carriage) for other in rest], served
+            may_go_on = happening is not None and served is not Served.PUSHED_BACK and not self._is_stopping
+            if rest and not (may_go_on and queue.lane.take_along(self._clock.monotonic())):
+                again_at = again_at or self._clock.now()
+                return happened + [_Happened(other, None, None, again_at) for other in rest], served
+        return happened, served
+
+    async def _sent(
+        self, queue: Queue, bundle: Bundle, tried: Sequence[Claimed], leave: Leave
+    ) -> tuple[list[_Happened], Served]:
+        message = tried[0].message
         carriage = None
         wait = NO_ROOM
-        size = 0 if message.mime is not None else message.mime_bytes
+        size = 0 if message.mime is not None else message.mime_bytes or 0
         if self._large_bytes + size <= self._large_bytes_max:
             self._large_bytes += size
             try:
@@ -264,9 +293,8 @@ class Delivery:
             wait = timedelta(0) if leave.is_refused or self._is_stopping else UNREADY
         if carriage is None:
             again_at = self._clock.now() + wait
-            happened += [_Happened(one, None, None, again_at) for one in tried]
-            return happened, Served.OTHERWISE
-        happened += [
+            return [_Happened(one, None, None, again_at) for one in tried], Served.OTHERWISE
+        happened = [
             _Happened(one, happening, carriage) for one, happening in zip(tried, carriage.happenings, strict=True)
         ]
         return happened, _served(queue.name, carriage)
@@ -350,6 +378,14 @@ class Delivery:
         )
         return Event(event_id, kind, body, ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)))
 
+    def _timely(self, told: Outcome, now: datetime) -> Outcome:
+        """Whoever follows the events reads them in the order of their ids, and would pass by one that comes late."""
+        if told.event is None or now - ids.time_of(told.event.id) <= EVENT_AGE_MAX:
+            return told
+        event_id, delivery_id = (ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)) for _ in range(2))
+        body = event.made_anew(told.event.body, event_id, now)
+        return replace(told, event=Event(event_id, told.event.type, body, delivery_id))
+
     def _count(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
         for one in outcomes:
             queue.counts.delivered += one.result is Result.DELIVERED
@@ -414,10 +450,11 @@ class Delivery:
 
     async def _write_outcomes(self, batch: Sequence[Sequence[Outcome]]) -> list[BaseException | None]:
         async with self._database.transaction() as tx:
+            now = self._clock.now()
             recorded = await deliveries.record(
                 tx,
-                [one for outcomes in batch for one in outcomes],
-                self._clock.now(),
+                [self._timely(one, now) for outcomes in batch for one in outcomes],
+                now,
                 ticket_lease=self._tickets.lease if self._tickets is not None else timedelta(0),
             )
         if self._tickets is not None:
@@ -434,6 +471,15 @@ class Delivery:
 
 def _key(ticket: DeliveryTicket) -> Key:
     return ticket.account_id, ticket.message_id, ticket.position, ticket.fence
+
+
+def _suppressed(claimed: Claimed) -> Suppressed:
+    return Suppressed(claimed.message.mailing_list if claimed.has_left else None)
+
+
+def _is_of_destination(happening: Happening) -> bool:
+    """Whether it is about the destination: nothing was said of this mail yet."""
+    return not isinstance(happening, Replied | Broken) or outcome.judge(happening).next_exchange
 
 
 def _served(lane_name: str, carriage: Carriage) -> Served:

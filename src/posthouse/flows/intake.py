@@ -13,10 +13,12 @@ from posthouse.flows.caller import Caller
 from posthouse.flows.gathering import Gatherer
 from posthouse.flows.tickets import Tickets
 from posthouse.mail import mime
+from posthouse.mail.address import Mailbox
 from posthouse.mail.headers import HeaderError
-from posthouse.rules import credit, ids, limits, template
+from posthouse.mail.raw import Submitted, adopt
+from posthouse.rules import credit, ids, limits, template, unsubscribe
 from posthouse.rules.credential import Mode
-from posthouse.rules.draft import Draft, too_large
+from posthouse.rules.draft import Draft, Recipient, too_large
 from posthouse.rules.ids import AccountId, MessageId, RequestId
 from posthouse.rules.message import Source
 from posthouse.rules.pace import Rate
@@ -64,6 +66,7 @@ class Intake:
         fingerprint_key: bytes,
         simulator_domain: str,
         tickets: Tickets | None = None,
+        offers_one_click: bool = False,
     ) -> None:
         """Without tickets, mail is due at once, and dispatch finds it."""
         self._database = database
@@ -74,6 +77,7 @@ class Intake:
         self._hostname = hostname
         self._simulator_domain = simulator_domain
         self._tickets = tickets
+        self._offers_one_click = offers_one_click
         self._fingerprint_key = blake2b(fingerprint_key).digest()
         self._gatherer: Gatherer[Entry, Accepted] = Gatherer(self._accept_batch)
         self._being_accepted: set[Key] = set()
@@ -113,16 +117,58 @@ class Intake:
         finally:
             self._being_accepted.discard(key)
 
+    async def adopt(
+        self, caller: Caller, raw: bytes, recipients: Sequence[Mailbox], envelope_sender: str, request_id: RequestId
+    ) -> Accepted:
+        """Accept a mail that was written elsewhere, for the envelope's recipients; a RawError says why it can't be.
+
+        There is no key: a client that hears no answer sends it again, and only it knows.
+        """
+        now = self._clock.now()
+        message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+
+        def read() -> Submitted:
+            return adopt(raw, date=now, message_id=self._message_id_text(message_id), hostname=self._hostname)
+
+        submitted = await asyncio.to_thread(read) if len(raw) > limits.THREAD_BODY_BYTES_MIN else read()
+        choice = unsubscribe.choice(submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe)
+        try:
+            senders = [submitted.sender, *filter(None, [submitted.sender_field])]
+            await self._require(caller.account_id, senders, one_click=choice.one_click)
+            if len(submitted.content) > limits.MIME_BYTES_MAX:
+                raise too_large()
+        except Refusal:
+            async with self._database.connection() as connection:
+                if await accounts.is_suspended(connection, caller.account_id):
+                    raise _suspended() from None
+            raise
+        addressed = _addressed(recipients, submitted)
+        entry = Entry(
+            account_id=caller.account_id,
+            credential_id=caller.credential_id,
+            key=None,
+            body_hash=b"",
+            message_id=message_id,
+            request_id=request_id,
+            source=Source.SMTP,
+            sender=submitted.sender_text,
+            envelope_sender=envelope_sender,
+            subject=submitted.subject,
+            tags=submitted.tags,
+            template=None,
+            recipients=addressed,
+            credits=len(addressed),
+            mime=submitted.content,
+            mailing_list=choice.mailing_list,
+            one_click=choice.one_click,
+        )
+        return await self._gatherer.submit(entry, len(entry.mime))
+
     async def drain(self) -> None:
         await self._gatherer.drain()
 
     async def _prepare(self, caller: Caller, key: Key, draft: Draft, body_hash: bytes, request_id: RequestId) -> Entry:
-        if not await self._directory.is_verified(caller.account_id, draft.sender.domain):
-            raise Refusal(
-                Code.FORBIDDEN,
-                f"The domain {draft.sender.domain!r} is not a verified domain of this account: "
-                "register it and publish its DNS records, or send from one that is.",
-            )
+        await self._require(caller.account_id, [draft.sender], one_click=draft.one_click)
         rendered = await self._render(caller.account_id, draft)
         letter = draft.letter(rendered)
         now = self._clock.now()
@@ -146,7 +192,24 @@ class Intake:
             credits=0 if is_test else len(draft.recipients),
             mime=written,
             routed_to=self._simulator_domain if is_test else None,
+            mailing_list=draft.mailing_list,
+            one_click=draft.one_click,
         )
+
+    async def _require(self, account_id: AccountId, senders: Sequence[Mailbox], *, one_click: bool) -> None:
+        """What a message needs of its account and of this installation."""
+        for sender in senders:
+            if not await self._directory.is_verified(account_id, sender.domain):
+                raise Refusal(
+                    Code.FORBIDDEN,
+                    f"The domain {sender.domain!r} is not a verified domain of this account: "
+                    "register it and publish its DNS records, or send from one that is.",
+                )
+        if one_click and not self._offers_one_click:
+            raise unsubscribe.not_offered()
+
+    def _message_id_text(self, message_id: MessageId) -> str:
+        return f"{ids.text('', message_id)}@{self._hostname}"
 
     async def _render(self, account_id: AccountId, draft: Draft) -> Rendered | None:
         if draft.template is None:
@@ -172,7 +235,7 @@ class Intake:
             return mime.write(
                 letter,
                 date=now,
-                message_id=f"{ids.text('', message_id)}@{self._hostname}",
+                message_id=self._message_id_text(message_id),
                 boundary=message_id.hex,
             )
 
@@ -266,6 +329,16 @@ class Intake:
         if self._tickets is not None:
             self._tickets.publish(_tickets(batch.entries))
         return answers
+
+
+def _addressed(recipients: Sequence[Mailbox], submitted: Submitted) -> tuple[Recipient, ...]:
+    """The envelope's recipients, each once, in its first spelling; whoever the header doesn't name was blind-copied."""
+    unique: dict[str, Recipient] = {}
+    for mailbox in recipients:
+        key = mailbox.key
+        field = "to" if key in submitted.to else "cc" if key in submitted.cc else "bcc"
+        unique.setdefault(key, Recipient(field, mailbox.address, mailbox.domain))
+    return tuple(unique.values())
 
 
 def _tickets(entries: Sequence[Entry]) -> Iterator[DeliveryTicket]:

@@ -11,10 +11,11 @@ from posthouse.clock import Clock
 from posthouse.flows.signing import Signing
 from posthouse.mail import trace
 from posthouse.mail.address import parse_mailbox
-from posthouse.mail.envelope import Origin, return_path
-from posthouse.rules import ids
+from posthouse.mail.envelope import Origin, feedback_token, return_path
+from posthouse.rules import ids, unsubscribe
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import Source
+from posthouse.rules.unsubscribe import Leaver
 from posthouse.store import claims
 from posthouse.store.claims import Claimed, ClaimedMessage
 from posthouse.store.postgres import Database
@@ -28,11 +29,18 @@ KEPT_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How this installation names itself to the world."""
+    """How this installation names itself to the world.
+
+    Without a public URL, mail gets no links to leave its list; without a feedback address, no word on where
+    complaints go.
+    """
 
     hostname: str
     return_path_domain: str
     return_path_key: bytes = field(repr=False)
+    public_url: str = ""
+    unsubscribe_key: bytes = field(default=b"", repr=False)
+    feedback_address: str = ""
 
 
 class Letters:
@@ -47,17 +55,33 @@ class Letters:
 
     async def parcel(self, claimed: Sequence[Claimed]) -> Parcel:
         """One message for recipients of one destination."""
-        message = claimed[0].message
-        content = await self._content(claimed[0].account_id, message)
-        position = claimed[0].position if len(claimed) == 1 else None
-        return Parcel(self._sender(message, position), tuple([one.email for one in claimed]), content)
+        first = claimed[0]
+        if self.is_personal(first.message):
+            content = await self._personal(first)
+        else:
+            content = await self._content(first.account_id, first.message)
+        sender = self._sender(first.account_id, first.message, first.position if len(claimed) == 1 else None)
+        return Parcel(sender, tuple([one.email for one in claimed]), content)
 
-    def _sender(self, message: ClaimedMessage, position: int | None) -> str:
+    def is_personal(self, message: ClaimedMessage) -> bool:
+        """Whether each recipient gets a letter of its own, and so a parcel of its own."""
+        return message.one_click and bool(self._identity.public_url)
+
+    def _sender(self, account_id: AccountId, message: ClaimedMessage, position: int | None) -> str:
         # A bounce, or an answering machine: nobody wants its bounces.
         if not message.envelope_sender:
             return ""
         identity = self._identity
-        return return_path(Origin(message.id, position), identity.return_path_domain, identity.return_path_key)
+        origin = Origin.of(account_id, message.id, position)
+        return return_path(origin, identity.return_path_domain, identity.return_path_key)
+
+    async def _personal(self, claimed: Claimed) -> Message:
+        message, identity = claimed.message, self._identity
+        if message.mailing_list is None:
+            raise RuntimeError("a link was asked for by which to leave a list, and there is no list")
+        leaver = Leaver(claimed.account_id, message.mailing_list, claimed.email)
+        link = f"{identity.public_url}{unsubscribe.PATH}{unsubscribe.token(leaver, identity.unsubscribe_key)}"
+        return await self._written(claimed.account_id, message, trace.unsubscribe(link))
 
     async def _content(self, account_id: AccountId, message: ClaimedMessage) -> Message:
         if message.mime is None:
@@ -81,7 +105,8 @@ class Letters:
         writing.set_result(content)
         return content
 
-    async def _written(self, account_id: AccountId, message: ClaimedMessage) -> Message:
+    async def _written(self, account_id: AccountId, message: ClaimedMessage, leaving: bytes = b"") -> Message:
+        """`leaving` is the field with the link by which one recipient leaves the list."""
         mime = message.mime or await self._body(account_id, message.id)
         domain = _domain_of(message.sender)
         head = trace.received(
@@ -92,6 +117,12 @@ class Letters:
         )
         if not trace.has_field(mime, trace.FEEDBACK_ID):
             head += trace.feedback_id(domain=domain, account=ids.text(ids.ACCOUNT, account_id), source=message.source)
+        if leaving:
+            head += leaving if trace.has_field(mime, trace.UNSUBSCRIBE_POST) else leaving + trace.unsubscribe_post()
+        address = self._identity.feedback_address
+        if address and not trace.has_field(mime, trace.COMPLAINTS):
+            origin = Origin.of(account_id, message.id, None)
+            head += trace.complaints(address=address, token=feedback_token(origin, self._identity.return_path_key))
         content = head + mime
         if self._signing is not None:
             content = await self._signing.sign(account_id, domain, content, self._clock.now())

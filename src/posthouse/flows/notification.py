@@ -110,6 +110,8 @@ class Notification:
         self._is_unsure = False
         self._is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
+        # Those that wait for an answer, and could do without it.
+        self._calling: set[asyncio.Task[None]] = set()
 
     @property
     def worker_id(self) -> UUID:
@@ -149,14 +151,18 @@ class Notification:
             await asyncio.wait(self._tasks)
 
     async def drain(self, seconds: float) -> None:
-        """Give back what waits and let finish what is on its way; a call takes seconds at most."""
+        """Give back what waits, let finish what is on its way, and wait no longer for answers than there is time.
+
+        Nothing is left unrecorded but, if the database stays away, what the lease's end gives back.
+        """
         self._is_stopping = True
         waiting = [item for account in self._accounts.values() for item in account.waiting]
         self._accounts.clear()
         await self._hands.give_back(waiting)
         if self._tasks:
             _, unfinished = await asyncio.wait(self._tasks, timeout=seconds * 2 / 3)
-            for task in unfinished:
+            # Whoever only records what was answered goes on with that.
+            for task in unfinished & self._calling:
                 task.cancel()
             if unfinished:
                 await asyncio.wait(unfinished, timeout=seconds / 3)
@@ -237,7 +243,7 @@ class Notification:
         if claimed.url is None or claimed.secret_sealed is None or claimed.body is None:
             return CallResult(*claimed.key, Result.FAILED, error="The event is no longer stored.")
         # Asked for no earlier: what comes to its end without an attempt was not counted and can't be uncounted.
-        if not leave():
+        if self._is_stopping or not leave():
             return self._again(claimed, timedelta(0))
         try:
             secret = self._sealer.open(claimed.secret_sealed, secret_purpose(claimed.account_id)).decode()
@@ -248,7 +254,10 @@ class Notification:
 
     async def _answer(self, delivery_id: UUID, url: str, secret: str, body: bytes) -> Answer:
         began_at = self._clock.monotonic()
+        task = asyncio.current_task()
         try:
+            if task is not None:
+                self._calling.add(task)
             target = self._target_of(url)
             signature = event.sign(secret, body, int(self._clock.now().timestamp()))
             return await self._caller.call(target, body, {event.SIGNATURE_HEADER: signature})
@@ -262,6 +271,8 @@ class Notification:
         except Exception:
             log.exception("call_broke_off", webhook_delivery=ids.text(ids.WEBHOOK_DELIVERY, delivery_id))
             reason = FAULT_OF_OURS
+        finally:
+            self._calling.discard(task)
         return Unanswered(reason, round((self._clock.monotonic() - began_at) * 1000))
 
     def _result(self, claimed: ClaimedCall, url: str, answer: Answer) -> CallResult:

@@ -9,14 +9,16 @@ from posthouse.clock import Clock
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import backlog, lane_reports, timeline
+from posthouse.store import backlog, inbox, lane_reports, timeline
 from posthouse.store.backlog import Backlog as Backlog
 from posthouse.store.backlog import Count as Count
+from posthouse.store.inbox import InboxMail as InboxMail
 from posthouse.store.lane_reports import LaneReport as LaneReport
 from posthouse.store.lane_reports import LaneState as LaneState
 from posthouse.store.postgres import Database
 from posthouse.store.timeline import Attempt as Attempt
 from posthouse.store.timeline import RecipientTimeline as RecipientTimeline
+from posthouse.store.timeline import Report as Report
 from posthouse.store.timeline import Timeline as Timeline
 
 # As long as a ticket is good for.
@@ -58,3 +60,19 @@ class Oversight:
             counted = await backlog.backlog(connection, now, now + TICKET_LEASE)
             reports = await lane_reports.read(connection, now - lane_reports.SHOWN_FOR)
         return QueueView(now, counted, reports)
+
+    async def inbox(self) -> Sequence[InboxMail]:
+        """Mail to postmaster@ and abuse@, newest first."""
+        async with self._database.connection() as connection:
+            return await inbox.list_all(connection)
+
+    async def inbox_mail(self, given_id: str) -> tuple[InboxMail, bytes]:
+        """One of them, and its bytes as they came."""
+        mail_id = ids.parse(ids.INBOX_MAIL, given_id)
+        found = None
+        if mail_id is not None:
+            async with self._database.connection() as connection:
+                found = await inbox.find(connection, mail_id)
+        if found is None:
+            raise Refusal(Code.NOT_FOUND, f"The inbox has no mail {given_id!r}: `inbox list` shows what it has.")
+        return found

@@ -33,7 +33,8 @@ SUBSCRIBABLE: Final = tuple([one for one in Type if one is not Type.TEST])
 # Someone waits for the answer; what is not done by then is done when they ask again.
 SWEEP_SECONDS_MAX: Final = 3.0
 # An event has its id before it is committed. Whoever follows the feed would miss one that comes to light behind
-# another which was made after it, so that none is shown before all of its time are there.
+# another which was made after it, so that none is shown before all of its time are there; nor while a transaction
+# of its time is still open, however long that takes.
 SETTLED_AFTER: Final = timedelta(seconds=10)
 _SECOND: Final = timedelta(seconds=1)
 
@@ -130,10 +131,10 @@ class Subscription:
 
     async def ping(self, account_id: AccountId) -> WebhookDelivery:
         """A test event, sent once."""
-        now = self._clock.now()
-        event_id, delivery_id = self._new_id(now), self._new_id(now)
-        body = event.test_body(event_id=event_id, created_at=now)
         async with self._database.transaction() as tx:
+            now = self._clock.now()
+            event_id, delivery_id = self._new_id(now), self._new_id(now)
+            body = event.test_body(event_id=event_id, created_at=now)
             if not await webhooks.mark_pinged(tx, account_id, now):
                 endpoint = await self._enabled(tx, account_id)
                 seconds = _seconds_until(endpoint.pinged_at, now)
@@ -201,8 +202,8 @@ class Subscription:
         position = events.BEGINNING if after is None else _position(ids.EVENT, "after", after)
         if event_type is not None and event_type not in list(Type):
             raise invalid(f"`type` is one of {', '.join(Type)}.")
-        before = ids.lowest_id(self._clock.now() - SETTLED_AFTER)
         async with self._database.connection() as connection:
+            before = await events.settled_before(connection, self._clock.now() - SETTLED_AFTER)
             if message_id is None:
                 stretch = await events.read(connection, account_id, position, before, limit, event_type)
             else:

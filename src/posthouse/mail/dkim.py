@@ -35,9 +35,11 @@ _PUBLIC_EXPONENT: Final = 65537
 OVERSIGNED: Final = (
     "From", "To", "Cc", "Subject", "Date", "Reply-To", "Message-ID", "MIME-Version", "Content-Type",
 )  # fmt: skip
-# Without them a signed unsubscribe link could be replaced, and mailbox providers count a Feedback-ID only
-# when it is signed; absent, they take nothing from a reader.
-SIGNED_WHERE_PRESENT: Final = ("List-Unsubscribe", "List-Unsubscribe-Post", "Feedback-ID")
+# Without them a signed unsubscribe link could be replaced, and mailbox providers count a Feedback-ID, and report
+# to a CFBL-Address (RFC 9477), only when it is signed; absent, they take nothing from a reader.
+SIGNED_WHERE_PRESENT: Final = (
+    "List-Unsubscribe", "List-Unsubscribe-Post", "Feedback-ID", "CFBL-Address", "CFBL-Feedback-ID",
+)  # fmt: skip
 # Each name as we write it, as it is compared, and how often it is named beyond its occurrences.
 _SIGNED: Final = (
     *((name, name.lower().encode(), 1) for name in OVERSIGNED),

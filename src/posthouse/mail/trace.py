@@ -13,12 +13,17 @@ from typing import Final
 from posthouse.mail.headers import LINE_CHARACTERS, HeaderError
 
 FEEDBACK_ID: Final = b"Feedback-ID"
+UNSUBSCRIBE_POST: Final = b"List-Unsubscribe-Post"
+COMPLAINTS: Final = b"CFBL-Address"
 # Gmail's SenderId, the same in all mail of a sender: it shows spam rates only for mail that has one.
 SENDER_ID: Final = "posthouse"
 _PART_CHARACTERS_MAX: Final = 200
 
 _is_hostname: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,255}\Z").match
 _is_word: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z").match
+# One line, however long it is: folded inside, it would not be a URL to everyone.
+_is_link: Final = re.compile(r"https?://[!-;=?-~]{1,900}\Z").match
+_is_address: Final = re.compile(r"[!-:=?-~]{1,254}\Z").match
 _replace_odd: Final = re.compile(r"[^A-Za-z0-9._-]").sub
 
 
@@ -48,6 +53,25 @@ def feedback_id(*, domain: str, account: str, source: str) -> bytes:
     """
     parts = [_replace_odd("_", part[:_PART_CHARACTERS_MAX]) for part in (domain, account, source)]
     return f"Feedback-ID: {':'.join(parts)}:{SENDER_ID}\r\n".encode("ascii")
+
+
+def unsubscribe(link: str) -> bytes:
+    """`List-Unsubscribe` with the link of one recipient (RFC 2369)."""
+    if not _is_link(link):
+        raise HeaderError("has a link to unsubscribe that is no URL of printable ASCII")
+    return f"List-Unsubscribe: <{link}>\r\n".encode("ascii")
+
+
+def unsubscribe_post() -> bytes:
+    """That a POST to the link is all it takes (RFC 8058)."""
+    return b"List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"
+
+
+def complaints(*, address: str, token: str) -> bytes:
+    """Where complaints about this mail are to be reported, and what they are to name (RFC 9477)."""
+    if not _is_address(address) or not _is_word(token):
+        raise HeaderError("has an address for complaints, or a token for them, that can't be written")
+    return f"CFBL-Address: {address}; report=arf\r\nCFBL-Feedback-ID: {token}\r\n".encode("ascii")
 
 
 def has_field(message: bytes, name: bytes) -> bool:

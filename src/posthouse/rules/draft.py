@@ -10,7 +10,7 @@ import pybase64
 from posthouse.mail import headers as mail_headers
 from posthouse.mail.address import AddressError, Mailbox, parse_mailbox
 from posthouse.mail.mime import Attachment, Letter
-from posthouse.rules import limits, media_types
+from posthouse.rules import limits, media_types, unsubscribe
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.template import Rendered, check_alias
 
@@ -25,6 +25,7 @@ RESERVED_HEADERS: Final = frozenset(
 )  # fmt: skip
 RESERVED_PREFIXES: Final = ("content-", "arc-", "resent-", "cfbl-")
 
+_UNSUBSCRIBE: Final = unsubscribe.HEADER.lower()
 _HEADER_NAME: Final = re.compile(r"[!-9;-~]+\Z")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTENT_ID: Final = re.compile(rf"[A-Za-z0-9._@+-]{{1,{limits.CONTENT_ID_CHARACTERS_MAX}}}\Z")
@@ -56,6 +57,7 @@ class Echo(NamedTuple):
     cc: tuple[str, ...]
     bcc: tuple[str, ...]
     reply_to: str | None
+    headers: tuple[tuple[str, str], ...]
 
 
 class Draft(NamedTuple):
@@ -73,6 +75,8 @@ class Draft(NamedTuple):
     headers: tuple[tuple[str, str], ...]
     tags: tuple[str, ...]
     attachments: tuple[Attachment, ...]
+    mailing_list: str | None
+    one_click: bool
 
     def letter(self, rendered: Rendered | None) -> Letter:
         """What is to be written as MIME: the draft's own words, or those of its rendered template."""
@@ -114,8 +118,11 @@ def compose(
     boxes = {field: _mailboxes(field, given) for field, given in (("to", to), ("cc", cc), ("bcc", bcc)) if given}
     if "to" not in boxes:
         raise invalid("`to` needs at least one address.")
+    given_headers = _headers(headers or {})
+    given_tags = _tags(tags)
+    choice = _choice(given_headers, given_tags)
     return Draft(
-        echo=Echo(sender, tuple(to), tuple(cc), tuple(bcc), reply_to),
+        echo=Echo(sender, tuple(to), tuple(cc), tuple(bcc), reply_to, given_headers),
         sender=_mailbox("from", sender),
         to=boxes["to"],
         cc=boxes.get("cc", ()),
@@ -126,9 +133,11 @@ def compose(
         html=_body("html", html or None),
         template=template,
         variables=variables or {},
-        headers=_headers(headers or {}),
-        tags=_tags(tags),
+        headers=tuple([one for one in given_headers if one[0].lower() != _UNSUBSCRIBE]),
+        tags=given_tags,
         attachments=_attachments(attachments),
+        mailing_list=choice.mailing_list,
+        one_click=choice.one_click,
     )
 
 
@@ -279,6 +288,13 @@ def _tags(given: Sequence[str]) -> tuple[str, ...]:
                 f"`tags`: each tag has 1 to {limits.TAG_CHARACTERS_MAX} printable characters; {tag[:40]!r} doesn't fit."
             )
     return tuple(given)
+
+
+def _choice(headers: Sequence[tuple[str, str]], tags: Sequence[str]) -> unsubscribe.Choice:
+    if not headers and not tags:
+        return unsubscribe.NOTHING
+    by_name = {name.lower(): value for name, value in headers}
+    return unsubscribe.choice(tags, by_name.get(_UNSUBSCRIBE), has_own="list-unsubscribe" in by_name)
 
 
 def _attachments(given: Sequence[AttachmentRequest]) -> tuple[Attachment, ...]:

@@ -30,6 +30,7 @@ SECRET_PREFIX: Final = "whsec_"  # noqa: S105 (how each begins)
 # A receiver takes a signature for this long before and after its time; longer, and a request could be repeated.
 SIGNATURE_SECONDS_MAX: Final = 300
 
+_head: Final = re.compile(rb'\{"id":"[^"]*","type":"([^"]*)","created_at":"[^"]*"').match
 _signature: Final = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})", re.ASCII).fullmatch
 
 
@@ -88,6 +89,18 @@ def test_body(*, event_id: UUID, created_at: datetime) -> bytes:
         f'"data":{{"subject":{quoted(TEST_SUBJECT)},"test":true}}}}'
     )
     return fields.encode()
+
+
+def made_anew(body: bytes, event_id: UUID, created_at: datetime) -> bytes:
+    """The same event as if it had been made at another time: for one that nobody has seen yet."""
+    head = _head(body)
+    if head is None:
+        raise ValueError("no event begins like this")
+    return (
+        b'{"id":"%b","type":"%b","created_at":"%b"'
+        % (ids.text(EVENT, event_id).encode(), head[1], _moment(created_at).encode())
+        + body[head.end() :]
+    )
 
 
 def sign(secret: str, body: bytes, t: int) -> str:

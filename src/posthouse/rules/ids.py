@@ -32,6 +32,7 @@ RECIPIENT: Final = "rc_"
 REQUEST: Final = "rq_"
 EVENT: Final = "ev_"
 WEBHOOK_DELIVERY: Final = "wd_"
+INBOX_MAIL: Final = "in_"
 
 RANDOM_BYTES: Final = 10
 _RECIPIENT_BITS: Final = 6

@@ -72,7 +72,9 @@ class Forbidden:
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """The recipient is on the account's list of addresses that get no mail; nothing was tried."""
+    """The address gets no mail of the account's, or none of the list that it has left; nothing was tried."""
+
+    list_left: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +152,12 @@ def judge(happening: Happening) -> Verdict:
             return Verdict(Kind.BOUNCED, None, _CERTAINTIES[lookup])
         case Forbidden():
             return Verdict(Kind.BOUNCED, None, "the domain's mail servers have no public address")
-        case Suppressed():
+        case Suppressed(None):
             return Verdict(
                 Kind.BOUNCED, None, "the address is suppressed: earlier mail to it bounced or was complained about"
             )
+        case Suppressed(list_left):
+            return Verdict(Kind.BOUNCED, None, f"the address has left the list {list_left!r}")
         case GivenUp(reason):
             return Verdict(Kind.FAILED, None, reason)
         case _:

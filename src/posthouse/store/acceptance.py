@@ -56,6 +56,9 @@ class Entry(NamedTuple):
     mime: bytes
     # Where all of it goes, if not to the recipients' own domains: a rehearsal goes to the simulator.
     routed_to: str | None = None
+    mailing_list: str | None = None
+    # Whether its recipients get a link by which to leave the list.
+    one_click: bool = False
 
 
 class AccountRow(NamedTuple):
@@ -135,18 +138,19 @@ WITH charged AS (
 ), accepted AS MATERIALIZED (
     SELECT * FROM unnest($8::uuid[], $9::uuid[], $10::text[], $11::bytea[], $12::uuid[], $13::uuid[],
         $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::smallint[],
-        $21::smallint[], $22::bytea[])
+        $21::smallint[], $22::bytea[], $31::text[], $32::boolean[])
         entry(account_id, credential_id, key, body_hash, message_id, request_id, source, sender,
-            envelope_sender, subject, tags, template, recipients, credits, mime)
+            envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click)
 ), remembered AS (
     INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
     SELECT account_id, credential_id, key, body_hash, message_id, $23::timestamptz
     FROM accepted WHERE key IS NOT NULL
 ), kept AS (
     INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
-        tags, template, recipient_count, credits_reserved, open_count, created_at)
+        tags, template, recipient_count, credits_reserved, open_count, created_at, mailing_list, one_click)
     SELECT account_id, message_id, credential_id, request_id, source, sender, envelope_sender, subject,
-        string_to_array(tags, E'\\x1f'), template, recipients, credits, recipients, $1::timestamptz
+        string_to_array(tags, E'\\x1f'), template, recipients, credits, recipients, $1::timestamptz,
+        mailing_list, one_click
     FROM accepted
 ), embodied AS (
     INSERT INTO bodies (account_id, message_id, mime) SELECT account_id, message_id, mime FROM accepted
@@ -245,6 +249,8 @@ def write_arguments(
         now + _LIFETIME,
         *([list(column) for column in zip(*addressed, strict=True)]),
         due_at,
+        [entry.mailing_list for entry in entries],
+        [entry.one_click for entry in entries],
     )
 
 

@@ -58,7 +58,8 @@ FROM accounts ORDER BY lower(name) LIMIT $1
 """
 _IS_SUSPENDED: Final = "SELECT suspended_at IS NOT NULL FROM accounts WHERE id = $1"
 _SUSPEND: Final = "UPDATE accounts SET suspended_at = $2, suspended_reason = $3 WHERE id = $1"
-_RESUME: Final = "UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL WHERE id = $1"
+# Whoever lets it go on has seen what it did: its conduct is counted anew.
+_RESUME: Final = "UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL, conduct_since = $2 WHERE id = $1"
 
 _SET_LIMITS: Final = """
 UPDATE accounts SET rate_per_second = $2, rate_burst = $3, warmup_exempt = $4, warmup_limits = $5
@@ -117,7 +118,7 @@ async def suspend(tx: Connection, account_id: AccountId, reason: str, now: datet
 
 
 async def resume(tx: Connection, account_id: AccountId, now: datetime) -> None:
-    await tx.execute(_RESUME, account_id)
+    await tx.execute(_RESUME, account_id, now)
     await touch(tx, account_id, now)
 
 

@@ -91,8 +91,8 @@ class Result(StrEnum):
 class CallResult:
     """What came of one claim; what isn't final has the time of the next attempt.
 
-    `url` is where the attempt went; without one nothing was tried, and of the log only status and error
-    change. `error` is our own text; `response_body` is the receiver's, and cut to what is kept.
+    `url` is where the attempt went; without one nothing was tried, and the log keeps what the attempt before it
+    brought. `error` is our own text; `response_body` is the receiver's, and cut to what is kept.
     """
 
     account_id: AccountId
@@ -190,9 +190,19 @@ CROSS JOIN LATERAL (
 """
 
 _POSTPONE: Final = """
-UPDATE calls SET next_at = told.next_at, fence = fence + 1, worker_id = NULL
-FROM unnest($1::tid[], $2::timestamptz[]) told(place, next_at)
-WHERE calls.ctid = told.place
+WITH asked AS MATERIALIZED (
+    SELECT * FROM unnest($3::tid[], $4::uuid[], $5::uuid[], $6::timestamptz[]) asked(place, account_id, id, next_at)
+), logged AS (
+    UPDATE webhook_deliveries SET next_attempt_at = told.next_at
+    FROM (
+        SELECT delivery.*, asked.next_at FROM asked
+        CROSS JOIN LATERAL (
+            SELECT ctid AS place, id AS place_id FROM webhook_deliveries
+            WHERE account_id = asked.account_id AND id = asked.id AND id >= $1 AND id <= $2 LIMIT 1) delivery) told
+    WHERE webhook_deliveries.ctid = told.place AND webhook_deliveries.id = told.place_id
+)
+UPDATE calls SET next_at = asked.next_at, fence = fence + 1, worker_id = NULL
+FROM asked WHERE calls.ctid = asked.place
 """
 
 _CLAIM: Final = """
@@ -216,11 +226,13 @@ RETURNING account_id, id, event_id, fence, attempt_count, max_attempts, is_over,
     CASE WHEN enabled AND NOT is_over THEN secret_sealed END AS secret_sealed, body
 """
 
-# The log of what was deleted meanwhile stays so.
+# The log of what was deleted meanwhile stays so. What was only put off keeps what the attempt before it left.
 _RECORD: Final = """
 WITH logged AS (
-    UPDATE webhook_deliveries SET status = told.status, attempt = told.attempt, error = told.error,
-        next_attempt_at = told.next_at, url = coalesce(told.url, webhook_deliveries.url),
+    UPDATE webhook_deliveries SET status = told.status, attempt = told.attempt, next_attempt_at = told.next_at,
+        error = CASE WHEN told.url IS NULL AND told.next_at IS NOT NULL THEN webhook_deliveries.error
+                     ELSE told.error END,
+        url = coalesce(told.url, webhook_deliveries.url),
         last_attempt_at = CASE WHEN told.url IS NULL THEN last_attempt_at ELSE $1::timestamptz END,
         http_status = CASE WHEN told.url IS NULL THEN webhook_deliveries.http_status ELSE told.http_status END,
         duration_ms = CASE WHEN told.url IS NULL THEN webhook_deliveries.duration_ms ELSE told.duration_ms END,
@@ -288,9 +300,10 @@ async def postpone(tx: Connection, postponements: Iterable[Postponement]) -> int
     How many were postponed; those that someone claimed or postponed meanwhile are left alone.
     """
     asked = {postponement[:3]: postponement.next_at for postponement in postponements}
-    told = [(call.place, asked[key]) for key, call in (await _lock(tx, asked)).items()]
+    told = [(call.place, *key[:2], asked[key]) for key, call in (await _lock(tx, asked)).items()]
     if told:
-        await tx.execute(_POSTPONE, *columns(told))
+        ids = [one[2] for one in told]
+        await tx.execute(_POSTPONE, min(ids), max(ids), *columns(told))
     return len(told)
 
 
@@ -325,10 +338,10 @@ async def record(tx: Connection, results: Iterable[CallResult], now: datetime) -
     batch = dict(sorted(batch.items(), key=itemgetter(0)))
     found = await _lock(tx, batch)
     if found:
-        logged = [_logged(batch[key], call) for key, call in found.items() if batch[key].result is not Result.POSTPONED]
+        logged = [_logged(batch[key], call) for key, call in found.items()]
         struck = [call.place for key, call in found.items() if batch[key].result.is_final]
         later = [
-            (call.place, batch[key].next_at, int(batch[key].result is Result.POSTPONED and call.attempt_count > 0))
+            (call.place, batch[key].next_at, _uncounted(batch[key], call))
             for key, call in found.items()
             if not batch[key].result.is_final
         ]
@@ -360,13 +373,18 @@ async def _lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, _Call]:
     return {ordered[number - 1]: _Call(*call) for number, *call in rows}
 
 
+def _uncounted(result: CallResult, call: _Call) -> int:
+    """The claim counted an attempt, and there was none."""
+    return int(result.result is Result.POSTPONED and call.attempt_count > 0)
+
+
 def _logged(result: CallResult, call: _Call) -> tuple[object, ...]:
     body = result.response_body
     return (
         result.account_id,
         result.id,
         result.result if result.result.is_final else "pending",
-        call.attempt_count,
+        call.attempt_count - _uncounted(result, call),
         result.next_at,
         result.url,
         result.http_status,

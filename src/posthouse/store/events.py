@@ -7,14 +7,15 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.rules.limits import RECIPIENTS_MAX
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import SETTINGS, Connection
 
 BEGINNING: Final = UUID(int=0)
 # A type may be rare. So many events are looked through for it at a time, and the reader goes on from there.
 SEARCHED_AT_ONCE_MAX: Final = 5_000
-# No index leads from a message to its events. An event's id tells when it was made: after the last attempt began,
-# and no later than it was recorded, give or take what the processes' clocks differ by.
+# What the processes' clocks differ by, at most.
 _CLOCKS_DIFFER: Final = timedelta(seconds=5)
+# No index leads from a message to its events. An event's id tells when it was made: after the last attempt began,
+# and no later than it was recorded, give or take that difference.
 _RECORDED_WITHIN: Final = timedelta(hours=1)
 
 
@@ -46,6 +47,12 @@ _AFTER_SO_MANY: Final = """
 SELECT id FROM events WHERE account_id = $1 AND id > $2 AND id < $3 ORDER BY id OFFSET $4 LIMIT 1
 """
 
+# An event's id is made within its transaction, so that none is older than the oldest that is still open.
+_OLDEST_OPEN: Final = """
+SELECT min(xact_start) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
+"""
+
 _ENDS: Final = """
 SELECT coalesce(delivered_at, bounced_at, failed_at) AS final_at,
     (SELECT started_at FROM attempts
@@ -61,6 +68,15 @@ CROSS JOIN LATERAL (
     WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest AND message_id = $2
     ORDER BY id LIMIT $5) event
 """
+
+
+async def settled_before(connection: Connection, moment: datetime) -> UUID:
+    """The bound below which nothing comes to light any more: the moment's, or that of a transaction that takes long.
+
+    To be asked for before the events are read: what begins after that has its ids after the moment.
+    """
+    oldest = await connection.fetchval(_OLDEST_OPEN, SETTINGS["application_name"])
+    return lowest_id(moment if oldest is None else min(moment, oldest - _CLOCKS_DIFFER))
 
 
 async def read(

@@ -76,6 +76,24 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """A bounce or a complaint that came back; without a position it names none of the recipients.
+
+    `detail` is the address that a bounce names, or the kind of a complaint; `suppressed` says whether it is a reason
+    for the address to get no more mail.
+    """
+
+    position: int | None
+    kind: str
+    detail: str
+    status: str | None
+    code: int | None
+    response: str | None
+    suppressed: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class RecipientTimeline:
     """`waiting` is None once it is final; `suppression` is the account's, and may be younger than the message."""
 
@@ -92,6 +110,7 @@ class RecipientTimeline:
     waiting: Waiting | None
     suppression: Suppression | None
     event: Told | None
+    reports: tuple[Report, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +133,8 @@ class Timeline:
     credits_reserved: int
     created_at: datetime
     recipients: tuple[RecipientTimeline, ...]
+    # Those that are about none of the recipients.
+    reports: tuple[Report, ...]
     # Some attempts were left out: those before the latest ATTEMPTS_SHOWN_MAX.
     is_shortened: bool
     read_at: datetime
@@ -165,6 +186,13 @@ CROSS JOIN LATERAL (
 """
 
 
+# As many as are kept of one message.
+_REPORTS: Final = """
+SELECT position, kind, detail, status, code, response, suppressed, at
+FROM reports WHERE account_id = $1 AND message_id = $2 ORDER BY at, id
+"""
+
+
 async def timeline(tx: Connection, message_id: MessageId, now: datetime) -> Timeline | None:
     """What is known of the message, whoever's it is. `tx` sees one snapshot."""
     message = await tx.fetchrow(_MESSAGE, message_id)
@@ -179,6 +207,7 @@ async def timeline(tx: Connection, message_id: MessageId, now: datetime) -> Time
     waiting = {row["position"]: Waiting(**row) for row in await tx.fetch(_WAITING, *key, now)}
     suppressions = await _suppressions(tx, key[0], recipients)
     events = await _events(tx, key, recipients, attempts)
+    reports = [Report(**row) for row in await tx.fetch(_REPORTS, *key)]
     return Timeline(
         **{**message, "tags": tuple(message["tags"])},
         recipients=tuple(
@@ -189,10 +218,12 @@ async def timeline(tx: Connection, message_id: MessageId, now: datetime) -> Time
                     waiting=waiting.get(row["position"]),
                     suppression=suppressions.get(row["position"]),
                     event=events.get(row["position"]),
+                    reports=tuple([report for report in reports if report.position == row["position"]]),
                 )
                 for row in recipients
             ]
         ),
+        reports=tuple([report for report in reports if report.position is None]),
         is_shortened=len(newest) > ATTEMPTS_SHOWN_MAX,
         read_at=now,
     )

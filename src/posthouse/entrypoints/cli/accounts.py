@@ -79,6 +79,49 @@ def resume(account: AccountGiven) -> None:
     show.write_line(f"{row.name} may send again.")
 
 
+@account.command("conduct")
+def conduct(
+    account: AccountGiven,
+    exempt: Annotated[
+        bool | None,
+        typer.Option("--exempt/--no-exempt", help="Whether it is only warned about, and never suspended by itself."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how an account behaves: unknown addresses and complaints among its latest results."""
+    view = perform(lambda desk: desk.administration.conduct(account, exempt=exempt))
+    standing, figures = view.standing, view.figures
+    if as_json:
+        return show.write_json(
+            {
+                "account": standing.name,
+                "conduct": view.conduct,
+                "exempt": standing.exempt,
+                "suspended_at": standing.suspended_at,
+                "warned_at": standing.warned_at,
+                "counted_since": view.counted_since,
+                "results": figures.finals,
+                "unknown_addresses": figures.unknown,
+                "unknown_addresses_percent": round(figures.unknown_percent, 2),
+                "complaints": figures.complaints,
+                "complaints_percent": round(figures.complaints_percent, 2),
+            }
+        )
+    return show.write_values(
+        {
+            "account": standing.name,
+            "conduct": view.conduct,
+            "exempt": standing.exempt,
+            "suspended": standing.suspended_at,
+            "last warning": standing.warned_at,
+            "counted since": view.counted_since,
+            "results": figures.finals,
+            "unknown addresses": f"{figures.unknown} ({figures.unknown_percent:.1f} %)",
+            "complaints": f"{figures.complaints} ({figures.complaints_percent:.2f} %)",
+        }
+    )
+
+
 @account.command("limits")
 def limits(
     account: AccountGiven,

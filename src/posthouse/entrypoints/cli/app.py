@@ -4,7 +4,17 @@ from typing import Annotated
 
 import typer
 
-from posthouse.entrypoints.cli import accounts, configuration, credentials, domains, messages, queue, service
+from posthouse.entrypoints.cli import (
+    accounts,
+    configuration,
+    credentials,
+    domains,
+    inbox,
+    messages,
+    queue,
+    service,
+    webhook,
+)
 from posthouse.entrypoints.cli.show import write_line
 
 # Tracebacks with local variables would print secrets.
@@ -41,3 +51,5 @@ app.add_typer(credentials.key, name="key")
 app.add_typer(credentials.user, name="user")
 app.add_typer(messages.message, name="message")
 app.add_typer(queue.queue, name="queue")
+app.add_typer(inbox.inbox, name="inbox")
+app.add_typer(webhook.webhook, name="webhook")

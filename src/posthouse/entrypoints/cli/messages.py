@@ -12,7 +12,7 @@ from posthouse.mail.reply import printable
 from posthouse.rules import ids
 
 if TYPE_CHECKING:
-    from posthouse.flows.oversight import Attempt, RecipientTimeline, Timeline
+    from posthouse.flows.oversight import Attempt, RecipientTimeline, Report, Timeline
 
 message = typer.Typer(no_args_is_help=True, help="Messages: what became of one.")
 
@@ -64,6 +64,8 @@ def narrated(timeline: "Timeline") -> list[Line]:
     lines = [*_heading(timeline)]
     for recipient in timeline.recipients:
         lines += [Line(""), *_recipient(timeline, recipient)]
+    if timeline.reports:
+        lines += [Line(""), *map(_report, timeline.reports)]
     if timeline.is_shortened:
         lines += [Line(""), Line("Only the latest attempts are shown; there were more before them.")]
     return lines
@@ -113,10 +115,24 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
         yield Line(f"  {show.text(recipient.final_at)}  {_end(timeline, recipient)}", style)
     else:
         yield Line(f"  {show.text(timeline.read_at)}  now: {_waiting(timeline, recipient)}", style)
+    for report in recipient.reports:
+        yield _report(report)
     if recipient.suppression is not None:
         why = recipient.suppression
         said = _quoted(why.code, why.response)
         yield Line(f"  The address gets no mail of this account since {show.text(why.at)}, after a {why.reason}{said}")
+
+
+def _report(report: "Report") -> Line:
+    about = _one_line(report.detail)
+    if report.kind == "complaint":
+        what = f"a complaint ({about})" + ("" if report.position is not None else " that names no recipient")
+    elif report.position is not None:
+        what = "a bounce"
+    else:
+        what = f"a bounce of {about or 'nobody'}, who is no recipient"
+    said = _quoted(report.code, report.response or report.status)
+    return Line(f"  {show.text(report.at)}  came back later: {what}{said}", "yellow")
 
 
 def _attempt(recipient: "RecipientTimeline", attempt: "Attempt", number: int) -> str:
@@ -222,6 +238,7 @@ def plain(timeline: "Timeline") -> Plain:
         "credits_reserved": timeline.credits_reserved,
         "created_at": timeline.created_at,
         "recipients": [_plain_recipient(timeline, recipient) for recipient in timeline.recipients],
+        "reports": [_plain_report(report) for report in timeline.reports],
         "is_shortened": timeline.is_shortened,
         "read_at": timeline.read_at,
     }
@@ -273,4 +290,17 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
             "response": suppression.response,
         },
         "event": told and {"id": ids.text(ids.EVENT, told.id), "type": told.type, "created_at": told.created_at},
+        "reports": [_plain_report(report) for report in recipient.reports],
+    }
+
+
+def _plain_report(report: "Report") -> Plain:
+    return {
+        "kind": report.kind,
+        "detail": report.detail,
+        "status": report.status,
+        "code": report.code,
+        "response": report.response,
+        "suppressed": report.suppressed,
+        "at": report.at,
     }

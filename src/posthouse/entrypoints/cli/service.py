@@ -25,6 +25,8 @@ _POLL_SECONDS: Final = 0.2
 
 class Part(StrEnum):
     HTTP = "http"
+    SUBMISSION = "submission"
+    INBOUND = "inbound"
     DISPATCH = "dispatch"
     DELIVERY = "delivery"
     NOTIFICATION = "notification"
@@ -95,7 +97,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 def run(
     parts: Annotated[
-        list[Part] | None, typer.Argument(help="Which parts of the service; all of them when none is named.")
+        list[Part] | None, typer.Argument(help="Which parts of the service; when none is named, all that are set up.")
     ] = None,
     processes: Annotated[int, typer.Option(min=1, max=64, help="How many processes serve HTTP.")] = 1,
     host: Annotated[str | None, typer.Option(help="Listen here instead of the settings' http_host.")] = None,
@@ -103,11 +105,14 @@ def run(
 ) -> None:
     """Run the service until it is told to stop (Ctrl-C, SIGTERM).
 
-    http answers requests, dispatch hands out what is due, delivery sends it, notification calls webhooks, upkeep
-    keeps house.
+    http answers requests, submission takes mail over SMTP (once tls_certificate_file is set), inbound takes what
+    comes back (once return_path_domain is set), dispatch hands out what is due, delivery sends it, notification
+    calls webhooks, upkeep keeps house.
     """
-    chosen = list(dict.fromkeys(parts or list(Part)))
     given = settings()
+    chosen = list(dict.fromkeys(parts or _set_up(given)))
+    if Part.SUBMISSION in chosen and not given.tls_certificate_file:
+        fail("submission needs a certificate: set tls_certificate_file and tls_key_file")
     in_memory = not given.stream_servers
     if in_memory and ((Part.DISPATCH in chosen) != (Part.DELIVERY in chosen) or _is_deaf(chosen)):
         fail(
@@ -127,6 +132,15 @@ def run(
             _work(given, alone, address)
         case _:
             _supervise([_command(group, processes, host, port) for group in groups])
+
+
+def _set_up(given: "Settings") -> list[Part]:
+    missing = set()
+    if not given.tls_certificate_file:
+        missing.add(Part.SUBMISSION)
+    if not given.return_path_domain:
+        missing.add(Part.INBOUND)
+    return [part for part in Part if part not in missing]
 
 
 def _is_deaf(parts: list[Part]) -> bool:

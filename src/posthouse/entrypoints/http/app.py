@@ -12,7 +12,7 @@ from starlette.types import Lifespan
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.entrypoints.http import answers, declared, reference, routes, webhook_routes
+from posthouse.entrypoints.http import answers, declared, reference, routes, unsubscribe_routes, webhook_routes
 from posthouse.entrypoints.http.bodies import BodyReader
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.sending import SendEndpoint
@@ -40,7 +40,7 @@ def create_app(
 
 def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     application = FastAPI(lifespan=lifespan, redirect_slashes=False, openapi_url=None, docs_url=None, redoc_url=None)
-    for part in (routes, webhook_routes, reference):
+    for part in (routes, webhook_routes, unsubscribe_routes, reference):
         application.router.routes.extend(part.router.routes)
     # The frame takes the short way there; the route is what answers other methods with a 405.
     application.router.routes.append(Route("/emails", send_endpoint, methods=["POST"], include_in_schema=False))

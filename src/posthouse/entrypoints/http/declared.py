@@ -77,10 +77,14 @@ def _declare(model: type[BaseModel]) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=name)}}}
 
 
-def answers_with(success: int, model: type[BaseModel], *errors: int) -> dict[int | str, dict[str, Any]]:
-    """The responses of a route: its success, and the error object under each status it may have."""
+def answers_with(success: int, model: type[BaseModel] | str, *errors: int) -> dict[int | str, dict[str, Any]]:
+    """The responses of a route: its success, and the error object under each status it may have.
+
+    What a person reads has the name of a media type in the place of a model.
+    """
+    content = {model: {"schema": {"type": "string"}}} if isinstance(model, str) else _declare(model)
     declared: dict[int | str, dict[str, Any]] = {
-        success: {"description": "Done.", "headers": _REQUEST_ID_HEADER, "content": _declare(model)}
+        success: {"description": "Done.", "headers": _REQUEST_ID_HEADER, "content": content}
     }
     for status in errors:
         headers = _REQUEST_ID_HEADER | (_RETRY_AFTER_HEADER if status in {409, 429, 503} else {})
@@ -173,7 +177,8 @@ def openapi(application: FastAPI) -> dict[str, Any]:
             # FastAPI's own validation answers with the error object and 400, like everything else.
             operation["responses"].pop("422", None)
             for response in operation["responses"].values():
-                response["content"].pop("text/plain", None)
+                if "application/json" in response["content"]:
+                    response["content"].pop("text/plain", None)
             schemes = ["dashboard"] if path.startswith("/v1/") else list(_SECURITY)
             operation.setdefault("security", [{scheme: []} for scheme in schemes])
     document["webhooks"] = {"event": {"post": _event_operation()}}

@@ -133,7 +133,7 @@ def _answer(draft: Draft, accepted: Accepted, request_id: str) -> dict[str, Any]
         "billing_status": BillingStatus.RESERVED.value,
         "recipient_count": accepted.recipient_count,
         "credits_reserved": accepted.credits_reserved,
-        "headers": dict(draft.headers),
+        "headers": dict(echo.headers),
         "tags": draft.tags,
         "attachments": [_metadata(one) for one in draft.attachments],
     }

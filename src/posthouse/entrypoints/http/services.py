@@ -7,6 +7,7 @@ from posthouse.flows.authoring import Authoring
 from posthouse.flows.inquiry import Inquiry
 from posthouse.flows.intake import Intake
 from posthouse.flows.subscription import Subscription
+from posthouse.flows.unsubscription import Unsubscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +17,4 @@ class Services:
     inquiry: Inquiry
     authoring: Authoring
     subscription: Subscription
+    unsubscription: Unsubscription

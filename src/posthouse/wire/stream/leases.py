@@ -135,12 +135,12 @@ class ShardLeases:
             )
         except BadRequestError:
             # It exists with other settings; what it says about the time to live goes for everyone.
-            return await jetstream.key_value(BUCKET)
+            return await jetstream.key_value(self._settings.bucket)
 
     async def _round(self, client: Client, bucket: KeyValue) -> float:
         """Say that this worker lives, give back what is others', renew and take its own share."""
         await bucket.put(f"worker.{self._worker}", b"")
-        state = await _looked_at(client)
+        state = await _looked_at(client, self._settings.bucket)
         share = shares(tuple(sorted(state.workers | {self._worker})), self._shards)[self._worker]
         ours = [shard for shard in share if shard in self._leases or state.age_seconds >= state.lease_seconds]
         belief_seconds = state.lease_seconds * (1 - MARGIN_PART)
@@ -192,13 +192,14 @@ class ShardLeases:
 
     async def _leave(self, jetstream: JetStreamContext, bucket: KeyValue) -> None:
         # The name first, so that whoever looks next counts one worker less.
-        await jetstream.purge_stream(f"KV_{BUCKET}", subject=f"$KV.{BUCKET}.worker.{self._worker}")
+        name = self._settings.bucket
+        await jetstream.purge_stream(f"KV_{name}", subject=f"$KV.{name}.worker.{self._worker}")
         await asyncio.gather(*(self._give_back(bucket, shard) for shard in list(self._leases)))
 
 
-async def _looked_at(client: Client) -> _Bucket:
-    wish = json.dumps({"subjects_filter": f"$KV.{BUCKET}.worker.*"}).encode()
-    answer = await client.request(f"$JS.API.STREAM.INFO.KV_{BUCKET}", wish, timeout=ANSWER_SECONDS_MAX)
+async def _looked_at(client: Client, name: str) -> _Bucket:
+    wish = json.dumps({"subjects_filter": f"$KV.{name}.worker.*"}).encode()
+    answer = await client.request(f"$JS.API.STREAM.INFO.KV_{name}", wish, timeout=ANSWER_SECONDS_MAX)
     info: dict[str, Any] = json.loads(answer.data)
     if "error" in info:
         raise NotFoundError(description=str(info["error"]))

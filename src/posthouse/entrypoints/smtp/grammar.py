@@ -1,0 +1,151 @@
+"""The grammar of SMTP commands: paths and their parameters (RFC 5321, 4.1.2), read strictly.
+
+Everything is linear in a line that is bounded: the patterns are possessive, and never try a second way to match.
+"""
+
+import functools
+import re
+from typing import Final, NamedTuple
+
+from posthouse.entrypoints.smtp.replies import Reply
+
+LOCAL_CHARACTERS_MAX: Final = 64
+PATH_CHARACTERS_MAX: Final = 254
+
+_LOCAL: Final = r"""[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]++|"(?:[ !#-\[\]-~]|\\[ -~])*+\""""
+_DOMAIN: Final = r"[A-Za-z0-9._-]++|\[[A-Za-z0-9.:-]++\]"
+# A space after the colon is an old custom that no one can misread.
+_path: Final = re.compile(rf" ?<(?:({_LOCAL})(?:@({_DOMAIN}))?)?>(?: (.*))?\Z").match
+_parameter: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*+)(?:=([!-<>-~]++))?\Z").match
+# RFC 1870: at most twenty digits.
+_is_size: Final = re.compile(r"[0-9]{1,20}+\Z").match
+_chunk: Final = re.compile(r"([0-9]{1,12}+)( [Ll][Aa][Ss][Tt])?\Z").match
+# RFC 3461, 4.4: what an envelope id and an original recipient may hold.
+ENVELOPE_ID_CHARACTERS_MAX: Final = 100
+ORIGINAL_RECIPIENT_CHARACTERS_MAX: Final = 500
+# Lines of at most 2 KB each.
+REMEMBERED_MAX: Final = 1_024
+
+BAD_PATH: Final = Reply(501, "5.1.7", "The sender can't be read: write MAIL FROM:<ada@example.com>, or MAIL FROM:<>.")
+BAD_RECIPIENT: Final = Reply(501, "5.1.3", "The recipient can't be read: write RCPT TO:<ada@example.com>.")
+ROUTED: Final = Reply(553, "5.1.3", "Source routes are not supported: write the final address alone.")
+NOT_ASCII: Final = Reply(553, "5.6.7", "SMTPUTF8 is not offered: write the address in ASCII, its domain as A-labels.")
+BAD_PARAMETER: Final = Reply(501, "5.5.4", "A parameter after the address can't be read, or stands there twice.")
+NO_SUCH_PARAMETER: Final = Reply(555, "5.5.4", "A parameter after the address is not one that EHLO has offered.")
+
+
+class Sender(NamedTuple):
+    path: str
+    size: int
+
+
+class Chunk(NamedTuple):
+    size: int
+    is_last: bool
+
+
+# A client's senders are few, and said with every message.
+@functools.lru_cache(maxsize=REMEMBERED_MAX)
+def read_sender(argument: str) -> Sender | Reply:
+    """What follows MAIL. Senders without a domain are taken: devices and local programs have such."""
+    read = _read_path(argument, "FROM:", BAD_PATH)
+    if isinstance(read, Reply):
+        return read
+    path, parameters = read
+    return Sender(path, 0) if parameters is None else _read_sender_parameters(path, parameters)
+
+
+def read_recipient(argument: str) -> str | Reply:
+    """What follows RCPT."""
+    read = _read_path(argument, "TO:", BAD_RECIPIENT)
+    if isinstance(read, Reply):
+        return read
+    path, parameters = read
+    if "@" not in path and path.lower() != "postmaster":
+        return BAD_RECIPIENT
+    refusal = None if parameters is None else _fault_of_recipient_parameters(parameters)
+    return path if refusal is None else refusal
+
+
+def read_chunk(argument: str) -> Chunk | None:
+    """What follows BDAT; after anything else nobody knows where the next command begins."""
+    found = _chunk(argument)
+    return None if found is None else Chunk(int(found[1]), found[2] is not None)
+
+
+def _read_path(argument: str, keyword: str, unreadable: Reply) -> tuple[str, str | None] | Reply:
+    """The path without its brackets, and whatever follows it."""
+    if not argument.isascii():
+        return NOT_ASCII
+    start = len(keyword)
+    if argument[:start].upper() != keyword:
+        return unreadable
+    found = _path(argument, start)
+    if found is None:
+        return ROUTED if argument[start:].lstrip().startswith("<@") else unreadable
+    local, domain, parameters = found.groups()
+    if local is None:
+        return "", parameters
+    path = local if domain is None else f"{local}@{domain}"
+    if len(local) > LOCAL_CHARACTERS_MAX or len(path) > PATH_CHARACTERS_MAX:
+        return unreadable
+    return path, parameters
+
+
+def _read_parameters(text: str) -> dict[str, str | None] | Reply:
+    parameters: dict[str, str | None] = {}
+    for word in text.split(" "):
+        if not word:
+            continue
+        found = _parameter(word)
+        if found is None:
+            return BAD_PARAMETER
+        keyword = found[1].upper()
+        if keyword in parameters:
+            return BAD_PARAMETER
+        parameters[keyword] = found[2]
+    return parameters
+
+
+def _read_sender_parameters(path: str, text: str) -> Sender | Reply:
+    parameters = _read_parameters(text)
+    if isinstance(parameters, Reply):
+        return parameters
+    size = 0
+    for keyword, value in parameters.items():
+        is_right = value is not None
+        match keyword:
+            case "SIZE":
+                is_right = value is not None and _is_size(value) is not None
+                size = int(value) if value is not None and is_right else 0
+            case "BODY":
+                is_right = value is not None and value.upper() in ("7BIT", "8BITMIME")
+            case "RET":
+                is_right = value is not None and value.upper() in ("FULL", "HDRS")
+            case "ENVID":
+                is_right = value is not None and len(value) <= ENVELOPE_ID_CHARACTERS_MAX
+            case "AUTH":
+                pass
+            case _:
+                return NO_SUCH_PARAMETER
+        if not is_right:
+            return BAD_PARAMETER
+    return Sender(path, size)
+
+
+def _fault_of_recipient_parameters(text: str) -> Reply | None:
+    parameters = _read_parameters(text)
+    if isinstance(parameters, Reply):
+        return parameters
+    for keyword, value in parameters.items():
+        match keyword:
+            case "NOTIFY":
+                wishes = (value or "").upper().split(",")
+                is_right = wishes == ["NEVER"] or all(one in ("SUCCESS", "FAILURE", "DELAY") for one in wishes)
+            case "ORCPT":
+                is_right = value is not None and len(value) <= ORIGINAL_RECIPIENT_CHARACTERS_MAX
+            case _:
+                return NO_SUCH_PARAMETER
+        if not is_right:
+            return BAD_PARAMETER
+    return None

@@ -1,0 +1,99 @@
+"""Mail from customers: who they are, which recipients they may name, and the road into the house."""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.entrypoints.refusals import smtp_reply
+from posthouse.entrypoints.smtp import replies
+from posthouse.entrypoints.smtp.backoff import Backoff
+from posthouse.entrypoints.smtp.replies import Reply
+from posthouse.entrypoints.smtp.service import Envelope, Terms
+from posthouse.flows.admission import Admission
+from posthouse.flows.caller import Caller
+from posthouse.flows.intake import Accepted, Intake
+from posthouse.mail.address import AddressError, parse_mailbox
+from posthouse.mail.raw import RawError
+from posthouse.rules import credential, ids, limits
+from posthouse.rules.ids import RequestId
+from posthouse.rules.refusal import Code, Refusal
+
+log = structlog.get_logger(__name__)
+
+# Large mails take turns: each is in memory several times over while it is worked on.
+LARGE_AT_ONCE_MAX: Final = 3
+_UNAVAILABLE: Final = frozenset({Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE})
+
+
+class Submission:
+    """The service behind the submission ports."""
+
+    def __init__(self, *, admission: Admission, intake: Intake, clock: Clock, chance: Chance, hostname: str) -> None:
+        self.terms = Terms(hostname, needs_authentication=True)
+        self._admission = admission
+        self._intake = intake
+        self._clock = clock
+        self._chance = chance
+        self._backoff = Backoff()
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
+
+    async def authenticate(self, username: str, password: str, peer: str) -> Caller:
+        """A login that follows failed ones is answered late; its connection waits, and nobody else."""
+        backoff, clock = self._backoff, self._clock
+        place = credential.neighbourhood(peer)
+        wait_seconds = backoff.begin(username, place, clock.monotonic())
+        if wait_seconds is None:
+            raise Refusal(Code.RATE_LIMITED, "Too many failed logins from this address: try again later.")
+        judge = backoff.undecided
+        try:
+            if wait_seconds:
+                try:
+                    await asyncio.sleep(wait_seconds)
+                finally:
+                    backoff.waited(place)
+            caller = await self._admission.password(username, password, peer)
+            judge = backoff.right
+        except Refusal as refusal:
+            if refusal.code is Code.UNAUTHORIZED:
+                judge = backoff.wrong
+            raise
+        finally:
+            judge(username, place, clock.monotonic())
+        return caller
+
+    def recipient(self, address: str, count: int) -> Reply | None:  # noqa: ARG002 (the terms tell how many)
+        try:
+            parse_mailbox(address)
+        except AddressError as error:
+            return Reply(553, "5.1.3", f"The recipient's address {error}.")
+        return None
+
+    async def take(self, caller: Caller | None, envelope: Envelope, content: bytes) -> Reply:
+        request_id = RequestId(ids.new_id(self._clock.now(), self._chance.bytes(ids.RANDOM_BYTES)))
+        try:
+            if caller is None:
+                raise RuntimeError("mail was offered by nobody")
+            if len(content) > limits.THREAD_BODY_BYTES_MIN:
+                async with self._large:
+                    accepted = await self._accept(caller, envelope, content, request_id)
+            else:
+                accepted = await self._accept(caller, envelope, content, request_id)
+        except RawError as error:
+            code, _, status = error.status.partition(" ")
+            return Reply(int(code), status, str(error))
+        except Refusal as refusal:
+            if refusal.code in _UNAVAILABLE:
+                log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
+            refusal.forget_origin()
+            return Reply(*smtp_reply(refusal))
+        except Exception as fault:
+            log.exception("fault", request_id=ids.text(ids.REQUEST, request_id), fault=type(fault).__name__)
+            return replies.FAULT
+        return Reply(250, "2.0.0", f"queued as {ids.text(ids.MESSAGE, accepted.message_id)}")
+
+    async def _accept(self, caller: Caller, envelope: Envelope, content: bytes, request_id: RequestId) -> Accepted:
+        recipients = [parse_mailbox(address) for address in envelope.recipients]
+        return await self._intake.adopt(caller, content, recipients, envelope.sender, request_id)

@@ -1,0 +1,348 @@
+"""What comes back to a return path: who got no mail and why, who complained, or that it is neither.
+
+Delivery status notifications (RFC 3464, 6522), notices in words alone (`mail/unruly.py`) and feedback
+reports (RFC 5965) are told from automatic replies, receipts, delays and letters. Whoever wrote the mail
+is a stranger who may lie in every line: nothing here says that a report is true. For that, the caller
+checks the tokens, which only those know whom we sent the mail.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from posthouse.mail import unruly
+from posthouse.mail.envelope import LOCAL_PREFIX
+from posthouse.mail.parts import HEAD_BYTES_MAX, Mail, Part, decode_words, fields_of, take_apart
+from posthouse.mail.reply import printable
+from posthouse.mail.unruly import address_of, diagnose, precision
+
+FAILURES_MAX: Final = 100
+TOKENS_MAX: Final = 20
+TEXT_CHARACTERS_MAX: Final = 500
+_SUBJECT_CHARACTERS_MAX: Final = 500
+# How many are looked at, be it that none of them counts.
+_RECIPIENTS_MAX: Final = 1_000
+_DIAGNOSTIC_CHARACTERS_MAX: Final = 2_000
+_KIND_CHARACTERS_MAX: Final = 20
+_CANDIDATES_MAX: Final = 1_000
+
+
+class Failed(NamedTuple):
+    """`recipient` is the bare address, lower case, in A-labels; None where the report doesn't say.
+
+    `status` is the most precise one of RFC 3463 that was given; without one, nothing is known but that it
+    failed. Not `is_permanent`: it was tried for long enough, and may succeed another day.
+    """
+
+    recipient: str | None
+    status: str | None
+    code: int | None
+    is_permanent: bool
+    text: str
+
+
+class Bounce(NamedTuple):
+    failures: tuple[Failed, ...]
+    tokens: tuple[str, ...]
+
+
+class Complaint(NamedTuple):
+    """`kind` is the Feedback-Type as it was given: "not-spam" takes a complaint back, and is none itself."""
+
+    kind: str
+    recipient: str | None
+    tokens: tuple[str, ...]
+    text: str
+
+
+class Nothing(NamedTuple):
+    reason: str
+
+
+AUTOMATIC_REPLY: Final = Nothing("an automatic reply")
+CHALLENGE: Final = Nothing("a challenge that wants an answer from a person")
+DELAYED: Final = Nothing("delayed, not failed")
+DELIVERED: Final = Nothing("a delivery receipt")
+SEEN: Final = Nothing("a read receipt")
+AUTHENTICATION: Final = Nothing("a report of failed authentication")
+LIST_MAIL: Final = Nothing("mail of a list")
+NOT_UNDERSTOOD: Final = Nothing("not understood")
+
+_STATUS_PARTS: Final = ("message/delivery-status", "message/global-delivery-status")
+_DISPOSITION_PARTS: Final = ("message/disposition-notification", "message/global-disposition-notification")
+# Delivery time expired (RFC 3463), and Exchange Online's own number for it: given up, whatever the class.
+_EXPIRED: Final = ("5.4.7", "5.4.300")
+
+_TOKEN: Final = LOCAL_PREFIX.encode()
+_is_token: Final = re.compile(re.escape(_TOKEN) + rb"([a-z2-7]{48})@([a-z0-9.-]{1,253})").match
+_is_domain: Final = re.compile(rb"[a-z0-9.-]{1,253}\Z").match
+_FEEDBACK_ID: Final = b"\ncfbl-feedback-id:"
+_is_feedback_id: Final = re.compile(rb"[ \t\r]*+(?:\n[ \t]++)?+([!-~]{1,256}+)[ \t\r]*+(?:\n|\Z)").match
+_is_kind: Final = re.compile(r"[a-z0-9-]{1,32}\Z").match
+_is_status: Final = re.compile(r"\s*+([245]\.[0-9]{1,3}\.[0-9]{1,3})(?![0-9.])").match
+_unescape_xtext: Final = re.compile(r"\+(2B|3D)").sub
+
+_is_lasting: Final = re.compile(
+    r"retry time|retry timeout|timed? ?out|connection refused|could ?n[o']t connect|unable to connect|expired|too long"
+    r"|no route to host|network is unreachable|temporar|giving up after|for past|not respond"
+    r"|(?:over|exceed).{0,20}quota|quota.{0,20}exceed|mailbox.{0,20}full",
+    re.IGNORECASE,
+).search
+_is_reply_subject: Final = re.compile(
+    r"\s*(?:\[?auto(?:matic|mated|matische|matisch|matisk)?[- ]?(?:re(?:ply|sponse|sponder)|antwort|antwoord|svar)"
+    r"|auto: |out[- ]of[- ](?:the[- ])?office|ooo\b|away from|on vacation|vacation|abwesen|réponse automatique|absence"
+    r"|absent|respuesta autom|fuera de|risposta automatica|fuori ufficio|resposta autom|ausência|afwezig|autosvar"
+    r"|automaattinen|odpowiedź automatyczna|automatyczna odpowiedź|otomatik|автоответ|автоматический ответ"
+    r"|自动回复|自動回覆|自動返信|不在|자동)",
+    re.IGNORECASE,
+).match
+_is_challenge_subject: Final = re.compile(
+    r"verify#|requires? (?:verification|confirmation|authentication)"
+    r"|(?:confirm|verify) (?:that you|your (?:e-?mail|message|identity))|challenge|please authenticate"
+    r"|waiting for (?:approval|confirmation)|awaiting (?:approval|authori[sz]ation)",
+    re.IGNORECASE,
+).search
+_REPLY_FIELDS: Final = (
+    "x-autoreply",
+    "x-autoreply-from",
+    "x-autorespond",
+    "x-autoresponder",
+    "x-auto-reply",
+    "x-vacation",
+)
+_CHALLENGE_FIELDS: Final = ("x-boxtrapper", "x-spamarrest", "x-tmda-confirm", "x-ask-auth", "x-challenge")
+_LIST_FIELDS: Final = ("list-id", "list-unsubscribe", "list-post", "x-mailman-version")
+
+
+def read(raw: bytes) -> Bounce | Complaint | Nothing:
+    """What the mail reports. Never raises, whatever the bytes are."""
+    mail = take_apart(raw)
+    subject = decode_words(mail.outer.get("subject"))[:_SUBJECT_CHARACTERS_MAX]
+    if feedback := mail.leaf("message/feedback-report"):
+        return _complaint(mail, fields_of(feedback.decoded().split(b"\n")))
+    if complained := _complained_to_microsoft(mail, subject):
+        return complained
+    words = unruly.words_of(mail)
+    if (status := mail.leaf(*_STATUS_PARTS)) and (notified := _notified(mail, status.decoded(), words)):
+        return notified
+    if disposition := mail.leaf(*_DISPOSITION_PARTS):
+        return _disposed(mail, disposition, words)
+    if not mail.outer.get("x-failed-recipients"):
+        if reason := _other(mail.outer, subject):
+            return reason
+        if not unruly.is_notice(mail.outer, subject):
+            # Not sooner: the subject of a bounce quotes that of the mail, which may be "confirm your address".
+            if _is_challenge_subject(subject):
+                return CHALLENGE
+            return AUTOMATIC_REPLY if _is_automatic(mail.outer) else NOT_UNDERSTOOD
+        # Gateways that flatten a notification leave its fields in the text.
+        if notified := _notified(mail, words.text.encode("utf-8", "replace"), words):
+            return notified
+        if unruly.is_delay(subject, words):
+            return DELAYED
+    failures = [_failed(found.recipient, None, found.text) for found in unruly.find(mail, subject, words)]
+    return Bounce(tuple(failures), _tokens(mail)) if failures else NOT_UNDERSTOOD
+
+
+# Notifications (RFC 3464)
+
+
+def _notified(mail: Mail, content: bytes, words: unruly.Words) -> Bounce | Nothing | None:
+    """What the fields of a delivery status say, or None if they say nothing about anybody."""
+    failures: dict[str | int, Failed] = {}
+    is_delayed = is_delivered = False
+    for fields in islice(_recipients(content), _RECIPIENTS_MAX):
+        match _action(fields):
+            case "failed" if len(failures) < FAILURES_MAX:
+                recipient = _recipient_of(fields)
+                key = recipient or len(failures)
+                if key not in failures:
+                    failures[key] = _failed(recipient, _status_of(fields, "45"), _diagnostic_of(fields))
+            case "delayed":
+                is_delayed = True
+            case "delivered":
+                is_delivered = True
+    if failures:
+        return Bounce(tuple(_told(list(failures.values()), words)), _tokens(mail))
+    return DELAYED if is_delayed else DELIVERED if is_delivered else None
+
+
+def _told(failures: list[Failed], words: unruly.Words) -> list[Failed]:
+    """With what is said to people where nothing is said to programs, as older Exchange does; the status stays."""
+    for index, failed in enumerate(failures[: unruly.FINDINGS_MAX]):
+        if failed.recipient and not failed.text:
+            failures[index] = failed._replace(text=_line(unruly.about(failed.recipient, words)))
+    return failures
+
+
+def _recipients(content: bytes) -> Iterator[dict[str, str]]:
+    """The fields of one recipient after the other; blank lines are between them, or should be."""
+    lines: list[bytes] = []
+    has_recipient = False
+    for line in (*content.replace(b"\r\n", b"\n").split(b"\n"), b""):
+        is_recipient = line[:16].lower() == b"final-recipient:"
+        if lines and (not line.strip() or (is_recipient and has_recipient)):
+            if has_recipient or any(given[:7].lower() == b"action:" for given in lines):
+                # The first of two fields with one name counts.
+                yield dict(reversed(fields_of(lines)))
+            lines, has_recipient = [], False
+        if line.strip():
+            lines.append(line)
+            has_recipient = has_recipient or is_recipient
+
+
+def _action(fields: dict[str, str]) -> str:
+    action = fields.get("action", "").lower()
+    if action.startswith(("fail", "error")):
+        return "failed"
+    if action.startswith("delayed"):
+        return "delayed"
+    if action.startswith(("delivered", "relayed", "expanded")):
+        return "delivered"
+    # Without a word that RFC 3464 knows, only a permanent status is a failure.
+    status = _status_of(fields, "245") or " "
+    return {"5": "failed", "4": "delayed", "2": "delivered"}.get(status[0], "")
+
+
+def _status_of(fields: dict[str, str], classes: str) -> str | None:
+    status = _is_status(fields.get("status", ""))
+    return status[1] if status and status[1][0] in classes else None
+
+
+def _diagnostic_of(fields: dict[str, str]) -> str:
+    text = decode_words(fields.get("diagnostic-code", "")[:_DIAGNOSTIC_CHARACTERS_MAX])
+    kind, semicolon, rest = text.partition(";")
+    return rest.strip() if semicolon and len(kind) <= _KIND_CHARACTERS_MAX and " " not in kind.strip() else text
+
+
+def _recipient_of(fields: dict[str, str]) -> str | None:
+    """The address that we wrote to, rather than the one that it was forwarded to."""
+    given = (fields.get(name, "") for name in ("original-recipient", "final-recipient", "x-actual-recipient"))
+    return next(filter(None, map(_typed_address, given)), None)
+
+
+def _typed_address(given: str) -> str | None:
+    kind, semicolon, address = given.partition(";")
+    if not semicolon:
+        kind, address = "rfc822", given
+    if kind.strip().lower() not in ("rfc822", "utf-8", "smtp"):
+        return None
+    # Some servers forget to undo what the envelope needed (RFC 3461, 4).
+    return address_of(_unescape_xtext(lambda found: chr(int(found[1], 16)), address))
+
+
+def _failed(recipient: str | None, given_status: str | None, text: str) -> Failed:
+    code, status = diagnose(text)
+    if precision(status) < precision(given_status):
+        status = given_status
+    if precision(status) > 1 and status is not None:
+        is_permanent = status[0] == "5" and status not in _EXPIRED
+    elif code is not None:
+        is_permanent = code >= 500
+    elif status is not None:
+        is_permanent = status[0] == "5"
+    else:
+        is_permanent = _is_lasting(text) is None
+    return Failed(recipient, status, code, is_permanent, _line(text))
+
+
+def _disposed(mail: Mail, disposition: Part, words: unruly.Words) -> Bounce | Nothing:
+    """A read receipt, unless it says what a bounce should: Sieve's reject, and Dovecot when a mailbox is full."""
+    fields = dict(reversed(fields_of(disposition.decoded().split(b"\n"))))
+    if "automatically rejected" not in words.text:
+        return SEEN
+    recipient = _recipient_of(fields)
+    return Bounce((_failed(recipient, None, words.text),), _tokens(mail))
+
+
+# Complaints (RFC 5965)
+
+
+def _complaint(mail: Mail, given: tuple[tuple[str, str], ...]) -> Complaint | Nothing:
+    fields = dict(reversed(given))
+    kind = fields.get("feedback-type", "").partition(";")[0].strip().lower()
+    if kind.startswith("auth-failure"):
+        return AUTHENTICATION
+    recipient = address_of(fields.get("original-rcpt-to", "")) or address_of(fields.get("removal-recipient", ""))
+    # An unreadable kind is to be taken as "other" (RFC 5965, 3.1).
+    return Complaint(kind if _is_kind(kind) else "other", recipient, _tokens(mail), _line(mail.text()))
+
+
+def _complained_to_microsoft(mail: Mail, subject: str) -> Complaint | None:
+    """Outlook.com's older form: the mail itself, with a field that says who complained."""
+    if not subject.lower().startswith("complaint about message from"):
+        return None
+    for leaf in mail.leaves:
+        head = leaf.decoded().lstrip(b"\n")[:HEAD_BYTES_MAX].partition(b"\n\n")[0]
+        for name, value in fields_of(head.split(b"\n")):
+            if name == "x-hmxmroriginalrecipient":
+                return Complaint("abuse", address_of(value), _tokens(mail), _line(subject))
+    return None
+
+
+# Neither
+
+
+def _other(outer: Part, subject: str) -> Nothing | None:
+    """What it is if its header leaves no doubt that it is no bounce."""
+    names = {name for name, _ in outer.fields}
+    if _is_reply_subject(subject) or not names.isdisjoint(_REPLY_FIELDS):
+        return AUTOMATIC_REPLY
+    if not names.isdisjoint(_CHALLENGE_FIELDS):
+        return CHALLENGE
+    return None if names.isdisjoint(_LIST_FIELDS) else LIST_MAIL
+
+
+def _is_automatic(outer: Part) -> bool:
+    submitted = outer.get("auto-submitted").lower()
+    precedence = outer.get("precedence").lower()
+    return submitted not in ("", "no") or precedence in ("auto_reply", "bulk", "junk")
+
+
+# What the reports have in common
+
+
+def _tokens(mail: Mail) -> tuple[str, ...]:
+    """Our return paths and feedback ids in what the mail holds; its own header is what the envelope says already."""
+    found: dict[str, None] = {}
+    for content in (b"\n" + mail.outer.content, *(b"\n" + leaf.decoded() for leaf in mail.leaves if leaf.is_encoded)):
+        for token in _tokens_in(content):
+            found.setdefault(token)
+            if len(found) == TOKENS_MAX:
+                return tuple(found)
+    return tuple(found)
+
+
+def _tokens_in(content: bytes) -> Iterator[str]:
+    lowered = content.lower()
+    for position in _positions(lowered, _TOKEN):
+        if match := _is_token(lowered, position):
+            domain = _rewritten_domain(lowered, position) or match[2]
+            yield f"{LOCAL_PREFIX}{match[1].decode()}@{domain.decode().rstrip('.')}"
+    for position in _positions(lowered, _FEEDBACK_ID):
+        # Unlike the address, it is given back as it was written.
+        if match := _is_feedback_id(content, position + len(_FEEDBACK_ID)):
+            yield match[1].decode()
+
+
+def _positions(content: bytes, wanted: bytes) -> Iterator[int]:
+    position = -1
+    for _ in range(_CANDIDATES_MAX):
+        position = content.find(wanted, position + 1)
+        if position < 0:
+            return
+        yield position
+
+
+def _rewritten_domain(content: bytes, position: int) -> bytes | None:
+    """Our domain, if a forwarder wrote it in front of our local part: SRS0=hash=day=domain=local@forwarder."""
+    before = content[max(0, position - 255) : position]
+    if not before.endswith(b"="):
+        return None
+    domain = before[:-1].rpartition(b"=")[2]
+    return domain if b"." in domain and _is_domain(domain) else None
+
+
+def _line(text: str) -> str:
+    return " ".join(printable(text[: 4 * TEXT_CHARACTERS_MAX].encode("utf-8", "replace")).split())[:TEXT_CHARACTERS_MAX]

@@ -1,0 +1,139 @@
+"""Conduct: what became of an account's latest mail, counted; and whom to look at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from posthouse.rules.conduct import RECIPIENTS_MAX, Figures
+from posthouse.rules.ids import AccountId, lowest_id
+from posthouse.rules.outcome import SUPPRESSING
+from posthouse.store import accounts
+from posthouse.store.postgres import Connection
+
+REASONS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an account stands: what counts is the mail that it sent after `since`, if that is set."""
+
+    account_id: AccountId
+    name: str
+    suspended_at: datetime | None
+    exempt: bool
+    since: datetime | None
+    warned_at: datetime | None
+
+
+class Suppressing(NamedTuple):
+    """Accounts whose addresses were suppressed, oldest first, and the time up to which all of them are here."""
+
+    account_ids: Sequence[AccountId]
+    read_to: datetime
+
+
+_SUPPRESSING: Final = "SELECT account_id, at FROM suppressions WHERE at >= $1 ORDER BY at LIMIT $2"
+
+_STANDING: Final = """
+SELECT id, name, suspended_at, conduct_exempt, conduct_since, conduct_warned_at FROM accounts WHERE id = $1
+"""
+_STANDING_LOCKED: Final = _STANDING + "FOR NO KEY UPDATE"
+
+# By the time alone, hence the OFFSET: an account's addresses may be a million, those of a day are fewer.
+_REASONS: Final = """
+SELECT count(*) FILTER (WHERE reason = 'bounce'), count(*) FILTER (WHERE reason = 'complaint')
+FROM (
+    SELECT reason FROM (SELECT account_id, reason FROM suppressions WHERE at >= $2 OFFSET 0) lately
+    WHERE account_id = $1 LIMIT $3) own
+"""
+
+# A server that answered has an address and a code; the simulator has no address, a broken connection no code, and
+# what was suppressed no attempt. The status is the first in the reply, as `mail.reply` finds it.
+_FIGURES: Final = r"""
+WITH latest AS MATERIALIZED (
+    SELECT recipient.*
+    FROM (
+        SELECT id FROM messages WHERE account_id = $1 AND id >= $2 AND source <> 'test'
+        ORDER BY id DESC LIMIT $3) message
+    CROSS JOIN LATERAL (
+        SELECT message_id, position, status FROM recipients
+        WHERE account_id = $1 AND message_id = message.id AND message_id >= $2) recipient
+    ORDER BY message.id DESC LIMIT $3
+), final AS MATERIALIZED (
+    SELECT latest.message_id, latest.position,
+        CASE WHEN latest.status = 'bounced' AND answered.outcome = 'bounced' AND answered.stage = 'rcpt'
+             THEN substring(answered.response FROM '(?n)^[245]\.\d{1,3}\.\d{1,3}(?![0-9.])') END AS status
+    FROM latest
+    CROSS JOIN LATERAL (
+        SELECT outcome, stage, response FROM attempts
+        WHERE account_id = $1 AND message_id = latest.message_id AND message_id >= $2
+          AND position = latest.position AND address IS NOT NULL AND code IS NOT NULL
+        ORDER BY fence DESC LIMIT 1) answered
+    WHERE latest.status IN ('delivered', 'bounced', 'failed')
+)
+SELECT final.status, later.is_unknown, later.is_complaint, count(*)
+FROM final
+CROSS JOIN LATERAL (
+    SELECT coalesce(bool_or(kind = 'bounce'), false) AS is_unknown,
+        coalesce(bool_or(kind = 'complaint'), false) AS is_complaint
+    FROM reports
+    WHERE account_id = $1 AND message_id = final.message_id AND message_id >= $2 AND position = final.position
+      AND suppressed) later
+GROUP BY 1, 2, 3
+"""
+
+_WARN: Final = """
+UPDATE accounts SET conduct_warned_at = $2
+WHERE id = $1 AND (conduct_warned_at IS NULL OR conduct_warned_at < $3)
+RETURNING 1
+"""
+
+_SET_EXEMPT: Final = "UPDATE accounts SET conduct_exempt = $2 WHERE id = $1"
+
+
+async def suppressing(connection: Connection, since: datetime, now: datetime, limit: int) -> Suppressing:
+    """Whose addresses were suppressed since then; when there are more than `limit`, the rest is for the next look."""
+    rows = await connection.fetch(_SUPPRESSING, since, limit)
+    read_to = rows[-1]["at"] if len(rows) == limit else now
+    return Suppressing(list(dict.fromkeys(row["account_id"] for row in rows)), read_to)
+
+
+async def standing(connection: Connection, account_id: AccountId) -> Standing | None:
+    row = await connection.fetchrow(_STANDING, account_id)
+    return None if row is None else Standing(*row)
+
+
+async def lock(tx: Connection, account_id: AccountId) -> Standing:
+    """How it stands, and will until the transaction ends."""
+    return Standing(*await tx.fetchrow(_STANDING_LOCKED, account_id))
+
+
+async def reasons(connection: Connection, account_id: AccountId, since: datetime) -> tuple[int, int]:
+    """Addresses that bounced and that complained since then, of the account's; a hundred are counted at most."""
+    bounces, complaints = await connection.fetchrow(_REASONS, account_id, since, REASONS_MAX)
+    return bounces, complaints
+
+
+async def figures(
+    connection: Connection, account_id: AccountId, since: datetime, recipients_max: int = RECIPIENTS_MAX
+) -> Figures:
+    """What became of the latest mail that was accepted since then."""
+    finals = unknown = complaints = 0
+    for status, is_unknown, is_complaint, count in await connection.fetch(
+        _FIGURES, account_id, lowest_id(since), recipients_max
+    ):
+        finals += count
+        unknown += count if is_unknown or status in SUPPRESSING else 0
+        complaints += count if is_complaint else 0
+    return Figures(finals, unknown, complaints)
+
+
+async def warn(tx: Connection, account_id: AccountId, now: datetime, last_before: datetime) -> bool:
+    """Whether it is time to warn about the account; whoever is told so does it."""
+    return await tx.fetchval(_WARN, account_id, now, last_before) is not None
+
+
+async def set_exempt(tx: Connection, account_id: AccountId, exempt: bool, now: datetime) -> None:
+    await tx.execute(_SET_EXEMPT, account_id, exempt)
+    await accounts.touch(tx, account_id, now)

@@ -1,0 +1,118 @@
+"""Webhooks from a letter to the customer's door, through real processes: told once, signed, again if it failed."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support import customers
+from tests.support.customers import signed_at
+from tests.support.hooks import Hooks, Request
+from tests.support.notice import NAME, certificates
+from tests.support.postoffice import SIMULATOR, PostOffice, furnished
+from tests.support.service import Tenant, eventually
+
+TOLD_SECONDS_MAX = 20.0
+FIRST_WAIT = timedelta(seconds=5)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def hooks() -> AsyncIterator[Hooks]:
+    async with Hooks(certificates().servers["sound"]) as hooks:
+        yield hooks
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def office(
+    hooks: Hooks, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[PostOffice]:
+    directory: Path = tmp_path_factory.mktemp("webhooks")
+    authority = directory / "authority.pem"
+    authority.write_bytes(certificates().authority_pem)
+    settings = customers.settings(hooks.port, authority)
+    async with furnished(new_database(), directory, stream="memory", **settings) as office:
+        office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+        await office.start_http("dispatch", "delivery", "notification")
+        yield office
+
+
+async def subscribed(office: PostOffice, hooks: Hooks, path: str, **fields: object) -> tuple[Tenant, str]:
+    """An account with a webhook at this path, and its secret."""
+    tenant = await office.service.account()
+    url = f"https://{NAME}:{hooks.port}{path}"
+    answer = await tenant.call("PUT", "/v1/webhook", {"url": url, **fields})
+    assert answer.status == 200, answer.raw
+    return tenant, answer.body["secret"]
+
+
+def came(hooks: Hooks, path: str) -> list[Request]:
+    return [request for request in hooks.requests if request.line == f"POST {path} HTTP/1.1"]
+
+
+async def log_of(tenant: Tenant, is_wanted: Callable[[dict[str, Any]], bool], number: int) -> list[dict[str, Any]]:
+    async def read() -> list[dict[str, Any]]:
+        deliveries: list[dict[str, Any]] = (await tenant.call("GET", "/v1/webhook/deliveries")).body["deliveries"]
+        return deliveries
+
+    return await eventually(read, lambda log: len(log) == number and all(map(is_wanted, log)), within=TOLD_SECONDS_MAX)
+
+
+@pytest.mark.rule("HOOK-16")
+async def test_every_final_result_is_told_once_and_signed(office: PostOffice, hooks: Hooks) -> None:
+    tenant, secret = await subscribed(office, hooks, "/told")
+    ends = {f"{end}@{SIMULATOR}": f"email.{end}" for end in ("delivered", "bounced", "failed")}
+    sent = await tenant.accepts(tenant.letter(to=list(ends), subject="Grüße"))
+    log = await log_of(tenant, lambda one: one["status"] == "succeeded", len(ends))
+    message = (await tenant.get(sent["id"])).body
+    recipients = {one["email"]: one for one in message["recipients"]}
+
+    requests = came(hooks, "/told")
+    assert len(requests) == len(ends), "once each, and none at the moment of the 202"
+    events = [json.loads(request.body) for request in requests]
+    assert {one["data"]["to"]: one["type"] for one in events} == ends
+    assert {one["id"] for one in events} == {one["event_id"] for one in log}
+    for request, event in zip(requests, events, strict=True):
+        t = signed_at(request, secret)
+        assert t is not None
+        assert abs(datetime.now(UTC).timestamp() - t) < TOLD_SECONDS_MAX + 10
+        assert request.headers["content-type"] == "application/json"
+        assert request.headers["user-agent"] == "Service-Webhook/1.0"
+        data = event["data"]
+        assert (data["email_id"], data["subject"], data["from"]) == (sent["id"], "Grüße", message["from"])
+        assert data["recipient_id"] == recipients[data["to"]]["id"]
+        assert data.get("smtp_code") == recipients[data["to"]]["last_smtp_code"]
+        assert "test" not in data
+
+
+@pytest.mark.rule("HOOK-16")
+async def test_what_is_put_off_is_not_told_and_what_nobody_subscribed_to_neither(
+    office: PostOffice, hooks: Hooks
+) -> None:
+    tenant, _ = await subscribed(office, hooks, "/bounces", events=["email.bounced"])
+    await tenant.accepts(tenant.letter(to=[f"{end}@{SIMULATOR}" for end in ("deferred", "delivered", "bounced")]))
+    await log_of(tenant, lambda one: one["status"] == "succeeded", 1)
+    assert [json.loads(request.body)["type"] for request in came(hooks, "/bounces")] == ["email.bounced"]
+
+
+@pytest.mark.rule("HOOK-17")
+async def test_what_failed_is_told_again_with_the_same_body_and_a_new_time(office: PostOffice, hooks: Hooks) -> None:
+    tenant, secret = await subscribed(office, hooks, "/status/500")
+    await tenant.accepts(tenant.letter(to=f"delivered@{SIMULATOR}"))
+    (failed,) = await log_of(tenant, lambda one: one["attempt"] == 1, 1)
+    assert (failed["status"], failed["http_status"], failed["response_body"]) == ("pending", 500, "said")
+    tried_at, next_at = (datetime.fromisoformat(failed[name]) for name in ("last_attempt_at", "next_attempt_at"))
+    assert next_at - tried_at >= FIRST_WAIT - timedelta(milliseconds=50)
+    url = f"https://{NAME}:{hooks.port}/recovered"
+    assert (await tenant.call("PUT", "/v1/webhook", {"url": url})).status == 200
+    (told,) = await log_of(tenant, lambda one: one["status"] == "succeeded", 1)
+    assert (told["attempt"], told["url"], told["next_attempt_at"]) == (2, url, None)
+    (first,), (second,) = came(hooks, "/status/500"), came(hooks, "/recovered")
+    assert first.body == second.body
+    times = signed_at(first, secret), signed_at(second, secret)
+    assert times[0] is not None
+    assert times[1] is not None
+    assert times[1] - times[0] >= 5

@@ -1,0 +1,621 @@
+"""The conversation byte by byte: what is said, what is taken, and that the cut of the bytes never matters."""
+
+import base64
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posthouse.entrypoints.smtp import conversation as subject
+from posthouse.entrypoints.smtp.content import Room
+from posthouse.entrypoints.smtp.conversation import Close, Conversation, StartTls, Step, Take
+from posthouse.entrypoints.smtp.login import Authenticate
+from posthouse.entrypoints.smtp.replies import Reply, encoded
+from posthouse.entrypoints.smtp.service import Envelope, Terms
+from tests.support.smtp_service import INBOUND, NAME, PASSWORD, QUEUED, SUBMISSION, USERNAME
+
+PLAIN = base64.b64encode(f"\0{USERNAME}\0{PASSWORD}".encode()).decode()
+OPEN = b"MAIL FROM:<ada@example.com>\r\nRCPT TO:<bob@example.com>\r\n"
+
+
+@dataclass
+class Talk:
+    """A client's side, with a service that says yes to the right password and to every message."""
+
+    terms: Terms = INBOUND
+    is_secure: bool = False
+    can_secure: bool = False
+    room: Room = field(default_factory=lambda: Room(1 << 20))
+    heard: bytes = b""
+    taken: list[tuple[Envelope, bytes]] = field(default_factory=list)
+    logins: list[tuple[str, str]] = field(default_factory=list)
+    handshakes: int = 0
+    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.conversation = Conversation(
+            self.terms,
+            lambda address, _: Reply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None,
+            self.room,
+            peer="192.0.2.1",
+            is_secure=self.is_secure,
+            can_secure=self.can_secure,
+        )
+
+    def send(self, data: bytes) -> list[str]:
+        """What is said to it, without the continuation lines."""
+        before = len(self.heard)
+        self._see_to(self.conversation.receive(data))
+        lines = self.heard[before:].decode().split("\r\n")
+        assert lines.pop() == ""
+        return [line for line in lines if line[3:4] != "-"]
+
+    def say(self, *lines: str) -> list[str]:
+        return self.send("".join(f"{line}\r\n" for line in lines).encode("latin-1"))
+
+    def codes(self, *lines: str) -> list[str]:
+        """Code and status of each reply."""
+        return [" ".join(line.split(" ")[:2]) if line[4:5].isdigit() else line[:3] for line in self.say(*lines)]
+
+    def opened(self) -> "Talk":
+        assert self.codes("EHLO client.example.com") == ["250"]
+        if self.terms.needs_authentication:
+            assert self.codes(f"AUTH PLAIN {PLAIN}") == ["235 2.7.0"]
+        return self
+
+    def _see_to(self, step: Step) -> None:
+        while True:
+            self.heard += step.output
+            match step.wish:
+                case None:
+                    return
+                case Close():
+                    self.is_over = True
+                    return
+                case StartTls():
+                    self.handshakes += 1
+                    step = self.conversation.secured()
+                case Authenticate(username, password):
+                    self.logins.append((username, password))
+                    if (username, password) == (USERNAME, PASSWORD):
+                        step = self.conversation.admitted()
+                    else:
+                        step = self.conversation.not_admitted(Reply(535, "5.7.8", "Wrong."))
+                case Take() as wish:
+                    self.taken.append((wish.envelope, wish.content))
+                    step = self.conversation.taken(QUEUED)
+
+
+def opened(*, message_bytes_max: int = INBOUND.message_bytes_max) -> Talk:
+    return Talk(replace(INBOUND, message_bytes_max=message_bytes_max)).opened()
+
+
+def submitting() -> Talk:
+    return Talk(SUBMISSION, is_secure=True)
+
+
+# The course of things
+
+
+def test_a_message_goes_its_way() -> None:
+    talk = opened()
+    assert talk.codes("MAIL FROM:<ada@example.com> SIZE=100 BODY=8BITMIME RET=HDRS ENVID=x AUTH=<>") == ["250 2.1.0"]
+    assert talk.codes("RCPT TO:<bob@example.com> NOTIFY=FAILURE,DELAY ORCPT=rfc822;bob@example.com") == ["250 2.1.5"]
+    assert talk.codes("DATA") == ["354"]
+    assert talk.say("Subject: x", "", "..dot", "ende", ".") == ["250 2.0.0 queued as em_1"]
+    envelope = Envelope("ada@example.com", ("bob@example.com",), False, "192.0.2.1", "client.example.com")
+    assert talk.taken == [(envelope, b"Subject: x\r\n\r\n.dot\r\nende\r\n")]
+    assert talk.room.used_bytes == 0
+    assert talk.codes("RCPT TO:<bob@example.com>", "DATA") == ["503 5.5.1", "503 5.5.1"]
+    assert talk.codes("QUIT") == ["221 2.0.0"]
+    assert talk.is_over
+    assert talk.send(OPEN) == []
+
+
+def test_everything_may_come_at_once() -> None:
+    talk = Talk()
+    message = OPEN + b"DATA\r\nhi\r\n.\r\n"
+    codes = [line[:3] for line in talk.send(b"EHLO x\r\n" + message * 3 + b"QUIT\r\n" + message)]
+    assert codes == ["250", *["250", "250", "354", "250"] * 3, "221"]
+    assert [content for _, content in talk.taken] == [b"hi\r\n"] * 3
+
+
+def test_the_offers() -> None:
+    def offers(talk: Talk) -> set[str]:
+        talk.say("EHLO x")
+        return {line[4:] for line in talk.heard.decode().splitlines()} - {NAME}
+
+    always = {"PIPELINING", "SIZE 10485760", "8BITMIME", "ENHANCEDSTATUSCODES", "CHUNKING", "DSN"}
+    assert offers(Talk()) == always
+    assert offers(Talk(SUBMISSION, can_secure=True)) == always | {"STARTTLS"}
+    assert offers(Talk(SUBMISSION, is_secure=True, can_secure=True)) == always | {"AUTH PLAIN LOGIN"}
+    assert offers(Talk(is_secure=True, can_secure=True)) == always
+
+
+def test_small_commands() -> None:
+    talk = opened()
+    assert talk.codes("NOOP", "noop x", "VRFY ada", "HELP", "RSET", "EXPN staff", "TURN", "DATA now", "RSET x") == [
+        "250 2.0.0", "250 2.0.0", "252 2.5.0", "214 2.0.0", "250 2.0.0", "502 5.5.1", "500 5.5.1", "501 5.5.4",
+        "501 5.5.4",
+    ]  # fmt: skip
+    assert talk.codes("HELO x", "EHLO", "EHLO a b", "EHLO b\xfcro", "EHLO [192.0.2.7]") == [
+        "250", "501 5.5.4", "501 5.5.4", "250", "250",
+    ]  # fmt: skip
+    assert talk.codes("STARTTLS", "AUTH PLAIN x") == ["502 5.5.1", "502 5.5.1"]
+
+
+def test_commands_have_their_order() -> None:
+    talk = Talk()
+    assert talk.codes("MAIL FROM:<a@b.example>", "RCPT TO:<a@b.example>", "DATA", "BDAT 0 LAST") == ["503 5.5.1"] * 4
+    talk.opened()
+    assert talk.codes("MAIL FROM:<>", "MAIL FROM:<>", "DATA", "RSET", "RCPT TO:<a@b.example>") == [
+        "250 2.1.0", "503 5.5.1", "554 5.5.1", "250 2.0.0", "503 5.5.1",
+    ]  # fmt: skip
+    assert talk.codes("MAIL FROM:<>", "RCPT TO:<a@b.example>", "EHLO x", "DATA")[2:] == ["250", "503 5.5.1"]
+    assert talk.taken == []
+
+
+# Paths and parameters
+
+
+@pytest.mark.parametrize(
+    ("argument", "sender"),
+    [
+        ("FROM:<>", ""),
+        ("from:<ada@example.com>", "ada@example.com"),
+        ("FROM: <ada@example.com> ", "ada@example.com"),
+        ("FROM:<root>", "root"),
+        ("FROM:<www-data@web_1.local>", "www-data@web_1.local"),
+        ('FROM:<"a b\\" <x>"@example.com>', '"a b\\" <x>"@example.com'),
+        ("FROM:<ada@[192.0.2.1]>", "ada@[192.0.2.1]"),
+        ("FROM:<ada@[IPv6:2001:db8::1]>", "ada@[IPv6:2001:db8::1]"),
+        ("FROM:<ada@example.com> SIZE=0  RET=full", "ada@example.com"),
+    ],
+)
+def test_senders_that_are_taken(argument: str, sender: str) -> None:
+    talk = opened()
+    assert talk.codes(f"MAIL {argument}", "RCPT TO:<bob@example.com>", "DATA", ".")[-1] == "250 2.0.0"
+    assert talk.taken[0][0].sender == sender
+
+
+@pytest.mark.parametrize(
+    ("argument", "code"),
+    [
+        ("", "501 5.1.7"),
+        ("FROM:", "501 5.1.7"),
+        ("FROM:ada@example.com", "501 5.1.7"),
+        ("TO:<ada@example.com>", "501 5.1.7"),
+        ("FROM:<ada@example.com", "501 5.1.7"),
+        ("FROM:<ada@example.com>x", "501 5.1.7"),
+        ("FROM:<<ada@example.com>>", "501 5.1.7"),
+        ("FROM:<ada@b@example.com>", "501 5.1.7"),
+        ("FROM:<ada @example.com>", "501 5.1.7"),
+        ("FROM:<@a.example,@b.example:c@d.example>", "553 5.1.3"),
+        (f"FROM:<{'a' * 65}@example.com>", "501 5.1.7"),
+        (f"FROM:<ada@{'a.' * 126}com>", "501 5.1.7"),
+        ("FROM:<ad\xe4@example.com>", "553 5.6.7"),
+        ("FROM:<ada@example.com> SMTPUTF8", "555 5.5.4"),
+        ("FROM:<ada@example.com> FOO=1", "555 5.5.4"),
+        ("FROM:<ada@example.com> SIZE=1 SIZE=1", "501 5.5.4"),
+        ("FROM:<ada@example.com> SIZE=x", "501 5.5.4"),
+        ("FROM:<ada@example.com> SIZE", "501 5.5.4"),
+        ("FROM:<ada@example.com> BODY=BINARYMIME", "501 5.5.4"),
+        ("FROM:<ada@example.com> RET=x", "501 5.5.4"),
+        ("FROM:<ada@example.com> =", "501 5.5.4"),
+        ("FROM:<ada@example.com> SIZE=10485761", "552 5.3.4"),
+        (f"FROM:<ada@example.com> SIZE={'9' * 20}", "552 5.3.4"),
+    ],
+)
+def test_senders_that_are_refused(argument: str, code: str) -> None:
+    talk = opened()
+    assert talk.codes(f"MAIL {argument}", "RCPT TO:<bob@example.com>") == [code, "503 5.5.1"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "code"),
+    [
+        ("TO:<postmaster>", "250 2.1.5"),
+        ("TO:<Postmaster>", "250 2.1.5"),
+        ("TO:<bob>", "501 5.1.3"),
+        ("TO:<>", "501 5.1.3"),
+        ("TO:<@a.example:c@d.example>", "553 5.1.3"),
+        ("TO:<b\xf6b@example.com>", "553 5.6.7"),
+        ("TO:<unknown@example.com>", "550 5.1.1"),
+        ("TO:<bob@example.com> NOTIFY=NEVER", "250 2.1.5"),
+        ("TO:<bob@example.com> NOTIFY=NEVER,DELAY", "501 5.5.4"),
+        ("TO:<bob@example.com> NOTIFY", "501 5.5.4"),
+        ("TO:<bob@example.com> SIZE=1", "555 5.5.4"),
+    ],
+)
+def test_recipients(argument: str, code: str) -> None:
+    assert opened().codes("MAIL FROM:<>", f"RCPT {argument}")[1] == code
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\t", b"\x7f", b"\x1b", b"\r", b"\n"])
+def test_a_control_character_spoils_the_whole_line(byte: bytes) -> None:
+    talk = opened()
+    for line in (b"NO" + byte + b"OP", b"MAIL FROM:<a" + byte + b"@example.com>", b"NOOP" + byte + b"MAIL FROM:<>"):
+        assert [text[:9] for text in talk.send(line + b"\r\n")] == ["500 5.5.2"]
+    assert talk.codes("RCPT TO:<bob@example.com>") == ["503 5.5.1"]
+
+
+def test_a_line_feed_alone_is_answered_at_once_but_ends_nothing() -> None:
+    talk = opened()
+    assert len(talk.send(b"MAIL FROM:<>\n")) == 1
+    assert talk.send(b"RCPT TO:<bob@example.com>\nNOOP\n") == []
+    assert talk.codes("", "NOOP") == ["250 2.0.0"]
+
+
+# Bounds
+
+
+def test_the_recipient_after_the_last_is_told_to_come_again() -> None:
+    talk = opened()
+    talk.say("MAIL FROM:<ada@example.com>")
+    codes = talk.codes(*[f"RCPT TO:<bob{number}@example.com>" for number in range(250)])
+    assert codes == ["250 2.1.5"] * 50 + ["452 4.5.3"] * 200
+    assert talk.codes("DATA", "hi", ".") == ["354", "250 2.0.0"]
+    assert len(talk.taken[0][0].recipients) == 50
+
+
+def test_ten_thousand_recipients_end_the_session() -> None:
+    talk = opened()
+    replies = talk.say("MAIL FROM:<>", *["RCPT TO:<bob@example.com>"] * 10_000)
+    assert talk.is_over
+    assert replies[-1].startswith("421 4.7.0")
+    assert len(replies) <= subject.COMMANDS_MAX + 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "count_max"),
+    [
+        (["RCPT TO:<unknown@example.com>"] * 200, subject.RECIPIENTS_REJECTED_MAX + 1),
+        (["FOO"] * 200, subject.MISTAKES_MAX + 1),
+        (["NOOP"] * 2_000, subject.COMMANDS_MAX + 1),
+        (["BDAT 1 LAST\r\nx"] * 2_000, subject.COMMANDS_MAX + 1),
+        (["RSET", "MAIL FROM:<>"] * 2_000, subject.COMMANDS_MAX + 1),
+    ],
+)
+def test_a_session_that_leads_nowhere_is_ended(lines: list[str], count_max: int) -> None:
+    talk = opened()
+    talk.say("MAIL FROM:<>")
+    replies = talk.say(*lines)
+    assert replies[-1].startswith("421 4.7.0")
+    assert len(replies) <= count_max
+    assert talk.is_over
+
+
+def test_a_thousand_messages_are_enough_for_one_session() -> None:
+    talk = opened()
+    for _ in range(subject.TRANSACTIONS_MAX):
+        assert talk.send(OPEN + b"DATA\r\n.\r\n")[-1][:3] == "250"
+    assert talk.codes("MAIL FROM:<>") == ["421 4.7.0"]
+
+
+@pytest.mark.parametrize("piece", [1, 1_000, 1 << 16])
+def test_an_endless_line_is_not_kept(piece: int) -> None:
+    talk = opened()
+    for _ in range(10_000 // min(piece, 1_000)):
+        talk.send(b"x" * piece)
+    assert talk.heard.endswith(b"end lines with CR LF.\r\n")
+    assert talk.heard.count(b"500 5.5.2") == 1
+    assert talk.conversation.waiting_bytes <= 1
+    assert talk.codes("", "NOOP") == ["250 2.0.0"]
+
+
+def test_a_line_may_be_as_long_as_its_bound() -> None:
+    talk = opened()
+    assert talk.codes("NOOP " + "x" * (subject.LINE_BYTES_MAX - 5)) == ["250 2.0.0"]
+    assert talk.codes("NOOP " + "x" * (subject.LINE_BYTES_MAX - 4)) == ["500 5.5.2"]
+
+
+def test_what_is_refused_is_read_on_but_not_for_ever() -> None:
+    talk = opened(message_bytes_max=1_000)
+    talk.send(OPEN + b"DATA\r\n")
+    piece = b"x" * (1 << 20)
+    for _ in range(70):
+        talk.send(piece)
+    assert talk.heard.endswith(encoded(Reply(421, "4.7.0", "Too much that can't be taken.")))
+
+
+@pytest.mark.parametrize("size", [999, 1_000, 1_001, 1_400, 5_000])
+@pytest.mark.parametrize("line", [b".\r\n", b"x\r\n"])
+def test_the_size_is_that_of_the_message_without_its_doubled_dots(size: int, line: bytes) -> None:
+    talk = opened(message_bytes_max=1_000)
+    content = (line * size)[: size - 2] + b"\r\n"
+    content = content.replace(b"\r\r\n", b"x\r\n")
+    (reply,) = talk.send(OPEN + b"DATA\r\n" + _dotted(content))[3:]
+    assert reply[:9] == ("250 2.0.0" if size <= 1_000 else "552 5.3.4")
+    assert [one for _, one in talk.taken] == ([content] if size <= 1_000 else [])
+    assert talk.room.used_bytes == 0
+    assert talk.codes("NOOP") == ["250 2.0.0"]
+
+
+def test_without_room_for_it_a_message_is_to_come_again() -> None:
+    room = Room(1_500)
+    talk, other = Talk(room=room).opened(), Talk(room=room).opened()
+    talk.send(OPEN + b"DATA\r\n" + b"x" * 1_000)
+    assert room.used_bytes == 1_000
+    assert other.codes("MAIL FROM:<> SIZE=600") == ["452 4.3.1"]
+    other.send(OPEN + b"DATA\r\n" + b"x" * 600)
+    assert room.used_bytes == 1_000
+    assert other.codes("", ".") == ["452 4.3.1"]
+    other.send(OPEN + b"BDAT 600 LAST\r\n" + b"x" * 600)
+    assert other.heard.split(b"\r\n")[-2].startswith(b"452 4.3.1")
+    talk.conversation.let_go()
+    assert room.used_bytes == 0
+    assert other.send(OPEN + b"DATA\r\n" + b"x" * 600 + b"\r\n.\r\n")[-1][:3] == "250"
+
+
+# The end of data
+
+
+SMUGGLED = b"MAIL FROM:<eve@example.com>\r\nRCPT TO:<victim@example.com>\r\nDATA\r\nsmuggled\r\n.\r\n"
+ENDS = [
+    b"\n.\n", b"\r.\r", b"\n.\r\n", b"\r\n.\n", b"\r\n.\r", b"\r.\r\n", b"\r\n\0.\r\n", b"\r\n.\0\r\n", b"\r\n. \r\n",
+    b"\r\n..\r\n", b"\r\r\n.\n", b"\n\r\n.\n", b"\r\n.\r\r\n", b"\r\n.\n\r\n", b"\n\n.\n\n", b"\r\n\r.\r\n",
+    b"\x85.\x85", b"\r\n.\r\0\n", b"\x0b.\x0b", b"\x0c.\r\n", b"\n.\r", b"\r\n.\x00\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_but_the_true_end_ends_a_message(end: bytes) -> None:
+    talk = opened()
+    talk.send(OPEN + b"DATA\r\nfirst" + end + SMUGGLED)
+    assert len(talk.taken) <= 1
+    assert all(envelope.sender == "ada@example.com" for envelope, _ in talk.taken)
+    stripped = end.replace(b"\r\n", b"")
+    if b"\r" in stripped or b"\n" in stripped:
+        assert talk.taken == []
+        assert talk.heard.split(b"\r\n")[-2].startswith(b"550 5.6.0")
+    else:
+        assert talk.taken[0][1] == (b"first" + end + SMUGGLED).replace(b"\r\n.", b"\r\n")[:-2]
+    assert talk.codes("NOOP") == ["250 2.0.0"]
+
+
+def test_a_message_may_be_empty_or_begin_with_a_dot() -> None:
+    for sent, content in [
+        (b".\r\n", b""),
+        (b"..\r\n.\r\n", b".\r\n"),
+        (b".a\r\n.\r\n", b"a\r\n"),
+        (b"\r\n.\r\n", b"\r\n"),
+    ]:
+        talk = opened()
+        talk.send(OPEN + b"DATA\r\n" + sent)
+        assert [one for _, one in talk.taken] == [content]
+
+
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from([b"\r\n", b".", b"\r", b"\n", b"a", b"\0", b"\r\n.\r\n", b"\xff"]), max_size=12))
+def test_one_transaction_is_one_message_or_none(pieces: list[bytes]) -> None:
+    """Whatever stands in the content: up to its first true end it is that message, or none."""
+    sent = b"".join(pieces)
+    talk = opened()
+    talk.send(OPEN + b"DATA\r\n" + sent + b"\r\n.\r\n")
+    whole = b"\r\n" + sent + b"\r\n.\r\n"
+    content = whole[2 : whole.index(b"\r\n.\r\n") + 2]
+    bare = content.replace(b"\r\n", b"")
+    if b"\r" in bare or b"\n" in bare:
+        assert talk.taken == []
+    else:
+        unstuffed = (b"\r\n" + content).replace(b"\r\n.", b"\r\n")[2:]
+        assert [one for _, one in talk.taken] == [unstuffed]
+
+
+# BDAT
+
+
+def test_chunks_add_up_to_a_message() -> None:
+    talk = opened()
+    sent = OPEN + b"BDAT 6\r\nab\r\n.\rBDAT 0\r\nBDAT 3\r\n\nc\rBDAT 1 last\r\n\n"
+    assert [line[:3] for line in talk.send(sent)] == ["250"] * 6
+    assert [one for _, one in talk.taken] == [b"ab\r\n.\r\nc\r\n"]
+    assert talk.room.used_bytes == 0
+
+
+def test_the_last_chunk_may_be_empty_and_a_line_end_is_added() -> None:
+    talk = opened()
+    assert talk.send(OPEN + b"BDAT 3\r\nabcBDAT 0 LAST\r\n")[-1][:3] == "250"
+    assert [one for _, one in talk.taken] == [b"abc\r\n"]
+
+
+@pytest.mark.parametrize("content", [b"a\nb", b"a\rb", b"\r", b"\n", b"a\r\n\n"])
+def test_a_chunk_with_a_bare_line_end_is_refused(content: bytes) -> None:
+    talk = opened()
+    assert talk.send(OPEN + b"BDAT %d LAST\r\n%b" % (len(content), content))[-1][:9] == "550 5.6.0"
+    assert talk.taken == []
+
+
+def test_chunks_and_data_are_not_mixed() -> None:
+    talk = opened()
+    talk.send(OPEN + b"BDAT 3\r\nabc")
+    assert talk.codes("DATA", "RCPT TO:<bob@example.com>", "MAIL FROM:<>") == ["503 5.5.1"] * 3
+    assert talk.codes("RSET", "DATA") == ["250 2.0.0", "503 5.5.1"]
+    assert talk.room.used_bytes == 0
+
+
+def test_a_chunk_is_read_to_its_end_even_where_it_is_refused() -> None:
+    talk = opened(message_bytes_max=100)
+    hidden = b"MAIL FROM:<eve@example.com>\r\n"
+    assert talk.send(b"BDAT %d\r\n%bNOOP\r\n" % (len(hidden), hidden))[0][:9] == "503 5.5.1"
+    replies = talk.send(b"MAIL FROM:<>\r\nBDAT %d LAST\r\n%bNOOP\r\n" % (len(hidden), hidden))
+    assert [line[:3] for line in replies] == ["250", "554", "250"]
+    replies = talk.send(b"RSET\r\n" + OPEN + b"BDAT 90\r\n" + b"x" * 90 + b"BDAT 11 LAST\r\n" + b"x" * 11 + b"NOOP\r\n")
+    assert [line[:9] for line in replies[-3:]] == ["250 2.0.0", "552 5.3.4", "250 2.0.0"]
+    assert talk.codes("DATA") == ["503 5.5.1"]
+    assert talk.taken == []
+    assert talk.room.used_bytes == 0
+
+
+@pytest.mark.parametrize("argument", ["", "x", "-1", "1 LAST x", "1 FIRST", "9" * 13, "1  LAST"])
+def test_after_a_chunk_without_a_size_nobody_knows_what_is_a_command(argument: str) -> None:
+    talk = opened()
+    talk.send(OPEN)
+    talk.say(f"BDAT {argument}")
+    assert talk.is_over
+
+
+def test_a_chunk_too_large_to_wait_for_ends_the_session() -> None:
+    talk = opened()
+    assert talk.codes("MAIL FROM:<>", "RCPT TO:<bob@example.com>", "BDAT 999999999999")[-1] == "552 5.3.4"
+    assert talk.is_over
+
+
+# TLS and logins
+
+
+def test_before_tls_there_is_no_mail_and_no_login() -> None:
+    talk = Talk(SUBMISSION, can_secure=True)
+    talk.say("EHLO x")
+    assert talk.codes(f"AUTH PLAIN {PLAIN}", "MAIL FROM:<>", "RCPT TO:<a@b.example>") == [
+        "538 5.7.11", "530 5.7.0", "530 5.7.0",
+    ]  # fmt: skip
+    assert talk.logins == []
+    assert talk.codes("STARTTLS x", "STARTTLS") == ["501 5.5.4", "220 2.0.0"]
+    assert talk.codes(f"AUTH PLAIN {PLAIN}", "STARTTLS") == ["503 5.5.1", "503 5.5.1"]
+    assert talk.codes("EHLO x", "MAIL FROM:<>", f"AUTH PLAIN {PLAIN}", "MAIL FROM:<>") == [
+        "250", "530 5.7.0", "235 2.7.0", "250 2.1.0",
+    ]  # fmt: skip
+
+
+def test_tls_begins_with_nothing_remembered() -> None:
+    talk = Talk(can_secure=True).opened()
+    talk.send(OPEN)
+    talk.say("STARTTLS")
+    assert talk.codes("DATA", "MAIL FROM:<>") == ["503 5.5.1", "503 5.5.1"]
+
+
+def test_what_was_said_in_the_clear_after_starttls_is_never_heard() -> None:
+    talk = Talk(SUBMISSION, can_secure=True)
+    talk.say("EHLO x")
+    assert talk.codes("STARTTLS", "EHLO injected") == ["554 5.5.1"]
+    assert talk.is_over
+    assert talk.handshakes == 0
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"AUTH PLAIN {PLAIN}"],
+        ["AUTH plain", PLAIN],
+        ["AUTH PLAIN", base64.b64encode(f"{USERNAME}\0{USERNAME}\0{PASSWORD}".encode()).decode()],
+        ["AUTH LOGIN", base64.b64encode(USERNAME.encode()).decode(), base64.b64encode(PASSWORD.encode()).decode()],
+        [f"AUTH login {base64.b64encode(USERNAME.encode()).decode()}", base64.b64encode(PASSWORD.encode()).decode()],
+    ],
+)
+def test_every_way_to_log_in(lines: list[str]) -> None:
+    talk = submitting()
+    talk.say("EHLO x")
+    assert talk.codes(*lines) == ["334"] * (len(lines) - 1) + ["235 2.7.0"]
+    assert talk.codes(f"AUTH PLAIN {PLAIN}") == ["503 5.5.1"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        (["AUTH PLAIN", "*"], "501 5.7.0"),
+        (["AUTH LOGIN", "*"], "501 5.7.0"),
+        (["AUTH LOGIN", "YQ==", "*"], "501 5.7.0"),
+        (["AUTH PLAIN !!!"], "501 5.5.2"),
+        (["AUTH PLAIN ="], "501 5.5.2"),
+        (["AUTH PLAIN YQ=="], "501 5.5.2"),
+        (["AUTH PLAIN /w=="], "501 5.5.2"),
+        (["AUTH LOGIN", ""], "501 5.5.2"),
+        (["AUTH LOGIN", "YQ==", "="], "501 5.5.2"),
+        (["AUTH LOGIN", "YQo=", "YQ=="], "501 5.5.2"),
+        (["AUTH CRAM-MD5"], "504 5.5.4"),
+        (["AUTH"], "504 5.5.4"),
+        (["AUTH PLAIN " + base64.b64encode(b"other\0a\0b").decode()], "535 5.7.8"),
+        (["AUTH PLAIN " + base64.b64encode(b"\0a\0b").decode()], "535 5.7.8"),
+        (["AUTH PLAIN " + "A" * 12_288], "500 5.5.2"),
+        (["AUTH PLAIN", "A" * 12_289], "500 5.5.2"),
+    ],
+)
+def test_logins_that_fail(lines: list[str], code: str) -> None:
+    talk = submitting()
+    talk.say("EHLO x")
+    assert talk.codes(*lines)[-1] == code
+    assert talk.codes("NOOP", "MAIL FROM:<>") == ["250 2.0.0", "530 5.7.0"]
+
+
+def test_a_long_password_fits() -> None:
+    talk = submitting()
+    talk.say("EHLO x")
+    assert talk.codes("AUTH PLAIN " + base64.b64encode(b"\0a\0" + b"b" * 9_000).decode()) == ["535 5.7.8"]
+    assert talk.logins == [("a", "b" * 9_000)]
+
+
+def test_the_third_wrong_password_ends_the_session() -> None:
+    talk = submitting()
+    talk.say("EHLO x")
+    wrong = "AUTH PLAIN " + base64.b64encode(b"\0a\0b").decode()
+    assert talk.codes(wrong, wrong, wrong, wrong) == ["535 5.7.8", "535 5.7.8", "421 4.7.0"]
+    assert talk.is_over
+    assert len(talk.logins) == 3
+
+
+def test_a_browser_is_not_listened_to() -> None:
+    for line in ("POST / HTTP/1.1", "Host: mx.example.com"):
+        talk = Talk()
+        assert talk.codes(line, "EHLO x") == ["421 4.7.0"]
+        assert talk.is_over
+
+
+def test_secrets_stay_out_of_representations() -> None:
+    assert PASSWORD not in repr(Authenticate(USERNAME, PASSWORD))
+
+
+# However the bytes are cut
+
+TALKS = [
+    b"EHLO x\r\n" + OPEN + b"DATA\r\n..a\r\n.b\r\n.\r\n" + OPEN + b"DATA\r\na\nb\r\n.\r\nQUIT\r\n",
+    b"EHLO x\r\n" + OPEN + b"BDAT 5\r\nab\r\n.BDAT 2 LAST\r\n\r\nNOOP\nX\r\nNO\rOP\r\nQUIT\r\n",
+    b"HELO x\r\nMAIL FROM:<>\r\nRCPT TO:<unknown@b.example>\r\nDATA\r\nBDAT 3\r\nabcRSET\r\n" + OPEN + b"DATA\r\n.\r\n",
+    b"NOOP " + b"x" * 3_000 + b"\r\nEHLO x\r\n" + OPEN + b"DATA\r\n" + b"\r\n.x" * 50 + b"\r\n.\r\n\r\nNOOP\r\n",
+]
+
+
+@pytest.mark.parametrize("sent", TALKS)
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_pieces_of_any_size_are_one_conversation(sent: bytes, size: int) -> None:
+    assert _course(sent, range(size, len(sent), size)) == _course(sent, [])
+
+
+PARTS = [
+    b"EHLO x\r\n", b"MAIL FROM:<a@b.example>\r\n", b"RCPT TO:<c@d.example>\r\n", b"DATA\r\n", b"\r\n.\r\n", b".",
+    b"\r\n", b"BDAT 4\r\n", b"BDAT 3 LAST\r\n", b"abc", b"\n", b"\r", b"RSET\r\n", b"AUTH PLAIN\r\n",
+    b"AUTH LOGIN YQ==\r\n", b"YQ==\r\n", b"*\r\n", f"AUTH PLAIN {PLAIN}\r\n".encode(), b"QUIT\r\n", b"NOOP\r\n", b"\0",
+    b"x" * 2_050, b"\xff",
+]  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.data(), st.booleans())
+def test_the_cut_of_the_bytes_never_matters(data: st.DataObject, is_submission: bool) -> None:
+    sent = b"".join(data.draw(st.lists(st.sampled_from(PARTS), min_size=3, max_size=25)))
+    cuts = data.draw(st.lists(st.integers(1, len(sent)), max_size=20).map(sorted))
+    assert _course(sent, cuts, is_submission) == _course(sent, [], is_submission)
+
+
+def _course(sent: bytes, cuts: Iterable[int], is_submission: bool = False) -> object:
+    """All that came of it, and that no memory stays behind."""
+    talk = submitting() if is_submission else Talk(replace(INBOUND, message_bytes_max=5_000))
+    for piece in _pieces(sent, cuts):
+        talk.send(piece)
+    talk.conversation.let_go()
+    assert talk.room.used_bytes == 0
+    return talk.heard, talk.taken, talk.logins, talk.is_over
+
+
+def _pieces(sent: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
+    start = 0
+    for cut in cuts:
+        yield sent[start:cut]
+        start = cut
+    yield sent[start:]
+
+
+def _dotted(content: bytes) -> bytes:
+    return (b"\r\n" + content).replace(b"\r\n.", b"\r\n..")[2:] + b".\r\n"

@@ -1,0 +1,247 @@
+"""The SMTP server under TLS: STARTTLS and implicit, logins, and a certificate that is renewed while it runs."""
+
+import asyncio
+import base64
+import contextlib
+import smtplib
+import ssl
+from dataclasses import replace
+from pathlib import Path
+
+import aiosmtplib
+import pytest
+
+from posthouse.entrypoints.smtp.connection import Bounds, Deadlines
+from posthouse.entrypoints.smtp.server import Listener, Server
+from tests.support.smtp_service import (
+    CALLER,
+    INBOUND,
+    NAME,
+    PASSWORD,
+    SUBMISSION,
+    USERNAME,
+    Authority,
+    Line,
+    Recorder,
+    serving,
+)
+
+MAIL = "From: ada@example.com\r\nSubject: dots\r\n\r\n.one\r\n..two\r\nend\r\n"
+HASTY = Deadlines(look_seconds=0.02, parting_seconds=0.02)
+BOTH = (Listener("127.0.0.1", 0), Listener("127.0.0.1", 0, is_secure=True))
+
+
+@pytest.mark.parametrize("is_implicit", [False, True])
+async def test_aiosmtplib_logs_in_and_sends(authority: Authority, trusting: ssl.SSLContext, is_implicit: bool) -> None:
+    service = Recorder(SUBMISSION)
+    async with serving(service, tls=authority.files, listeners=BOTH) as server:
+        client = aiosmtplib.SMTP(
+            hostname="127.0.0.1",
+            port=server.ports[is_implicit],
+            use_tls=is_implicit,
+            start_tls=not is_implicit,
+            tls_context=_without_name(trusting),
+            username=USERNAME,
+            password=PASSWORD,
+            timeout=5,
+        )
+        async with client:
+            for _ in range(3):
+                await client.sendmail("ada@example.com", ["bob@example.com", "eve@example.com"], MAIL)
+    assert [caller for caller, _, _ in service.taken] == [CALLER] * 3
+    assert service.contents == [MAIL.encode()] * 3
+    envelope = service.taken[0][1]
+    assert envelope.recipients == ("bob@example.com", "eve@example.com")
+    assert (envelope.sender, envelope.is_secure, envelope.peer) == ("ada@example.com", True, "127.0.0.1")
+
+
+@pytest.mark.parametrize("is_implicit", [False, True])
+async def test_smtplib_logs_in_and_sends(authority: Authority, trusting: ssl.SSLContext, is_implicit: bool) -> None:
+    service = Recorder(SUBMISSION)
+
+    def send(port: int) -> None:
+        context = _without_name(trusting)
+        with (
+            smtplib.SMTP_SSL("127.0.0.1", port, context=context, timeout=5)
+            if is_implicit
+            else smtplib.SMTP("127.0.0.1", port, timeout=5) as client
+        ):
+            if not is_implicit:
+                client.starttls(context=context)
+            client.login(USERNAME, PASSWORD)
+            client.sendmail("ada@example.com", ["bob@example.com"], MAIL)
+
+    async with serving(service, tls=authority.files, listeners=BOTH) as server:
+        await asyncio.to_thread(send, server.ports[is_implicit])
+    assert service.contents == [MAIL.encode()]
+
+
+async def test_what_follows_starttls_in_the_clear_is_never_heard_under_tls(authority: Authority) -> None:
+    service = Recorder(SUBMISSION)
+    async with serving(service, tls=authority.files, deadlines=HASTY) as server, Line.to(server.ports[0]) as line:
+        await line.say("EHLO client.example.com")
+        (reply,) = await line.say("STARTTLS", "EHLO injected", replies=1)
+        assert reply.startswith("554 5.5.1")
+        assert await line.rest() == ""
+
+
+async def test_what_follows_the_go_ahead_in_the_clear_ends_the_connection(authority: Authority) -> None:
+    service = Recorder(INBOUND)
+    async with serving(service, tls=authority.files) as server, Line.to(server.ports[0]) as line:
+        assert [reply[:3] for reply in await line.say("EHLO client.example.com", "STARTTLS")] == ["250", "220"]
+        line.writer.write(b"EHLO x\r\nMAIL FROM:<>\r\nRCPT TO:<bob@example.com>\r\nDATA\r\nhi\r\n.\r\n")
+        assert "250" not in repr(await _raw_rest(line))
+    assert service.taken == []
+
+
+async def test_under_tls_nothing_is_remembered_and_a_hasty_client_is_heard(
+    authority: Authority, trusting: ssl.SSLContext
+) -> None:
+    """Its first commands may come together with the last bytes of its handshake."""
+    service = Recorder(INBOUND)
+    async with serving(service, tls=authority.files) as server, Line.to(server.ports[0]) as line:
+        await line.say(
+            "EHLO before.example.com", "MAIL FROM:<eve@example.com>", "RCPT TO:<eve@example.com>", "STARTTLS"
+        )
+        await line.writer.start_tls(_without_name(trusting))
+        replies = await line.say(
+            "DATA", "EHLO after", "MAIL FROM:<>", "RCPT TO:<bob@example.com>", "DATA", b"x\r\n.\r\n"
+        )
+    assert [reply[:3] for reply in replies] == ["503", "250", "250", "250", "354", "250"]
+    envelope = service.taken[0][1]
+    assert (envelope.sender, envelope.recipients, envelope.client_name) == ("", ("bob@example.com",), "after")
+    assert envelope.is_secure
+
+
+async def test_the_third_wrong_password_ends_the_connection(authority: Authority, trusting: ssl.SSLContext) -> None:
+    service = Recorder(SUBMISSION)
+    wrong = "AUTH PLAIN " + base64.b64encode(b"\0smtp_ada\0wrong").decode()
+    async with serving(service, tls=authority.files, deadlines=HASTY) as server, Line.to(server.ports[0]) as line:
+        assert (await line.say("EHLO x", wrong))[1].startswith("538 5.7.11")
+        await line.say("STARTTLS")
+        await line.writer.start_tls(_without_name(trusting))
+        assert [reply[:3] for reply in await line.say("EHLO x", wrong, wrong, wrong)] == ["250", "535", "535", "421"]
+        assert await line.rest() == ""
+    assert len(service.logins) == 3
+
+
+async def test_a_login_that_is_held_back_holds_up_nobody_else(authority: Authority, trusting: ssl.SSLContext) -> None:
+    service = Recorder(SUBMISSION, gate=asyncio.Event())
+    login = "AUTH PLAIN " + base64.b64encode(f"\0{USERNAME}\0{PASSWORD}".encode()).decode()
+    async with serving(service, tls=authority.files) as server, contextlib.AsyncExitStack() as stack:
+        held, other = [await stack.enter_async_context(Line.to(server.ports[0])) for _ in range(2)]
+        await held.say("EHLO x", "STARTTLS")
+        await held.writer.start_tls(_without_name(trusting))
+        await held.say("EHLO x")
+        held.writer.write(login.encode() + b"\r\n")
+        assert (await other.say("EHLO x", "NOOP"))[1] == "250 2.0.0 OK"
+        # A login that is held when the server ends is told so, not waited for.
+        await asyncio.wait_for(server.drain(5), 1)
+        assert (await held.rest()).startswith("421 4.3.2")
+
+
+async def test_a_handshake_that_never_ends_is_cut_off(authority: Authority) -> None:
+    deadlines = replace(HASTY, handshake_seconds=0.2)
+    async with serving(Recorder(INBOUND), tls=authority.files, deadlines=deadlines, listeners=BOTH) as server:
+        async with Line.to(server.ports[0]) as plain, Line.to(server.ports[1], greeted=False) as secure:
+            assert (await plain.say("EHLO x", "STARTTLS"))[1].startswith("220")
+            assert server.connection_count == 2
+            plain.writer.write(b"\x16\x03\x01")
+            assert await plain.rest() == ""
+            assert await secure.rest() == ""
+        await _until_empty(server)
+
+
+async def test_a_drain_waits_for_no_handshake(authority: Authority) -> None:
+    async with (
+        serving(Recorder(INBOUND), tls=authority.files, listeners=BOTH) as server,
+        Line.to(server.ports[0]) as plain,
+        Line.to(server.ports[1], greeted=False) as secure,
+    ):
+        await plain.say("EHLO x", "STARTTLS")
+        await asyncio.sleep(0.05)
+        assert server.connection_count == 2
+        await asyncio.wait_for(server.drain(5), 1)
+        assert server.connection_count == 0
+        assert await secure.rest() == ""
+
+
+async def test_connections_are_counted_before_their_handshake(authority: Authority) -> None:
+    bounds = Bounds(connections_per_address_max=1)
+    async with serving(Recorder(INBOUND), tls=authority.files, bounds=bounds, listeners=BOTH) as server:
+        async with Line.to(server.ports[1], greeted=False), Line.to(server.ports[1], greeted=False) as second:
+            assert await second.rest() == ""
+        await _until_empty(server)
+
+
+async def test_whoever_does_not_log_in_has_no_time(authority: Authority) -> None:
+    deadlines = replace(HASTY, admission_seconds=0.3)
+    service = Recorder(SUBMISSION)
+    async with serving(service, tls=authority.files, deadlines=deadlines) as server, Line.to(server.ports[0]) as line:
+        said = ""
+        while said[:3] in ("", "250"):
+            (said,) = await line.say("NOOP")
+            await asyncio.sleep(0.02)
+        assert said.startswith("421 4.4.2")
+
+
+async def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(
+    tmp_path: Path, authority: Authority, trusting: ssl.SSLContext
+) -> None:
+    own = Authority(authority.ca, tmp_path)
+    own.issue()
+    files = own.files
+    async with serving(Recorder(INBOUND), tls=files, listeners=BOTH) as server:
+
+        async def names() -> list[str]:
+            _, writer = await asyncio.open_connection("127.0.0.1", server.ports[1], ssl=_without_name(trusting))
+            certificate = writer.get_extra_info("peercert")
+            writer.close()
+            return [name for _, name in certificate["subjectAltName"]]
+
+        assert await names() == [NAME]
+        assert not files.renew()
+        own.issue("new.example.com")
+        assert files.renew()
+        assert await names() == ["new.example.com"]
+        whole = own.key_file.read_bytes()
+        other = authority.ca.issue_cert("other.example.com").private_key_pem.bytes()
+        for broken in (b"", whole[:100], other):
+            own.key_file.write_bytes(broken)
+            assert not files.renew()
+            assert await names() == ["new.example.com"]
+        own.key_file.unlink()
+        assert not files.renew()
+        own.issue("newest.example.com")
+        assert files.renew()
+        assert await names() == ["newest.example.com"]
+
+
+async def test_a_secure_listener_needs_a_certificate() -> None:
+    with pytest.raises(ValueError, match="certificate"):
+        await Server(Recorder(INBOUND)).listen([Listener("127.0.0.1", 0, is_secure=True)])
+
+
+async def test_an_address_that_is_taken_is_told() -> None:
+    async with serving(Recorder(INBOUND)) as server:
+        with pytest.raises(OSError, match="in use"):
+            await Server(Recorder(INBOUND)).listen([Listener("127.0.0.1", server.ports[0])])
+
+
+async def _until_empty(server: Server) -> None:
+    async with asyncio.timeout(5):
+        while server.connection_count:  # noqa: ASYNC110 (what is awaited has no event)
+            await asyncio.sleep(0.01)
+
+
+async def _raw_rest(line: Line) -> bytes:
+    async with asyncio.timeout(5):
+        try:
+            return await line.reader.read(-1)
+        except ConnectionError:
+            return b""
+
+
+def _without_name(trusting: ssl.SSLContext) -> ssl.SSLContext:
+    trusting.check_hostname = False
+    return trusting

@@ -1,0 +1,125 @@
+"""Submission on a real database: logins, recipients, and what a message or its refusal is answered."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import aiosmtplib
+import pytest
+
+from posthouse import assembly
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.entrypoints.smtp.server import Listener, Server
+from posthouse.entrypoints.smtp.submission import Submission
+from posthouse.rules import ids
+from posthouse.store.directory import Directory
+from posthouse.store.postgres import Database
+from tests.support.administration import MadeAccount, Operator
+from tests.support.service import _settings
+from tests.support.smtp_service import NAME, Authority
+
+MAIL = "From: Ada <ada@acme.example.com>\r\nTo: bob@example.org\r\nSubject: Hello\r\n\r\nHi.\r\n"
+SENDER = "bounces@acme.example.com"
+
+
+@dataclass(frozen=True)
+class Desk:
+    port: int
+    account: MadeAccount
+    operator: Operator
+    database: Database
+    trusting: ssl.SSLContext
+
+    def client(self, password: str | None = None) -> aiosmtplib.SMTP:
+        credential = self.account.credential
+        return aiosmtplib.SMTP(
+            hostname="127.0.0.1",
+            port=self.port,
+            use_tls=True,
+            tls_context=self.trusting,
+            username=credential.username,
+            password=credential.password if password is None else password,
+            timeout=10,
+        )
+
+
+@pytest.fixture
+async def desk(database_url: str, authority: Authority, trusting: ssl.SSLContext) -> AsyncIterator[Desk]:
+    trusting.check_hostname = False
+    settings = _settings(database_url)
+    clock, chance = DatabaseClock(), SystemChance()
+    async with AsyncExitStack() as stack:
+        operator = await Operator.open(settings)
+        stack.push_async_callback(operator.close)
+        account = await operator.create_account("acme")
+        await operator.grant_credits(account.id, 100)
+        await operator.add_verified_domain(account.id, "acme.example.com")
+        database = await Database.open(database_url, connections_max=4)
+        stack.push_async_callback(database.close)
+        directory = Directory(database, clock.monotonic)
+        await directory.forget_changes()
+        intake = assembly.intake(settings, database, directory, clock, chance, None)
+        stack.push_async_callback(intake.drain)
+        admission = assembly.admission(settings, database, directory, clock, chance)
+        server = Server(
+            Submission(admission=admission, intake=intake, clock=clock, chance=chance, hostname=NAME),
+            tls=authority.files,
+        )
+        await server.listen([Listener("127.0.0.1", 0, is_secure=True)])
+        stack.push_async_callback(server.drain, 1.0)
+        yield Desk(server.ports[0], account, operator, database, trusting)
+
+
+async def test_mail_is_queued_once_it_is_committed(desk: Desk) -> None:
+    recipients = ["bob@example.org", "eve@example.org", "Bob@example.org"]
+    async with desk.client() as client:
+        _, text = await client.sendmail(SENDER, recipients, MAIL)
+        large = MAIL + "x" * 70 + "\r\n" + ("y" * 70 + "\r\n") * 10_000
+        assert (await client.sendmail("", ["bob@example.org"], large))[1].startswith("2.0.0 queued as em_")
+    status, _, message_id = text.rpartition(" ")
+    assert status == "2.0.0 queued as"
+    async with desk.database.connection() as connection:
+        found = await connection.fetch(
+            "SELECT r.email FROM recipients r WHERE r.message_id = $1 ORDER BY 1", ids.parse(ids.MESSAGE, message_id)
+        )
+    assert [row["email"] for row in found] == ["bob@example.org", "eve@example.org"]
+
+
+async def test_a_wrong_password_is_refused_and_the_right_one_is_not(desk: Desk) -> None:
+    with pytest.raises(aiosmtplib.SMTPAuthenticationError) as refused:
+        await desk.client("wrong").connect()
+    assert refused.value.code in (421, 535)
+    async with desk.client() as client:
+        assert (await client.noop()).code == 250
+
+
+async def test_recipients_that_no_mail_can_go_to_are_refused(desk: Desk) -> None:
+    async with desk.client() as client:
+        await client.mail(SENDER)
+        for address in ("bob@localhost", "bob@[192.0.2.1]", '"b b"@example.org', "postmaster", ".bob@example.org"):
+            with pytest.raises(aiosmtplib.SMTPRecipientRefused) as refused:
+                await client.rcpt(address)
+            assert (refused.value.code, refused.value.message[:5]) == (553, "5.1.3"), address
+        assert (await client.rcpt("bob@example.org")).code == 250
+
+
+async def test_mail_that_is_refused_is_told_why(desk: Desk) -> None:
+    refusals = [
+        ("From: eve@elsewhere.example.com\r\n\r\nHi.\r\n", 550, "5.7.1"),
+        ("Subject: nobody\r\n\r\nHi.\r\n", 550, "5.6.0"),
+        ("Received: x\r\n" * 51 + MAIL, 554, "5.4.6"),
+    ]
+    async with desk.client() as client:
+        for content, code, status in refusals:
+            with pytest.raises(aiosmtplib.SMTPDataError) as refused:
+                await client.sendmail(SENDER, ["bob@example.org"], content)
+            assert (refused.value.code, refused.value.message[:5]) == (code, status)
+        await client.sendmail(SENDER, ["bob@example.org"], MAIL)
+        # The client keeps what there are no credits for.
+        recipients = [f"r{number}@example.org" for number in range(50)]
+        await client.sendmail(SENDER, recipients, MAIL)
+        with pytest.raises(aiosmtplib.SMTPDataError) as refused:
+            await client.sendmail(SENDER, recipients, MAIL)
+        assert (refused.value.code, refused.value.message[:5]) == (450, "4.7.1")

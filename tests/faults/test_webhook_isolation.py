@@ -1,0 +1,44 @@
+"""One customer's endpoint that hangs is not the others' trouble: a small version of `make bench-webhooks`."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from posthouse.wire.caller import CALL_SECONDS_MAX
+from tests.support import customers
+from tests.support.bell import Bell
+from tests.support.hanging import one_hangs
+from tests.support.notice import NAME
+from tests.support.postoffice import furnished
+
+# Few, so that the one that hangs has more to be told than may be under way to it at a time.
+ACCOUNTS = 20
+EVENTS = 1_000
+PER_SECOND = 100
+P99_SECONDS_MAX = 2.0
+WAIT_SECONDS_MAX = 40.0
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+async def test_an_endpoint_that_hangs_does_not_delay_what_the_others_are_told(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    url = await asyncio.to_thread(new_database)
+    with Bell(tmp_path) as bell:
+        async with furnished(url, tmp_path, keeps=False, **customers.settings(bell.port, bell.authority)) as office:
+            office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+            office.nameserver.ttl = 3600
+            for words in ("dispatch", "delivery", "notification"):
+                office.start(words)
+            await office.start_http()
+            waits = await one_hangs(office, bell, ACCOUNTS, EVENTS, PER_SECOND, WAIT_SECONDS_MAX)
+    print(
+        f"{len(waits.others)} events of {ACCOUNTS - 1} customers: p50 {waits.percentile(0.5):.3f} s, "
+        f"p99 {waits.percentile(0.99):.3f} s, most {waits.percentile(1):.3f} s; the one that hangs was called "
+        f"{waits.hanging_calls} times about {waits.hanging_events} events"
+    )
+    assert waits.percentile(0.99) < P99_SECONDS_MAX < CALL_SECONDS_MAX
+    assert waits.hanging_calls > 0

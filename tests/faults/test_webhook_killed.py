@@ -1,0 +1,151 @@
+"""Messengers that are killed again and again, right after a customer has answered: every event is told, unchanged.
+
+Whoever is killed then can't say what it heard. The same event comes again, and the customer knows it by its id.
+"""
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posthouse.rules import ids
+from tests.support import customers
+from tests.support.customers import ATTEMPTS_MAX, signed_at
+from tests.support.hooks import Hooks, Request
+from tests.support.notice import NAME, certificates
+from tests.support.nursery import Nursery, owner_of
+from tests.support.postoffice import PostOffice, furnished
+from tests.support.server import environment
+from tests.support.service import _settings
+
+KILLS = 50
+# So many at a time: while one is dead, and its claims with it, the others go on.
+WORKERS = 8
+# More than there are shards, so that whoever holds a few of them has something to do.
+ACCOUNTS = 32
+FEED_SECONDS = 0.4
+KILLED_SECONDS_MAX = 180.0
+TOLD_SECONDS_MAX = 60.0
+
+
+class Killer:
+    """Ends whoever has just been answered: at once, or a moment later, when it may have told the database."""
+
+    def __init__(self, nursery: Nursery, chance: random.Random) -> None:
+        self.kills = 0
+        self._nursery = nursery
+        self._chance = chance
+        self._owners: dict[int, int | None] = {}
+        self._condemned: set[int] = set()
+
+    def see(self, request: Request) -> None:
+        if self.kills + len(self._condemned) >= KILLS or self._condemned:
+            return
+        port = request.peer_port
+        if port not in self._owners:
+            self._owners[port] = owner_of(port, self._nursery.alive)
+        pid = self._owners[port]
+        if pid is None or pid not in self._nursery.alive:
+            return
+        self._condemned.add(pid)
+        if self._chance.random() < 0.7:
+            self._kill(pid)
+        else:
+            asyncio.get_running_loop().call_later(self._chance.uniform(0, 0.03), self._kill, pid)
+
+    def _kill(self, pid: int) -> None:
+        self._nursery.kill(pid)
+        self.kills += 1
+        self._nursery.start("run", "notification")
+        self._condemned.discard(pid)
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+async def test_after_fifty_kills_every_event_was_told_and_none_differs_from_itself(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    url = await asyncio.to_thread(new_database)
+    authority = tmp_path / "authority.pem"
+    authority.write_bytes(certificates().authority_pem)
+    async with Hooks(certificates().servers["sound"]) as hooks:
+        chosen = {**customers.settings(hooks.port, authority), "WORKER_LEASE_SECONDS": "2"}
+        async with furnished(url, tmp_path, keeps=False, **chosen) as office:
+            office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+            office.nameserver.ttl = 3600
+            await office.start_http()
+            office.start("dispatch")
+            own = environment(url, **office.settings)
+            with Nursery(own, tmp_path) as nursery:
+                await _kill_and_compare(office, hooks, nursery, random.Random(seed))
+
+
+async def _open(pool: Any) -> list[dict[str, Any]]:
+    """Some of what is not told yet, and why."""
+    rows = await pool.fetch(
+        """SELECT c.attempt_count, c.fence, c.next_at - now() AS due_in, w.expires_at - now() AS lease_ends_in,
+                  c.worker_id, d.error, count(*) OVER () AS number
+           FROM calls c JOIN webhook_deliveries d USING (account_id, id) LEFT JOIN workers w ON w.id = c.worker_id
+           LIMIT 5"""
+    )
+    return [dict(row) for row in rows]
+
+
+async def _kill_and_compare(office: PostOffice, hooks: Hooks, nursery: Nursery, chance: random.Random) -> None:
+    pool = office.service.pool
+    made = await customers.settle(
+        pool, _settings(office.database_url), hooks.port, [f"/events?{number}" for number in range(ACCOUNTS)]
+    )
+    for _ in range(WORKERS):
+        nursery.start("run", "notification")
+    killer = Killer(nursery, chance)
+    hooks.when_answered = killer.see
+    began_at = time.monotonic()
+    while killer.kills < KILLS:
+        await customers.tell(pool, made)
+        await asyncio.sleep(FEED_SECONDS)
+        office.check()
+        late = time.monotonic() - began_at > KILLED_SECONDS_MAX
+        assert not late, f"{killer.kills} kills, {len(hooks.requests)} calls; {nursery.said(nursery.alive[0])}"
+    killed_at = time.monotonic()
+    while await pool.fetchval("SELECT count(*) FROM calls"):
+        assert time.monotonic() - killed_at < TOLD_SECONDS_MAX, f"{await _open(pool)}\n{nursery.said(nursery.alive[0])}"
+        await asyncio.sleep(0.25)
+    ended_at = time.monotonic()
+
+    secrets = {one.path: one.secret for one in made}
+    lines: defaultdict[str, list[Request]] = defaultdict(list)
+    for request in hooks.requests:
+        lines[json.loads(request.body)["id"]].append(request)
+    rows = await pool.fetch(
+        """SELECT e.id, e.body, d.status, d.attempt FROM events e
+           LEFT JOIN webhook_deliveries d ON d.account_id = e.account_id AND d.event_id = e.id"""
+    )
+    orphans = sum(row["attempt"] - 1 for row in rows)
+    print(
+        f"{killer.kills} kills in {killed_at - began_at:.1f} s, all told {ended_at - killed_at:.1f} s later; "
+        f"{len(rows)} events, {len(hooks.requests)} calls, {orphans} attempts that nobody lived to report; "
+        f"told how often: {sorted(Counter(map(len, lines.values())).items())}"
+    )
+    assert killer.kills == KILLS
+    assert len(rows) == len(lines), "every event came, and nothing else did"
+    assert {row["status"] for row in rows} == {"succeeded"}
+    for row in rows:
+        came = lines[ids.text(ids.EVENT, row["id"])]
+        assert {request.body for request in came} == {row["body"]}
+        assert 1 <= len(came) <= row["attempt"] <= ATTEMPTS_MAX
+        secret = secrets[came[0].line.split(" ")[1]]
+        times = [signed_at(request, secret) for request in came]
+        assert None not in times
+        assert times == sorted(t for t in times if t is not None), "each has a time of its own, or the same second"
+    # Not every kill was early enough to be noticed, but most were.
+    again = sum(len(came) > 1 for came in lines.values())
+    assert again >= KILLS / 2

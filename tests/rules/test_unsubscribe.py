@@ -1,0 +1,142 @@
+"""Leaving a list with one click: what asks for it, and the token that nobody else can read or write."""
+
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.mail.address import ADDRESS_CHARACTERS_MAX
+from posthouse.rules.ids import AccountId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.unsubscribe import (
+    KEY_BYTES,
+    LIST_CHARACTERS_MAX,
+    TOKEN_CHARACTERS_MAX,
+    Choice,
+    Leaver,
+    choice,
+    not_offered,
+    read,
+    token,
+)
+
+KEY = bytes(range(KEY_BYTES))
+ADA = Leaver(AccountId(UUID(int=7)), "news", "ada@example.org")
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+@pytest.mark.parametrize(
+    ("tags", "header", "has_own", "chosen"),
+    [
+        ([], None, False, Choice(None, False)),
+        (["welcome"], None, False, Choice(None, False)),
+        (["list:news"], None, False, Choice("news", False)),
+        (["list:News_1.a-b", "welcome"], None, False, Choice("News_1.a-b", False)),
+        (["list:news", "list:news"], None, False, Choice("news", False)),
+        # Without the wish for a link, a tag is just a tag.
+        (["list:news", "list:offers"], None, False, Choice(None, False)),
+        (["list:", "list:ü"], None, False, Choice(None, False)),
+        (["list:a b"], None, False, Choice(None, False)),
+        (["lists:news", "LIST:news"], None, False, Choice(None, False)),
+        (["list:news", "one-click-unsubscribe"], None, False, Choice("news", True)),
+        (["list:news"], "one-click", False, Choice("news", True)),
+        (["list:news"], " One-Click ", False, Choice("news", True)),
+        (["list:news", "one-click-unsubscribe"], "one-click", False, Choice("news", True)),
+        (["list:news"], "one-click", True, Choice("news", False)),
+        (["list:" + "x" * 64, "one-click-unsubscribe"], None, False, Choice("x" * 64, True)),
+    ],
+)
+def test_what_a_mail_asks_for(tags: list[str], header: str | None, has_own: bool, chosen: Choice) -> None:
+    assert choice(tags, header, has_own=has_own) == chosen
+
+
+@pytest.mark.parametrize("has_own", [False, True])
+@pytest.mark.parametrize(
+    ("tags", "header", "said"),
+    [
+        ([], "one-click", "one tag `list:<name>`"),
+        (["one-click-unsubscribe"], None, "one tag `list:<name>`"),
+        (["list:", "one-click-unsubscribe"], None, "1 to 64"),
+        (["list:a b"], "one-click", "1 to 64"),
+        (["list:" + "x" * 65], "one-click", "1 to 64"),
+        (["list:news\n"], "one-click", "1 to 64"),
+        (["list:news", "list:offers"], "one-click", "it has 2"),
+        (["list:news"], "two-clicks", "takes `one-click` only"),
+        (["list:news"], "", "takes `one-click` only"),
+    ],
+)
+def test_a_wish_that_can_not_be_met_is_refused_and_says_what_to_do(
+    tags: list[str], header: str | None, said: str, has_own: bool
+) -> None:
+    with pytest.raises(Refusal) as caught:
+        choice(tags, header, has_own=has_own)
+    assert caught.value.code is Code.INVALID_REQUEST
+    assert said in caught.value.text
+
+
+def test_where_links_lead_nowhere_the_operator_is_named() -> None:
+    assert not_offered().code is Code.INVALID_REQUEST
+    assert "public_url" in not_offered().text
+
+
+def test_a_token_says_who_leaves_which_list_of_whom() -> None:
+    assert read(token(ADA, KEY), KEY) == ADA
+    assert token(ADA, KEY) == token(ADA._replace(email="Ada@Example.ORG"), KEY), "an address has one token"
+
+
+def test_the_longest_token_has_its_bound_and_fits_a_line() -> None:
+    longest = Leaver(AccountId(uuid4()), "x" * LIST_CHARACTERS_MAX, "y" * ADDRESS_CHARACTERS_MAX)
+    assert len(token(longest, KEY)) == TOKEN_CHARACTERS_MAX == 468
+    assert read(token(longest, KEY), KEY) == longest
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ADA._replace(account_id=AccountId(UUID(int=8))),
+        ADA._replace(mailing_list="new"),
+        ADA._replace(email="ada@example.com"),
+        # The border between a list and an address can't be moved.
+        ADA._replace(mailing_list="newsa", email="da@example.org"),
+    ],
+)
+def test_another_account_list_or_address_has_another_token(other: Leaver) -> None:
+    assert token(other, KEY) != token(ADA, KEY)
+    assert read(token(other, KEY), KEY) == other
+
+
+def test_a_token_tells_nothing_to_who_has_no_key() -> None:
+    assert read(token(ADA, KEY), bytes(KEY_BYTES)) is None
+    assert set(token(ADA, KEY)) <= set(ALPHABET)
+
+
+def test_no_altered_shortened_or_lengthened_token_is_taken() -> None:
+    good = token(ADA, KEY)
+    for place, digit in enumerate(good):
+        for other in ALPHABET:
+            # In the last place too, where some of the digit's bits say nothing.
+            if other != digit:
+                assert read(good[:place] + other + good[place + 1 :], KEY) is None
+    for end in range(len(good)):
+        assert read(good[:end], KEY) is None
+        assert read(good[end + 1 :], KEY) is None
+    for odd in ("=", "A", "AA", "\n", " ", ".", "é"):
+        assert read(good + odd, KEY) is None
+        assert read(odd + good, KEY) is None
+        assert read(good[:9] + odd + good[9:], KEY) is None
+
+
+@given(some.text(max_size=600) | some.text(ALPHABET, max_size=600))
+def test_nothing_but_a_token_is_a_token(given_as: str) -> None:
+    assert read(given_as, KEY) is None
+
+
+addresses = some.text("abcXYZ09._+-@", max_size=ADDRESS_CHARACTERS_MAX)
+lists = some.text("abcXYZ09._-", min_size=1, max_size=LIST_CHARACTERS_MAX)
+
+
+@given(some.uuids().map(AccountId), lists, addresses)
+def test_whoever_is_named_is_read_back(account_id: AccountId, mailing_list: str, email: str) -> None:
+    leaver = Leaver(account_id, mailing_list, email.lower())
+    assert read(token(leaver, KEY), KEY) == leaver

@@ -1,0 +1,129 @@
+"""Load over SMTP with a memory: clients that keep handing in mail, and remember every answer they saw."""
+
+import asyncio
+import itertools
+import random
+import ssl
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from tests.support.doors import Doors, hand_in, letter, message_id, plain
+from tests.support.service import Service, Tenant, uuid
+from tests.support.smtp_service import Line
+
+PAUSE_SECONDS: Final = 0.02
+TO: Final = ("delivered@simulator.invalid", "ada@example.org", "bob@example.org")
+
+
+@dataclass(slots=True)
+class Mail:
+    """As its sender knows it; its subject is its own, so that its copies can be counted.
+
+    Whoever was told 4xx or heard nothing hands it in again; over SMTP there is no key by which the first try is known.
+    """
+
+    tenant: Tenant
+    subject: str
+    recipients: int
+    ids: list[str] = field(default_factory=list)
+    deferred: int = 0
+    unanswered: int = 0
+
+
+@dataclass(slots=True)
+class SmtpLoad:
+    doors: Doors
+    tenants: list[Tenant]
+    seed: int
+    mails: list[Mail] = field(default_factory=list)
+    answers: Counter[str] = field(default_factory=Counter)
+    _is_stopping: bool = False
+
+    async def run(self, senders: int) -> None:
+        """Returns when `stop` was called and every sender has ended its round."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(senders):
+                group.create_task(self._send_on(random.Random(f"{self.seed} {number}"), number))
+
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    @property
+    def accepted(self) -> list[Mail]:
+        return [mail for mail in self.mails if mail.ids]
+
+    async def faults(self, service: Service) -> list[str]:
+        """What is not in the database as it was answered."""
+        there = await self._stored(service)
+        found = []
+        for mail in self.mails:
+            stored = there.pop(mail.subject, [])
+            known = [uuid(one) for one in mail.ids]
+            if len(set(known)) != len(known) or not set(known) <= set(stored):
+                found.append(f"{mail}: a 250 without its message, among {stored}")
+            if len(stored) > len(known) + mail.unanswered + mail.deferred:
+                found.append(f"{mail}: more messages than answers, {stored}")
+        return found + [f"{subject}: handed in by nobody" for subject in there]
+
+    async def in_doubt(self, service: Service) -> Counter[str]:
+        """How many messages are there that nobody was told of."""
+        there = await self._stored(service)
+        kept: Counter[str] = Counter()
+        for mail in self.mails:
+            kept["unanswered" if mail.unanswered else "deferred"] += len(there.get(mail.subject, [])) - len(mail.ids)
+        return +kept
+
+    async def _stored(self, service: Service) -> dict[str, list[UUID]]:
+        rows = await service.sql("SELECT subject, id FROM messages WHERE subject LIKE $1", f"{self.seed}-%")
+        there: dict[str, list[UUID]] = {}
+        for row in rows:
+            there.setdefault(row["subject"], []).append(row["id"])
+        return there
+
+    async def _send_on(self, chance: random.Random, number: int) -> None:
+        tenant = self.tenants[number % len(self.tenants)]
+        numbers = itertools.count(1)
+        mail: Mail | None = None
+        while not self._is_stopping:
+            try:
+                async with self.doors.line() as line:
+                    replies = await line.say("EHLO load.example", plain(tenant.username, tenant.password))
+                    self.answers[f"login {replies[1][:3]}"] += 1
+                    if not replies[1].startswith("235 "):
+                        await asyncio.sleep(PAUSE_SECONDS * 5)
+                        continue
+                    for _ in range(chance.randint(1, 20)):
+                        if self._is_stopping:
+                            return
+                        if mail is None or mail.ids:
+                            mail = Mail(tenant, f"{self.seed}-{number}-{next(numbers)}", chance.randint(1, 3))
+                            self.mails.append(mail)
+                        if not await self._hand_in(line, mail, chance):
+                            break
+                        await asyncio.sleep(chance.random() * PAUSE_SECONDS)
+            except (OSError, ssl.SSLError):
+                self.answers["no connection"] += 1
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _hand_in(self, line: Line, mail: Mail, chance: random.Random) -> bool:
+        """Whether the session goes on."""
+        body = "Good morning. " * chance.choice([1, 1, 1, 100, 10_000])
+        # A connection that is lost before the end of the data has handed in nothing, but who can tell that?
+        try:
+            reply = await hand_in(line, letter(mail.tenant, mail.subject, body=body), TO[: mail.recipients], sender="")
+        except (OSError, ssl.SSLError):
+            reply = ""
+        self.answers[reply[:9] or "no answer"] += 1
+        match reply[:3]:
+            case "250":
+                mail.ids.append(message_id(reply))
+            case "":
+                mail.unanswered += 1
+            case "421":
+                pass  # said instead of taking it
+            case _:
+                mail.deferred += 1
+                await asyncio.sleep(PAUSE_SECONDS)
+        return reply[:3] not in ("", "421")

@@ -1,0 +1,165 @@
+"""A service behind our SMTP server that remembers what it was given, and the server running around it."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+from uuid import UUID
+
+import trustme
+
+from posthouse.entrypoints.smtp.connection import Bounds, Deadlines
+from posthouse.entrypoints.smtp.replies import Reply
+from posthouse.entrypoints.smtp.server import Listener, Server
+from posthouse.entrypoints.smtp.service import Envelope, Terms
+from posthouse.entrypoints.smtp.tls import TlsFiles
+from posthouse.flows.caller import Caller
+from posthouse.rules.credential import Mode
+from posthouse.rules.ids import AccountId, CredentialId
+from posthouse.rules.refusal import Code, Refusal
+
+NAME = "mx.example.com"
+USERNAME = "smtp_ada"
+PASSWORD = "correct horse"
+CALLER = Caller(AccountId(UUID(int=1)), CredentialId(UUID(int=2)), Mode.LIVE)
+QUEUED = Reply(250, "2.0.0", "queued as em_1")
+
+SUBMISSION = Terms(NAME, needs_authentication=True)
+INBOUND = Terms(NAME, needs_authentication=False)
+
+
+@dataclass
+class Recorder:
+    """Takes what it is given; `gate`, when there is one, keeps it waiting."""
+
+    terms: Terms = INBOUND
+    reply: Reply = QUEUED
+    gate: asyncio.Event | None = None
+    fault: Exception | None = None
+    taken: list[tuple[Caller | None, Envelope, bytes]] = field(default_factory=list)
+    begun: int = 0
+    logins: list[tuple[str, str, str]] = field(default_factory=list)
+
+    async def authenticate(self, username: str, password: str, peer: str) -> Caller:
+        self.logins.append((username, password, peer))
+        if self.gate is not None:
+            await self.gate.wait()
+        if (username, password) != (USERNAME, PASSWORD):
+            raise Refusal(Code.UNAUTHORIZED, "The SMTP username or password is wrong, or was revoked.")
+        return CALLER
+
+    def recipient(self, address: str, count: int) -> Reply | None:  # noqa: ARG002
+        return Reply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None
+
+    async def take(self, caller: Caller | None, envelope: Envelope, content: bytes) -> Reply:
+        self.begun += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.fault is not None:
+            raise self.fault
+        self.taken.append((caller, envelope, content))
+        return self.reply
+
+    @property
+    def contents(self) -> list[bytes]:
+        return [content for _, _, content in self.taken]
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A private certificate authority, and the files of a server that it vouches for."""
+
+    ca: trustme.CA
+    directory: Path
+
+    @classmethod
+    def make(cls, directory: Path) -> Self:
+        authority = cls(trustme.CA(), directory)
+        authority.issue()
+        return authority
+
+    @property
+    def certificate_file(self) -> Path:
+        return self.directory / "certificate.pem"
+
+    @property
+    def key_file(self) -> Path:
+        return self.directory / "key.pem"
+
+    @property
+    def files(self) -> TlsFiles:
+        return TlsFiles(self.certificate_file, self.key_file)
+
+    def issue(self, name: str = NAME) -> None:
+        issued = self.ca.issue_cert(name)
+        self.certificate_file.write_bytes(b"".join([pem.bytes() for pem in issued.cert_chain_pems]))
+        self.key_file.write_bytes(issued.private_key_pem.bytes())
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    service: Recorder,
+    *,
+    tls: TlsFiles | None = None,
+    bounds: Bounds | None = None,
+    deadlines: Deadlines | None = None,
+    listeners: Sequence[Listener] = (Listener("127.0.0.1", 0),),
+    drain_seconds: float = 0.2,
+) -> AsyncIterator[Server]:
+    server = Server(service, tls=tls, bounds=bounds, deadlines=deadlines)
+    await server.listen(listeners)
+    try:
+        yield server
+    finally:
+        await server.drain(drain_seconds)
+
+
+@dataclass
+class Line:
+    """A client that writes bytes and reads replies, whole or in a heap."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to(cls, port: int, *, greeted: bool = True) -> AsyncIterator[Self]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line = cls(reader, writer)
+        try:
+            if greeted:
+                assert (await line.reply()).startswith("220 ")
+            yield line
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def reply(self) -> str:
+        """The next reply's last line; empty at the end of the connection."""
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    text = (await self.reader.readline()).decode()
+                except ConnectionError:
+                    return ""
+                if text[3:4] != "-":
+                    return text.rstrip("\r\n")
+
+    async def say(self, *commands: str | bytes, replies: int | None = None) -> list[str]:
+        """Write all at once; one reply to each, unless told otherwise."""
+        for command in commands:
+            self.writer.write(command if isinstance(command, bytes) else command.encode() + b"\r\n")
+        return [await self.reply() for _ in range(len(commands) if replies is None else replies)]
+
+    async def rest(self) -> str:
+        """Everything until the server hangs up."""
+        async with asyncio.timeout(10):
+            try:
+                return (await self.reader.read(-1)).decode()
+            except ConnectionError:
+                return ""
