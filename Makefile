@@ -2,8 +2,11 @@
 UV ?= uv
 BIN := .venv/bin
 PYTHON ?= 3.11
+# A file stays with one worker, since its tests may share what they stand on.
+WORKERS ?= 2
+BESIDE = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: setup lock check test test-fast run postgres bench bench-deliver bench-isolation openapi clean
+.PHONY: setup lock check test test-fast run postgres bench bench-deliver bench-isolation bench-webhooks openapi clean
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -22,11 +25,11 @@ check: ## Style, types, the rooms' walls, dependencies
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
 
-test: ## Everything, on a private PostgreSQL
-	$(BIN)/pytest
+test: ## Everything, on private PostgreSQLs: two files at a time, then the slow ones, which have the machine to themselves
+	@failed=; $(BESIDE) -m "not slow" || failed=1; $(BIN)/pytest -m slow || failed=1; test -z "$$failed"
 
 test-fast: ## Without the slow ones
-	$(BIN)/pytest -m "not slow"
+	$(BESIDE) -m "not slow"
 
 postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329
 	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329
@@ -42,6 +45,9 @@ bench-deliver: ## Measure the delivery path beside Postfix and Haraka (as root);
 
 bench-isolation: ## Measure what a dead destination or a backlog costs the others; writes into bench/RESULTS.md
 	$(BIN)/python bench/isolation.py
+
+bench-webhooks: ## Measure webhooks beside a bare loop, and beside one that hangs; writes into bench/RESULTS.md and a plot
+	$(BIN)/python bench/webhooks.py
 
 openapi: ## Write docs/reference/openapi.json anew
 	$(BIN)/python tools/write_openapi.py

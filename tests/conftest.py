@@ -31,14 +31,6 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 * 1024**3
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of several workers none is to be left with a long file when the others have nothing to do any more."""
-    if hasattr(config, "workerinput"):
-        long = {item.path for item in items if item.get_closest_marker("slow")}
-        items.sort(key=lambda item: item.path not in long)
-
-
 @pytest.fixture(scope="session")
 def memory() -> Path | None:
     """Where the cluster lives, if the machine has the room, because a disk's pace takes most of the time otherwise.

@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.alone,
     pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk"),
     pytest.mark.skipif(not (find_binaries() / "pgbench").exists(), reason="needs pgbench"),
 ]

@@ -434,3 +434,5 @@ def configure_logging(level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         cache_logger_on_first_use=True,
     )
+    # It would log, with a traceback, what strangers wrote into their bounces.
+    logging.getLogger("flufl.bounce").setLevel(logging.CRITICAL)

@@ -77,7 +77,6 @@ def outcome(answer: Accepted | BaseException) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock(
     database_url: str, operator: Operator
 ) -> None:

@@ -47,7 +47,6 @@ def test_a_hundred_full_lanes_leave_room_for_others() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 async def test_a_destination_that_hangs_does_not_delay_the_others(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -74,7 +73,6 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 async def test_a_mail_does_not_wait_behind_another_accounts_backlog(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -201,8 +201,9 @@ def letter(
 
 
 def dotted(content: bytes) -> bytes:
-    """As DATA has it, with its end."""
-    return (b"\r\n" + content).replace(b"\r\n.", b"\r\n..")[2:] + b".\r\n"
+    """As DATA has it, with its end, before which there has to be a line end."""
+    ended = content if not content or content.endswith(b"\r\n") else content + b"\r\n"
+    return (b"\r\n" + ended).replace(b"\r\n.", b"\r\n..")[2:] + b".\r\n"
 
 
 async def hand_in(line: Line, content: bytes, to: Sequence[str], *, sender: str) -> str:

@@ -206,7 +206,7 @@ async def noticing(
         hooks = await stack.enter_async_context(Hooks(certificates().servers["sound"], said=said))
         clock = rounds.clock
         caller = HttpCaller(
-            resolver=Resolver([names.endpoint], lookup_seconds_max=1.0, monotonic=clock.monotonic),
+            resolver=Resolver([names.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic),
             may_connect=may_connect,
             tls=public_tls(certificates().authority_pem.decode()),
             seconds_max=seconds_max,

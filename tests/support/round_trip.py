@@ -124,7 +124,7 @@ async def on_the_road(
         receiver = await stack.enter_async_context(Receiver(manner, manners=manners, certificates=certificates))
         clock = rounds.clock
         chance = SeededChance(seed)
-        resolver = Resolver([names.endpoint], lookup_seconds_max=1.0, monotonic=clock.monotonic)
+        resolver = Resolver([names.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic)
         carrier = SmtpCarrier(
             resolver=resolver,
             chance=chance,

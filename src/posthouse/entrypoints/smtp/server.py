@@ -21,6 +21,8 @@ BACKLOG: Final = 512
 # Of a drain's time: after it no message is received any more, so that those being taken can end.
 RECEIVING_PART: Final = 0.75
 DRAIN_LOOK_SECONDS: Final = 0.02
+# Of new connections, before those that are there have their turn again.
+ACCEPTED_AT_ONCE_MAX: Final = 16
 AFTER_FAILURE_SECONDS: Final = 1.0
 
 
@@ -46,6 +48,7 @@ class Server:
         self._deadlines = deadlines or Deadlines()
         self._lobby = Lobby(service, None if tls is None else tls.context, bounds or Bounds(), self._deadlines)
         self._sockets: list[socket.socket] = []
+        self._accepting: list[socket.socket] = []  # those that no loop accepts for
         self._listening: list[asyncio.Server] = []
         self._running: list[asyncio.Task[None]] = []
         self._looking: asyncio.TimerHandle | None = None
@@ -76,7 +79,8 @@ class Server:
             raise
         for one, bound in zip(listeners, self._sockets, strict=True):
             if one.is_secure:
-                self._running.append(asyncio.create_task(self._accept_secure(bound)))
+                self._accepting.append(bound)
+                self._accept_again(loop, bound)
             else:
                 make = functools.partial(Connection, self._lobby, loop, starts_secure=False)
                 self._listening.append(await loop.create_server(make, sock=bound, backlog=BACKLOG))
@@ -102,23 +106,30 @@ class Server:
         if self._looking is not None:
             self._looking.cancel()
 
-    async def _accept_secure(self, bound: socket.socket) -> None:
+    def _accept_secure(self, loop: asyncio.AbstractEventLoop, bound: socket.socket) -> None:
         """Connections are counted here, before their handshake, which is what they cost most by."""
-        loop = asyncio.get_running_loop()
-        while True:
+        for _ in range(ACCEPTED_AT_ONCE_MAX):
             try:
-                accepted, address = await loop.sock_accept(bound)
+                accepted, address = bound.accept()
+            except BlockingIOError:
+                return
             except OSError as error:  # no descriptor left, most likely
                 log.warning("accept_failed", error=str(error))
-                await asyncio.sleep(AFTER_FAILURE_SECONDS)
-                continue
+                loop.remove_reader(bound)
+                loop.call_later(AFTER_FAILURE_SECONDS, self._accept_again, loop, bound)
+                return
             connection = Connection(self._lobby, loop, starts_secure=True)
             if connection.arrive(address) is not None:
                 accepted.close()
                 continue
+            accepted.setblocking(False)
             # Loops see to this themselves only for connections that they accept.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.open_secure(accepted)
+
+    def _accept_again(self, loop: asyncio.AbstractEventLoop, bound: socket.socket) -> None:
+        if bound in self._accepting:
+            loop.add_reader(bound, self._accept_secure, loop, bound)
 
     def _stop_listening(self) -> None:
         for listening in self._listening:
@@ -126,6 +137,9 @@ class Server:
         self._listening.clear()
         for task in self._running:
             task.cancel()
+        for bound in self._accepting:
+            asyncio.get_running_loop().remove_reader(bound)
+        self._accepting.clear()
         for bound in self._sockets:
             bound.close()
         self._sockets.clear()

@@ -1,6 +1,7 @@
 """Mail from customers: who they are, which recipients they may name, and the road into the house."""
 
 import asyncio
+import functools
 from typing import Final
 
 import structlog
@@ -25,6 +26,8 @@ log = structlog.get_logger(__name__)
 
 # Large mails take turns: each is in memory several times over while it is worked on.
 LARGE_AT_ONCE_MAX: Final = 3
+# A recipient is read when it is named, and once more with its message.
+_read_recipient: Final = functools.lru_cache(maxsize=4_096)(parse_mailbox)
 _UNAVAILABLE: Final = frozenset({Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE})
 
 
@@ -59,6 +62,8 @@ class Submission:
         except Refusal as refusal:
             if refusal.code is Code.UNAUTHORIZED:
                 judge = backoff.wrong
+            elif refusal.code in _UNAVAILABLE:
+                log.warning("login_unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
             raise
         finally:
             judge(username, place, clock.monotonic())
@@ -66,7 +71,7 @@ class Submission:
 
     def recipient(self, address: str, count: int) -> Reply | None:  # noqa: ARG002 (the terms tell how many)
         try:
-            parse_mailbox(address)
+            _read_recipient(address)
         except AddressError as error:
             return Reply(553, "5.1.3", f"The recipient's address {error}.")
         return None
@@ -95,5 +100,5 @@ class Submission:
         return Reply(250, "2.0.0", f"queued as {ids.text(ids.MESSAGE, accepted.message_id)}")
 
     async def _accept(self, caller: Caller, envelope: Envelope, content: bytes, request_id: RequestId) -> Accepted:
-        recipients = [parse_mailbox(address) for address in envelope.recipients]
+        recipients = [_read_recipient(address) for address in envelope.recipients]
         return await self._intake.adopt(caller, content, recipients, envelope.sender, request_id)

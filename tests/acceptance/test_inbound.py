@@ -1,0 +1,269 @@
+"""What comes back to the return path's server, through the real process: bounces, complaints, and what is nobody's."""
+
+import asyncio
+import os
+import re
+import smtplib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from tests.support.doors import FEEDBACK_ADDRESS, HOST, Doors, hand_in
+from tests.support.postoffice import HOSTNAME, RETURN_PATH_DOMAIN, PostOffice, furnished
+from tests.support.receiver import Delivered
+from tests.support.returns import VACATION, bounce, complaint
+from tests.support.server import environment
+from tests.support.service import Tenant
+
+FINAL_SECONDS_MAX: Final = 30.0
+ONE, TWO = "one.example.net", "two.example.net"
+STRANGER: Final = "MAILER-DAEMON@mx.example.org"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
+    return Doors.make(tmp_path_factory.mktemp("doors"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def office(
+    doors: Doors, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[PostOffice]:
+    """All of it in one process, without a stream of its own."""
+    database_url = await asyncio.to_thread(new_database)
+    directory = tmp_path_factory.mktemp("inbound")
+    async with furnished(database_url, directory, stream="memory", **doors.settings) as office:
+        for name in (ONE, TWO):
+            office.destination(name)
+        part = await office.start_http("dispatch", "delivery", "inbound")
+        await doors.open(part, doors.inbound_port)
+        yield office
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def sender(office: PostOffice) -> Tenant:
+    """An account of this test's own, with 1,000 credits."""
+    return await office.service.account()
+
+
+async def final(office: PostOffice, sender: Tenant, *to: str) -> dict[str, Any]:
+    sent = await sender.accepts(sender.letter(to=list(to)))
+    (message,) = await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    return message
+
+
+async def delivered(office: PostOffice, sender: Tenant, *to: str) -> tuple[dict[str, Any], list[Delivered]]:
+    """The message, and its copies in the order of their recipients."""
+    before = len(office.receiver.accepted)
+    message = await final(office, sender, *to)
+    assert message["status"] == "delivered"
+    copies = [copy for copy in office.receiver.accepted[before:] if copy.recipient in to]
+    return message, sorted(copies, key=lambda copy: to.index(copy.recipient))
+
+
+async def came_back(doors: Doors, raw: bytes, to: str) -> None:
+    """As any mail server would bring it."""
+
+    def bring() -> None:
+        with smtplib.SMTP(HOST, doors.inbound_port, timeout=20) as client:
+            assert client.sendmail("", [to], raw) == {}
+
+    await asyncio.to_thread(bring)
+
+
+async def suppressed(office: PostOffice, sender: Tenant) -> list[tuple[str, str]]:
+    rows = await office.service.sql(
+        "SELECT email, reason FROM suppressions WHERE account_id = $1 ORDER BY email", sender.id
+    )
+    return [tuple(row) for row in rows]
+
+
+async def everything(office: PostOffice) -> dict[str, int]:
+    """Of all that a report or a letter could leave behind."""
+    tables = ("suppressions", "reports", "inbox", "messages", "events")
+    return {table: await office.service.value(f"SELECT count(*) FROM {table}") for table in tables}
+
+
+async def timeline(office: PostOffice, message: dict[str, Any]) -> str:
+    """As the operator's command shows it."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "posthouse", "message", "show", message["id"]],
+        env={**environment(office.database_url, **office.settings), "COLUMNS": "200", "PATH": os.environ["PATH"]},
+        cwd=office.directory,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.rule("INB-01", "INB-02", "INB-04")
+async def test_a_bounce_suppresses_its_address_for_its_account_alone_and_changes_no_result(
+    doors: Doors, office: PostOffice, sender: Tenant
+) -> None:
+    address = f"gone@{ONE}"
+    message, (copy,) = await delivered(office, sender, address)
+    available = await sender.available()
+    events = await office.service.value("SELECT count(*) FROM events")
+    # Providers change the case of what they send back to.
+    await came_back(doors, bounce(address, to=copy.sender), copy.sender.upper().replace("BOUNCES", "Bounces"))
+
+    assert await suppressed(office, sender) == [(address, "bounce")]
+    shown = await timeline(office, message)
+    assert "came back later" in shown
+    assert "5.1.1" in shown
+    after = (await sender.get(message["id"])).body
+    assert after | {"request_id": ""} == message | {"request_id": ""}
+    assert (await sender.available(), await office.service.value("SELECT count(*) FROM events")) == (available, events)
+
+    connections = office.receiver.connections
+    later = await final(office, sender, address)
+    (recipient,) = later["recipients"]
+    assert (later["status"], recipient["status"], recipient["last_smtp_code"]) == ("failed", "bounced", None)
+    assert (later["billing_status"], await sender.available()) == ("released", available)
+    assert office.receiver.connections == connections
+    # The same report again changes nothing.
+    await came_back(doors, bounce(address, to=copy.sender), copy.sender)
+    assert await office.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 1
+
+    another = await office.service.account()
+    _, copies = await delivered(office, another, address)
+    assert len(copies) == 1
+    assert await suppressed(office, another) == []
+
+
+@pytest.mark.rule("INB-02")
+async def test_of_several_recipients_in_one_envelope_the_report_names_which(
+    doors: Doors, office: PostOffice, sender: Tenant
+) -> None:
+    _, copies = await delivered(office, sender, f"together1@{TWO}", f"together2@{TWO}")
+    (return_path,) = {copy.sender for copy in copies}
+    await came_back(doors, bounce(f"together2@{TWO}", f"stranger@{TWO}", to=return_path), return_path)
+    assert await suppressed(office, sender) == [(f"together2@{TWO}", "bounce")]
+
+
+@pytest.mark.rule("INB-02", "INB-04")
+async def test_a_bounce_that_is_not_about_the_address_is_noted_and_suppresses_nobody(
+    doors: Doors, office: PostOffice, sender: Tenant
+) -> None:
+    _, (copy,) = await delivered(office, sender, f"full@{ONE}")
+    await came_back(doors, bounce(f"full@{ONE}", status="5.2.2", code=552, to=copy.sender), copy.sender)
+    assert await suppressed(office, sender) == []
+    assert await office.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 1
+
+
+@pytest.mark.rule("INB-03", "INB-04")
+async def test_a_complaint_is_believed_by_the_token_inside_it(doors: Doors, office: PostOffice, sender: Tenant) -> None:
+    address = f"angry@{ONE}"
+    message, (copy,) = await delivered(office, sender, address)
+    head = copy.message.partition(b"\r\n\r\n")[0].decode()
+    found = re.search(r"^CFBL-Feedback-ID: *(\S+)$", head.replace("\r\n\t", " ").replace("\r\n", "\n"), re.MULTILINE)
+    assert found, head
+    # Providers send most of the header back, without whom it was to.
+    await came_back(doors, complaint(f"CFBL-Feedback-ID: {found[1]}", recipient=address), FEEDBACK_ADDRESS)
+    assert await suppressed(office, sender) == [(address, "complaint")]
+    assert "complain" in await timeline(office, message)
+    assert (await sender.get(message["id"])).body["status"] == "delivered"
+
+    innocent = f"content@{ONE}"
+    await delivered(office, sender, innocent)
+    before = await everything(office)
+    forged = found[1][:-1] + ("a" if found[1][-1] != "a" else "b")
+    await came_back(doors, complaint(f"CFBL-Feedback-ID: {forged}", recipient=innocent), FEEDBACK_ADDRESS)
+    await came_back(
+        doors, complaint(f"Return-Path: <bounces+x@{RETURN_PATH_DOMAIN}>", recipient=innocent), FEEDBACK_ADDRESS
+    )
+    assert await everything(office) == before
+
+
+@pytest.mark.rule("INB-05")
+async def test_a_vacation_reply_changes_nothing(doors: Doors, office: PostOffice, sender: Tenant) -> None:
+    _, (copy,) = await delivered(office, sender, f"away@{ONE}")
+    before = await everything(office)
+    await came_back(doors, VACATION, copy.sender)
+    await came_back(doors, b"From: ada@example.org\r\nSubject: Re: Hello\r\n\r\nThank you!\r\n", copy.sender)
+    await came_back(doors, b"\xff\0 nothing that anybody can read\r\n", copy.sender)
+    assert await everything(office) == before
+    assert await suppressed(office, sender) == []
+
+
+def _relays(token: str) -> Sequence[str]:
+    """Addresses by which open relays are looked for; those with a token of ours too."""
+    own, victim = RETURN_PATH_DOMAIN, "victim@example.org"
+    return [
+        victim,
+        "victim@[192.0.2.1]",
+        "victim@[127.0.0.1]",
+        "victim@localhost",
+        f"victim@{own}",
+        f"victim@{HOSTNAME}",
+        f"victim%example.org@{own}",
+        f"victim%example.org@{HOSTNAME}",
+        f"example.org!victim@{own}",
+        f"{own}!victim@example.org",
+        f"@{own}:{victim}",
+        f"@{own},@example.org:{victim}",
+        f'"{victim}"@{own}',
+        f'"victim%example.org"@{own}',
+        f'"{victim}"',
+        "victim",
+        f"{victim}@{own}",
+        f"postmaster%example.org@{own}",
+        "postmaster@example.org",
+        "abuse@example.org",
+        f"postmaster@sub.{own}",
+        f"bounces@{own}",
+        f"bounces+@{own}",
+        f"bounces+{token[:-1]}@{own}",
+        f"bounces+{token}@example.org",
+        f"bounces+{token}@sub.{own}",
+        f"bounces+{token}%example.org@{own}",
+        f"bounces+{token}@{own}.example.org",
+        f"bounces+{token}{token}@{own}",
+        f"bounces+{'a' * len(token)}@{own}",
+        f"BOUNCES+{token}=victim=example.org@{own}",
+        f"{FEEDBACK_ADDRESS}.example.org",
+        f"{FEEDBACK_ADDRESS.replace('@', '+x@')}",
+    ]
+
+
+@pytest.mark.rule("INB-01")
+async def test_nothing_is_passed_on(doors: Doors, office: PostOffice, sender: Tenant) -> None:
+    _, (copy,) = await delivered(office, sender, f"relay@{ONE}")
+    token = copy.sender.partition("@")[0].removeprefix("bounces+")
+    before, connections = await everything(office), office.receiver.connections
+    for envelope_sender in ("", f"postmaster@{RETURN_PATH_DOMAIN}", f"root@{HOSTNAME}", "spammer@example.com"):
+        async with doors.line(is_secure=False, port=doors.inbound_port) as line:
+            relays = _relays(token)
+            replies = await line.say(
+                "EHLO client.example", f"MAIL FROM:<{envelope_sender}>", *(f"RCPT TO:<{one}>" for one in relays), "DATA"
+            )
+            assert replies[1].startswith("250 ")
+            taken = [one for one, reply in zip(relays, replies[2:-1], strict=True) if not reply.startswith("5")]
+            assert (taken, replies[-1][:3]) == ([], "554")
+            # Nobody logs in here either.
+            (reply,) = await line.say("AUTH PLAIN AGEAYg==")
+            assert reply.startswith("502 ")
+    assert len(relays) >= 20
+    assert (await everything(office), office.receiver.connections) == (before, connections)
+
+
+@pytest.mark.rule("INB-06")
+async def test_letters_to_the_postmaster_are_kept_and_what_is_too_large_is_not(
+    doors: Doors, office: PostOffice, sender: Tenant
+) -> None:
+    raw = b"From: ada@example.org\r\nSubject: A question\r\n\r\nWho are you?\r\n"
+    before = await everything(office)
+    async with doors.line(is_secure=False, port=doors.inbound_port) as line:
+        await line.say("EHLO client.example")
+        for address in (f"postmaster@{HOSTNAME}", f"Abuse@{RETURN_PATH_DOMAIN}", "postmaster"):
+            assert (await hand_in(line, raw, [address], sender=STRANGER)).startswith("250 "), address
+        large = raw + b"x" * 76 + (b"\r\n" + b"x" * 76) * 28_000 + b"\r\n"
+        assert (await hand_in(line, large, ["postmaster"], sender=STRANGER)).startswith("552 5.3.4 ")
+    after = await everything(office)
+    assert after == before | {"inbox": before["inbox"] + 3}

@@ -1,0 +1,128 @@
+"""The submission server killed or told to end in mid-load: every 250 is kept, and nothing is half there."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.books import faults_in_the_books
+from tests.support.doors import Doors, dotted, letter, listens, message_id
+from tests.support.nursery import Nursery
+from tests.support.postoffice import PostOffice, furnished
+from tests.support.server import environment
+from tests.support.smtp_load import Mail, SmtpLoad
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+KILLS = 20
+SENDERS = 12
+LISTEN_SECONDS_MAX = 20.0
+TERMINATION_SECONDS_MAX = 15.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def office(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[PostOffice]:
+    """Only HTTP works here, to have a desk: nobody delivers, so that what was accepted stays as it was."""
+    url = await asyncio.to_thread(new_database)
+    async with furnished(url, tmp_path_factory.mktemp("killed"), stream="memory") as office:
+        await office.start_http()
+        yield office
+
+
+@pytest.fixture
+def doors(tmp_path: Path) -> Doors:
+    return Doors.make(tmp_path)
+
+
+@pytest.fixture
+def nursery(office: PostOffice, doors: Doors, tmp_path: Path) -> Iterator[Nursery]:
+    settings = environment(office.database_url, **office.settings, **doors.settings)
+    with Nursery(settings, tmp_path) as nursery:
+        yield nursery
+
+
+async def started(nursery: Nursery, doors: Doors) -> int:
+    """One more server at the same ports; returns when it listens too."""
+    pid = nursery.start("run", "submission")
+    deadline = asyncio.get_running_loop().time() + LISTEN_SECONDS_MAX
+    while not _listens(pid):
+        assert asyncio.get_running_loop().time() < deadline, nursery.said(pid)
+        await asyncio.sleep(0.02)
+    assert await listens(doors.port)
+    return pid
+
+
+def _listens(pid: int) -> bool:
+    """Whether the process has both of its ports, whoever else has them."""
+    listening = {
+        fields[9]
+        for fields in (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+        if fields[3] == "0A"
+    }
+    try:
+        opened = {entry.readlink().name for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return len({f"socket:[{inode}]" for inode in listening} & opened) == 2
+
+
+async def test_20_kills_in_mid_load_lose_no_250(office: PostOffice, doors: Doors, nursery: Nursery) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    load = SmtpLoad(doors, [await office.service.account(credits=10_000_000) for _ in range(3)], seed)
+    # Two servers share the ports, and are killed in turns: one takes mail while the other comes back.
+    servers = [await started(nursery, doors), await started(nursery, doors)]
+    sending = asyncio.create_task(load.run(SENDERS))
+    for _ in range(KILLS):
+        await asyncio.sleep(chance.uniform(0.02, 0.2))
+        nursery.kill(servers.pop(0))
+        servers.append(await started(nursery, doors))
+    load.stop()
+    await sending
+    print(f"{len(load.accepted)} accepted; {dict(load.answers)}; told to nobody: {await load.in_doubt(office.service)}")
+    assert len(load.accepted) > 10 * KILLS, "too little load to show anything"
+    assert load.answers["no answer"] > 0, "no kill hit a transaction"
+    assert {answer for answer in load.answers if answer[0].isdigit()} == {"250 2.0.0"}
+    assert await load.faults(office.service) == []
+    assert await faults_in_the_books(office.database_url) == {}
+
+
+async def test_a_server_told_to_end_takes_what_has_come_and_answers_it(
+    office: PostOffice, doors: Doors, tmp_path: Path
+) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    load = SmtpLoad(doors, [await office.service.account(credits=10_000_000) for _ in range(3)], seed)
+    office.settings |= doors.settings
+    part = office.start("submission")
+    await doors.open(part)
+    slow = load.tenants[0]
+    async with doors.session(slow) as line:
+        sending = asyncio.create_task(load.run(SENDERS))
+        await asyncio.sleep(1.0)
+        # In the middle of a message when the end is told.
+        await line.say("MAIL FROM:<>", "RCPT TO:<ada@example.org>", "DATA")
+        content = dotted(letter(slow, f"{seed}-slow"))
+        line.writer.write(content[:60])
+        ending = asyncio.create_task(part.terminated())
+        await asyncio.sleep(1.0)
+        replies = await line.say(content[60:], replies=2)
+        status, seconds = await ending
+    load.stop()
+    await sending
+    load.mails.append(Mail(slow, f"{seed}-slow", 1, [message_id(replies[0])]))
+    assert replies[1].startswith("421 4.3.2 ")
+    print(f"status {status} after {seconds:.1f} s; {len(load.accepted)} accepted; {dict(load.answers)}")
+    assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), part.said()
+    assert len(load.accepted) > 20, "too little load to show anything"
+    # Nobody was left without an answer in the middle of a message.
+    assert load.answers["no answer"] == 0
+    assert await load.faults(office.service) == []
+    assert await load.in_doubt(office.service) == {}
+    assert await faults_in_the_books(office.database_url) == {}
