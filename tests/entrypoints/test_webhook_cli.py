@@ -233,6 +233,13 @@ async def test_a_service_that_goes_away_is_followed_on_when_it_is_back() -> None
     assert [text.split("(")[1][:3] for text in said[1:]] == ["500", "502", "503"]
 
 
+async def test_nobody_is_told_a_password_in_the_clear() -> None:
+    async with aiohttp.ClientSession() as http:
+        feed = Feed(http, "http://mail.example.com", Login("ada@example.com", PASSWORD), print)
+        with pytest.raises(FeedClosed, match="name it with https://"):
+            await anext(feed.events(timedelta(0)))
+
+
 async def test_nobody_there_is_told_at_once() -> None:
     async with opened(Office()) as office:
         pass

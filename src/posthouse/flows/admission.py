@@ -66,6 +66,13 @@ class Admission:
         caller, networks = await self._basic(Basic(username, password))
         return _from_where_it_may(caller, networks, peer)
 
+    async def recall(self, caller: Caller, peer: str) -> None:
+        """Raises when a credential that was let in may not be used any more: sessions outlast revocations."""
+        networks = await self._directory.networks(caller.account_id, caller.credential_id)
+        if networks is None:
+            raise _unauthorized("The SMTP credential was revoked: log in with another.")
+        _from_where_it_may(caller, networks, peer)
+
     async def reader(self, authorization: str | None, peer: str) -> Caller:
         match credential.parse_authorization(authorization):
             case Basic() as given:

@@ -38,6 +38,10 @@ _CREDENTIAL: Final = """
 SELECT account_id, id, secret_hash, allowed_networks, revoked_at FROM credentials WHERE username = $1
 """
 
+_NETWORKS: Final = """
+SELECT allowed_networks FROM credentials WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
+"""
+
 _API_KEY: Final = """
 SELECT k.account_id, k.id, k.credential_id, k.mode, k.may_read, k.expires_at, c.allowed_networks,
        coalesce(k.revoked_at, c.revoked_at) AS revoked_at
@@ -138,6 +142,10 @@ class Directory:
     async def credential(self, username: str) -> Credential | None:
         return await self._recall(("credential", username), _load_credential, username)
 
+    async def networks(self, account_id: AccountId, credential_id: CredentialId) -> Networks | None:
+        """From where the credential may be used; None once it is revoked."""
+        return await self._recall(("networks", credential_id), _load_networks, account_id, credential_id)
+
     async def api_key(self, secret_hash: bytes) -> ApiKey | None:
         return await self._recall(("api_key", secret_hash), _load_api_key, secret_hash)
 
@@ -188,7 +196,7 @@ class Directory:
 
 def _weight(known: object) -> int:
     if isinstance(known, tuple):
-        return 1 + sum(len(key.sealed) for key in known) // 1024
+        return 1 + sum(len(key.sealed) for key in known if isinstance(key, SealedKey)) // 1024
     if not isinstance(known, Template):
         return 1
     return 1 + sum(len(part or "") for part in (known.subject, known.text, known.html)) // 1024
@@ -200,6 +208,13 @@ async def _load_credential(connection: Connection, username: str) -> tuple[Accou
         return None
     known = Credential(row["account_id"], row["id"], row["secret_hash"], tuple(row["allowed_networks"]))
     return known.account_id, known
+
+
+async def _load_networks(
+    connection: Connection, account_id: AccountId, credential_id: CredentialId
+) -> tuple[AccountId, Networks] | None:
+    networks = await connection.fetchval(_NETWORKS, account_id, credential_id)
+    return None if networks is None else (account_id, tuple(networks))
 
 
 async def _load_api_key(connection: Connection, secret_hash: bytes) -> tuple[AccountId, ApiKey] | None:

@@ -110,3 +110,20 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(subject.REMEMBERED_MAX + 100):
         fail(backoff, "x" * 100, str(number), 1)
     assert len(backoff._users) == len(backoff._places) == subject.REMEMBERED_MAX
+
+
+def test_a_place_where_someone_mistypes_every_now_and_then_is_as_good_as_any() -> None:
+    backoff = Backoff()
+    half_an_hour = 1_800.0
+    for number in range(240):
+        assert fail(backoff, f"user{number}", HERE, 1, number * half_an_hour) == 0
+    assert wait_of(backoff, "ada", HERE, 240 * half_an_hour) == 0
+
+
+def test_guesses_are_forgotten_one_by_one() -> None:
+    backoff = Backoff()
+    fail(backoff, "ada", HERE, 10)
+    waits = [wait_of(backoff, "ada", HERE, minutes * 60.0) or 0.0 for minutes in range(0, 31, 3)]
+    assert waits == sorted(waits, reverse=True)
+    assert waits[0] == subject.WAIT_SECONDS_MAX
+    assert waits[-1] == 0

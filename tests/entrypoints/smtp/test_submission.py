@@ -30,6 +30,7 @@ class Desk:
     account: MadeAccount
     operator: Operator
     database: Database
+    directory: Directory
     trusting: ssl.SSLContext
 
     def client(self, password: str | None = None) -> aiosmtplib.SMTP:
@@ -69,7 +70,7 @@ async def desk(database_url: str, authority: Authority, trusting: ssl.SSLContext
         )
         await server.listen([Listener("127.0.0.1", 0, is_secure=True)])
         stack.push_async_callback(server.drain, 1.0)
-        yield Desk(server.ports[0], account, operator, database, trusting)
+        yield Desk(server.ports[0], account, operator, database, directory, trusting)
 
 
 async def test_mail_is_queued_once_it_is_committed(desk: Desk) -> None:
@@ -93,6 +94,18 @@ async def test_a_wrong_password_is_refused_and_the_right_one_is_not(desk: Desk) 
     assert refused.value.code in (421, 535)
     async with desk.client() as client:
         assert (await client.noop()).code == 250
+
+
+async def test_a_session_does_not_outlast_its_credential(desk: Desk) -> None:
+    async with desk.client() as client:
+        await client.sendmail(SENDER, ["bob@example.org"], MAIL)
+        async with desk.database.transaction() as tx:
+            await tx.execute("UPDATE credentials SET revoked_at = now() WHERE account_id = $1", desk.account.id)
+            await tx.execute("UPDATE accounts SET changed_at = now() WHERE id = $1", desk.account.id)
+        await desk.directory.forget_changes()
+        with pytest.raises(aiosmtplib.SMTPDataError) as refused:
+            await client.sendmail(SENDER, ["bob@example.org"], MAIL)
+    assert (refused.value.code, refused.value.message[:5]) == (535, "5.7.8")
 
 
 async def test_recipients_that_no_mail_can_go_to_are_refused(desk: Desk) -> None:

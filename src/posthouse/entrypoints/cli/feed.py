@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -55,6 +57,14 @@ class _Away(RuntimeError):  # noqa: N818 (reads as what it says)
         self.seconds = seconds
 
 
+def _is_private(url: str) -> bool:
+    """Whether nobody between here and there can listen."""
+    parts = urlsplit(url)
+    with suppress(ValueError):
+        return parts.scheme == "https" or ip_address(parts.hostname or "").is_loopback
+    return parts.hostname == "localhost"
+
+
 class Feed:
     """`access` is a login, renewed when its token ends, or a token alone. `say` tells what keeps us waiting."""
 
@@ -76,6 +86,8 @@ class Feed:
 
     async def events(self, back: timedelta) -> AsyncIterator[dict[str, Any]]:
         """Every event from so long ago on, the oldest first, for ever. At first, nobody is waited for."""
+        if not _is_private(self._url):
+            raise FeedClosed(f"{self._url} would be told a password in the clear: name it with https://.")
         try:
             if isinstance(self._access, Login):
                 await self._log_in(self._access)

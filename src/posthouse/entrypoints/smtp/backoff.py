@@ -1,10 +1,12 @@
 """Patience with failed logins: how long the next answer is held back, from where the failures came.
 
 Failures are counted per place (an address, or a network of IPv6) and per user at a place, never per user alone:
-whoever guesses somewhere keeps nobody out elsewhere. Nobody is refused either; the right password is only answered
-later, at a place where wrong ones come from. A user who has been right at a place doesn't wait for others there.
+whoever guesses somewhere keeps nobody out elsewhere. The right password is only answered later, at a place where
+wrong ones come from; only when many are held back there already is it told to come again. A user who was right at a
+place within the last hour doesn't wait for others there.
 
-Everything is forgotten after a while, and what is remembered is bounded: the least recent goes first.
+Failures are forgotten one by one, so that a place where someone mistypes every now and then is as good as any. What
+is remembered is bounded: the least recent goes first.
 """
 
 from collections import OrderedDict
@@ -19,6 +21,8 @@ WAIT_SECONDS_MAX: Final = 20.0
 # Many people can share an address, so it is slowed down later than one of them.
 PLACE_FAILURES_PER_USER: Final = 10
 FORGET_SECONDS: Final = 3_600.0
+# One failure is forgotten every so often.
+FORGIVE_SECONDS: Final = 180.0
 REMEMBERED_MAX: Final = 10_000
 # Answers that are held back at a time: each keeps a connection.
 HELD_MAX: Final = 500
@@ -27,7 +31,7 @@ HELD_PER_PLACE_MAX: Final = 10
 
 @dataclass(slots=True)
 class _Record:
-    failures: int = 0
+    failures: float = 0.0
     under_way: int = 0
     was_right: bool = False
     touched_at: float = 0.0
@@ -69,7 +73,7 @@ class Backoff:
     def right(self, username: str, place: str, now: float) -> None:
         self._end(username, place, now)
         user = self._user(username, place, now)
-        user.failures = 0
+        user.failures = 0.0
         user.was_right = True
 
     def wrong(self, username: str, place: str, now: float) -> None:
@@ -93,6 +97,8 @@ def _record(records: OrderedDict[Hashable, _Record], key: Hashable, now: float) 
     record = records.get(key)
     if record is None or (now - record.touched_at > FORGET_SECONDS and not record.under_way):
         record = records[key] = _Record()
+    if record.failures:
+        record.failures = max(0.0, record.failures - (now - record.touched_at) / FORGIVE_SECONDS)
     record.touched_at = now
     records.move_to_end(key)
     if len(records) > REMEMBERED_MAX:
@@ -103,4 +109,4 @@ def _record(records: OrderedDict[Hashable, _Record], key: Hashable, now: float) 
 def _wait_seconds(record: _Record, per_failure: int) -> float:
     # Where nobody has failed, logins that come together are a busy client, not guesses made in parallel.
     count = record.failures + record.under_way if record.failures else 0
-    return min(float(pace.login_wait_seconds(count // per_failure)), WAIT_SECONDS_MAX)
+    return min(float(pace.login_wait_seconds(int(count) // per_failure)), WAIT_SECONDS_MAX)

@@ -113,6 +113,8 @@ class Server:
                 accepted, address = bound.accept()
             except BlockingIOError:
                 return
+            except (ConnectionAbortedError, InterruptedError):
+                continue  # it left before it was let in
             except OSError as error:  # no descriptor left, most likely
                 log.warning("accept_failed", error=str(error))
                 loop.remove_reader(bound)

@@ -81,6 +81,7 @@ class Submission:
         try:
             if caller is None:
                 raise RuntimeError("mail was offered by nobody")
+            await self._admission.recall(caller, envelope.peer)
             if len(content) > limits.THREAD_BODY_BYTES_MIN:
                 async with self._large:
                     accepted = await self._accept(caller, envelope, content, request_id)
