@@ -6,7 +6,7 @@ PYTHON ?= 3.11
 WORKERS ?= 2
 BESIDE = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: setup lock check test test-fast run postgres bench bench-deliver bench-isolation bench-webhooks openapi clean
+.PHONY: setup lock check test test-fast run postgres bench bench-deliver bench-isolation bench-webhooks bench-submission openapi clean
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -48,6 +48,9 @@ bench-isolation: ## Measure what a dead destination or a backlog costs the other
 
 bench-webhooks: ## Measure webhooks beside a bare loop, and beside one that hangs; writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/webhooks.py
+
+bench-submission: ## Measure submission over SMTP beside Postfix and Haraka (as root); writes into bench/RESULTS.md and a plot
+	$(BIN)/python bench/submission.py
 
 openapi: ## Write docs/reference/openapi.json anew
 	$(BIN)/python tools/write_openapi.py

@@ -1,4 +1,4 @@
-"""Haraka as a relay: installed by npm into a directory of its own, its queue there too."""
+"""Haraka as a relay or a submission server: installed by npm into a directory of its own, its queue there too."""
 
 import json
 import os
@@ -6,13 +6,15 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 from typing import Final
 
+from bench.ground import BooksError
 from bench.load import LoadError
+from bench.reception import Reception, Terms, greets
 from bench.relay import Process, answers, ends_with_parent
 from tools.private_postgres import free_port
 
@@ -23,6 +25,7 @@ START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 10.0
 
 _PEER: Final = Path(__file__).parent / "peers" / "haraka"
+_SUBMISSION: Final = Path(__file__).parent / "peers" / "haraka-submission"
 
 
 def missing() -> str | None:
@@ -59,9 +62,38 @@ def version(installed: Path) -> str:
 def running(workplace: Path, installed: Path, sink_port: int, *, workers: int = ALONE) -> Iterator[tuple[int, Process]]:
     """Its port, and the process whose family it is."""
     directory = workplace / "haraka"
-    shutil.rmtree(directory, ignore_errors=True)
     port = free_port()
-    _lay(directory, port, sink_port, workers)
+    _lay(directory, _PEER, {"port": str(port), "sink_port": str(sink_port), "workers": str(workers)})
+    with _started(directory, installed, lambda: answers(port)) as process:
+        yield port, process
+
+
+@contextmanager
+def taking(workplace: Path, installed: Path, terms: Terms, *, workers: int) -> Iterator[Reception]:
+    """As a submission server."""
+    directory = workplace / "haraka"
+    port = free_port()
+    users = "\n".join(f"{caller.username}={caller.password}" for caller in terms.callers)
+    _lay(directory, _SUBMISSION, {"port": str(port), "workers": str(workers), "users": users})
+    shutil.copy(terms.key_file, directory / "config" / "key.pem")
+    shutil.copy(terms.certificate_file, directory / "config" / "certificate.pem")
+    with _started(directory, installed, lambda: greets(port)) as process:
+        yield Reception(
+            port=port,
+            families={"Haraka": [process.pid]},
+            require_kept=lambda told: _require_kept(directory / "queue", told),
+        )
+
+
+def _require_kept(queue: Path, told: Sequence[str]) -> None:
+    """Its answers don't name the files of its queue, so they are counted, but for those that have only begun."""
+    kept = sum(not file.name.startswith((".", "__tmp__")) and file.stat().st_size > 0 for file in queue.iterdir())
+    if kept != len(told) or len(set(told)) != len(told):
+        raise BooksError(f"Haraka took {len(told):,} mails, and its queue has {kept:,}")
+
+
+@contextmanager
+def _started(directory: Path, installed: Path, answers_now: Callable[[], bool]) -> Iterator[Process]:
     program = installed / "node_modules" / "Haraka" / "bin" / "haraka"
     log = directory / "log"
     with log.open("wb") as written:
@@ -75,11 +107,11 @@ def running(workplace: Path, installed: Path, sink_port: int, *, workers: int = 
         )
     try:
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not answers(port):
+        while not answers_now():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise LoadError(f"Haraka did not start: {log.read_text(errors='replace')[-2000:]}")
             time.sleep(0.1)
-        yield port, process
+        yield process
     finally:
         # Its workers are of its process group; it waits for connections to end, which need not be.
         if process.poll() is None:
@@ -91,9 +123,9 @@ def running(workplace: Path, installed: Path, sink_port: int, *, workers: int = 
             process.wait()
 
 
-def _lay(directory: Path, port: int, sink_port: int, workers: int) -> None:
+def _lay(directory: Path, peer: Path, filled: Mapping[str, str]) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
     (directory / "config").mkdir(parents=True)
     (directory / "queue").mkdir()
-    for file in (_PEER / "config").iterdir():
-        filled = Template(file.read_text()).substitute(port=port, sink_port=sink_port, workers=workers)
-        (directory / "config" / file.name).write_text(filled)
+    for file in (peer / "config").iterdir():
+        (directory / "config" / file.name).write_text(Template(file.read_text()).substitute(filled))

@@ -23,6 +23,14 @@ def cpu_seconds(root: int) -> float:
     return sum(readings[pid][1] for pid in family if pid in readings) / _TICKS_PER_SECOND
 
 
+def busy_seconds() -> float:
+    """How long the processors, all together, have been busy since the machine was started, whoever with."""
+    user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    )
+    return (user + nice + system + interrupts + soft_interrupts + stolen) / _TICKS_PER_SECOND
+
+
 def _readings() -> dict[int, tuple[int, int]]:
     """Of every process: its parent, and the ticks of its own and of the children it waited for."""
     readings = {}

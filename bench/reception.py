@@ -1,6 +1,7 @@
 """A submission server at work, and what one measurement of it came to."""
 
 import json
+import os
 import resource
 import socket
 import ssl
@@ -15,7 +16,7 @@ from typing import Any, Final
 from bench import deliver_letter
 from bench.ground import Caller
 from bench.load import LoadError
-from bench.processes import cpu_seconds
+from bench.processes import busy_seconds, cpu_seconds
 from bench.relay import Process, ends_with_parent
 
 # What a server still does after its last answer.
@@ -57,6 +58,8 @@ class Taken:
     p99_ms: float
     server_cpu_us: Mapping[str, float]
     load_cpu_us: float
+    # Of the processors' time meanwhile: what programs had that are no part of this.
+    others_share: float
     protocol: str
 
     @property
@@ -70,13 +73,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The letters, as files, each with who sends it."""
+    """The letters, as files, each with who sends it; and the processors on which it runs."""
 
     workplace: Path
     letters: tuple[Mapping[str, str], ...]
+    processors: Sequence[int]
 
     @classmethod
-    def written(cls, workplace: Path, callers: Sequence[Caller]) -> "Load":
+    def written(cls, workplace: Path, callers: Sequence[Caller], processors: Sequence[int]) -> "Load":
         letters = []
         for caller in callers:
             file = workplace / f"letter-{caller.number}"
@@ -90,7 +94,7 @@ class Load:
                     "file": str(file),
                 }
             )
-        return cls(workplace, tuple(letters))
+        return cls(workplace, tuple(letters), processors)
 
     def start(self, port: int, *, mails: int, mails_per_session: int, sessions: int) -> Process:
         """Without mails: sessions that have authenticated and stay until a line comes in."""
@@ -103,6 +107,7 @@ class Load:
                     "mails_per_session": mails_per_session,
                     "sessions": sessions,
                     "letters": self.letters,
+                    "processors": self.processors,
                 }
             )
         )
@@ -122,7 +127,7 @@ def letter(caller: Caller) -> bytes:
 
 def measured(reception: Reception, load: Load, *, mails: int, mails_per_session: int, sessions: int) -> Taken:
     """From the load's first connection to the last 250; raises unless every mail got one, and is kept."""
-    before = _reading(reception)
+    before, busy_before, started_at = _reading(reception), busy_seconds(), time.monotonic()
     process = load.start(reception.port, mails=mails, mails_per_session=mails_per_session, sessions=sessions)
     try:
         said, complained = process.communicate(timeout=LOAD_SECONDS_MAX)
@@ -134,7 +139,9 @@ def measured(reception: Reception, load: Load, *, mails: int, mails_per_session:
         raise LoadError(f"the load failed: {complained.decode(errors='replace')[-2000:]}")
     found: dict[str, Any] = json.loads(said)
     time.sleep(SETTLE_SECONDS)
-    passed_us = {name: (late - before[name]) / mails * 1e6 for name, late in _reading(reception).items()}
+    passed = {name: late - before[name] for name, late in _reading(reception).items()}
+    others_seconds = busy_seconds() - busy_before - sum(passed.values())
+    passed_us = {name: seconds / mails * 1e6 for name, seconds in passed.items()}
     reception.answers += found["answers"]
     reception.require_kept(reception.answers)
     return Taken(
@@ -144,6 +151,7 @@ def measured(reception: Reception, load: Load, *, mails: int, mails_per_session:
         p99_ms=found["p99_ms"],
         server_cpu_us={name: passed_us[name] for name in reception.families},
         load_cpu_us=passed_us[_LOAD],
+        others_share=max(0.0, others_seconds / (time.monotonic() - started_at) / (os.cpu_count() or 1)),
         protocol=found["protocol"],
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from bench.ground import BooksError, Ground
+from bench.ground import DATABASE, BooksError, Ground
 from bench.load import LoadError
 from bench.reception import Reception, Terms, greets
 from bench.relay import Process, ends_with_parent
@@ -40,6 +40,8 @@ def running(ground: Ground, terms: Terms, *, processes: int) -> Iterator[Recepti
     ground.clear()
     port = free_port()
     settings = {
+        # On one machine, as the peers' processes talk to each other.
+        "DATABASE_URL": f"postgresql://postgres@/{DATABASE}?host={ground.cluster.directory}&port={ground.cluster.port}",
         "TLS_CERTIFICATE_FILE": str(terms.certificate_file),
         "TLS_KEY_FILE": str(terms.key_file),
         "SUBMISSION_PORT": "0",
@@ -50,9 +52,7 @@ def running(ground: Ground, terms: Terms, *, processes: int) -> Iterator[Recepti
     }
     environment = {**ground.environment, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
     with ExitStack() as started:
-        servers = [
-            started.enter_context(_server(ground.workplace, environment, number)) for number in range(processes)
-        ]
+        servers = [started.enter_context(_server(ground.workplace, environment, number)) for number in range(processes)]
         _wait_until_listening(ground.workplace, servers, port)
         yield Reception(
             port=port,

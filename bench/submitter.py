@@ -8,6 +8,7 @@ every server takes.
 
 import base64
 import json
+import os
 import resource
 import select
 import socket
@@ -224,6 +225,7 @@ class Switchboard:
 
 
 def run(plan: Mapping[str, Any]) -> dict[str, Any]:
+    os.sched_setaffinity(0, plan["processors"])
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
     tally = Tally(plan["mails"])

@@ -9,6 +9,9 @@ import pytest
 
 from tests.support.service import ABSENT, Service, StartService, Tenant
 
+# Two servers and a crowd of clients want the machine to themselves.
+pytestmark = pytest.mark.slow
+
 # A request that waits for a locked account gives up after half a second; what is held must be let go before.
 HALFWAY_SECONDS = 0.15
 

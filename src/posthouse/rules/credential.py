@@ -1,6 +1,7 @@
 """Secrets and who may use them: how they are made, kept, presented, and restricted."""
 
 import base64
+import functools
 import hmac
 import re
 from collections.abc import Sequence
@@ -45,6 +46,7 @@ class Token:
 
 USERNAME_RANDOM_BYTES: Final = 10
 SECRET_RANDOM_BYTES: Final = 32
+PEERS_REMEMBERED_MAX: Final = 4_096
 
 _KEY_PREFIXES: Final = {Mode.LIVE: "ph_live_", Mode.TEST: "ph_test_"}
 _USERNAME_PREFIX: Final = "smtp_"
@@ -126,6 +128,8 @@ def is_allowed(networks: Sequence[IPv4Network | IPv6Network], peer: str) -> bool
     return any(address in network for network in networks)
 
 
+# Whoever calls once calls again, and reading an address takes longer than the rest of a greeting.
+@functools.lru_cache(maxsize=PEERS_REMEMBERED_MAX)
 def neighbourhood(peer: str) -> str:
     """Whom to count together as one caller: an IPv6 customer has a network of addresses, not one."""
     try:
