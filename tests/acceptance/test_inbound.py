@@ -171,14 +171,28 @@ async def test_a_complaint_is_believed_by_the_token_inside_it(doors: Doors, offi
     assert (await sender.get(message["id"])).body["status"] == "delivered"
 
     innocent = f"content@{ONE}"
-    await delivered(office, sender, innocent)
+    _, (theirs,) = await delivered(office, sender, innocent)
     before = await everything(office)
     forged = found[1][:-1] + ("a" if found[1][-1] != "a" else "b")
     await came_back(doors, complaint(f"CFBL-Feedback-ID: {forged}", recipient=innocent), FEEDBACK_ADDRESS)
     await came_back(
         doors, complaint(f"Return-Path: <bounces+x@{RETURN_PATH_DOMAIN}>", recipient=innocent), FEEDBACK_ADDRESS
     )
+    await came_back(doors, bounce(innocent, original=f"Return-Path: <{theirs.sender}>\n"), FEEDBACK_ADDRESS)
     assert await everything(office) == before
+
+
+@pytest.mark.rule("INB-03")
+async def test_by_a_token_that_several_recipients_got_only_the_first_complains(
+    doors: Doors, office: PostOffice, sender: Tenant
+) -> None:
+    addresses = [f"group{number}@{TWO}" for number in range(3)]
+    _, copies = await delivered(office, sender, *addresses)
+    (return_path,) = {copy.sender for copy in copies}
+    for address in reversed(addresses):
+        await came_back(doors, complaint(f"Return-Path: <{return_path}>", recipient=address), FEEDBACK_ADDRESS)
+    assert await suppressed(office, sender) == [(addresses[-1], "complaint")]
+    assert await office.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 3
 
 
 @pytest.mark.rule("INB-05")

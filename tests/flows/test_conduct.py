@@ -54,7 +54,7 @@ class Post:
         )
         return claimed[:delivered]
 
-    async def come_back(self, mail: bytes, *claimed: Claimed) -> None:
+    async def come_back(self, mail: bytes, *claimed: Claimed, is_shared: bool = False) -> None:
         feedback = Feedback(
             database=self.rounds.database,
             clock=self.rounds.clock,
@@ -63,7 +63,8 @@ class Post:
             keys=(b"k",),
         )
         for one in claimed:
-            await feedback.receive(mail, [Origin.of(one.account_id, one.message_id, one.position)])
+            position = None if is_shared else one.position
+            await feedback.receive(mail, [Origin.of(one.account_id, one.message_id, position)])
 
     async def round(self) -> Round:
         self.rounds.clock.advance(seconds=30)
@@ -220,16 +221,56 @@ async def test_a_fresh_process_finds_what_happened_before_it(post: Post) -> None
     assert (await post.round()).suspended == 1
 
 
-async def test_more_suppressions_than_a_round_reads_are_for_the_next(post: Post) -> None:
-    now = post.rounds.clock.now()
+async def test_a_flood_of_suppressions_hides_nobody(post: Post) -> None:
     fill = """
         INSERT INTO suppressions (account_id, email, reason, at)
-        SELECT gen_random_uuid(), 'a', 'bounce', $1::timestamptz - number * interval '1 second'
-        FROM generate_series(1, 5) number
+        SELECT '00000000-0000-0000-0000-000000000001', number::text, 'bounce', $1 FROM generate_series(1, 10001) number
     """
-    await post.rounds.fetch(fill, now)
+    await post.rounds.fetch(fill, post.rounds.clock.now())
+    post.rounds.clock.advance(seconds=1)
+    await post.send(200, 50)
+    assert await post.round() == Round(looked=2, suspended=1)
+
+
+async def test_reasons_of_all_accounts_are_counted_at_once(post: Post) -> None:
+    neighbour = await post.rounds.another_sender("beta")
+    delivered = await post.send(2, 3)
+    await post.send(0, 1, sender=neighbour)
+    await post.come_back(complaint(), delivered[0])
     async with post.rounds.database.connection() as connection:
-        first = await conduct.suppressing(connection, now - timedelta(hours=1), now, 3)
-        assert (len(first.account_ids), first.read_to) == (3, now - timedelta(seconds=3))
-        rest = await conduct.suppressing(connection, first.read_to, now, 4)
-        assert (len(rest.account_ids), rest.read_to) == (3, now)
+        found = await conduct.reasons(connection, post.rounds.clock.now() - timedelta(hours=1))
+        assert found == {post.rounds.sender.account_id: (3, 1), neighbour.account_id: (1, 0)}
+        assert await conduct.reasons(connection, post.rounds.clock.now() + timedelta(hours=1)) == {}
+
+
+async def test_an_account_that_is_locked_keeps_nobody_else_from_being_judged_and_comes_next(post: Post) -> None:
+    neighbour = await post.rounds.another_sender("beta")
+    await post.send(180, 20)
+    await post.send(180, 20, sender=neighbour)
+    post.rounds.clock.advance(minutes=2)
+    async with post.rounds.database.transaction() as tx:
+        await conduct.lock(tx, AccountId(post.rounds.sender.account_id))
+        with capture_logs() as logs:
+            assert await post.round() == Round(looked=2, suspended=1)
+    assert {name for name, reason in (await post.suspended()).items() if reason} == {"beta"}
+    assert "account_conduct_is_unknown" in [entry["event"] for entry in logs]
+    # Nothing was suppressed lately, and yet.
+    assert await post.round() == Round(looked=1, suspended=1)
+
+
+async def test_what_any_of_several_recipients_could_have_written_counts_once_for_the_message(post: Post) -> None:
+    rounds = post.rounds
+    addresses = post.addresses(10)
+    claimed = await rounds.claimed(addresses)
+    await rounds.record(*[rounds.outcome(one, Result.DELIVERED) for one in claimed])
+    for address in addresses:
+        await post.come_back(bounce(address), claimed[0], is_shared=True)
+        await post.come_back(complaint(recipient=address), claimed[0], is_shared=True)
+    assert await rounds.value("SELECT count(*) FROM suppressions") == 10
+    assert await post.figures() == (10, 1, 1)
+    # By their own tokens they all count.
+    await post.come_back(bounce("x@example.org"), *claimed[:4])
+    await post.come_back(complaint(), *claimed[:3])
+    figures = await post.figures()
+    assert figures.unknown in (4, 5)
+    assert figures.complaints in (3, 4)

@@ -8,10 +8,12 @@ from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from posthouse.chance import SystemChance
 from posthouse.flows.feedback import Feedback, Received
 from posthouse.mail.envelope import Origin, feedback_token, return_path
+from posthouse.rules.refusal import Refusal
 from posthouse.store import feedback as store
 from posthouse.store import inbox
 from posthouse.store.claims import Claimed
@@ -173,6 +175,34 @@ async def test_a_complaint_is_known_by_the_feedback_id(desk: Desk) -> None:
     assert await desk.suppressions() == [(claimed.account_id, "bob@example.org", "complaint")]
 
 
+async def test_one_recipient_does_not_complain_for_all_the_others(desk: Desk) -> None:
+    addresses = [f"r{number}@example{number % 2}.org" for number in range(8)]
+    claimed, *_ = await desk.delivered(*addresses)
+    head = f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"
+    forged = [complaint(head, recipient=address) for address in addresses]
+    # Nobody else is the first at the same moment.
+    async with desk.rounds.database.transaction() as tx:
+        await store.lock(tx, claimed.message_id, origin(claimed).account_tail)
+        with pytest.raises(Refusal):
+            await desk.receive(forged[0])
+    for mail in forged:
+        await desk.receive(mail)
+    # All of them are on the timeline, once, and one counts.
+    assert await desk.receive(forged[0]) == (0, 0, "")
+    assert len(await desk.suppressions()) == 1
+    assert sorted(line[-1] for line in await desk.lines()) == [False] * 7 + [True]
+    assert await desk.receive(complaint(), origin(claimed, 5)) == (1, 1, "")
+    assert sum(line[-1] for line in await desk.lines()) == 2
+
+
+async def test_the_address_for_complaints_takes_no_bounce(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    for head in (f"Return-Path: <{verp(claimed)}>", f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"):
+        received = await desk.receive(bounce("ada@example.org", original=f"{head}\n"))
+        assert received == (0, 0, "a bounce that didn't come to a return path")
+    assert (await desk.lines(), await desk.suppressions()) == ([], [])
+
+
 async def test_a_forged_token_changes_nothing(desk: Desk) -> None:
     (claimed,) = await desk.delivered()
     forged = [
@@ -232,8 +262,13 @@ async def test_a_message_has_so_many_lines_and_no_more(desk: Desk) -> None:
         strangers = [f"stranger{batch}x{number}@example.org" for number in range(45)]
         await desk.receive(bounce(*strangers), origin(claimed, None))
     assert len(await desk.lines()) == store.REPORTS_A_MESSAGE_MAX
-    # What has no line any more still counts for the address.
-    assert await desk.receive(bounce("bob@example.org"), origin(claimed, 1)) == (0, 1, "")
+    # Whoever filled them keeps nobody from complaining: what suppresses an address always has its line.
+    assert await desk.receive(bounce("bob@example.org"), origin(claimed, 1)) == (1, 1, "")
+    for number in range(3):
+        noted = await desk.receive(complaint(kind=f"made-up-{number}"), origin(claimed, 1))
+        assert noted == (int(number == 0), int(number == 0), "")
+    assert len(await desk.lines()) == store.REPORTS_A_MESSAGE_MAX + 2
+    assert await desk.receive(bounce("bob@example.org", status="5.2.2"), origin(claimed, 1)) == (0, 0, "")
 
 
 async def test_mail_for_the_operator_is_kept_until_there_is_no_room(desk: Desk) -> None:
@@ -252,3 +287,15 @@ async def test_mail_for_the_operator_is_kept_until_there_is_no_room(desk: Desk) 
     assert not await keep("192.0.2.1")
     assert await desk.rounds.value("SELECT subject FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == "Grüße"
     assert await desk.rounds.value("SELECT mime FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == mail
+
+
+async def test_neighbours_share_one_place_in_the_inbox_and_the_operator_sees_that_it_is_full(desk: Desk) -> None:
+    async def keep(peer: str) -> bool:
+        return await desk.feedback.keep(b"Subject: a\r\n\r\n", recipient="abuse@example.com", sender="", peer=peer)
+
+    with capture_logs() as logs:
+        assert all([await keep(f"2001:db8::{number:x}") for number in range(20)])
+        assert logs == []
+        assert not await keep("2001:db8::ffff:1")
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("inbox_has_no_room", "warning")]
+    assert await keep("2001:db8:0:1::1")

@@ -168,6 +168,22 @@ async def test_lanes_take_turns_for_the_sessions_that_there_are(names: Nameserve
     assert "three.example" in served
 
 
+async def test_what_goes_apart_has_a_turn_for_each_and_others_have_theirs_in_between(names: Nameserver) -> None:
+    post = Post(names, narrow(per_second=1e6, burst=1_000, connections=1))
+    first, *others = [ticket("one.example", message=7, position=position) for position in range(4)]
+    await post.sort(first)
+    await post.sort(tickets(2, "one.example", TWO))
+    (turn,) = post.turns
+    post.office.sort_apart(turn.queue, others)
+    served = []
+    while post.turns:
+        (turn,) = post.turns
+        served.append((turn.bundle.account_id, len(turn.bundle.items)))
+        await post.finish(turn)
+    assert served == [(ONE, 1), (TWO, 1), (ONE, 1), (TWO, 1), (ONE, 1), (ONE, 1)]
+    assert post.lane("one.example").waiting == 0
+
+
 async def test_where_dns_leads_nowhere_the_carrier_finds_out_in_the_domains_own_lane(names: Nameserver) -> None:
     names.script["broken.example"] = SERVFAIL
     names.records["null.example", "MX"] = ["0 ."]

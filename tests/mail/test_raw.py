@@ -19,12 +19,12 @@ from hypothesis import strategies as some
 
 from posthouse.mail import dkim
 from posthouse.mail.address import Mailbox
-from posthouse.mail.raw import RawError, Submitted, adopt
+from posthouse.mail.raw import RawError, Submitted, adopt, is_laborious
 from tests.mail.submitted import AMENDED, REENCODED, REFUSED, UNTOUCHED, Mail
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ADDED = {"date", "message-id", "mime-version"}
-REMOVED = {"bcc", "resent-bcc", "return-path", "x-service-unsubscribe"}
+REMOVED = {"bcc", "resent-bcc", "return-path", "x-service-unsubscribe", "cfbl-address", "cfbl-feedback-id"}
 ADDRESSES = {"from", "sender", "reply-to", "to", "cc"}
 TYPED = {"content-type", "content-disposition"}
 
@@ -211,6 +211,50 @@ def test_texts_are_cut_and_printable() -> None:
     assert not plain.has_own_unsubscribe
 
 
+def test_how_to_leave_a_list_goes_only_with_where() -> None:
+    head = b"From: ada@example.com\r\n"
+    where, how = (
+        b"List-Unsubscribe: <https://example.com/u>\r\n",
+        b"List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n",
+    )
+    alone, together = taken(head + how + b"\r\nHi\r\n"), taken(head + how + where + b"\r\nHi\r\n")
+    assert not alone.has_own_unsubscribe
+    assert b"list-unsubscribe" not in alone.content.lower()
+    assert together.has_own_unsubscribe
+    assert together.content.startswith(head + how + where)
+
+
+def test_a_long_list_is_read_in_part_and_sent_whole() -> None:
+    listed = b",\r\n ".join([b"r%d@example.net" % number for number in range(5_000)])
+    raw = (
+        b"From: ada@example.com\r\nDate: x\r\nMessage-ID: <x@x>\r\nMIME-Version: 1.0\r\nTo: "
+        + listed
+        + b"\r\n\r\nHi\r\n"
+    )
+    submitted = taken(raw)
+    assert submitted.content is raw
+    assert {f"r{number}@example.net" for number in range(500)} <= submitted.to
+    assert "r4999@example.net" not in submitted.to
+
+
+@pytest.mark.parametrize(
+    "field", ["(x) other.example; spf=pass", "other.example" + "; x=(y)" * 500, "mx(x).example.org 1; none"]
+)
+def test_what_others_found_out_stays(field: str) -> None:
+    assert field.encode() in taken(
+        f"Authentication-Results: {field}\r\nFrom: a@example.com\r\n\r\nHi\r\n".encode().replace(b"; x=", b";\r\n x=")
+    ).content.replace(b"\r\n x=", b" x=")
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["mx(x).example.com; spf=pass", "(x)" * 60 + "mx.example.com", "mx" + "(x)" * 60 + ".example.com", "(x", ""],
+)
+def test_what_we_found_out_only_we_say(field: str) -> None:
+    content = taken(f"Authentication-Results: {field}\r\nFrom: a@example.com\r\n\r\nHi\r\n".encode()).content
+    assert b"authentication-results" not in content.lower()
+
+
 def test_what_is_missing_is_added_at_the_end_of_the_header() -> None:
     assert taken(b"From: ada@example.com\r\n\r\nHi\r\n").content == (
         b"From: ada@example.com\r\nDate: Sun, 01 Mar 2026 12:00:00 +0000\r\n"
@@ -318,7 +362,7 @@ def test_another_reader_finds_the_same_sender(field: str) -> None:
         field_read = message_from_bytes(read, policy=policy.default)["From"]
         assert {address.addr_spec.lower() for address in field_read.addresses} == {submitted.sender.key}
     # A sender whose name is its own address counts twice there.
-    written = str(message_from_bytes(submitted.content)["From"])
+    written = str(message_from_bytes(submitted.content)["From"]).replace("\r\n", "")
     assert {address.lower() for _, address in getaddresses([written])} == {submitted.sender.key}
 
 
@@ -357,3 +401,46 @@ def test_nasty_mail_costs_no_more_than_its_size(name: str) -> None:
         check_limits(taken(raw).content)
     # Some hundred milliseconds; what grows faster than the mail would take minutes.
     assert time.process_time() - started < 5
+
+
+# What costs most for its size: where it begins, what is repeated, and what ends it.
+LABORIOUS = {
+    "quoted names": (HEAD + b"To: ", b'"" ', b""),
+    "comments": (HEAD + b"Cc: ", b"(a)\r\n ", b""),
+    "nested comments": (HEAD + b"To: ", b"(\r\n ", b""),
+    "recipients": (HEAD + b"To: ", b"a@xn--bcher-kva.example,\r\n ", b"a@example.com"),
+    "many recipient fields": (HEAD, b"To: " + b'"" ' * 90 + b"\r\n", b"X: y"),
+    "a sender's comments": (b"From: ", b"(a)", b" a@example.com"),
+    "8-bit names": (HEAD + b"Resent-To: ", b"\xc3\xa9 <a@b.example>, ", b"a@example.com"),
+    "8-bit names in many fields": (HEAD, b"Reply-To: " + b"\xc3\xa9<a@b.example>," * 18 + b"\r\n", b"X: y"),
+    "8-bit comments": (HEAD + b"Resent-To: ", b"(\xc3\xa9) ", b"a@example.com"),
+    "encoded words": (HEAD + b"Subject: ", b"=?u?q??==?v?q??=\r\n ", b"end"),
+    "8-bit encoded words": (HEAD + b"Subject: ", b"=?u?q?\xc3\xa9?=", b"end"),
+    "tags": (HEAD, b"X-Service-Tag: " + b"=?u?q??=" * 31 + b"\r\n", b"X: y"),
+    "results in nobody's name": (HEAD, b"Authentication-Results: " + b"(a)" * 80 + b"\r\n", b"X: y"),
+    "parameters": (HEAD + b"Content-Type: text/plain", b";\r\n ", b"a=\xc3\xa9"),
+    "8-bit file names": (HEAD, b'Content-Disposition: a; filename="' + b"\xc3\xa9" * 120 + b'"\r\n', b"X: y"),
+    "8-bit fields of parts": (MULTIPART, b"--B\r\nTo: " + b"\xc3\xa9<a@b.example>," * 18 + b"\r\n\r\nx\r\n", b""),
+    "fields of parts": (MULTIPART, b"--B\r\n" + b"A:\r\n" * 900 + b"\r\nx\r\n", b""),
+    "8-bit quoted-printable": (HEAD + b"Content-Transfer-Encoding: quoted-printable\r\n\r\n", b"\xff\r\n", b""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LABORIOUS)
+def test_the_loop_reads_nothing_laborious(name: str) -> None:
+    head, unit, tail = LABORIOUS[name]
+    # A quick machine needs a quarter of this.
+    for size, seconds in ((8 * 1024, 0.2), (250 * 1024, 1.0)):
+        raw = head + unit * ((size - len(head) - 30) // len(unit)) + tail + b"\r\n\r\nHi\r\n"
+        assert is_laborious(raw) == (size > 8 * 1024)
+        started = time.process_time()
+        with suppress(RawError):
+            taken(raw)
+        assert time.process_time() - started < seconds
+
+
+def test_plain_mail_is_not_laborious_however_large() -> None:
+    body = b"\r\n" + b"x" * 76 + b"\r\n"
+    assert not is_laborious(HEAD + body * 3_000)
+    assert is_laborious(HEAD + body * 3_000 + b"\xff\r\n")
+    assert is_laborious(HEAD + body * 300 + b"x" * 999 + b"\r\n")

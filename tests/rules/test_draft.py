@@ -147,6 +147,15 @@ def test_a_list_unsubscribe_of_the_customers_own_wins_in_any_spelling() -> None:
     assert made.headers == (("LIST-unsubscribe", "<https://a>"),)
 
 
+def test_half_of_the_fields_by_which_a_list_is_left_is_refused_where_we_write_both() -> None:
+    half = {"list-unsubscribe-POST": "List-Unsubscribe=One-Click"}
+    one_click = ["one-click-unsubscribe", "list:news"]
+    refused(Code.INVALID_REQUEST, "leave it out for one-click", headers=half, tags=one_click)
+    # With its other half, or without the wish, it is the customer's own affair.
+    assert draft(headers={**half, "List-Unsubscribe": "<https://a>"}, tags=one_click).headers
+    assert draft(headers=half, tags=["list:news"]).headers
+
+
 def test_attachments_are_decoded_and_typed_by_our_own_table() -> None:
     made = draft(
         attachments=[

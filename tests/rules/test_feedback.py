@@ -9,6 +9,7 @@ from posthouse.rules.feedback import Note, notes
 
 ADA, BOB = "Ada@example.org", "bob@example.org"
 TWO = {0: ADA, 1: BOB}
+FOUR = {**TWO, 2: "eve@example.net", 3: "Mia@Example.ORG"}
 
 
 def failed(recipient: str | None = "ada@example.org", status: str | None = "5.1.1", **given: Any) -> Failed:
@@ -72,6 +73,28 @@ def test_without_a_position_each_failure_is_found_by_its_address_in_any_case() -
     assert found[-1].detail == "eve@example.org"
 
 
+def test_a_bounce_by_a_shared_token_is_about_those_whom_one_envelope_could_hold() -> None:
+    ada, eve, mia = (failed(FOUR[position].lower()) for position in (0, 2, 3))
+    assert told(notes(bounced(ada, mia), None, FOUR)) == [(0, True), (3, True)]
+    assert told(notes(bounced(ada, failed("x@elsewhere.example")), None, FOUR)) == [(0, True), (None, False)]
+    # Envelopes go to one domain, and Eve had hers alone.
+    assert told(notes(bounced(ada, eve), None, FOUR)) == [(0, False), (2, False)]
+    assert told(notes(bounced(eve), None, FOUR)) == [(2, False)]
+    assert told(notes(bounced(eve), 2, FOUR)) == [(2, True)]
+
+
+def test_by_a_shared_token_only_the_first_complains() -> None:
+    (first,) = notes(complained(recipient="bob@example.org"), None, FOUR)
+    assert (first.position, first.suppress, first.is_shared) == (1, True, True)
+    (later,) = notes(complained(recipient="ada@example.org"), None, FOUR, complainer=1)
+    assert (later.position, later.suppress, later.is_shared) == (0, False, True)
+    (again,) = notes(complained(recipient="bob@example.org"), None, FOUR, complainer=1)
+    assert again == first
+    # Who has a token of his own is believed in any case.
+    (own,) = notes(complained(recipient="bob@example.org"), 0, FOUR, complainer=1)
+    assert (own.position, own.suppress, own.is_shared) == (0, True, False)
+
+
 def test_a_report_that_names_nobody_is_about_the_only_recipient_or_nobody() -> None:
     assert told(notes(complained(), None, {0: ADA})) == [(0, True)]
     assert told(notes(bounced(failed(None)), None, {0: ADA})) == [(0, True)]
@@ -101,3 +124,13 @@ def test_reports_are_the_same_by_what_they_say_about_whom() -> None:
     assert likeness(failed(text="a")) == likeness(failed("other@example.net", text="b"))
     assert likeness(failed()) != likeness(failed(status="5.2.2"))
     assert likeness(failed("eve@example.org"), None) != likeness(failed("eva@example.org"), None)
+
+
+def test_a_recipient_has_few_reports_that_suppress() -> None:
+    complaints = [notes(complained(kind), 0, TWO)[0] for kind in ("abuse", "fraud", "made-up-1", "made-up-2")]
+    bounces = [notes(bounced(failed(status=status)), 0, TWO)[0] for status in ("5.1.1", "5.1.2", "5.1.10")]
+    assert {note.suppress for note in complaints + bounces} == {True}
+    assert len({note.likeness for note in complaints}) == len({note.likeness for note in bounces}) == 1
+    # And nobody takes their place with what suppresses nobody.
+    assert notes(bounced(failed(is_permanent=False)), 0, TWO)[0].likeness != bounces[0].likeness
+    assert notes(bounced(failed()), None, TWO)[0].likeness != bounces[0].likeness

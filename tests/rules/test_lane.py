@@ -212,17 +212,6 @@ def test_a_refused_mail_uses_up_no_rate() -> None:
     assert len(taken(lane)) == 2
 
 
-def test_what_goes_along_in_a_slot_uses_up_the_rate_and_waits_for_a_pause_like_any_other() -> None:
-    lane = Lane(Limits(per_second=1, burst=3, connections_start=1, connections_max=1))
-    slot = lane.take(0.0)
-    assert isinstance(slot, Slot)
-    assert [lane.take_along(0.0) for _ in range(3)] == [True, True, False]
-    assert (lane.in_use, lane.take_along(1.0), lane.take_along(1.0)) == (1, True, False)
-    lane.give_back(slot, Served.PUSHED_BACK, 100.0)
-    assert not lane.take_along(100.0)
-    assert lane.take_along(100.0 + PAUSE_SECONDS_MAX)
-
-
 def test_a_slot_that_nobody_had_is_a_fault() -> None:
     with pytest.raises(ValueError, match="nobody had"):
         Lane(WIDE).give_back(Slot(0), Served.WELL, 0.0)

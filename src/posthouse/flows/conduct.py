@@ -15,6 +15,7 @@ from posthouse.rules import conduct as rules
 from posthouse.rules import ids
 from posthouse.rules.conduct import WINDOW, Figures
 from posthouse.rules.ids import AccountId
+from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts, conduct
 from posthouse.store.conduct import Standing
 from posthouse.store.postgres import Database
@@ -22,7 +23,6 @@ from posthouse.store.postgres import Database
 log = structlog.get_logger(__name__)
 
 WARN_AGAIN: Final = timedelta(days=1)
-SUPPRESSIONS_A_ROUND_MAX: Final = 10_000
 UNDECIDED_MAX: Final = 1_000
 # A suppression is stamped before its transaction commits: what commits within this is still seen.
 COMMIT_LONGEST: Final = timedelta(seconds=60)
@@ -36,54 +36,72 @@ class Round(NamedTuple):
     suspended: int = 0
 
 
+class _Look(NamedTuple):
+    """What came of a look at one account; an undecided one is looked at again."""
+
+    is_decided: bool = True
+    is_warned: bool = False
+    is_suspended: bool = False
+
+
 class Conduct:
     def __init__(self, *, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
         self._looked_to: datetime | None = None
-        # Too few results so far, and until when those that there are count.
+        # Not looked at yet, or too few results so far; and until when those that there are count.
         self._undecided: OrderedDict[AccountId, datetime] = OrderedDict()
 
     async def round(self) -> Round:
         now = self._clock.now()
         since = now - WINDOW if self._looked_to is None else self._looked_to - COMMIT_LONGEST
         async with self._database.connection() as connection:
-            found = await conduct.suppressing(connection, since, now, SUPPRESSIONS_A_ROUND_MAX)
-        for account_id in found.account_ids:
-            self._undecided[account_id] = now + WINDOW
-            self._undecided.move_to_end(account_id)
-        while len(self._undecided) > max(UNDECIDED_MAX, len(found.account_ids)):
-            self._undecided.popitem(last=False)
+            found = await conduct.suppressing(connection, since)
+            for account_id in found:
+                self._undecided[account_id] = now + WINDOW
+                self._undecided.move_to_end(account_id)
+            while len(self._undecided) > max(UNDECIDED_MAX, len(found)):
+                self._undecided.popitem(last=False)
+            reasons = await conduct.reasons(connection, now - WINDOW) if self._undecided else {}
+        self._looked_to = now
         done = Round()
-        for account_id in list(self._undecided):
-            warned, suspended = await self._look(account_id)
-            done = Round(done.looked + 1, done.warned + warned, done.suspended + suspended)
-        self._looked_to = found.read_to
+        for account_id, until in list(self._undecided.items()):
+            bounces, complaints = reasons.get(account_id, (0, 0))
+            try:
+                look = await self._look(account_id, can_be_bad=rules.can_be_bad(bounces, complaints))
+            except Refusal as refusal:
+                if refusal.code is not Code.TEMPORARY_FAILURE:
+                    raise
+                # Someone holds its lock, or its mail takes too long to count: the others shall not wait for that.
+                log.warning(
+                    "account_conduct_is_unknown",
+                    account=ids.text(ids.ACCOUNT, account_id),
+                    cause=repr(refusal.__cause__),
+                )
+                look = _Look(is_decided=False)
+            if look.is_decided or until <= now:
+                del self._undecided[account_id]
+            done = Round(done.looked + 1, done.warned + look.is_warned, done.suspended + look.is_suspended)
         return done
 
-    async def _look(self, account_id: AccountId) -> tuple[bool, bool]:
-        """Whether the account was warned about, and whether it was suspended."""
+    async def _look(self, account_id: AccountId, *, can_be_bad: bool) -> _Look:
+        # To count what became of a day's mail takes a third of a second, and most have no reason for it.
+        if not can_be_bad:
+            return _Look()
         now = self._clock.now()
         async with self._database.connection() as connection:
             standing = await conduct.standing(connection, account_id)
             if standing is None or standing.suspended_at is not None:
-                self._undecided.pop(account_id, None)
-                return False, False
-            since = rules.counted_since(standing.since, now)
-            # To count what became of a day's mail takes a third of a second, and most have no reason for it.
-            if not rules.can_be_bad(*await conduct.reasons(connection, account_id, since)):
-                del self._undecided[account_id]
-                return False, False
-            figures = await conduct.figures(connection, account_id, since)
-        if figures.finals >= rules.FINALS_MIN or self._undecided[account_id] <= now:
-            del self._undecided[account_id]
+                return _Look()
+            figures = await conduct.figures(connection, account_id, rules.counted_since(standing.since, now))
+        is_decided = figures.finals >= rules.FINALS_MIN
         match rules.judge(*figures):
             case rules.Conduct.WELL:
-                return False, False
+                return _Look(is_decided)
             case rules.Conduct.SUSPEND if not standing.exempt:
-                return False, await self._suspend(standing, figures)
+                return _Look(is_decided, is_suspended=await self._suspend(standing, figures))
             case _:
-                return await self._warn(standing, figures), False
+                return _Look(is_decided, is_warned=await self._warn(standing, figures))
 
     async def _suspend(self, standing: Standing, figures: Figures) -> bool:
         now = self._clock.now()

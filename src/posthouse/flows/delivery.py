@@ -74,6 +74,10 @@ class _Happened(NamedTuple):
     again_at: datetime | None = None
 
 
+class _NotTogetherError(Exception):
+    """Recipients were claimed together of whom each gets a letter of its own."""
+
+
 class Delivery:
     def __init__(
         self,
@@ -205,6 +209,8 @@ class Delivery:
             items = await self._held_back_apart(bundle)
             leave = self._worker.leave(CARRY_LONGEST_SECONDS)
             claimed = await self._claiming.submit([item.ticket for item in items], 0) if items else []
+            if len(items) > 1 and claimed and self._letters.is_personal(claimed[0].message):
+                await self._leave_the_others(queue, bundle, items, claimed[0])
             happened, served = await self._carry(queue, bundle, claimed, leave)
         except Refusal as refusal:
             # The database is away: tickets come again when it may be back.
@@ -239,6 +245,17 @@ class Delivery:
             await self._postponing.submit(held, 0)
         return [item for item in bundle.items if _key(item.ticket) in over]
 
+    async def _leave_the_others(
+        self, queue: Queue, bundle: Bundle, items: Sequence[Item[DeliveryTicket]], claimed: Claimed
+    ) -> None:
+        """Who gets a letter of its own has a turn of its own, and is on record before anyone waits for the others."""
+        others = [item for item in items if _key(item.ticket) != _ticket_key(claimed)]
+        bundle.items = [item for item in bundle.items if item not in others]
+        if self._is_stopping:
+            await self._hands.give_back(others)
+        else:
+            self._office.sort_apart(queue, others)
+
     async def _carry(
         self, queue: Queue, bundle: Bundle, claimed: Sequence[Claimed], leave: Leave
     ) -> tuple[list[_Happened], Served]:
@@ -254,36 +271,9 @@ class Delivery:
         if message.mime_bytes is None:
             happened += [_Happened(one, GivenUp("the message is no longer stored")) for one in tried]
             return happened, Served.OTHERWISE
-        is_apart = len(tried) > 1 and self._letters.is_personal(message)
-        sent, served = await (self._sent_apart if is_apart else self._sent)(queue, bundle, tried, leave)
-        return happened + sent, served
-
-    async def _sent_apart(
-        self, queue: Queue, bundle: Bundle, tried: Sequence[Claimed], leave: Leave
-    ) -> tuple[list[_Happened], Served]:
-        """Each with a letter of its own, one after the other in one turn, as far as the lane's rate allows."""
-        happened: list[_Happened] = []
-        for one in tried:
-            sent, served = await self._sent(queue, bundle, [one], replace(leave))
-            happened += sent
-            rest = tried[len(happened) :]
-            happening, carriage, again_at = sent[0][1:]
-            if happening is not None and _is_of_destination(happening):
-                # It would be said to the others as well.
-                return happened + [_Happened(other, happening, carriage) for other in rest], served
-            may_go_on = happening is not None and served is not Served.PUSHED_BACK and not self._is_stopping
-            if rest and not (may_go_on and queue.lane.take_along(self._clock.monotonic())):
-                again_at = again_at or self._clock.now()
-                return happened + [_Happened(other, None, None, again_at) for other in rest], served
-        return happened, served
-
-    async def _sent(
-        self, queue: Queue, bundle: Bundle, tried: Sequence[Claimed], leave: Leave
-    ) -> tuple[list[_Happened], Served]:
-        message = tried[0].message
         carriage = None
         wait = NO_ROOM
-        size = 0 if message.mime is not None else message.mime_bytes or 0
+        size = 0 if message.mime is not None else message.mime_bytes
         if self._large_bytes + size <= self._large_bytes_max:
             self._large_bytes += size
             try:
@@ -293,8 +283,9 @@ class Delivery:
             wait = timedelta(0) if leave.is_refused or self._is_stopping else UNREADY
         if carriage is None:
             again_at = self._clock.now() + wait
-            return [_Happened(one, None, None, again_at) for one in tried], Served.OTHERWISE
-        happened = [
+            happened += [_Happened(one, None, None, again_at) for one in tried]
+            return happened, Served.OTHERWISE
+        happened += [
             _Happened(one, happening, carriage) for one, happening in zip(tried, carriage.happenings, strict=True)
         ]
         return happened, _served(queue.name, carriage)
@@ -435,15 +426,28 @@ class Delivery:
         tickets = [ticket for tickets in batch for ticket in tickets]
         was_unsure, self._is_unsure = self._is_unsure, True
         now = self._clock.now()
-        async with self._database.transaction() as tx:
-            if was_unsure:
-                await schedule.let_go(tx, self._worker.id, self._known_claims, now)
-            found = await claims.claim(tx, self._worker.id, tickets, now, now + CLAIM_LONGEST, self._retries)
+        try:
+            async with self._database.transaction() as tx:
+                if was_unsure:
+                    await schedule.let_go(tx, self._worker.id, self._known_claims, now)
+                found = await claims.claim(tx, self._worker.id, tickets, now, now + CLAIM_LONGEST, self._retries)
+                # By the fence as well: beside the ticket that counted there may be an older one for the same recipient.
+                by_key = {_ticket_key(one): one for one in found}
+                claimed = [[by_key[key] for ticket in tickets if (key := _key(ticket)) in by_key] for tickets in batch]
+                if any(len(group) > 1 and self._letters.is_personal(group[0].message) for group in claimed):
+                    raise _NotTogetherError
+        except _NotTogetherError:
+            # Nothing is claimed, and now it is known of whom only one may be.
+            self._is_unsure = was_unsure
+            return await self._claim([self._one_letter(*pair) for pair in zip(batch, claimed, strict=True)])
         self._is_unsure = False
         self._known_claims.update(one.key[:3] for one in found)
-        # By the fence as well: beside the ticket that counted there may be an older one for the same recipient.
-        by_key: dict[Key, Claimed] = {(*one.key[:3], one.fence - 1): one for one in found}
-        return [[by_key[key] for ticket in tickets if (key := _key(ticket)) in by_key] for tickets in batch]
+        return list(claimed)
+
+    def _one_letter(self, tickets: Sequence[DeliveryTicket], claimed: Sequence[Claimed]) -> Sequence[DeliveryTicket]:
+        if not claimed or not self._letters.is_personal(claimed[0].message):
+            return tickets
+        return [ticket for ticket in tickets if _key(ticket) == _ticket_key(claimed[0])]
 
     async def _record_batch(self, batch: Sequence[Sequence[Outcome]]) -> list[BaseException | None]:
         return await together_or_apart(batch, self._write_outcomes)
@@ -473,13 +477,13 @@ def _key(ticket: DeliveryTicket) -> Key:
     return ticket.account_id, ticket.message_id, ticket.position, ticket.fence
 
 
+def _ticket_key(claimed: Claimed) -> Key:
+    """The key of the ticket by which it was claimed."""
+    return *claimed.key[:3], claimed.fence - 1
+
+
 def _suppressed(claimed: Claimed) -> Suppressed:
     return Suppressed(claimed.message.mailing_list if claimed.has_left else None)
-
-
-def _is_of_destination(happening: Happening) -> bool:
-    """Whether it is about the destination: nothing was said of this mail yet."""
-    return not isinstance(happening, Replied | Broken) or outcome.judge(happening).next_exchange
 
 
 def _served(lane_name: str, carriage: Carriage) -> Served:

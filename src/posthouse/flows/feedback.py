@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import structlog
+
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.mail import parts, report
@@ -20,6 +22,8 @@ from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
 from posthouse.store import feedback, inbox
 from posthouse.store.feedback import Suppression
 from posthouse.store.postgres import Connection, Database
+
+log = structlog.get_logger(__name__)
 
 SUBJECT_CHARACTERS_MAX: Final = 200
 # One report is about one mail, or a few; a mail has no more recipients here than this.
@@ -52,7 +56,8 @@ class Feedback:
     async def receive(self, mail: bytes, origins: Sequence[Origin]) -> Received:
         """What the mail reports about these, whose return paths it was sent to.
 
-        Without any it was sent to the address for complaints, and the tokens inside it say what it is about.
+        Without any it was sent to the address for complaints, and the tokens inside it say what it is about: they
+        stand in the mail that every recipient got, while bounces come back to the return path.
         """
         if len(mail) >= THREAD_BODY_BYTES_MIN:
             read = await asyncio.to_thread(report.read, mail)
@@ -60,6 +65,8 @@ class Feedback:
             read = report.read(mail)
         if isinstance(read, Nothing):
             return Received(0, 0, read.reason)
+        if isinstance(read, Bounce) and not origins:
+            return Received(0, 0, "a bounce that didn't come to a return path")
         named = _once(origins or self._signed(read.tokens))
         if not named:
             return Received(0, 0, "it holds no token of ours")
@@ -73,7 +80,11 @@ class Feedback:
         head = parts.take_apart(mail[: parts.HEAD_BYTES_MAX]).outer
         subject = parts.decode_words(head.get("subject"))[:SUBJECT_CHARACTERS_MAX]
         async with self._database.transaction() as tx:
-            return await inbox.keep(tx, mail_id, recipient, sender, peer, subject, mail, now)
+            is_kept = await inbox.keep(tx, mail_id, recipient, sender, peer, subject, mail, now)
+        if not is_kept:
+            # Nobody else can make room.
+            log.warning("inbox_has_no_room", peer=peer, recipient=recipient)
+        return is_kept
 
     def _signed(self, tokens: Sequence[str]) -> list[Origin]:
         found = [self.origin(token) if "@" in token else parse_feedback_token(token, self._keys) for token in tokens]
@@ -85,11 +96,11 @@ class Feedback:
         suppressions = []
         for origin in origins:
             message_id = MessageId(origin.message_id)
-            addressed = await feedback.find(tx, message_id, origin.account_tail)
+            addressed = await feedback.lock(tx, message_id, origin.account_tail)
             if addressed is None:
                 continue
-            account_id, recipients = addressed
-            notes = rules.notes(read, origin.position, recipients)
+            account_id, recipients, complainer = addressed
+            notes = rules.notes(read, origin.position, recipients, complainer)
             noted += await feedback.note(tx, account_id, message_id, notes, now)
             suppressions += [
                 Suppression(account_id, recipients[note.position], note.kind, note.code, note.response)

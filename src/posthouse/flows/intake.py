@@ -15,7 +15,7 @@ from posthouse.flows.tickets import Tickets
 from posthouse.mail import mime
 from posthouse.mail.address import Mailbox
 from posthouse.mail.headers import HeaderError
-from posthouse.mail.raw import Submitted, adopt
+from posthouse.mail.raw import Submitted, adopt, is_laborious
 from posthouse.rules import credit, ids, limits, template, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, Recipient, too_large
@@ -130,7 +130,8 @@ class Intake:
         def read() -> Submitted:
             return adopt(raw, date=now, message_id=self._message_id_text(message_id), hostname=self._hostname)
 
-        submitted = await asyncio.to_thread(read) if len(raw) > limits.THREAD_BODY_BYTES_MIN else read()
+        is_slow = len(raw) > limits.THREAD_BODY_BYTES_MIN or is_laborious(raw)
+        submitted = await asyncio.to_thread(read) if is_slow else read()
         choice = unsubscribe.choice(submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe)
         try:
             senders = [submitted.sender, *filter(None, [submitted.sender_field])]

@@ -9,7 +9,7 @@ from typing import Final
 
 from posthouse.clock import Clock
 from posthouse.flows.signing import Signing
-from posthouse.mail import trace
+from posthouse.mail import fields, trace
 from posthouse.mail.address import parse_mailbox
 from posthouse.mail.envelope import Origin, feedback_token, return_path
 from posthouse.rules import ids, unsubscribe
@@ -118,7 +118,9 @@ class Letters:
         if not trace.has_field(mime, trace.FEEDBACK_ID):
             head += trace.feedback_id(domain=domain, account=ids.text(ids.ACCOUNT, account_id), source=message.source)
         if leaving:
-            head += leaving if trace.has_field(mime, trace.UNSUBSCRIBE_POST) else leaving + trace.unsubscribe_post()
+            head += leaving + trace.unsubscribe_post()
+            if trace.has_field(mime, trace.UNSUBSCRIBE_POST):
+                mime = _without(mime, trace.UNSUBSCRIBE_POST)
         address = self._identity.feedback_address
         if address and not trace.has_field(mime, trace.COMPLAINTS):
             origin = Origin.of(account_id, message.id, None)
@@ -134,6 +136,13 @@ class Letters:
         if body is None:
             raise RuntimeError("the body was dropped while its message was open")
         return body
+
+
+def _without(mime: bytes, field: bytes) -> bytes:
+    """Beside a link of ours, a customer's word on what to do with it could only be another one than ours."""
+    end = mime.find(b"\r\n\r\n") + 2
+    kept = [line for line in fields.scan(mime[:end]) if line[0].lower() != field.lower()]
+    return b"".join([*map(b"".join, kept), mime[end:]])
 
 
 @lru_cache(SENDERS_PARSED_MAX)

@@ -169,6 +169,14 @@ class SortingOffice:
             self.advance(queue)
         self._send_late_ones_off()
 
+    def sort_apart(self, queue: Queue, items: Iterable[Item]) -> None:
+        """Put tickets back into their lane, where each waits for a turn of its own."""
+        now = self._clock.monotonic()
+        for item in items:
+            self._enter(queue, item, now, is_apart=True)
+        self.advance(queue)
+        self._send_late_ones_off()
+
     def leave_slot(self, queue: Queue, slot: Slot, served: Served) -> None:
         """A mail's turn is over: the next ones go, here and where a session was wanting."""
         self._sessions -= 1
@@ -275,17 +283,19 @@ class SortingOffice:
         # A domain is in one shard, and so in one process at a time; a provider's domains are in all of them.
         return limits.divided(self._parts) if rules.is_provider(name) else limits
 
-    def _enter(self, queue: Queue, item: Item, now: float) -> None:
+    def _enter(self, queue: Queue, item: Item, now: float, *, is_apart: bool = False) -> None:
         ticket = item.ticket
         left = ALL_WAITING_MAX - self._waiting
         if queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED or not queue.has_room(ticket.account_id, left):
             self._late.append((item, self._wait_seconds(queue, ticket.account_id, now)))
             return
         key = ticket.message_id, ticket.destination
-        bundle = queue.bundles.get(key)
+        bundle = None if is_apart else queue.bundles.get(key)
         if bundle is None:
-            bundle = queue.bundles[key] = Bundle(ticket.account_id, ticket.message_id, ticket.destination, [])
+            bundle = Bundle(ticket.account_id, ticket.message_id, ticket.destination, [])
             queue.turns.push(ticket.account_id, bundle)
+            if not is_apart:
+                queue.bundles[key] = bundle
         bundle.items.append(item)
         self._change_waiting(queue, 1)
 

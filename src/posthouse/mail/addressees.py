@@ -13,22 +13,26 @@ from typing import Final, NamedTuple
 from posthouse.mail import encoded_words, headers
 from posthouse.mail.address import NAME_CHARACTERS_MAX, AddressError, Mailbox, parse_mailbox
 
-# Far above any honest list; what lies beyond is sent all the same, but nobody looks at it.
-_NAMED_MAX: Final = 1_000
+# The longest name and address, encoded and with comments, fit with room to spare.
+_MAILBOX_CHARACTERS_MAX: Final = 2_048
+_FIRST_WORD_TOKENS_MAX: Final = 50
 
 _SPACE: Final = "space"
 _QUOTED: Final = "quoted"
 _LITERAL: Final = "literal"
 _ATOM: Final = "atom"
 _COMMENT: Final = "comment"
-_KINDS: Final = (_SPACE, _QUOTED, _LITERAL, _ATOM)
+# By the number of the pattern's group; the last is a special character, a kind of its own.
+_KINDS: Final = ("", _SPACE, _QUOTED, _LITERAL, _ATOM, _COMMENT, "")
 
 _next_token: Final = re.compile(
-    r'([ \t]++)|("(?:[^"\\]|\\.)*+")|(\[[^\[\]\\]*+\])|([^ \t()<>\[\]:;@\\,."]++)|([()<>\[\]:;@\\,."])'
+    r'([ \t]++)|("(?:[^"\\]|\\.)*+")|(\[[^\[\]\\]*+\])'
+    r'|([^ \t()<>\[\]:;@\\,."]++)|(\((?:[^()\\]|\\.)*+\))|([()<>\[\]:;@\\,."])'
 ).match
 _next_parenthesis: Final = re.compile(r"\\.|[()]").search
 _unescape: Final = re.compile(r"\\(.)").sub
 _has_special: Final = re.compile(r'[()<>\[\]:;@\\,"]').search
+_looks_like_address: Final = re.compile(r"[!-?A-~]++@[!-?A-~]++\Z").match
 _is_involved: Final = re.compile(r'["(:;\[\\]').search
 
 
@@ -41,6 +45,8 @@ class _Token(NamedTuple):
 
 def only_mailbox(value: str) -> Mailbox:
     """The one mailbox that an unfolded field names; its name is decoded and printable."""
+    if len(value) > _MAILBOX_CHARACTERS_MAX:
+        raise AddressError(f"is longer than {_MAILBOX_CHARACTERS_MAX} characters; shorten its name and comments")
     value = value.replace("\t", " ").strip(" ")
     if value.isascii() or value.rpartition("<")[2].isascii():
         try:
@@ -66,20 +72,25 @@ def named(value: str) -> set[str]:
         except AddressError:
             pass
     keys: set[str] = set()
-    for count, piece in enumerate(_pieces(value)):
-        if count == _NAMED_MAX:
-            break
+    for piece in _pieces(value):
         address = piece.rpartition("<")[2].partition(">")[0].strip(" \t")
-        if address.isascii():
-            try:
-                keys.add(parse_mailbox(address).key)
-            except AddressError:
-                continue
+        if _looks_like_address(address):
+            # If the strict reader took it, this would be its key; if not, nobody will ask for it.
+            keys.add(address.lower())
     return keys
 
 
-def without_comments(value: str) -> str:
-    return "".join([token.text for token in _tokens(value) if token.kind != _COMMENT])
+def first_word(value: str) -> str:
+    """What stands before the first white space or semicolon, comments and white space at its beginning aside."""
+    pieces: list[str] = []
+    for count, (kind, text) in enumerate(_tokens(value)):
+        if count == _FIRST_WORD_TOKENS_MAX:
+            raise AddressError("has too many comments; remove them")
+        if kind == ";" or (kind == _SPACE and pieces):
+            return "".join(pieces)
+        if kind not in (_SPACE, _COMMENT):
+            pieces.append(text)
+    return "".join(pieces)
 
 
 def as_read(box: Mailbox) -> str:
@@ -107,8 +118,9 @@ def rewritten(value: str) -> str:
     for token in _tokens(value.replace("\t", " ")):
         if is_inside or token.kind in ("<", ",", ":", ";"):
             # What stands before an angle bracket or a colon is a name; anything else is an address.
-            pieces += _in_ascii(held, is_phrase=token.kind in ("<", ":") and not is_inside)
-            held.clear()
+            if held:
+                pieces += _in_ascii(held, is_phrase=token.kind in ("<", ":"))
+                held.clear()
             if not token.text.isascii():
                 raise AddressError("has an address outside ASCII, which is not supported; use its ASCII form")
             pieces.append(f"{token.text} " if token.kind == "," else token.text)
@@ -166,7 +178,9 @@ def _tokenised_mailbox(value: str) -> Mailbox:
         comments = [token.text for token in tokens if token.kind == _COMMENT]
         return parse_mailbox(_address_text(tokens))._replace(name=_unquoted(comments[-1]) if comments else "")
     opening = kinds.index("<")
-    closing = kinds.index(">", opening) if ">" in kinds[opening:] else len(kinds)
+    if ">" not in kinds[opening:]:
+        raise AddressError("has a < without a > after it; close the bracket after the address")
+    closing = kinds.index(">", opening)
     if kinds.count("<") > 1 or any(kind not in (_SPACE, _COMMENT) for kind in kinds[closing + 1 :]):
         raise AddressError("has more than one address, or text after it; name exactly one mailbox")
     box = parse_mailbox(_address_text(tokens[opening + 1 : closing]))
@@ -219,18 +233,17 @@ def _tokens(value: str) -> Iterator[_Token]:
         token = _next_token(value, position)
         if token is None:
             raise AddressError("holds a line break or another control character; remove it")
-        if token.lastindex is not None and token.lastindex <= len(_KINDS):
-            yield _Token(_KINDS[token.lastindex - 1], token[0])
-            position = token.end()
-        elif token[0] == "(":
-            end = _comment_end(value, position)
-            yield _Token(_COMMENT, value[position:end])
-            position = end
-        elif token[0] in ')[]\\"':
-            raise AddressError("has a quote, bracket or backslash that stands alone; put names in double quotes")
-        else:
-            yield _Token(token[0], token[0])
-            position = token.end()
+        text = token[0]
+        kind = _KINDS[token.lastindex or 0]
+        if not kind:
+            kind = text
+            if text == "(":
+                # A comment with others inside.
+                kind, text = _COMMENT, value[position : _comment_end(value, position)]
+            elif text in ')[]\\"':
+                raise AddressError("has a quote, bracket or backslash that stands alone; put names in double quotes")
+        yield _Token(kind, text)
+        position += len(text)
 
 
 def _comment_end(value: str, start: int) -> int:

@@ -2,7 +2,7 @@
 
 The standard library's decoder raises on some words and turns others into line breaks. This one is as
 lenient as the most lenient reader (a word may stand inside quotes, hold spaces, or lack padding), never
-raises, and is linear: every look ahead either moves on or ends the search.
+raises, and is linear.
 """
 
 import binascii
@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 import pybase64
 
-_CHARSET_CHARACTERS_MAX: Final = 40
+# Charset, encoding and payload. Only for text that ends with the end of a word, so that every payload has one.
+_find_words: Final = re.compile(r"=\?([^?]{0,40}+)\?([BbQq])\?(.*?)\?=", re.DOTALL).finditer
 # Only character sets: Python has codecs of other kinds under names that a stranger could give.
 _is_known_charset: Final = re.compile(
     r"utf-?(?:7|8|16(?:[bl]e)?|32(?:[bl]e)?)|(?:us-)?ascii|iso[-_]?8859-\d{1,2}|latin-?1|(?:windows-|cp)125\d|cp(?:437|850|866|932|936|949)"
@@ -36,51 +37,35 @@ def decode(text: str) -> str:
     if "=?" not in text:
         return text
     pieces: list[str] = []
-    held: _Word | None = None
+    held: list[bytes] = []
+    held_charset = ""
     end = 0
     for word in _words(text):
         between = text[end : word.start]
-        if held is not None and _is_space(between):
-            if word.charset == held.charset:
-                # Careless writers split a character over two words.
-                held = _Word(word.start, word.end, word.charset, held.raw + word.raw)
-                end = word.end
-                continue
+        if held and _is_space(between):
             between = ""
-        if held is not None:
-            pieces.append(_decoded(held))
-        pieces.append(between)
-        held = word
+        # Careless writers split a character over two words.
+        if between or word.charset != held_charset:
+            pieces += (_decoded(b"".join(held), held_charset), between)
+            held.clear()
+        held.append(word.raw)
+        held_charset = word.charset
         end = word.end
-    if held is not None:
-        pieces.append(_decoded(held))
-    pieces.append(text[end:])
+    pieces += (_decoded(b"".join(held), held_charset), text[end:])
     return "".join(pieces)
 
 
 def hides_line_break(text: str) -> bool:
     """Whether a word holds what would end a line, or a string, in a reader that decodes before it parses."""
-    return any(_find_hidden(_decoded(word)) for word in _words(text))
+    return any(_find_hidden(_decoded(word.raw, word.charset)) for word in _words(text))
 
 
 def _words(text: str) -> Iterator[_Word]:
-    start = text.find("=?")
-    while start >= 0:
-        mark = text.find("?", start + 2)
-        encoding = text[mark + 1 : mark + 3]
-        if mark < 0 or len(encoding) < 2:
-            return
-        if mark - start - 2 > _CHARSET_CHARACTERS_MAX or encoding not in ("b?", "B?", "q?", "Q?"):
-            start = text.find("=?", start + 2)
-            continue
-        end = text.find("?=", mark + 3)
-        if end < 0:
-            return
+    for found in _find_words(text, 0, text.rfind("?=") + 2):
+        charset, encoding, payload = found.groups()
         # RFC 2231, 5: a language may follow the charset.
-        charset = text[start + 2 : mark].partition("*")[0].strip().lower()
-        payload = text[mark + 3 : end].encode("utf-8", "replace")
-        yield _Word(start, end + 2, charset, _bytes_of(encoding[0], payload))
-        start = text.find("=?", end + 2)
+        charset = charset.partition("*")[0].strip().lower()
+        yield _Word(found.start(), found.end(), charset, _bytes_of(encoding, payload.encode("utf-8", "replace")))
 
 
 def _bytes_of(encoding: str, payload: bytes) -> bytes:
@@ -93,11 +78,10 @@ def _bytes_of(encoding: str, payload: bytes) -> bytes:
         return payload
 
 
-def _decoded(word: _Word) -> str:
-    charset = word.charset
-    if not _is_known_charset(charset):
-        return word.raw.decode("latin-1")
+def _decoded(raw: bytes, charset: str) -> str:
+    if charset != "utf-8" and not _is_known_charset(charset):
+        return raw.decode("latin-1")
     try:
-        return word.raw.decode(charset, "replace")
+        return raw.decode(charset, "replace")
     except (LookupError, UnicodeError):
-        return word.raw.decode("latin-1")
+        return raw.decode("latin-1")

@@ -16,6 +16,7 @@ HEADER_BYTES_MAX: Final = 256 * 1024
 FIELDS_MAX: Final = 1_000
 _NAME_CHARACTERS_SHOWN: Final = 60
 _PARAMETER_CHARACTERS_MAX: Final = 60
+_PARAMETERS_MAX: Final = 100
 
 _WITH_ADDRESSES: Final = frozenset(
     {
@@ -38,7 +39,7 @@ _STRUCTURED: Final = frozenset(
 _scan: Final = re.compile(rb"([!-9;-~]*+)([ \t]*+)(:?)([^\r\n]*+(?:\r\n[ \t][^\r\n]*+)*+\r\n)").findall
 _words: Final = re.compile(rb"[ \t]*+[^ \t]++").findall
 _next_parameter: Final = re.compile(
-    r';[ \t]*+([^=;"\s]++)[ \t]*+=[ \t]*+("(?:[^"\\]|\\.)*+"|[^;"]*+)[ \t]*+|;[ \t]*+(?=;|\Z)'
+    r';[ \t;]*+([^=;"\s]++)[ \t]*+=[ \t]*+("(?:[^"\\]|\\.)*+"|[^;"]*+)[ \t]*+|;[ \t;]*+\Z'
 ).match
 _unescape: Final = re.compile(r"\\(.)").sub
 _is_attribute_character: Final = re.compile(r"[A-Za-z0-9!#$&+.^_`|~-]").match
@@ -98,10 +99,8 @@ def is_within_limits(data: bytes) -> bool:
     return data.isascii() and b"\0" not in data and not has_long_line(data)
 
 
-def within_limits(field: Field) -> bytes:
-    """The field as it came if every server carries it so, else written anew."""
-    if is_within_limits(field.written):
-        return field.written
+def rewritten(field: Field) -> bytes:
+    """The field, which not every server would carry, written anew so that every one does."""
     name = field.written.partition(b":")[0].rstrip(b" \t").decode("ascii")
     shown = name[:_NAME_CHARACTERS_SHOWN]
     try:
@@ -163,7 +162,7 @@ def parameters(text: str) -> tuple[str, list[tuple[str, str]]] | None:
     main = text[:end].strip(" \t")
     while end < len(text):
         parameter = _next_parameter(text, end)
-        if parameter is None:
+        if parameter is None or len(found) == _PARAMETERS_MAX:
             return None
         if parameter[1] is not None:
             found.append((parameter[1], parameter[2].strip(" \t")))

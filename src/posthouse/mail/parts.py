@@ -10,12 +10,12 @@ import re
 from base64 import b64decode
 from binascii import a2b_qp
 from collections.abc import Iterator
-from email.errors import HeaderParseError
-from email.header import decode_header
 from html import unescape
 from itertools import islice
 from string import ascii_letters, digits
 from typing import Final, NamedTuple
+
+from posthouse.mail import encoded_words
 
 # A report comes first and the mail it is about last: what lies beyond is that mail's attachments.
 READ_BYTES_MAX: Final = 1024 * 1024
@@ -135,15 +135,8 @@ def decode(raw: bytes, charset: str) -> str:
 
 
 def decode_words(value: str) -> str:
-    """The value with its encoded words (RFC 2047) decoded, or as it is where they can't be."""
-    if "=?" not in value:
-        return value
-    value = value[:_WORDS_CHARACTERS_MAX]
-    try:
-        words = decode_header(value)
-    except (HeaderParseError, ValueError):
-        return value
-    return "".join(word if isinstance(word, str) else decode(word, charset or "") for word, charset in words)
+    """The value with its encoded words (RFC 2047) decoded."""
+    return encoded_words.decode(value[:_WORDS_CHARACTERS_MAX]) if "=?" in value else value
 
 
 def _part(raw: bytes, default_type: str) -> Part:

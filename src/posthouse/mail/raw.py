@@ -22,20 +22,27 @@ from posthouse.mail.address import AddressError, Mailbox
 from posthouse.mail.fields import FIELDS_MAX, HEADER_BYTES_MAX, RawError, is_within_limits, scan
 from posthouse.mail.reencode import reencoded
 
-__all__ = ["RawError", "Submitted", "adopt"]
+__all__ = ["RawError", "Submitted", "adopt", "is_laborious"]
 
 RECEIVED_MAX: Final = 50
 TEXT_CHARACTERS_MAX: Final = 998
 TAGS_MAX: Final = 100
 TAG_CHARACTERS_MAX: Final = 128
 _NAME_CHARACTERS_SHOWN: Final = 60
+# What a header or a mail to be encoded anew may measure for a busy loop to read it between two other things.
+_LIGHT_BYTES_MAX: Final = 8 * 1024
+# Of all To fields together, and of all Cc fields: far more than one message has recipients. What lies beyond
+# is sent all the same, but nobody looks at it.
+_NAMED_CHARACTERS_MAX: Final = 16 * 1024
+# What an encoded word takes for one character of text, its frame included, is less.
+_ENCODED_CHARACTERS_MAX: Final = 16
 
 # Recipients that nobody may see, what only the last server may write, and what is said to us alone.
 _REMOVED: Final = frozenset({b"bcc", b"resent-bcc", b"return-path", b"x-service-unsubscribe"})
 _READ: Final = frozenset(
     {
         b"from", b"sender", b"subject", b"to", b"cc", b"date", b"message-id", b"mime-version", b"received",
-        b"list-unsubscribe", b"x-service-tag", b"authentication-results", *_REMOVED,
+        b"list-unsubscribe", b"list-unsubscribe-post", b"x-service-tag", b"authentication-results", *_REMOVED,
     }
 )  # fmt: skip
 # All but TAB, CR and LF: some readers end a line, or a string, at one of these.
@@ -61,6 +68,13 @@ class Submitted(NamedTuple):
     unsubscribe: str | None
     has_own_unsubscribe: bool
     content: bytes
+
+
+def is_laborious(raw: bytes) -> bool:
+    """Whether reading may take some hundred milliseconds, for its header or for what has to be encoded anew."""
+    if len(raw) <= _LIGHT_BYTES_MAX:
+        return False
+    return raw.find(b"\r\n\r\n", 0, _LIGHT_BYTES_MAX) < 0 or not is_within_limits(raw)
 
 
 def adopt(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> Submitted:
@@ -136,6 +150,12 @@ def _amended(head: bytes, hostname: str) -> tuple[dict[bytes, list[bytes]], byte
             values.setdefault(lowered, []).append(rest)
             if lowered in _REMOVED or (lowered == b"authentication-results" and _is_ours(rest, hostname)):
                 gone.add(index)
+        elif lowered.startswith(b"cfbl-"):
+            # RFC 9477: where complaints go is for us to say, who have to hear of them.
+            gone.add(index)
+    if b"list-unsubscribe-post" in values and b"list-unsubscribe" not in values:
+        # RFC 8058: it says how to use a field that isn't there, and would say so of ours.
+        gone.update(index for index, field in enumerate(fields) if field[0].lower() == b"list-unsubscribe-post")
     if not is_amended and not gone:
         return values, head
     return values, b"".join(
@@ -149,7 +169,7 @@ def _is_ours(rest: bytes, hostname: str) -> bool:
     A field that can't be read is taken for ours: some reader may find our name in it.
     """
     try:
-        token = _first_token(addressees.without_comments(_unfolded(rest)))
+        token = _first_token(addressees.first_word(_unfolded(rest)))
     except AddressError:
         return True
     return token is None or token[1].rstrip(".").lower() in ("", hostname.rstrip(".").lower())
@@ -189,15 +209,21 @@ def _unfolded(rest: bytes) -> str:
 
 
 def _text(rest: bytes, characters_max: int) -> str:
-    return addressees.printable(encoded_words.decode(_unfolded(rest)), characters_max)
+    given = _unfolded(rest)[: _ENCODED_CHARACTERS_MAX * characters_max]
+    return addressees.printable(encoded_words.decode(given), characters_max)
 
 
 def _tags(fields: Sequence[bytes]) -> tuple[str, ...]:
     if not fields:
         return ()
-    tags = [_text(rest, TAG_CHARACTERS_MAX) for rest in fields]
-    return tuple([tag for tag in tags if tag][:TAGS_MAX])
+    return tuple(filter(None, [_text(rest, TAG_CHARACTERS_MAX) for rest in fields[:TAGS_MAX]]))
 
 
 def _named(fields: Sequence[bytes]) -> frozenset[str]:
-    return frozenset().union(*[addressees.named(_unfolded(rest)) for rest in fields])
+    keys: set[str] = set()
+    room = _NAMED_CHARACTERS_MAX
+    for rest in fields:
+        value = _unfolded(rest)[:room]
+        keys |= addressees.named(value)
+        room -= len(value)
+    return frozenset(keys)

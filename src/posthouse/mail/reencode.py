@@ -23,14 +23,17 @@ from posthouse.mail.fields import (
     RawError,
     is_within_limits,
     parameters,
+    rewritten,
     split,
     unquoted,
-    within_limits,
 )
 from posthouse.mail.headers import LINE_CHARACTERS_MAX
 
 DEPTH_MAX: Final = 50
 PARTS_MAX: Final = 1_000
+# Of the message and all its parts together: fields, and those bytes of them that have to be written anew.
+PART_FIELDS_MAX: Final = 10_000
+FIELD_BYTES_MAX: Final = 64 * 1024
 # Each line that begins like a delimiter is looked at; no honest mail that has to be opened has as many.
 DASHED_LINES_MAX: Final = 100_000
 
@@ -39,12 +42,12 @@ _SEALED: Final = frozenset({"multipart/signed", "multipart/encrypted"})
 _NEVER_ENCODED: Final = frozenset({"message/partial", "message/external-body"})
 _IDENTITY: Final = frozenset({"", "7bit", "8bit", "binary"})
 _QUOTED_PRINTABLE_SAFE: Final = bytes([0x09, 0x0A, 0x0D, *range(0x20, 0x3D), *range(0x3E, 0x7F)])
+_ESCAPES: Final = [chr(byte) if 0 < byte < 0x80 else f"={byte:02X}" for byte in range(256)]
 _BASE64_CHARACTERS: Final = 76
 
 _is_type: Final = re.compile(r"[!-.0-:<-~]+/[!-.0-:<-~]+\Z").match
 _end_of_token: Final = re.compile(rb"[\s;(]").split
 _is_base64: Final = re.compile(rb"[A-Za-z0-9+/= \t]*+\Z").match
-_escape_odd: Final = re.compile(rb"[\x00\x80-\xff]").sub
 # As much as fits on a line, not ending inside an escape; or, between stray equals signs, wherever.
 _soft_lines: Final = re.compile(rb"[^\r\n]{1,72}(?<!=)(?<!=[^\r\n])|[^\r\n]{1,72}").findall
 
@@ -94,6 +97,8 @@ class _Walk:
         self._levels: dict[bytes, int] = {}
         self._edits: list[_Edit] = []
         self._part_count = 0
+        self._field_count = 0
+        self._field_bytes = 0
         self._dashed_line_count = 0
 
     def pieces(self) -> Iterator[bytes]:
@@ -116,6 +121,9 @@ class _Walk:
             delimiter = delimiter or self._next_delimiter(body_start)
             self._refuse_beyond_limits(start, delimiter.at, "The header of a part has a line that is no header field")
             return delimiter
+        self._field_count += len(fields)
+        if self._field_count > PART_FIELDS_MAX:
+            raise RawError(f"The mail and its parts have more than {PART_FIELDS_MAX} header fields")
         kind = _kind(fields, default)
         edits_before = len(self._edits)
         encoding = added = ""
@@ -260,7 +268,7 @@ class _Walk:
 
     def _wrapped_quoted_printable(self, body: bytes) -> tuple[str, bytes]:
         """What the part says stays the same: bytes that had to be escaped are, and long lines get soft breaks."""
-        escaped = _escape_odd(_escaped, body)
+        escaped = body.decode("latin-1").translate(_ESCAPES).encode("ascii")
         lines = [
             line if len(line) <= LINE_CHARACTERS_MAX else b"=\r\n".join(_soft_lines(line))
             for line in escaped.split(b"\r\n")
@@ -278,18 +286,29 @@ class _Walk:
         return any(b"\r\n--" + boundary in lined for boundary in self._levels)
 
     def _amend_header(self, start: int, end: int, fields: list[Field], encoding: str, added: str) -> None:
+        if not encoding and is_within_limits(self._data[start:end]):
+            return
         declaration = f"Content-Transfer-Encoding: {encoding}\r\n".encode() if encoding else b""
         written = []
         for field in fields:
             if not encoding or field.name != b"content-transfer-encoding":
-                written.append(within_limits(field))
+                written.append(self._within_limits(field))
             else:
                 written.append(declaration)
                 declaration = b""
         written += (added.encode(), declaration)
-        head = b"".join(written)
-        if head != self._data[start:end]:
-            self._edits.append(_Edit(start, end, head))
+        self._edits.append(_Edit(start, end, b"".join(written)))
+
+    def _within_limits(self, field: Field) -> bytes:
+        if is_within_limits(field.written):
+            return field.written
+        self._field_bytes += len(field.written)
+        if self._field_bytes > FIELD_BYTES_MAX:
+            raise RawError(
+                f"More than {FIELD_BYTES_MAX // 1024} KB of header fields have bytes above 127 or lines over 998 "
+                "characters; write them as encoded words (RFC 2047), and fold them"
+            )
+        return rewritten(field)
 
 
 def _kind(fields: list[Field], default: str) -> _Kind:
@@ -340,7 +359,3 @@ def _wrapped_base64(body: bytes) -> bytes:
 
 def _base64(raw: bytes) -> bytes:
     return pybase64.encodebytes(raw).replace(b"\n", b"\r\n")
-
-
-def _escaped(odd: re.Match[bytes]) -> bytes:
-    return b"=%02X" % odd[0][0]

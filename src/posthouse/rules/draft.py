@@ -294,7 +294,10 @@ def _choice(headers: Sequence[tuple[str, str]], tags: Sequence[str]) -> unsubscr
     if not headers and not tags:
         return unsubscribe.NOTHING
     by_name = {name.lower(): value for name, value in headers}
-    return unsubscribe.choice(tags, by_name.get(_UNSUBSCRIBE), has_own="list-unsubscribe" in by_name)
+    choice = unsubscribe.choice(tags, by_name.get(_UNSUBSCRIBE), has_own="list-unsubscribe" in by_name)
+    if choice.one_click and "list-unsubscribe-post" in by_name:
+        raise invalid("`headers.List-Unsubscribe-Post` needs a `List-Unsubscribe`; leave it out for one-click.")
+    return choice
 
 
 def _attachments(given: Sequence[AttachmentRequest]) -> tuple[Attachment, ...]:

@@ -178,27 +178,16 @@ class Lane:
             return Later(self._paused_until - now)
         if self._in_use >= self.connections:
             return Later(None)
-        early = self._counted(now)
-        if early:
-            return Later(early)
-        self._in_use += 1
-        return Slot(self._era)
-
-    def take_along(self, now: float) -> bool:
-        """Whether one more mail may go in the slot of the one before it."""
-        return now >= self._paused_until and not self._counted(now)
-
-    def _counted(self, now: float) -> float:
-        """One mail less of the rate; or, when there is none left, by how many seconds it came too early."""
         # GCRA, as in `pace`: the whole burst is there again at `full_at`.
         interval = 1 / self._limits.per_second
         full_at = max(self._full_at, now) + interval
         excess = full_at - now - interval * self._limits.burst
         # Sums of floating seconds are not exact; nobody should wait for a microsecond.
         if excess > 1e-6:
-            return excess
+            return Later(excess)
         self._full_at = full_at
-        return 0.0
+        self._in_use += 1
+        return Slot(self._era)
 
     def give_back(self, slot: Slot, served: Served, now: float) -> None:
         if self._in_use == 0:

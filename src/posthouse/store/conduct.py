@@ -1,17 +1,15 @@
 """Conduct: what became of an account's latest mail, counted; and whom to look at."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from posthouse.rules.conduct import RECIPIENTS_MAX, Figures
 from posthouse.rules.ids import AccountId, lowest_id
 from posthouse.rules.outcome import SUPPRESSING
 from posthouse.store import accounts
 from posthouse.store.postgres import Connection
-
-REASONS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +24,22 @@ class Standing:
     warned_at: datetime | None
 
 
-class Suppressing(NamedTuple):
-    """Accounts whose addresses were suppressed, oldest first, and the time up to which all of them are here."""
-
-    account_ids: Sequence[AccountId]
-    read_to: datetime
-
-
-_SUPPRESSING: Final = "SELECT account_id, at FROM suppressions WHERE at >= $1 ORDER BY at LIMIT $2"
+_SUPPRESSING: Final = "SELECT DISTINCT account_id FROM suppressions WHERE at >= $1"
 
 _STANDING: Final = """
 SELECT id, name, suspended_at, conduct_exempt, conduct_since, conduct_warned_at FROM accounts WHERE id = $1
 """
 _STANDING_LOCKED: Final = _STANDING + "FOR NO KEY UPDATE"
 
-# By the time alone, hence the OFFSET: an account's addresses may be a million, those of a day are fewer.
+# By the time alone: an account's addresses may be a million, those of a day are fewer, and are read once for all.
 _REASONS: Final = """
-SELECT count(*) FILTER (WHERE reason = 'bounce'), count(*) FILTER (WHERE reason = 'complaint')
-FROM (
-    SELECT reason FROM (SELECT account_id, reason FROM suppressions WHERE at >= $2 OFFSET 0) lately
-    WHERE account_id = $1 LIMIT $3) own
+SELECT account_id, count(*) FILTER (WHERE reason = 'bounce'), count(*) FILTER (WHERE reason = 'complaint')
+FROM suppressions WHERE at >= $1 GROUP BY account_id
 """
 
 # A server that answered has an address and a code; the simulator has no address, a broken connection no code, and
-# what was suppressed no attempt. The status is the first in the reply, as `mail.reply` finds it.
+# what was suppressed no attempt. The status is the first in the reply, as `mail.reply` finds it. Of what any
+# of several recipients could have written, a message counts one bounce and one complaint.
 _FIGURES: Final = r"""
 WITH latest AS MATERIALIZED (
     SELECT recipient.*
@@ -79,7 +69,11 @@ CROSS JOIN LATERAL (
         coalesce(bool_or(kind = 'complaint'), false) AS is_complaint
     FROM reports
     WHERE account_id = $1 AND message_id = final.message_id AND message_id >= $2 AND position = final.position
-      AND suppressed) later
+      AND suppressed AND (NOT shared OR NOT EXISTS (
+        SELECT FROM reports another
+        WHERE another.account_id = $1 AND another.message_id = final.message_id AND another.message_id >= $2
+          AND another.kind = reports.kind AND another.suppressed AND another.shared AND another.id < reports.id))
+    ) later
 GROUP BY 1, 2, 3
 """
 
@@ -92,11 +86,9 @@ RETURNING 1
 _SET_EXEMPT: Final = "UPDATE accounts SET conduct_exempt = $2 WHERE id = $1"
 
 
-async def suppressing(connection: Connection, since: datetime, now: datetime, limit: int) -> Suppressing:
-    """Whose addresses were suppressed since then; when there are more than `limit`, the rest is for the next look."""
-    rows = await connection.fetch(_SUPPRESSING, since, limit)
-    read_to = rows[-1]["at"] if len(rows) == limit else now
-    return Suppressing(list(dict.fromkeys(row["account_id"] for row in rows)), read_to)
+async def suppressing(connection: Connection, since: datetime) -> Sequence[AccountId]:
+    """Whose addresses were suppressed since then, each once: they are no more than there are accounts."""
+    return [row["account_id"] for row in await connection.fetch(_SUPPRESSING, since)]
 
 
 async def standing(connection: Connection, account_id: AccountId) -> Standing | None:
@@ -109,10 +101,9 @@ async def lock(tx: Connection, account_id: AccountId) -> Standing:
     return Standing(*await tx.fetchrow(_STANDING_LOCKED, account_id))
 
 
-async def reasons(connection: Connection, account_id: AccountId, since: datetime) -> tuple[int, int]:
-    """Addresses that bounced and that complained since then, of the account's; a hundred are counted at most."""
-    bounces, complaints = await connection.fetchrow(_REASONS, account_id, since, REASONS_MAX)
-    return bounces, complaints
+async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId, tuple[int, int]]:
+    """How many addresses bounced and how many complained since then, of each account that has any."""
+    return {row[0]: (row[1], row[2]) for row in await connection.fetch(_REASONS, since)}
 
 
 async def figures(

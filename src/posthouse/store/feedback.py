@@ -12,16 +12,18 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store.postgres import Connection, storable
 from posthouse.store.schedule import columns
 
-# Someone who got the mail can make up any number of reports about it.
+# Someone who got the mail can make up any number of reports about it. Those that suppress an address always have
+# room: they are few for each recipient, and count for conduct.
 REPORTS_A_MESSAGE_MAX: Final = 100
 TEXT_CHARACTERS_MAX: Final = 2_000
 
 
 class Addressed(NamedTuple):
-    """Whose message it is, and to whom it went, by position."""
+    """Whose message it is, to whom it went, by position, and who complained by a token that others got as well."""
 
     account_id: AccountId
     recipients: Mapping[int, str]
+    complainer: int | None
 
 
 class Suppression(NamedTuple):
@@ -32,9 +34,14 @@ class Suppression(NamedTuple):
     response: str
 
 
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('posthouse.feedback', 0) # $1)"
+
 # Accounts whose ids end alike are few; one of them, or none, has the message.
 _FIND: Final = """
-SELECT owner.account_id, recipient.position, recipient.email
+SELECT owner.account_id, recipient.position, recipient.email, (
+    SELECT position FROM reports
+    WHERE account_id = owner.account_id AND message_id = $1 AND kind = 'complaint' AND suppressed AND shared
+    LIMIT 1) AS complainer
 FROM (
     SELECT accounts.id AS account_id
     FROM accounts CROSS JOIN LATERAL (
@@ -47,12 +54,15 @@ ORDER BY recipient.position
 """
 
 _NOTE: Final = """
-INSERT INTO reports (account_id, message_id, id, position, kind, detail, status, code, response, suppressed, at)
+INSERT INTO reports (
+    account_id, message_id, id, position, kind, detail, status, code, response, suppressed, shared, at)
 SELECT $1, $2, note.id, note.position, note.kind, note.detail, note.status, note.code, note.response,
-    note.suppressed, $3
+    note.suppressed, note.shared, $3
 FROM unnest($5::uuid[], $6::smallint[], $7::text[], $8::text[], $9::text[], $10::smallint[], $11::text[],
-    $12::boolean[]) WITH ORDINALITY note(id, position, kind, detail, status, code, response, suppressed, number)
-WHERE note.number + (SELECT count(*) FROM reports WHERE account_id = $1 AND message_id = $2) <= $4
+    $12::boolean[], $13::boolean[])
+    WITH ORDINALITY note(id, position, kind, detail, status, code, response, suppressed, shared, number)
+WHERE note.suppressed OR note.number + (
+    SELECT count(*) FROM reports WHERE account_id = $1 AND message_id = $2 AND NOT suppressed) <= $4
 ON CONFLICT DO NOTHING
 RETURNING 1
 """
@@ -71,12 +81,14 @@ RETURNING 1
 """
 
 
-async def find(connection: Connection, message_id: UUID, account_tail: bytes) -> Addressed | None:
-    """The message that a token names; None when nobody has it (any more)."""
-    rows = await connection.fetch(_FIND, message_id, account_tail)
+async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Addressed | None:
+    """The message that a token names; None when nobody has it (any more). Its other reports wait for this one."""
+    # The end of a message's id is chance. Its row would do too, but whoever delivers it shall not wait.
+    await tx.execute(_LOCK, int.from_bytes(message_id.bytes[-8:], "big", signed=True))
+    rows = await tx.fetch(_FIND, message_id, account_tail)
     if not rows:
         return None
-    return Addressed(rows[0]["account_id"], {row["position"]: row["email"] for row in rows})
+    return Addressed(rows[0]["account_id"], {row["position"]: row["email"] for row in rows}, rows[0]["complainer"])
 
 
 async def note(
@@ -93,10 +105,11 @@ async def note(
             one.code,
             storable(one.response, TEXT_CHARACTERS_MAX),
             one.suppress,
+            one.is_shared,
         )
         for one in notes
     ]
-    return len(await tx.fetch(_NOTE, account_id, message_id, now, REPORTS_A_MESSAGE_MAX, *columns(told, 8)))
+    return len(await tx.fetch(_NOTE, account_id, message_id, now, REPORTS_A_MESSAGE_MAX, *columns(told, 9)))
 
 
 async def suppress(tx: Connection, suppressions: Sequence[Suppression], now: datetime) -> int:

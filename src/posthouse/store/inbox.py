@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from posthouse.rules.credential import neighbourhood
 from posthouse.store.postgres import Connection, storable
 
 MAILS_MAX: Final = 1_000
@@ -27,15 +28,16 @@ class InboxMail:
     at: datetime
 
 
+_PEERS: Final = "SELECT peer FROM inbox WHERE at > $1"
+
 # What several processes keep at the same moment may pass a bound by as many.
 _KEEP: Final = """
 INSERT INTO inbox (id, recipient, sender, peer, subject, mime, at)
 SELECT $1, $2, $3, $4, $5, $6::bytea, $7
 FROM (
-    SELECT count(*) AS mails, coalesce(sum(octet_length(mime)), 0) AS bytes, count(*) FILTER (WHERE at > $8) AS lately,
-        count(*) FILTER (WHERE at > $8 AND peer = $4) AS of_peer
+    SELECT count(*) AS mails, coalesce(sum(octet_length(mime)), 0) AS bytes, count(*) FILTER (WHERE at > $8) AS lately
     FROM inbox) kept
-WHERE mails < $9 AND bytes + octet_length($6::bytea) <= $10 AND lately < $11 AND of_peer < $12
+WHERE mails < $9 AND bytes + octet_length($6::bytea) <= $10 AND lately < $11
 RETURNING 1
 """
 
@@ -56,6 +58,9 @@ async def keep(
     tx: Connection, mail_id: UUID, recipient: str, sender: str, peer: str, subject: str, mime: bytes, now: datetime
 ) -> bool:
     """Whether there was room for it."""
+    peers = [neighbourhood(row["peer"]) for row in await tx.fetch(_PEERS, now - DAY)]
+    if peers.count(neighbourhood(peer)) >= MAILS_A_DAY_OF_ONE_PEER_MAX:
+        return False
     kept = await tx.fetchval(
         _KEEP,
         mail_id,
@@ -69,7 +74,6 @@ async def keep(
         MAILS_MAX,
         BYTES_MAX,
         MAILS_A_DAY_MAX,
-        MAILS_A_DAY_OF_ONE_PEER_MAX,
     )
     return kept is not None
 

@@ -17,14 +17,14 @@ from posthouse.flows.admission import Admission
 from posthouse.flows.caller import Caller
 from posthouse.flows.intake import Accepted, Intake
 from posthouse.mail.address import AddressError, parse_mailbox
-from posthouse.mail.raw import RawError
+from posthouse.mail.raw import RawError, is_laborious
 from posthouse.rules import credential, ids, limits
 from posthouse.rules.ids import RequestId
 from posthouse.rules.refusal import Code, Refusal
 
 log = structlog.get_logger(__name__)
 
-# Large mails take turns: each is in memory several times over while it is worked on.
+# Large mails take turns: each is in memory several times over while it is worked on. So do those that are much work.
 LARGE_AT_ONCE_MAX: Final = 3
 # A recipient is read when it is named, and once more with its message.
 _read_recipient: Final = functools.lru_cache(maxsize=4_096)(parse_mailbox)
@@ -82,7 +82,7 @@ class Submission:
             if caller is None:
                 raise RuntimeError("mail was offered by nobody")
             await self._admission.recall(caller, envelope.peer)
-            if len(content) > limits.THREAD_BODY_BYTES_MIN:
+            if len(content) > limits.THREAD_BODY_BYTES_MIN or is_laborious(content):
                 async with self._large:
                     accepted = await self._accept(caller, envelope, content, request_id)
             else:

@@ -9,6 +9,7 @@ depends_on = None
 
 # A bounce or a complaint that came back after its message had left. It changes no result. The id is made of what
 # was said about whom, so that the same report twice is one row; without a position it is about none of the recipients.
+# A shared one came by a token that several recipients got: each of them could have written it.
 REPORTS = """
 CREATE TABLE reports (
     account_id uuid NOT NULL,
@@ -21,6 +22,7 @@ CREATE TABLE reports (
     code       smallint,
     response   text,
     suppressed boolean NOT NULL,
+    shared     boolean NOT NULL,
     at         timestamptz NOT NULL,
     PRIMARY KEY (account_id, message_id, id)
 ) PARTITION BY RANGE (message_id)
