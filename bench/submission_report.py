@@ -212,7 +212,7 @@ process beside them gets a smaller share than forty do.
 - *Postfix* checks passwords by Cyrus SASL in its own processes (sasldb), and asks no DNS; *Haraka* checks them against
   a list in memory, in one process. Their settings, made for speed, are in `bench/peers/`. Postfix' log goes to a
   syslog that nobody keeps, Haraka logs errors only. *Posthouse* is `posthouse run submission`, one process, with all
-  that it does for a customer: a line in its log for every mail, rate limit, warm-up and credits (with numbers too high
+  that it does for a customer: rate limit, warm-up and credits (with numbers too high
   to refuse), the sender's domain, the mail's header read and checked.
 - Afterwards every mail that was answered with 250 must be there, by its name in PostgreSQL (with its recipient, its
   body, its reserved credit and its place in the calendar) and in Postfix' queue, by number in Haraka's; and nothing
