@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bench.deliver_letter import written
 from bench.relay import Relayed
-from bench.report import Bar, put_section
+from bench.report import Bar, columned, put_section
 
 PLOT: Final = "deliver.png"
 START: Final = "<!-- deliver:start -->"
@@ -103,9 +103,7 @@ def bars(findings: Sequence[Finding]) -> list[Bar]:
 
 
 def table(findings: Sequence[Finding]) -> Table:
-    drawn = Table(title="The delivery path: medians of interleaved rounds")
-    for number, name in enumerate(_COLUMNS):
-        drawn.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+    drawn = columned("The delivery path: medians of interleaved rounds", _COLUMNS)
     for finding in findings:
         drawn.add_row(*_cells(finding), style="bold" if finding.is_ours else None)
     return drawn

@@ -7,9 +7,6 @@ their mail.
 
 import asyncio
 import itertools
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -24,7 +21,7 @@ import asyncpg
 from bench import deliver_letter, posts, served
 from bench.ground import BooksError, Caller, Ground
 from bench.load import LoadError
-from bench.relay import Process, Relay, ends_with_parent
+from bench.relay import Process, Relay, part_running
 from posthouse import bootstrap, config
 from posthouse.config import ENVIRONMENT_PREFIX as PREFIX
 from posthouse.mail import dkim
@@ -40,7 +37,6 @@ DESTINATIONS: Final = 16
 CONNECTIONS: Final = 64
 LANE_CONNECTIONS_MAX: Final = 100
 START_SECONDS_MAX: Final = 60.0
-STOP_SECONDS_MAX: Final = 40.0
 RECORD_SECONDS_MAX: Final = 60.0
 POLL_SECONDS: Final = 0.05
 SIGNED: Final = 300
@@ -109,7 +105,7 @@ def running(house: House, *, is_signing: bool) -> Iterator[Relay]:
     runs, sent = itertools.count(1), 0
     with ExitStack() as started:
         parts = {
-            part: started.enter_context(_part(ground.workplace, environment, part, more))
+            part: started.enter_context(part_running([part, *more], environment, ground.workplace / f"{part}.log"))
             for part, more in words.items()
         }
         _wait_until_serving(ground.workplace, parts["http"])
@@ -168,29 +164,6 @@ def _requests(callers: Sequence[Caller], port: int) -> list[str]:
 
 def _destination(number: int) -> str:
     return f"customer{number}.example"
-
-
-@contextmanager
-def _part(workplace: Path, environment: Mapping[str, str], part: str, words: Sequence[str]) -> Iterator[Process]:
-    with (workplace / f"{part}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*ends_with_parent(), sys.executable, "-m", "posthouse", "run", part, *words],
-            env=environment,
-            cwd=workplace,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _wait_until_serving(workplace: Path, http: Process) -> None:

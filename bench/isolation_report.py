@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from bench.report import Bar, put_section
+from bench.report import Bar, columned, put_section
 from tests.support.isolation import Others, Turns, Wait, percentile
 
 PLOT: Final = "isolation.png"
@@ -101,9 +101,7 @@ def _ms(seconds: float) -> str:
 
 
 def table(findings: Findings) -> Table:
-    drawn = Table(title="Isolation: from acceptance to delivery")
-    for number, name in enumerate(_COLUMNS):
-        drawn.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+    drawn = columned("Isolation: from acceptance to delivery", _COLUMNS)
     for row in _rows(findings):
         drawn.add_row(*row)
     return drawn

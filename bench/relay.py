@@ -2,11 +2,15 @@
 
 import resource
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from bench.load import LoadError
@@ -18,6 +22,9 @@ SETTLE_SECONDS: Final = 0.5
 LOAD_STOP_SECONDS_MAX: Final = 30.0
 
 _GREETING: Final = b"220"
+
+# Longer than any part of ours takes to end in order.
+STOP_SECONDS_MAX: Final = 40.0
 
 Process = subprocess.Popen[bytes]
 
@@ -105,6 +112,30 @@ def ends_with_parent(how: str = "TERM") -> list[str]:
     """The words before a command that make it end with whoever started it, where that can be had."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", how] if setpriv else []
+
+
+@contextmanager
+def part_running(words: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[Process]:
+    """`posthouse run` with these words, in the log's directory, until it is left."""
+    with log.open("wb") as written:
+        process = subprocess.Popen(
+            [*ends_with_parent(), sys.executable, "-m", "posthouse", "run", *words],
+            env=environment,
+            cwd=log.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def answers(port: int) -> bool:

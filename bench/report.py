@@ -125,10 +125,16 @@ def _verdict(is_reached: bool) -> str:
     return "reached" if is_reached else "missed"
 
 
-def table(findings: Sequence[Finding]) -> Table:
-    drawn = Table(title="The accept path: medians of interleaved rounds")
-    for number, name in enumerate(_COLUMNS):
+def columned(title: str, columns: Sequence[str]) -> Table:
+    """An empty table: names to the left, numbers to the right."""
+    drawn = Table(title=title)
+    for number, name in enumerate(columns):
         drawn.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+    return drawn
+
+
+def table(findings: Sequence[Finding]) -> Table:
+    drawn = columned("The accept path: medians of interleaved rounds", _COLUMNS)
     for finding in findings:
         drawn.add_row(*_cells(finding), style="bold" if finding.phase.is_ours else None)
     return drawn

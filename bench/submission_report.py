@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from rich.table import Table
 
 from bench.reception import Taken
-from bench.report import Bar, put_section
+from bench.report import Bar, columned, put_section
 
 PLOT: Final = "submission.png"
 START: Final = "<!-- submission:start -->"
@@ -140,9 +140,7 @@ def bars(findings: Sequence[Finding]) -> list[Bar]:
 
 
 def table(findings: Sequence[Finding]) -> Table:
-    drawn = Table(title="Submission: medians of interleaved rounds")
-    for number, name in enumerate(_COLUMNS):
-        drawn.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+    drawn = columned("Submission: medians of interleaved rounds", _COLUMNS)
     for finding in findings:
         drawn.add_row(*_cells(finding), style="bold" if finding.is_ours else None)
     return drawn

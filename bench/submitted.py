@@ -1,11 +1,8 @@
 """Posthouse as a submission server: `posthouse run submission`, once or several times on one port."""
 
 import asyncio
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +12,11 @@ import asyncpg
 from bench.ground import DATABASE, BooksError, Ground
 from bench.load import LoadError
 from bench.reception import Reception, Terms, greets
-from bench.relay import Process, ends_with_parent
+from bench.relay import Process, part_running
 from posthouse.rules import ids
 from tools.private_postgres import free_port
 
 START_SECONDS_MAX: Final = 60.0
-STOP_SECONDS_MAX: Final = 30.0
 # Too many to be what is measured: the load comes from one address.
 CONNECTIONS_MAX: Final = 4_000
 
@@ -52,36 +48,16 @@ def running(ground: Ground, terms: Terms, *, processes: int) -> Iterator[Recepti
     }
     environment = {**ground.environment, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
     with ExitStack() as started:
-        servers = [started.enter_context(_server(ground.workplace, environment, number)) for number in range(processes)]
+        servers = [
+            started.enter_context(part_running(["submission"], environment, _log(ground.workplace, number)))
+            for number in range(processes)
+        ]
         _wait_until_listening(ground.workplace, servers, port)
         yield Reception(
             port=port,
             families={"submission": [one.pid for one in servers], "PostgreSQL": [ground.cluster.pid]},
             require_kept=lambda answers: _require_kept(ground, answers),
         )
-
-
-@contextmanager
-def _server(workplace: Path, environment: Mapping[str, str], number: int) -> Iterator[Process]:
-    with _log(workplace, number).open("wb") as log:
-        process = subprocess.Popen(
-            [*ends_with_parent(), sys.executable, "-m", "posthouse", "run", "submission"],
-            env=environment,
-            cwd=workplace,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _log(workplace: Path, number: int) -> Path:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from bench.report import Bar, put_section
+from bench.report import Bar, columned, put_section
 from tests.support.hanging import Waits
 
 PLOT: Final = "webhooks.png"
@@ -108,9 +108,7 @@ def _median(runs: Sequence[Run], name: str) -> str:
 
 
 def table(findings: Findings) -> Table:
-    drawn = Table(title="Webhooks: events a second")
-    for number, name in enumerate(_COLUMNS):
-        drawn.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+    drawn = columned("Webhooks: events a second", _COLUMNS)
     for row in _rows(findings):
         drawn.add_row(*row)
     return drawn

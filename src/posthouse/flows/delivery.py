@@ -191,14 +191,7 @@ class Delivery:
         """
         self._is_stopping = True
         await self._hands.give_back(self._office.close())
-        if self._office.tasks:
-            _, unfinished = await asyncio.wait(self._office.tasks, timeout=seconds * 2 / 3)
-            # Whoever only records what has happened goes on with that.
-            for task in unfinished & self._carrying:
-                task.cancel()
-            if unfinished:
-                await asyncio.wait(unfinished, timeout=seconds / 3)
-        await self._worker.retire()
+        await self._worker.end(self._office.tasks, self._carrying, seconds)
 
     # From a turn in the lane to the ticket's end.
 

@@ -159,14 +159,7 @@ class Notification:
         waiting = [item for account in self._accounts.values() for item in account.waiting]
         self._accounts.clear()
         await self._hands.give_back(waiting)
-        if self._tasks:
-            _, unfinished = await asyncio.wait(self._tasks, timeout=seconds * 2 / 3)
-            # Whoever only records what was answered goes on with that.
-            for task in unfinished & self._calling:
-                task.cancel()
-            if unfinished:
-                await asyncio.wait(unfinished, timeout=seconds / 3)
-        await self._worker.retire()
+        await self._worker.end(self._tasks, self._calling, seconds)
 
     # Turns.
 

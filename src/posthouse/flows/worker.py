@@ -1,7 +1,7 @@
 """A worker's standing: the lease under which its claims are its own, and the leave to do what can't be undone."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -61,7 +61,22 @@ class Worker:
         monotonic = self._clock.monotonic
         return Leave(self._lease, self._lease.era, monotonic() + seconds_max, monotonic)
 
-    async def retire(self) -> None:
+    async def end(
+        self, tasks: Collection[asyncio.Task[None]], stoppable: Set[asyncio.Task[None]], seconds: float
+    ) -> None:
+        """Let tasks finish, stop those that don't in time and may be stopped, and retire.
+
+        Whoever only records what has happened is not stopped, and goes on with that.
+        """
+        if tasks:
+            _, unfinished = await asyncio.wait(tasks, timeout=seconds * 2 / 3)
+            for task in unfinished & stoppable:
+                task.cancel()
+            if unfinished:
+                await asyncio.wait(unfinished, timeout=seconds / 3)
+        await self._retire()
+
+    async def _retire(self) -> None:
         """Whatever it should have left claimed is taken back at the next look."""
         try:
             async with asyncio.timeout(RETIRE_SECONDS_MAX), self._database.transaction() as tx:
