@@ -26,7 +26,7 @@ check: ## Style, types, the rooms' walls, dependencies
 	$(BIN)/deptry src
 
 test: ## Everything, on private PostgreSQLs: two files at a time, then the slow ones, which have the machine to themselves
-	@failed=; $(BESIDE) -m "not slow" || failed=1; $(BIN)/pytest -m slow || failed=1; test -z "$$failed"
+	@failed=; $(BESIDE) -m "not slow" --durations 15 || failed=1; $(BIN)/pytest -m slow --durations 40 || failed=1; test -z "$$failed"
 
 test-fast: ## Without the slow ones
 	$(BESIDE) -m "not slow"
