@@ -18,17 +18,25 @@ from posthouse.config import Settings
 from posthouse.entrypoints.smtp.server import Listener, Server
 from posthouse.entrypoints.smtp.service import Service
 from posthouse.entrypoints.workers import repeated, run_delivery, run_dispatch, run_notification
+from posthouse.flows.accounting import Accounting
 from posthouse.flows.administration import Administration
+from posthouse.flows.archive import Archive
 from posthouse.flows.authoring import Authoring
 from posthouse.flows.conduct import Conduct
 from posthouse.flows.delivery import Delivery
 from posthouse.flows.dispatch import Dispatch
 from posthouse.flows.health import Health
 from posthouse.flows.inquiry import Inquiry
+from posthouse.flows.keyring import Keyring
 from posthouse.flows.letters import Identity, Letters
 from posthouse.flows.oversight import Oversight
+from posthouse.flows.registration import Registration
+from posthouse.flows.rehearsal import Rehearsal
+from posthouse.flows.sessions import Sessions
 from posthouse.flows.signing import Signing
 from posthouse.flows.subscription import Subscription
+from posthouse.flows.suppression import Suppression
+from posthouse.flows.team import Team
 from posthouse.flows.unsubscription import Unsubscription
 from posthouse.flows.upkeep import Upkeep
 from posthouse.rules.refusal import Refusal
@@ -201,6 +209,14 @@ def _http_app(settings: Settings, open_stream: "Callable[[], AbstractAsyncContex
                     check=assembly.target_of(settings),
                 ),
                 unsubscription=Unsubscription(database=database, clock=clock, key=assembly.unsubscribe_key(settings)),
+                sessions=Sessions(database=database, clock=clock),
+                team=Team(database=database, clock=clock),
+                accounting=Accounting(database=database, clock=clock),
+                registration=Registration(database=database, clock=clock),
+                keyring=Keyring(database=database, clock=clock),
+                archive=Archive(database=database, clock=clock),
+                suppression=Suppression(database=database, clock=clock),
+                rehearsal=Rehearsal(database=database, clock=clock),
             )
 
     return create_app(open_services, clock, chance)

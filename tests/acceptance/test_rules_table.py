@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 REFERENCE = HERE.parents[1] / "docs" / "reference"
-TABLES = [REFERENCE / f"{name}.md" for name in ("rules", "delivery", "webhooks", "submission", "inbound")]
+TABLES = sorted(REFERENCE.glob("*.md"))
 ROW = re.compile(r"^\| ([A-Z]+-\d{2}) \|", re.MULTILINE)
 
 

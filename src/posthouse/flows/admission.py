@@ -94,7 +94,7 @@ class Admission:
         if not isinstance(given, Token):
             raise _unauthorized("This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one.")
         membership = await self._membership(given)
-        return Member(membership.account_id, membership.user_id, membership.role)
+        return Member(membership.account_id, membership.user_id, membership.role, membership.email)
 
     async def login(self, email: str, password: str, peer: str) -> Session:
         email = email.strip().lower()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Mode, Role
 from posthouse.rules.ids import AccountId, CredentialId, UserId
 
@@ -23,6 +24,11 @@ class Member:
     account_id: AccountId
     user_id: UserId
     role: Role
+    email: str
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(self.user_id, self.email)
 
 
 @dataclass(frozen=True, slots=True)

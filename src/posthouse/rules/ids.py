@@ -33,6 +33,9 @@ REQUEST: Final = "rq_"
 EVENT: Final = "ev_"
 WEBHOOK_DELIVERY: Final = "wd_"
 INBOX_MAIL: Final = "in_"
+AUDIT_ENTRY: Final = "al_"
+INVITATION: Final = "iv_"
+SESSION: Final = "se_"
 
 RANDOM_BYTES: Final = 10
 _RECIPIENT_BITS: Final = 6

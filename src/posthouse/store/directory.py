@@ -50,8 +50,9 @@ WHERE k.secret_hash = $1
 """
 
 _MEMBERSHIP: Final = """
-SELECT m.account_id, m.role, c.id AS credential_id
-FROM memberships m JOIN credentials c ON c.account_id = m.account_id AND c.is_default
+SELECT m.account_id, m.role, u.email, c.id AS credential_id
+FROM memberships m JOIN users u ON u.id = m.user_id
+JOIN credentials c ON c.account_id = m.account_id AND c.is_default
 WHERE m.account_id = $1 AND m.user_id = $2
 """
 
@@ -94,6 +95,7 @@ class Membership:
     account_id: AccountId
     user_id: UserId
     role: Role
+    email: str
     credential_id: CredentialId
 
 
@@ -242,7 +244,7 @@ async def _load_membership(
     row = await connection.fetchrow(_MEMBERSHIP, account_id, user_id)
     if row is None:
         return None
-    return account_id, Membership(account_id, user_id, Role(row["role"]), row["credential_id"])
+    return account_id, Membership(account_id, user_id, Role(row["role"]), row["email"], row["credential_id"])
 
 
 async def _load_domains(connection: Connection, account_id: AccountId) -> tuple[AccountId, frozenset[str]]:

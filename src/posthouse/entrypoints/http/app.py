@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,12 +13,42 @@ from starlette.types import Lifespan
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.entrypoints.http import answers, declared, reference, routes, unsubscribe_routes, webhook_routes
+from posthouse.entrypoints.http import (
+    account_routes,
+    answers,
+    declared,
+    domain_routes,
+    key_routes,
+    message_routes,
+    reference,
+    routes,
+    session_routes,
+    suppression_routes,
+    team_routes,
+    trial_routes,
+    unsubscribe_routes,
+    webhook_routes,
+)
 from posthouse.entrypoints.http.bodies import BodyReader
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.sending import SendEndpoint
 from posthouse.entrypoints.http.services import Services
 from posthouse.rules.refusal import Code, Refusal, invalid
+
+_PARTS: Final = (
+    routes,
+    session_routes,
+    team_routes,
+    account_routes,
+    domain_routes,
+    key_routes,
+    message_routes,
+    suppression_routes,
+    trial_routes,
+    webhook_routes,
+    unsubscribe_routes,
+    reference,
+)
 
 
 def create_app(
@@ -40,7 +71,7 @@ def create_app(
 
 def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     application = FastAPI(lifespan=lifespan, redirect_slashes=False, openapi_url=None, docs_url=None, redoc_url=None)
-    for part in (routes, webhook_routes, unsubscribe_routes, reference):
+    for part in _PARTS:
         application.router.routes.extend(part.router.routes)
     # The frame takes the short way there; the route is what answers other methods with a 405.
     application.router.routes.append(Route("/emails", send_endpoint, methods=["POST"], include_in_schema=False))

@@ -12,8 +12,8 @@ from posthouse.entrypoints.http import answers
 from posthouse.entrypoints.http.bodies import BodyReader, parsed, validated
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.caller import Member
-from posthouse.rules import credential
-from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules import role
+from posthouse.rules.refusal import invalid
 
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
@@ -36,13 +36,9 @@ def services_of(request: Request) -> Services:
 
 
 async def member_of(request: Request) -> Member:
-    return await services_of(request).admission.member(request.headers.get("authorization"))
-
-
-async def writer_of(request: Request) -> Member:
-    member = await member_of(request)
-    if not credential.may_send(member.role):
-        raise Refusal(Code.FORBIDDEN, "A viewer may only look: ask for the role of a member.")
+    """Whoever is logged in, if their role may do what the route is for: the one place where that is looked at."""
+    member = await services_of(request).admission.member(request.headers.get("authorization"))
+    role.require(member.role, request.scope["route"].operation_id)
     return member
 
 

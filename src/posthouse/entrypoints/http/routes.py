@@ -16,7 +16,6 @@ from posthouse.entrypoints.http.requests import (
     moment,
     page_size,
     services_of,
-    writer_of,
 )
 from posthouse.entrypoints.http.sending import peer_of
 from posthouse.flows.authoring import TemplateRow, VersionRow
@@ -89,7 +88,7 @@ async def list_templates(
     responses=answers_with(201, schemas.TemplateResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def create_template(request: Request) -> Response:
-    member = await writer_of(request)
+    member = await member_of(request)
     body = await body_of(request, schemas.TemplateBody, TEMPLATE_BODY_BYTES_MAX)
     created = await services_of(request).authoring.create(
         member.account_id, body.alias, body.name, _content(body), publish=body.publish
@@ -118,7 +117,7 @@ async def get_template(request: Request, alias: str) -> Response:
     responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def delete_template(request: Request, alias: str) -> Response:
-    member = await writer_of(request)
+    member = await member_of(request)
     await services_of(request).authoring.delete(member.account_id, alias)
     return answered(request, {"deleted": True})
 
@@ -133,7 +132,7 @@ async def delete_template(request: Request, alias: str) -> Response:
     responses=answers_with(201, schemas.TemplateVersionResponse, 400, 401, 403, 404, 413, 500, 503),
 )
 async def create_template_version(request: Request, alias: str) -> Response:
-    member = await writer_of(request)
+    member = await member_of(request)
     body = await body_of(request, schemas.VersionBody, TEMPLATE_BODY_BYTES_MAX)
     grown = await services_of(request).authoring.add_version(
         member.account_id, alias, _content(body), publish=body.publish
@@ -150,7 +149,7 @@ async def create_template_version(request: Request, alias: str) -> Response:
     responses=answers_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 413, 500, 503),
 )
 async def publish_template(request: Request, alias: str) -> Response:
-    member = await writer_of(request)
+    member = await member_of(request)
     body = await body_of(request, schemas.PublishBody)
     published = await services_of(request).authoring.publish(member.account_id, alias, body.version)
     return answered(request, {"template": _template(published)})

@@ -17,7 +17,6 @@ from posthouse.entrypoints.http.requests import (
     moment,
     page_size,
     services_of,
-    writer_of,
 )
 from posthouse.flows.subscription import EndpointRow, WebhookDelivery
 from posthouse.rules import ids
@@ -52,7 +51,7 @@ async def get_webhook(request: Request) -> Response:
     responses=answers_with(200, schemas.WebhookSavedResponse, 400, 401, 403, 413, 500, 503),
 )
 async def save_webhook(request: Request) -> Response:
-    member = await writer_of(request)
+    member = await member_of(request)
     body = await body_of(request, schemas.WebhookBody)
     saved = await services_of(request).subscription.save(
         member.account_id, body.url, body.events or [], enabled=body.enabled
@@ -69,7 +68,7 @@ async def save_webhook(request: Request) -> Response:
     responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def delete_webhook(request: Request) -> Response:
-    member = await writer_of(request)
+    member = await member_of(request)
     await services_of(request).subscription.delete(member.account_id)
     return answered(request, {"deleted": True})
 
@@ -82,7 +81,7 @@ async def delete_webhook(request: Request) -> Response:
     responses=answers_with(200, schemas.WebhookSecretResponse, 401, 403, 404, 500, 503),
 )
 async def rotate_webhook_secret(request: Request) -> Response:
-    member = await writer_of(request)
+    member = await member_of(request)
     return answered(request, {"secret": await services_of(request).subscription.rotate_secret(member.account_id)})
 
 
@@ -95,7 +94,7 @@ async def rotate_webhook_secret(request: Request) -> Response:
     responses=answers_with(202, schemas.WebhookPingResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def ping_webhook(request: Request) -> Response:
-    member = await writer_of(request)
+    member = await member_of(request)
     delivery = await services_of(request).subscription.ping(member.account_id)
     content = {"event_id": ids.text(ids.EVENT, delivery.event_id), "delivery": _delivery(delivery)}
     return answered(request, content, 202)
@@ -131,7 +130,7 @@ async def list_webhook_deliveries(
 async def replay_webhook_delivery(
     request: Request, delivery_id: Annotated[str, Path(alias="id", description="The id of a delivery of the log.")]
 ) -> Response:
-    member = await writer_of(request)
+    member = await member_of(request)
     delivery = await services_of(request).subscription.replay(member.account_id, delivery_id)
     return answered(request, {"delivery": _delivery(delivery)}, 202)
 

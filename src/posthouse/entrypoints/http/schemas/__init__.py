@@ -1,9 +1,10 @@
 """The shapes of requests and responses, as the contract gives them; the rules themselves are in `rules`."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
 from posthouse.rules import limits
 from posthouse.rules.draft import Variable
 from posthouse.rules.endpoint import URL_CHARACTERS_MAX
@@ -11,42 +12,32 @@ from posthouse.rules.event import Type
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.refusal import Code
 
-
-def _described(text: str, **schema: Any) -> Any:
-    """A field whose limits are documented here and enforced by the rules, in one place each."""
-    return Field(description=text, json_schema_extra=schema or None)
-
-
 _ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
 
 
 EventType = Annotated[str, Field(json_schema_extra={"enum": [one.value for one in Type]})]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
-
-
-class AttachmentBody(_Request):
+class AttachmentBody(Request):
     model_config = ConfigDict(title="Attachment")
 
     filename: Annotated[
-        str, _described("File name without a path.", minLength=1, maxLength=limits.FILENAME_CHARACTERS_MAX)
+        str, described("File name without a path.", minLength=1, maxLength=limits.FILENAME_CHARACTERS_MAX)
     ]
-    content: Annotated[str, _described("File content, base64.", contentEncoding="base64")]
+    content: Annotated[str, described("File content, base64.", contentEncoding="base64")]
     content_type: Annotated[
         str | None,
-        _described(
+        described(
             "Default from the file extension, otherwise `application/octet-stream`; no `multipart/*` or `message/*`."
         ),
     ] = None
     content_id: Annotated[
         str | None,
-        _described("Marks an inline image, in HTML `cid:<content_id>`. Up to 128 letters, digits and `. _ @ + -`."),
+        described("Marks an inline image, in HTML `cid:<content_id>`. Up to 128 letters, digits and `. _ @ + -`."),
     ] = None
 
 
-class SendBody(_Request):
+class SendBody(Request):
     model_config = ConfigDict(
         title="SendRequest",
         json_schema_extra={
@@ -65,59 +56,59 @@ class SendBody(_Request):
     sender: Annotated[str, Field(alias="from", description=f"{_ADDRESS} Must be of a verified domain of the account.")]
     to: Annotated[
         str | list[str],
-        _described(f"One address or a list. {_ADDRESS} At most 50 unique ones across `to`, `cc` and `bcc`."),
+        described(f"One address or a list. {_ADDRESS} At most 50 unique ones across `to`, `cc` and `bcc`."),
     ]
-    cc: Annotated[str | list[str] | None, _described("Like `to`.")] = None
-    bcc: Annotated[str | list[str] | None, _described("Like `to`; never written into the message.")] = None
-    reply_to: Annotated[str | None, _described(f"A single address. {_ADDRESS}")] = None
+    cc: Annotated[str | list[str] | None, described("Like `to`.")] = None
+    bcc: Annotated[str | list[str] | None, described("Like `to`; never written into the message.")] = None
+    reply_to: Annotated[str | None, described(f"A single address. {_ADDRESS}")] = None
     subject: Annotated[
         str | None,
-        _described("Required unless a template supplies it; wins over the template's. At most 500 characters."),
+        described("Required unless a template supplies it; wins over the template's. At most 500 characters."),
     ] = None
-    text: Annotated[str | None, _described("Plain-text body.")] = None
-    html: Annotated[str | None, _described("HTML body.")] = None
-    template: Annotated[
-        str | None, _described("Alias of a published template; not together with `text` or `html`.")
-    ] = None
+    text: Annotated[str | None, described("Plain-text body.")] = None
+    html: Annotated[str | None, described("HTML body.")] = None
+    template: Annotated[str | None, described("Alias of a published template; not together with `text` or `html`.")] = (
+        None
+    )
     variables: Annotated[
         dict[str, Variable] | None,
-        _described(
+        described(
             "Values for the template's `{{name}}` placeholders; only together with `template`.",
             maxProperties=limits.VARIABLES_MAX,
         ),
     ] = None
     headers: Annotated[
         dict[str, str] | None,
-        _described(
+        described(
             "Custom headers. Reserved names (From, To, Subject, Content-* and others) are refused.",
             maxProperties=limits.HEADERS_MAX,
         ),
     ] = None
     tags: Annotated[
         str | list[str] | None,
-        _described("Up to 20 tags of 1 to 128 printable characters, written as `X-Service-Tag` headers."),
+        described("Up to 20 tags of 1 to 128 printable characters, written as `X-Service-Tag` headers."),
     ] = None
     attachments: Annotated[
         list[AttachmentBody] | None,
-        _described(
+        described(
             "The assembled message is at most 10 MiB, attachments counted as base64.",
             maxItems=limits.ATTACHMENTS_MAX,
         ),
     ] = None
 
 
-class LoginBody(_Request):
+class LoginBody(Request):
     model_config = ConfigDict(title="LoginRequest")
 
     email: str
     password: str
 
 
-class TemplateContentBody(_Request):
-    subject: Annotated[str | None, _described("May hold `{{name}}` placeholders.")] = None
-    text: Annotated[str | None, _described("May hold `{{name}}` placeholders; values are written as they are.")] = None
-    html: Annotated[str | None, _described("May hold `{{name}}` placeholders; values are HTML-escaped.")] = None
-    publish: Annotated[bool, _described("Publish this version at once.")] = False
+class TemplateContentBody(Request):
+    subject: Annotated[str | None, described("May hold `{{name}}` placeholders.")] = None
+    text: Annotated[str | None, described("May hold `{{name}}` placeholders; values are written as they are.")] = None
+    html: Annotated[str | None, described("May hold `{{name}}` placeholders; values are HTML-escaped.")] = None
+    publish: Annotated[bool, described("Publish this version at once.")] = False
 
 
 class VersionBody(TemplateContentBody):
@@ -127,24 +118,24 @@ class VersionBody(TemplateContentBody):
 class TemplateBody(TemplateContentBody):
     model_config = ConfigDict(title="TemplateRequest")
 
-    alias: Annotated[str, _described("Unique in the account.", pattern="^[a-z0-9][a-z0-9_-]{0,63}$")]
-    name: Annotated[str | None, _described("For people; the alias unless given.", maxLength=200)] = None
+    alias: Annotated[str, described("Unique in the account.", pattern="^[a-z0-9][a-z0-9_-]{0,63}$")]
+    name: Annotated[str | None, described("For people; the alias unless given.", maxLength=200)] = None
 
 
-class PublishBody(_Request):
+class PublishBody(Request):
     model_config = ConfigDict(title="PublishRequest")
 
-    version: Annotated[int, _described("The number of the version.", minimum=1)]
+    version: Annotated[int, described("The number of the version.", minimum=1)]
 
 
-class PreviewBody(_Request):
+class PreviewBody(Request):
     model_config = ConfigDict(title="PreviewRequest")
 
-    variables: Annotated[dict[str, Variable], _described("Values for the placeholders.")] = {}
-    version: Annotated[int | None, _described("Default: the published version, else the latest.")] = None
+    variables: dict[str, Variable] = Field(default={}, description="Values for the placeholders.")
+    version: Annotated[int | None, described("Default: the published version, else the latest.")] = None
 
 
-class WebhookBody(_Request):
+class WebhookBody(Request):
     model_config = ConfigDict(
         title="WebhookRequest",
         json_schema_extra={"examples": [{"url": "https://hooks.acme.com/posthouse", "events": ["email.bounced"]}]},
@@ -152,25 +143,21 @@ class WebhookBody(_Request):
 
     url: Annotated[
         str,
-        _described("https, a public host, no user name, no fragment.", maxLength=URL_CHARACTERS_MAX),
+        described("https, a public host, no user name, no fragment.", maxLength=URL_CHARACTERS_MAX),
     ]
     events: Annotated[
         list[str] | None,
-        _described(
+        described(
             "Which events are sent; all of them unless given. `webhook.test` is sent by a ping, whatever stands here.",
         ),
     ] = None
-    enabled: Annotated[bool, _described("Disabling cancels what is pending.")] = True
+    enabled: Annotated[bool, described("Disabling cancels what is pending.")] = True
 
 
-class _Response(BaseModel):
-    request_id: Annotated[str, _described("The value of the header X-Request-ID.")]
-
-
-class ErrorAnswer(_Response):
+class ErrorAnswer(Response):
     model_config = ConfigDict(title="Error")
 
-    error: Annotated[str, _described("What is wrong and what to do, for people.")]
+    error: Annotated[str, described("What is wrong and what to do, for people.")]
     code: Code
 
 
@@ -179,11 +166,11 @@ class AttachmentAnswer(BaseModel):
 
     filename: str
     content_type: str
-    size: Annotated[int, _described("Decoded length in bytes.")]
+    size: Annotated[int, described("Decoded length in bytes.")]
     content_id: str | None = Field(default=None, description="Absent when none was given.")
 
 
-class SendAnswer(_Response):
+class SendAnswer(Response):
     model_config = ConfigDict(title="SendResponse")
 
     id: str
@@ -213,11 +200,11 @@ class RecipientAnswer(BaseModel):
     attempt_count: int
     last_smtp_code: int | None
     last_smtp_response: str | None
-    delivered_at: Annotated[str | None, _described("RFC 3339, UTC.", format="date-time")]
-    bounced_at: Annotated[str | None, _described("RFC 3339, UTC.", format="date-time")]
+    delivered_at: Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
+    bounced_at: Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
 
 
-class MessageAnswer(_Response):
+class MessageAnswer(Response):
     model_config = ConfigDict(title="Message")
 
     id: str
@@ -228,15 +215,15 @@ class MessageAnswer(_Response):
     billing_status: BillingStatus
     recipient_count: int
     credits_reserved: int
-    created_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
+    created_at: Moment
     recipients: list[RecipientAnswer]
 
 
-class LoginAnswer(_Response):
+class LoginAnswer(Response):
     model_config = ConfigDict(title="LoginResponse")
 
-    token: Annotated[str, _described("A JWT: send it as `Authorization: Bearer <token>`.")]
-    expires_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
+    token: Annotated[str, described("A JWT: send it as `Authorization: Bearer <token>`.")]
+    expires_at: Moment
 
 
 class VersionAnswer(BaseModel):
@@ -246,7 +233,7 @@ class VersionAnswer(BaseModel):
     subject: str | None
     text: str | None
     html: str | None
-    created_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
+    created_at: Moment
 
 
 class TemplateAnswer(BaseModel):
@@ -256,39 +243,39 @@ class TemplateAnswer(BaseModel):
     name: str
     published_version: int | None
     latest_version: int
-    created_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
-    updated_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
+    created_at: Moment
+    updated_at: Moment
 
 
 class TemplateWithVersionsAnswer(TemplateAnswer):
     model_config = ConfigDict(title="TemplateWithVersions")
 
-    versions: Annotated[list[VersionAnswer], _described("The newest 20, newest first.")]
+    versions: Annotated[list[VersionAnswer], described("The newest 20, newest first.")]
 
 
-class TemplateResponse(_Response):
+class TemplateResponse(Response):
     template: TemplateAnswer
 
 
-class TemplateVersionResponse(_Response):
+class TemplateVersionResponse(Response):
     template: TemplateAnswer
     version: int
 
 
-class TemplateDetailResponse(_Response):
+class TemplateDetailResponse(Response):
     template: TemplateWithVersionsAnswer
 
 
-class TemplateListResponse(_Response):
+class TemplateListResponse(Response):
     templates: list[TemplateAnswer]
-    next_cursor: Annotated[str | None, _described("Pass it as `cursor` for the next page; null on the last.")]
+    next_cursor: NextCursor
 
 
-class DeletedResponse(_Response):
+class DeletedResponse(Response):
     deleted: bool
 
 
-class PreviewResponse(_Response):
+class PreviewResponse(Response):
     subject: str | None
     text: str | None
     html: str | None
@@ -300,63 +287,63 @@ class WebhookAnswer(BaseModel):
     url: str
     events: list[EventType]
     enabled: bool
-    created_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
-    updated_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
+    created_at: Moment
+    updated_at: Moment
 
 
-class WebhookResponse(_Response):
-    webhook: Annotated[WebhookAnswer | None, _described("Null when there is none.")]
+class WebhookResponse(Response):
+    webhook: Annotated[WebhookAnswer | None, described("Null when there is none.")]
 
 
-class WebhookSavedResponse(_Response):
+class WebhookSavedResponse(Response):
     webhook: WebhookAnswer
     secret: str | None = Field(
         default=None, description="Begins with `whsec_`. Only when the webhook is new: it is never shown again."
     )
 
 
-class WebhookSecretResponse(_Response):
-    secret: Annotated[str, _described("Begins with `whsec_`; it is never shown again.")]
+class WebhookSecretResponse(Response):
+    secret: Annotated[str, described("Begins with `whsec_`; it is never shown again.")]
 
 
 class WebhookDeliveryAnswer(BaseModel):
     model_config = ConfigDict(title="WebhookDelivery")
 
     id: str
-    event_id: Annotated[str, _described("Retries and replays have the same one.")]
+    event_id: Annotated[str, described("Retries and replays have the same one.")]
     type: EventType
-    message_id: Annotated[str | None, _described("Null for a test.")]
-    recipient_id: Annotated[str | None, _described("Null for a test.")]
-    url: Annotated[str, _described("Where the last attempt went, or the first will go.")]
-    status: Annotated[str, _described("`failed` after the last attempt.", enum=["pending", "succeeded", "failed"])]
-    attempt: Annotated[int, _described("How many there were.")]
+    message_id: Annotated[str | None, described("Null for a test.")]
+    recipient_id: Annotated[str | None, described("Null for a test.")]
+    url: Annotated[str, described("Where the last attempt went, or the first will go.")]
+    status: Annotated[str, described("`failed` after the last attempt.", enum=["pending", "succeeded", "failed"])]
+    attempt: Annotated[int, described("How many there were.")]
     max_attempts: int
-    http_status: Annotated[int | None, _described("Of the last attempt; null when it brought no answer.")]
-    error: Annotated[str | None, _described("What went wrong with the last attempt, for people.")]
+    http_status: Annotated[int | None, described("Of the last attempt; null when it brought no answer.")]
+    error: Annotated[str | None, described("What went wrong with the last attempt, for people.")]
     duration_ms: int | None
     request_body: Annotated[
-        str | None, _described("The first 2 KB of what is sent; null once the event is no longer stored.")
+        str | None, described("The first 2 KB of what is sent; null once the event is no longer stored.")
     ]
-    response_body: Annotated[str | None, _described("The first 2 KB of the last answer.")]
-    truncated: Annotated[bool, _described("Whether one of the two bodies is longer than what is shown.")]
-    replay_of: Annotated[str | None, _described("The id of the delivery that this one repeats.")]
-    created_at: Annotated[str, _described("RFC 3339, UTC.", format="date-time")]
-    last_attempt_at: Annotated[str | None, _described("RFC 3339, UTC.", format="date-time")]
-    next_attempt_at: Annotated[str | None, _described("RFC 3339, UTC; null when it is over.", format="date-time")]
+    response_body: Annotated[str | None, described("The first 2 KB of the last answer.")]
+    truncated: Annotated[bool, described("Whether one of the two bodies is longer than what is shown.")]
+    replay_of: Annotated[str | None, described("The id of the delivery that this one repeats.")]
+    created_at: Moment
+    last_attempt_at: Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
+    next_attempt_at: Annotated[str | None, described("RFC 3339, UTC; null when it is over.", format="date-time")]
 
 
-class WebhookPingResponse(_Response):
+class WebhookPingResponse(Response):
     event_id: str
     delivery: WebhookDeliveryAnswer
 
 
-class WebhookReplayResponse(_Response):
+class WebhookReplayResponse(Response):
     delivery: WebhookDeliveryAnswer
 
 
-class WebhookDeliveryListResponse(_Response):
+class WebhookDeliveryListResponse(Response):
     deliveries: list[WebhookDeliveryAnswer]
-    next_cursor: Annotated[str | None, _described("Pass it as `cursor` for the next page; null on the last.")]
+    next_cursor: NextCursor
 
 
 class EventDataAnswer(BaseModel):
@@ -375,27 +362,25 @@ class EventDataAnswer(BaseModel):
 class EventAnswer(BaseModel):
     model_config = ConfigDict(title="Event")
 
-    id: Annotated[str, _described("Retries and replays have the same one: a receiver deduplicates on it.")]
+    id: Annotated[str, described("Retries and replays have the same one: a receiver deduplicates on it.")]
     type: EventType
-    created_at: Annotated[str, _described("RFC 3339, UTC; the same in every attempt.", format="date-time")]
-    data: Annotated[EventDataAnswer, _described("Empty fields are absent.")]
+    created_at: Annotated[str, described("RFC 3339, UTC; the same in every attempt.", format="date-time")]
+    data: Annotated[EventDataAnswer, described("Empty fields are absent.")]
 
 
-class EventListResponse(_Response):
+class EventListResponse(Response):
     events: Annotated[
         list[EventAnswer],
-        _described("Oldest first; an event is shown 10 seconds after it was made."),
+        described("Oldest first; an event is shown 10 seconds after it was made."),
     ]
     next_cursor: Annotated[
-        str | None, _described("Pass it as `after`, now or later, to read on; null while there was nothing to read.")
+        str | None, described("Pass it as `after`, now or later, to read on; null while there was nothing to read.")
     ]
     has_more: Annotated[
         bool,
-        _described(
-            "Whether to read on at once; a page may hold fewer events than `limit`, even none, and yet be true."
-        ),
+        described("Whether to read on at once; a page may hold fewer events than `limit`, even none, and yet be true."),
     ]
 
 
-class HealthResponse(_Response):
+class HealthResponse(Response):
     status: str

@@ -1,0 +1,5 @@
+"""The routes of messages: read the request, call one flow, shape the answer."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,1 @@
+"""The shapes of the account, its use and its ledger."""

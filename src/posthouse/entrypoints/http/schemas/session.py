@@ -1,0 +1,1 @@
+"""The shapes of login, logout, password and second factor."""

@@ -1,0 +1,1 @@
+"""The shapes of suppressions."""

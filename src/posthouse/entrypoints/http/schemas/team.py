@@ -1,0 +1,1 @@
+"""The shapes of the team and the log of what it changed."""

@@ -1,0 +1,1 @@
+"""The shapes of test mail and dry runs."""
