@@ -25,11 +25,11 @@ check: ## Style, types, the rooms' walls, dependencies
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
 
-test: ## Everything, on private PostgreSQLs: two files at a time, then the slow ones, which have the machine to themselves
-	@failed=; $(BESIDE) -m "not slow" --durations 15 || failed=1; $(BIN)/pytest -m slow --durations 40 || failed=1; test -z "$$failed"
+test: ## Everything, on private PostgreSQLs: two files at a time, then those that need the machine for themselves
+	@failed=; $(BESIDE) -m "not alone" --durations 30 || failed=1; $(BIN)/pytest -m alone --durations 20 || failed=1; test -z "$$failed"
 
 test-fast: ## Without the slow ones
-	$(BESIDE) -m "not slow"
+	$(BESIDE) -m "not slow and not alone"
 
 postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329
 	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329

@@ -76,7 +76,7 @@ def outcome(answer: Accepted | BaseException) -> str:
             return type(answer).__name__
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock(
     database_url: str, operator: Operator
 ) -> None:

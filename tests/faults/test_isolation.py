@@ -46,7 +46,7 @@ def test_a_hundred_full_lanes_leave_room_for_others() -> None:
     assert left > 1_000
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_a_destination_that_hangs_does_not_delay_the_others(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -72,7 +72,7 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
         )
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_a_mail_does_not_wait_behind_another_accounts_backlog(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

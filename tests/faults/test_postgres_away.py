@@ -24,7 +24,7 @@ from tests.support.server import Server, close_desk, environment
 from tests.support.service import Answer, Service, Tenant, eventually, uuid
 from tools.private_postgres import PrivatePostgres
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
 
 REFUSED_SECONDS_MAX = 1.0
 HANGING_SECONDS_MAX = 5.0

@@ -15,7 +15,7 @@ BETWEEN_SECONDS = 2.5
 FINAL_SECONDS_MAX = 60.0
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_killing_nats_and_wiping_its_data_in_mid_load_delays_mail_and_loses_none(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -54,7 +54,7 @@ async def test_killing_nats_and_wiping_its_data_in_mid_load_delays_mail_and_lose
         assert await office.duplicates() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_mail_is_accepted_without_a_stream_and_delivered_when_there_is_one(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from tests.support.postoffice import PostOffice, furnished
 from tests.support.server import environment
 from tests.support.smtp_load import Mail, SmtpLoad
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
 
 KILLS = 20
 SENDERS = 12

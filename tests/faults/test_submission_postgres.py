@@ -24,7 +24,7 @@ from tests.support.service import Service, Tenant, eventually
 from tests.support.smtp_load import SmtpLoad
 from tools.private_postgres import PrivatePostgres
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
 
 SENDERS = 8
 REFUSED_SECONDS_MAX = 2.0

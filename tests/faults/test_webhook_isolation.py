@@ -21,7 +21,7 @@ P99_SECONDS_MAX = 2.0
 WAIT_SECONDS_MAX = 40.0
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_an_endpoint_that_hangs_does_not_delay_what_the_others_are_told(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

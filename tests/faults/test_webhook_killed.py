@@ -66,7 +66,7 @@ class Killer:
         self._condemned.discard(pid)
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_after_fifty_kills_every_event_was_told_and_none_differs_from_itself(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ async def is_busy(office: PostOffice, worker_id: object) -> None:
     await eventually(under_way, lambda number: number >= 5, within=30)
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_a_worker_that_is_killed_leaves_orphans_on_record_and_another_ends_its_work(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -68,7 +68,7 @@ async def test_a_worker_that_is_killed_leaves_orphans_on_record_and_another_ends
         assert await office.broken_promises() == {}
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_a_worker_that_is_told_to_end_does_so_in_order_and_another_takes_over(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -99,7 +99,7 @@ async def test_a_worker_that_is_told_to_end_does_so_in_order_and_another_takes_o
         assert [dict(row) for row in odd] == []
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_a_conversation_that_hangs_does_not_keep_a_worker_from_ending_in_time(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

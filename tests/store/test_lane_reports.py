@@ -157,7 +157,7 @@ FROM generate_series(1, 100000) number
 """
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_a_large_calendar_is_counted_no_further_than_the_bound(rounds: Rounds) -> None:
     now = rounds.clock.now()
     async with rounds.database.connection() as connection:

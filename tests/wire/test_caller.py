@@ -436,7 +436,7 @@ async def test_name_servers_that_say_nothing(street: Street) -> None:
     assert street.sockets.opened == []
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 async def test_five_seconds_are_five_seconds(street: Street) -> None:
     assert CALL_SECONDS_MAX == 5.0
     async with street.hooks() as hooks:
