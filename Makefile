@@ -6,7 +6,7 @@ PYTHON ?= 3.11
 WORKERS ?= 2
 BESIDE = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: setup lock check test test-fast run postgres bench bench-deliver bench-isolation bench-webhooks bench-submission openapi clean
+.PHONY: setup lock check test test-fast test-rare run postgres bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search crash chaos simulate openapi clean sdks
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -26,10 +26,13 @@ check: ## Style, types, the rooms' walls, dependencies
 	$(BIN)/deptry src
 
 test: ## Everything, on private PostgreSQLs: two files at a time, then those that need the machine for themselves
-	@failed=; $(BESIDE) -m "not alone" --durations 30 || failed=1; $(BIN)/pytest -m alone --durations 20 || failed=1; test -z "$$failed"
+	@failed=; $(BESIDE) -m "not alone and not rare" --durations 30 || failed=1; $(BIN)/pytest -m alone --durations 20 || failed=1; test -z "$$failed"
 
 test-fast: ## Without the slow ones
-	$(BESIDE) -m "not slow and not alone"
+	$(BESIDE) -m "not slow and not alone and not rare"
+
+test-rare: ## Each benchmark in small, and the simulation's planted faults
+	$(BIN)/pytest -m rare
 
 postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329
 	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329
@@ -51,6 +54,25 @@ bench-webhooks: ## Measure webhooks beside a bare loop, and beside one that hang
 
 bench-submission: ## Measure submission over SMTP beside Postfix and Haraka (as root); writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/submission.py
+
+sdks: ## The client libraries: their types, every conformance case in each language, each README's first example
+	cd sdks/python && ../../$(BIN)/mypy
+	MYPYPATH=sdks/conformance $(BIN)/mypy sdks/check.py sdks/conformance
+	$(BIN)/python sdks/check.py
+
+bench-search: ## Measure the list of messages on ten million of them; writes into bench/RESULTS.md
+	$(BIN)/python bench/search.py
+
+crash: ## Kill every process at every crash point under load, and audit (some 20 minutes); POINTS="claim. record." for some
+	$(BIN)/python -m tests.crash.scenes $(POINTS)
+
+SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+MINUTES ?= 5
+chaos: ## The whole service under load while everything that can fail does (as root); SEED=1 MINUTES=30 EVERY=3
+	$(BIN)/python -m tests.chaos.weather --seed $(SEED) --minutes $(MINUTES) --every $(or $(EVERY),3)
+
+simulate: ## Days of the flows in one process on a virtual clock, every promise after each step; SEED=1 STEPS=5000
+	$(BIN)/python -m tests.simulation.play --seed $(SEED) --steps $(or $(STEPS),1000)
 
 openapi: ## Write docs/reference/openapi.json anew
 	$(BIN)/python tools/write_openapi.py

@@ -25,7 +25,8 @@ from bench.relay import Process, Relay, part_running
 from posthouse import bootstrap, config
 from posthouse.config import ENVIRONMENT_PREFIX as PREFIX
 from posthouse.mail import dkim
-from posthouse.rules import ids
+from posthouse.rules.actor import OPERATOR
+from posthouse.rules.ids import AccountId
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
 from tools.private_postgres import free_port
@@ -205,9 +206,8 @@ def _with_keys(ground: Ground) -> tuple[Caller, ...]:
     async def add() -> None:
         async with bootstrap.operator(settings) as desk:
             for one in callers:
-                account = ids.text(ids.ACCOUNT, one.account_id)
-                await desk.administration.add_domain(account, one.domain)
-                await desk.administration.verify_domain(account, one.domain, vouched=True)
+                await desk.registration.add(AccountId(one.account_id), one.domain, OPERATOR)
+                await desk.registration.verify(AccountId(one.account_id), one.domain, OPERATOR, vouched=True)
 
     asyncio.run(add())
     # Long ago: a server forgets what it knew of an account that changed lately.

@@ -62,7 +62,7 @@ def run(ground: Ground, *, processes: int, accounts: int, seconds: int, warm_run
     """Messages accepted over HTTP; raises unless every one answered 202 is on the books."""
     callers = ground.callers[:accounts]
     ground.clear()
-    with _server(ground, processes) as (server, port):
+    with running(ground, processes) as (server, port):
         runs, answered = 0, 0
         # Until each process has most probably met every account: what is unknown is looked up first.
         while runs == 0 or (answered < WARM_REQUESTS * accounts * processes and runs < warm_runs_max):
@@ -87,7 +87,7 @@ def run(ground: Ground, *, processes: int, accounts: int, seconds: int, warm_run
 
 
 @contextmanager
-def _server(ground: Ground, processes: int) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+def running(ground: Ground, processes: int) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     port = free_port()
     log = ground.workplace / "server.log"
     with log.open("wb") as written:

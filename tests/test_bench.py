@@ -12,7 +12,7 @@ from tools.private_postgres import find_binaries
 ROOT = Path(__file__).resolve().parents[1]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.rare,
     pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk"),
     pytest.mark.skipif(not (find_binaries() / "pgbench").exists(), reason="needs pgbench"),
 ]

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.rare,
     pytest.mark.skipif(shutil.which("smtp-sink", path="/usr/sbin:/usr/bin") is None, reason="needs smtp-sink"),
     pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk"),
 ]

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = {"postfix": "Postfix", "posthouse": "Posthouse, one process"}
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_quick_run_measures_each_server_and_keeps_what_others_wrote(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text("# Results\n\nAnother benchmark's section.\n")

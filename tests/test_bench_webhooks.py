@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_quick_run_measures_both_and_keeps_what_others_wrote(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text("# Results\n\nAnother benchmark's section.\n")

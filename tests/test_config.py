@@ -153,6 +153,8 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
         ("LANES", '{"google": {"per_second": 0}}', "lanes.google.per_second input should be greater than 0"),
         ("LANES", '{"google": {"rate": 5}}', "lanes.google.rate is not a setting: correct its name or remove it"),
         ("OWN_ADDRESSES", "here", "own_addresses holds 'here', which is no IP address, such as 192.0.2.1"),
+        ("STORAGE_FREE_BYTES_MIN", "0", "storage_free_bytes_min input should be greater than or equal to 1"),
+        ("STORAGE_BYTES_MAX", "-1", "storage_bytes_max input should be greater than or equal to 0"),
         ("LOG_LEVEL", "loud", "log_level"),
     ],
 )

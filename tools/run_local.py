@@ -21,8 +21,8 @@ import trustme
 
 from posthouse import bootstrap, config, config_text
 from posthouse.config import ConfigError, Settings
-from posthouse.flows.administration import Administration
-from posthouse.rules.credential import Mode, Role
+from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import Mode, Role, Scope
 from posthouse.rules.refusal import Refusal
 from tools.private_nats import NatsError, PrivateNats
 
@@ -91,7 +91,7 @@ async def _prepare(settings: Settings) -> None:
             # Another, when the first is there already and its keys are lost.
             names = itertools.chain(["demo"], (f"demo-{number}" for number in itertools.count(2)))
             name = next(name for name in names if name not in accounts)
-            known = await _new_account(desk.administration, name)
+            known = await _new_account(desk, name)
     known = {
         **known,
         "DEMO_URL": address,
@@ -102,15 +102,16 @@ async def _prepare(settings: Settings) -> None:
     print(_told(known), flush=True)
 
 
-async def _new_account(administration: Administration, name: str) -> Mapping[str, str]:
+async def _new_account(desk: bootstrap.Desk, name: str) -> Mapping[str, str]:
     domain, email, password = f"{name}.example", f"owner@{name}.example", secrets.token_urlsafe(12)
-    made = await administration.create_account(name)
-    await administration.grant_credits(name, CREDITS, "to try things out")
-    await administration.add_domain(name, domain)
-    await administration.verify_domain(name, domain, vouched=True)
-    await administration.create_user(name, email, password, Role.OWNER)
-    live = await administration.create_key(name, name="demo, live", mode=Mode.LIVE, may_read=True)
-    test = await administration.create_key(name, name="demo, test", mode=Mode.TEST, may_read=True)
+    made = await desk.administration.create_account(name)
+    account_id, scopes = made.account.id, [Scope.SEND, Scope.READ]
+    await desk.administration.grant_credits(name, CREDITS, "to try things out")
+    await desk.registration.add(account_id, domain, OPERATOR)
+    await desk.registration.verify(account_id, domain, OPERATOR, vouched=True)
+    await desk.team.create_user(account_id, email, password, Role.OWNER, OPERATOR)
+    live = await desk.keyring.create_key(account_id, OPERATOR, name="demo, live", mode=Mode.LIVE, scopes=scopes)
+    test = await desk.keyring.create_key(account_id, OPERATOR, name="demo, test", mode=Mode.TEST, scopes=scopes)
     return {
         "DEMO_ACCOUNT": name,
         "DEMO_FROM": f"hello@{domain}",

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
@@ -17,10 +17,20 @@ from posthouse.entrypoints.smtp.connection import Bounds
 from posthouse.entrypoints.smtp.tls import TlsFiles
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.admission import Admission
-from posthouse.flows.intake import Defaults, Intake
+from posthouse.flows.intake import Intake
+from posthouse.flows.keyring import Keyring
+from posthouse.flows.passwords import Passwords
+from posthouse.flows.preparation import Defaults
+from posthouse.flows.registration import Registration
+from posthouse.flows.rehearsal import Rehearsal, Surroundings
+from posthouse.flows.sessions import Sessions
+from posthouse.flows.storage import Storage, size, volume
+from posthouse.flows.team import Team
 from posthouse.flows.tickets import Tickets
 from posthouse.flows.upkeep import Retention, Upkeep
+from posthouse.flows.uses import Uses
 from posthouse.rules.endpoint import Address, Target, check_url, is_public
+from posthouse.rules.limits import LAST_USED_SECONDS
 from posthouse.rules.pace import Rate
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import health
@@ -35,6 +45,8 @@ from posthouse.wire.stream.memory import AllShards, MemoryStream
 
 CLOCK_PAUSE_SECONDS: Final = 5.0
 DIRECTORY_PAUSE_SECONDS: Final = 1.0
+# What comes in meanwhile has to find room below the mark.
+STORAGE_PAUSE_SECONDS: Final = 3.0
 IDLE_PAUSE_SECONDS: Final = 5.0
 URLS_JUDGED_MAX: Final = 10_000
 # Workers say that they are still at it every 20 seconds; a ticket whose worker is gone comes again after this.
@@ -205,14 +217,81 @@ async def fresh(directory: Directory) -> AsyncIterator[Directory]:
         yield directory
 
 
-def admission(settings: Settings, database: Database, directory: Directory, clock: Clock, chance: Chance) -> Admission:
+@asynccontextmanager
+async def uses(database: Database) -> AsyncIterator[Uses]:
+    """What is remembered of uses is written now and then, and at the end."""
+    remembered = Uses(database)
+    try:
+        async with repeated(remembered.write, pause_seconds=LAST_USED_SECONDS):
+            yield remembered
+    finally:
+        with suppress(Refusal):  # PostgreSQL may be away by then, and this isn't worth waiting for it
+            await remembered.write()
+
+
+def storage(settings: Settings, database: Database) -> Storage:
+    gauges = []
+    if settings.storage_directory:
+        gauges.append(volume(settings.storage_directory, settings.storage_free_bytes_min))
+    if settings.storage_bytes_max:
+        gauges.append(size(database, settings.storage_bytes_max))
+    return Storage(gauges)
+
+
+@asynccontextmanager
+async def watched_storage(settings: Settings, database: Database) -> AsyncIterator[Storage]:
+    """Storage that knows whether there is room, give or take a few seconds."""
+    made = storage(settings, database)
+    if not made.gauges:
+        yield made
+        return
+    async with repeated(made.check, pause_seconds=STORAGE_PAUSE_SECONDS):
+        yield made
+
+
+def admission(settings: Settings, directory: Directory, uses: Uses, clock: Clock) -> Admission:
     return Admission(
-        database=database,
         directory=directory,
+        uses=uses,
         clock=clock,
-        chance=chance,
         pepper=settings.pepper_bytes,
         token_secret=settings.jwt_secret.get_secret_value(),
+    )
+
+
+def passwords(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Passwords:
+    return Passwords(
+        database=database, clock=clock, chance=chance, sealer=sealer(settings), pepper=settings.pepper_bytes
+    )
+
+
+def sessions(settings: Settings, database: Database, clock: Clock, chance: Chance, passwords: Passwords) -> Sessions:
+    return Sessions(
+        database=database,
+        clock=clock,
+        chance=chance,
+        passwords=passwords,
+        sealer=sealer(settings),
+        pepper=settings.pepper_bytes,
+        token_secret=settings.jwt_secret.get_secret_value(),
+    )
+
+
+def team(settings: Settings, database: Database, clock: Clock, chance: Chance, passwords: Passwords) -> Team:
+    return Team(
+        database=database,
+        clock=clock,
+        chance=chance,
+        passwords=passwords,
+        pepper=settings.pepper_bytes,
+        public_url=settings.public_url,
+    )
+
+
+def defaults(settings: Settings) -> Defaults:
+    return Defaults(
+        rate=Rate(settings.rate_per_second, settings.rate_burst),
+        warmup_limits=settings.warmup_limits if settings.warmup_enabled else None,
     )
 
 
@@ -223,26 +302,58 @@ def intake(
     clock: Clock,
     chance: Chance,
     stream: Stream | None,
+    storage: Storage | None = None,
 ) -> Intake:
     return Intake(
         database=database,
         directory=directory,
         clock=clock,
         chance=chance,
-        defaults=Defaults(
-            rate=Rate(settings.rate_per_second, settings.rate_burst),
-            warmup_limits=settings.warmup_limits if settings.warmup_enabled else None,
-        ),
+        defaults=defaults(settings),
         hostname=settings.hostname,
         fingerprint_key=settings.pepper_bytes,
         simulator_domain=settings.simulator_domain,
         tickets=None if stream is None else tickets(settings, stream),
         offers_one_click=bool(settings.public_url),
+        storage=storage,
+    )
+
+
+def rehearsal(settings: Settings, database: Database, directory: Directory, clock: Clock, chance: Chance) -> Rehearsal:
+    return Rehearsal(
+        database=database,
+        directory=directory,
+        clock=clock,
+        chance=chance,
+        resolver=Resolver(settings.resolver_endpoints),
+        defaults=defaults(settings),
+        surroundings=Surroundings(
+            hostname=settings.hostname,
+            return_path_domain=settings.return_path,
+            simulator_domain=settings.simulator_domain,
+            offers_one_click=bool(settings.public_url),
+            signs=settings.dkim_enabled,
+        ),
     )
 
 
 def sealer(settings: Settings) -> Sealer:
     return Sealer(settings.seal_key_bytes, settings.seal_key_active)
+
+
+def registration(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Registration:
+    return Registration(
+        database=database,
+        clock=clock,
+        chance=chance,
+        sealer=sealer(settings),
+        resolver=Resolver(settings.resolver_endpoints),
+        return_path=settings.return_path,
+    )
+
+
+def keyring(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Keyring:
+    return Keyring(database=database, clock=clock, chance=chance, pepper=settings.pepper_bytes)
 
 
 def upkeep(settings: Settings, database: Database, clock: Clock, resolver: Resolver, sealer: Sealer) -> Upkeep:

@@ -22,16 +22,18 @@ from posthouse.flows.accounting import Accounting
 from posthouse.flows.administration import Administration
 from posthouse.flows.archive import Archive
 from posthouse.flows.authoring import Authoring
+from posthouse.flows.cataloguing import Cataloguing
 from posthouse.flows.conduct import Conduct
 from posthouse.flows.delivery import Delivery
 from posthouse.flows.dispatch import Dispatch
 from posthouse.flows.health import Health
 from posthouse.flows.inquiry import Inquiry
+from posthouse.flows.inspection import Inspection
 from posthouse.flows.keyring import Keyring
 from posthouse.flows.letters import Identity, Letters
 from posthouse.flows.oversight import Oversight
+from posthouse.flows.reckoning import Reckoning
 from posthouse.flows.registration import Registration
-from posthouse.flows.rehearsal import Rehearsal
 from posthouse.flows.sessions import Sessions
 from posthouse.flows.signing import Signing
 from posthouse.flows.subscription import Subscription
@@ -51,6 +53,10 @@ if TYPE_CHECKING:
 UPKEEP_PAUSE_SECONDS: Final = 300.0
 # How much an account that does harm may send before anybody looks.
 CONDUCT_PAUSE_SECONDS: Final = 30.0
+# Until then a message is found by a look at the account's newest, of which only so many are looked at.
+CATALOGUE_PAUSE_SECONDS: Final = 10.0
+# How old an account's figures of today are, beside the minute after which nothing comes to light any more.
+RECKONING_PAUSE_SECONDS: Final = 60.0
 SMTP_DRAIN_SECONDS_MAX: Final = 15.0
 SWITCH_SECONDS: Final = 0.0002
 DELIVERY_BUCKET: Final = "SHARDS"
@@ -73,9 +79,16 @@ class Desk:
     """What an operator works with."""
 
     administration: Administration
+    registration: Registration
+    keyring: Keyring
+    sessions: Sessions
+    team: Team
     health: Health
     upkeep: Upkeep
+    reckoning: Reckoning
     oversight: Oversight
+    suppression: Suppression
+    inspection: Inspection
 
 
 @asynccontextmanager
@@ -95,18 +108,27 @@ async def operator(settings: Settings, *, for_check_up: bool = False) -> AsyncIt
         chance = SystemChance()
         sealer = assembly.sealer(settings)
         resolver = Resolver(settings.resolver_endpoints)
+        keyring = assembly.keyring(settings, database, clock, chance)
+        passwords = assembly.passwords(settings, database, clock, chance)
         yield Desk(
-            administration=Administration(
+            administration=Administration(database=database, clock=clock, chance=chance, pepper=settings.pepper_bytes),
+            registration=assembly.registration(settings, database, clock, chance),
+            keyring=keyring,
+            sessions=assembly.sessions(settings, database, clock, chance, passwords),
+            team=assembly.team(settings, database, clock, chance, passwords),
+            health=Health(database=database, clock=clock, sealer=sealer, storage=assembly.storage(settings, database)),
+            upkeep=assembly.upkeep(settings, database, clock, resolver, sealer),
+            reckoning=Reckoning(database=database, clock=clock),
+            oversight=Oversight(database=database, clock=clock),
+            suppression=Suppression(database=database, clock=clock, chance=chance),
+            inspection=Inspection(
                 database=database,
                 clock=clock,
-                chance=chance,
                 sealer=sealer,
-                pepper=settings.pepper_bytes,
-                resolver=resolver,
+                return_path_domain=settings.return_path,
+                return_path_key=assembly.return_path_key(settings),
+                simulator_domain=settings.simulator_domain,
             ),
-            health=Health(database=database, clock=clock, sealer=sealer),
-            upkeep=assembly.upkeep(settings, database, clock, resolver, sealer),
-            oversight=Oversight(database=database, clock=clock),
         )
 
 
@@ -194,12 +216,15 @@ def _http_app(settings: Settings, open_stream: "Callable[[], AbstractAsyncContex
             database = await stack.enter_async_context(assembly.database(settings, clock=clock))
             await stack.enter_async_context(assembly.anchored(clock, database))
             directory = await stack.enter_async_context(assembly.fresh(Directory(database, clock.monotonic)))
+            uses = await stack.enter_async_context(assembly.uses(database))
+            storage = await stack.enter_async_context(assembly.watched_storage(settings, database))
+            passwords = assembly.passwords(settings, database, clock, chance)
             _calm_garbage_collection()
             yield Services(
-                admission=assembly.admission(settings, database, directory, clock, chance),
-                intake=assembly.intake(settings, database, directory, clock, chance, stream),
-                inquiry=Inquiry(database=database),
-                authoring=Authoring(database=database, clock=clock),
+                admission=assembly.admission(settings, directory, uses, clock),
+                intake=assembly.intake(settings, database, directory, clock, chance, stream, storage),
+                inquiry=Inquiry(database=database, clock=clock, bodies_days=settings.retention_days_bodies),
+                authoring=Authoring(database=database, clock=clock, chance=chance, storage=storage),
                 subscription=Subscription(
                     database=database,
                     clock=clock,
@@ -209,14 +234,14 @@ def _http_app(settings: Settings, open_stream: "Callable[[], AbstractAsyncContex
                     check=assembly.target_of(settings),
                 ),
                 unsubscription=Unsubscription(database=database, clock=clock, key=assembly.unsubscribe_key(settings)),
-                sessions=Sessions(database=database, clock=clock),
-                team=Team(database=database, clock=clock),
-                accounting=Accounting(database=database, clock=clock),
-                registration=Registration(database=database, clock=clock),
-                keyring=Keyring(database=database, clock=clock),
+                sessions=assembly.sessions(settings, database, clock, chance, passwords),
+                team=assembly.team(settings, database, clock, chance, passwords),
+                accounting=Accounting(database=database, clock=clock, defaults=assembly.defaults(settings)),
+                registration=assembly.registration(settings, database, clock, chance),
+                keyring=assembly.keyring(settings, database, clock, chance),
                 archive=Archive(database=database, clock=clock),
-                suppression=Suppression(database=database, clock=clock),
-                rehearsal=Rehearsal(database=database, clock=clock),
+                suppression=Suppression(database=database, clock=clock, chance=chance, storage=storage),
+                rehearsal=assembly.rehearsal(settings, database, directory, clock, chance),
             )
 
     return create_app(open_services, clock, chance)
@@ -242,10 +267,12 @@ async def _run_submission(settings: Settings, stream: Stream | None, stop: async
         database = await stack.enter_async_context(assembly.database(settings, clock=clock))
         await stack.enter_async_context(assembly.anchored(clock, database))
         directory = await stack.enter_async_context(assembly.fresh(Directory(database, clock.monotonic)))
-        intake = assembly.intake(settings, database, directory, clock, chance, stream)
+        uses = await stack.enter_async_context(assembly.uses(database))
+        storage = await stack.enter_async_context(assembly.watched_storage(settings, database))
+        intake = assembly.intake(settings, database, directory, clock, chance, stream, storage)
         stack.push_async_callback(intake.drain)
         submission = Submission(
-            admission=assembly.admission(settings, database, directory, clock, chance),
+            admission=assembly.admission(settings, directory, uses, clock),
             intake=intake,
             clock=clock,
             chance=chance,
@@ -267,6 +294,7 @@ async def _run_inbound(settings: Settings, stop: asyncio.Event) -> None:
     async with (
         assembly.database(settings, connections_max=INBOUND_CONNECTIONS_MAX, clock=clock) as database,
         assembly.anchored(clock, database),
+        assembly.watched_storage(settings, database) as storage,
     ):
         inbound = Inbound(
             feedback=Feedback(
@@ -275,6 +303,7 @@ async def _run_inbound(settings: Settings, stop: asyncio.Event) -> None:
                 chance=SystemChance(),
                 return_path_domain=settings.return_path,
                 keys=[assembly.return_path_key(settings)],
+                storage=storage,
             ),
             hostname=settings.hostname,
             return_path_domain=settings.return_path,
@@ -414,7 +443,7 @@ async def _run_notification(settings: Settings, stream: Stream, stop: asyncio.Ev
 async def _run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
     clock = DatabaseClock()
     async with assembly.database(
-        settings, connections_max=2, statement_seconds_max=CHORE_SECONDS_MAX, clock=clock
+        settings, connections_max=4, statement_seconds_max=CHORE_SECONDS_MAX, clock=clock
     ) as database:
         resolver = Resolver(settings.resolver_endpoints)
         upkeep = assembly.upkeep(settings, database, clock, resolver, assembly.sealer(settings))
@@ -424,10 +453,14 @@ async def _run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
             await assembly.anchor(clock, database)
             await upkeep.round()
 
-        conduct = Conduct(database=database, clock=clock)
+        conduct = Conduct(database=database, clock=clock, chance=SystemChance())
+        reckoning = Reckoning(database=database, clock=clock)
+        cataloguing = Cataloguing(database=database, clock=clock)
         async with (
             repeated(round_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS),
             repeated(conduct.round, pause_seconds=CONDUCT_PAUSE_SECONDS),
+            repeated(reckoning.round, pause_seconds=RECKONING_PAUSE_SECONDS),
+            repeated(cataloguing.round, pause_seconds=CATALOGUE_PAUSE_SECONDS),
         ):
             await stop.wait()
 

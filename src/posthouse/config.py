@@ -33,7 +33,7 @@ from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
 from posthouse.rules import retry
 from posthouse.rules.lane import PROVIDERS, LaneLimits, Limits
 from posthouse.rules.lease import WORKER_LEASE
-from posthouse.rules.limits import RATE_BURST, RATE_PER_SECOND, WARMUP_RECIPIENTS_BY_DAY
+from posthouse.rules.limits import GIB, RATE_BURST, RATE_PER_SECOND, WARMUP_RECIPIENTS_BY_DAY
 
 ENVIRONMENT_PREFIX: Final = "POSTHOUSE_"
 FILE_VARIABLE: Final = "POSTHOUSE_CONFIG"
@@ -292,6 +292,23 @@ class Settings(BaseSettings):
     )
     retention_days_webhooks: int = Field(
         7, ge=1, description="Days after which the log of what was sent to webhooks is dropped."
+    )
+    storage_directory: str = Field(
+        "",
+        description="The directory of PostgreSQL's data, or any other on the same volume, when PostgreSQL is on this "
+        "machine: while that volume has too little room left, nothing more is taken in. Empty: it is not looked at.",
+    )
+    storage_free_bytes_min: int = Field(
+        2 * GIB,
+        ge=1,
+        description="Free bytes of that volume at which mail is refused for the time being (503, and 452 over SMTP); "
+        "at a quarter more it is taken again. The rest of the service goes on with what is left.",
+    )
+    storage_bytes_max: int = Field(
+        0,
+        ge=0,
+        description="Size of the database, in bytes, at which mail is refused likewise, for a PostgreSQL on another "
+        "machine; at a twentieth less it is taken again. 0: it is not looked at.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="The least severity that is logged: debug, info, warning or error."

@@ -254,7 +254,7 @@ async def test_a_login_gives_a_token_of_twelve_hours(service: Service, tenant: T
         assert answer.status == 200
         assert set(answer.body) == {"token", "expires_at", "request_id"}
         claims = jwt.decode(answer.body["token"], options={"verify_signature": False})
-        assert set(claims) == {"iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti"}
+        assert set(claims) == {"iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti", "sid"}
         assert claims["role"] == role
         assert claims["exp"] - claims["iat"] == 12 * 3600
         assert abs(claims["iat"] - time.time()) < 10

@@ -159,7 +159,16 @@ def test_secrets_are_shown_once_and_end_when_revoked(terminal: Terminal) -> None
     password = "correct horse battery\n"
     user = terminal.type("user", "create", "Acme", "Ada@example.com", "--password-stdin", given=password)
     assert user.status == 0, user.err
+    reset = terminal.type("user", "password", "ada@example.com", "--password-stdin", given="another battery\n")
+    assert "0 of their sessions ended" in reset.out, reset.err
+    terminal.refuses("user", "password", "ada@example.com", "--password-stdin", given="short\n", said="12 to 256")
+    terminal.refuses("user", "totp-off", "ada@example.com", said="no second factor")
+    terminal.refuses("user", "totp-off", "bob@example.com", said="no user bob@example.com")
 
+    rotated = terminal.type("key", "rotate", "Acme", key["id"], "--overlap", "60", "--json").json
+    assert rotated["secret"] != key["secret"]
+    again = terminal.type("credential", "rotate", "Acme", credential["username"], "--json").json
+    assert again["previous_password_until"]
     assert terminal.type("key", "revoke", "Acme", key["id"]).status == 0
     assert terminal.type("credential", "revoke", "Acme", credential["username"]).status == 0
     shown = terminal.type("account", "show", "Acme", "--json")
@@ -168,6 +177,19 @@ def test_secrets_are_shown_once_and_end_when_revoked(terminal: Terminal) -> None
     told = shown.out + terminal.type("account", "show", "Acme").out
     for secret in (credential["password"], key["secret"], password.strip()):
         assert secret not in told
+
+
+def test_someone_is_invited_with_a_token_that_is_shown_once(terminal: Terminal) -> None:
+    terminal.type("account", "create", "Acme")
+    made = terminal.type("user", "invite", "Acme", "Ada@example.com", "--role", "viewer", "--json").json
+    assert (made["email"], made["role"], made["link"]) == ("ada@example.com", "viewer", None)
+    assert len(made["token"]) == 43
+    terminal.environment["POSTHOUSE_PUBLIC_URL"] = "https://mail.example.com"
+    again = terminal.type("user", "invite", "Acme", "ada@example.com")
+    assert "https://mail.example.com/invitation#" in again.out
+    assert made["token"] not in again.out
+    terminal.refuses("user", "invite", "nobody", "ada@example.com", said="no account 'nobody'")
+    terminal.refuses("user", "invite", "Acme", "ada", said="address")
 
 
 async def test_a_domain_is_verified_through_dns_or_by_the_operators_word(terminal: Terminal) -> None:
@@ -179,13 +201,18 @@ async def test_a_domain_is_verified_through_dns_or_by_the_operators_word(termina
         assert missing.status == 1
         assert "is not verified" in missing.out
         assert added.json["records"][0]["value"] in missing.out
-        assert [record["required"] for record in added.json["records"]] == [True, True, False]
+        assert [record["required"] for record in added.json["records"]] == [True, True, False, False, False]
         assert "(recommended)" in missing.out
-        for record in added.json["records"]:
+        to_publish = [record for record in added.json["records"] if record["value"]]
+        for record in to_publish:
             nameserver.zone[record["name"]] = [record["value"]]
         found = await asyncio.to_thread(terminal.type, "domain", "verify", "Acme", "example.com", "--json")
         assert found.json["verified_at"]
-        assert [finding["result"] for finding in found.json["findings"]] == ["found", "found", "found"]
+        results = {finding["purpose"]: finding["result"] for finding in found.json["findings"]}
+        assert results == {
+            **dict.fromkeys(("ownership", "dkim_rsa", "dkim_ed25519", "dmarc"), "found"),
+            "return_path": "missing",
+        }
         asked = len(nameserver.asked)
         await asyncio.to_thread(terminal.type, "domain", "add", "Acme", "example.net")
         vouched = await asyncio.to_thread(
@@ -194,8 +221,15 @@ async def test_a_domain_is_verified_through_dns_or_by_the_operators_word(termina
         assert vouched.json["vouched"]
         assert len(nameserver.asked) == asked
     listed = await asyncio.to_thread(terminal.type, "domain", "list", "Acme", "--records")
-    for record in added.json["records"]:
+    for record in to_publish:
         assert record["value"] in listed.out
+    rotated = await asyncio.to_thread(terminal.type, "domain", "rotate", "Acme", "example.com", "--json")
+    assert [record["purpose"] for record in rotated.json["records"] if record["state"] == "pending"] == [
+        "dkim_rsa",
+        "dkim_ed25519",
+    ]
+    assert (await asyncio.to_thread(terminal.type, "domain", "remove", "Acme", "example.com")).status == 0
+    await asyncio.to_thread(terminal.refuses, "domain", "remove", "Acme", "example.com", said="has no domain")
 
 
 def test_a_database_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:

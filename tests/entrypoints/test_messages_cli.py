@@ -70,7 +70,7 @@ async def test_new_mail_is_due_or_on_its_way(rounds: Rounds) -> None:
 async def test_attempts_are_told_in_order_with_what_was_said_and_what_follows(rounds: Rounds) -> None:
     (first,) = await rounds.claimed()
     assert "attempt 1 is under way" in await story(rounds, first.message_id)
-    assert "now: a worker has it" in await story(rounds, first.message_id)
+    assert "now: being sent by a worker" in await story(rounds, first.message_id)
 
     greylisted = {"exchange": "mx1.example.org", "stage": "rcpt", "response": "4.7.1 greylisted\nsee our site"}
     await rounds.record(rounds.outcome(first, Result.DEFERRED, **greylisted))
@@ -80,7 +80,8 @@ async def test_attempts_are_told_in_order_with_what_was_said_and_what_follows(ro
         "attempt 1 to mx1.example.org [192.0.2.1] over TLSv1.3: 451 4.7.1 greylisted / see our site"
         f" — next try {next_try}" in told
     )
-    assert f"now: it was deferred; the next try is {next_try}, after 1 attempt" in told
+    said = "451 4.7.1 greylisted / see our site"
+    assert f"now: greylisted by mx1.example.org: {said}; next try at {next_try}, after 1 attempt" in told
 
     rounds.clock.advance(WAIT)
     (second,) = await rounds.claim(await rounds.lease())
@@ -185,7 +186,7 @@ async def test_programs_read_the_same(rounds: Rounds) -> None:
     assert (done["attempts"][0]["outcome"], done["attempts"][0]["is_under_way"]) == ("delivered", False)
     assert (open_["status"], open_["event"], open_["attempt_count"]) == ("queued", None, 1)
     assert open_["attempts"][0]["is_under_way"]
-    assert open_["waiting"]["because"] == "a worker has it"
+    assert open_["waiting"]["because"] == "being sent by a worker"
 
 
 async def test_what_came_back_later_is_told(rounds: Rounds) -> None:

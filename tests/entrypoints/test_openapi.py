@@ -113,6 +113,9 @@ def test_every_body_is_json_alone_but_for_what_people_read() -> None:
     assert other == {
         ("GET /unsubscribe/{token}", "200"): ("text/html",),
         ("POST /unsubscribe/{token}", "200"): ("text/plain",),
+        ("POST /v1/suppressions/import", "200"): ("application/x-ndjson",),
+        ("GET /v1/suppressions/export", "200"): ("text/csv",),
+        ("GET /v1/messages/{id}/raw", "200"): ("message/rfc822",),
     }
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from posthouse.entrypoints.refusals import TELLINGS, http_status, smtp_reply
 from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.storage import no_room
 
 TOLD = [
     (Code.INVALID_REQUEST, 400, "550 5.6.0"),
@@ -28,6 +29,12 @@ TOLD = [
 def test_a_code_has_its_status_and_its_reply(code: Code, http: int, smtp: str) -> None:
     reply, status, text = smtp_reply(Refusal(code, "No."))
     assert (http_status(code), f"{reply} {status}", text) == (http, smtp, "No.")
+
+
+def test_for_want_of_room_the_reply_says_so() -> None:
+    assert smtp_reply(no_room()) == (452, "4.3.1", "The service's storage is nearly full: try again later.")
+    assert smtp_reply(no_room().again())[:2] == (452, "4.3.1")
+    assert http_status(no_room().code) == 503
 
 
 def test_every_code_can_be_told() -> None:

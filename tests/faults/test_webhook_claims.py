@@ -431,8 +431,8 @@ async def test_a_messenger_that_ends_while_the_database_is_away_still_tells_what
     await caller.arrived.wait()
     await relay.cut()
     caller.goes_on.set()
-    draining = asyncio.create_task(leaving.notification.drain(4.5))
-    await asyncio.sleep(3.2)  # beyond the time for waiting, which is two thirds
+    draining = asyncio.create_task(leaving.notification.drain(9))
+    await asyncio.sleep(6.2)  # beyond the time for waiting, which is two thirds
     await relay.mend()
     await draining
     assert await notices.told(told) == SUCCEEDED

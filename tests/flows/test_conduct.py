@@ -29,7 +29,7 @@ class Post:
 
     def __init__(self, rounds: Rounds) -> None:
         self.rounds = rounds
-        self.conduct = Conduct(database=rounds.database, clock=rounds.clock)
+        self.conduct = Conduct(database=rounds.database, clock=rounds.clock, chance=SystemChance())
         self._number = 0
 
     def addresses(self, count: int) -> list[str]:
@@ -103,6 +103,8 @@ async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(p
     assert await post.rounds.value("SELECT suspended_at FROM accounts WHERE name = 'acme'") == post.rounds.clock.now()
     assert [entry["event"] for entry in logs] == ["account_suspended_for_its_conduct"]
     assert logs[0]["name"] == "acme"
+    query = "SELECT actor, detail->>'reason' AS reason FROM audit_log WHERE action = 'account.suspended'"
+    assert [tuple(row) for row in await post.rounds.fetch(query)] == [("posthouse", reasons["acme"])]
     assert (await post.round()).suspended == 0
 
 
@@ -230,6 +232,12 @@ async def test_a_flood_of_suppressions_hides_nobody(post: Post) -> None:
     post.rounds.clock.advance(seconds=1)
     await post.send(200, 50)
     assert await post.round() == Round(looked=2, suspended=1)
+
+
+async def test_what_members_send_to_themselves_as_a_test_counts_like_any_mail(post: Post) -> None:
+    await post.send(3, 1)
+    await post.rounds.fetch("UPDATE messages SET source = 'test'")
+    assert await post.figures() == Figures(finals=4, unknown=1, complaints=0)
 
 
 async def test_reasons_of_all_accounts_are_counted_at_once(post: Post) -> None:

@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.flows.administration import Administration
 from posthouse.flows.health import Check, Health
+from posthouse.flows.registration import Registration
+from posthouse.flows.storage import Storage, size, volume
+from posthouse.rules.actor import OPERATOR
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
@@ -17,8 +21,8 @@ from tools.private_postgres import PrivatePostgres, free_port
 SEALER = Sealer({"old": b"o" * 32}, "old")
 
 
-async def check_up(database: Database, sealer: Sealer = SEALER) -> Sequence[Check]:
-    return await Health(database=database, clock=DatabaseClock(), sealer=sealer).check_up()
+async def check_up(database: Database, sealer: Sealer = SEALER, storage: Storage | None = None) -> Sequence[Check]:
+    return await Health(database=database, clock=DatabaseClock(), sealer=sealer, storage=storage).check_up()
 
 
 def unwell(checks: Sequence[Check]) -> list[Check]:
@@ -29,7 +33,7 @@ def unwell(checks: Sequence[Check]) -> list[Check]:
 async def test_a_migrated_database_with_its_partitions_is_well(database: Database) -> None:
     checks = await check_up(database)
     assert unwell(checks) == []
-    assert len(checks) == 9
+    assert len(checks) == 10
 
 
 async def test_a_missing_day_is_named(database: Database) -> None:
@@ -44,20 +48,39 @@ async def test_a_missing_day_is_named(database: Database) -> None:
 
 
 async def test_a_dropped_seal_key_is_named(database: Database) -> None:
-    administration = Administration(
+    clock, chance = DatabaseClock(), SystemChance()
+    administration = Administration(database=database, clock=clock, chance=chance, pepper=b"pepper")
+    registration = Registration(
         database=database,
-        clock=DatabaseClock(),
-        chance=SystemChance(),
+        clock=clock,
+        chance=chance,
         sealer=SEALER,
-        pepper=b"pepper",
         resolver=Resolver([("127.0.0.1", 1)]),
+        return_path="bounces.example",
     )
-    await administration.create_account("Acme")
-    await administration.add_domain("Acme", "example.com")
+    account_id = (await administration.create_account("Acme")).account.id
+    await registration.add(account_id, "example.com", OPERATOR)
+    await registration.rotate(account_id, "example.com", OPERATOR)
     assert unwell(await check_up(database)) == []
     (check,) = unwell(await check_up(database, Sealer({"new": b"n" * 32}, "new")))
-    assert check.found == "2 sealed with 'old'"
+    assert check.found == "4 sealed with 'old'"
     assert "seal_keys" in check.advice
+
+
+async def test_storage_is_well_while_there_is_room_and_else_says_what_to_do(database: Database, tmp_path: Path) -> None:
+    (unwatched,) = [check for check in await check_up(database) if "room in storage" in check.name]
+    assert "storage_directory" in unwatched.found
+    assert unwell(await check_up(database, storage=Storage([volume(str(tmp_path), 1), size(database, 2**50)]))) == []
+    absent = volume(str(tmp_path / "absent"), 1)
+    low, large, lost = unwell(
+        await check_up(database, storage=Storage([volume(str(tmp_path), 2**60), size(database, 1), absent]))
+    )
+    assert "free, mail is refused at 1,073,741,824.00 GiB" in low.found
+    assert "Make room on the volume" in low.advice
+    assert "used, mail is refused at 0.00 GiB" in large.found
+    assert "storage_bytes_max" in large.advice
+    assert "No such file" in lost.found
+    assert "storage_directory" in lost.advice
 
 
 async def test_an_empty_database_wants_its_tables(postgres: PrivatePostgres) -> None:

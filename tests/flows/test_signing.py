@@ -50,7 +50,8 @@ class Room:
     account_id: AccountId
 
     async def sign(self, domain: str = "example.com", message: bytes = LETTER) -> bytes:
-        return await self.signing.sign(self.account_id, domain, message, NOW)
+        keys = await self.signing.keys(self.account_id, domain)
+        return await self.signing.sign(domain, keys, message, NOW)
 
     async def change(self, statement: str, *arguments: object) -> None:
         """As an administration would: the caches are told, and look."""
@@ -124,7 +125,8 @@ async def test_mail_from_a_domain_that_the_account_lost_goes_out_unsigned(room: 
 
 async def test_another_accounts_domain_signs_nothing(room: Room) -> None:
     other = await room.operator.create_account("other")
-    assert await room.signing.sign(AccountId(other.id), "example.com", LETTER, NOW) == LETTER
+    assert await room.signing.keys(AccountId(other.id), "example.com") == ()
+    assert await room.signing.sign("example.com", (), LETTER, NOW) == LETTER
 
 
 async def test_a_new_key_signs_as_soon_as_the_caches_were_told(room: Room) -> None:
@@ -186,7 +188,7 @@ async def test_keys_are_kept_within_a_bound_and_the_longest_unused_makes_room(ro
     small = Signing(room.directory, room.sealer, keys_max=4)
     try:
         for name in ("example.com", "two.example.com", "example.com", "three.example.com"):
-            signed = await small.sign(room.account_id, name, LETTER, NOW)
+            signed = await small.sign(name, await small.keys(room.account_id, name), LETTER, NOW)
             assert await room.verdicts(signed, name) == [True, True]
         kept = [domain for domain, _, _ in small._signer._keys]
         assert kept == ["example.com", "example.com", "three.example.com", "three.example.com"]

@@ -94,6 +94,7 @@ class Post:
     async def finish(self, turn: Turn, served: Served = Served.WELL) -> None:
         self.turns.remove(turn)
         self.office.leave_slot(turn.queue, turn.slot, served)
+        self.office.end_session()
         await self.settle()
 
     async def turns_taken(self) -> int:

@@ -13,6 +13,7 @@ from posthouse.clock import Clock
 from posthouse.flows.subscription import SETTLED_AFTER, Subscription
 from posthouse.flows.tickets import LEASE, Tickets
 from posthouse.rules import ids
+from posthouse.rules.actor import Actor
 from posthouse.rules.endpoint import Target, check_url
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
@@ -28,6 +29,7 @@ from tests.support.webhooks import URL, Webhooks
 
 SHARDS: Final = 4
 SEALER: Final = Sealer({"first": bytes(32)}, "first")
+ADA: Final = Actor(None, "ada@example.com")
 DELIVERED: Final = MailResult.DELIVERED
 BOUNCED: Final = MailResult.BOUNCED
 
@@ -100,25 +102,25 @@ def hooks(rounds: Rounds) -> Webhooks:
 
 
 async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(office: Office) -> None:
-    saved = await office.subscription.save(office.account_id, URL, [], enabled=True)
+    saved = await office.subscription.save(office.account_id, URL, [], ADA, enabled=True)
     assert saved.secret is not None
     assert saved.secret not in repr(saved)
     sealed = saved.endpoint.secret_sealed
     assert SEALER.open(sealed, secret_purpose(office.account_id)).decode() == saved.secret
-    again = await office.subscription.save(office.account_id, URL, [], enabled=True)
+    again = await office.subscription.save(office.account_id, URL, [], ADA, enabled=True)
     assert again.secret is None
     assert again.endpoint.secret_sealed == sealed
-    rotated = await office.subscription.rotate_secret(office.account_id)
+    rotated = await office.subscription.rotate_secret(office.account_id, ADA)
     found = await office.subscription.get(office.account_id)
     assert found is not None
     assert SEALER.open(found.secret_sealed, secret_purpose(office.account_id)).decode() == rotated != saved.secret
 
 
 async def test_the_urls_own_spelling_is_saved_and_this_service_is_refused(office: Office) -> None:
-    saved = await office.subscription.save(office.account_id, "HTTPS://Hooks.Example.COM", [], enabled=True)
+    saved = await office.subscription.save(office.account_id, "HTTPS://Hooks.Example.COM", [], ADA, enabled=True)
     assert saved.endpoint.url == "https://hooks.example.com/"
     refusal = await office.refusal_of(
-        office.subscription.save(office.account_id, "https://api.posthouse.example.net/", [], enabled=True)
+        office.subscription.save(office.account_id, "https://api.posthouse.example.net/", [], ADA, enabled=True)
     )
     assert refusal.code is Code.INVALID_REQUEST
 
@@ -184,6 +186,24 @@ async def test_what_has_lost_its_event_is_not_replayed(office: Office, hooks: We
     assert await office.published() == []
 
 
+async def test_changes_are_on_record_and_secrets_are_not(office: Office) -> None:
+    url = "https://hooks.example.com/inbox?token=hunter2"
+    saved = await office.subscription.save(office.account_id, url, ["email.bounced"], ADA, enabled=True)
+    rotated = await office.subscription.rotate_secret(office.account_id, ADA)
+    await office.subscription.ping(office.account_id)
+    await office.subscription.delete(office.account_id, ADA)
+    await office.refusal_of(office.subscription.delete(office.account_id, ADA))
+    query = "SELECT action, target, detail::text FROM audit_log WHERE actor = $1"
+    rows = [tuple(row) for row in await office.rounds.fetch(query, ADA.name)]
+    assert {(action, target) for action, target, _ in rows} == {
+        ("webhook.saved", "hooks.example.com"),
+        ("webhook.secret_rotated", "webhook"),
+        ("webhook.deleted", "webhook"),
+    }
+    assert len(rows) == 3
+    assert all(secret not in str(rows) for secret in ("hunter2", saved.secret or "", rotated))
+
+
 async def logged(office: Office, count: int) -> None:
     """So many deliveries that are pending, each of them a call."""
     now = office.rounds.clock.now()
@@ -205,7 +225,7 @@ async def left(office: Office) -> tuple[int, int]:
 async def test_a_log_of_several_parts_is_deleted_whole(office: Office, hooks: Webhooks) -> None:
     await hooks.save()
     await logged(office, CHANGED_AT_ONCE_MAX + 1)
-    await office.subscription.delete(office.account_id)
+    await office.subscription.delete(office.account_id, ADA)
     assert await left(office) == (0, 0)
     assert await office.subscription.get(office.account_id) is None
 
@@ -214,13 +234,13 @@ async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(office: Off
     await hooks.save()
     await logged(office, CHANGED_AT_ONCE_MAX + 1)
     hurried = office.with_tickets(None, ImpatientClock(office.rounds.clock.now()))
-    refusal = await office.refusal_of(hurried.delete(office.account_id))
+    refusal = await office.refusal_of(hurried.delete(office.account_id, ADA))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.TEMPORARY_FAILURE, 1)
     assert await left(office) == (1, 1)
     endpoint = await office.subscription.get(office.account_id)
     assert endpoint is not None
     assert not endpoint.enabled
-    await hurried.delete(office.account_id)
+    await hurried.delete(office.account_id, ADA)
     assert await left(office) == (0, 0)
     assert await office.subscription.get(office.account_id) is None
 
@@ -228,7 +248,7 @@ async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(office: Off
 async def test_disabling_cancels_several_parts(office: Office, hooks: Webhooks) -> None:
     await hooks.save()
     await logged(office, CHANGED_AT_ONCE_MAX + 1)
-    await office.subscription.save(office.account_id, URL, [], enabled=False)
+    await office.subscription.save(office.account_id, URL, [], ADA, enabled=False)
     assert await left(office) == (0, CHANGED_AT_ONCE_MAX + 1)
     assert await office.rounds.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
 

@@ -18,7 +18,7 @@ from posthouse.mail import dkim
 from posthouse.rules import domain, limits
 from posthouse.rules.ids import AccountId, lowest_id
 from posthouse.rules.refusal import Refusal
-from posthouse.store import partitions, webhooks
+from posthouse.store import logins, partitions, webhooks
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
@@ -340,6 +340,23 @@ async def test_expired_keys_go_in_batches_and_live_ones_stay(
     assert await count(database, "SELECT count(*) FROM idempotency") == live
     clock.advance(seconds=1)
     assert await upkeep.forget_expired() == live
+
+
+async def test_failed_logins_of_yesterday_go_in_batches_and_without_waiting_for_anyone(
+    database: Database, upkeep: Upkeep, clock: SettableClock
+) -> None:
+    insert = "INSERT INTO login_failures SELECT $1 || number, 1, $2 FROM generate_series(1, $3) number"
+    async with database.transaction() as tx:
+        await tx.execute(insert, "old ", clock.now() - timedelta(hours=25), 2 * KEYS_A_BATCH + 17)
+        await tx.execute(insert, "young ", clock.now() - timedelta(hours=23), 10)
+        first = await logins.forget_old(tx, clock.now(), KEYS_A_BATCH)
+    assert first == KEYS_A_BATCH
+    async with database.transaction() as tx:
+        await tx.fetch("SELECT FROM login_failures WHERE starts_with(subject, 'old ') LIMIT 1 FOR UPDATE")
+        await asyncio.wait_for(upkeep.forget_expired(), 5)
+    assert await count(database, "SELECT count(*) FROM login_failures") == 10 + 1
+    await upkeep.forget_expired()
+    assert await count(database, "SELECT count(*) FROM login_failures WHERE starts_with(subject, 'young ')") == 10
 
 
 async def test_expired_keys_that_someone_holds_are_left_for_the_next_round(

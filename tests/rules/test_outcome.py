@@ -121,7 +121,11 @@ def test_a_broken_conversation_is_tried_again_and_only_the_dot_leaves_doubt(
         (Unresolved(Lookup.NO_ADDRESS), "bounced", "the domain has no mail server and no address"),
         (Unresolved(Lookup.NO_ANSWER, "SERVFAIL"), "deferred", "DNS gave no usable answer: SERVFAIL"),
         (Forbidden(), "bounced", "the domain's mail servers have no public address"),
-        (Suppressed(), "bounced", "the address is suppressed: earlier mail to it bounced or was complained about"),
+        (
+            Suppressed(),
+            "bounced",
+            "the address is suppressed: earlier mail to it bounced or was complained about, or the account wants none",
+        ),
         (Suppressed("news"), "bounced", "the address has left the list 'news'"),
         (GivenUp("it was tried 10 times"), "failed", "it was tried 10 times"),
     ],

@@ -9,12 +9,13 @@ import pytest
 
 from posthouse.rules import ids, token
 from posthouse.rules.credential import Role
-from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.ids import AccountId, SessionId, UserId
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECRET = "0123456789abcdef0123456789abcdef"
 ACCOUNT = AccountId(UUID(int=7))
 USER = UserId(UUID(int=8))
+SESSION = SessionId(UUID(int=9))
 
 
 def claims(**changes: Any) -> dict[str, Any]:
@@ -27,16 +28,25 @@ def claims(**changes: Any) -> dict[str, Any]:
         "iat": int(NOW.timestamp()),
         "exp": int(NOW.timestamp()) + 60,
         "jti": "x",
+        "sid": ids.text(ids.SESSION, SESSION),
     } | changes
     return {name: value for name, value in made.items() if value is not ...}
 
 
 def test_what_is_issued_can_be_read_for_twelve_hours() -> None:
-    issued, expires_at = token.issue(
-        account_id=ACCOUNT, user_id=USER, role=Role.MEMBER, token_id="t", secret=SECRET, now=NOW
-    )
+    expires_at = token.end_of_session(NOW + timedelta(milliseconds=7))
     assert expires_at == NOW + timedelta(hours=12)
-    assert token.read(issued, secret=SECRET, now=NOW) == token.Claims(ACCOUNT, USER, Role.MEMBER, expires_at)
+    issued = token.issue(
+        account_id=ACCOUNT,
+        user_id=USER,
+        role=Role.MEMBER,
+        session_id=SESSION,
+        expires_at=expires_at,
+        token_id="t",
+        secret=SECRET,
+        now=NOW,
+    )
+    assert token.read(issued, secret=SECRET, now=NOW) == token.Claims(ACCOUNT, USER, Role.MEMBER, SESSION, expires_at)
     assert token.read(issued, secret=SECRET, now=expires_at - timedelta(seconds=1)) is not None
     assert token.read(issued, secret=SECRET, now=expires_at) is None
 
@@ -45,7 +55,7 @@ def test_the_claims_of_this_table_are_the_ones_that_are_taken() -> None:
     assert token.read(jwt.encode(claims(), SECRET, "HS256"), secret=SECRET, now=NOW) is not None
 
 
-@pytest.mark.parametrize("missing", ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti"])
+@pytest.mark.parametrize("missing", ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti", "sid"])
 def test_every_claim_is_required(missing: str) -> None:
     assert token.read(jwt.encode(claims(**{missing: ...}), SECRET, "HS256"), secret=SECRET, now=NOW) is None
 
@@ -58,6 +68,10 @@ def test_every_claim_is_required(missing: str) -> None:
         {"sub": "us_x"},
         {"sub": ids.text(ids.ACCOUNT, ACCOUNT)},
         {"account_id": 5},
+        {"sid": 5},
+        {"sid": "se_x"},
+        {"sid": ids.text(ids.USER, USER)},
+        {"jti": 5},
         {"role": "root"},
         {"exp": int(NOW.timestamp())},
         {"exp": 10**30},

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from posthouse.rules.ids import AccountId
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
-from posthouse.store import claims, schedule
+from posthouse.store import bodies, claims, schedule
 from posthouse.store.claims import BODY_BYTES_MAX, Claimed
 from posthouse.store.deliveries import Result
 from posthouse.store.schedule import Postponement
@@ -137,13 +137,13 @@ async def test_a_body_comes_along_unless_it_is_large_and_a_large_one_can_be_fetc
     assert large.mime is None
     assert large.mime_bytes is not None
     async with rounds.database.connection() as connection:
-        body = await claims.body(connection, account_id, large.id)
+        body = await bodies.whole(connection, account_id, large.id)
         assert body is not None
         assert len(body) == large.mime_bytes > BODY_BYTES_MAX
         assert body.count(b"b" * 60) == 2_000
-        assert await claims.body(connection, account_id, small.id) == small.mime
+        assert await bodies.whole(connection, account_id, small.id) == small.mime
         # Another account's id finds nothing.
-        assert await claims.body(connection, AccountId(uuid4()), large.id) is None
+        assert await bodies.whole(connection, AccountId(uuid4()), large.id) is None
 
 
 async def test_a_body_that_is_gone_has_no_length(rounds: Rounds) -> None:

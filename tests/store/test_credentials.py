@@ -94,3 +94,55 @@ async def test_nothing_of_one_account_can_be_listed_or_revoked_through_another(d
         assert await credentials.list_keys(tx, other, 10) == []
         assert not await credentials.revoke_credential(tx, other, owner.id, LATER)
         assert not await credentials.revoke_key(tx, other, row.id, LATER)
+
+
+async def test_another_credential_becomes_the_default_one(database: Database) -> None:
+    async with database.transaction() as tx:
+        account_id = await new_account(tx)
+        first, second = credential_of(account_id), credential_of(account_id, "smtp_b", is_default=False)
+        for row in (first, second):
+            await credentials.insert_credential(tx, row, b"hash", NOW)
+        await credentials.make_default(tx, account_id, second.id, LATER)
+        assert await credentials.default_credential(tx, account_id) == replace(second, is_default=True)
+        assert (await accounts.lock(tx, account_id)).changed_at == LATER
+
+
+async def test_keys_end_with_their_credential(database: Database) -> None:
+    async with database.transaction() as tx:
+        owner = credential_of(await new_account(tx))
+        await credentials.insert_credential(tx, owner, b"hash", NOW)
+        await credentials.insert_key(tx, key_of(owner), b"key hash", NOW)
+        await credentials.revoke_credential(tx, owner.account_id, owner.id, LATER)
+        (key,) = await credentials.list_keys(tx, owner.account_id, 10)
+        assert key.revoked_at == LATER
+
+
+async def test_a_use_is_written_without_telling_the_caches_and_never_goes_back(database: Database) -> None:
+    async with database.transaction() as tx:
+        owner = credential_of(await new_account(tx))
+        key = key_of(owner)
+        await credentials.insert_credential(tx, owner, b"hash", NOW)
+        await credentials.insert_key(tx, key, b"key hash", NOW)
+        for at in (LATER, NOW):
+            unknown = ApiKeyId(uuid4())
+            await credentials.credentials_used(tx, {(owner.account_id, owner.id): at})
+            await credentials.keys_used(tx, {(owner.account_id, key.id): at, (owner.account_id, unknown): at})
+        assert await credentials.list_credentials(tx, owner.account_id, 1) == [replace(owner, last_used_at=LATER)]
+        assert await credentials.find_key(tx, owner.account_id, key.id) == replace(key, last_used_at=LATER)
+        assert (await accounts.lock(tx, owner.account_id)).changed_at == NOW
+
+
+async def test_a_key_that_was_replaced_ends_with_the_overlap_and_never_later_than_it_would_have(
+    database: Database,
+) -> None:
+    async with database.transaction() as tx:
+        owner = credential_of(await new_account(tx))
+        await credentials.insert_credential(tx, owner, b"hash", NOW)
+        hour = timedelta(hours=1)
+        for expires_at, ends_at in ((None, NOW + hour), (LATER, LATER), (NOW + 2 * hour, NOW + hour)):
+            key = replace(key_of(owner), expires_at=expires_at)
+            await credentials.insert_key(tx, key, key.id.bytes, NOW)
+            assert await credentials.count_keys(tx, owner.account_id, NOW) == 1
+            by = ApiKeyId(uuid4())
+            assert await credentials.replace_key(tx, owner.account_id, key.id, by, NOW + hour, LATER) == ends_at
+            assert await credentials.count_keys(tx, owner.account_id, NOW) == 0, "it makes room for the other"

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
 
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store import accounts, domains
-from posthouse.store.domains import DomainRow
+from posthouse.store.domains import Check, DomainRow, KeysRow
 from posthouse.store.postgres import Connection, Database
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -80,15 +80,15 @@ async def test_a_check_is_recorded_and_stamps_the_account_only_when_something_ch
     async with database.transaction() as tx:
         row = domain_of(await new_account(tx))
         await domains.insert(tx, row, NOW)
-        assert await domains.record_check(tx, row, NOW, None, NOW, False, NOW + HOUR)
+        assert await domains.record_check(tx, row, Check(NOW, None, NOW, False), NOW + HOUR)
         verified = await domains.find(tx, row.account_id, row.name)
         assert verified == replace(row, verified_at=NOW, checked_at=NOW)
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
-        assert await domains.record_check(tx, verified, NOW, None, NOW + 2 * HOUR, False, NOW + 2 * HOUR)
+        assert await domains.record_check(tx, verified, Check(NOW, None, NOW + 2 * HOUR, False), NOW + 2 * HOUR)
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
         verified = await domains.find(tx, row.account_id, row.name)
         assert verified is not None
-        assert await domains.record_check(tx, verified, NOW, None, NOW + 3 * HOUR, True, NOW + 3 * HOUR)
+        assert await domains.record_check(tx, verified, Check(NOW, None, NOW + 3 * HOUR, True), NOW + 3 * HOUR)
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + 3 * HOUR
 
 
@@ -96,8 +96,8 @@ async def test_a_check_does_not_overwrite_what_was_found_meanwhile(database: Dat
     async with database.transaction() as tx:
         row = domain_of(await new_account(tx))
         await domains.insert(tx, row, NOW)
-        assert await domains.record_check(tx, row, NOW, None, None, True, NOW)  # somebody vouched for it
-        assert not await domains.record_check(tx, row, None, None, NOW, False, NOW)
+        assert await domains.record_check(tx, row, Check(NOW, None, None, True), NOW)  # somebody vouched for it
+        assert not await domains.record_check(tx, row, Check(None, None, NOW, False), NOW)
         found = await domains.find(tx, row.account_id, row.name)
         assert found is not None
         assert found.is_vouched_for
@@ -116,8 +116,8 @@ async def test_an_older_domain_gets_its_ed25519_key_once(database: Database) -> 
         given = replace(old, ed25519_selector="pe2", ed25519_public="PUBLIC", ed25519_sealed=b"first")
         assert await domains.find(tx, account_id, old.name) == given
         # A check that began before the key was there knows nothing of it.
-        assert not await domains.record_check(tx, old, NOW, None, NOW, False, NOW)
-        assert await domains.record_check(tx, given, NOW, None, NOW, True, NOW)
+        assert not await domains.record_check(tx, old, Check(NOW, None, NOW, False), NOW)
+        assert await domains.record_check(tx, given, Check(NOW, None, NOW, True), NOW)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +127,80 @@ async def test_half_an_ed25519_key_is_refused_by_the_table(database: Database, c
     with pytest.raises(asyncpg.CheckViolationError):
         async with database.transaction() as tx:
             await domains.insert(tx, replace(domain_of(await new_account(tx)), **change), NOW)  # type: ignore[arg-type]
+
+
+def keys_of(domain: DomainRow, selector: str = "ph2", retired_at: datetime | None = None) -> KeysRow:
+    return KeysRow(
+        account_id=domain.account_id,
+        domain_id=domain.id,
+        selector=selector,
+        dkim_public="NEW",
+        ed25519_selector="pe" + selector[2:],
+        ed25519_public="NEW32=",
+        created_at=NOW,
+        checked_at=NOW,
+        retired_at=retired_at,
+        dkim_sealed=None if retired_at else b"sealed anew",
+        ed25519_sealed=None if retired_at else b"sealed anew, too",
+    )
+
+
+async def test_one_pair_of_keys_waits_and_takes_the_place_of_those_that_sign(database: Database) -> None:
+    async with database.transaction() as tx:
+        row = domain_of(await new_account(tx))
+        await domains.insert(tx, row, NOW)
+        waiting = keys_of(row)
+        assert await domains.add_keys(tx, waiting)
+        assert not await domains.add_keys(tx, keys_of(row, "ph3"))
+        assert await domains.keys(tx, row.account_id, [row.id]) == {row.id: [waiting]}
+        assert "sealed" not in repr(waiting)
+        assert await domains.switch_keys(tx, row, waiting, True, NOW + HOUR)
+        assert not await domains.switch_keys(tx, row, waiting, True, NOW + HOUR), "it was done already"
+        switched = await domains.find(tx, row.account_id, row.name)
+        assert switched is not None
+        assert (switched.selector, switched.dkim_sealed) == ("ph2", b"sealed anew")
+        assert (switched.ed25519_selector, switched.ed25519_published) == ("pe2", True)
+        (retired,) = (await domains.keys(tx, row.account_id, [row.id]))[row.id]
+        assert (retired.selector, retired.retired_at, retired.dkim_sealed) == ("ph1", NOW + HOUR, None)
+        assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
+        # A check that began before knows nothing of the new keys.
+        assert not await domains.record_check(tx, row, Check(NOW, None, NOW, False), NOW)
+
+
+async def test_retired_keys_are_forgotten_in_time_and_keys_go_with_their_domain(database: Database) -> None:
+    async with database.transaction() as tx:
+        row = domain_of(await new_account(tx))
+        await domains.insert(tx, row, NOW)
+        for hours in (1, 3):
+            await domains.add_keys(tx, keys_of(row, f"ph-{hours}", NOW + hours * HOUR))
+        await domains.add_keys(tx, keys_of(row))
+        assert await domains.forget_keys(tx, NOW + 2 * HOUR) == 1
+        left = (await domains.keys(tx, row.account_id, [row.id]))[row.id]
+        assert [keys.selector for keys in left] == ["ph2", "ph-3"]
+        assert not await domains.delete(tx, AccountId(uuid4()), row.name, NOW)
+        assert await domains.delete(tx, row.account_id, row.name, NOW)
+        assert await tx.fetchval("SELECT count(*) FROM domain_keys") == 0
+
+
+async def test_keys_that_wait_are_due_after_a_while_on_verified_domains_only(database: Database) -> None:
+    async with database.transaction() as tx:
+        account_id = await new_account(tx)
+        vouched = replace(domain_of(account_id, "vouched.example"), verified_at=NOW)
+        for row in (vouched, domain_of(account_id, "unverified.example")):
+            await domains.insert(tx, row, NOW)
+            await domains.add_keys(tx, keys_of(row))
+        assert await domains.due_for_keys(tx, NOW, 10) == []
+        assert await domains.due_for_keys(tx, NOW + HOUR, 10) == [vouched]
+        await domains.keys_checked(tx, keys_of(vouched), NOW + HOUR)
+        assert await domains.due_for_keys(tx, NOW + HOUR, 10) == []
+
+
+async def test_pages_are_newest_first_and_of_one_account(database: Database) -> None:
+    async with database.transaction() as tx:
+        one, other = await new_account(tx), await new_account(tx, "other")
+        rows = [replace(domain_of(one, f"{number}.example"), id=DomainId(UUID(int=number))) for number in range(1, 4)]
+        for row in (*rows, domain_of(other)):
+            await domains.insert(tx, row, NOW)
+        assert await domains.page(tx, one, None, 2) == [rows[2], rows[1]]
+        assert await domains.page(tx, one, rows[1].id, 2) == [rows[0]]
+        assert await domains.count(tx, one) == 3

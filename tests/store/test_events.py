@@ -14,6 +14,7 @@ from posthouse.store.deliveries import Result
 from posthouse.store.events import BEGINNING, SEARCHED_AT_ONCE_MAX, StoredEvent, Stretch
 from posthouse.store.postgres import Database
 from tests.support import plans
+from tests.support.crowd import crowd, events_fetched
 from tests.support.rounds import Rounds, beginning, new_id
 from tests.support.webhooks import Webhooks
 
@@ -111,6 +112,18 @@ async def test_the_events_of_a_message_are_found_whenever_its_recipients_ended(r
     await ended(rounds, FAILED)
     found = await of_message(rounds, early.message_id)
     assert [one.type for one in found] == ["email.delivered", "email.bounced"]
+
+
+async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(rounds: Rounds) -> None:
+    await crowd(rounds, 1_000)
+    message_id = await ended(rounds, DELIVERED, BOUNCED, FAILED)
+    # As of recipients that ended without an attempt: it is only known that the events were made within the hour.
+    await rounds.fetch("DELETE FROM attempts")
+    async with rounds.database.transaction() as tx:
+        found = await events.of_message(tx, AccountId(rounds.sender.account_id), message_id)
+        assert await events_fetched(tx) < 100
+    assert {one.type for one in found} == {"email.delivered", "email.bounced", "email.failed"}
+    assert [one.id for one in found] == sorted(one.id for one in found)
 
 
 async def test_a_message_without_an_end_has_no_events(rounds: Rounds) -> None:

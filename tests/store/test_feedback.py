@@ -8,7 +8,7 @@ from tests.support import plans
 
 STATEMENTS = plans.statements(conduct, feedback)
 # What a table's rows may be found by, beside the account and the message.
-INDEXED = {"accounts": ("id = ", "uuid_send("), "suppressions": ("at >= ",)}
+INDEXED = {"accounts": ("id = ", "uuid_send("), "suppressions": ("at >= ",), "lifted_suppressions": ("at >= ",)}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

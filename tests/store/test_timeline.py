@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
@@ -12,11 +12,13 @@ from posthouse.rules import ids
 from posthouse.rules.feedback import Note
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import feedback
+from posthouse.store import bodies, feedback, timeline, webhooks
 from posthouse.store.deliveries import Result
 from posthouse.store.schedule import Postponement, postpone
 from posthouse.store.timeline import Timeline
-from tests.support.rounds import LEASE, LONGEST_ATTEMPT, WAIT, Rounds, beginning
+from tests.support.crowd import crowd, events_fetched
+from tests.support.plans import condition, scans, statements
+from tests.support.rounds import LEASE, LONGEST_ATTEMPT, WAIT, Rounds, beginning, new_id
 
 
 @pytest_asyncio.fixture
@@ -115,6 +117,20 @@ async def test_a_suppressed_recipient_has_an_end_and_an_event_without_an_attempt
     assert recipient.event is not None
 
 
+async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(rounds: Rounds) -> None:
+    await crowd(rounds, 1_000)
+    claimed = await rounds.claimed(3)
+    await rounds.record(*(rounds.outcome(one, Result.BOUNCED) for one in claimed))
+    # As of recipients that ended without an attempt: it is only known that the events were made within the hour.
+    await rounds.fetch("DELETE FROM attempts")
+    account_id, message_id = AccountId(rounds.sender.account_id), claimed[0].message_id
+    async with rounds.database.transaction() as tx:
+        found = await timeline.timeline(tx, account_id, message_id, rounds.clock.now())
+        assert await events_fetched(tx) < 100
+    assert found is not None
+    assert all(one.event is not None for one in found.recipients)
+
+
 async def test_a_worker_is_alive_for_as_long_as_its_lease(rounds: Rounds) -> None:
     (claimed,) = await rounds.claimed()
     (recipient,) = (await timeline_of(rounds, claimed.message_id)).recipients
@@ -163,3 +179,92 @@ async def test_what_came_back_is_told_with_its_recipient_or_apart(rounds: Rounds
         ("complaint", None, True),
     ]
     assert len((await timeline_of(rounds, other)).recipients[1].reports) == 1
+
+
+async def told_by_webhook(rounds: Rounds) -> MessageId:
+    """A message whose event was sent to its account's webhook."""
+    account_id = AccountId(rounds.sender.account_id)
+    async with rounds.database.transaction() as tx:
+        await webhooks.save(tx, account_id, "https://example.com/", ["email.delivered"], True, b"", rounds.clock.now())
+    (claimed,) = await rounds.claimed()
+    now = rounds.clock.now()
+    await rounds.record(rounds.outcome(claimed, Result.DELIVERED, webhook_delivery_id=new_id(now)))
+    return claimed.message_id
+
+
+async def replay(rounds: Rounds, delivery_id: UUID) -> UUID:
+    account_id, now = AccountId(rounds.sender.account_id), rounds.clock.now()
+    async with rounds.database.transaction() as tx:
+        original = await webhooks.find_delivery(tx, account_id, delivery_id)
+        assert original is not None
+        entered = await webhooks.enter_replay(tx, original, new_id(now), 7, now, now)
+    assert entered is not None
+    return entered.id
+
+
+async def test_a_replay_is_found_though_it_came_days_after_its_event(rounds: Rounds) -> None:
+    message_id = await told_by_webhook(rounds)
+    other = await told_by_webhook(rounds)
+    (recipient,) = (await timeline_of(rounds, message_id)).recipients
+    assert recipient.event is not None
+    (first,) = recipient.event.sendings
+    assert (first.event_id, first.status, first.attempt, first.replay_of) == (recipient.event.id, "pending", 0, None)
+    replays = []
+    for _ in range(2):
+        rounds.clock.advance(days=3)
+        replays.append(await replay(rounds, first.id))
+    (recipient,) = (await timeline_of(rounds, message_id)).recipients
+    assert recipient.event is not None
+    assert [one.id for one in recipient.event.sendings] == [*reversed(replays), first.id]
+    assert [one.replay_of for one in recipient.event.sendings] == [first.id, first.id, None]
+    (neighbour,) = (await timeline_of(rounds, other)).recipients
+    assert neighbour.event is not None
+    assert len(neighbour.event.sendings) == 1
+
+
+async def test_only_the_days_since_the_event_are_looked_into_for_its_sendings(rounds: Rounds) -> None:
+    message_id = await told_by_webhook(rounds)
+    now = rounds.clock.now()
+    values = f"'{rounds.sender.account_id}', '{message_id}'"
+    async with rounds.database.connection() as connection:
+        await connection.execute("SET plan_cache_mode = force_generic_plan")
+        await connection.execute(f"PREPARE sendings AS {timeline._SENDINGS}")
+        for days, most in ((0, 2), (3, 5)):
+            since, until = now - timedelta(seconds=5), now + timedelta(days=days, seconds=5)
+            bounds = f"'{ids.lowest_id(since)}', '{ids.lowest_id(until)}'"
+            plan = await connection.fetch(f"EXPLAIN EXECUTE sendings({values}, {bounds}, 501)")
+            looked_into = [line for (line,) in plan if " on webhook_deliveries_" in line]
+            assert 1 <= len(looked_into) <= most, plan
+        await connection.execute("DEALLOCATE sendings")
+        await connection.execute("RESET plan_cache_mode")
+
+
+async def test_of_very_many_sendings_the_latest_are_shown(rounds: Rounds) -> None:
+    message_id = await told_by_webhook(rounds)
+    (recipient,) = (await timeline_of(rounds, message_id)).recipients
+    assert recipient.event is not None
+    (first,) = recipient.event.sendings
+    rounds.clock.advance(seconds=1)
+    last = [await replay(rounds, first.id) for _ in range(3)]
+    await rounds.fetch(
+        "INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, status,"
+        " max_attempts, created_at)"
+        " SELECT account_id, overlay(id::text placing to_hex(number + 4096) from 15)::uuid, event_id, type, message_id,"
+        " position, url, 'failed', 7, created_at"
+        " FROM webhook_deliveries, generate_series(1, 500) number WHERE id = $1",
+        first.id,
+    )
+    found = await timeline_of(rounds, message_id)
+    assert found.is_shortened
+    assert found.recipients[0].event is not None
+    shown = [one.id for one in found.recipients[0].event.sendings]
+    assert len(shown) == timeline.SENDINGS_SHOWN_MAX
+    assert set(last) <= set(shown)
+
+
+async def test_nothing_is_read_that_is_not_found_by_its_key(rounds: Rounds) -> None:
+    """But for an operator's look-up by the id alone, which goes through the accounts."""
+    for name, statement in statements(bodies, timeline).items():
+        if name not in ("timeline._MESSAGE", "timeline._MESSAGE_OF_ANY"):
+            for scan in await scans(rounds.database, statement):
+                assert condition(scan), f"{name} reads all of {scan['Relation Name']}"

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from posthouse.bootstrap import operator
+from posthouse.bootstrap import Desk, operator
 from posthouse.config import Settings
-from posthouse.flows.administration import Administration
 from posthouse.rules import ids
-from posthouse.rules.credential import Mode, Role
+from posthouse.rules.actor import OPERATOR
+from posthouse.rules.credential import Mode, Role, Scope
+from posthouse.rules.ids import AccountId
 
 WHY: Final = "acceptance tests"
 
@@ -37,15 +38,18 @@ class MadeKey:
 class Operator:
     """`Administration` with the words of the tests: accounts, credentials and keys are named by UUID."""
 
-    def __init__(self, administration: Administration, stack: AsyncExitStack) -> None:
-        self._administration = administration
+    def __init__(self, desk: Desk, stack: AsyncExitStack) -> None:
+        self._desk = desk
+        self._administration = desk.administration
+        self.registration = desk.registration
+        self.keyring = desk.keyring
         self._stack = stack
 
     @classmethod
     async def open(cls, settings: Settings) -> "Operator":
         stack = AsyncExitStack()
         desk = await stack.enter_async_context(operator(settings))
-        return cls(desk.administration, stack)
+        return cls(desk, stack)
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -60,10 +64,10 @@ class Operator:
         await self._administration.grant_credits(_account(account), amount, WHY)
 
     async def add_domain(self, account: UUID, name: str) -> None:
-        await self._administration.add_domain(_account(account), name)
+        await self.registration.add(AccountId(account), name, OPERATOR)
 
     async def verify_domain(self, account: UUID, name: str) -> None:
-        await self._administration.verify_domain(_account(account), name, vouched=True)
+        await self.registration.verify(AccountId(account), name, OPERATOR, vouched=True)
 
     async def add_verified_domain(self, account: UUID, name: str) -> None:
         await self.add_domain(account, name)
@@ -85,28 +89,34 @@ class Operator:
         await self._administration.resume(_account(account))
 
     async def create_credential(self, account: UUID, name: str, allowed_networks: Sequence[str] = ()) -> MadeCredential:
-        made = await self._administration.create_credential(_account(account), name, allowed_networks)
+        made = await self.keyring.create_credential(AccountId(account), name, allowed_networks, OPERATOR)
         return MadeCredential(made.credential.id, made.credential.username, made.password)
 
     async def revoke_credential(self, account: UUID, credential: UUID) -> None:
-        await self._administration.revoke_credential(_account(account), ids.text(ids.CREDENTIAL, credential))
+        given = ids.text(ids.CREDENTIAL, credential)
+        await self.keyring.revoke_credential(AccountId(account), given, OPERATOR, even_the_last=True)
 
     async def create_key(
         self, account: UUID, credential: UUID, *, mode: str = "live", may_read: bool = False
     ) -> MadeKey:
-        made = await self._administration.create_key(
-            _account(account),
+        made = await self.keyring.create_key(
+            AccountId(account),
+            OPERATOR,
             mode=Mode(mode),
-            may_read=may_read,
+            scopes=[Scope.SEND, Scope.READ] if may_read else [Scope.SEND],
             given_credential=ids.text(ids.CREDENTIAL, credential),
         )
         return MadeKey(made.key.id, made.secret)
 
     async def revoke_key(self, account: UUID, key: UUID) -> None:
-        await self._administration.revoke_key(_account(account), ids.text(ids.API_KEY, key))
+        await self.keyring.revoke_key(AccountId(account), ids.text(ids.API_KEY, key), OPERATOR)
 
     async def create_user(self, account: UUID, email: str, password: str, role: str) -> None:
-        await self._administration.create_user(_account(account), email, password, Role(role))
+        await self._desk.team.create_user(AccountId(account), email, password, Role(role), OPERATOR)
+
+    async def invite(self, account: UUID, email: str, role: str) -> str:
+        """The invitation's token."""
+        return (await self._desk.team.invite(AccountId(account), email, Role(role), OPERATOR)).token
 
 
 def _account(account: UUID) -> str:

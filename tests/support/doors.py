@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 import trustme
 
-from posthouse.rules import ids
+from posthouse.rules.ids import AccountId
 from tests.support.postoffice import RETURN_PATH_DOMAIN, Part, PostOffice
 from tests.support.server import READY_SECONDS_MAX
 from tests.support.service import Tenant
@@ -217,7 +217,7 @@ async def hand_in(line: Line, content: bytes, to: Sequence[str], *, sender: str)
 
 async def keys_published_by(office: PostOffice, tenant: Tenant) -> dict[bytes, bytes]:
     """The records that the service asked the domain's owner to publish, by name."""
-    views = await office.service.operator._administration.list_domains(ids.text(ids.ACCOUNT, tenant.id))
+    views = await office.service.operator.registration.all(AccountId(tenant.id))
     return {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
 
 

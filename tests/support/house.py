@@ -9,7 +9,9 @@ from uuid import UUID
 from posthouse.chance import SystemChance
 from posthouse.clock import Clock
 from posthouse.flows.caller import Caller
-from posthouse.flows.intake import Accepted, Defaults, Intake
+from posthouse.flows.intake import Accepted, Intake
+from posthouse.flows.preparation import Defaults
+from posthouse.flows.storage import Storage
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, compose
@@ -55,7 +57,9 @@ class House:
 
 
 @asynccontextmanager
-async def opened(database_url: str, clock: Clock, *, connections_max: int = 10) -> AsyncIterator[House]:
+async def opened(
+    database_url: str, clock: Clock, *, connections_max: int = 10, storage: Storage | None = None
+) -> AsyncIterator[House]:
     """A process's share of the service. Its cache is fresh; `forget_changes` keeps it so."""
     database = await Database.open(database_url, connections_max=connections_max)
     try:
@@ -71,6 +75,7 @@ async def opened(database_url: str, clock: Clock, *, connections_max: int = 10) 
             fingerprint_key=b"a key of the tests, thirty-two bytes or more",
             simulator_domain="simulator.invalid",
             offers_one_click=True,
+            storage=storage,
         )
         yield House(database, directory, intake, clock)
         await intake.drain()

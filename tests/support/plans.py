@@ -26,6 +26,7 @@ async def scans(database: Database, statement: str, *, analysed: str = "") -> li
     values = {
         "uuid": f"'{lowest_id(today)}'",
         "timestamptz": f"'{today}'",
+        "date": f"'{today.date()}'",
         "interval": "'1 day'",
         "bytea": "''",
         "bool": "false",

@@ -292,6 +292,7 @@ async def furnished(
     stream: str = "nats",
     manners: Mapping[str, str] | None = None,
     keeps: bool = True,
+    logs_messages: bool = False,
     **settings: str,
 ) -> AsyncIterator[PostOffice]:
     """A post office where nobody works yet; `manners` are further addresses of the receiver, and how it is there.
@@ -302,7 +303,7 @@ async def furnished(
         nats = await asyncio.to_thread(stack.enter_context, PrivateNats()) if stream == "nats" else None
         nameserver = await stack.enter_async_context(Nameserver())
         receiver = await stack.enter_async_context(
-            Receiver(manners=manners, log=directory / "accepted.jsonl", keeps=keeps)
+            Receiver(manners=manners, log=directory / "accepted.jsonl", keeps=keeps, logs_messages=logs_messages)
         )
         chosen = {
             "STREAM": nats.url if nats else "memory",

@@ -25,6 +25,7 @@ import asyncpg
 import jwt
 
 from posthouse.config import Settings
+from posthouse.flows import passwords
 from posthouse.rules import ids
 from tests.support.administration import MadeCredential, Operator
 from tools.private_postgres import free_port
@@ -443,6 +444,11 @@ def _settings(database_url: str) -> Settings:
 
 def basic(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
+
+
+def person_at(email: str, place: str = "127.0.0.1") -> str:
+    """The name under which the failed logins of a person at a place are counted."""
+    return passwords.person(email, place, PEPPER.encode())
 
 
 def uuid(message_id: str) -> UUID:

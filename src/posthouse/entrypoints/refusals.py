@@ -34,6 +34,9 @@ TELLINGS: Final[Mapping[Code, Telling]] = {
     Code.TEMPORARY_FAILURE: Telling(503, (451, "4.3.0")),
 }
 
+# RFC 3463, X.3.1: the system's storage is full. A client that speaks SMTP knows it from other faults of ours.
+NO_ROOM: Final = (452, "4.3.1")
+
 
 def http_status(code: Code) -> int:
     return TELLINGS[code].http
@@ -41,4 +44,4 @@ def http_status(code: Code) -> int:
 
 def smtp_reply(refusal: Refusal) -> tuple[int, str, str]:
     """Reply code, enhanced status and text."""
-    return *TELLINGS[refusal.code].smtp, refusal.text
+    return *(NO_ROOM if refusal.lacks_room else TELLINGS[refusal.code].smtp), refusal.text

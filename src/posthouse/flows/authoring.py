@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.rules import limits, template
+from posthouse.flows.storage import Storage
+from posthouse.rules import ids, limits, template
+from posthouse.rules.actor import Actor
 from posthouse.rules.draft import Variable
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.template import Rendered, Template
-from posthouse.store import accounts, templates
+from posthouse.store import accounts, audit_log, templates
+from posthouse.store.audit_log import Detail
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.templates import TemplateRow as TemplateRow
 from posthouse.store.templates import VersionRow as VersionRow
@@ -30,16 +34,19 @@ class Page:
 
 
 class Authoring:
-    def __init__(self, *, database: Database, clock: Clock) -> None:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, storage: Storage | None = None) -> None:
         self._database = database
         self._clock = clock
+        self._chance = chance
+        self._storage = storage or Storage()
 
     async def create(
-        self, account_id: AccountId, alias: str, name: str | None, content: Template, *, publish: bool
+        self, account_id: AccountId, alias: str, name: str | None, content: Template, actor: Actor, *, publish: bool
     ) -> TemplateRow:
         template.check_alias(alias)
         template.check(content)
         template.check_name(name or alias)
+        self._storage.require()
         now = self._clock.now()
         async with self._database.transaction() as tx:
             if await templates.count(tx, account_id, limits.TEMPLATES_MAX) >= limits.TEMPLATES_MAX:
@@ -50,24 +57,32 @@ class Authoring:
             if created is None:
                 raise Refusal(Code.CONFLICT, f"The alias {alias!r} is taken: choose another, or add a version to it.")
             await templates.insert_version(tx, account_id, alias, 1, content, now)
+            detail = {"published": publish}
+            await self._note(tx, account_id, actor, "template.created", alias, now, detail)
             return await self._published(tx, account_id, created, publish, now)
 
-    async def add_version(self, account_id: AccountId, alias: str, content: Template, *, publish: bool) -> TemplateRow:
+    async def add_version(
+        self, account_id: AccountId, alias: str, content: Template, actor: Actor, *, publish: bool
+    ) -> TemplateRow:
         _require_alias(alias)
         template.check(content)
+        self._storage.require()
         now = self._clock.now()
         async with self._database.transaction() as tx:
             grown = await templates.take_next_version(tx, account_id, alias, now)
             if grown is None:
                 raise _unknown(alias)
             await templates.insert_version(tx, account_id, alias, grown.latest_version, content, now)
+            detail = {"version": grown.latest_version, "published": publish}
+            await self._note(tx, account_id, actor, "template.version_added", alias, now, detail)
             return await self._published(tx, account_id, grown, publish, now)
 
-    async def publish(self, account_id: AccountId, alias: str, version: int) -> TemplateRow:
+    async def publish(self, account_id: AccountId, alias: str, version: int, actor: Actor) -> TemplateRow:
         _require_alias(alias)
         now = self._clock.now()
         async with self._database.transaction() as tx:
             await self._version(tx, account_id, alias, version)
+            await self._note(tx, account_id, actor, "template.published", alias, now, {"version": version})
             return await self._publish(tx, account_id, alias, version, now)
 
     async def page(self, account_id: AccountId, cursor: str | None, count: int) -> Page:
@@ -98,12 +113,14 @@ class Authoring:
             shown = await self._version(connection, account_id, alias, number)
         return template.render(shown.content, variables, bytes_max=limits.MIME_BYTES_MAX)
 
-    async def delete(self, account_id: AccountId, alias: str) -> None:
+    async def delete(self, account_id: AccountId, alias: str, actor: Actor) -> None:
         _require_alias(alias)
+        now = self._clock.now()
         async with self._database.transaction() as tx:
             if not await templates.delete(tx, account_id, alias):
                 raise _unknown(alias)
-            await accounts.touch(tx, account_id, self._clock.now())
+            await accounts.touch(tx, account_id, now)
+            await self._note(tx, account_id, actor, "template.deleted", alias, now)
 
     async def _published(
         self, tx: Connection, account_id: AccountId, row: TemplateRow, publish: bool, now: datetime
@@ -118,6 +135,19 @@ class Authoring:
             raise _unknown(alias)
         await accounts.touch(tx, account_id, now)
         return published
+
+    async def _note(
+        self,
+        tx: Connection,
+        account_id: AccountId,
+        actor: Actor,
+        action: str,
+        alias: str,
+        now: datetime,
+        detail: Detail | None = None,
+    ) -> None:
+        entry_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+        await audit_log.note(tx, account_id, entry_id, actor, action, alias, now, detail)
 
     @staticmethod
     async def _version(connection: Connection, account_id: AccountId, alias: str, number: int) -> VersionRow:

@@ -1,12 +1,12 @@
 """Who is calling, once admission has let them in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
 from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Mode, Role
-from posthouse.rules.ids import AccountId, CredentialId, UserId
+from posthouse.rules.ids import AccountId, CredentialId, SessionId, UserId
 
 
 class Caller(NamedTuple):
@@ -15,6 +15,8 @@ class Caller(NamedTuple):
     account_id: AccountId
     credential_id: CredentialId
     mode: Mode
+    # Of the password that an SMTP session began with, which the session is not to outlast.
+    password_hash: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Member:
     user_id: UserId
     role: Role
     email: str
+    session_id: SessionId
 
     @property
     def actor(self) -> Actor:
@@ -33,5 +36,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    token: str
+    """What a login gives: a token for one account, until its end."""
+
+    token: str = field(repr=False)
     expires_at: datetime

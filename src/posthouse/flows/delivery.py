@@ -15,6 +15,7 @@ from uuid import UUID
 
 import structlog
 
+from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.gathering import Gatherer, submit_until_taken, together_or_apart
@@ -144,7 +145,10 @@ class Delivery:
 
     async def offer(self, carried: Iterable[Carried]) -> None:
         """Take tickets in hand, and send off whatever may go."""
-        self._office.sort(await self._hands.take(carried))
+        taken = await self._hands.take(carried)
+        if taken:
+            crash.point("delivery.offered")
+        self._office.sort(taken)
 
     async def renew(self) -> None:
         await self._worker.renew()
@@ -196,11 +200,19 @@ class Delivery:
     # From a turn in the lane to the ticket's end.
 
     async def _deliver(self, queue: Queue, slot: Slot, bundle: Bundle) -> None:
+        try:
+            await self._take_turn(queue, slot, bundle)
+        finally:
+            # No sooner: until it is on record, a mail that was taken could be sent again, and counts as under way.
+            self._office.end_session()
+
+    async def _take_turn(self, queue: Queue, slot: Slot, bundle: Bundle) -> None:
         served = Served.OTHERWISE
         happened: list[_Happened] = []
         try:
             items = await self._held_back_apart(bundle)
             leave = self._worker.leave(CARRY_LONGEST_SECONDS)
+            crash.point("claim.before")
             claimed = await self._claiming.submit([item.ticket for item in items], 0) if items else []
             if len(items) > 1 and claimed and self._letters.is_personal(claimed[0].message):
                 await self._leave_the_others(queue, bundle, items, claimed[0])
@@ -220,9 +232,12 @@ class Delivery:
         try:
             outcomes = [self._outcome(one) for one in happened]
             self._count(queue, outcomes)
+            crash.point("record.before")
             await self._record(outcomes)
         finally:
+            crash.point("delivery.before_ack")
             await self._hands.done_with(bundle.items)
+            crash.point("delivery.acked")
 
     async def _held_back_apart(self, bundle: Bundle) -> list[Item[DeliveryTicket]]:
         """What of the bundle is to be claimed: all of it, unless its account is suspended and so its mail is held."""
@@ -289,8 +304,11 @@ class Delivery:
         try:
             if task is not None:
                 self._carrying.add(task)
+            crash.point("carry.before_signing")
             parcel = await self._letters.parcel(tried)
+            crash.point("carry.before_connecting")
             carriage = await self._carrier.carry(bundle.destination, parcel, leave)
+            crash.point("carry.carried")
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
@@ -429,10 +447,12 @@ class Delivery:
                 claimed = [[by_key[key] for ticket in tickets if (key := _key(ticket)) in by_key] for tickets in batch]
                 if any(len(group) > 1 and self._letters.is_personal(group[0].message) for group in claimed):
                     raise _NotTogetherError
+                crash.point("claim.before_commit")
         except _NotTogetherError:
             # Nothing is claimed, and now it is known of whom only one may be.
             self._is_unsure = was_unsure
             return await self._claim([self._one_letter(*pair) for pair in zip(batch, claimed, strict=True)])
+        crash.point("claim.after_commit")
         self._is_unsure = False
         self._known_claims.update(one.key[:3] for one in found)
         return list(claimed)
@@ -454,8 +474,11 @@ class Delivery:
                 now,
                 ticket_lease=self._tickets.lease if self._tickets is not None else timedelta(0),
             )
+            crash.point("record.before_commit")
+        crash.point("record.after_commit")
         if self._tickets is not None:
             self._tickets.publish(recorded.tickets)
+            crash.point("record.published")
         for late in recorded.late:
             log.warning("outcome_came_late", message=ids.text(ids.MESSAGE, late.message_id), result=late.result.value)
         return [None] * len(batch)
@@ -463,6 +486,8 @@ class Delivery:
     async def _postpone_batch(self, batch: Sequence[Sequence[Postponement]]) -> list[BaseException | None]:
         async with self._database.transaction() as tx:
             await schedule.postpone(tx, [one for late in batch for one in late], self._clock.now())
+            crash.point("postpone.before_commit")
+        crash.point("postpone.after_commit")
         return [None] * len(batch)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from posthouse import crash
 from posthouse.clock import Clock
 from posthouse.flows.tickets import Tickets
 from posthouse.rules.lease import WORKER_LEASE
@@ -28,6 +29,9 @@ JUMP_SECONDS_MAX: Final = 2.0
 # Whoever was stopped for longer than this can't say that the database was there all the while.
 UNSEEN_SECONDS_MAX: Final = 10.0
 
+_MAIL: Final = ("dispatch.leased", "dispatch.before_publish", "dispatch.published")
+_CALLS: Final = ("dispatch.calls_leased", "dispatch.before_publish_of_calls", "dispatch.calls_published")
+
 
 class Dispatch:
     def __init__(
@@ -42,14 +46,17 @@ class Dispatch:
 
     async def step(self) -> int:
         """Lease what mail is due, commit, publish. As many as DISPATCHED_AT_ONCE_MAX means that there may be more."""
-        return await self._hand_out(Kind.DELIVER, schedule.lease_due)
+        return await self._hand_out(Kind.DELIVER, schedule.lease_due, _MAIL)
 
     async def step_calls(self) -> int:
         """The same for what customers are to be told."""
-        return await self._hand_out(Kind.NOTIFY, calls.lease_due)
+        return await self._hand_out(Kind.NOTIFY, calls.lease_due, _CALLS)
 
     async def _hand_out(
-        self, kind: Kind, lease_due: Callable[[Connection, datetime, datetime, int], Awaitable[Sequence[Ticket]]]
+        self,
+        kind: Kind,
+        lease_due: Callable[[Connection, datetime, datetime, int], Awaitable[Sequence[Ticket]]],
+        points: tuple[str, str, str],
     ) -> int:
         room = BACKLOG_MAX - await self._tickets.backlog(kind)
         if room <= 0:
@@ -57,7 +64,12 @@ class Dispatch:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             due = await lease_due(tx, now, now + self._tickets.lease, min(room, DISPATCHED_AT_ONCE_MAX))
-        self._tickets.publish(due)
+            if due:
+                crash.point(points[0])
+        if due:
+            crash.point(points[1])
+            self._tickets.publish(due)
+            crash.point(points[2])
         return len(due)
 
     async def reclaim(self) -> int:
@@ -76,9 +88,12 @@ class Dispatch:
                 sure_since = now
             is_sure = now - sure_since >= self._worker_lease_seconds
             reclaimed = await _reclaimed(tx, self._clock.now()) if is_sure else 0
+            if reclaimed:
+                crash.point("reclaim.before_commit")
         self._sure_since = sure_since
         self._last_look = self._clock.now(), self._clock.monotonic()
         if reclaimed:
+            crash.point("reclaim.after_commit")
             log.warning("claims_taken_back", claims=reclaimed)
         return reclaimed
 

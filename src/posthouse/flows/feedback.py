@@ -10,8 +10,10 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.storage import Storage
 from posthouse.mail import parts, report
 from posthouse.mail.envelope import Origin, parse_feedback_token, parse_return_path
 from posthouse.mail.report import Bounce, Complaint, Nothing
@@ -40,7 +42,14 @@ class Received(NamedTuple):
 
 class Feedback:
     def __init__(
-        self, *, database: Database, clock: Clock, chance: Chance, return_path_domain: str, keys: Sequence[bytes]
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        return_path_domain: str,
+        keys: Sequence[bytes],
+        storage: Storage | None = None,
     ) -> None:
         """`keys` are those that tokens may be signed with."""
         self._database = database
@@ -48,6 +57,7 @@ class Feedback:
         self._chance = chance
         self._domain = return_path_domain
         self._keys = tuple(keys)
+        self._storage = storage or Storage()
 
     def origin(self, address: str) -> Origin | None:
         """What the address stands for if it is a return path that we wrote."""
@@ -59,6 +69,7 @@ class Feedback:
         Without any it was sent to the address for complaints, and the tokens inside it say what it is about: they
         stand in the mail that every recipient got, while bounces come back to the return path.
         """
+        self._storage.require()
         if len(mail) >= THREAD_BODY_BYTES_MIN:
             read = await asyncio.to_thread(report.read, mail)
         else:
@@ -71,10 +82,14 @@ class Feedback:
         if not named:
             return Received(0, 0, "it holds no token of ours")
         async with self._database.transaction() as tx:
-            return await self._write(tx, read, named)
+            received = await self._write(tx, read, named)
+            crash.point("feedback.before_commit")
+        crash.point("feedback.after_commit")
+        return received
 
     async def keep(self, mail: bytes, *, recipient: str, sender: str, peer: str) -> bool:
         """Keep a mail for the operator; whether there was room."""
+        self._storage.require()
         now = self._clock.now()
         mail_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
         head = parts.take_apart(mail[: parts.HEAD_BYTES_MAX]).outer

@@ -6,8 +6,10 @@ from datetime import timedelta
 from typing import Final
 
 from posthouse.clock import Clock
-from posthouse.rules.limits import PARTITION_DAYS_AHEAD
+from posthouse.flows.storage import Gauge, Storage
+from posthouse.rules.limits import GIB, PARTITION_DAYS_AHEAD
 from posthouse.rules.refusal import Refusal
+from posthouse.rules.storage import FreeMark
 from posthouse.store import health, partitions
 from posthouse.store.health import Server
 from posthouse.store.postgres import Connection, Database
@@ -29,10 +31,11 @@ class Check:
 
 
 class Health:
-    def __init__(self, *, database: Database, clock: Clock, sealer: Sealer) -> None:
+    def __init__(self, *, database: Database, clock: Clock, sealer: Sealer, storage: Storage | None = None) -> None:
         self._database = database
         self._clock = clock
         self._sealer = sealer
+        self._storage = storage or Storage()
 
     async def check_up(self) -> Sequence[Check]:
         try:
@@ -45,7 +48,7 @@ class Health:
                 ]
                 if server.has_tables:
                     checks += [await self._partitions(connection), await self._seal_keys(connection)]
-                return checks
+            return [*checks, *await self._room()]
         except Refusal as refusal:
             cause = str(refusal.__cause__ or "").strip().splitlines()
             advice = "Start PostgreSQL, and see that database_url names its host, port, user and database."
@@ -81,6 +84,34 @@ class Health:
             return Check("stored secrets can be opened", True, f"{sum(uses.values())} sealed")
         found = ", ".join(f"{count} sealed with {key_id!r}" for key_id, count in sorted(unknown.items()))
         return Check("stored secrets can be opened", False, found, "Put the missing keys back into `seal_keys`.")
+
+    async def _room(self) -> list[Check]:
+        gauges = self._storage.gauges
+        if not gauges:
+            hint = "not looked at: set storage_directory, or storage_bytes_max if PostgreSQL is on another machine"
+            return [Check("room in storage", True, hint)]
+        return [await _room_of(gauge) for gauge in gauges]
+
+
+async def _room_of(gauge: Gauge) -> Check:
+    name = f"room in storage ({gauge.name})"
+    mark = gauge.mark
+    try:
+        measured = await gauge.measure()
+    except OSError as error:
+        return Check(name, False, str(error), "Correct storage_directory: nothing is refused while it can't be read.")
+    if isinstance(mark, FreeMark):
+        found = f"{_gib(measured)} free, mail is refused at {_gib(mark.bytes_min)}"
+        advice = f"Mail is refused until {_gib(mark.again_bytes)} are free. Make room on the volume, or enlarge it"
+    else:
+        found = f"{_gib(measured)} used, mail is refused at {_gib(mark.bytes_max)}"
+        advice = f"Mail is refused until {_gib(mark.again_bytes)} are used. Raise storage_bytes_max if there is room"
+    advice += "; shorter retention_days_… free some at the next upkeep."
+    return _expect(name, not mark.is_low(measured, was_low=False), found, advice)
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:,.2f} GiB"
 
 
 def _server_checks(server: Server) -> list[Check]:

@@ -2,28 +2,26 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.caller import Caller
 from posthouse.flows.gathering import Gatherer
+from posthouse.flows.preparation import Defaults, Preparation, suspended, working_copy
+from posthouse.flows.storage import Storage
 from posthouse.flows.tickets import Tickets
-from posthouse.mail import mime
 from posthouse.mail.address import Mailbox
-from posthouse.mail.headers import HeaderError
 from posthouse.mail.raw import Submitted, adopt, is_laborious
-from posthouse.rules import credit, ids, limits, template, unsubscribe
+from posthouse.rules import credit, ids, limits, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, Recipient, too_large
 from posthouse.rules.ids import AccountId, MessageId, RequestId
 from posthouse.rules.message import Source
-from posthouse.rules.pace import Rate
-from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.template import Rendered
+from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import acceptance, accounts, messages
 from posthouse.store.acceptance import Entry, Key, Remembered, Spending
@@ -34,14 +32,8 @@ from posthouse.store.postgres import Connection, Database
 # that a part waits only as long as other batches take.
 APART_SECONDS_MAX: Final = 3.0
 APART_LOCK_MILLISECONDS_MAX: Final = 250
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What holds for an account that has no numbers of its own."""
-
-    rate: Rate
-    warmup_limits: tuple[int, ...] | None
+# Who goes through messages in the order of their ids (the catalogue, the books) passes by one that is written later.
+WAITED_MAX: Final = timedelta(seconds=20)
 
 
 class Accepted(NamedTuple):
@@ -67,17 +59,18 @@ class Intake:
         simulator_domain: str,
         tickets: Tickets | None = None,
         offers_one_click: bool = False,
+        storage: Storage | None = None,
     ) -> None:
-        """Without tickets, mail is due at once, and dispatch finds it."""
+        """Without tickets, mail is due at once, and dispatch finds it; without storage, there is always room."""
         self._database = database
-        self._directory = directory
         self._clock = clock
         self._chance = chance
         self._defaults = defaults
         self._hostname = hostname
         self._simulator_domain = simulator_domain
         self._tickets = tickets
-        self._offers_one_click = offers_one_click
+        self._storage = storage or Storage()
+        self._preparation = Preparation(directory=directory, hostname=hostname, offers_one_click=offers_one_click)
         self._fingerprint_key = blake2b(fingerprint_key).digest()
         self._gatherer: Gatherer[Entry, Accepted] = Gatherer(self._accept_batch)
         self._being_accepted: set[Key] = set()
@@ -87,7 +80,13 @@ class Intake:
         return blake2b(canonical, key=self._fingerprint_key, digest_size=32).digest()
 
     async def accept(
-        self, caller: Caller, key_text: str, draft: Draft, body_hash: bytes, request_id: RequestId
+        self,
+        caller: Caller,
+        key_text: str,
+        draft: Draft,
+        body_hash: bytes,
+        request_id: RequestId,
+        source: Source = Source.API,
     ) -> Accepted:
         """Accept the draft once per key.
 
@@ -110,7 +109,9 @@ class Intake:
         self._being_accepted.add(key)
         try:
             try:
-                entry = await self._prepare(caller, key, draft, body_hash, request_id)
+                self._storage.require()
+                entry = await self._prepare(caller, key, draft, body_hash, request_id, source)
+                crash.point("accept.prepared")
             except Refusal as refusal:
                 return await self._replay_or_refuse(key, body_hash, refusal)
             return await self._gatherer.submit(entry, len(entry.mime))
@@ -124,24 +125,27 @@ class Intake:
 
         There is no key: a client that hears no answer sends it again, and only it knows.
         """
+        self._storage.require()
         now = self._clock.now()
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
 
         def read() -> Submitted:
-            return adopt(raw, date=now, message_id=self._message_id_text(message_id), hostname=self._hostname)
+            return adopt(
+                raw, date=now, message_id=self._preparation.message_id_text(message_id), hostname=self._hostname
+            )
 
         is_slow = len(raw) > limits.THREAD_BODY_BYTES_MIN or is_laborious(raw)
         submitted = await asyncio.to_thread(read) if is_slow else read()
         choice = unsubscribe.choice(submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe)
         try:
             senders = [submitted.sender, *filter(None, [submitted.sender_field])]
-            await self._require(caller.account_id, senders, one_click=choice.one_click)
+            await self._preparation.require(caller.account_id, senders, one_click=choice.one_click)
             if len(submitted.content) > limits.MIME_BYTES_MAX:
                 raise too_large()
         except Refusal:
             async with self._database.connection() as connection:
                 if await accounts.is_suspended(connection, caller.account_id):
-                    raise _suspended() from None
+                    raise suspended() from None
             raise
         addressed = _addressed(recipients, submitted)
         entry = Entry(
@@ -168,14 +172,17 @@ class Intake:
     async def drain(self) -> None:
         await self._gatherer.drain()
 
-    async def _prepare(self, caller: Caller, key: Key, draft: Draft, body_hash: bytes, request_id: RequestId) -> Entry:
-        await self._require(caller.account_id, [draft.sender], one_click=draft.one_click)
-        rendered = await self._render(caller.account_id, draft)
-        letter = draft.letter(rendered)
+    async def _prepare(
+        self, caller: Caller, key: Key, draft: Draft, body_hash: bytes, request_id: RequestId, source: Source
+    ) -> Entry:
+        await self._preparation.require(caller.account_id, [draft.sender], one_click=draft.one_click)
+        letter = await self._preparation.letter(caller.account_id, draft)
         now = self._clock.now()
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-        written = await self._write(letter, message_id, now)
-        is_test = caller.mode is Mode.TEST
+        written = await self._preparation.write(letter, message_id, now)
+        # Where the mail came from is one thing, whether it is only rehearsed another: a mail from a member to
+        # oneself is a test, and yet it leaves.
+        is_rehearsed = caller.mode is Mode.TEST
         return Entry(
             account_id=caller.account_id,
             credential_id=caller.credential_id,
@@ -183,70 +190,19 @@ class Intake:
             body_hash=body_hash,
             message_id=message_id,
             request_id=request_id,
-            source=Source.TEST if is_test else Source.API,
+            source=Source.TEST if is_rehearsed else source,
             sender=draft.echo.sender,
             envelope_sender=draft.sender.address,
             subject=letter.subject,
             tags=draft.tags,
             template=draft.template,
             recipients=draft.recipients,
-            credits=0 if is_test else len(draft.recipients),
+            credits=0 if is_rehearsed else len(draft.recipients),
             mime=written,
-            routed_to=self._simulator_domain if is_test else None,
+            routed_to=self._simulator_domain if is_rehearsed else None,
             mailing_list=draft.mailing_list,
             one_click=draft.one_click,
         )
-
-    async def _require(self, account_id: AccountId, senders: Sequence[Mailbox], *, one_click: bool) -> None:
-        """What a message needs of its account and of this installation."""
-        for sender in senders:
-            if not await self._directory.is_verified(account_id, sender.domain):
-                raise Refusal(
-                    Code.FORBIDDEN,
-                    f"The domain {sender.domain!r} is not a verified domain of this account: "
-                    "register it and publish its DNS records, or send from one that is.",
-                )
-        if one_click and not self._offers_one_click:
-            raise unsubscribe.not_offered()
-
-    def _message_id_text(self, message_id: MessageId) -> str:
-        return f"{ids.text('', message_id)}@{self._hostname}"
-
-    async def _render(self, account_id: AccountId, draft: Draft) -> Rendered | None:
-        if draft.template is None:
-            return None
-        found = await self._directory.published_template(account_id, draft.template)
-        if found is None:
-            raise invalid(
-                f"`template`: this account has no published template {draft.template!r}: "
-                "create and publish it, or correct the alias."
-            )
-        if draft.subject is not None:
-            # The template's subject isn't used, so its variables aren't needed.
-            found = replace(found, subject=None)
-        return template.render(found, draft.variables, bytes_max=limits.MIME_BYTES_MAX)
-
-    async def _write(self, letter: mime.Letter, message_id: MessageId, now: datetime) -> bytes:
-        large = sum(len(attachment.content) for attachment in letter.attachments)
-        large += len(letter.text or "") + len(letter.html or "")
-        if large > limits.MIME_BYTES_MAX:
-            raise too_large()
-
-        def write() -> bytes:
-            return mime.write(
-                letter,
-                date=now,
-                message_id=self._message_id_text(message_id),
-                boundary=message_id.hex,
-            )
-
-        try:
-            written = await asyncio.to_thread(write) if large > limits.THREAD_BODY_BYTES_MIN else write()
-        except HeaderError as error:
-            raise invalid(f"The message {error}.") from error
-        if len(written) > limits.MIME_BYTES_MAX:
-            raise too_large()
-        return written
 
     async def _replay_or_refuse(self, key: Key, body_hash: bytes, refusal: Refusal) -> Accepted:
         async with self._database.connection() as connection:
@@ -254,7 +210,7 @@ class Intake:
             if replay is not None:
                 return replay
             if await accounts.is_suspended(connection, key.account_id):
-                raise _suspended()
+                raise suspended()
         raise refusal
 
     async def _recalled(self, connection: Connection, key: Key, body_hash: bytes) -> Accepted | None:
@@ -285,7 +241,7 @@ class Intake:
         for group in groups:
             try:
                 if self._clock.monotonic() > give_up_at:
-                    raise Refusal(Code.TEMPORARY_FAILURE, "The service was busy: try again.", 1)
+                    raise _waited_too_long()
                 results = await self._accept_together(group, lock_milliseconds=APART_LOCK_MILLISECONDS_MAX)
             except Refusal as refusal:
                 results = [refusal.again() for _ in group]
@@ -305,9 +261,11 @@ class Intake:
             if lock_milliseconds is not None:
                 await acceptance.limit_waiting(tx, lock_milliseconds)
             granted, rows = await acceptance.lock(tx, keys, sorted({entry.account_id for entry in entries}))
+            crash.point("accept.locked")
             remembered = await acceptance.recall(tx, keys) if keys else {}
             now = self._clock.now()
-            batch = _Batch({row.id: _working_copy(row, self._defaults) for row in rows.values()}, now)
+            batch = _Batch({row.id: working_copy(row, self._defaults) for row in rows.values()}, now)
+            oldest = ids.lowest_id(now - WAITED_MAX)
             answers: list[Accepted | BaseException] = []
             for entry in entries:
                 try:
@@ -318,17 +276,23 @@ class Intake:
                             continue
                         if not granted[entry.key]:
                             raise _in_progress()
+                    if entry.message_id < oldest:
+                        raise _waited_too_long()
                     answers.append(batch.admit(entry))
                 except Refusal as refusal:
                     answers.append(refusal)
             expired = [key for key, known in remembered.items() if known.expires_at <= now]
             if expired:
                 await acceptance.forget(tx, expired)
+            crash.point("accept.decided")
             if batch.entries:
                 due_at = now if self._tickets is None else now + self._tickets.lease
                 await acceptance.write(tx, batch.entries, batch.spendings(), now, due_at)
+            crash.point("accept.before_commit")
+        crash.point("accept.after_commit")
         if self._tickets is not None:
             self._tickets.publish(_tickets(batch.entries))
+            crash.point("accept.published")
         return answers
 
 
@@ -368,7 +332,7 @@ class _Batch:
     def admit(self, entry: Entry) -> Accepted:
         account = self._accounts[entry.account_id]
         if account.suspended:
-            raise _suspended()
+            raise suspended()
         count = len(entry.recipients)
         reading = credit.admit(account, credit.Charge(count, entry.credits), self._now)
         self._spent[account.id] = self._spent.get(account.id, 0) + entry.credits
@@ -397,24 +361,6 @@ class _Batch:
         )
 
 
-def _working_copy(row: acceptance.AccountRow, defaults: Defaults) -> credit.Account:
-    own_limits = defaults.warmup_limits if row.warmup_limits is None else tuple(row.warmup_limits)
-    return credit.Account(
-        id=row.id,
-        suspended=row.is_suspended,
-        available=row.available,
-        rate=Rate(
-            row.rate_per_second or defaults.rate.per_second,
-            row.rate_burst or defaults.rate.burst,
-        ),
-        full_at=row.rate_full_at,
-        warmup_limits=None if row.warmup_exempt else own_limits,
-        warmup_started_on=row.warmup_started_on,
-        warmup_day=row.warmup_day,
-        warmup_used=row.warmup_used,
-    )
-
-
 async def _replay(connection: Connection, key: Key, body_hash: bytes, known: Remembered) -> Accepted:
     if known.body_hash != body_hash:
         raise Refusal(
@@ -434,16 +380,13 @@ async def _replay(connection: Connection, key: Key, body_hash: bytes, known: Rem
     )
 
 
+def _waited_too_long() -> Refusal:
+    return Refusal(Code.TEMPORARY_FAILURE, "The service was busy: try again.", 1)
+
+
 def _in_progress() -> Refusal:
     return Refusal(
         Code.IDEMPOTENCY_IN_PROGRESS,
         "A request with this Idempotency-Key is being accepted right now: repeat it in a second.",
         retry_after_seconds=1,
-    )
-
-
-def _suspended() -> Refusal:
-    return Refusal(
-        Code.ACCOUNT_SUSPENDED,
-        "Sending is suspended for this account; mail that is already queued is held. Ask the operator.",
     )

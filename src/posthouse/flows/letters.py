@@ -16,8 +16,9 @@ from posthouse.rules import ids, unsubscribe
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import Source
 from posthouse.rules.unsubscribe import Leaver
-from posthouse.store import claims
+from posthouse.store import bodies
 from posthouse.store.claims import Claimed, ClaimedMessage
+from posthouse.store.directory import SealedKey
 from posthouse.store.postgres import Database
 from posthouse.wire.carrier import Parcel
 from posthouse.wire.smtp import Message
@@ -25,6 +26,8 @@ from posthouse.wire.smtp import Message
 SENDERS_PARSED_MAX: Final = 10_000
 # Recipients of one message at several destinations are served at about the same time: all get the same bytes.
 KEPT_MAX: Final = 500
+
+Selectors = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Letters:
         self._clock = clock
         self._signing = signing
         self._identity = identity
-        self._kept: OrderedDict[MessageId, asyncio.Future[Message]] = OrderedDict()
+        # By the keys as well: what is tried again after they were replaced must not go out with the old signatures.
+        self._kept: OrderedDict[tuple[MessageId, Selectors], asyncio.Future[Message]] = OrderedDict()
 
     async def parcel(self, claimed: Sequence[Claimed]) -> Parcel:
         """One message for recipients of one destination."""
@@ -81,22 +85,30 @@ class Letters:
             raise RuntimeError("a link was asked for by which to leave a list, and there is no list")
         leaver = Leaver(claimed.account_id, message.mailing_list, claimed.email)
         link = f"{identity.public_url}{unsubscribe.PATH}{unsubscribe.token(leaver, identity.unsubscribe_key)}"
-        return await self._written(claimed.account_id, message, trace.unsubscribe(link))
+        keys = await self._keys(claimed.account_id, message)
+        return await self._written(claimed.account_id, message, keys, trace.unsubscribe(link))
+
+    async def _keys(self, account_id: AccountId, message: ClaimedMessage) -> tuple[SealedKey, ...]:
+        if self._signing is None:
+            return ()
+        return await self._signing.keys(account_id, _domain_of(message.sender))
 
     async def _content(self, account_id: AccountId, message: ClaimedMessage) -> Message:
+        keys = await self._keys(account_id, message)
         if message.mime is None:
             # One that was too large to come along with its claim is too large to be kept as well.
-            return await self._written(account_id, message)
-        kept = self._kept.get(message.id)
+            return await self._written(account_id, message, keys)
+        known_as = message.id, tuple([key.selector for key in keys])
+        kept = self._kept.get(known_as)
         if kept is not None:
             return await asyncio.shield(kept)
-        writing = self._kept[message.id] = asyncio.get_running_loop().create_future()
+        writing = self._kept[known_as] = asyncio.get_running_loop().create_future()
         if len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
         try:
-            content = await self._written(account_id, message)
+            content = await self._written(account_id, message, keys)
         except BaseException as fault:
-            self._kept.pop(message.id, None)
+            self._kept.pop(known_as, None)
             writing.set_exception(
                 fault if isinstance(fault, Exception) else RuntimeError("stopped while it was written")
             )
@@ -105,7 +117,9 @@ class Letters:
         writing.set_result(content)
         return content
 
-    async def _written(self, account_id: AccountId, message: ClaimedMessage, leaving: bytes = b"") -> Message:
+    async def _written(
+        self, account_id: AccountId, message: ClaimedMessage, keys: tuple[SealedKey, ...], leaving: bytes = b""
+    ) -> Message:
         """`leaving` is the field with the link by which one recipient leaves the list."""
         mime = message.mime or await self._body(account_id, message.id)
         domain = _domain_of(message.sender)
@@ -127,12 +141,12 @@ class Letters:
             head += trace.complaints(address=address, token=feedback_token(origin, self._identity.return_path_key))
         content = head + mime
         if self._signing is not None:
-            content = await self._signing.sign(account_id, domain, content, self._clock.now())
+            content = await self._signing.sign(domain, keys, content, self._clock.now())
         return Message(content)
 
     async def _body(self, account_id: AccountId, message_id: MessageId) -> bytes:
         async with self._database.connection() as connection:
-            body = await claims.body(connection, account_id, message_id)
+            body = await bodies.whole(connection, account_id, message_id)
         if body is None:
             raise RuntimeError("the body was dropped while its message was open")
         return body

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import structlog
 
+from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows import tickets
@@ -131,6 +132,7 @@ class Notification:
             if len(account.waiting) >= ACCOUNT_WAITING_MAX or (account.waiting and self._waiting >= self._waiting_max):
                 late.append((item, self._put_off_seconds(account)))
                 continue
+            crash.point("notification.offered")
             account.waiting.append(item)
             self._waiting += 1
             self._advance(item.ticket.account_id)
@@ -225,7 +227,9 @@ class Notification:
             self._end_turn(account_id, account, self._clock.monotonic() - began_at)
         if result is not None:
             await self._record(result)
+        crash.point("notification.before_ack")
         await self._hands.done_with([item])
+        crash.point("notification.acked")
 
     async def _attempt(self, claimed: ClaimedCall, leave: Leave) -> CallResult:
         if claimed.cancelled is not None:
@@ -253,7 +257,10 @@ class Notification:
                 self._calling.add(task)
             target = self._target_of(url)
             signature = event.sign(secret, body, int(self._clock.now().timestamp()))
-            return await self._caller.call(target, body, {event.SIGNATURE_HEADER: signature})
+            crash.point("notification.before_post")
+            answer = await self._caller.call(target, body, {event.SIGNATURE_HEADER: signature})
+            crash.point("notification.after_post")
+            return answer
         except Refusal as refusal:
             # It was fine when it was saved; what is allowed has changed since.
             return Unanswered(refusal.text, 0)
@@ -343,6 +350,8 @@ class Notification:
                 await calls.let_go(tx, self._worker.id, self._known_claims, now)
             wanted = [ticket for ticket in batch if ticket is not None]
             found = await calls.claim(tx, self._worker.id, wanted, now, now + CLAIM_LONGEST)
+            crash.point("notification.before_claim_commit")
+        crash.point("notification.claimed")
         self._is_unsure = False
         self._known_claims.update(one.key[:2] for one in found)
         by_ticket = {NotificationTicket(one.account_id, one.id, one.fence - 1): one for one in found}
@@ -354,6 +363,8 @@ class Notification:
     async def _write(self, batch: Sequence[CallResult]) -> list[BaseException | None]:
         async with self._database.transaction() as tx:
             recorded = await calls.record(tx, batch, self._clock.now())
+            crash.point("notification.before_commit")
+        crash.point("notification.after_commit")
         for late in recorded.late:
             log.warning("call_came_late", webhook_delivery=ids.text(ids.WEBHOOK_DELIVERY, late.id))
         return [None] * len(batch)

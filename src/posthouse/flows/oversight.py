@@ -46,7 +46,7 @@ class Oversight:
             self._database.connection() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            found = await timeline.timeline(connection, MessageId(message_id), self._clock.now())
+            found = await timeline.timeline_of_any(connection, MessageId(message_id), self._clock.now())
         if found is None:
             raise Refusal(
                 Code.NOT_FOUND, f"No account has a message {given_id}; those older than the retention are gone."

@@ -45,9 +45,12 @@ class Signing:
         self._waiting: deque[tuple[_Unsigned, asyncio.Future[bytes]]] = deque()
         self._busy = 0
 
-    async def sign(self, account_id: AccountId, domain: str, message: bytes, now: datetime) -> bytes:
-        """The message with a signature for each key of the domain; as it is, when the account lost the domain."""
-        keys = await self._directory.signing_keys(account_id, domain)
+    async def keys(self, account_id: AccountId, domain: str) -> tuple[SealedKey, ...]:
+        """The keys that mail of the domain is signed with now; none when the account lost the domain."""
+        return await self._directory.signing_keys(account_id, domain)
+
+    async def sign(self, domain: str, keys: tuple[SealedKey, ...], message: bytes, now: datetime) -> bytes:
+        """The message with a signature for each key of the domain; as it is, when there is none."""
         if not keys:
             return message
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

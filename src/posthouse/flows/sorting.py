@@ -102,7 +102,7 @@ class Queue:
 
 
 class SortingOffice:
-    """`start` carries out a bundle, and calls `leave_slot` when its turn is over.
+    """`start` carries out a bundle, calls `leave_slot` when its turn is over, and `end_session` when it is on record.
 
     `put_off` postpones what has no place now, each by its seconds.
     """
@@ -178,14 +178,20 @@ class SortingOffice:
         self._send_late_ones_off()
 
     def leave_slot(self, queue: Queue, slot: Slot, served: Served) -> None:
-        """A mail's turn is over: the next ones go, here and where a session was wanting."""
-        self._sessions -= 1
+        """A mail's turn in its lane is over: the next ones go, after those that have been waiting for a session."""
         queue.lane.give_back(slot, served, self._clock.monotonic())
         if queue.waiting:
-            # After those that have been waiting for a session already.
             self._starved.setdefault(queue.name)
+            self._advance_starved()
         else:
             self._forget_if_idle(queue)
+
+    def end_session(self) -> None:
+        """Nothing of a mail is under way any more."""
+        self._sessions -= 1
+        self._advance_starved()
+
+    def _advance_starved(self) -> None:
         while self._starved and self._sessions < self._sessions_max:
             name = next(iter(self._starved))
             del self._starved[name]
@@ -261,11 +267,9 @@ class SortingOffice:
             return destination
         # Where DNS leads nowhere, the carrier finds out the same, and says what follows.
         hosts = exchanges(destination, answer.records, b"") if isinstance(answer, Exchanges) else ()
-        if not hosts or isinstance(hosts, NullExchange):
+        if isinstance(hosts, NullExchange):
             return destination
-        # Anyone may name a provider's server among their own; only who has no other is the provider's.
-        lanes = {rules.lane_of(destination, host.host) for host in hosts}
-        return lanes.pop() if len(lanes) == 1 else destination
+        return rules.lane_by_hosts(destination, [host.host for host in hosts])
 
     def _forget_old_destinations(self, now: float) -> None:
         if len(self._lane_of) > 10 * IDLE_LANES_MAX:

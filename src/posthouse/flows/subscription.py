@@ -14,13 +14,15 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.tickets import Tickets
 from posthouse.rules import credential, event, ids, retry
+from posthouse.rules.actor import Actor
 from posthouse.rules.endpoint import Target
 from posthouse.rules.event import Type
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import NotificationTicket
-from posthouse.store import events, webhooks
+from posthouse.store import audit_log, events, webhooks
+from posthouse.store.audit_log import Detail
 from posthouse.store.events import StoredEvent, Stretch
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
@@ -89,15 +91,19 @@ class Subscription:
         async with self._database.connection() as connection:
             return await webhooks.find(connection, account_id)
 
-    async def save(self, account_id: AccountId, url: str, events: Sequence[str], *, enabled: bool) -> Saved:
+    async def save(
+        self, account_id: AccountId, url: str, events: Sequence[str], actor: Actor, *, enabled: bool
+    ) -> Saved:
         """Without events it is all of them. What is pending goes to the new URL, or nowhere when it is disabled."""
         target = self._check(url)
         subscribed = _subscribed(events)
         secret, sealed = self._new_secret(account_id)
         async with self._database.transaction() as tx:
-            endpoint, is_new = await webhooks.save(
-                tx, account_id, target.url, subscribed, enabled, sealed, self._clock.now()
-            )
+            now = self._clock.now()
+            endpoint, is_new = await webhooks.save(tx, account_id, target.url, subscribed, enabled, sealed, now)
+            detail: Detail = {"events": ", ".join(subscribed), "enabled": enabled}
+            # Its host alone: people put secrets into the rest of a URL.
+            await self._note(tx, account_id, actor, "webhook.saved", target.host, now, detail)
         if is_new:
             return Saved(endpoint, secret)
         if not endpoint.enabled:
@@ -105,10 +111,13 @@ class Subscription:
             await self._swept(account_id, webhooks.cancel_pending)
         return Saved(endpoint, None)
 
-    async def delete(self, account_id: AccountId) -> None:
+    async def delete(self, account_id: AccountId, actor: Actor) -> None:
         async with self._database.transaction() as tx:
-            if not await webhooks.disable(tx, account_id, self._clock.now()):
+            now = self._clock.now()
+            if not await webhooks.disable(tx, account_id, now):
                 raise _no_endpoint()
+            # On record from when nothing is sent any more, even if the log is never swept to its end.
+            await self._note(tx, account_id, actor, "webhook.deleted", "webhook", now)
         if not await self._swept(account_id, webhooks.forget):
             raise Refusal(
                 Code.TEMPORARY_FAILURE,
@@ -119,12 +128,14 @@ class Subscription:
             if not await webhooks.delete(tx, account_id, self._clock.now()):
                 raise _no_endpoint()
 
-    async def rotate_secret(self, account_id: AccountId) -> str:
+    async def rotate_secret(self, account_id: AccountId, actor: Actor) -> str:
         """A new secret; the old one ends at once."""
         secret, sealed = self._new_secret(account_id)
         async with self._database.transaction() as tx:
-            if not await webhooks.rotate_secret(tx, account_id, sealed, self._clock.now()):
+            now = self._clock.now()
+            if not await webhooks.rotate_secret(tx, account_id, sealed, now):
                 raise _no_endpoint()
+            await self._note(tx, account_id, actor, "webhook.secret_rotated", "webhook", now)
         return secret
 
     # What is sent to it.
@@ -243,6 +254,18 @@ class Subscription:
         random = self._chance.bytes(credential.SECRET_RANDOM_BYTES)
         secret = event.SECRET_PREFIX + credential.new_smtp_password(random)
         return secret, self._sealer.seal(secret.encode(), webhooks.secret_purpose(account_id))
+
+    async def _note(
+        self,
+        tx: Connection,
+        account_id: AccountId,
+        actor: Actor,
+        action: str,
+        target: str,
+        now: datetime,
+        detail: Detail | None = None,
+    ) -> None:
+        await audit_log.note(tx, account_id, self._new_id(now), actor, action, target, now, detail)
 
     def _new_id(self, now: datetime) -> UUID:
         return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))

@@ -7,10 +7,26 @@ from typing import Final, TypeVar
 
 import structlog
 
+from posthouse import crash
+from posthouse.chance import Chance, SystemChance
 from posthouse.clock import Clock
+from posthouse.flows.proving import Proving, waiting_among
 from posthouse.mail import dkim
-from posthouse.rules import domain, limits
-from posthouse.store import domains, idempotency, logins, partitions, webhooks
+from posthouse.rules import conduct, domain, limits
+from posthouse.rules.actor import SERVICE
+from posthouse.store import (
+    audit_log,
+    domains,
+    idempotency,
+    invitations,
+    logins,
+    partitions,
+    second_factors,
+    sessions,
+    suppressions,
+    webhooks,
+)
+from posthouse.store.domains import DomainRow
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
@@ -21,6 +37,7 @@ log = structlog.get_logger(__name__)
 Done = TypeVar("Done")
 
 KEYS_A_BATCH: Final = 5_000
+SESSIONS_A_BATCH: Final = 5_000
 DOMAINS_A_ROUND_MAX: Final = 200
 SEALS_A_BATCH: Final = 200
 NEW_KEYS_A_ROUND_MAX: Final = 200
@@ -61,12 +78,19 @@ class Round:
 
 class Upkeep:
     def __init__(
-        self, *, database: Database, clock: Clock, resolver: Resolver, sealer: Sealer, retention: Retention
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        resolver: Resolver,
+        sealer: Sealer,
+        retention: Retention,
+        chance: Chance | None = None,
     ) -> None:
         self._database = database
         self._sealer = sealer
         self._clock = clock
-        self._resolver = resolver
+        self._proving = Proving(database=database, clock=clock, chance=chance or SystemChance(), resolver=resolver)
         self._retention = retention
 
     async def round(self) -> Round:
@@ -84,6 +108,7 @@ class Upkeep:
         made = await tried(self.make_partitions, 0)
         dropped = await tried(self.drop_partitions, 0)
         forgotten = await tried(self.forget_expired, 0)
+        await tried(self.forget_sessions, 0)
         checked, lost = await tried(self.recheck_domains, (0, 0))
         resealed = await tried(self.reseal, 0)
         keys_made = await tried(self.make_ed25519_keys, 0)
@@ -105,6 +130,8 @@ class Upkeep:
                 if partition not in there:
                     async with connection.transaction():
                         await partitions.create(connection, partition)
+                        crash.point("upkeep.before_partition")
+                    crash.point("upkeep.partition_made")
                     made += 1
         return made
 
@@ -117,11 +144,15 @@ class Upkeep:
                 await partitions.finish_detaching(connection, partition)
             for partition in await partitions.attached(connection):
                 if await self._is_over(connection, partition):
+                    crash.point("upkeep.before_detaching")
                     await partitions.detach(connection, partition)
+                    crash.point("upkeep.detached")
             dropped = [one for one in await partitions.detached(connection) if one.day < self._last_kept(one.table)]
             for partition in dropped:
                 async with connection.transaction():
                     await partitions.drop(connection, partition)
+                    crash.point("upkeep.before_drop")
+                crash.point("upkeep.dropped")
         return len(dropped)
 
     async def _is_over(self, connection: Connection, partition: Partition) -> bool:
@@ -133,46 +164,85 @@ class Upkeep:
         return self._clock.now().date() - timedelta(days=self._retention.days(table))
 
     async def forget_expired(self) -> int:
-        """Keys past their lifetime, in batches that hold no lock for long."""
+        """Keys, failed logins, invitations and entries past their lifetime, in batches that hold no lock for long."""
         now = self._clock.now()
         total = 0
         while True:
             async with self._database.transaction() as tx:
                 count = await idempotency.delete_expired(tx, now, KEYS_A_BATCH)
+                crash.point("upkeep.before_forgetting")
+            crash.point("upkeep.forgotten")
             total += count
             if count < KEYS_A_BATCH:
                 break
+        await self._swept(lambda tx: logins.forget_old(tx, now, KEYS_A_BATCH))
         async with self._database.transaction() as tx:
-            await logins.forget_old(tx, now)
+            await domains.forget_keys(tx, now - timedelta(seconds=limits.DOMAIN_KEYS_RETIRED_SECONDS))
+        await self._swept(lambda tx: invitations.forget_expired(tx, now, KEYS_A_BATCH))
+        await self._swept(lambda tx: suppressions.forget_lifted(tx, now - conduct.WINDOW, KEYS_A_BATCH))
+        entries_kept = timedelta(days=limits.AUDIT_LOG_DAYS)
+        await self._swept(lambda tx: audit_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))
         return total
 
+    async def _swept(self, sweep: Callable[[Connection], Awaitable[int]]) -> None:
+        while True:
+            async with self._database.transaction() as tx:
+                if await sweep(tx) < KEYS_A_BATCH:
+                    return
+
+    async def forget_sessions(self) -> int:
+        """Logins whose tokens have all expired."""
+        now = self._clock.now()
+        total = 0
+        while True:
+            async with self._database.transaction() as tx:
+                count = await sessions.delete_expired(tx, now, SESSIONS_A_BATCH)
+            total += count
+            if count < SESSIONS_A_BATCH:
+                return total
+
     async def recheck_domains(self) -> tuple[int, int]:
-        """Look daily whether verified domains are still proved; a week of missing records un-verifies one."""
+        """Look daily whether verified domains are still proved; a week of missing records un-verifies one.
+
+        Domains whose new keys wait for their records are looked at more often. Returns how many domains there were,
+        and how many of them are verified no more.
+        """
         now = self._clock.now()
         checked_before = now - timedelta(seconds=limits.DOMAIN_RECHECK_SECONDS)
+        keys_before = now - timedelta(seconds=limits.DOMAIN_PENDING_RECHECK_SECONDS)
         async with self._database.connection() as connection:
-            due = await domains.due_for_check(connection, checked_before, DOMAINS_A_ROUND_MAX)
+            due = [
+                *await domains.due_for_check(connection, checked_before, DOMAINS_A_ROUND_MAX),
+                *await domains.due_for_keys(connection, keys_before, DOMAINS_A_ROUND_MAX),
+            ]
+        by_id = {row.id: row for row in due}
         lost = 0
-        for row in due:
-            wanted = domain.records(
-                row.name, row.token, row.selector, row.dkim_public, row.ed25519_selector, row.ed25519_public
+        for row in by_id.values():
+            lost += await self._recheck(row)
+        return len(by_id), lost
+
+    async def _recheck(self, row: DomainRow) -> bool:
+        """Whether the domain is verified no more."""
+        async with self._database.connection() as connection:
+            keys = (await domains.keys(connection, row.account_id, [row.id]))[row.id]
+        look = await self._proving.look(row, waiting_among(keys))
+        written = await self._proving.record(look, SERVICE)
+        if written is None:
+            return False
+        if written.missing_since is not None or written.verified_at is None:
+            advice = [finding.advice for finding in look.judgement.findings if finding.advice]
+            log.warning(
+                "domain_records_missing", domain=row.name, verified=written.verified_at is not None, advice=advice
             )
-            judgement = domain.judge(wanted, *[await self._resolver.texts(record.name) for record in wanted.all])
-            published = judgement.is_ed25519_published(row.ed25519_published)
-            now = self._clock.now()
-            verified_at, missing_since = domain.after_check(row.verified_at, row.missing_since, judgement.result, now)
-            async with self._database.transaction() as tx:
-                await domains.record_check(tx, row, verified_at, missing_since, now, published, now)
-            if missing_since is not None or verified_at is None:
-                advice = [finding.advice for finding in judgement.findings if finding.advice]
-                log.warning("domain_records_missing", domain=row.name, verified=verified_at is not None, advice=advice)
-            lost += verified_at is None
-        return len(due), lost
+        return written.verified_at is None
 
     async def reseal(self) -> int:
         """What a retired key sealed is sealed anew with the active one, so that the old key can go."""
         retired = sorted(self._sealer.retired_key_ids)
-        return await self._reseal_domains(retired) + await self._reseal_endpoints(retired) if retired else 0
+        if not retired:
+            return 0
+        resealed = await self._reseal_domains(retired) + await self._reseal_endpoints(retired)
+        return resealed + await self._reseal_second_factors(retired)
 
     async def _reseal_domains(self, retired: Sequence[str]) -> int:
         total = 0
@@ -188,6 +258,21 @@ class Upkeep:
                     total += 1 if ed25519 is None else 2
             if len(found) < SEALS_A_BATCH:
                 break
+        return total + await self._reseal_waiting_keys(retired)
+
+    async def _reseal_waiting_keys(self, retired: Sequence[str]) -> int:
+        total = 0
+        while True:
+            async with self._database.transaction() as tx:
+                found = await domains.keys_sealed_with(tx, retired, SEALS_A_BATCH)
+                for row in found:
+                    if row.dkim_sealed is not None and row.ed25519_sealed is not None:
+                        rsa = self._resealed(row.dkim_sealed, domains.dkim_purpose(row.account_id, row.domain_id))
+                        purpose = domains.ed25519_purpose(row.account_id, row.domain_id)
+                        await domains.reseal_keys(tx, row, rsa, self._resealed(row.ed25519_sealed, purpose))
+                        total += 2
+            if len(found) < SEALS_A_BATCH:
+                break
         return total
 
     async def _reseal_endpoints(self, retired: Sequence[str]) -> int:
@@ -198,6 +283,19 @@ class Upkeep:
                 for row in found:
                     sealed = self._resealed(row.secret_sealed, webhooks.secret_purpose(row.account_id))
                     await webhooks.reseal(tx, row, sealed)
+            total += len(found)
+            if len(found) < SEALS_A_BATCH:
+                break
+        return total
+
+    async def _reseal_second_factors(self, retired: Sequence[str]) -> int:
+        total = 0
+        while True:
+            async with self._database.transaction() as tx:
+                found = await second_factors.sealed_with(tx, retired, SEALS_A_BATCH)
+                for row in found:
+                    sealed = self._resealed(row.secret_sealed, second_factors.secret_purpose(row.user_id))
+                    await second_factors.reseal(tx, row.user_id, sealed)
             total += len(found)
             if len(found) < SEALS_A_BATCH:
                 break

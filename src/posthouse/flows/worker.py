@@ -9,6 +9,7 @@ from uuid import UUID
 
 import structlog
 
+from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.rules.lease import WORKER_LEASE, Lease
@@ -54,6 +55,8 @@ class Worker:
         asked_at = self._clock.monotonic()
         async with self._database.transaction() as tx:
             await schedule.renew_worker(tx, self.id, self._clock.now() + self._length)
+            crash.point("worker.before_renewal")
+        crash.point("worker.renewed")
         self._lease.renewed(asked_at, self._clock.monotonic())
 
     def leave(self, seconds_max: float) -> Leave:
@@ -81,5 +84,7 @@ class Worker:
         try:
             async with asyncio.timeout(RETIRE_SECONDS_MAX), self._database.transaction() as tx:
                 await schedule.retire_worker(tx, self.id)
+                crash.point("worker.before_retirement")
+            crash.point("worker.retired")
         except (Refusal, TimeoutError):
             log.warning("worker_not_retired", worker=str(self.id))

@@ -68,7 +68,7 @@ class Field(NamedTuple):
 def scan(head: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
     """The block's lines, folded ones joined: name, white space, colon, and the rest with its line end.
 
-    A line that is no field comes without a name or a colon. The block ends with a line end.
+    A line that is no field comes without a name or a colon. The block ends with a line end, and holds no half of one.
     """
     return _scan(head)
 

@@ -41,7 +41,7 @@ _CHARSETS: Final = frozenset(
 )
 
 _is_name: Final = re.compile(rb"[!-9;-~]{1,100}\Z").match
-_find_parameters: Final = re.compile(r';\s*+([A-Za-z0-9*_-]++)\s*+=\s*+(?:"([^"]*+)"|([^;\s]*+))').finditer
+find_parameters: Final = re.compile(r';\s*+([A-Za-z0-9*_-]++)\s*+=\s*+(?:"([^"]*+)"|([^;\s]*+))').finditer
 _UNENCODED: Final = bytes(set(range(256)) - set(f"{ascii_letters}{digits}+/".encode()))
 _end_lines: Final = re.compile(r"<(?:br|/p|/div|/tr|/li|/h[1-6]|/table|/pre)\b[^<>]*+>", re.IGNORECASE).sub
 _drop_styles: Final = re.compile(r"<(style|script)\b[^<>]*+>[^<]*+", re.IGNORECASE).sub
@@ -104,9 +104,9 @@ class Mail(NamedTuple):
         return texts[0].text() if texts else ""
 
 
-def take_apart(raw: bytes) -> Mail:
-    outer = _part(raw[:READ_BYTES_MAX].replace(b"\r", b""), "text/plain")
-    return Mail(outer, tuple(islice(_leaves(outer, DEPTH_MAX), PARTS_MAX)))
+def take_apart(raw: bytes, *, bytes_max: int = READ_BYTES_MAX, parts_max: int = PARTS_MAX) -> Mail:
+    outer = _part(raw[:bytes_max].replace(b"\r", b""), "text/plain")
+    return Mail(outer, tuple(islice(_leaves(outer, DEPTH_MAX, parts_max), parts_max)))
 
 
 def fields_of(lines: list[bytes]) -> tuple[tuple[str, str], ...]:
@@ -149,25 +149,25 @@ def _part(raw: bytes, default_type: str) -> Part:
     named = value.partition(";")[0].strip().lower()
     parameters = {
         match[1].lower(): match[3] if match[2] is None else match[2]
-        for match in islice(_find_parameters(value), FIELDS_MAX)
+        for match in islice(find_parameters(value), FIELDS_MAX)
     }
     return Part(fields, named if "/" in named else default_type, parameters, content)
 
 
-def _leaves(part: Part, depth: int) -> Iterator[Part]:
+def _leaves(part: Part, depth: int, parts_max: int) -> Iterator[Part]:
     if not part.type.startswith("multipart/") or depth == 0:
         yield part
         return
     default_type = "message/rfc822" if part.type == "multipart/digest" else "text/plain"
-    pieces = _pieces(part.content, part.parameters.get("boundary", ""))
+    pieces = _pieces(part.content, part.parameters.get("boundary", ""), parts_max)
     if not pieces:
         # No part begins where the header says: the text is all there is.
         yield part._replace(type="text/plain")
     for piece in pieces:
-        yield from _leaves(_part(piece, default_type), depth - 1)
+        yield from _leaves(_part(piece, default_type), depth - 1, parts_max)
 
 
-def _pieces(content: bytes, boundary: str) -> list[bytes]:
+def _pieces(content: bytes, boundary: str, parts_max: int) -> list[bytes]:
     """What stands between the boundary's lines; a last one that is missing is where the content ends."""
     content = b"\n" + content
     mark = b"\n--" + boundary.rstrip().encode("utf-8", "replace")
@@ -182,7 +182,7 @@ def _pieces(content: bytes, boundary: str) -> list[bytes]:
     begin = -1
     position = content.find(mark)
     for _ in range(_MARKS_MAX):
-        if position < 0 or len(pieces) == PARTS_MAX:
+        if position < 0 or len(pieces) == parts_max:
             break
         line_end = content.find(b"\n", position + 1)
         line_end = len(content) if line_end < 0 else line_end
@@ -194,7 +194,7 @@ def _pieces(content: bytes, boundary: str) -> list[bytes]:
             if rest:
                 break
         position = content.find(mark, line_end)
-    if begin >= 0 and len(pieces) < PARTS_MAX:
+    if begin >= 0 and len(pieces) < parts_max:
         pieces.append(content[begin:])
     return pieces
 

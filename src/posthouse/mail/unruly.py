@@ -48,7 +48,7 @@ _is_daemon: Final = re.compile(
 _is_daemon_name: Final = re.compile(r"mail (?:delivery|system|router|administrator)|mailer-daemon", re.I).search
 _is_failure_subject: Final = re.compile(
     "undeliver|returned (?:e-?mail|message)|returned to sender|delivery (?:status )?notification|failure notice"
-    "|deliver[a-z]* .{0,30}fail|fail[a-z]* .{0,30}deliver|mail failure|non-?delivery|not delivered"
+    "|deliver[a-z]{0,20} .{0,30}fail|fail[a-z]{0,20} .{0,30}deliver|mail failure|non-?delivery|not delivered"
     "|permanent(?:ly)? fail|(?:could not|couldn't|can't|cannot) be delivered|unable to deliver"
     "|message (?:rejected|blocked)|mail system error|unzustellbar|nicht zustellbar|nicht zugestellt"
     "|non remis|non distribu|échec de .{0,12}remise|non recapita|mancato recapito|no se (?:ha )?pud?o? ?entreg"

@@ -20,6 +20,14 @@ COMPLAINTS_PERCENT_MAX: Final = 0.5
 COMPLAINTS_PERCENT_WARN: Final = 0.1
 
 
+# What the account itself is told.
+WARNING: Final = (
+    f"Of the latest mail, {UNKNOWN_PERCENT_WARN:g} % or more went to addresses that don't exist, or "
+    f"{COMPLAINTS_PERCENT_WARN:g} % or more was complained about. Send only to people who asked for it: at "
+    f"{UNKNOWN_PERCENT_MAX:g} % and {COMPLAINTS_PERCENT_MAX:g} % sending is suspended."
+)
+
+
 class Conduct(StrEnum):
     WELL = "well"
     WARN = "warn"
@@ -63,6 +71,11 @@ def can_be_bad(unknown_addresses: int, complaints: int) -> bool:
 def counted_since(forgiven_at: datetime | None, now: datetime) -> datetime:
     """From when on mail counts: an operator who lets an account go on wipes the slate clean."""
     return now - WINDOW if forgiven_at is None else max(now - WINDOW, forgiven_at)
+
+
+def is_warning(warned_at: datetime | None, forgiven_at: datetime | None, now: datetime) -> bool:
+    """Whether what was warned about still counts."""
+    return warned_at is not None and warned_at >= counted_since(forgiven_at, now)
 
 
 def described(figures: Figures) -> str:

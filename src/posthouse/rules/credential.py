@@ -11,12 +11,19 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from typing import Final
 
 from posthouse.rules import limits
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Code, Refusal, invalid
 
 
 class Mode(StrEnum):
     LIVE = "live"
     TEST = "test"
+
+
+class Scope(StrEnum):
+    """What an API key may do."""
+
+    SEND = "send"
+    READ = "read"
 
 
 class Role(StrEnum):
@@ -63,10 +70,34 @@ _ACCEPTED_FORMS: Final = (
 )
 
 
+def mode(given: str | None) -> Mode:
+    """Live, unless it is said."""
+    if given is None:
+        return Mode.LIVE
+    if given not in list(Mode):
+        raise invalid(f"`mode` is {' or '.join(Mode)}.")
+    return Mode(given)
+
+
+def scopes(given: Sequence[str] | None) -> Sequence[Scope]:
+    """To send, unless it is said."""
+    if given is None:
+        return (Scope.SEND,)
+    wrong = [one for one in given if one not in list(Scope)]
+    if wrong or not given:
+        raise invalid(f"`scopes` has at least one of {' and '.join(Scope)}, and no other.")
+    return tuple([scope for scope in Scope if scope in given])
+
+
 def new_smtp_username(random: bytes) -> str:
     """A username from ten random bytes; lower case, because people type it into mail programs."""
     _require_bytes(random, USERNAME_RANDOM_BYTES)
     return _USERNAME_PREFIX + base64.b32encode(random).decode("ascii").lower()
+
+
+def is_smtp_username(given: str) -> bool:
+    """Whether it could be one of ours; anything else is not worth asking for."""
+    return given.startswith(_USERNAME_PREFIX) and given.isascii() and given.isprintable()
 
 
 def new_smtp_password(random: bytes) -> str:
@@ -77,6 +108,11 @@ def new_smtp_password(random: bytes) -> str:
 def new_api_key(mode: Mode, random: bytes) -> str:
     """An API key from 32 random bytes."""
     return _KEY_PREFIXES[mode] + _base62(random)
+
+
+def new_invitation_token(random: bytes) -> str:
+    """What an invitation is accepted with, from 32 random bytes."""
+    return _base62(random)
 
 
 def secret_hash(secret: str, pepper: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from typing import NamedTuple
 
 from posthouse.rules import pace
 from posthouse.rules.ids import AccountId
@@ -36,25 +37,43 @@ class Charge:
     credits: int
 
 
+class WarmupReading(NamedTuple):
+    """Today is day number `day` of the warm-up, on which `used` recipients were sent to; None is no limit."""
+
+    started_on: date
+    today: date
+    day: int
+    limit: int | None
+    used: int
+
+
 def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
     """Charge the account for one message, or refuse it and leave the account as it was."""
     taken = pace.take(account.rate, account.full_at, now)
     if isinstance(taken, Wait):
         raise _too_fast(account, taken, now)
     if charge.credits:
-        # A process whose clock is a moment behind must not reopen the day that another has closed.
-        today = max(now.astimezone(UTC).date(), account.warmup_day or date.min)
-        started_on = account.warmup_started_on or today
-        used = account.warmup_used if account.warmup_day == today else 0
-        _check_warmup(account, charge, started_on, today, used, now)
+        warmup = warmup_reading(account, now)
+        _check_warmup(account, charge, warmup, now)
         _check_credits(account, charge, now)
         account.available -= charge.credits
         # Counted for exempt accounts too: one that loses its exemption goes on where it really is.
-        account.warmup_started_on = started_on
-        account.warmup_day = today
-        account.warmup_used = used + charge.recipients
+        account.warmup_started_on = warmup.started_on
+        account.warmup_day = warmup.today
+        account.warmup_used = warmup.used + charge.recipients
     account.full_at = taken.full_at
     return taken
+
+
+def warmup_reading(account: Account, now: datetime) -> WarmupReading:
+    """Where the account stands in its warm-up, without sending anything."""
+    # A process whose clock is a moment behind must not reopen the day that another has closed.
+    today = max(now.astimezone(UTC).date(), account.warmup_day or date.min)
+    started_on = account.warmup_started_on or today
+    used = account.warmup_used if account.warmup_day == today else 0
+    day = pace.day_number(started_on, today)
+    limit = None if account.warmup_limits is None else pace.warmup_limit(day, account.warmup_limits)
+    return WarmupReading(started_on, today, day, limit, used)
 
 
 def rate_headers(rate: Rate, reading: RateReading) -> dict[str, str]:
@@ -65,11 +84,8 @@ def rate_headers(rate: Rate, reading: RateReading) -> dict[str, str]:
     }
 
 
-def _check_warmup(account: Account, charge: Charge, started_on: date, today: date, used: int, now: datetime) -> None:
-    if account.warmup_limits is None:
-        return
-    day = pace.day_number(started_on, today)
-    limit = pace.warmup_limit(day, account.warmup_limits)
+def _check_warmup(account: Account, charge: Charge, warmup: WarmupReading, now: datetime) -> None:
+    day, limit, used = warmup.day, warmup.limit, warmup.used
     if limit is None or used + charge.recipients <= limit:
         return
     left = max(0, limit - used)

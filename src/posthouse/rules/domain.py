@@ -3,7 +3,10 @@
 A domain is the account's when two records are there: the token shows that the owner of the domain
 wants this account, the DKIM key lets receivers check what we sign. Other accounts' tokens may stand
 beside ours. A third, an Ed25519 key, is recommended: it proves nothing more, and only lets mail be signed
-twice, for receivers that know the newer kind.
+twice, for receivers that know the newer kind. What else is said, of the return path and of DMARC, is advice.
+
+Keys are replaced without a gap: new ones wait beside those that sign until the record of the new RSA key is
+seen, sign from then on, and the records of the old ones stay for as long as mail may carry their signatures.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from posthouse.mail.dkim import KeyType, record_text
-from posthouse.rules.limits import DOMAIN_GRACE_SECONDS
+from posthouse.rules.limits import DOMAIN_GRACE_SECONDS, DOMAIN_KEYS_RETIRED_SECONDS
 
 OWNERSHIP_LABEL: Final = "_posthouse"
 OWNERSHIP_TAG: Final = "posthouse-verification="
@@ -21,12 +24,24 @@ _DOMAIN_KEY_LABEL: Final = "_domainkey"
 SELECTOR_PREFIX: Final = "ph"
 _ED25519_SELECTOR_PREFIX: Final = "pe"
 NAME_CHARACTERS_MAX: Final = 253
+_DMARC_LABEL: Final = "_dmarc"
+_DMARC_TAG: Final = "v=DMARC1"
+_SPF_TAG: Final = "v=spf1"
+
+
+class Purpose(StrEnum):
+    OWNERSHIP = "ownership"
+    DKIM_RSA = "dkim_rsa"
+    DKIM_ED25519 = "dkim_ed25519"
+    RETURN_PATH = "return_path"
+    DMARC = "dmarc"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A TXT record to publish."""
+    """A TXT record; without a value it is not the domain's owner who publishes it."""
 
+    purpose: Purpose
     name: str
     value: str
     is_required: bool = True
@@ -125,12 +140,50 @@ def records(
     ed25519 = None
     if ed25519_selector is not None and ed25519_public is not None:
         text = record_text(ed25519_public, KeyType.ED25519)
-        ed25519 = Record(f"{ed25519_selector}.{_DOMAIN_KEY_LABEL}.{domain}", text, is_required=False)
+        name = f"{ed25519_selector}.{_DOMAIN_KEY_LABEL}.{domain}"
+        ed25519 = Record(Purpose.DKIM_ED25519, name, text, is_required=False)
     return Records(
-        ownership=Record(f"{OWNERSHIP_LABEL}.{domain}", OWNERSHIP_TAG + token),
-        dkim=Record(f"{selector}.{_DOMAIN_KEY_LABEL}.{domain}", record_text(dkim_public)),
+        ownership=Record(Purpose.OWNERSHIP, f"{OWNERSHIP_LABEL}.{domain}", OWNERSHIP_TAG + token),
+        dkim=Record(Purpose.DKIM_RSA, f"{selector}.{_DOMAIN_KEY_LABEL}.{domain}", record_text(dkim_public)),
         ed25519=ed25519,
     )
+
+
+def advised(domain: str, return_path: str) -> tuple[Record, Record]:
+    """What proves nothing and helps all the same: where bounces go, and the domain's word on unsigned mail."""
+    return (
+        Record(Purpose.RETURN_PATH, return_path, "", is_required=False),
+        Record(Purpose.DMARC, f"{_DMARC_LABEL}.{domain}", f"{_DMARC_TAG}; p=none", is_required=False),
+    )
+
+
+def advise(records: tuple[Record, Record], return_path: TextAnswer, dmarc: TextAnswer) -> tuple[Finding, Finding]:
+    """One answer for each record that is advised."""
+    return _finding_of_return_path(records[0], return_path), _finding_of_dmarc(records[1], dmarc)
+
+
+def unlooked(record: Record) -> str:
+    """What to say of a record before anybody looked for it."""
+    match record.purpose:
+        case Purpose.OWNERSHIP:
+            return "Publish it: it says that the owner of the domain wants this account to send from it."
+        case Purpose.DKIM_RSA:
+            return "Publish it: receivers check the signatures of the domain's mail with it."
+        case Purpose.DKIM_ED25519:
+            return "Recommended, not required: mail is signed with this key, too, once its record is found."
+        case Purpose.RETURN_PATH:
+            return _bounces_go_to(record)
+        case Purpose.DMARC:
+            return (
+                "Recommended, not required: mailbox providers ask it of those who send much. A policy that the domain "
+                "or its parent has already may stay as it is."
+            )
+
+
+def left_until(retired_at: datetime) -> datetime:
+    """How long the records of keys that signed until then stay in DNS: mail is on its way for three days, some of
+    it is kept by the receiver's side for longer before it is checked."""
+    return retired_at + timedelta(seconds=DOMAIN_KEYS_RETIRED_SECONDS)
 
 
 def judge(wanted: Records, ownership: TextAnswer, dkim: TextAnswer, ed25519: TextAnswer | None = None) -> Judgement:
@@ -178,6 +231,48 @@ def _finding(record: Record, answer: TextAnswer, fault_of: Callable[[Record, tup
         case UnknownTexts(reason):
             advice = f"DNS gave no usable answer for {record.name} ({reason}): try again in a few minutes."
             return Finding(record, Result.UNKNOWN, (), _advice(record, advice))
+
+
+def _finding_of_return_path(record: Record, answer: TextAnswer) -> Finding:
+    match answer:
+        case Texts(values):
+            policies = tuple([value for value in values if value.lower().startswith(_SPF_TAG)])
+        case NoTexts():
+            policies = ()
+        case UnknownTexts(reason):
+            advice = f"DNS gave no usable answer for {record.name} ({reason}). {_bounces_go_to(record)}"
+            return Finding(record, Result.UNKNOWN, (), advice)
+    if len(policies) == 1:
+        return Finding(record, Result.FOUND, policies, _bounces_go_to(record))
+    state = "has several SPF records, which voids them" if policies else "has no SPF record"
+    advice = f"{record.name} {state}: ask the operator of this service to mend it. {_bounces_go_to(record)}"
+    return Finding(record, Result.MISSING, policies, advice)
+
+
+def _bounces_go_to(record: Record) -> str:
+    return (
+        f"Nothing to publish: bounces go to {record.name}, whose SPF record is this service's to keep. The domain's "
+        "own SPF record needs no change; DMARC is satisfied by the DKIM signatures."
+    )
+
+
+def _finding_of_dmarc(record: Record, answer: TextAnswer) -> Finding:
+    match answer:
+        case Texts(values):
+            policies = tuple([value for value in values if "".join(value.split()).startswith(_DMARC_TAG)])
+        case NoTexts():
+            policies = ()
+        case UnknownTexts(reason):
+            return Finding(record, Result.UNKNOWN, (), f"DNS gave no usable answer for {record.name} ({reason}).")
+    if len(policies) > 1:
+        advice = f"There are several DMARC records at {record.name}, and receivers then heed none: keep one of them."
+        return Finding(record, Result.MISSING, policies, advice)
+    if not policies:
+        advice = (
+            f"No DMARC record was found at {record.name}: one of a parent domain counts as well. {unlooked(record)}"
+        )
+        return Finding(record, Result.MISSING, (), advice)
+    return Finding(record, Result.FOUND, policies, "")
 
 
 def _advice(record: Record, text: str) -> str:

@@ -20,6 +20,7 @@ UserId = NewType("UserId", UUID)
 DomainId = NewType("DomainId", UUID)
 MessageId = NewType("MessageId", UUID)
 RequestId = NewType("RequestId", UUID)
+SessionId = NewType("SessionId", UUID)
 
 ACCOUNT: Final = "ac_"
 CREDENTIAL: Final = "cr_"
@@ -36,6 +37,7 @@ INBOX_MAIL: Final = "in_"
 AUDIT_ENTRY: Final = "al_"
 INVITATION: Final = "iv_"
 SESSION: Final = "se_"
+LEDGER_ENTRY: Final = "le_"
 
 RANDOM_BYTES: Final = 10
 _RECIPIENT_BITS: Final = 6

@@ -7,7 +7,7 @@ pause when even one was too many. Inside a lane, accounts take turns.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Generic, TypeVar, assert_never
@@ -69,6 +69,13 @@ def lane_of(destination: str, exchange_host: str) -> str:
             return provider
         suffix = suffix.partition(".")[2]
     return destination.lower()
+
+
+def lane_by_hosts(destination: str, exchange_hosts: Iterable[str]) -> str:
+    """The lane of a domain with these mail servers; without any, it is the domain's own."""
+    # Anyone may name a provider's server among their own; only who has no other is the provider's.
+    lanes = {lane_of(destination, host) for host in exchange_hosts}
+    return lanes.pop() if len(lanes) == 1 else destination
 
 
 def is_provider(lane: str) -> bool:

@@ -3,6 +3,7 @@
 from typing import Final
 
 MIB: Final = 1024 * 1024
+GIB: Final = 1024 * MIB
 
 # The send request.
 SUBJECT_CHARACTERS_MAX: Final = 500
@@ -45,9 +46,25 @@ TEMPLATE_VERSION_MAX: Final = 2**31 - 1
 
 # Credentials.
 JWT_LIFETIME_SECONDS: Final = 12 * 3600
+SESSIONS_PER_USER_MAX: Final = 100
 CONTROL_CACHE_SECONDS: Final = 4
 PASSWORD_CHARACTERS_MIN: Final = 12
 PASSWORD_CHARACTERS_MAX: Final = 256
+CREDENTIALS_MAX: Final = 100
+KEYS_MAX: Final = 1_000
+# A bound that nobody meets: a key that is rotated lives as long as it was to, counted anew.
+KEY_DAYS_MAX: Final = 3_660
+OVERLAP_SECONDS: Final = 24 * 3600
+OVERLAP_SECONDS_MAX: Final = 7 * 24 * 3600
+# How exact it is when a secret was last used.
+LAST_USED_SECONDS: Final = 60
+LAST_USED_MAX: Final = 100_000
+
+# The team.
+MEMBERS_MAX: Final = 100
+INVITATIONS_MAX: Final = 100
+INVITATION_LIFETIME_SECONDS: Final = 7 * 24 * 3600
+AUDIT_LOG_DAYS: Final = 400
 
 # Accepting: what one shared transaction may carry, and what may wait for the next.
 BATCH_ITEMS_MAX: Final = 100
@@ -60,6 +77,15 @@ THREAD_BODY_BYTES_MIN: Final = 256 * 1024
 # Domains.
 DOMAIN_RECHECK_SECONDS: Final = 24 * 3600
 DOMAIN_GRACE_SECONDS: Final = 7 * 24 * 3600
+DOMAINS_MAX: Final = 1_000
+# Whoever waits for new keys to sign waits no longer than this for us to see their record.
+DOMAIN_PENDING_RECHECK_SECONDS: Final = 3600
+DOMAIN_KEYS_RETIRED_SECONDS: Final = 7 * 24 * 3600
+DOMAIN_KEYS_RETIRED_MAX: Final = 10
+# So that nobody has us flood a name server: between two checks of a domain, and in that time of an account's.
+DOMAIN_ASKED_SECONDS: Final = 5
+DOMAINS_ASKED_MAX: Final = 20
+DOMAIN_CHECK_SECONDS_MAX: Final = 4.0
 
 # Partitions.
 PARTITION_DAYS_AHEAD: Final = 7

@@ -154,7 +154,10 @@ def judge(happening: Happening) -> Verdict:
             return Verdict(Kind.BOUNCED, None, "the domain's mail servers have no public address")
         case Suppressed(None):
             return Verdict(
-                Kind.BOUNCED, None, "the address is suppressed: earlier mail to it bounced or was complained about"
+                Kind.BOUNCED,
+                None,
+                "the address is suppressed: earlier mail to it bounced or was complained about, "
+                "or the account wants none",
             )
         case Suppressed(list_left):
             return Verdict(Kind.BOUNCED, None, f"the address has left the list {list_left!r}")

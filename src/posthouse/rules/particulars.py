@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
@@ -16,6 +17,12 @@ NETWORKS_MAX: Final = 100
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
+# Digits are ASCII here: Python's own reading takes others.
+_RFC_3339: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
 def name(what: str, given: str) -> str:
     stripped = given.strip()
     if not 1 <= len(stripped) <= NAME_CHARACTERS_MAX or _CONTROL.search(stripped):
@@ -28,6 +35,16 @@ def reason(given: str) -> str:
     if not 1 <= len(stripped) <= REASON_CHARACTERS_MAX or _CONTROL.search(stripped):
         raise invalid(f"Give a reason of 1 to {REASON_CHARACTERS_MAX} characters, without line breaks.")
     return stripped
+
+
+def moment(what: str, given: str) -> datetime:
+    """RFC 3339: a date, a time, and how far that is from UTC."""
+    try:
+        if not _RFC_3339.fullmatch(given):
+            raise ValueError(given)
+        return datetime.fromisoformat(given).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise invalid(f"`{what}` is a time such as 2027-01-31T12:00:00Z.") from None
 
 
 def domain_name(given: str) -> str:

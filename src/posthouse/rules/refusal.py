@@ -26,13 +26,15 @@ class Code(StrEnum):
 class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of ours)
     """Raised where the rule lives, translated at the entry point.
 
-    `text` is shown to the caller: it says what is wrong and what to do, and holds no secret.
+    `text` is shown to the caller: it says what is wrong and what to do, and holds no secret. Over SMTP, what
+    `lacks_room` is told in words of its own.
     """
 
     code: Code
     text: str
     retry_after_seconds: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    lacks_room: bool = False
 
     def forget_origin(self) -> None:
         """Once it is told, nothing needs to know where it came from; its frames hold whole mails."""
@@ -40,7 +42,7 @@ class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of
 
     def again(self) -> "Refusal":
         """A copy for another caller: one exception can't be raised in several tasks."""
-        copy = Refusal(self.code, self.text, self.retry_after_seconds, dict(self.headers))
+        copy = Refusal(self.code, self.text, self.retry_after_seconds, dict(self.headers), self.lacks_room)
         copy.__cause__ = self.__cause__
         return copy
 

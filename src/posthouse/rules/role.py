@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from posthouse.rules.credential import Role
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Code, Refusal, invalid
 
 # Each may do all that those before it may.
 _FROM_LEAST: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
@@ -83,6 +83,13 @@ _OPERATIONS: Final = {
 NEEDED: Final[Mapping[str, Role]] = MappingProxyType(
     {operation: role for role, operations in _OPERATIONS.items() for operation in operations}
 )
+
+
+def named(given: str) -> Role:
+    """The role of that name."""
+    if given not in list(Role):
+        raise invalid(f"`role` is one of {', '.join(Role)}.")
+    return Role(given)
 
 
 def may(role: Role, needed: Role) -> bool:

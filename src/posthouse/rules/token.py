@@ -8,13 +8,13 @@ import jwt
 
 from posthouse.rules import ids
 from posthouse.rules.credential import Role
-from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.ids import AccountId, SessionId, UserId
 from posthouse.rules.limits import JWT_LIFETIME_SECONDS
 
 _ALGORITHM: Final = "HS256"
 _ISSUER: Final = "posthouse"
 _AUDIENCE: Final = "posthouse-dashboard"
-_CLAIMS: Final = ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti"]
+_CLAIMS: Final = ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti", "sid"]
 # Processes share database time, so only rounding to whole seconds separates them.
 _LEEWAY: Final = timedelta(seconds=5)
 
@@ -24,14 +24,26 @@ class Claims:
     account_id: AccountId
     user_id: UserId
     role: Role
+    session_id: SessionId
     expires_at: datetime
 
 
+def end_of_session(now: datetime) -> datetime:
+    """When the tokens of a session that begins now end; in whole seconds, as they tell it."""
+    return now.replace(microsecond=0) + timedelta(seconds=JWT_LIFETIME_SECONDS)
+
+
 def issue(
-    *, account_id: AccountId, user_id: UserId, role: Role, token_id: str, secret: str, now: datetime
-) -> tuple[str, datetime]:
-    """A signed token, and when it ends."""
-    expires_at = now.replace(microsecond=0) + timedelta(seconds=JWT_LIFETIME_SECONDS)
+    *,
+    account_id: AccountId,
+    user_id: UserId,
+    role: Role,
+    session_id: SessionId,
+    expires_at: datetime,
+    token_id: str,
+    secret: str,
+    now: datetime,
+) -> str:
     claims = {
         "iss": _ISSUER,
         "aud": _AUDIENCE,
@@ -41,8 +53,9 @@ def issue(
         "iat": int(now.timestamp()),
         "exp": int(expires_at.timestamp()),
         "jti": token_id,
+        "sid": ids.text(ids.SESSION, session_id),
     }
-    return jwt.encode(claims, secret, algorithm=_ALGORITHM), expires_at
+    return jwt.encode(claims, secret, algorithm=_ALGORITHM)
 
 
 def read(token: str, *, secret: str, now: datetime) -> Claims | None:
@@ -64,9 +77,12 @@ def read(token: str, *, secret: str, now: datetime) -> Claims | None:
         expires_at = datetime.fromtimestamp(claims["exp"], UTC)
         account_id = ids.parse(ids.ACCOUNT, claims["account_id"])
         user_id = ids.parse(ids.USER, claims["sub"])
+        session_id = ids.parse(ids.SESSION, claims["sid"])
         role = Role(claims["role"])
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError, OverflowError, OSError):
         return None
-    if account_id is None or user_id is None or now >= expires_at or issued_at > now + _LEEWAY:
+    if account_id is None or user_id is None or session_id is None:
         return None
-    return Claims(AccountId(account_id), UserId(user_id), role, expires_at)
+    if now >= expires_at or issued_at > now + _LEEWAY:
+        return None
+    return Claims(AccountId(account_id), UserId(user_id), role, SessionId(session_id), expires_at)

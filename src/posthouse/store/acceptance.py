@@ -62,7 +62,7 @@ class Entry(NamedTuple):
 
 
 class AccountRow(NamedTuple):
-    """An account's row, locked."""
+    """What an account's row says of what it may send; locked, when that is to be changed."""
 
     id: AccountId
     is_suspended: bool
@@ -106,6 +106,12 @@ SELECT NULL, * FROM (
     SELECT id, suspended_at IS NOT NULL, available, rate_per_second, rate_burst, rate_full_at,
            warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
     FROM accounts WHERE id = ANY($2::uuid[]) ORDER BY id FOR NO KEY UPDATE) account
+"""
+
+READ: Final = """
+SELECT id, suspended_at IS NOT NULL, available, rate_per_second, rate_burst, rate_full_at,
+       warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
+FROM accounts WHERE id = $1
 """
 
 # The limit keeps the look-up inside, key by key. A plain join that was planned while the table was empty
@@ -181,6 +187,11 @@ async def lock(
     rows = await tx.fetch(LOCK, [key.lock_number for key in keys], account_ids)
     granted = dict(zip(keys, rows[0]["granted"] or (), strict=True))
     return granted, {row["id"]: AccountRow(*tuple(row)[1:]) for row in rows[1:]}
+
+
+async def read(connection: Connection, account_id: AccountId) -> AccountRow:
+    """The account's row as it is at this moment; nobody waits for it."""
+    return AccountRow(*await connection.fetchrow(READ, account_id))
 
 
 async def recall(connection: Connection, keys: Sequence[Key]) -> dict[Key, Remembered]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from posthouse.rules.ids import AccountId
 from posthouse.store.postgres import Connection
 
 COUNTED_MAX: Final = 10_000
@@ -37,6 +38,20 @@ class Backlog:
     oldest_due_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What of an account's mail is not final, counted no further than a bound: then `is_more`.
+
+    Deferred is what was tried and will be again; either may be held. `credits` are those reserved for all of it.
+    """
+
+    queued: int
+    deferred: int
+    held: int
+    credits: int
+    is_more: bool
+
+
 # Each inner query walks one index in its order and stops at the bound. What doesn't belong to a count is taken
 # out afterwards: to search on for what does could take as long as the calendar.
 _BACKLOG: Final = f"""
@@ -58,6 +73,26 @@ SELECT due.*, leased.*, claimed.*, later.*, held.* FROM
 """
 
 
+# By the statistics an account has few rows, which are then all read and sorted, however many it has: only without
+# that choice does PostgreSQL walk the key and stop at the bound.
+_WALK_THE_KEY: Final = "SELECT set_config('enable_bitmapscan', 'off', true)"
+# Test mail waits as well, and has no credits reserved.
+_WAITING: Final = f"""
+SELECT coalesce(sum(open - deferred), 0)::bigint, coalesce(sum(deferred), 0)::bigint,
+    coalesce(sum(held), 0)::bigint, coalesce(sum(open) FILTER (WHERE costs), 0)::bigint
+FROM (
+    SELECT message_id, count(*) AS open, count(held_since) AS held,
+        count(*) FILTER (WHERE attempt_count > CASE WHEN worker_id IS NULL THEN 0 ELSE 1 END) AS deferred
+    FROM (
+        SELECT message_id, attempt_count, worker_id, held_since FROM schedule WHERE account_id = $1
+        ORDER BY message_id, position LIMIT {_LOOKED_AT_MAX}) looked
+    GROUP BY message_id) waiting
+CROSS JOIN LATERAL (
+    SELECT credits_reserved > 0 AS costs FROM messages
+    WHERE account_id = $1 AND id = waiting.message_id LIMIT 1) message
+"""
+
+
 async def backlog(connection: Connection, now: datetime, leases_end: datetime) -> Backlog:
     """What is leased now is due again before `leases_end`."""
     due, due_looked_at, oldest_due_at, *others = await connection.fetchrow(_BACKLOG, now, leases_end)
@@ -70,6 +105,12 @@ async def backlog(connection: Connection, now: datetime, leases_end: datetime) -
         held=held,
         oldest_due_at=oldest_due_at,
     )
+
+
+async def waiting(tx: Connection, account_id: AccountId) -> Waiting:
+    await tx.execute(_WALK_THE_KEY)
+    queued, deferred, held, credits_reserved = await tx.fetchrow(_WAITING, account_id)
+    return Waiting(queued, deferred, held, credits_reserved, is_more=queued + deferred > COUNTED_MAX)
 
 
 def _count(number: int, looked_at: int) -> Count:

@@ -29,7 +29,7 @@ class ClaimedMessage:
 
     `mailing_list` is the one that it was sent to, by its tag; with `one_click`, its recipients get a link by which
     to leave it. `mime_bytes` is the length of its body, None when the body is gone or nobody is to get it; `mime`
-    is the body itself unless it is longer than what comes along (`body` brings it then).
+    is the body itself unless it is longer than what comes along (`bodies.whole` brings it then).
     """
 
     id: MessageId
@@ -120,8 +120,6 @@ LEFT JOIN LATERAL (
       AND message_id >= $1 AND message_id <= $2 LIMIT 1) body ON true
 """
 
-_BODY: Final = "SELECT mime FROM bodies WHERE account_id = $1 AND message_id = $2"
-
 
 async def claim(
     tx: Connection,
@@ -172,9 +170,3 @@ async def _messages(
     wanted = list(dict.fromkeys(key[:2] for key in keys))
     found = await tx.fetch(_MESSAGES, low, high, BODY_BYTES_MAX, *columns(wanted))
     return {(row["account_id"], row["id"]): ClaimedMessage(*tuple(row)[1:]) for row in found}
-
-
-async def body(connection: Connection, account_id: AccountId, message_id: MessageId) -> bytes | None:
-    """The body of a message; None when it is gone."""
-    found: bytes | None = await connection.fetchval(_BODY, account_id, message_id)
-    return found

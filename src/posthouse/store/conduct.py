@@ -24,7 +24,12 @@ class Standing:
     warned_at: datetime | None
 
 
-_SUPPRESSING: Final = "SELECT DISTINCT account_id FROM suppressions WHERE at >= $1"
+# What an account suppresses by itself says nothing about its mail; what it lifts again still does.
+_SUPPRESSING: Final = """
+SELECT account_id FROM suppressions WHERE reason <> 'manual' AND at >= $1
+UNION
+SELECT account_id FROM lifted_suppressions WHERE at >= $1
+"""
 
 _STANDING: Final = """
 SELECT id, name, suspended_at, conduct_exempt, conduct_since, conduct_warned_at FROM accounts WHERE id = $1
@@ -34,17 +39,22 @@ _STANDING_LOCKED: Final = _STANDING + "FOR NO KEY UPDATE"
 # By the time alone: an account's addresses may be a million, those of a day are fewer, and are read once for all.
 _REASONS: Final = """
 SELECT account_id, count(*) FILTER (WHERE reason = 'bounce'), count(*) FILTER (WHERE reason = 'complaint')
-FROM suppressions WHERE at >= $1 GROUP BY account_id
+FROM (
+    SELECT account_id, reason FROM suppressions WHERE reason <> 'manual' AND at >= $1
+    UNION ALL
+    SELECT account_id, reason FROM lifted_suppressions WHERE at >= $1) suppressed
+GROUP BY account_id
 """
 
 # A server that answered has an address and a code; the simulator has no address, a broken connection no code, and
 # what was suppressed no attempt. The status is the first in the reply, as `mail.reply` finds it. Of what any
-# of several recipients could have written, a message counts one bounce and one complaint.
+# of several recipients could have written, a message counts one bounce and one complaint. What costs nothing is a
+# rehearsal; test mail that members send to themselves leaves, and counts.
 _FIGURES: Final = r"""
 WITH latest AS MATERIALIZED (
     SELECT recipient.*
     FROM (
-        SELECT id FROM messages WHERE account_id = $1 AND id >= $2 AND source <> 'test'
+        SELECT id FROM messages WHERE account_id = $1 AND id >= $2 AND credits_reserved > 0
         ORDER BY id DESC LIMIT $3) message
     CROSS JOIN LATERAL (
         SELECT message_id, position, status FROM recipients

@@ -1,10 +1,14 @@
-"""SMTP credentials and the API keys that belong to them; secrets are here only as keyed hashes."""
+"""SMTP credentials and the API keys that belong to them; secrets are here only as keyed hashes.
 
-from collections.abc import Sequence
+When a secret was last used is written apart from all else, and tells no cache: it changes nothing that one holds.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
+from uuid import UUID
 
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
@@ -14,6 +18,8 @@ from posthouse.store.postgres import Connection, Row
 
 @dataclass(frozen=True, slots=True)
 class CredentialRow:
+    """`previous_until` is when the password before this one ends, if it was replaced."""
+
     account_id: AccountId
     id: CredentialId
     username: str
@@ -22,6 +28,8 @@ class CredentialRow:
     allowed_networks: tuple[IPv4Network | IPv6Network, ...]
     created_at: datetime
     revoked_at: datetime | None
+    previous_until: datetime | None = None
+    last_used_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +46,107 @@ class KeyRow:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    may_send: bool = True
+    allowed_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    last_used_at: datetime | None = None
+    replaced_by: ApiKeyId | None = None
 
+
+_CREDENTIAL_COLUMNS: Final = """
+account_id, id, username, name, is_default, allowed_networks, created_at, revoked_at, previous_until, last_used_at
+"""
+_KEY_COLUMNS: Final = """
+account_id, id, credential_id, hint, name, mode, may_read, created_at, expires_at, revoked_at, may_send,
+allowed_networks, last_used_at, replaced_by
+"""
 
 _INSERT_CREDENTIAL: Final = """
 INSERT INTO credentials
     (account_id, id, username, name, is_default, allowed_networks, created_at, revoked_at, secret_hash)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
-_CREDENTIALS: Final = """
-SELECT account_id, id, username, name, is_default, allowed_networks, created_at, revoked_at
-FROM credentials WHERE account_id = $1 ORDER BY id LIMIT $2
+_CREDENTIALS: Final = f"""
+SELECT {_CREDENTIAL_COLUMNS} FROM credentials WHERE account_id = $1 ORDER BY id LIMIT $2
+"""
+_CREDENTIALS_PAGE: Final = f"""
+SELECT {_CREDENTIAL_COLUMNS} FROM credentials WHERE account_id = $1 AND ($2::uuid IS NULL OR id < $2)
+ORDER BY id DESC LIMIT $3
+"""
+_LIVE_CREDENTIALS: Final = f"""
+SELECT {_CREDENTIAL_COLUMNS} FROM credentials WHERE account_id = $1 AND revoked_at IS NULL ORDER BY id
+"""
+_CREDENTIAL_BY_ID: Final = f"""
+SELECT {_CREDENTIAL_COLUMNS} FROM credentials WHERE account_id = $1 AND id = $2
+"""
+_CREDENTIAL_BY_USERNAME: Final = f"""
+SELECT {_CREDENTIAL_COLUMNS} FROM credentials WHERE account_id = $1 AND username = $2
+"""
+_DEFAULT_CREDENTIAL: Final = f"""
+SELECT {_CREDENTIAL_COLUMNS} FROM credentials WHERE account_id = $1 AND is_default
 """
 _REVOKE_CREDENTIAL: Final = """
-UPDATE credentials SET revoked_at = $3 WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
+UPDATE credentials SET revoked_at = $3, previous_hash = NULL, previous_until = NULL
+WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
 RETURNING id
+"""
+_REVOKE_KEYS_OF: Final = """
+UPDATE api_keys SET revoked_at = $3 WHERE account_id = $1 AND credential_id = $2 AND revoked_at IS NULL
+"""
+_NO_DEFAULT: Final = "UPDATE credentials SET is_default = false WHERE account_id = $1 AND is_default"
+_SET_DEFAULT: Final = "UPDATE credentials SET is_default = true WHERE account_id = $1 AND id = $2"
+_ROTATE_CREDENTIAL: Final = """
+UPDATE credentials SET secret_hash = $3, previous_until = $4,
+    previous_hash = CASE WHEN $4::timestamptz IS NOT NULL THEN secret_hash END
+WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
 """
 
 _INSERT_KEY: Final = """
 INSERT INTO api_keys
-    (account_id, id, credential_id, hint, name, mode, may_read, created_at, expires_at, revoked_at,
-     secret_hash)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+    (account_id, id, credential_id, hint, name, mode, may_read, created_at, expires_at, revoked_at, may_send,
+     allowed_networks, secret_hash)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 """
-_KEYS: Final = """
-SELECT account_id, id, credential_id, hint, name, mode, may_read, created_at, expires_at, revoked_at
-FROM api_keys WHERE account_id = $1 ORDER BY id LIMIT $2
+_KEYS: Final = f"""
+SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 ORDER BY id LIMIT $2
+"""
+_KEYS_PAGE: Final = f"""
+SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3
+"""
+_KEY_BY_ID: Final = f"""
+SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 AND id = $2
+"""
+# What was replaced ends by itself, so that a key can be rotated when there is room for no other.
+_COUNT_KEYS: Final = """
+SELECT count(*) FROM api_keys
+WHERE account_id = $1 AND revoked_at IS NULL AND replaced_by IS NULL AND (expires_at IS NULL OR expires_at > $2)
 """
 _REVOKE_KEY: Final = """
 UPDATE api_keys SET revoked_at = $3 WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
 RETURNING id
+"""
+_REPLACE_KEY: Final = """
+UPDATE api_keys SET replaced_by = $3, expires_at = least(expires_at, $4) WHERE account_id = $1 AND id = $2
+RETURNING expires_at
+"""
+
+# Locked in one order by every process, which each have something to say of the same rows.
+_CREDENTIALS_USED: Final = """
+WITH used AS (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) used (account_id, id, at)),
+locked AS (
+    SELECT c.account_id, c.id, u.at FROM used u JOIN credentials c ON c.account_id = u.account_id AND c.id = u.id
+    ORDER BY c.account_id, c.id FOR NO KEY UPDATE OF c
+)
+UPDATE credentials c SET last_used_at = greatest(c.last_used_at, l.at)
+FROM locked l WHERE c.account_id = l.account_id AND c.id = l.id
+"""
+_KEYS_USED: Final = """
+WITH used AS (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) used (account_id, id, at)),
+locked AS (
+    SELECT k.account_id, k.id, u.at FROM used u JOIN api_keys k ON k.account_id = u.account_id AND k.id = u.id
+    ORDER BY k.account_id, k.id FOR NO KEY UPDATE OF k
+)
+UPDATE api_keys k SET last_used_at = greatest(k.last_used_at, l.at)
+FROM locked l WHERE k.account_id = l.account_id AND k.id = l.id
 """
 
 
@@ -78,8 +158,8 @@ def _credential(row: Row) -> CredentialRow:
 
 def _key(row: Row) -> KeyRow:
     values = dict(row)
-    mode = Mode(values.pop("mode"))
-    return KeyRow(**values, mode=mode)
+    mode, networks = Mode(values.pop("mode")), tuple(values.pop("allowed_networks"))
+    return KeyRow(**values, mode=mode, allowed_networks=networks)
 
 
 async def insert_credential(tx: Connection, row: CredentialRow, secret_hash: bytes, now: datetime) -> None:
@@ -103,11 +183,60 @@ async def list_credentials(connection: Connection, account_id: AccountId, limit:
     return [_credential(row) for row in await connection.fetch(_CREDENTIALS, account_id, limit)]
 
 
+async def page_of_credentials(
+    connection: Connection, account_id: AccountId, before: UUID | None, limit: int
+) -> Sequence[CredentialRow]:
+    """Newest first, revoked ones included."""
+    return [_credential(row) for row in await connection.fetch(_CREDENTIALS_PAGE, account_id, before, limit)]
+
+
+async def live_credentials(connection: Connection, account_id: AccountId) -> Sequence[CredentialRow]:
+    """Those that are not revoked, oldest first."""
+    return [_credential(row) for row in await connection.fetch(_LIVE_CREDENTIALS, account_id)]
+
+
+async def find_credential(
+    connection: Connection, account_id: AccountId, credential_id: CredentialId
+) -> CredentialRow | None:
+    row = await connection.fetchrow(_CREDENTIAL_BY_ID, account_id, credential_id)
+    return None if row is None else _credential(row)
+
+
+async def find_username(connection: Connection, account_id: AccountId, username: str) -> CredentialRow | None:
+    row = await connection.fetchrow(_CREDENTIAL_BY_USERNAME, account_id, username)
+    return None if row is None else _credential(row)
+
+
+async def default_credential(connection: Connection, account_id: AccountId) -> CredentialRow | None:
+    row = await connection.fetchrow(_DEFAULT_CREDENTIAL, account_id)
+    return None if row is None else _credential(row)
+
+
+async def make_default(tx: Connection, account_id: AccountId, credential_id: CredentialId, now: datetime) -> None:
+    await tx.execute(_NO_DEFAULT, account_id)
+    await tx.execute(_SET_DEFAULT, account_id, credential_id)
+    await touch(tx, account_id, now)
+
+
 async def revoke_credential(tx: Connection, account_id: AccountId, credential_id: CredentialId, now: datetime) -> bool:
     """Its API keys end with it. False when it was revoked already."""
     revoked = await tx.fetchval(_REVOKE_CREDENTIAL, account_id, credential_id, now)
+    await tx.execute(_REVOKE_KEYS_OF, account_id, credential_id, now)
     await touch(tx, account_id, now)
     return revoked is not None
+
+
+async def rotate_credential(
+    tx: Connection,
+    account_id: AccountId,
+    credential_id: CredentialId,
+    secret_hash: bytes,
+    previous_until: datetime | None,
+    now: datetime,
+) -> None:
+    """The password that it had counts until then, or not at all; one before that ends."""
+    await tx.execute(_ROTATE_CREDENTIAL, account_id, credential_id, secret_hash, previous_until)
+    await touch(tx, account_id, now)
 
 
 async def insert_key(tx: Connection, row: KeyRow, secret_hash: bytes, now: datetime) -> None:
@@ -123,6 +252,8 @@ async def insert_key(tx: Connection, row: KeyRow, secret_hash: bytes, now: datet
         row.created_at,
         row.expires_at,
         row.revoked_at,
+        row.may_send,
+        list(row.allowed_networks),
         secret_hash,
     )
     await touch(tx, row.account_id, now)
@@ -133,8 +264,49 @@ async def list_keys(connection: Connection, account_id: AccountId, limit: int) -
     return [_key(row) for row in await connection.fetch(_KEYS, account_id, limit)]
 
 
+async def page_of_keys(
+    connection: Connection, account_id: AccountId, before: UUID | None, limit: int
+) -> Sequence[KeyRow]:
+    """Newest first, revoked ones included."""
+    return [_key(row) for row in await connection.fetch(_KEYS_PAGE, account_id, before, limit)]
+
+
+async def find_key(connection: Connection, account_id: AccountId, key_id: ApiKeyId) -> KeyRow | None:
+    row = await connection.fetchrow(_KEY_BY_ID, account_id, key_id)
+    return None if row is None else _key(row)
+
+
+async def count_keys(connection: Connection, account_id: AccountId, now: datetime) -> int:
+    """Those that work, and are not about to end because another took their place."""
+    count: int = await connection.fetchval(_COUNT_KEYS, account_id, now)
+    return count
+
+
 async def revoke_key(tx: Connection, account_id: AccountId, key_id: ApiKeyId, now: datetime) -> bool:
     """False when it was revoked already."""
     revoked = await tx.fetchval(_REVOKE_KEY, account_id, key_id, now)
     await touch(tx, account_id, now)
     return revoked is not None
+
+
+async def replace_key(
+    tx: Connection, account_id: AccountId, key_id: ApiKeyId, by: ApiKeyId, until: datetime, now: datetime
+) -> datetime:
+    """Another took its place: it ends then, or when it would have ended anyway. Returns when that is."""
+    expires_at: datetime = await tx.fetchval(_REPLACE_KEY, account_id, key_id, by, until)
+    await touch(tx, account_id, now)
+    return expires_at
+
+
+async def credentials_used(tx: Connection, uses: Mapping[tuple[AccountId, CredentialId], datetime]) -> None:
+    await tx.execute(_CREDENTIALS_USED, *_columns(uses))
+
+
+async def keys_used(tx: Connection, uses: Mapping[tuple[AccountId, ApiKeyId], datetime]) -> None:
+    await tx.execute(_KEYS_USED, *_columns(uses))
+
+
+def _columns(
+    uses: Mapping[tuple[AccountId, CredentialId], datetime] | Mapping[tuple[AccountId, ApiKeyId], datetime],
+) -> tuple[list[UUID], list[UUID], list[datetime]]:
+    return [account_id for account_id, _ in uses], [one for _, one in uses], list(uses.values())

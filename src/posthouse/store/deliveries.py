@@ -200,10 +200,11 @@ SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT cou
     ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY($37::uuid[]) AND enabled)
 """
 
-# In one order as well: two who insert the same addresses wait for each other's.
+# In one order as well: two who insert the same addresses wait for each other's. A bounce outranks what the account
+# entered by itself, or nobody who suppresses what was just sent would be seen to have sent it.
 _SUPPRESS: Final = """
 INSERT INTO suppressions (account_id, email, reason, code, response, at)
-SELECT told.account_id, lower(recipient.email) AS email, 'bounce', told.code, told.response, $1
+SELECT DISTINCT ON (1, 2) told.account_id, lower(recipient.email) AS email, 'bounce', told.code, told.response, $1
 FROM unnest($4::uuid[], $5::uuid[], $6::smallint[], $7::smallint[], $8::text[])
     told(account_id, message_id, position, code, response)
 CROSS JOIN LATERAL (
@@ -211,7 +212,9 @@ CROSS JOIN LATERAL (
     WHERE account_id = told.account_id AND message_id = told.message_id AND position = told.position
       AND message_id >= $2 AND message_id <= $3 LIMIT 1) recipient
 ORDER BY 1, 2
-ON CONFLICT DO NOTHING
+ON CONFLICT (account_id, email) DO UPDATE
+    SET reason = excluded.reason, code = excluded.code, response = excluded.response, at = excluded.at
+    WHERE suppressions.reason = 'manual'
 """
 
 _LOCK_ACCOUNTS: Final = "SELECT FROM accounts WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"

@@ -13,7 +13,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Final, TypeVar
 
 from posthouse.rules.credential import Mode, Role
-from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, UserId
+from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.template import Template
 from posthouse.store import accounts
@@ -35,15 +35,18 @@ Known = TypeVar("Known")
 _CHANGED: Final = "SELECT now() AS now, ARRAY(SELECT id FROM accounts WHERE changed_at > $1) AS changed"
 
 _CREDENTIAL: Final = """
-SELECT account_id, id, secret_hash, allowed_networks, revoked_at FROM credentials WHERE username = $1
+SELECT account_id, id, secret_hash, allowed_networks, previous_hash, previous_until
+FROM credentials WHERE username = $1 AND revoked_at IS NULL
 """
 
-_NETWORKS: Final = """
-SELECT allowed_networks FROM credentials WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
+_CREDENTIAL_OF: Final = """
+SELECT account_id, id, secret_hash, allowed_networks, previous_hash, previous_until
+FROM credentials WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
 """
 
 _API_KEY: Final = """
-SELECT k.account_id, k.id, k.credential_id, k.mode, k.may_read, k.expires_at, c.allowed_networks,
+SELECT k.account_id, k.id, k.credential_id, k.mode, k.may_send, k.may_read, k.expires_at,
+       k.allowed_networks AS own_networks, c.allowed_networks,
        coalesce(k.revoked_at, c.revoked_at) AS revoked_at
 FROM api_keys k JOIN credentials c ON c.account_id = k.account_id AND c.id = k.credential_id
 WHERE k.secret_hash = $1
@@ -55,6 +58,9 @@ FROM memberships m JOIN users u ON u.id = m.user_id
 JOIN credentials c ON c.account_id = m.account_id AND c.is_default
 WHERE m.account_id = $1 AND m.user_id = $2
 """
+
+# It is kept with the account in which it was begun, which whoever ends it touches.
+_SESSION: Final = "SELECT account_id, user_id FROM sessions WHERE id = $1 AND revoked_at IS NULL"
 
 _DOMAINS: Final = "SELECT name FROM domains WHERE account_id = $1 AND verified_at IS NOT NULL"
 
@@ -77,6 +83,8 @@ class Credential:
     id: CredentialId
     secret_hash: bytes
     allowed_networks: Networks
+    previous_hash: bytes | None = None
+    previous_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +93,10 @@ class ApiKey:
     id: ApiKeyId
     credential_id: CredentialId
     mode: Mode
+    may_send: bool
     may_read: bool
     expires_at: datetime | None
+    own_networks: Networks
     allowed_networks: Networks
 
 
@@ -144,15 +154,20 @@ class Directory:
     async def credential(self, username: str) -> Credential | None:
         return await self._recall(("credential", username), _load_credential, username)
 
-    async def networks(self, account_id: AccountId, credential_id: CredentialId) -> Networks | None:
-        """From where the credential may be used; None once it is revoked."""
-        return await self._recall(("networks", credential_id), _load_networks, account_id, credential_id)
+    async def credential_of(self, account_id: AccountId, credential_id: CredentialId) -> Credential | None:
+        """The same by its id, for whoever was let in with it; None once it is revoked."""
+        key = "credential_of", account_id, credential_id
+        return await self._recall(key, _load_credential_of, account_id, credential_id)
 
     async def api_key(self, secret_hash: bytes) -> ApiKey | None:
         return await self._recall(("api_key", secret_hash), _load_api_key, secret_hash)
 
     async def membership(self, account_id: AccountId, user_id: UserId) -> Membership | None:
         return await self._recall(("membership", account_id, user_id), _load_membership, account_id, user_id)
+
+    async def user_of_session(self, session_id: SessionId) -> UserId | None:
+        """Whose it is; None once it has ended."""
+        return await self._recall(("session", session_id), _load_session, session_id)
 
     async def is_verified(self, account_id: AccountId, domain: str) -> bool:
         """A domain that was verified this second counts: only a yes is taken from memory."""
@@ -205,18 +220,20 @@ def _weight(known: object) -> int:
 
 
 async def _load_credential(connection: Connection, username: str) -> tuple[AccountId, Credential] | None:
-    row = await connection.fetchrow(_CREDENTIAL, username)
-    if row is None or row["revoked_at"] is not None:
-        return None
-    known = Credential(row["account_id"], row["id"], row["secret_hash"], tuple(row["allowed_networks"]))
-    return known.account_id, known
+    return _credential(await connection.fetchrow(_CREDENTIAL, username))
 
 
-async def _load_networks(
+async def _load_credential_of(
     connection: Connection, account_id: AccountId, credential_id: CredentialId
-) -> tuple[AccountId, Networks] | None:
-    networks = await connection.fetchval(_NETWORKS, account_id, credential_id)
-    return None if networks is None else (account_id, tuple(networks))
+) -> tuple[AccountId, Credential] | None:
+    return _credential(await connection.fetchrow(_CREDENTIAL_OF, account_id, credential_id))
+
+
+def _credential(row: Row | None) -> tuple[AccountId, Credential] | None:
+    if row is None:
+        return None
+    known = Credential(**{**row, "allowed_networks": tuple(row["allowed_networks"])})
+    return known.account_id, known
 
 
 async def _load_api_key(connection: Connection, secret_hash: bytes) -> tuple[AccountId, ApiKey] | None:
@@ -232,8 +249,10 @@ def _api_key(row: Row) -> ApiKey:
         id=row["id"],
         credential_id=row["credential_id"],
         mode=Mode(row["mode"]),
+        may_send=row["may_send"],
         may_read=row["may_read"],
         expires_at=row["expires_at"],
+        own_networks=tuple(row["own_networks"]),
         allowed_networks=tuple(row["allowed_networks"]),
     )
 
@@ -245,6 +264,11 @@ async def _load_membership(
     if row is None:
         return None
     return account_id, Membership(account_id, user_id, Role(row["role"]), row["email"], row["credential_id"])
+
+
+async def _load_session(connection: Connection, session_id: SessionId) -> tuple[AccountId, UserId] | None:
+    row = await connection.fetchrow(_SESSION, session_id)
+    return None if row is None else (row["account_id"], row["user_id"])
 
 
 async def _load_domains(connection: Connection, account_id: AccountId) -> tuple[AccountId, frozenset[str]]:

@@ -5,12 +5,16 @@ for: no DNS record proves it, so no daily check can take it away.
 
 The Ed25519 key is not there yet on a domain that is older than such keys, until upkeep has made one. It
 signs only when its record is published, as far as we know: a signature that nobody can check is noise.
+
+A domain's row has the keys that sign, and nobody who signs looks further. Beside it are the pair that waits for
+its record to be seen, if there is one, and the public halves of those that signed before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.accounts import touch
@@ -34,19 +38,51 @@ class DomainRow:
     ed25519_public: str | None = None
     ed25519_sealed: bytes | None = field(default=None, repr=False)
     ed25519_published: bool = False
+    asked_at: datetime | None = None
 
     @property
     def is_vouched_for(self) -> bool:
         return self.verified_at is not None and self.checked_at is None
 
 
+@dataclass(frozen=True, slots=True)
+class KeysRow:
+    """A pair of keys that doesn't sign: not yet, while it has private halves; or no more, since `retired_at`."""
+
+    account_id: AccountId
+    domain_id: DomainId
+    selector: str
+    dkim_public: str
+    ed25519_selector: str | None
+    ed25519_public: str | None
+    created_at: datetime
+    checked_at: datetime
+    retired_at: datetime | None = None
+    dkim_sealed: bytes | None = field(default=None, repr=False)
+    ed25519_sealed: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a look at DNS, or an operator's word, makes of a domain."""
+
+    verified_at: datetime | None
+    missing_since: datetime | None
+    checked_at: datetime | None
+    ed25519_published: bool
+
+
 _COLUMNS: Final = """
 account_id, id, name, token, selector, dkim_public, created_at, verified_at, checked_at, missing_since, dkim_sealed,
-ed25519_selector, ed25519_public, ed25519_sealed, ed25519_published
+ed25519_selector, ed25519_public, ed25519_sealed, ed25519_published, asked_at
+"""
+_KEYS_COLUMNS: Final = """
+account_id, domain_id, selector, dkim_public, ed25519_selector, ed25519_public, created_at, checked_at, retired_at,
+dkim_sealed, ed25519_sealed
 """
 
 _INSERT: Final = f"""
-INSERT INTO domains ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+INSERT INTO domains ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 ON CONFLICT (account_id, name) DO NOTHING RETURNING id
 """
 _BY_NAME: Final = f"""
@@ -55,9 +91,50 @@ SELECT {_COLUMNS} FROM domains WHERE account_id = $1 AND name = $2
 _LIST: Final = f"""
 SELECT {_COLUMNS} FROM domains WHERE account_id = $1 ORDER BY name LIMIT $2
 """
+_PAGE: Final = f"""
+SELECT {_COLUMNS} FROM domains WHERE account_id = $1 AND ($2::uuid IS NULL OR id < $2) ORDER BY id DESC LIMIT $3
+"""
+_COUNT: Final = "SELECT count(*) FROM domains WHERE account_id = $1"
+_DELETE: Final = "DELETE FROM domains WHERE account_id = $1 AND name = $2 RETURNING id"
 # A domain that was never checked has no checked_at to compare, and so is never due.
 _DUE: Final = f"""
 SELECT {_COLUMNS} FROM domains WHERE verified_at IS NOT NULL AND checked_at < $1 ORDER BY checked_at LIMIT $2
+"""
+# Those on an operator's word as well: only keys wait there, and nothing can be taken away.
+_DUE_FOR_KEYS: Final = f"""
+SELECT {", ".join(f"d.{column.strip()}" for column in _COLUMNS.split(","))}
+FROM domain_keys k JOIN domains d ON d.account_id = k.account_id AND d.id = k.domain_id
+WHERE k.retired_at IS NULL AND k.checked_at < $1 AND d.verified_at IS NOT NULL ORDER BY k.checked_at LIMIT $2
+"""
+
+# Both at once, so that of two who ask at the same time one is told to wait.
+_ASK: Final = """
+UPDATE domains SET asked_at = $3 WHERE account_id = $1 AND id = $2 AND (asked_at IS NULL OR asked_at <= $4)
+RETURNING id
+"""
+_ASKED: Final = "SELECT count(*) FROM domains WHERE account_id = $1 AND asked_at > $2"
+
+_KEYS: Final = f"""
+SELECT {_KEYS_COLUMNS} FROM domain_keys WHERE account_id = $1 AND domain_id = ANY($2::uuid[])
+ORDER BY retired_at DESC NULLS FIRST
+"""
+_INSERT_KEYS: Final = f"""
+INSERT INTO domain_keys ({_KEYS_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT DO NOTHING RETURNING selector
+"""
+_KEYS_CHECKED: Final = """
+UPDATE domain_keys SET checked_at = $4 WHERE account_id = $1 AND domain_id = $2 AND selector = $3
+"""
+_TAKE_KEYS: Final = """
+DELETE FROM domain_keys WHERE account_id = $1 AND domain_id = $2 AND selector = $3 AND retired_at IS NULL
+RETURNING selector
+"""
+_FORGET_KEYS: Final = "DELETE FROM domain_keys WHERE retired_at <= $1"
+_SWITCH: Final = """
+UPDATE domains SET selector = $4, dkim_public = $5, dkim_sealed = $6, ed25519_selector = $7, ed25519_public = $8,
+    ed25519_sealed = $9, ed25519_published = $10
+WHERE account_id = $1 AND id = $2 AND selector = $3
+RETURNING id
 """
 
 _WITHOUT_ED25519: Final = f"""
@@ -74,6 +151,18 @@ SELECT {_COLUMNS} FROM domains
 WHERE convert_from(substring(dkim_sealed FROM 3 FOR get_byte(dkim_sealed, 1)), 'UTF8') = ANY($1::text[])
    OR convert_from(substring(ed25519_sealed FROM 3 FOR get_byte(ed25519_sealed, 1)), 'UTF8') = ANY($1::text[])
 LIMIT $2
+"""
+
+_KEYS_SEALED_WITH: Final = f"""
+SELECT {_KEYS_COLUMNS} FROM domain_keys
+WHERE retired_at IS NULL
+  AND (convert_from(substring(dkim_sealed FROM 3 FOR get_byte(dkim_sealed, 1)), 'UTF8') = ANY($1::text[])
+    OR convert_from(substring(ed25519_sealed FROM 3 FOR get_byte(ed25519_sealed, 1)), 'UTF8') = ANY($1::text[]))
+LIMIT $2
+"""
+_RESEAL_KEYS: Final = """
+UPDATE domain_keys SET dkim_sealed = $4, ed25519_sealed = $5
+WHERE account_id = $1 AND domain_id = $2 AND selector = $3 AND retired_at IS NULL
 """
 
 _RESEAL: Final = """
@@ -118,9 +207,22 @@ async def insert(tx: Connection, domain: DomainRow, now: datetime) -> bool:
         domain.ed25519_public,
         domain.ed25519_sealed,
         domain.ed25519_published,
+        domain.asked_at,
     )
     await touch(tx, domain.account_id, now)
     return inserted is not None
+
+
+async def count(connection: Connection, account_id: AccountId) -> int:
+    found: int = await connection.fetchval(_COUNT, account_id)
+    return found
+
+
+async def delete(tx: Connection, account_id: AccountId, name: str, now: datetime) -> bool:
+    """With all its keys. False when the account has no such domain."""
+    deleted = await tx.fetchval(_DELETE, account_id, name)
+    await touch(tx, account_id, now)
+    return deleted is not None
 
 
 async def find(connection: Connection, account_id: AccountId, name: str) -> DomainRow | None:
@@ -133,9 +235,104 @@ async def list_of_account(connection: Connection, account_id: AccountId, limit: 
     return [DomainRow(**row) for row in await connection.fetch(_LIST, account_id, limit)]
 
 
+async def page(connection: Connection, account_id: AccountId, before: UUID | None, limit: int) -> Sequence[DomainRow]:
+    """The newest first, of those that are older than `before`."""
+    return [DomainRow(**row) for row in await connection.fetch(_PAGE, account_id, before, limit)]
+
+
+async def take_turn(tx: Connection, domain: DomainRow, now: datetime, last_before: datetime) -> bool:
+    """Whether DNS may be asked about the domain; if so, it counts as asked."""
+    return await tx.fetchval(_ASK, domain.account_id, domain.id, now, last_before) is not None
+
+
+async def asked_since(connection: Connection, account_id: AccountId, since: datetime) -> int:
+    """Of how many domains of the account DNS was asked since then, because someone wanted it."""
+    asked: int = await connection.fetchval(_ASKED, account_id, since)
+    return asked
+
+
 async def due_for_check(connection: Connection, checked_before: datetime, limit: int) -> Sequence[DomainRow]:
     """Verified domains whose records were last seen to before that time, the longest unseen first."""
     return [DomainRow(**row) for row in await connection.fetch(_DUE, checked_before, limit)]
+
+
+async def due_for_keys(connection: Connection, checked_before: datetime, limit: int) -> Sequence[DomainRow]:
+    """Verified domains with keys whose records were last looked for before that time."""
+    return [DomainRow(**row) for row in await connection.fetch(_DUE_FOR_KEYS, checked_before, limit)]
+
+
+async def keys(
+    connection: Connection, account_id: AccountId, domain_ids: Sequence[DomainId]
+) -> Mapping[DomainId, Sequence[KeysRow]]:
+    """The keys of these domains that don't sign: first what waits, then what was, the latest first."""
+    found: dict[DomainId, list[KeysRow]] = {domain_id: [] for domain_id in domain_ids}
+    for row in await connection.fetch(_KEYS, account_id, list(domain_ids)):
+        found[row["domain_id"]].append(KeysRow(**row))
+    return found
+
+
+async def add_keys(tx: Connection, row: KeysRow) -> bool:
+    """False when it is to wait, and another pair waits already."""
+    added = await tx.fetchval(
+        _INSERT_KEYS,
+        row.account_id,
+        row.domain_id,
+        row.selector,
+        row.dkim_public,
+        row.ed25519_selector,
+        row.ed25519_public,
+        row.created_at,
+        row.checked_at,
+        row.retired_at,
+        row.dkim_sealed,
+        row.ed25519_sealed,
+    )
+    return added is not None
+
+
+async def keys_checked(tx: Connection, row: KeysRow, now: datetime) -> None:
+    await tx.execute(_KEYS_CHECKED, row.account_id, row.domain_id, row.selector, now)
+
+
+async def switch_keys(
+    tx: Connection, domain: DomainRow, waiting: KeysRow, ed25519_published: bool, now: datetime
+) -> bool:
+    """What waited signs, and what signed is retired. False when either was changed by someone else."""
+    taken = await tx.fetchval(_TAKE_KEYS, waiting.account_id, waiting.domain_id, waiting.selector)
+    switched = await tx.fetchval(
+        _SWITCH,
+        domain.account_id,
+        domain.id,
+        domain.selector,
+        waiting.selector,
+        waiting.dkim_public,
+        waiting.dkim_sealed,
+        waiting.ed25519_selector,
+        waiting.ed25519_public,
+        waiting.ed25519_sealed,
+        ed25519_published,
+    )
+    if taken is None or switched is None:
+        return False
+    retired = KeysRow(
+        account_id=domain.account_id,
+        domain_id=domain.id,
+        selector=domain.selector,
+        dkim_public=domain.dkim_public,
+        ed25519_selector=domain.ed25519_selector,
+        ed25519_public=domain.ed25519_public,
+        created_at=now,
+        checked_at=now,
+        retired_at=now,
+    )
+    await add_keys(tx, retired)
+    await touch(tx, domain.account_id, now)
+    return True
+
+
+async def forget_keys(tx: Connection, retired_before: datetime) -> int:
+    """What is left of keys that were retired before that time is gone; returns how many pairs."""
+    return int((await tx.execute(_FORGET_KEYS, retired_before)).rpartition(" ")[2])
 
 
 async def without_ed25519(connection: Connection, limit: int) -> Sequence[DomainRow]:
@@ -150,6 +347,15 @@ async def set_ed25519(tx: Connection, domain: DomainRow, selector: str, public: 
 async def sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> Sequence[DomainRow]:
     """Domains of whose private keys at least one was sealed with one of these."""
     return [DomainRow(**row) for row in await connection.fetch(_SEALED_WITH, list(key_ids), limit)]
+
+
+async def keys_sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> Sequence[KeysRow]:
+    """Keys that wait, and of whose private halves at least one was sealed with one of these."""
+    return [KeysRow(**row) for row in await connection.fetch(_KEYS_SEALED_WITH, list(key_ids), limit)]
+
+
+async def reseal_keys(tx: Connection, row: KeysRow, dkim_sealed: bytes, ed25519_sealed: bytes) -> None:
+    await tx.execute(_RESEAL_KEYS, row.account_id, row.domain_id, row.selector, dkim_sealed, ed25519_sealed)
 
 
 async def reseal(tx: Connection, domain: DomainRow, dkim_sealed: bytes, ed25519_sealed: bytes | None) -> None:
@@ -167,10 +373,7 @@ async def reseal(tx: Connection, domain: DomainRow, dkim_sealed: bytes, ed25519_
 async def record_check(
     tx: Connection,
     domain: DomainRow,
-    verified_at: datetime | None,
-    missing_since: datetime | None,
-    checked_at: datetime | None,
-    ed25519_published: bool,
+    check: Check,
     now: datetime,
 ) -> bool:
     """Writes what a check came to, unless the domain was checked, vouched for or given a key since it was read."""
@@ -178,15 +381,16 @@ async def record_check(
         _RECORD,
         domain.account_id,
         domain.id,
-        verified_at,
-        missing_since,
-        checked_at,
+        check.verified_at,
+        check.missing_since,
+        check.checked_at,
         domain.checked_at,
         domain.verified_at,
-        ed25519_published,
+        check.ed25519_published,
         domain.ed25519_public,
     )
     # The daily check of a healthy domain changes nothing that a cache holds.
-    if (verified_at is None) != (domain.verified_at is None) or ed25519_published != domain.ed25519_published:
+    has_changed = (check.verified_at is None) != (domain.verified_at is None)
+    if has_changed or check.ed25519_published != domain.ed25519_published:
         await touch(tx, domain.account_id, now)
     return recorded is not None

@@ -6,8 +6,8 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
-from posthouse.rules.limits import RECIPIENTS_MAX
 from posthouse.store.postgres import SETTINGS, Connection
+from posthouse.store.schedule import columns
 
 BEGINNING: Final = UUID(int=0)
 # A type may be rare. So many events are looked through for it at a time, and the reader goes on from there.
@@ -54,19 +54,22 @@ WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backe
 """
 
 _ENDS: Final = """
-SELECT coalesce(delivered_at, bounced_at, failed_at) AS final_at,
+SELECT position, coalesce(delivered_at, bounced_at, failed_at) AS final_at,
     (SELECT started_at FROM attempts
      WHERE account_id = $1 AND message_id = $2 AND attempts.position = recipients.position
      ORDER BY fence DESC LIMIT 1) AS began_at
 FROM recipients WHERE account_id = $1 AND message_id = $2
 """
+# From the end of the span down: an event is made a moment before its recipient is final, and the span may be an hour.
 _OF_MESSAGE: Final = """
 SELECT event.*
-FROM unnest($3::uuid[], $4::uuid[]) asked(lowest, highest)
+FROM unnest($3::smallint[], $4::uuid[], $5::uuid[]) asked(position, lowest, highest)
 CROSS JOIN LATERAL (
     SELECT id, type, body FROM events
-    WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest AND message_id = $2
-    ORDER BY id LIMIT $5) event
+    WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest
+      AND message_id = $2 AND position = asked.position
+    ORDER BY id DESC LIMIT 1) event
+ORDER BY event.id
 """
 
 
@@ -103,18 +106,14 @@ async def read(
 async def of_message(connection: Connection, account_id: AccountId, message_id: MessageId) -> list[StoredEvent]:
     """One for each recipient that is final, the oldest first; none when the account has no such message."""
     ends = [tuple(row) for row in await connection.fetch(_ENDS, account_id, message_id)]
-    # Recipients that were sent to together ended together: their events are looked for once.
-    spans = {_span(final_at, began_at) for final_at, began_at in ends if final_at is not None}
-    if not spans:
-        return []
-    lowest, highest = zip(*spans, strict=True)
-    rows = await connection.fetch(_OF_MESSAGE, account_id, message_id, lowest, highest, RECIPIENTS_MAX)
-    found = {row["id"]: StoredEvent(*row) for row in rows}
-    return [found[event_id] for event_id in sorted(found)]
+    spans = [_span(position, final_at, began_at) for position, final_at, began_at in ends if final_at is not None]
+    rows = await connection.fetch(_OF_MESSAGE, account_id, message_id, *columns(spans, 3))
+    return [StoredEvent(*row) for row in rows]
 
 
-def _span(final_at: datetime, began_at: datetime | None) -> tuple[UUID, UUID]:
+def _span(position: int, final_at: datetime, began_at: datetime | None) -> tuple[int, UUID, UUID]:
+    """Between which ids the recipient's event is."""
     since = final_at - _RECORDED_WITHIN
     if began_at is not None:
         since = max(since, began_at - _CLOCKS_DIFFER)
-    return lowest_id(since), lowest_id(final_at + _CLOCKS_DIFFER)
+    return position, lowest_id(since), lowest_id(final_at + _CLOCKS_DIFFER)

@@ -67,7 +67,8 @@ ON CONFLICT DO NOTHING
 RETURNING 1
 """
 
-# In the order in which everyone inserts them. A complaint outranks a bounce; otherwise the older one stays.
+# In the order in which everyone inserts them. A complaint outranks a bounce, and both what the account entered by
+# itself; otherwise the older one stays.
 _SUPPRESS: Final = """
 INSERT INTO suppressions (account_id, email, reason, code, response, at)
 SELECT account_id, email, reason, code, response, $1
@@ -76,7 +77,7 @@ FROM unnest($2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::text[])
 ORDER BY account_id, email
 ON CONFLICT (account_id, email) DO UPDATE
     SET reason = excluded.reason, code = excluded.code, response = excluded.response, at = excluded.at
-    WHERE suppressions.reason = 'bounce' AND excluded.reason = 'complaint'
+    WHERE suppressions.reason = 'manual' OR (suppressions.reason = 'bounce' AND excluded.reason = 'complaint')
 RETURNING 1
 """
 

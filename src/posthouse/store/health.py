@@ -21,9 +21,15 @@ SELECT current_setting('server_version_num')::integer AS version_number,
 # The key's id is readable in the sealed value: a version byte, a length, the id.
 _SEALED: Final = """
 SELECT convert_from(substring(sealed FROM 3 FOR get_byte(sealed, 1)), 'UTF8') AS key_id, count(*) AS uses
-FROM domains CROSS JOIN LATERAL (VALUES (dkim_sealed), (ed25519_sealed)) secret(sealed)
+FROM (SELECT dkim_sealed, ed25519_sealed FROM domains
+      UNION ALL SELECT dkim_sealed, ed25519_sealed FROM domain_keys WHERE retired_at IS NULL
+      UNION ALL SELECT secret_sealed, NULL FROM webhook_endpoints
+      UNION ALL SELECT secret_sealed, NULL FROM second_factors) keys
+CROSS JOIN LATERAL (VALUES (dkim_sealed), (ed25519_sealed)) secret(sealed)
 WHERE sealed IS NOT NULL GROUP BY 1
 """
+
+_DATABASE_BYTES: Final = "SELECT pg_database_size(current_database())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,11 @@ class Server:
 
 async def server(connection: Connection) -> Server:
     return Server(**await connection.fetchrow(_SERVER))
+
+
+async def database_bytes(connection: Connection) -> int:
+    found: int = await connection.fetchval(_DATABASE_BYTES)
+    return found
 
 
 async def sealing_key_uses(connection: Connection) -> Mapping[str, int]:

@@ -1,27 +1,24 @@
-"""Logging in: whom an address names, and how often it was tried in vain."""
+"""Failed logins: how often a person or a place tried in vain, and until when it waits."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from posthouse.rules.credential import Role
-from posthouse.rules.ids import AccountId, UserId
 from posthouse.store.postgres import Connection
 
 FAILURES_KEPT: Final = timedelta(days=1)
+# Tries that come at once reach the row in any order, and from processes whose clocks differ: one that makes nobody
+# wait is noted as a little earlier, or it would block those that are later by as little.
+_AT_ONCE: Final = timedelta(seconds=5)
 
-_USER: Final = """
-SELECT u.id, u.password_hash, m.account_id, m.role
-FROM users u JOIN memberships m ON m.user_id = u.id
-WHERE u.email = $1 ORDER BY m.created_at, m.account_id LIMIT 1
-"""
+_BLOCKED_UNTIL: Final = "SELECT max(blocked_until) FROM login_failures WHERE subject = ANY($1::text[])"
 
-_BLOCKED_UNTIL: Final = "SELECT blocked_until FROM login_failures WHERE subject = $1"
-
+# Whether the subject is blocked is judged under the row's lock, so that of many tries at once no second one passes.
 _COUNT: Final = """
 INSERT INTO login_failures (subject, count, blocked_until) VALUES ($1, 1, $2)
 ON CONFLICT (subject) DO UPDATE
 SET count = CASE WHEN login_failures.blocked_until < $3 THEN 1 ELSE login_failures.count + 1 END
+WHERE login_failures.blocked_until <= $2
 RETURNING count
 """
 
@@ -30,46 +27,46 @@ _FORGIVE: Final = """
 UPDATE login_failures SET count = count - 1, blocked_until = $2 WHERE subject = $1 AND count > 1
 """
 _CLEAR: Final = "DELETE FROM login_failures WHERE subject = $1"
-_FORGET: Final = "DELETE FROM login_failures WHERE blocked_until < $1"
+_FORGET: Final = """
+WITH old AS (
+    SELECT subject FROM login_failures WHERE blocked_until < $1 LIMIT $2 FOR UPDATE SKIP LOCKED
+), forgotten AS (
+    DELETE FROM login_failures USING old WHERE login_failures.subject = old.subject RETURNING 1
+)
+SELECT count(*) FROM forgotten
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
-    user_id: UserId
-    password_hash: str
-    account_id: AccountId
-    role: Role
-
-
-async def login_of(connection: Connection, email: str) -> Login | None:
-    """The user of that address, with the account that they joined first."""
-    row = await connection.fetchrow(_USER, email)
-    return None if row is None else Login(row["id"], row["password_hash"], row["account_id"], Role(row["role"]))
-
-
-async def blocked_until(connection: Connection, subject: str) -> datetime | None:
-    until: datetime | None = await connection.fetchval(_BLOCKED_UNTIL, subject)
+async def blocked_until(connection: Connection, subjects: Sequence[str]) -> datetime | None:
+    """When none of them is blocked any more."""
+    until: datetime | None = await connection.fetchval(_BLOCKED_UNTIL, subjects)
     return until
 
 
-async def count_try(tx: Connection, subject: str, now: datetime) -> int:
-    """Count a try before it is judged, so that many at once are all counted; a success clears it."""
-    count: int = await tx.fetchval(_COUNT, subject, now, now - FAILURES_KEPT)
+async def count_try(tx: Connection, subject: str, now: datetime) -> int | None:
+    """Count a try before it is judged, so that many at once are all counted; a success clears it.
+
+    None when the subject is blocked: then nothing is counted. Until the transaction ends all other tries wait for it.
+    """
+    count: int | None = await tx.fetchval(_COUNT, subject, now, now - FAILURES_KEPT)
     return count
 
 
-async def block(tx: Connection, subject: str, until: datetime) -> None:
+async def block(tx: Connection, subject: str, now: datetime, wait_seconds: int) -> None:
+    until = now + timedelta(seconds=wait_seconds) if wait_seconds else now - _AT_ONCE
     await tx.execute(_BLOCK, subject, until)
 
 
 async def forgive(tx: Connection, subject: str, now: datetime) -> None:
     """Take one try back, and nothing of those before it."""
-    await tx.execute(_FORGIVE, subject, now)
+    await tx.execute(_FORGIVE, subject, now - _AT_ONCE)
 
 
 async def clear(tx: Connection, subject: str) -> None:
     await tx.execute(_CLEAR, subject)
 
 
-async def forget_old(tx: Connection, now: datetime) -> None:
-    await tx.execute(_FORGET, now - FAILURES_KEPT)
+async def forget_old(tx: Connection, now: datetime, count_max: int) -> int:
+    """Returns how many there were."""
+    count: int = await tx.fetchval(_FORGET, now - FAILURES_KEPT, count_max)
+    return count

@@ -9,7 +9,17 @@ from typing import Final
 from posthouse.rules.ids import lowest_id
 from posthouse.store.postgres import Connection
 
-TABLES: Final = ("messages", "recipients", "bodies", "ledger", "attempts", "reports", "events", "webhook_deliveries")
+TABLES: Final = (
+    "messages",
+    "recipients",
+    "bodies",
+    "ledger",
+    "attempts",
+    "reports",
+    "events",
+    "webhook_deliveries",
+    "catalogue",
+)
 
 _ALONE: Final = "SELECT pg_try_advisory_lock(hashtext('posthouse.partitions'))"
 _NO_LONGER_ALONE: Final = "SELECT pg_advisory_unlock(hashtext('posthouse.partitions'))"

@@ -10,6 +10,7 @@ from typing import Any, Final
 import asyncpg
 
 from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.storage import no_room
 
 # asyncpg carries no types; what leaves this room is typed by the functions that read the rows.
 Connection = Any
@@ -76,6 +77,8 @@ def as_refusal(fault: BaseException) -> Refusal | None:
         return Refusal(
             Code.SERVICE_UNAVAILABLE, "The service has no room for today's mail: its operator must run upkeep.", 60
         )
+    if isinstance(fault, asyncpg.DiskFullError):
+        return no_room()
     # A wrong argument is an InterfaceError too, and a ValueError: that is a fault.
     if isinstance(fault, _AWAY) and not isinstance(fault, ValueError):
         return Refusal(Code.SERVICE_UNAVAILABLE, "The service can't reach its storage right now: try again soon.", 2)

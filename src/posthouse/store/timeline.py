@@ -1,7 +1,7 @@
 """One message's timeline: what was asked, every attempt, and what each recipient waits for or came to.
 
-For operators, who know a message by its id alone: the only place that looks for one in all accounts. All of
-it is read from one snapshot, or a recipient could be seen waiting for what had just been struck.
+For its account, and for operators, who know a message by its id alone: theirs is the only look-up in all accounts.
+All of it is read from one snapshot, or a recipient could be seen waiting for what had just been struck.
 """
 
 from collections import defaultdict
@@ -11,12 +11,16 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from posthouse.rules import ids
-from posthouse.rules.ids import AccountId, MessageId, RequestId
+from posthouse.rules import ids, waiting
+from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
+from posthouse.rules.waiting import LastTry, Place, Wait
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.schedule import columns
 
 # Postponements count as no attempt, so nothing else bounds how many there are.
 ATTEMPTS_SHOWN_MAX: Final = 2_000
+# Nor does anything bound how often an event is replayed.
+SENDINGS_SHOWN_MAX: Final = 500
 # An event has no index by message. Its id tells when it was made: after the last attempt began, if that is what
 # ended it, and no later than it was recorded, give or take what the processes' clocks differ by.
 _CLOCKS_DIFFER: Final = timedelta(seconds=5)
@@ -66,13 +70,31 @@ class Suppression:
 
 
 @dataclass(frozen=True, slots=True)
+class Sending:
+    """A webhook delivery: one sending of an event, as its last attempt left it."""
+
+    id: UUID
+    event_id: UUID
+    status: str
+    attempt: int
+    max_attempts: int
+    http_status: int | None
+    error: str | None
+    replay_of: UUID | None
+    created_at: datetime
+    last_attempt_at: datetime | None
+    next_attempt_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
-    """The event that tells the customer of the final result."""
+    """The event that tells the customer of the final result, and its sendings, the newest first."""
 
     position: int
     id: UUID
     type: str
     created_at: datetime
+    sendings: tuple[Sending, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +134,15 @@ class RecipientTimeline:
     event: Told | None
     reports: tuple[Report, ...]
 
+    def is_under_way(self, attempt: Attempt) -> bool:
+        """Whether whoever began the attempt still has the recipient to itself, and lives."""
+        return (
+            attempt.outcome is None
+            and self.waiting is not None
+            and self.waiting.is_worker_alive
+            and (self.waiting.worker_id, self.waiting.fence) == (attempt.worker_id, attempt.fence)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
@@ -120,6 +151,8 @@ class Timeline:
     suspended_at: datetime | None
     suspended_reason: str | None
     id: MessageId
+    credential_id: CredentialId
+    credential_name: str | None
     request_id: RequestId
     source: str
     status: str
@@ -135,20 +168,39 @@ class Timeline:
     recipients: tuple[RecipientTimeline, ...]
     # Those that are about none of the recipients.
     reports: tuple[Report, ...]
-    # Some attempts were left out: those before the latest ATTEMPTS_SHOWN_MAX.
+    # Some attempts or sendings were left out: those before the latest ATTEMPTS_SHOWN_MAX, or SENDINGS_SHOWN_MAX.
     is_shortened: bool
     read_at: datetime
 
+    def wait(self, recipient: RecipientTimeline) -> Wait | None:
+        """What the recipient waits for; None when it is final."""
+        if recipient.final_at is not None:
+            return None
+        row, last, why = recipient.waiting, recipient.attempts[-1:], recipient.suppression
+        place = None
+        if row is not None:
+            is_claimed = row.worker_id is not None
+            place = Place(row.next_at, row.fence, is_claimed, row.is_worker_alive, row.attempt_count, row.held_since)
+        return waiting.explain(
+            place,
+            next((LastTry(one.fence, one.outcome, one.exchange, one.code, one.response) for one in last), None),
+            is_suspended=self.suspended_at is not None,
+            suppressed=None if why is None else (why.reason, why.at),
+            now=self.read_at,
+        )
 
-# A look into each account's part of the one day that the id names: some microseconds an account.
+
 _MESSAGE: Final = """
-SELECT accounts.id AS account_id, accounts.name AS account_name, suspended_at, suspended_reason, message.*
+SELECT accounts.id AS account_id, accounts.name AS account_name, suspended_at, suspended_reason, message.*,
+    (SELECT name FROM credentials WHERE account_id = accounts.id AND id = message.credential_id) AS credential_name
 FROM accounts CROSS JOIN LATERAL (
-    SELECT id, request_id, source, status, billing_status, sender, envelope_sender, subject,
+    SELECT id, credential_id, request_id, source, status, billing_status, sender, envelope_sender, subject,
         coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at
     FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
-LIMIT 1
 """
+# A look into each account's part of the one day that the id names: some microseconds an account.
+_MESSAGE_OF_ANY: Final = f"{_MESSAGE} LIMIT 1"
+_MESSAGE_OF_ONE: Final = f"{_MESSAGE} WHERE accounts.id = $2"
 
 _RECIPIENTS: Final = """
 SELECT position, field, email, status, billing_status, attempt_count, last_smtp_code AS code,
@@ -176,13 +228,15 @@ CROSS JOIN LATERAL (
     WHERE account_id = $1 AND email = lower(asked.email) LIMIT 1) suppression
 """
 
+# From the end of the span down: an event is made a moment before its recipient is final, and the span may be an hour.
 _EVENTS: Final = """
 SELECT asked.position, event.*
 FROM unnest($3::smallint[], $4::uuid[], $5::uuid[]) asked(position, lowest, highest)
 CROSS JOIN LATERAL (
     SELECT id, type, created_at FROM events
     WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest
-      AND message_id = $2 AND position = asked.position LIMIT 1) event
+      AND message_id = $2 AND position = asked.position
+    ORDER BY id DESC LIMIT 1) event
 """
 
 
@@ -193,20 +247,41 @@ FROM reports WHERE account_id = $1 AND message_id = $2 ORDER BY at, id
 """
 
 
-async def timeline(tx: Connection, message_id: MessageId, now: datetime) -> Timeline | None:
-    """What is known of the message, whoever's it is. `tx` sees one snapshot."""
-    message = await tx.fetchrow(_MESSAGE, message_id)
+# The log has a partition for each day of its own ids. A sending is no older than its event, but a replay may be days
+# younger: what is looked into are the days from then until now, for most messages one or two.
+_SENDINGS: Final = """
+SELECT id, event_id, status, attempt, max_attempts, http_status, error, replay_of, created_at, last_attempt_at,
+    next_attempt_at
+FROM webhook_deliveries
+WHERE account_id = $1 AND message_id = $2 AND id >= $3 AND id < $4 ORDER BY id DESC LIMIT $5
+"""
+
+
+async def timeline(tx: Connection, account_id: AccountId, message_id: MessageId, now: datetime) -> Timeline | None:
+    """What is known of the account's message. `tx` sees one snapshot."""
+    return await _told(tx, await tx.fetchrow(_MESSAGE_OF_ONE, message_id, account_id), now)
+
+
+async def timeline_of_any(tx: Connection, message_id: MessageId, now: datetime) -> Timeline | None:
+    """The same of a message, whoever's it is."""
+    return await _told(tx, await tx.fetchrow(_MESSAGE_OF_ANY, message_id), now)
+
+
+async def _told(tx: Connection, message: Row | None, now: datetime) -> Timeline | None:
     if message is None:
         return None
+    message_id = message["id"]
     key = message["account_id"], message_id
     recipients = await tx.fetch(_RECIPIENTS, *key)
     newest = [Attempt(**row) for row in await tx.fetch(_ATTEMPTS, *key, ATTEMPTS_SHOWN_MAX + 1)]
     attempts: defaultdict[int, list[Attempt]] = defaultdict(list)
     for attempt in reversed(newest[:ATTEMPTS_SHOWN_MAX]):
         attempts[attempt.position].append(attempt)
-    waiting = {row["position"]: Waiting(**row) for row in await tx.fetch(_WAITING, *key, now)}
+    calendar = {row["position"]: Waiting(**row) for row in await tx.fetch(_WAITING, *key, now)}
     suppressions = await _suppressions(tx, key[0], recipients)
-    events = await _events(tx, key, recipients, attempts)
+    spans = _spans(recipients, attempts)
+    sendings = await _sendings(tx, key, spans, now)
+    events = await _events(tx, key, spans, sendings[:SENDINGS_SHOWN_MAX])
     reports = [Report(**row) for row in await tx.fetch(_REPORTS, *key)]
     return Timeline(
         **{**message, "tags": tuple(message["tags"])},
@@ -215,7 +290,7 @@ async def timeline(tx: Connection, message_id: MessageId, now: datetime) -> Time
                 RecipientTimeline(
                     **row,
                     attempts=tuple(attempts.get(row["position"], ())),
-                    waiting=waiting.get(row["position"]),
+                    waiting=calendar.get(row["position"]),
                     suppression=suppressions.get(row["position"]),
                     event=events.get(row["position"]),
                     reports=tuple([report for report in reports if report.position == row["position"]]),
@@ -224,7 +299,7 @@ async def timeline(tx: Connection, message_id: MessageId, now: datetime) -> Time
             ]
         ),
         reports=tuple([report for report in reports if report.position is None]),
-        is_shortened=len(newest) > ATTEMPTS_SHOWN_MAX,
+        is_shortened=len(newest) > ATTEMPTS_SHOWN_MAX or len(sendings) > SENDINGS_SHOWN_MAX,
         read_at=now,
     )
 
@@ -234,20 +309,37 @@ async def _suppressions(tx: Connection, account_id: AccountId, recipients: Seque
     return {row["position"]: Suppression(**row) for row in await tx.fetch(_SUPPRESSIONS, account_id, *asked)}
 
 
-async def _events(
-    tx: Connection,
-    key: tuple[AccountId, MessageId],
-    recipients: Sequence[Row],
-    attempts: Mapping[int, Sequence[Attempt]],
-) -> dict[int, Told]:
-    positions, lowest, highest = [], [], []
+def _spans(recipients: Sequence[Row], attempts: Mapping[int, Sequence[Attempt]]) -> list[tuple[int, UUID, UUID]]:
+    """For each recipient that is final, between which ids its event is."""
+    spans = []
     for row in recipients:
         position, final_at = row["position"], row["final_at"]
         if final_at is not None:
             began = [attempt.started_at - _CLOCKS_DIFFER for attempt in attempts.get(position, ())[-1:]]
             since = max([final_at - _RECORDED_WITHIN, *began])
-            positions.append(position)
-            lowest.append(ids.lowest_id(since))
-            highest.append(ids.lowest_id(final_at + _CLOCKS_DIFFER))
-    found = await tx.fetch(_EVENTS, *key, positions, lowest, highest)
-    return {row["position"]: Told(**row) for row in found}
+            spans.append((position, ids.lowest_id(since), ids.lowest_id(final_at + _CLOCKS_DIFFER)))
+    return spans
+
+
+async def _sendings(
+    tx: Connection, key: tuple[AccountId, MessageId], spans: Sequence[tuple[int, UUID, UUID]], now: datetime
+) -> list[Sending]:
+    """The newest first; one more than are shown, if there are."""
+    if not spans:
+        return []
+    since = min(lowest for _, lowest, _ in spans)
+    until = ids.lowest_id(now + _CLOCKS_DIFFER)
+    return [Sending(**row) for row in await tx.fetch(_SENDINGS, *key, since, until, SENDINGS_SHOWN_MAX + 1)]
+
+
+async def _events(
+    tx: Connection,
+    key: tuple[AccountId, MessageId],
+    spans: Sequence[tuple[int, UUID, UUID]],
+    sendings: Sequence[Sending],
+) -> dict[int, Told]:
+    by_event: defaultdict[UUID, list[Sending]] = defaultdict(list)
+    for sending in sendings:
+        by_event[sending.event_id].append(sending)
+    found = await tx.fetch(_EVENTS, *key, *columns(spans, 3))
+    return {row["position"]: Told(**row, sendings=tuple(by_event.get(row["id"], ()))) for row in found}

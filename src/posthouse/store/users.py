@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
+from uuid import UUID
 
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
@@ -29,15 +30,60 @@ class MemberRow:
     created_at: datetime
 
 
+# After everybody: where the newest page begins.
+END: Final = (datetime(9999, 1, 1, tzinfo=UTC), UserId(UUID(int=2**128 - 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class AccountOfUser:
+    """An account that a user is a member of."""
+
+    account_id: AccountId
+    name: str
+    role: Role
+
+
 _INSERT: Final = """
 INSERT INTO users (id, email, created_at, password_hash) VALUES ($1, $2, $3, $4)
 ON CONFLICT (email) DO NOTHING RETURNING id
 """
-_JOIN: Final = "INSERT INTO memberships (account_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)"
+_BY_EMAIL: Final = "SELECT id, email, created_at, password_hash FROM users WHERE email = $1"
+_JOIN: Final = """
+INSERT INTO memberships (account_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)
+ON CONFLICT DO NOTHING RETURNING 1
+"""
 _MEMBERS: Final = """
 SELECT m.user_id, u.email, m.role, m.created_at
 FROM memberships m JOIN users u ON u.id = m.user_id
 WHERE m.account_id = $1 ORDER BY m.user_id LIMIT $2
+"""
+_MEMBER: Final = """
+SELECT m.user_id, u.email, m.role, m.created_at
+FROM memberships m JOIN users u ON u.id = m.user_id
+WHERE m.account_id = $1 AND m.user_id = $2
+"""
+_PAGE: Final = """
+SELECT m.user_id, u.email, m.role, m.created_at
+FROM memberships m JOIN users u ON u.id = m.user_id
+WHERE m.account_id = $1 AND (m.created_at, m.user_id) < ($2, $3)
+ORDER BY m.created_at DESC, m.user_id DESC LIMIT $4
+"""
+_IS_MEMBER: Final = """
+SELECT EXISTS (
+    SELECT 1 FROM users u JOIN memberships m ON m.user_id = u.id AND m.account_id = $1 WHERE u.email = $2
+)
+"""
+_COUNT: Final = "SELECT count(*) FROM memberships WHERE account_id = $1 AND ($2::text IS NULL OR role = $2)"
+_CHANGE_ROLE: Final = "UPDATE memberships SET role = $3 WHERE account_id = $1 AND user_id = $2"
+_LEAVE: Final = "DELETE FROM memberships WHERE account_id = $1 AND user_id = $2"
+
+_ACCOUNTS: Final = """
+SELECT m.account_id, a.name, m.role
+FROM memberships m JOIN accounts a ON a.id = m.account_id
+WHERE m.user_id = $1 ORDER BY m.created_at, m.account_id LIMIT $2
+"""
+_REPLACE_HASH: Final = """
+UPDATE users SET password_hash = $3 WHERE id = $1 AND password_hash = $2 RETURNING id
 """
 
 
@@ -50,9 +96,60 @@ async def insert(tx: Connection, user: UserRow) -> bool:
     return (await tx.fetchval(_INSERT, user.id, user.email, user.created_at, user.password_hash)) is not None
 
 
-async def join_account(tx: Connection, account_id: AccountId, user_id: UserId, role: Role, now: datetime) -> None:
-    await tx.execute(_JOIN, account_id, user_id, role, now)
+async def find_by_email(connection: Connection, email: str) -> UserRow | None:
+    row = await connection.fetchrow(_BY_EMAIL, email)
+    return None if row is None else UserRow(row["id"], row["email"], row["created_at"], row["password_hash"])
+
+
+async def replace_password(tx: Connection, user: UserRow, password_hash: str) -> bool:
+    """False when it is no longer the one that was read."""
+    return await tx.fetchval(_REPLACE_HASH, user.id, user.password_hash, password_hash) is not None
+
+
+async def accounts_of(connection: Connection, user_id: UserId, limit: int) -> Sequence[AccountOfUser]:
+    """In the order in which they were joined."""
+    rows = await connection.fetch(_ACCOUNTS, user_id, limit)
+    return [AccountOfUser(row["account_id"], row["name"], Role(row["role"])) for row in rows]
+
+
+async def join_account(tx: Connection, account_id: AccountId, user_id: UserId, role: Role, now: datetime) -> bool:
+    """False when they are a member already, in whatever role."""
+    is_new = await tx.fetchval(_JOIN, account_id, user_id, role, now) is not None
     await touch(tx, account_id, now)
+    return is_new
+
+
+async def find_member(connection: Connection, account_id: AccountId, user_id: UserId) -> MemberRow | None:
+    row = await connection.fetchrow(_MEMBER, account_id, user_id)
+    return None if row is None else _member(row)
+
+
+async def is_member(connection: Connection, account_id: AccountId, email: str) -> bool:
+    return bool(await connection.fetchval(_IS_MEMBER, account_id, email))
+
+
+async def count_members(connection: Connection, account_id: AccountId, role: Role | None = None) -> int:
+    """All of them, or those of one role."""
+    count: int = await connection.fetchval(_COUNT, account_id, role)
+    return count
+
+
+async def change_role(tx: Connection, account_id: AccountId, user_id: UserId, role: Role, now: datetime) -> None:
+    await tx.execute(_CHANGE_ROLE, account_id, user_id, role)
+    await touch(tx, account_id, now)
+
+
+async def leave_account(tx: Connection, account_id: AccountId, user_id: UserId, now: datetime) -> None:
+    """The user stays one, of their other accounts or of none."""
+    await tx.execute(_LEAVE, account_id, user_id)
+    await touch(tx, account_id, now)
+
+
+async def page_of_members(
+    connection: Connection, account_id: AccountId, before: tuple[datetime, UserId], count: int
+) -> list[MemberRow]:
+    """Whoever joined last is first."""
+    return [_member(row) for row in await connection.fetch(_PAGE, account_id, *before, count)]
 
 
 async def list_members(connection: Connection, account_id: AccountId, limit: int) -> Sequence[MemberRow]:

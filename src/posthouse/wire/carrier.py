@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
+from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.mail.exchange import Exchange, NullExchange, exchanges
 from posthouse.rules import outcome
@@ -152,6 +153,7 @@ class SmtpCarrier:
         opened = await self._open(server)
         if isinstance(opened, smtp.Failure):
             return _same_for_all(parcel, _happening(opened), server)
+        crash.point("carry.connected")
         return await self._deliver(opened, server, parcel, before_dot)
 
     async def _open(self, server: _Server) -> Session | smtp.Failure:

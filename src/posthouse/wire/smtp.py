@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from posthouse import crash
 from posthouse.mail.reply import Reply
 from posthouse.rules.outcome import Stage
 from posthouse.wire.dialogue import Dialogue, told
@@ -395,9 +396,13 @@ class Session:
             return self._lost(Stage.DATA)
         if not before_dot():
             return self._withdrawn()
+        crash.point("carry.before_dot")
         if not self._dialogue.say(b".\r\n", 1):
             return self._lost(Stage.DATA)
-        return self._closed(await self._dialogue.hear(1, self._deadlines.dot_seconds), transcript)
+        crash.point("carry.after_dot")
+        heard = await self._dialogue.hear(1, self._deadlines.dot_seconds)
+        crash.point("carry.answered")
+        return self._closed(heard, transcript)
 
     async def _in_chunks(
         self, content: bytes, before_dot: Callable[[], bool], transcript: list[tuple[Stage, Reply]]
@@ -423,9 +428,12 @@ class Session:
             return self._lost(Stage.DATA)
         if not before_dot():
             return self._withdrawn()
+        crash.point("carry.before_dot")
         if not dialogue.say(b"BDAT 0 LAST\r\n", 1):
             return self._lost(Stage.DATA)
+        crash.point("carry.after_dot")
         heard += await dialogue.hear(2 - len(heard), deadlines.dot_seconds)
+        crash.point("carry.answered")
         if not heard:
             return self._lost(Stage.DOT, ambiguous=True)
         transcript.append((Stage.DATA, heard[0]))

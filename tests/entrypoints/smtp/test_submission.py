@@ -4,6 +4,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 
 import aiosmtplib
 import pytest
@@ -13,6 +14,7 @@ from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.entrypoints.smtp.server import Listener, Server
 from posthouse.entrypoints.smtp.submission import Submission
+from posthouse.flows.uses import Uses
 from posthouse.rules import ids
 from posthouse.store.directory import Directory
 from posthouse.store.postgres import Database
@@ -63,7 +65,7 @@ async def desk(database_url: str, authority: Authority, trusting: ssl.SSLContext
         await directory.forget_changes()
         intake = assembly.intake(settings, database, directory, clock, chance, None)
         stack.push_async_callback(intake.drain)
-        admission = assembly.admission(settings, database, directory, clock, chance)
+        admission = assembly.admission(settings, directory, Uses(database), clock)
         server = Server(
             Submission(admission=admission, intake=intake, clock=clock, chance=chance, hostname=NAME),
             tls=authority.files,
@@ -106,6 +108,37 @@ async def test_a_session_does_not_outlast_its_credential(desk: Desk) -> None:
         with pytest.raises(aiosmtplib.SMTPDataError) as refused:
             await client.sendmail(SENDER, ["bob@example.org"], MAIL)
     assert (refused.value.code, refused.value.message[:5]) == (535, "5.7.8")
+
+
+async def test_a_session_does_not_outlast_its_password(desk: Desk) -> None:
+    async def replace_password(new_hash: bytes, overlap: timedelta | None) -> None:
+        async with desk.database.transaction() as tx:
+            await tx.execute(
+                "UPDATE credentials SET secret_hash = $2, previous_until = now() + $3,"
+                " previous_hash = CASE WHEN $3::interval IS NULL THEN NULL ELSE secret_hash END WHERE account_id = $1",
+                desk.account.id, new_hash, overlap,
+            )  # fmt: skip
+            await tx.execute("UPDATE accounts SET changed_at = now() WHERE id = $1", desk.account.id)
+        await desk.directory.forget_changes()
+
+    async with desk.database.connection() as connection:
+        own_hash = await connection.fetchval(
+            "SELECT secret_hash FROM credentials WHERE account_id = $1", desk.account.id
+        )
+    async with desk.client() as early, desk.client() as late:
+        await replace_password(b"a hash", timedelta(hours=1))
+        for client in (early, late):
+            await client.sendmail(SENDER, ["bob@example.org"], MAIL)
+        await replace_password(b"another", None)
+        with pytest.raises(aiosmtplib.SMTPDataError) as refused:
+            await early.sendmail(SENDER, ["bob@example.org"], MAIL)
+        assert (refused.value.code, refused.value.message[:5]) == (535, "5.7.8")
+        # Nor does it once the overlap is over, though nothing is changed at that moment.
+        await replace_password(own_hash, None)
+        await late.sendmail(SENDER, ["bob@example.org"], MAIL)
+        await replace_password(b"the last", timedelta())
+        with pytest.raises(aiosmtplib.SMTPDataError, match="new one"):
+            await late.sendmail(SENDER, ["bob@example.org"], MAIL)
 
 
 async def test_recipients_that_no_mail_can_go_to_are_refused(desk: Desk) -> None:

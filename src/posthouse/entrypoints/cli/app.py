@@ -6,6 +6,7 @@ import typer
 
 from posthouse.entrypoints.cli import (
     accounts,
+    audit,
     configuration,
     credentials,
     domains,
@@ -13,6 +14,7 @@ from posthouse.entrypoints.cli import (
     messages,
     queue,
     service,
+    suppressions,
     webhook,
 )
 from posthouse.entrypoints.cli.show import write_line
@@ -42,6 +44,7 @@ app.command("run")(service.run)
 app.command("migrate")(service.migrate)
 app.command("upkeep")(service.upkeep)
 app.command("doctor")(service.doctor)
+app.command("audit")(audit.audit)
 app.add_typer(configuration.config, name="config")
 app.add_typer(accounts.account, name="account")
 app.add_typer(accounts.credits_, name="credits")
@@ -52,4 +55,5 @@ app.add_typer(credentials.user, name="user")
 app.add_typer(messages.message, name="message")
 app.add_typer(queue.queue, name="queue")
 app.add_typer(inbox.inbox, name="inbox")
+app.add_typer(suppressions.suppression, name="suppression")
 app.add_typer(webhook.webhook, name="webhook")

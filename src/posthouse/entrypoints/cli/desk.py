@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from posthouse.bootstrap import Desk
     from posthouse.config import Settings
+    from posthouse.rules.ids import AccountId
     from posthouse.rules.refusal import Refusal
 
 Answer = TypeVar("Answer")
@@ -41,6 +42,15 @@ def perform(act: "Callable[[Desk], Awaitable[Answer]]", *, for_check_up: bool = 
         fail(told(refusal))
     except bootstrap.UnsafeDatabase as error:
         fail(str(error))
+
+
+def perform_for(account: str, act: "Callable[[Desk, AccountId], Awaitable[Answer]]") -> Answer:
+    """The same, for the account that is meant by a name or an id."""
+
+    async def for_account(desk: "Desk") -> Answer:
+        return await act(desk, await desk.administration.account_id(account))
+
+    return perform(for_account)
 
 
 def told(refusal: "Refusal") -> str:

@@ -1,16 +1,18 @@
 """Commands about sender domains."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from posthouse.entrypoints.cli import show
-from posthouse.entrypoints.cli.desk import perform
+from posthouse.entrypoints.cli.desk import perform_for
 from posthouse.entrypoints.cli.show import AccountGiven, AsJson
+from posthouse.mail.reply import printable
+from posthouse.rules.actor import OPERATOR
 
 if TYPE_CHECKING:
-    from posthouse.flows.administration import DomainView, Verification
-    from posthouse.rules.domain import Record
+    from posthouse.flows.registration import Line, Verification
 
 domain = typer.Typer(no_args_is_help=True, help="Domains: what an account may send from.")
 
@@ -20,12 +22,12 @@ DomainGiven = Annotated[str, typer.Argument(metavar="DOMAIN", help="Such as exam
 @domain.command("add")
 def add(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
     """Register a domain; prints the DNS records that its owner has to publish."""
-    view = perform(lambda desk: desk.administration.add_domain(account, domain))
+    view = perform_for(account, lambda desk, at: desk.registration.add(at, domain, OPERATOR))
     if as_json:
         return show.write_json(show.domain(view))
-    _write_records(view)
+    _write_records(view.lines)
     return show.write_line(
-        "\nPublish them (the first two prove the domain, the third is recommended), "
+        "\nPublish them (the first two prove the domain, the others are recommended), "
         f"then run `posthouse domain verify {account!r} {view.domain.name}`."
     )
 
@@ -40,8 +42,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Look for a domain's DNS records; it may be sent from once the required ones are found."""
-    checked = perform(lambda desk: desk.administration.verify_domain(account, domain, vouched=vouched))
-    findings = [] if checked.judgement is None else [show.finding(one) for one in checked.judgement.findings]
+    checked = perform_for(account, lambda desk, at: desk.registration.verify(at, domain, OPERATOR, vouched=vouched))
+    findings = [show.finding(line.finding) for line in checked.view.lines if line.finding is not None]
     if as_json:
         show.write_json(
             {
@@ -65,7 +67,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Show an account's domains."""
-    views = perform(lambda desk: desk.administration.list_domains(account))
+    views = perform_for(account, lambda desk, at: desk.registration.all(at))
     if as_json:
         return show.write_json([show.domain(view) for view in views])
     if not views:
@@ -76,28 +78,54 @@ def list_(
     )
     if records:
         for view in views:
-            _write_records(view)
+            _write_records(view.lines)
     return None
 
 
-def _write_records(view: "DomainView") -> None:
-    for record in view.records.all:
-        show.write_line(f"\nTXT    {record.name}{_note(record)}\nvalue  {record.value}")
+@domain.command("rotate")
+def rotate(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
+    """Make new DKIM keys, which sign once their record is seen; prints the records to publish."""
+    view = perform_for(account, lambda desk, at: desk.registration.rotate(at, domain, OPERATOR))
+    if as_json:
+        return show.write_json(show.domain(view))
+    _write_records([line for line in view.lines if line.stage == "pending"])
+    return show.write_line(
+        "\nPublish them beside those of the present keys, which stay until a week after the new ones sign. That begins "
+        f"within an hour, or with `posthouse domain verify {account!r} {view.domain.name}`."
+    )
 
 
-def _note(record: "Record") -> str:
-    return "" if record.is_required else "  (recommended)"
+@domain.command("remove")
+def remove(account: AccountGiven, domain: DomainGiven) -> None:
+    """Remove a domain and its keys; mail from it that is still queued goes out unsigned."""
+    perform_for(account, lambda desk, at: desk.registration.remove(at, domain, OPERATOR))
+    show.write_line(f"{domain} is removed.")
+
+
+def _write_records(lines: "Sequence[Line]") -> None:
+    for line in lines:
+        if line.record.value:
+            show.write_line(f"\nTXT    {line.record.name}{_note(line)}\nvalue  {line.record.value}")
+
+
+def _note(line: "Line") -> str:
+    if line.stage != "active":
+        return f"  ({line.stage})"
+    return "" if line.record.is_required else "  (recommended)"
 
 
 def _write_verification(checked: "Verification") -> None:
     row = checked.domain
-    for finding in checked.judgement.findings if checked.judgement else ():
-        show.write_line(f"{finding.result:<8} TXT {finding.record.name}{_note(finding.record)}")
-        if finding.advice:
-            show.write_line(f"  expected  {finding.record.value}")
-            for value in finding.found:
-                show.write_line(f"  found     {value}")
-            show.write_line(f"  {finding.advice}")
+    for line in checked.view.lines:
+        if line.finding is None:
+            continue
+        show.write_line(f"{line.finding.result:<8} TXT {line.record.name}{_note(line)}")
+        if line.advice:
+            if line.record.value:
+                show.write_line(f"  expected  {line.record.value}")
+            for value in line.finding.found:
+                show.write_line(f"  found     {printable(value.encode('utf-8', 'replace'))}")
+            show.write_line(f"  {line.advice}")
     if row.verified_at is None:
         show.write_line(f"{row.name} is not verified.")
     elif row.is_vouched_for:

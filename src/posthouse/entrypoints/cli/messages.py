@@ -8,8 +8,8 @@ import typer
 from posthouse.entrypoints.cli import show
 from posthouse.entrypoints.cli.desk import perform
 from posthouse.entrypoints.cli.show import AsJson, Plain
-from posthouse.mail.reply import printable
 from posthouse.rules import ids
+from posthouse.rules.waiting import one_line, quoted, suppressed_for
 
 if TYPE_CHECKING:
     from posthouse.flows.oversight import Attempt, RecipientTimeline, Report, Timeline
@@ -24,6 +24,8 @@ _STYLES: Final = {
     "failed": "red",
 }
 _SOURCES: Final = {"api": "over HTTP", "smtp": "over SMTP", "test": "over HTTP with a test key: a rehearsal"}
+# What a member sends to oneself is a test, but it leaves, at the usual price.
+_TEST_MAIL: Final = "over HTTP, a test mail to its sender"
 _BILLING: Final = {
     "reserved": "its credit is reserved",
     "settled": "its credit is settled",
@@ -48,6 +50,12 @@ def show_(
     if as_json:
         return show.write_json(plain(found))
     return _write(narrated(found))
+
+
+def _source(timeline: "Timeline") -> str:
+    if timeline.source == "test" and timeline.credits_reserved:
+        return _TEST_MAIL
+    return _SOURCES.get(timeline.source, timeline.source)
 
 
 def _write(lines: Sequence[Line]) -> None:
@@ -78,7 +86,7 @@ def _heading(timeline: "Timeline") -> Iterator[Line]:
         "status": timeline.status,
         "account": f"{timeline.account_name} ({ids.text(ids.ACCOUNT, timeline.account_id)})",
         "accepted": (
-            f"{show.text(timeline.created_at)} {_SOURCES.get(timeline.source, timeline.source)}, "
+            f"{show.text(timeline.created_at)} {_source(timeline)}, "
             f"request {ids.text(ids.REQUEST, timeline.request_id)}"
         ),
         "from": timeline.sender,
@@ -94,11 +102,11 @@ def _heading(timeline: "Timeline") -> Iterator[Line]:
     width = max(map(len, values))
     for name, value in values.items():
         if value:
-            yield Line(f"{name:<{width}}  {_one_line(value)}", _STYLES.get(value, "") if name == "status" else "")
+            yield Line(f"{name:<{width}}  {one_line(value)}", _STYLES.get(value, "") if name == "status" else "")
     if timeline.suspended_at is not None:
         yield Line(
             f"The account is suspended since {show.text(timeline.suspended_at)}: "
-            f"{_one_line(timeline.suspended_reason or '')}. Its mail is held.",
+            f"{one_line(timeline.suspended_reason or '')}. Its mail is held.",
             "yellow",
         )
 
@@ -106,7 +114,7 @@ def _heading(timeline: "Timeline") -> Iterator[Line]:
 def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator[Line]:
     recipient_id = ids.text(ids.RECIPIENT, ids.recipient_id(timeline.id, recipient.position))
     style = _STYLES.get(recipient.status, "")
-    yield Line(f"{recipient.field} {_one_line(recipient.email)}: {recipient.status} ({recipient_id})", f"bold {style}")
+    yield Line(f"{recipient.field} {one_line(recipient.email)}: {recipient.status} ({recipient_id})", f"bold {style}")
     number = 0
     for attempt in recipient.attempts:
         number += attempt.outcome != "postponed"
@@ -119,35 +127,36 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
         yield _report(report)
     if recipient.suppression is not None:
         why = recipient.suppression
-        said = _quoted(why.code, why.response)
-        yield Line(f"  The address gets no mail of this account since {show.text(why.at)}, after a {why.reason}{said}")
+        said = quoted(why.code, why.response)
+        what = suppressed_for(why.reason, why.at)
+        yield Line(f"  {what[0].upper()}{what[1:]}{said}")
 
 
 def _report(report: "Report") -> Line:
-    about = _one_line(report.detail)
+    about = one_line(report.detail)
     if report.kind == "complaint":
         what = f"a complaint ({about})" + ("" if report.position is not None else " that names no recipient")
     elif report.position is not None:
         what = "a bounce"
     else:
         what = f"a bounce of {about or 'nobody'}, who is no recipient"
-    said = _quoted(report.code, report.response or report.status)
+    said = quoted(report.code, report.response or report.status)
     return Line(f"  {show.text(report.at)}  came back later: {what}{said}", "yellow")
 
 
 def _attempt(recipient: "RecipientTimeline", attempt: "Attempt", number: int) -> str:
-    whither = f" to {_one_line(attempt.exchange)}" if attempt.exchange else ""
+    whither = f" to {one_line(attempt.exchange)}" if attempt.exchange else ""
     if attempt.address:
-        whither += f" [{_one_line(attempt.address)}]"
+        whither += f" [{one_line(attempt.address)}]"
         whither += f" over {attempt.tls}" if attempt.tls else " without TLS" if attempt.stage in _TALKED else ""
     if attempt.outcome is None:
-        if is_under_way(recipient, attempt):
+        if recipient.is_under_way(attempt):
             return f"attempt {number}{whither} is under way"
         return (
             f"attempt {number}{whither} has no outcome: its worker was lost; the mail may have arrived, and the "
             "attempt counts"
         )
-    said = _quoted(attempt.code, attempt.response) or f": {attempt.outcome}"
+    said = quoted(attempt.code, attempt.response) or f": {attempt.outcome}"
     doubt = " — ambiguous: it may have arrived all the same" if attempt.is_ambiguous else ""
     if attempt.outcome == "postponed":
         return f"claimed, then put off{whither}{said} (no attempt is counted)"
@@ -159,23 +168,12 @@ def _attempt(recipient: "RecipientTimeline", attempt: "Attempt", number: int) ->
     return f"attempt {number}{whither}{said}{doubt}{then}"
 
 
-def is_under_way(recipient: "RecipientTimeline", attempt: "Attempt") -> bool:
-    """Whether whoever began the attempt still has the recipient to itself, and lives."""
-    waiting = recipient.waiting
-    return (
-        attempt.outcome is None
-        and waiting is not None
-        and waiting.is_worker_alive
-        and (waiting.worker_id, waiting.fence) == (attempt.worker_id, attempt.fence)
-    )
-
-
 def _end(timeline: "Timeline", recipient: "RecipientTimeline") -> str:
     told = recipient.event
     parts = [recipient.status]
     # What ended it without an attempt is nowhere else.
     if not recipient.attempts or recipient.attempts[-1].outcome != recipient.status:
-        parts[0] += _quoted(recipient.code, recipient.response)
+        parts[0] += quoted(recipient.code, recipient.response)
     if timeline.credits_reserved:
         parts.append(_BILLING.get(recipient.billing_status, recipient.billing_status))
     parts.append("no event is on record" if told is None else f"event {ids.text(ids.EVENT, told.id)} ({told.type})")
@@ -183,38 +181,8 @@ def _end(timeline: "Timeline", recipient: "RecipientTimeline") -> str:
 
 
 def _waiting(timeline: "Timeline", recipient: "RecipientTimeline") -> str:
-    waiting = recipient.waiting
-    if waiting is None:
-        return "not final, yet the schedule doesn't have it: nobody will try it. Please report this as a fault."
-    next_at = show.text(waiting.next_at)
-    if waiting.worker_id is not None:
-        if waiting.is_worker_alive:
-            return "a worker has it"
-        return f"its worker was lost; it is due again as soon as that is noticed, {next_at} at the latest"
-    if waiting.held_since is not None:
-        why = "the account is suspended" if timeline.suspended_at is not None else "its account or its lane was paused"
-        return f"held since {show.text(waiting.held_since)}, because {why}; looked at again {next_at}"
-    if waiting.next_at <= timeline.read_at:
-        return f"due since {next_at}; it waits for a worker to be free"
-    if waiting.fence == 0:
-        return f"on its way to a worker; if none takes it, it is due again {next_at}"
-    if recipient.status == "deferred":
-        return f"it was deferred; the next try is {next_at}, after {_counted(waiting.attempt_count)}"
-    return f"put off until {next_at} for a reason that isn't the destination's, such as a full lane"
-
-
-def _counted(attempts: int) -> str:
-    return "1 attempt" if attempts == 1 else f"{attempts} attempts"
-
-
-def _quoted(code: int | None, response: str | None) -> str:
-    """What a server said, after a colon: `: 451 4.7.1 try later`."""
-    words = ([] if code is None else [str(code)]) + ([_one_line(response)] if response else [])
-    return f": {' '.join(words)}" if words else ""
-
-
-def _one_line(text: str) -> str:
-    return printable(" / ".join(text.split("\n")).encode("utf-8", "replace"))
+    wait = timeline.wait(recipient)
+    return "" if wait is None else wait.text
 
 
 def plain(timeline: "Timeline") -> Plain:
@@ -261,7 +229,7 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
                 "started_at": attempt.started_at,
                 "finished_at": attempt.finished_at,
                 "outcome": attempt.outcome,
-                "is_under_way": is_under_way(recipient, attempt),
+                "is_under_way": recipient.is_under_way(attempt),
                 "is_ambiguous": attempt.is_ambiguous,
                 "exchange": attempt.exchange,
                 "address": attempt.address,

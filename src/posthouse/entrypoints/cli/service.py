@@ -49,8 +49,9 @@ def migrate() -> None:
 
 
 def upkeep() -> None:
-    """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains, renew seals."""
+    """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains, count use."""
     done = perform(lambda desk: desk.upkeep.round())
+    counted = perform(lambda desk: desk.reckoning.round())
     show.write_values(
         {
             "partitions_made": done.partitions_made,
@@ -60,6 +61,7 @@ def upkeep() -> None:
             "domains_lost": done.domains_lost,
             "secrets_resealed": done.secrets_resealed,
             "domain_keys_made": done.domain_keys_made,
+            "usage_steps": counted.steps,
         }
     )
 

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
         AccountRow,
         AccountView,
         CredentialRow,
-        DomainView,
         KeyRow,
         MemberRow,
     )
+    from posthouse.flows.registration import DomainView
+    from posthouse.flows.team import InvitationRow
     from posthouse.rules.domain import Finding
 
 Plain = Mapping[str, object]
@@ -57,6 +58,8 @@ def credential(row: "CredentialRow") -> Plain:
         "is_default": row.is_default,
         "allowed_networks": [str(network) for network in row.allowed_networks],
         "created_at": row.created_at,
+        "last_used_at": row.last_used_at,
+        "previous_password_until": row.previous_until,
         "revoked_at": row.revoked_at,
     }
 
@@ -67,7 +70,10 @@ def key(row: "KeyRow") -> Plain:
         "hint": row.hint,
         "name": row.name,
         "mode": row.mode,
+        "may_send": row.may_send,
         "may_read": row.may_read,
+        "allowed_networks": [str(network) for network in row.allowed_networks],
+        "last_used_at": row.last_used_at,
         "credential_id": ids.text(ids.CREDENTIAL, row.credential_id),
         "created_at": row.created_at,
         "expires_at": row.expires_at,
@@ -84,8 +90,18 @@ def member(row: "MemberRow") -> Plain:
     }
 
 
+def invitation(row: "InvitationRow") -> Plain:
+    return {
+        "id": ids.text(ids.INVITATION, row.id),
+        "email": row.email,
+        "role": row.role,
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+    }
+
+
 def domain(view: "DomainView") -> Plain:
-    row, records = view.domain, view.records
+    row = view.domain
     return {
         "id": ids.text(ids.DOMAIN, row.id),
         "name": row.name,
@@ -95,8 +111,16 @@ def domain(view: "DomainView") -> Plain:
         "missing_since": row.missing_since,
         "ed25519_published": row.ed25519_published,
         "records": [
-            {"type": "TXT", "name": record.name, "value": record.value, "required": record.is_required}
-            for record in records.all
+            {
+                "purpose": line.record.purpose,
+                "state": line.stage,
+                "type": "TXT",
+                "name": line.record.name,
+                "value": line.record.value or None,
+                "required": line.record.is_required,
+                "advice": line.advice,
+            }
+            for line in view.lines
         ],
         "created_at": row.created_at,
     }
@@ -105,7 +129,8 @@ def domain(view: "DomainView") -> Plain:
 def finding(found: "Finding") -> Plain:
     return {
         "name": found.record.name,
-        "expected": found.record.value,
+        "purpose": found.record.purpose,
+        "expected": found.record.value or None,
         "required": found.record.is_required,
         "result": found.result,
         "found": found.found,

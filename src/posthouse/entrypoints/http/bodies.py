@@ -23,6 +23,7 @@ STRUCTURE_MAX: Final = 20_000
 # What a body of so many bytes may take in all while it is worked on.
 WEIGHT: Final = 3
 NAME_CHARACTERS_SHOWN_MAX: Final = 100
+LARGE_AT_ONCE_MAX: Final = 3
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -34,6 +35,8 @@ class Disconnected(Exception):  # noqa: N818 (nobody is left to be told)
 class BodyReader:
     def __init__(self) -> None:
         self._held_bytes = 0
+        # Large mails take turns: each is in memory several times over while it is worked on.
+        self.large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
 
     @contextmanager
     def held(self, body: bytes) -> Iterator[None]:
@@ -60,19 +63,20 @@ class BodyReader:
             raise invalid("The body must be JSON in UTF-8.")
 
     async def read(self, receive: Receive, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> bytes:
-        event = await receive()
-        body: bytes = event.get("body", b"")
-        if event["type"] == "http.disconnect":
-            raise Disconnected
-        if not event.get("more_body"):
-            if len(body) > bytes_max:
-                raise _body_too_large(bytes_max)
-            return body
         try:
+            # From before its first byte on: a client that sends none would else be waited for without end.
             async with asyncio.timeout(READ_SECONDS_MAX):
-                return await self._read_on(receive, body, bytes_max)
+                event = await receive()
+                body: bytes = event.get("body", b"")
+                if event["type"] == "http.disconnect":
+                    raise Disconnected
+                if event.get("more_body"):
+                    return await self._read_on(receive, body, bytes_max)
         except TimeoutError:
             raise invalid(f"The body was not complete after {READ_SECONDS_MAX} s: send it faster.") from None
+        if len(body) > bytes_max:
+            raise _body_too_large(bytes_max)
+        return body
 
     async def _read_on(self, receive: Receive, first: bytes, bytes_max: int) -> bytes:
         chunks = [first]

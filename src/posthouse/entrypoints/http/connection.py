@@ -16,16 +16,23 @@ HEAD_SECONDS_MAX: Final = 20.0
 # A client that sends on after its answer (a 413, a 401) must be let finish, or it never reads the answer.
 DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
 DISCARDED_SECONDS_MAX: Final = 20.0
+# A client that takes less than this of its answer in so many seconds has left, or wants to hold our memory.
+TAKEN_BYTES_MIN: Final = 16 * 1024
+TAKING_SECONDS_MAX: Final = 20.0
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """A head that grows without end, or never ends, would otherwise be held in memory for ever."""
+    """A head that grows without end, or never ends, would otherwise be held in memory for ever; so would an answer
+    that nobody takes."""
 
     _head_bytes = 0
     _is_reading_head = False
     _is_reading_body = False
     _discarded_bytes = 0
     _timer: asyncio.TimerHandle | None = None
+    taking_seconds_max = TAKING_SECONDS_MAX
+    _untaken_bytes = 0
+    _taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -33,7 +40,17 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_looking()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._untaken_bytes = self.transport.get_write_buffer_size()
+        self._taking = self.loop.call_later(self.taking_seconds_max, self._look_at_taking)
+
+    def resume_writing(self) -> None:
+        self._stop_looking()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -89,6 +106,20 @@ class BoundedConnection(HttpToolsProtocol):
         self._timer = None
         if not self.transport.is_closing():
             self.transport.close()
+
+    def _look_at_taking(self) -> None:
+        untaken_bytes = self.transport.get_write_buffer_size()
+        if self._untaken_bytes - untaken_bytes < TAKEN_BYTES_MIN:
+            self._taking = None
+            self.transport.abort()
+            return
+        self._untaken_bytes = untaken_bytes
+        self._taking = self.loop.call_later(self.taking_seconds_max, self._look_at_taking)
+
+    def _stop_looking(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -1,5 +1,6 @@
 """The OpenAPI document: what the routes declare, POST /emails beside them, and nothing that isn't so."""
 
+from collections import Counter
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -192,6 +193,8 @@ def _schemas() -> dict[str, Any]:
         ref_template=_REFERENCE,
     )
     titles = {name: schema.get("title", name) for name, schema in definitions["$defs"].items()}
+    if twice := [title for title, count in Counter(titles.values()).items() if count > 1]:
+        raise ValueError(f"two schemas have one title, and one of them would be lost: {twice}")
     return {titles[name]: _renamed(schema, titles) for name, schema in sorted(definitions["$defs"].items())}
 
 

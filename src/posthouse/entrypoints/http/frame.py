@@ -1,5 +1,7 @@
 """The frame around every request: its id, its way to the endpoint, and an answer whatever happens."""
 
+from typing import Final
+
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -7,11 +9,15 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.entrypoints.http import answers
 from posthouse.entrypoints.http.bodies import Disconnected
+from posthouse.entrypoints.http.outgoing import Outgoing
 from posthouse.rules import ids
 from posthouse.rules.ids import RequestId
 from posthouse.rules.refusal import Code, Refusal
 
 log = structlog.get_logger(__name__)
+
+# Answers of the dashboard's side carry secrets and people's data: nothing on the way keeps them.
+_NO_STORE: Final = (b"cache-control", b"no-store")
 
 
 class Frame:
@@ -22,6 +28,7 @@ class Frame:
         self._send_endpoint = send_endpoint
         self._clock = clock
         self._chance = chance
+        self._outgoing = Outgoing()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -32,6 +39,7 @@ class Frame:
         scope[answers.REQUEST_ID] = request_id
         scope[answers.REQUEST_ID_TEXT] = request_id_text
         header = (b"x-request-id", request_id_text.encode())
+        is_private = scope["path"].startswith("/v1/")
         has_started = False
 
         async def send_with_id(message: Message) -> None:
@@ -39,13 +47,16 @@ class Frame:
             if message["type"] == "http.response.start":
                 has_started = True
                 message["headers"] = [*message["headers"], header]
+                if is_private:
+                    others = [one for one in message["headers"] if one[0] != _NO_STORE[0]]
+                    message["headers"] = [*others, _NO_STORE]
             await send(message)
 
         try:
             if scope["path"] == "/emails" and scope["method"] == "POST":
                 await self._send_endpoint(scope, receive, send_with_id)
             else:
-                await self._application(scope, receive, send_with_id)
+                await self._application(scope, receive, self._outgoing.way(scope, receive, send_with_id))
         except Disconnected:
             return
         except Refusal as refusal:

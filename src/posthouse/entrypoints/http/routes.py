@@ -1,4 +1,4 @@
-"""The routes of mail, login and templates, except POST /emails: read the request, call one flow, shape the answer."""
+"""The routes of mail and templates, except POST /emails: read the request, call one flow, shape the answer."""
 
 from typing import Annotated, Any, Final
 
@@ -46,20 +46,6 @@ async def get_email(
     return answered(request, _message(message))
 
 
-@router.post(
-    "/v1/auth/login",
-    operation_id="login",
-    summary="Log in to the dashboard",
-    tags=["Dashboard"],
-    openapi_extra=takes(schemas.LoginBody, is_public=True),
-    responses=answers_with(200, schemas.LoginAnswer, 400, 401, 413, 429, 500, 503),
-)
-async def login(request: Request) -> Response:
-    body = await body_of(request, schemas.LoginBody)
-    session = await services_of(request).admission.login(body.email, body.password, peer_of(request.scope))
-    return answered(request, {"token": session.token, "expires_at": moment(session.expires_at)})
-
-
 @router.get(
     "/v1/templates",
     operation_id="listTemplates",
@@ -91,7 +77,7 @@ async def create_template(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.TemplateBody, TEMPLATE_BODY_BYTES_MAX)
     created = await services_of(request).authoring.create(
-        member.account_id, body.alias, body.name, _content(body), publish=body.publish
+        member.account_id, body.alias, body.name, _content(body), member.actor, publish=body.publish
     )
     return answered(request, {"template": _template(created)}, 201)
 
@@ -118,7 +104,7 @@ async def get_template(request: Request, alias: str) -> Response:
 )
 async def delete_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
-    await services_of(request).authoring.delete(member.account_id, alias)
+    await services_of(request).authoring.delete(member.account_id, alias, member.actor)
     return answered(request, {"deleted": True})
 
 
@@ -135,7 +121,7 @@ async def create_template_version(request: Request, alias: str) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.VersionBody, TEMPLATE_BODY_BYTES_MAX)
     grown = await services_of(request).authoring.add_version(
-        member.account_id, alias, _content(body), publish=body.publish
+        member.account_id, alias, _content(body), member.actor, publish=body.publish
     )
     return answered(request, {"template": _template(grown), "version": grown.latest_version}, 201)
 
@@ -151,7 +137,7 @@ async def create_template_version(request: Request, alias: str) -> Response:
 async def publish_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.PublishBody)
-    published = await services_of(request).authoring.publish(member.account_id, alias, body.version)
+    published = await services_of(request).authoring.publish(member.account_id, alias, body.version, member.actor)
     return answered(request, {"template": _template(published)})
 
 

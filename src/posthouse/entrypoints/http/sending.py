@@ -7,6 +7,7 @@ from typing import Any, Final
 import pydantic_core
 from starlette.types import Receive, Scope, Send
 
+from posthouse import crash
 from posthouse.entrypoints.http import answers
 from posthouse.entrypoints.http.bodies import BodyReader, parsed, validated
 from posthouse.entrypoints.http.schemas import SendBody
@@ -19,7 +20,6 @@ from posthouse.rules.message import BillingStatus, MessageStatus, Source
 from posthouse.rules.refusal import invalid
 
 REPLAYED: Final = "Idempotent-Replayed"
-LARGE_AT_ONCE_MAX: Final = 3
 
 
 class SendEndpoint:
@@ -29,32 +29,34 @@ class SendEndpoint:
 
     def __init__(self, reader: BodyReader) -> None:
         self._reader = reader
-        # Large mails take turns: each is in memory several times over while it is worked on.
-        self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         services = self.services
         caller = await services.admission.sender(authorization_of(headers), peer_of(scope))
+        crash.point("accept.admitted")
         self._reader.check_headers(headers)
-        key = _idempotency_key(headers)
+        key = idempotency_key(headers)
         body = await self._reader.read(receive)
+        crash.point("accept.read")
         request_id = answers.request_id_of(scope)
         if len(body) > limits.THREAD_BODY_BYTES_MIN:
             with self._reader.held(body):
-                async with self._large:
+                async with self._reader.large:
                     draft, fingerprint = await asyncio.to_thread(self._understand, body)
                     accepted = await services.intake.accept(caller, key, draft, fingerprint, request_id)
         else:
             draft, fingerprint = self._understand(body)
             accepted = await services.intake.accept(caller, key, draft, fingerprint, request_id)
-        extra = {**accepted.rate_headers, REPLAYED: "true"} if accepted.is_replay else accepted.rate_headers
-        await answers.send_json(send, 202, _answer(draft, accepted, answers.request_id_text(scope)), extra)
+        crash.point("accept.before_answer")
+        answer = answer_of(draft, accepted, answers.request_id_text(scope))
+        await answers.send_json(send, 202, answer, headers_of(accepted))
+        crash.point("accept.answered")
 
     def _understand(self, body: bytes) -> tuple[Draft, bytes]:
         """The draft, and the fingerprint of what was asked: of the values, however they were spaced or ordered."""
         content = parsed(body)
-        draft = _draft(validated(SendBody, content))
+        draft = draft_of(validated(SendBody, content))
         return draft, self.services.intake.fingerprint(canonical(content))
 
 
@@ -81,7 +83,7 @@ def peer_of(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _idempotency_key(headers: Mapping[bytes, bytes]) -> str:
+def idempotency_key(headers: Mapping[bytes, bytes]) -> str:
     key = headers.get(b"idempotency-key", b"").decode("latin-1").strip()
     if not 1 <= len(key) <= limits.IDEMPOTENCY_KEY_CHARACTERS_MAX:
         raise invalid(
@@ -91,7 +93,11 @@ def _idempotency_key(headers: Mapping[bytes, bytes]) -> str:
     return key
 
 
-def _draft(body: SendBody) -> Draft:
+def headers_of(accepted: Accepted) -> Mapping[str, str]:
+    return {**accepted.rate_headers, REPLAYED: "true"} if accepted.is_replay else accepted.rate_headers
+
+
+def draft_of(body: SendBody) -> Draft:
     return compose(
         sender=body.sender,
         to=_listed(body.to),
@@ -118,12 +124,12 @@ def _listed(given: str | list[str] | None) -> list[str]:
     return [given] if isinstance(given, str) else given
 
 
-def _answer(draft: Draft, accepted: Accepted, request_id: str) -> dict[str, Any]:
+def answer_of(draft: Draft, accepted: Accepted, request_id: str, source: Source = Source.API) -> dict[str, Any]:
     echo = draft.echo
     answer = {
         "id": ids.text(ids.MESSAGE, accepted.message_id),
         "status": MessageStatus.QUEUED.value,
-        "source": Source.API.value,
+        "source": source.value,
         "request_id": request_id,
         "from": echo.sender,
         "to": echo.to,

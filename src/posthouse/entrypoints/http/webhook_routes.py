@@ -54,7 +54,7 @@ async def save_webhook(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.WebhookBody)
     saved = await services_of(request).subscription.save(
-        member.account_id, body.url, body.events or [], enabled=body.enabled
+        member.account_id, body.url, body.events or [], member.actor, enabled=body.enabled
     )
     secret = {} if saved.secret is None else {"secret": saved.secret}
     return answered(request, {"webhook": _endpoint(saved.endpoint), **secret})
@@ -69,7 +69,7 @@ async def save_webhook(request: Request) -> Response:
 )
 async def delete_webhook(request: Request) -> Response:
     member = await member_of(request)
-    await services_of(request).subscription.delete(member.account_id)
+    await services_of(request).subscription.delete(member.account_id, member.actor)
     return answered(request, {"deleted": True})
 
 
@@ -82,7 +82,8 @@ async def delete_webhook(request: Request) -> Response:
 )
 async def rotate_webhook_secret(request: Request) -> Response:
     member = await member_of(request)
-    return answered(request, {"secret": await services_of(request).subscription.rotate_secret(member.account_id)})
+    secret = await services_of(request).subscription.rotate_secret(member.account_id, member.actor)
+    return answered(request, {"secret": secret})
 
 
 @router.post(

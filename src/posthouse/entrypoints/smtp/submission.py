@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.entrypoints.refusals import smtp_reply
@@ -67,6 +68,7 @@ class Submission:
             raise
         finally:
             judge(username, place, clock.monotonic())
+        crash.point("submission.authenticated")
         return caller
 
     def recipient(self, address: str, count: int) -> Reply | None:  # noqa: ARG002 (the terms tell how many)
@@ -78,6 +80,7 @@ class Submission:
 
     async def take(self, caller: Caller | None, envelope: Envelope, content: bytes) -> Reply:
         request_id = RequestId(ids.new_id(self._clock.now(), self._chance.bytes(ids.RANDOM_BYTES)))
+        crash.point("submission.received")
         try:
             if caller is None:
                 raise RuntimeError("mail was offered by nobody")
@@ -98,6 +101,7 @@ class Submission:
         except Exception as fault:
             log.exception("fault", request_id=ids.text(ids.REQUEST, request_id), fault=type(fault).__name__)
             return replies.FAULT
+        crash.point("submission.before_answer")
         return Reply(250, "2.0.0", f"queued as {ids.text(ids.MESSAGE, accepted.message_id)}")
 
     async def _accept(self, caller: Caller, envelope: Envelope, content: bytes, request_id: RequestId) -> Accepted:

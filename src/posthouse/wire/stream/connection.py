@@ -37,7 +37,7 @@ class Outage:
 
     def noticed(self, cause: object) -> None:
         if not self._away:
-            self._log.warning("stream_away", cause=repr(cause))
+            self._log.warning("stream_away", cause=str(cause) or repr(cause))
         self._away = True
 
     def over(self) -> None:

@@ -97,13 +97,6 @@ class SendBody(Request):
     ] = None
 
 
-class LoginBody(Request):
-    model_config = ConfigDict(title="LoginRequest")
-
-    email: str
-    password: str
-
-
 class TemplateContentBody(Request):
     subject: Annotated[str | None, described("May hold `{{name}}` placeholders.")] = None
     text: Annotated[str | None, described("May hold `{{name}}` placeholders; values are written as they are.")] = None
@@ -112,24 +105,30 @@ class TemplateContentBody(Request):
 
 
 class VersionBody(TemplateContentBody):
-    model_config = ConfigDict(title="TemplateVersionRequest")
+    model_config = ConfigDict(
+        title="TemplateVersionRequest",
+        json_schema_extra={"examples": [{"subject": "Welcome, {{name}}", "text": "Good to see you.", "publish": True}]},
+    )
 
 
 class TemplateBody(TemplateContentBody):
-    model_config = ConfigDict(title="TemplateRequest")
+    model_config = ConfigDict(
+        title="TemplateRequest",
+        json_schema_extra={"examples": [{"alias": "welcome", "subject": "Welcome, {{name}}", "text": "Good morning."}]},
+    )
 
     alias: Annotated[str, described("Unique in the account.", pattern="^[a-z0-9][a-z0-9_-]{0,63}$")]
     name: Annotated[str | None, described("For people; the alias unless given.", maxLength=200)] = None
 
 
 class PublishBody(Request):
-    model_config = ConfigDict(title="PublishRequest")
+    model_config = ConfigDict(title="PublishRequest", json_schema_extra={"examples": [{"version": 1}]})
 
     version: Annotated[int, described("The number of the version.", minimum=1)]
 
 
 class PreviewBody(Request):
-    model_config = ConfigDict(title="PreviewRequest")
+    model_config = ConfigDict(title="PreviewRequest", json_schema_extra={"examples": [{"variables": {"name": "Ada"}}]})
 
     variables: dict[str, Variable] = Field(default={}, description="Values for the placeholders.")
     version: Annotated[int | None, described("Default: the published version, else the latest.")] = None
@@ -217,13 +216,6 @@ class MessageAnswer(Response):
     credits_reserved: int
     created_at: Moment
     recipients: list[RecipientAnswer]
-
-
-class LoginAnswer(Response):
-    model_config = ConfigDict(title="LoginResponse")
-
-    token: Annotated[str, described("A JWT: send it as `Authorization: Bearer <token>`.")]
-    expires_at: Moment
 
 
 class VersionAnswer(BaseModel):

@@ -1,0 +1,319 @@
+"""Measures the list of messages: every filter, with common, rare and absent values, on first pages and deep ones.
+
+    make bench-search                                       (or: python bench/search.py)
+    python bench/search.py --keep /var/tmp/archive          (the archive stays there, and is used again)
+    python bench/search.py --rows 20000 --quick --output /tmp/bench
+
+An archive of one large account and some small ones is made in a private cluster, over thirty days; then one process of
+the HTTP server answers eight clients. Rounds of all searches in turn, medians over the rounds.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from string import Template
+from typing import Any, Final
+from urllib.parse import urlencode
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+
+from bench import report, search_ground, search_report, served
+from bench.load import LoadError, watched
+from bench.search_ground import Archive
+from bench.search_report import Measured
+from posthouse.rules import ids, search
+from posthouse.rules.search import Filters
+from tools.private_postgres import PostgresError, PrivatePostgres
+
+ROWS: Final = 10_000_000
+ROUNDS: Final = 3
+SECONDS: Final = 2
+CLIENTS: Final = 8
+PAGES: Final = 400
+WARM_SECONDS: Final = 2
+BYTES_READ_A_MESSAGE: Final = 1_400
+
+CLUSTER_SETTINGS: Final = {
+    "max_wal_size": "4GB",
+    "checkpoint_timeout": "1h",
+    # What is made in a transaction of its own need not be logged.
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+}
+
+_RESULT: Final = re.compile(r"^result (\{.*\})$", re.MULTILINE)
+_SCRIPT: Final = Template("""\
+local requests = {
+$requests
+}
+local count = $first
+
+function request()
+  count = count + 1
+  return requests[count % #requests + 1]
+end
+
+function done(summary, latency, _)
+  local errors = summary.errors
+  io.write(string.format(
+    'result {"requests": %d, "microseconds": %d, "refused": %d, "broken": %d, "p50": %d, "p99": %d}\\n',
+    summary.requests, summary.duration, errors.status,
+    errors.connect + errors.read + errors.write + errors.timeout,
+    latency:percentile(50), latency:percentile(99)))
+end
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Pages of one kind, each as its query."""
+
+    name: str
+    pages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What a filter is asked for: values that many messages have, few, and none."""
+
+    common: tuple[str, ...]
+    rare: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+
+def filters(archive: Archive, chance: random.Random) -> dict[str, Values]:
+    def some(count: int, text: Any) -> tuple[str, ...]:
+        return tuple(text(chance.randrange(count)) for _ in range(PAGES))
+
+    credentials = [ids.text(ids.CREDENTIAL, one) for one in search_ground.CREDENTIALS]
+    return {
+        "status": Values(("delivered",), ("failed", "partial", "queued")),
+        "recipient": Values(
+            tuple(search_ground.recipient(number) for number in range(20)),
+            some(search_ground.RECIPIENTS, search_ground.recipient),
+            ("nobody@example.org",),
+        ),
+        "sender": Values(
+            tuple(f"{name}@shop0.example" for name in search_ground.SENDERS),
+            some(search_ground.RARE_SENDERS, "rare{}@shop0.example".format),
+            ("nobody@shop0.example",),
+        ),
+        "subject": Values(
+            ("order", "your", "shipped", "invoice", "welcome", "backup"),
+            some(search_ground.ORDERS, search_ground.order),
+            ("nonesuch",),
+        ),
+        "tag": Values(search_ground.TAGS, some(search_ground.RARE_TAGS, search_ground.rare_tag), ("nonesuch",)),
+        "template": Values(search_ground.TEMPLATES, (), ("nonesuch",)),
+        "source": Values(("api", "smtp"), ("test",)),
+        "credential_id": Values(
+            tuple(credentials[:3]), (credentials[3],), (ids.text(ids.CREDENTIAL, ids.lowest_id(archive.end)),)
+        ),
+    }
+
+
+def searches(archive: Archive) -> list[Search]:
+    chance = random.Random(6)
+    known = filters(archive, chance)
+    found = [_search(archive, chance, "no filter", [{}]), _search(archive, chance, "no filter", [{}], is_deep=True)]
+    found.append(Search("time: an hour, a day, a week", tuple(_page(_times(archive, chance)) for _ in range(PAGES))))
+    for name, values in known.items():
+        for kind, given in (("common", values.common), ("rare", values.rare), ("absent", values.absent)):
+            if given:
+                asked = [{name: value} for value in given]
+                found.append(_search(archive, chance, f"{name}: {kind}", asked))
+                if kind != "absent":
+                    found.append(_search(archive, chance, f"{name}: {kind}", asked, is_deep=True))
+    words = known["subject"]
+    for name, groups in (
+        ("subject: two common words", [words.common, words.common]),
+        ("subject: a common and a rare word", [words.common, words.rare]),
+        ("subject: three common words", [("your",), ("order",), ("shipped", "confirmed", "how")]),
+        ("subject: five words", [("your",), ("order",), ("has",), ("shipped",), words.rare]),
+    ):
+        asked = [{"subject": " ".join(chance.choice(group) for group in groups)} for _ in range(PAGES)]
+        found.append(_search(archive, chance, name, asked))
+        found.append(_search(archive, chance, name, asked, is_deep=True))
+    for one, other in itertools.combinations(known, 2):
+        found.append(_pair(archive, chance, (one, known[one].common), (other, known[other].common), "both common"))
+        first, rare = (one, other) if known[other].rare else (other, one)
+        if known[rare].rare:
+            named = f"{rare} rare"
+            found.append(_pair(archive, chance, (first, known[first].common), (rare, known[rare].rare), named))
+    everything = {name: values.common[0] for name, values in known.items()}
+    found.append(_search(archive, chance, "all filters at once, common values", [everything]))
+    return found
+
+
+def _search(
+    archive: Archive, chance: random.Random, name: str, asked: Sequence[Mapping[str, str]], *, is_deep: bool = False
+) -> Search:
+    pages = [_page(asked[number % len(asked)], archive, chance, is_deep=is_deep) for number in range(PAGES)]
+    return Search(f"{name}, {'deep' if is_deep else 'first'} page", tuple(pages))
+
+
+def _pair(
+    archive: Archive, chance: random.Random, one: tuple[str, Sequence[str]], other: tuple[str, Sequence[str]], kind: str
+) -> Search:
+    asked = [{name: chance.choice(values) for name, values in (one, other)} for _ in range(PAGES)]
+    pages = [_page(given, archive, chance, is_deep=number % 2 == 0) for number, given in enumerate(asked)]
+    return Search(f"{one[0]} + {other[0]}: {kind}", tuple(pages))
+
+
+def _page(
+    asked: Mapping[str, str],
+    archive: Archive | None = None,
+    chance: random.Random | None = None,
+    *,
+    is_deep: bool = False,
+) -> str:
+    """The query of a page; a deep one begins anywhere, which is where a reader would be after very many pages."""
+    parameters = dict(asked)
+    if is_deep and archive is not None and chance is not None:
+        position = ids.lowest_id(_some_time(archive, chance))
+        parameters["cursor"] = search.wanted(Filters(**asked)).cursor(position)
+    return urlencode(parameters)
+
+
+def _some_time(archive: Archive, chance: random.Random) -> datetime:
+    return archive.start + (archive.end - archive.start) * chance.random()
+
+
+def _times(archive: Archive, chance: random.Random) -> dict[str, str]:
+    after = _some_time(archive, chance)
+    before = after + (archive.end - archive.start) * chance.choice((1 / 720, 1 / 30, 7 / 30))
+    return {"after": after.strftime("%Y-%m-%dT%H:%M:%SZ"), "before": before.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
+def measure(
+    archive: Archive, asked: Sequence[Search], rounds: int, seconds: int, console: Console
+) -> dict[str, list[Measured]]:
+    measured: dict[str, list[Measured]] = {one.name: [] for one in asked}
+    with served.running(archive.ground, 1) as (server, port):
+        token = _login(port)
+        # Connections are opened, and statements planned, before anything counts.
+        mixed = tuple(page for pages in zip(*(one.pages for one in asked), strict=True) for page in pages)
+        _wrk(archive, Search("warm", mixed[: PAGES * 4]), token, port, WARM_SECONDS, 0)
+        for number in range(rounds):
+            for one in asked:
+                with watched(postgres=archive.ground.cluster.pid, server=server.pid) as watch:
+                    said = _wrk(archive, one, token, port, seconds, number * PAGES // rounds)
+                measured[one.name].append(
+                    Measured(
+                        requests=said["requests"],
+                        per_second=said["requests"] / said["microseconds"] * 1e6,
+                        p50_ms=said["p50"] / 1000,
+                        p99_ms=said["p99"] / 1000,
+                        server_us=watch.server / said["requests"] * 1e6,
+                        postgres_us=watch.postgres / said["requests"] * 1e6,
+                    )
+                )
+                console.print(f"{number + 1}/{rounds} {one.name}: {measured[one.name][-1]}", highlight=False)
+    return measured
+
+
+def _login(port: int) -> str:
+    body = json.dumps({"email": search_ground.EMAIL, "password": search_ground.PASSWORD}).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/auth/login", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        token: str = json.load(answer)["token"]
+    return token
+
+
+def _wrk(archive: Archive, asked: Search, token: str, port: int, seconds: int, first: int) -> dict[str, Any]:
+    file = archive.ground.workplace / "search.lua"
+    head = f"HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    requests = ",\n".join(json.dumps(f"GET /v1/messages?{page} {head}") for page in asked.pages)
+    file.write_text(_SCRIPT.substitute(requests=requests, first=first))
+    done = subprocess.run(
+        [
+            str(served.program()),
+            "--threads=1",
+            f"--connections={CLIENTS}",
+            f"--duration={seconds}s",
+            "--timeout=10s",
+            "--latency",
+            f"--script={file}",
+            f"http://127.0.0.1:{port}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = _RESULT.search(done.stdout)
+    if done.returncode != 0 or found is None:
+        raise LoadError(f"wrk failed ({done.returncode}):\n{done.stderr[-2000:]}\n{done.stdout[-2000:]}")
+    said: dict[str, Any] = json.loads(found[1])
+    if said["refused"] or said["broken"] or not said["requests"]:
+        end = (archive.ground.workplace / "server.log").read_text(errors="replace")[-2000:]
+        raise LoadError(f"{asked.name}: some were not answered with 200: {said}; the server's log ends:\n{end}")
+    return said
+
+
+def _settings(rows: int) -> dict[str, str]:
+    """All of a large archive that is read is to be in PostgreSQL's memory, or the disk would be what is measured."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    share = min(memory * 0.55, rows * BYTES_READ_A_MESSAGE)
+    return CLUSTER_SETTINGS | {"shared_buffers": f"{max(128, int(share / 2**20))}MB"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"messages in the archive ({ROWS:,})")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often each search is run ({ROUNDS})")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help=f"how long each time ({SECONDS})")
+    parser.add_argument("--keep", type=Path, help="directory in which the archive stays, and is found again")
+    parser.add_argument("--make-only", action="store_true", help="make the archive, and measure nothing")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="directory for RESULTS.md")
+    parser.add_argument("--quick", action="store_true", help="a round of a second, of one search of each kind")
+    given = parser.parse_args(arguments)
+    rounds, seconds = (1, 1) if given.quick else (max(1, given.rounds), max(1, given.seconds))
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        if served.program() is None:
+            raise LoadError("wrk is missing: install it (Debian, Ubuntu: `apt install wrk`; macOS: `brew install wrk`)")
+        with (
+            tempfile.TemporaryDirectory(prefix="posthouse-bench-") as workplace,
+            PrivatePostgres.start(given.keep, settings=_settings(given.rows)) as cluster,
+        ):
+            archive = search_ground.open_archive(cluster, Path(workplace), max(1_000, given.rows), console.print)
+            if given.make_only:
+                return 0
+            console.print(f"in memory: {search_ground.warm(archive) / 2**30:.1f} GiB", highlight=False)
+            asked = searches(archive)
+            if given.quick:
+                # One of a kind.
+                asked = list(
+                    {re.split("[,:]", one.name)[0]: one for one in reversed(asked) if "+" not in one.name}.values()
+                )
+            measured = measure(archive, asked, rounds, seconds, console)
+            machine = report.machine(archive.ground.version())
+    except (LoadError, PostgresError) as error:
+        console.print(f"[bold red]failed:[/] {error}", highlight=False)
+        return 1
+    console.print(search_report.table(measured))
+    given.output.mkdir(parents=True, exist_ok=True)
+    search_report.write(given.output, measured, machine, archive.rows, CLIENTS, seconds)
+    worst = max(median(one.p99_ms for one in runs) for runs in measured.values())
+    console.print(f"slowest p99: {worst:.1f} ms; written: {given.output / report.RESULTS}", highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Crash points: places at which a process can be told to die, so that each gap between two steps can be tried.
+
+`POSTHOUSE_CRASH_AT=record.before_commit:3` ends the process, as `kill -9` would, when it comes to that point for the
+third time. Unset, a point is one comparison with None.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Final
+
+ENVIRONMENT: Final = "POSTHOUSE_CRASH_AT"
+PASSES_MAX: Final = 1_000_000
+
+POINTS: Final = frozenset(
+    {
+        # A request to send, over HTTP.
+        "accept.admitted",
+        "accept.read",
+        "accept.prepared",
+        "accept.locked",
+        "accept.decided",
+        "accept.before_commit",
+        "accept.after_commit",
+        "accept.published",
+        "accept.before_answer",
+        "accept.answered",
+        # A mail that is submitted over SMTP.
+        "submission.authenticated",
+        "submission.received",
+        "submission.before_answer",
+        # What is due gets its ticket.
+        "dispatch.leased",
+        "dispatch.before_publish",
+        "dispatch.published",
+        "dispatch.calls_leased",
+        "dispatch.before_publish_of_calls",
+        "dispatch.calls_published",
+        "reclaim.before_commit",
+        "reclaim.after_commit",
+        # A worker's standing.
+        "worker.before_renewal",
+        "worker.renewed",
+        "worker.before_retirement",
+        "worker.retired",
+        # Tickets become attempts.
+        "delivery.offered",
+        "claim.before",
+        "claim.before_commit",
+        "claim.after_commit",
+        "postpone.before_commit",
+        "postpone.after_commit",
+        # Attempts become mail on the wire.
+        "carry.before_signing",
+        "carry.before_connecting",
+        "carry.connected",
+        "carry.before_dot",
+        "carry.after_dot",
+        "carry.answered",
+        "carry.carried",
+        # And what came of it is on record.
+        "record.before",
+        "record.before_commit",
+        "record.after_commit",
+        "record.published",
+        "delivery.before_ack",
+        "delivery.acked",
+        # Customers are told.
+        "notification.offered",
+        "notification.before_claim_commit",
+        "notification.claimed",
+        "notification.before_post",
+        "notification.after_post",
+        "notification.before_commit",
+        "notification.after_commit",
+        "notification.before_ack",
+        "notification.acked",
+        # Bounces and complaints come back.
+        "feedback.before_commit",
+        "feedback.after_commit",
+        # The house is kept.
+        "upkeep.before_partition",
+        "upkeep.partition_made",
+        "upkeep.before_detaching",
+        "upkeep.detached",
+        "upkeep.before_drop",
+        "upkeep.dropped",
+        "upkeep.before_forgetting",
+        "upkeep.forgotten",
+    }
+)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+_armed: str | None = None
+_passes_left = 0
+_end: Callable[[], None] = _die
+
+
+class UnknownPoint(ValueError):  # noqa: N818 (reads as what it says)
+    """What was asked for is no crash point."""
+
+
+def arm(asked: str | None, end: Callable[[], None] = _die) -> None:
+    """Read what the environment asks for: a point's name, and after a colon at which time it counts.
+
+    `end` is another death than the process's own: that of one of several that are simulated within it.
+    """
+    global _armed, _passes_left, _end
+    if not asked:
+        _armed = None
+        return
+    name, _, count = asked.partition(":")
+    if name not in POINTS:
+        raise UnknownPoint(f"{ENVIRONMENT} names no crash point: {name!r}. There are: {', '.join(sorted(POINTS))}.")
+    if not (count or "1").isdecimal() or not 1 <= int(count or 1) <= PASSES_MAX:
+        raise UnknownPoint(f"{ENVIRONMENT}: what follows the colon is a number from 1 to {PASSES_MAX}.")
+    _armed, _passes_left, _end = name, int(count or 1), end
+
+
+def point(name: str) -> None:
+    """Die here, if this is where it was asked for."""
+    if _armed is not None and _armed == name:
+        _pass()
+
+
+def _pass() -> None:
+    global _passes_left
+    _passes_left -= 1
+    if _passes_left == 0:
+        _end()

@@ -1,0 +1,402 @@
+"""Inspection: whether the promises hold, by what is on record and by what witnesses outside have seen.
+
+It reads beside the running service: an account after another, some messages at a time, each time from one short
+snapshot. What the witnesses saw is read first, in one pass over each log; of every arrival no more is kept than a
+count.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, TypeVar
+from uuid import UUID
+
+from posthouse.clock import Clock
+from posthouse.mail.address import AddressError, parse_mailbox
+from posthouse.mail.envelope import parse_return_path
+from posthouse.rules import dossier as dossiers
+from posthouse.rules import ids, witness
+from posthouse.rules.dossier import Dossier
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.promise import Fault, Finding, Promise, Tally
+from posthouse.rules.witness import Arrived, Called, Sent, WitnessError
+from posthouse.store import inspection, partitions, webhooks
+from posthouse.store.inspection import Sending, ToldOf
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.seal import Sealer, SealError
+
+MESSAGES_AT_ONCE: Final = 500
+ROWS_AT_ONCE: Final = 2_000
+ACCOUNTS_AT_ONCE: Final = 200
+# Longer ledgers are not added up: it would take a snapshot for too long.
+LEDGER_ENTRIES_MAX: Final = 500_000
+ARRIVALS_MAX: Final = 5_000_000
+ARRIVALS_AT_ONCE: Final = 200
+_FIRST: Final = UUID(int=0)
+_LAST: Final = UUID(int=(1 << 128) - 1)
+
+Line = TypeVar("Line")
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """The witnesses' logs, line by line; None where there is no such witness."""
+
+    sender: Iterable[str] | None = None
+    receiver: Iterable[str] | None = None
+    webhooks: Iterable[str] | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the witnesses saw, in short."""
+
+    accepted: set[MessageId] = field(default_factory=set)
+    keys: dict[str, MessageId | None] = field(default_factory=dict)
+    smtp_unanswered: int = 0
+    # By message, and in it by address: how often it arrived.
+    arrivals: defaultdict[UUID, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    # The statuses that each event's calls were answered with.
+    calls: defaultdict[UUID, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the audit has come."""
+
+    account: str
+    messages: int
+    events: int
+
+
+class Inspection:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        sealer: Sealer,
+        return_path_domain: str,
+        return_path_key: bytes,
+        simulator_domain: str,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._sealer = sealer
+        self._return_path_domain = return_path_domain
+        self._return_path_key = return_path_key
+        self._simulator_domain = simulator_domain
+
+    async def audit(
+        self,
+        logs: Logs,
+        report: Callable[[Progress], None],
+        *,
+        only: AccountId | None = None,
+    ) -> Tally:
+        """Check every promise for every account, or for one. A WitnessError names the line that can't be read."""
+        tally = Tally()
+        seen = _Seen()
+        self._hear_senders(logs, seen, tally)
+        await self._hear_receivers(logs, seen, tally)
+        await self._hear_webhooks(logs, seen, tally)
+        messages = events = 0
+        async for account_id, name in self._accounts(only):
+            async for batch in self._messages(account_id):
+                for one in batch:
+                    dossiers.examine(one, tally)
+                    self._compare(one, logs, seen, tally)
+                messages += len(batch)
+                report(Progress(name, messages, events))
+            async for told in self._events(account_id):
+                oldest = await self._oldest()
+                for event in told:
+                    tally.check(Promise.EVENTS, 1, _event_findings(event, oldest))
+                events += len(told)
+                report(Progress(name, messages, events))
+            async for sendings in self._sendings(account_id):
+                for sending in sendings:
+                    tally.check(Promise.WEBHOOKS, 1, _sending_findings(sending, logs, seen))
+            await self._check_keys(account_id, logs, seen, tally)
+            await self._check_books(account_id, tally)
+        tally.check(Promise.DURABLE, len(seen.accepted), _missing(seen))
+        return tally
+
+    # What the witnesses saw.
+
+    def _hear_senders(self, logs: Logs, seen: _Seen, tally: Tally) -> None:
+        for one in _read(logs.sender, witness.sent):
+            if one.key is not None:
+                known = seen.keys.get(one.key)
+                findings = []
+                if known is not None and one.message_id not in (None, known):
+                    where = ids.text(ids.MESSAGE, known)
+                    what = f"a second message was accepted for its key {one.key!r}"
+                    findings = [Finding(Promise.IDEMPOTENT, Fault.DUPLICATED, where, what)]
+                tally.check(Promise.IDEMPOTENT, 1, findings)
+                seen.keys[one.key] = known or one.message_id
+            _note_outcome(one, seen)
+
+    async def _hear_receivers(self, logs: Logs, seen: _Seen, tally: Tally) -> None:
+        lines = _read(logs.receiver, witness.arrived)
+        heard = 0
+        while batch := list(islice(lines, ARRIVALS_AT_ONCE)):
+            heard += len(batch)
+            if heard > ARRIVALS_MAX:
+                raise WitnessError(f"the receiving server's log has more than {ARRIVALS_MAX} lines: give a part of it")
+            await self._hear_arrivals(batch, seen, tally)
+
+    async def _hear_arrivals(self, batch: Sequence[Arrived], seen: _Seen, tally: Tally) -> None:
+        origins = [parse_return_path(one.sender, self._return_path_domain, [self._return_path_key]) for one in batch]
+        async with self._snapshot() as tx:
+            tails = {origin.message_id: origin.account_tail for origin in origins if origin is not None}
+            owners = await inspection.owners(tx, tails)
+            by_account: defaultdict[AccountId, set[UUID]] = defaultdict(set)
+            for message_id, account_id in owners.items():
+                by_account[account_id].add(message_id)
+            found: dict[UUID, Dossier] = {}
+            stored: dict[UUID, bytes] = {}
+            owned = {account_id: await inspection.domains(tx, account_id) for account_id in by_account}
+            for account_id, message_ids in by_account.items():
+                found |= {one.id: one for one in await inspection.dossiers(tx, account_id, message_ids)}
+                stored |= await inspection.bodies(tx, account_id, message_ids)
+        for arrived, origin in zip(batch, origins, strict=True):
+            dossier = None if origin is None else found.get(origin.message_id)
+            if dossier is None:
+                tally.check(Promise.REGISTERED, 1, [_stray(arrived)])
+                continue
+            seen.arrivals[dossier.id][arrived.recipient] += 1
+            tally.check(Promise.REGISTERED, 1, _registered(dossier, owned[dossier.account_id]))
+            _compare_arrival(dossier, arrived, stored.get(dossier.id), tally)
+
+    async def _hear_webhooks(self, logs: Logs, seen: _Seen, tally: Tally) -> None:
+        for one in _read(logs.webhooks, witness.called):
+            event_id = witness.event_id(one.body)
+            if event_id is None:
+                found = Finding(Promise.WEBHOOKS, Fault.UNEXPECTED, "a call", "its body is no event")
+                tally.check(Promise.WEBHOOKS, 1, [found])
+                continue
+            seen.calls[event_id].append(one.status)
+            tally.check(Promise.WEBHOOKS, 1, await self._heard_call(event_id, one))
+
+    async def _heard_call(self, event_id: UUID, call: Called) -> list[Finding]:
+        async with self._snapshot() as tx:
+            known = await inspection.event(tx, event_id)
+            endpoint = None if known is None else await webhooks.find(tx, known.account_id)
+        secret = None
+        if endpoint is not None:
+            try:
+                purpose = webhooks.secret_purpose(endpoint.account_id)
+                secret = self._sealer.open(endpoint.secret_sealed, purpose).decode()
+            except SealError:
+                secret = None
+        return list(witness.compare_call(call, None if known is None else known.body, secret))
+
+    def _compare(self, one: Dossier, logs: Logs, seen: _Seen, tally: Tally) -> None:
+        if logs.sender is not None:
+            tally.check(Promise.IDEMPOTENT, 1, _unasked(one, seen))
+        if logs.receiver is None or one.credits_reserved == 0:
+            return
+        # What was rehearsed, or the simulator took, nobody else saw.
+        counts = seen.arrivals.pop(one.id, Counter[str]())
+        real = [
+            recipient
+            for recipient in one.recipients
+            if recipient.email.rpartition("@")[2].lower() != self._simulator_domain
+        ]
+        if real:
+            arrivals = {recipient.position: counts[recipient.email.lower()] for recipient in real}
+            witness.compare_arrivals(one, real, arrivals, tally)
+
+    # What is on record.
+
+    @asynccontextmanager
+    async def _snapshot(self) -> AsyncIterator[Connection]:
+        async with (
+            self._database.connection() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            yield connection
+
+    async def _accounts(self, only: AccountId | None) -> AsyncIterator[tuple[AccountId, str]]:
+        after = _FIRST
+        while True:
+            async with self._snapshot() as tx:
+                page = await inspection.accounts(tx, after, ACCOUNTS_AT_ONCE)
+            for account_id, name in page:
+                if only in (None, account_id):
+                    yield account_id, name
+            if len(page) < ACCOUNTS_AT_ONCE:
+                return
+            after = page[-1][0]
+
+    async def _messages(self, account_id: AccountId) -> AsyncIterator[list[Dossier]]:
+        after: UUID = _FIRST
+        while True:
+            async with self._snapshot() as tx:
+                page = await inspection.next_dossiers(tx, account_id, after, MESSAGES_AT_ONCE)
+            yield page
+            if len(page) < MESSAGES_AT_ONCE:
+                return
+            after = page[-1].id
+
+    async def _events(self, account_id: AccountId) -> AsyncIterator[list[ToldOf]]:
+        after = _FIRST
+        while True:
+            async with self._snapshot() as tx:
+                page = await inspection.events(tx, account_id, after, ROWS_AT_ONCE)
+            yield page
+            if len(page) < ROWS_AT_ONCE:
+                return
+            after = page[-1].id
+
+    async def _sendings(self, account_id: AccountId) -> AsyncIterator[list[Sending]]:
+        after = _FIRST
+        while True:
+            async with self._snapshot() as tx:
+                page = await inspection.sendings(tx, account_id, after, ROWS_AT_ONCE)
+            yield page
+            if len(page) < ROWS_AT_ONCE:
+                return
+            after = page[-1].id
+
+    async def _check_keys(self, account_id: AccountId, logs: Logs, seen: _Seen, tally: Tally) -> None:
+        after: tuple[UUID, str] = (_FIRST, "")
+        while True:
+            async with self._snapshot() as tx:
+                page = await inspection.keys(tx, account_id, after, ROWS_AT_ONCE)
+            for one in page:
+                findings = []
+                where = ids.text(ids.MESSAGE, one.message_id)
+                if not one.has_message:
+                    what = "its key is remembered, and it is gone"
+                    findings.append(Finding(Promise.IDEMPOTENT, Fault.LOST, where, what))
+                answered = seen.keys.get(one.key)
+                if logs.sender is not None and answered not in (None, one.message_id):
+                    what = f"its key {one.key!r} was answered with another message"
+                    findings.append(Finding(Promise.IDEMPOTENT, Fault.DUPLICATED, where, what))
+                tally.check(Promise.IDEMPOTENT, 1, findings)
+            if len(page) < ROWS_AT_ONCE:
+                return
+            after = page[-1].credential_id, page[-1].key
+
+    async def _check_books(self, account_id: AccountId, tally: Tally) -> None:
+        async with self._snapshot() as tx:
+            books = await inspection.books(tx, account_id, LEDGER_ENTRIES_MAX)
+        where = ids.text(ids.ACCOUNT, account_id)
+        findings = []
+        if books is None:
+            what = f"its ledger has more than {LEDGER_ENTRIES_MAX} entries, and was not added up"
+            findings.append(Finding(Promise.LEDGER, Fault.UNKNOWN, where, what))
+        elif books.available != books.granted - books.reserved + books.released:
+            wanted = books.granted - books.reserved + books.released
+            what = f"{books.available} credits are available, and its ledger comes to {wanted}"
+            findings.append(Finding(Promise.LEDGER, Fault.UNEXPECTED, where, what))
+        tally.check(Promise.LEDGER, 1, findings)
+
+    async def _oldest(self) -> UUID:
+        """The lowest id of a message whose day is still kept."""
+        async with self._database.connection() as connection:
+            days = [one.day for one in await partitions.attached(connection) if one.table == "recipients"]
+        return ids.lowest_id(partitions.bounds(min(days))[0]) if days else _LAST
+
+
+def _read(lines: Iterable[str] | None, understood: Callable[[str], Line]) -> Iterator[Line]:
+    for number, line in enumerate(lines or (), 1):
+        if line.strip():
+            try:
+                yield understood(line)
+            except WitnessError as error:
+                raise WitnessError(f"line {number}: {error}") from None
+
+
+def _note_outcome(one: Sent, seen: _Seen) -> None:
+    if one.outcome == "accepted" and one.message_id is not None:
+        seen.accepted.add(one.message_id)
+    if one.outcome == "unanswered" and one.via == "smtp":
+        seen.smtp_unanswered += 1
+
+
+def _unasked(one: Dossier, seen: _Seen) -> list[Finding]:
+    """Whoever heard no answer may have left a message; nobody else leaves one that they don't know of."""
+    if one.id in seen.accepted:
+        seen.accepted.discard(one.id)
+        return []
+    if one.source == "smtp" and seen.smtp_unanswered > 0:
+        seen.smtp_unanswered -= 1
+        return []
+    if one.source != "smtp":
+        return []  # by its key, if at all
+    return [Finding(Promise.IDEMPOTENT, Fault.UNEXPECTED, one.name, "no sender knows of it")]
+
+
+def _missing(seen: _Seen) -> list[Finding]:
+    return [
+        Finding(Promise.DURABLE, Fault.LOST, ids.text(ids.MESSAGE, one), "it was accepted, and is not on record")
+        for one in sorted(seen.accepted)
+    ]
+
+
+def _stray(arrived: Arrived) -> Finding:
+    if not arrived.sender:
+        what = "it arrived from the empty sender, which names no message"
+        return Finding(Promise.REGISTERED, Fault.UNKNOWN, arrived.recipient, what)
+    what = f"it arrived from {arrived.sender}, and no account has a message with this return path"
+    return Finding(Promise.REGISTERED, Fault.UNEXPECTED, arrived.recipient, what)
+
+
+def _compare_arrival(dossier: Dossier, arrived: Arrived, stored: bytes | None, tally: Tally) -> None:
+    position = next((one.position for one in dossier.recipients if one.email.lower() == arrived.recipient), None)
+    if position is None:
+        what = f"it arrived at {arrived.recipient}, who is none of its recipients"
+        tally.check(Promise.TRUE, 1, [Finding(Promise.TRUE, Fault.UNEXPECTED, dossier.name, what)])
+    elif arrived.message is not None:
+        witness.compare_content(dossier, position, arrived.message, stored, tally)
+
+
+def _registered(found: Dossier, owned: frozenset[str]) -> list[Finding]:
+    try:
+        domain = parse_mailbox(found.sender).domain
+    except AddressError:
+        domain = found.sender
+    if domain in owned:
+        return []
+    what = f"it was sent from {domain}, which the account doesn't have, or not any more"
+    return [Finding(Promise.REGISTERED, Fault.UNEXPECTED, found.name, what)]
+
+
+def _event_findings(event: ToldOf, oldest: UUID) -> list[Finding]:
+    if event.message_id is None:
+        return []
+    where = ids.text(ids.EVENT, event.id)
+    if event.status is None:
+        is_old = event.message_id < oldest
+        fault = Fault.UNKNOWN if is_old else Fault.UNEXPECTED
+        return [Finding(Promise.EVENTS, fault, where, "it tells of a recipient that is not there")]
+    if event.final_at is None or event.type != f"email.{event.status}":
+        return [Finding(Promise.EVENTS, Fault.UNEXPECTED, where, f"it says {event.type} of one who is {event.status}")]
+    made_at = ids.time_of(event.id)
+    if not event.final_at - dossiers.EVENT_BEFORE <= made_at <= event.final_at + dossiers.EVENT_AFTER:
+        return [Finding(Promise.EVENTS, Fault.DUPLICATED, where, "it was made at another time than the result")]
+    return []
+
+
+def _sending_findings(sending: Sending, logs: Logs, seen: _Seen) -> list[Finding]:
+    def finding(fault: Fault, what: str) -> Finding:
+        return Finding(Promise.WEBHOOKS, fault, ids.text(ids.WEBHOOK_DELIVERY, sending.id), what)
+
+    found = []
+    is_pending = sending.status == "pending"
+    if is_pending and not sending.is_in_calendar:
+        found.append(finding(Fault.LOST, "it is pending, and nothing will send it"))
+    if not is_pending and sending.is_in_calendar:
+        found.append(finding(Fault.UNEXPECTED, f"it is {sending.status}, and is to be sent again"))
+    if sending.status == "failed" and sending.attempt < sending.max_attempts and not sending.error:
+        found.append(finding(Fault.UNEXPECTED, f"it was given up after {sending.attempt} attempts, for no reason"))
+    if logs.webhooks is not None and sending.status == "succeeded":
+        answers: Sequence[int] = seen.calls.get(sending.event_id, ())
+        if not any(200 <= status < 300 for status in answers):
+            found.append(finding(Fault.LOST, "it succeeded, and the receiver never said yes to it"))
+    return found

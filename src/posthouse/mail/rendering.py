@@ -1,0 +1,154 @@
+"""A stored mail as people read it: its header, its text and its HTML, and what is attached.
+
+Most of it was written by strangers to us, though it was checked when it was accepted. So it is read as foreign mail
+is (`parts`): bounded in depth and parts, linear, and nothing of it raises.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from posthouse.mail import parts
+from posthouse.mail.addressees import printable
+from posthouse.mail.fields import FIELDS_MAX, HEADER_BYTES_MAX, scan
+from posthouse.mail.parts import VALUE_CHARACTERS_MAX, Part
+
+PARTS_MAX: Final = 200
+NAME_CHARACTERS_MAX: Final = 255
+# What tells a mail from others, and how it is answered; the rest is in the content.
+OF_NOTE: Final = frozenset(
+    {
+        "date", "from", "sender", "reply-to", "to", "cc", "message-id", "in-reply-to", "references", "auto-submitted",
+        "precedence", "list-id", "list-unsubscribe", "list-unsubscribe-post", "feedback-id",
+    }
+)  # fmt: skip
+_OF_NOTE_MAX: Final = 50
+
+_section: Final = re.compile(r"(filename|name)\*(?:(\d{1,3})(\*)?)?\Z").match
+
+
+class HeaderField(NamedTuple):
+    """Decoded, on one line."""
+
+    name: str
+    value: str
+
+
+class Attached(NamedTuple):
+    """`part` counts the parts that hold no others, from zero; `size` is that of the decoded content."""
+
+    part: int
+    filename: str | None
+    content_type: str
+    size: int
+    content_id: str | None
+    is_inline: bool
+
+
+class Rendered(NamedTuple):
+    """`is_shortened`: there are more parts than were looked at."""
+
+    subject: str
+    headers: tuple[HeaderField, ...]
+    text: str | None
+    html: str | None
+    attachments: tuple[Attached, ...]
+    is_shortened: bool
+
+
+def rendered(raw: bytes) -> Rendered:
+    mail = parts.take_apart(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1)
+    bodies: dict[str, str] = {}
+    attachments = []
+    for number, leaf in enumerate(mail.leaves[:PARTS_MAX]):
+        if leaf.type in ("text/plain", "text/html") and leaf.type not in bodies and not _is_attachment(leaf):
+            bodies[leaf.type] = _text(leaf)
+        else:
+            attachments.append(_attached(number, leaf))
+    headers = header(raw)
+    return Rendered(
+        subject=next((field.value for field in headers if field.name.lower() == "subject"), ""),
+        headers=headers,
+        text=bodies.get("text/plain"),
+        html=bodies.get("text/html"),
+        attachments=tuple(attachments),
+        is_shortened=len(mail.leaves) > PARTS_MAX,
+    )
+
+
+def header(raw: bytes) -> tuple[HeaderField, ...]:
+    """The fields in their order; `raw` may be the beginning of a mail."""
+    head = raw[: HEADER_BYTES_MAX + 4].partition(b"\r\n\r\n")[0]
+    # Half a line end, where the beginning was cut, would be tried against every folded line before it.
+    head = head.removesuffix(b"\r") + b"\r\n"
+    return tuple(
+        HeaderField(name.decode("ascii"), _one_line(rest))
+        for name, _, colon, rest in islice(scan(head), FIELDS_MAX)
+        if name and colon
+    )
+
+
+def of_note(raw: bytes) -> tuple[HeaderField, ...]:
+    return tuple(islice((field for field in header(raw) if field.name.lower() in OF_NOTE), _OF_NOTE_MAX))
+
+
+def _one_line(rest: bytes) -> str:
+    text = rest[: 4 * VALUE_CHARACTERS_MAX].replace(b"\r\n", b"").decode("utf-8", "replace").strip()
+    return printable(parts.decode_words(text), VALUE_CHARACTERS_MAX)
+
+
+def _text(leaf: Part) -> str:
+    """All of it, lines apart by "\\n"."""
+    return parts.decode(leaf.decoded().replace(b"\r\n", b"\n"), leaf.parameters.get("charset", ""))
+
+
+def _is_attachment(leaf: Part) -> bool:
+    disposition = leaf.get("content-disposition").partition(";")[0].strip().lower()
+    return disposition == "attachment" or _filename(leaf) is not None
+
+
+def _attached(number: int, leaf: Part) -> Attached:
+    content_id = printable(leaf.get("content-id").strip("<> \t"), NAME_CHARACTERS_MAX)
+    disposition = leaf.get("content-disposition").partition(";")[0].strip().lower()
+    return Attached(
+        part=number,
+        filename=_filename(leaf),
+        content_type=printable(leaf.type, NAME_CHARACTERS_MAX),
+        size=len(leaf.decoded()),
+        content_id=content_id or None,
+        is_inline=disposition == "inline" or (disposition != "attachment" and bool(content_id)),
+    )
+
+
+def _filename(leaf: Part) -> str | None:
+    """The name that the disposition gives, else the one that older programs write beside the type."""
+    for field in ("content-disposition", "content-type"):
+        given = dict(_parameters(leaf.get(field)))
+        name = _extended(given) or parts.decode_words(given.get("filename") or given.get("name") or "")
+        if shown := printable(name, NAME_CHARACTERS_MAX).strip():
+            return shown
+    return None
+
+
+def _parameters(value: str) -> Iterator[tuple[str, str]]:
+    for found in islice(parts.find_parameters(value), parts.FIELDS_MAX):
+        yield found[1].lower(), found[3] if found[2] is None else found[2]
+
+
+def _extended(given: dict[str, str]) -> str:
+    """RFC 2231: in one piece, or in numbered ones, of which each may be encoded."""
+    pieces = {}
+    for name, value in given.items():
+        if section := _section(name):
+            is_encoded = section[2] is None or section[3] is not None
+            pieces[int(section[2] or 0)] = value, is_encoded
+    charset = ""
+    raw = b""
+    for number in sorted(pieces):
+        value, is_encoded = pieces[number]
+        if is_encoded and not raw and value.count("'") >= 2:
+            charset, _, value = value.split("'", 2)
+        raw += unquote_to_bytes(value) if is_encoded else value.encode("utf-8", "replace")
+    return parts.decode(raw, charset)

@@ -1,0 +1,226 @@
+"""How messages are found: the terms that a message is entered under, and those that a search asks for.
+
+A term is a field and a normalised value, as a number of 64 bits. A message is entered under its own terms, and a search
+names some: what has all of them is found. Both sides are normalised here and nowhere else.
+"""
+
+import re
+import unicodedata
+from base64 import b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Final, TypeVar
+from uuid import UUID
+
+from posthouse.rules import ids, limits
+from posthouse.rules.message import MessageStatus, Source
+from posthouse.rules.refusal import invalid
+
+WORD_CHARACTERS_MIN: Final = 2
+WORD_CHARACTERS_MAX: Final = 64
+# Of a subject; those after them are not found.
+WORDS_ENTERED_MAX: Final = 12
+# Of a search.
+WORDS_ASKED_MAX: Final = 5
+SUBJECT_CHARACTERS_ASKED_MAX: Final = 500
+
+_FIRST_DAY: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LOWEST: Final = UUID(int=0)
+_HIGHEST: Final = UUID(int=2**128 - 1)
+
+_WORD: Final = re.compile(r"\w+")
+
+
+class Field(StrEnum):
+    """What a term is about. The values are part of what is stored: they never change."""
+
+    RECIPIENT = "recipient"
+    SENDER = "sender"
+    WORD = "word"
+    TAG = "tag"
+    TEMPLATE = "template"
+    SOURCE = "source"
+    CREDENTIAL = "credential"
+    STATUS = "status"
+
+
+def term(field: Field, value: str) -> int:
+    """Two values that share a number are one in 18 trillion millions: nothing is checked against them."""
+    digest = blake2b(f"{field.value}\0{value}".encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def words(text: str) -> list[str]:
+    """The distinct words of a text, in its order: letters, digits and underscores, without regard to case or width."""
+    found = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return list(dict.fromkeys([word[:WORD_CHARACTERS_MAX] for word in found if len(word) >= WORD_CHARACTERS_MIN]))
+
+
+def address(text: str) -> str:
+    """The bare address of what may have a display name before it, without regard to case."""
+    text = text.strip()
+    if text.endswith(">"):
+        text = text[text.rfind("<") + 1 : -1]
+    return text.lower()
+
+
+def terms_of(
+    *,
+    sender: str,
+    recipients: Iterable[str],
+    subject: str,
+    tags: Sequence[str] | None,
+    template: str | None,
+    source: str,
+    credential_id: UUID,
+) -> set[int]:
+    """What a message is found by from its acceptance on; its status is entered once it is final."""
+    found = {
+        term(Field.SENDER, address(sender)),
+        term(Field.SOURCE, source),
+        term(Field.CREDENTIAL, credential_id.hex),
+    }
+    found.update([term(Field.RECIPIENT, address(recipient)) for recipient in recipients])
+    found.update([term(Field.WORD, word) for word in words(subject)[:WORDS_ENTERED_MAX]])
+    found.update([term(Field.TAG, tag) for tag in tags or ()])
+    if template is not None:
+        found.add(term(Field.TEMPLATE, template))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a caller asks for, as it was given; None means any."""
+
+    status: str | None = None
+    recipient: str | None = None
+    sender: str | None = None
+    subject: str | None = None
+    tag: str | None = None
+    template: str | None = None
+    source: str | None = None
+    credential_id: str | None = None
+    after: str | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be found: messages with all of the terms, with ids from `lowest` up to, not including, `before`.
+
+    Only a final status is a term. What is queued is in the calendar.
+    """
+
+    terms: tuple[int, ...]
+    is_queued: bool
+    lowest: UUID
+    before: UUID
+
+    @property
+    def is_everything(self) -> bool:
+        return not self.terms and not self.is_queued
+
+    def has(self, terms: set[int], status: str) -> bool:
+        """Whether a message with these terms and this status is wanted."""
+        if self.is_queued and status != MessageStatus.QUEUED:
+            return False
+        return terms.issuperset(self.terms) or (terms | {term(Field.STATUS, status)}).issuperset(self.terms)
+
+    def cursor(self, position: UUID) -> str:
+        """What leads to the page after the message at the position, for those who ask the same again."""
+        return urlsafe_b64encode(position.bytes + self._fingerprint()).decode().rstrip("=")
+
+    def position(self, cursor: str) -> UUID:
+        try:
+            # What is spelt otherwise than we spell it is not ours.
+            decoded = b64decode(f"{cursor}{'=' * (-len(cursor) % 4)}", altchars=b"-_", validate=True)
+            position = UUID(bytes=decoded[:16])
+        except ValueError:
+            raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.") from None
+        if self.cursor(position) != cursor:
+            raise invalid("`cursor` is of another search: leave it out, or repeat the filters that it came with.")
+        return position
+
+    def _fingerprint(self) -> bytes:
+        asked = f"{self.terms} {self.is_queued} {self.lowest} {self.before}"
+        return blake2b(asked.encode(), digest_size=5).digest()
+
+
+def wanted(filters: Filters) -> Wanted:
+    """What the filters ask for; a Refusal when one of them can't be."""
+    terms: set[int] = set()
+    is_queued = False
+    if filters.status is not None:
+        status = _one_of("status", filters.status, MessageStatus)
+        is_queued = status is MessageStatus.QUEUED
+        if not is_queued:
+            terms.add(term(Field.STATUS, status))
+    if filters.recipient is not None:
+        terms.add(term(Field.RECIPIENT, _address("recipient", filters.recipient)))
+    if filters.sender is not None:
+        terms.add(term(Field.SENDER, _address("sender", filters.sender)))
+    if filters.subject is not None:
+        terms.update([term(Field.WORD, word) for word in _words(filters.subject)])
+    if filters.tag is not None:
+        terms.add(term(Field.TAG, _text("tag", filters.tag, limits.TAG_CHARACTERS_MAX)))
+    if filters.template is not None:
+        terms.add(term(Field.TEMPLATE, _text("template", filters.template, limits.TEMPLATE_NAME_CHARACTERS_MAX)))
+    if filters.source is not None:
+        terms.add(term(Field.SOURCE, _one_of("source", filters.source, Source)))
+    if filters.credential_id is not None:
+        credential_id = ids.parse(ids.CREDENTIAL, filters.credential_id)
+        if credential_id is None:
+            raise invalid("`credential_id` is the id of an SMTP credential, as in `credential_id` of a message.")
+        terms.add(term(Field.CREDENTIAL, credential_id.hex))
+    lowest = _LOWEST if filters.after is None else _bound("after", filters.after)
+    before = _HIGHEST if filters.before is None else _bound("before", filters.before)
+    return Wanted(tuple(sorted(terms)), is_queued, lowest, before)
+
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def _one_of(name: str, given: str, choices: type[_Choice]) -> _Choice:
+    try:
+        return choices(given)
+    except ValueError:
+        raise invalid(f"`{name}` is one of {', '.join(choices)}.") from None
+
+
+def _text(name: str, given: str, characters_max: int) -> str:
+    if not 1 <= len(given) <= characters_max:
+        raise invalid(f"`{name}` has 1 to {characters_max} characters: leave it out to see all.")
+    return given
+
+
+def _address(name: str, given: str) -> str:
+    bare = address(given)
+    if not 3 <= len(bare) <= limits.ADDRESS_CHARACTERS_MAX or "@" not in bare:
+        raise invalid(f"`{name}` is a whole address, such as ada@example.com.")
+    return bare
+
+
+def _words(given: str) -> list[str]:
+    found = words(given[:SUBJECT_CHARACTERS_ASKED_MAX])
+    if not 1 <= len(found) <= WORDS_ASKED_MAX:
+        raise invalid(
+            f"`subject` takes 1 to {WORDS_ASKED_MAX} whole words of {WORD_CHARACTERS_MIN} characters or more each."
+        )
+    return found
+
+
+def _bound(name: str, given: str) -> UUID:
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise invalid(f"`{name}` is a time of RFC 3339, such as 2026-11-15T09:30:00Z.")
+    # What was before the first of all days, or comes after the last, is as good as they are.
+    try:
+        return min(ids.lowest_id(max(moment, _FIRST_DAY)), _HIGHEST)
+    except OverflowError:
+        return _LOWEST if moment.year < _FIRST_DAY.year else _HIGHEST

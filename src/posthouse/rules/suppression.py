@@ -1,0 +1,248 @@
+"""Suppressions: why an address gets no mail, and the lines of a file of addresses, as other services write it.
+
+A file is read as it comes, a piece at a time: nothing here holds more of it than a line.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
+from posthouse.rules.refusal import Refusal, invalid
+
+NOTE_CHARACTERS_MAX: Final = 200
+WHY_CHARACTERS_MAX: Final = 200
+# What an account may enter by itself; what bounces or complains has been sent to, and is bounded by that.
+MANUAL_MAX: Final = 5_000_000
+
+IMPORT_BYTES_MAX: Final = 200 * 1000 * 1000
+IMPORT_LINES_MAX: Final = 1_000_000
+LINE_BYTES_MAX: Final = 1024
+FAULTS_TOLD_MAX: Final = 100
+
+EXPORT_HEADER: Final = ("address", "reason", "note", "at")
+
+_ADDRESS_COLUMNS: Final = frozenset({"email", "address", "recipient", "emailaddress"})
+_NOTE_COLUMNS: Final = ("note", "suppressionreason", "reason", "error")
+_DELIMITERS: Final = ",;\t"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+# What a spreadsheet takes for a formula; and the mark itself, so that every guarded cell has one reading.
+_GUARDED: Final = ("=", "+", "-", "@", "'")
+
+
+class Reason(StrEnum):
+    BOUNCE = "bounce"
+    COMPLAINT = "complaint"
+    MANUAL = "manual"
+
+
+def address_of(given: str) -> str:
+    """The address as it is compared, or a refusal."""
+    try:
+        return parse_mailbox(given).key
+    except AddressError as error:
+        raise invalid(f"`email` {error}.") from error
+
+
+def known_address(given: str) -> str | None:
+    """The same, for what names a suppression that is there: None can't be one."""
+    try:
+        return parse_mailbox(given).key
+    except AddressError:
+        return None
+
+
+def reason_of(given: str) -> Reason:
+    try:
+        return Reason(given)
+    except ValueError:
+        raise invalid(f"`reason` is one of {', '.join(Reason)}.") from None
+
+
+class Search(NamedTuple):
+    """One of the two: the beginning of an address, or the whole of its domain."""
+
+    prefix: str | None = None
+    domain: str | None = None
+
+
+def search_of(given: str) -> Search:
+    if given.startswith("@"):
+        try:
+            return Search(domain=parse_domain(given[1:]))
+        except AddressError as error:
+            raise invalid(f"`search` {error}.") from error
+    if not 1 <= len(given) <= 254 or not given.isascii() or not given.isprintable():
+        raise invalid("`search` is the beginning of an address, or `@` and a whole domain: 1 to 254 ASCII characters.")
+    return Search(prefix=given.lower())
+
+
+def checked_note(given: str | None) -> str | None:
+    if not given:
+        return None
+    if len(given) > NOTE_CHARACTERS_MAX or not given.isprintable():
+        raise invalid(f"`note` has up to {NOTE_CHARACTERS_MAX} printable characters.")
+    return given
+
+
+def checked_why(given: str) -> str:
+    if not 1 <= len(given) <= WHY_CHARACTERS_MAX or not given.isprintable():
+        raise _no_why()
+    return given
+
+
+def _no_why() -> Refusal:
+    return invalid(
+        f"`reason` says why the address may get mail again, in 1 to {WHY_CHARACTERS_MAX} printable characters: "
+        "the account's log keeps it."
+    )
+
+
+# Files of addresses.
+
+
+class Line(NamedTuple):
+    """A line of a file: the address on it and a note, or what is wrong with it."""
+
+    number: int
+    email: str = ""
+    note: str | None = None
+    fault: str | None = None
+
+
+class Lines:
+    """The lines of a CSV file, of which any piece may come at any time; blank ones and the header are none to report.
+
+    A quoted field may hold line breaks. A quote that is never closed costs no more than the longest line: what
+    is longer ends at its next line break.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._rest = b""
+        self._record: list[bytes] = []
+        self._record_bytes = 0
+        self._is_in_quotes = False
+        self._is_skipping = False
+        self._begun_at = 1
+        self._is_first = True
+        self._delimiter = ","
+        self._address_column = 0
+        self._note_column: int | None = None
+
+    def feed(self, piece: bytes) -> Iterator[Line]:
+        """The lines that this piece completes; `count` is how many line breaks there were so far."""
+        *ended, self._rest = (self._rest + piece).split(b"\n")
+        for one in ended:
+            line = self._end(one)
+            if line is not None:
+                yield line
+        if self._is_skipping:
+            self._rest = b""
+        elif self._record_bytes + len(self._rest) > LINE_BYTES_MAX:
+            yield self._too_long(self._begun_at if self._record else self.count + 1)
+            self._forget()
+            self._rest = b""
+            self._is_skipping = True
+
+    def finish(self) -> Iterator[Line]:
+        """What stands after the last line break."""
+        rest, self._rest = self._rest, b""
+        if rest or self._record:
+            line = self._end(rest)
+            if line is None and self._record:
+                # A quote was never closed; its end is the file's.
+                line = self._line(b"\n".join(self._record))
+            if line is not None:
+                yield line
+
+    def _end(self, piece: bytes) -> Line | None:
+        self.count += 1
+        if self._is_skipping:
+            self._is_skipping = False
+            return None
+        if not self._record:
+            self._begun_at = self.count
+        self._record.append(piece)
+        self._record_bytes += len(piece) + 1
+        if piece.count(b'"') % 2:
+            self._is_in_quotes = not self._is_in_quotes
+        if self._is_in_quotes and self._record_bytes <= LINE_BYTES_MAX:
+            return None
+        record = b"\n".join(self._record)
+        self._forget()
+        return self._line(record)
+
+    def _forget(self) -> None:
+        self._record = []
+        self._record_bytes = 0
+        self._is_in_quotes = False
+
+    def _line(self, record: bytes) -> Line | None:
+        is_first, self._is_first = self._is_first, False
+        if is_first:
+            record = record.removeprefix(_BYTE_ORDER_MARK)
+        if len(record) > LINE_BYTES_MAX:
+            return self._too_long(self._begun_at)
+        try:
+            text = record.decode().strip("\r\n")
+        except UnicodeDecodeError:
+            return Line(self._begun_at, fault="is not UTF-8")
+        if not text or text.isspace():
+            self._is_first = is_first
+            return None
+        if is_first:
+            self._delimiter = next((mark for mark in _DELIMITERS if mark in text), ",")
+            if self._is_header(self._cells(text)):
+                return None
+        return self._read(self._cells(text))
+
+    def _cells(self, text: str) -> Sequence[str]:
+        if '"' not in text:
+            return text.split(self._delimiter)
+        try:
+            return next(csv.reader([text], delimiter=self._delimiter))
+        except csv.Error:
+            return ()
+
+    def _is_header(self, cells: Sequence[str]) -> bool:
+        names = [cell.strip().lower().replace(" ", "").replace("_", "").replace("-", "") for cell in cells]
+        found = [column for column, name in enumerate(names) if name in _ADDRESS_COLUMNS]
+        if not found:
+            return False
+        self._address_column = found[0]
+        self._note_column = next((names.index(name) for name in _NOTE_COLUMNS if name in names), None)
+        return True
+
+    def _read(self, cells: Sequence[str]) -> Line:
+        if len(cells) <= self._address_column:
+            return Line(self._begun_at, fault="has no column for the address")
+        try:
+            email = parse_mailbox(_unguarded(cells[self._address_column].strip())).key
+        except AddressError as error:
+            return Line(self._begun_at, fault=str(error))
+        note = None
+        if self._note_column is not None and len(cells) > self._note_column:
+            note = _as_note(_unguarded(cells[self._note_column].strip()))
+        return Line(self._begun_at, email, note)
+
+    @staticmethod
+    def _too_long(number: int) -> Line:
+        return Line(number, fault=f"is longer than {LINE_BYTES_MAX} bytes")
+
+
+def _as_note(text: str) -> str | None:
+    """What others wrote as the reason is kept as far as there is room; control characters are not."""
+    if not text.isprintable():
+        text = "".join([one if one.isprintable() else " " for one in text])
+    return text[:NOTE_CHARACTERS_MAX] or None
+
+
+def guarded(cell: str) -> str:
+    """A cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if cell.startswith(_GUARDED) else cell
+
+
+def _unguarded(cell: str) -> str:
+    return cell[1:] if cell[:1] == "'" and cell[1:].startswith(_GUARDED) else cell

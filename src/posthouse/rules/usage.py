@@ -1,0 +1,101 @@
+"""Use: whose mailbox it was, how long results took, and which stretch of time is counted next.
+
+Times are kept as counts in bounds that grow by a quarter each. Such histograms add up, over hours and over days,
+where percentiles don't; what is read from them is at most a quarter off.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from posthouse.rules import lane
+from posthouse.rules.refusal import invalid
+
+# From a twentieth of a second to more than the week that mail may be held.
+BOUNDS_SECONDS: Final = tuple([0.05 * 1.25**step for step in range(75)])
+COUNTS: Final = len(BOUNDS_SECONDS) + 1
+# No lane has this name: a domain has a dot, and providers are listed.
+OTHER: Final = "other"
+
+DAYS_DEFAULT: Final = 7
+DAYS_MAX: Final = 30
+
+_DAY: Final = timedelta(days=1)
+
+
+class Percentiles(NamedTuple):
+    """In seconds."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+def provider_of(exchange: str) -> str:
+    """The mailbox provider behind a mail server, by the names that lanes have; or `other`."""
+    return lane.lane_of(OTHER, exchange)
+
+
+def added(histograms: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(counts) for counts in zip(*histograms, strict=True)]
+
+
+def percentiles(counts: Sequence[int]) -> Percentiles | None:
+    """None when nothing was counted."""
+    if not any(counts):
+        return None
+    return Percentiles(*[_seconds(counts, percent) for percent in (50, 95, 99)])
+
+
+def _seconds(counts: Sequence[int], percent: int) -> float:
+    """Where so much of the hundred is reached, the results of one bucket being spread evenly over it."""
+    sums = list(accumulate(counts))
+    rank = -(-sums[-1] * percent // 100)
+    bucket = next(number for number, reached in enumerate(sums) if reached >= rank)
+    low = BOUNDS_SECONDS[bucket - 1] if bucket else 0.0
+    high = BOUNDS_SECONDS[bucket] if bucket < len(BOUNDS_SECONDS) else low
+    part = (rank - (sums[bucket] - counts[bucket])) / counts[bucket]
+    return _shown(low + (high - low) * part)
+
+
+def _shown(seconds: float) -> float:
+    """Three digits, which is more than is known."""
+    return round(seconds, 2 - math.floor(math.log10(seconds))) if seconds else 0.0
+
+
+def window(low: datetime, bound: datetime, longest: timedelta) -> datetime:
+    """Up to when is counted next; never over midnight, so that all that is accepted in a window is one day's."""
+    midnight = low.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + _DAY
+    return max(low, min(bound, low + longest, midnight))
+
+
+def span(days: str | None, first: str | None, last: str | None, today: date) -> tuple[date, date]:
+    """The first and the last day that are asked for: so many up to today, or between two days."""
+    if first is None and last is None:
+        return today - _DAY * (_number(str(DAYS_DEFAULT) if days is None else days) - 1), today
+    if days is not None:
+        raise invalid("`days` goes without `from` and `to`: give one or the other.")
+    until = today if last is None else day("to", last)
+    since = day("from", first) if first is not None else until - _DAY * (DAYS_DEFAULT - 1)
+    if not since <= until < since + _DAY * DAYS_MAX:
+        raise invalid(f"`from` is a day before `to`, or the same, and both and those between are {DAYS_MAX} at most.")
+    return since, until
+
+
+def day(name: str, given: str) -> date:
+    """As `2026-11-15`, and in no other spelling."""
+    try:
+        found = date.fromisoformat(given)
+    except ValueError:
+        found = None
+    if found is None or found.isoformat() != given or not 1970 <= found.year < 9999:
+        raise invalid(f"`{name}` is a day in UTC, such as 2026-11-15.")
+    return found
+
+
+def _number(given: str) -> int:
+    if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= DAYS_MAX:
+        return int(given[:9])
+    raise invalid(f"`days` is a number from 1 to {DAYS_MAX}.")

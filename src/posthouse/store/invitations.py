@@ -1,0 +1,120 @@
+"""Invitations that are open: to whom, in which role, and by whom; the token itself is never stored."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from posthouse.rules.actor import Actor
+from posthouse.rules.credential import Role
+from posthouse.rules.ids import AccountId
+from posthouse.store.postgres import Connection, Row
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationRow:
+    account_id: AccountId
+    id: UUID
+    email: str
+    role: Role
+    inviter: Actor
+    created_at: datetime
+    expires_at: datetime
+
+
+# Above every id: where the newest page begins.
+END: Final = UUID(int=2**128 - 1)
+
+# One that expired, and was not swept away yet, is none.
+_OPEN: Final = """
+SELECT account_id, id, email, role, inviter_id, inviter, created_at, expires_at FROM invitations
+WHERE token_hash = $1 AND expires_at > $2
+"""
+_PAGE: Final = """
+SELECT account_id, id, email, role, inviter_id, inviter, created_at, expires_at FROM invitations
+WHERE account_id = $1 AND expires_at > $2 AND id < $3 ORDER BY id DESC LIMIT $4
+"""
+_COUNT: Final = "SELECT count(*) FROM invitations WHERE account_id = $1 AND expires_at > $2"
+_INSERT: Final = """
+INSERT INTO invitations (account_id, id, email, role, token_hash, inviter_id, inviter, created_at, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""
+_REVOKE: Final = """
+DELETE FROM invitations WHERE account_id = $1 AND id = $2 AND expires_at > $3
+RETURNING account_id, id, email, role, inviter_id, inviter, created_at, expires_at
+"""
+_CLEAR: Final = "DELETE FROM invitations WHERE account_id = $1 AND email = $2"
+_FORGET: Final = """
+WITH expired AS (
+    SELECT account_id, id FROM invitations WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+), forgotten AS (
+    DELETE FROM invitations USING expired
+    WHERE invitations.account_id = expired.account_id AND invitations.id = expired.id
+    RETURNING 1
+)
+SELECT count(*) FROM forgotten
+"""
+
+
+def _invitation(row: Row) -> InvitationRow:
+    return InvitationRow(
+        account_id=row["account_id"],
+        id=row["id"],
+        email=row["email"],
+        role=Role(row["role"]),
+        inviter=Actor(row["inviter_id"], row["inviter"]),
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+    )
+
+
+async def find_open(connection: Connection, token_hash: bytes, now: datetime) -> InvitationRow | None:
+    """By what its token hashes to, in whichever account."""
+    row = await connection.fetchrow(_OPEN, token_hash, now)
+    return None if row is None else _invitation(row)
+
+
+async def page(
+    connection: Connection, account_id: AccountId, before: UUID, count: int, now: datetime
+) -> list[InvitationRow]:
+    """The newest first."""
+    return [_invitation(row) for row in await connection.fetch(_PAGE, account_id, now, before, count)]
+
+
+async def count_open(connection: Connection, account_id: AccountId, now: datetime) -> int:
+    count: int = await connection.fetchval(_COUNT, account_id, now)
+    return count
+
+
+async def insert(tx: Connection, row: InvitationRow, token_hash: bytes) -> None:
+    """The address has no other in the account: `clear` saw to that."""
+    inviter = row.inviter
+    await tx.execute(
+        _INSERT,
+        row.account_id,
+        row.id,
+        row.email,
+        row.role,
+        token_hash,
+        inviter.user_id,
+        inviter.name,
+        row.created_at,
+        row.expires_at,
+    )
+
+
+async def revoke(tx: Connection, account_id: AccountId, invitation_id: UUID, now: datetime) -> InvitationRow | None:
+    """None when the account has no such open invitation."""
+    row = await tx.fetchrow(_REVOKE, account_id, invitation_id, now)
+    return None if row is None else _invitation(row)
+
+
+async def clear(tx: Connection, account_id: AccountId, email: str) -> None:
+    """Whatever invitation the address had to this account is void."""
+    await tx.execute(_CLEAR, account_id, email)
+
+
+async def forget_expired(tx: Connection, now: datetime, count_max: int) -> int:
+    """Of every account."""
+    count: int = await tx.fetchval(_FORGET, now, count_max)
+    return count

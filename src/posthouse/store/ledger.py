@@ -1,0 +1,168 @@
+"""The ledger as its account reads it: message by message, the newest first, each grant at its own time.
+
+An entry's place is an id and a position, as in the ledger's key: the closing entries of a message, then its reserve.
+A grant stands where its id does, and the sum of a day that is no longer stored at that day's beginning. A page reads
+no more rows of a partition than it shows, by the key; to look for one kind of entry, no more than a bound.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from enum import StrEnum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId, MessageId, lowest_id, time_of
+from posthouse.rules.limits import RECIPIENTS_MAX
+from posthouse.store.postgres import Connection, Row
+
+RESERVE_POSITION: Final = -1
+GRANT_POSITION: Final = -2
+DAY_POSITION: Final = -3
+# Above every recipient's.
+POSITION_END: Final = RECIPIENTS_MAX
+# A kind may be rare. So many entries are looked through for it at a time, and the reader goes on from there.
+SEARCHED_AT_ONCE_MAX: Final = 5_000
+
+
+class Kind(StrEnum):
+    GRANT = "grant"
+    RESERVE = "reserve"
+    SETTLE = "settle"
+    RELEASE = "release"
+    DAY = "day"
+
+
+class Place(NamedTuple):
+    """Where an entry stands; later ones are greater."""
+
+    id: UUID
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`credits` is what it is about, in credits: those of a day's sum are reserved, settled and released ones."""
+
+    place: Place
+    kind: Kind
+    at: datetime
+    credits: tuple[int, ...]
+    reason: str | None = None
+
+
+class Stretch(NamedTuple):
+    """Entries, the newest first, and from where to read on; None when there is nothing more."""
+
+    entries: list[Entry]
+    read_to: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a recipient."""
+
+    email: str
+    status: str
+    code: int | None
+    response: str | None
+
+
+_ENTRIES: Final = """
+SELECT message_id, position, kind, amount, at FROM ledger
+WHERE account_id = $1 AND message_id >= $2 AND message_id <= $3 AND (message_id, position) < ($3, $4)
+ORDER BY message_id DESC, position DESC LIMIT $5
+"""
+_SO_MANY_BELOW: Final = """
+SELECT message_id, position FROM ledger
+WHERE account_id = $1 AND message_id >= $2 AND message_id <= $3 AND (message_id, position) < ($3, $4)
+ORDER BY message_id DESC, position DESC OFFSET $5 LIMIT 1
+"""
+_ENTRIES_OF_KIND: Final = """
+SELECT message_id, position, kind, amount, at FROM ledger
+WHERE account_id = $1 AND message_id >= $2 AND message_id <= $3 AND (message_id, position) < ($3, $4)
+  AND (message_id, position) >= ($2, $6) AND kind = $7
+ORDER BY message_id DESC, position DESC LIMIT $5
+"""
+_GRANTS: Final = """
+SELECT id, amount, reason, at FROM grants WHERE account_id = $1 AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4
+"""
+_DAYS: Final = """
+SELECT day, reserved, settled, released FROM ledger_days
+WHERE account_id = $1 AND day >= $2 AND day <= $3 ORDER BY day DESC LIMIT $4
+"""
+
+_FATES: Final = """
+SELECT asked.message_id, asked.position, recipient.*
+FROM unnest($4::uuid[], $5::smallint[]) asked(message_id, position)
+CROSS JOIN LATERAL (
+    SELECT email, status, last_smtp_code, last_smtp_response FROM recipients
+    WHERE account_id = $1 AND message_id = asked.message_id AND position = asked.position
+      AND message_id >= $2 AND message_id <= $3 LIMIT 1) recipient
+"""
+
+
+async def below(
+    connection: Connection, account_id: AccountId, place: Place, lowest: UUID, limit: int, kind: Kind | None = None
+) -> Stretch:
+    """The next entries below the place, of all kinds or of one, of ids from `lowest` on."""
+    entries: list[Entry] = []
+    if kind in (None, Kind.GRANT):
+        entries += await _grants(connection, account_id, place, lowest, limit + 1)
+    if kind in (None, Kind.DAY):
+        entries += await _days(connection, account_id, place, lowest, limit + 1)
+    if kind is None:
+        rows = await connection.fetch(_ENTRIES, account_id, lowest, *place, limit + 1)
+        entries += map(_entry, rows)
+    elif kind not in (Kind.GRANT, Kind.DAY):
+        return await _of_kind(connection, account_id, place, lowest, limit, kind)
+    entries.sort(key=lambda entry: entry.place, reverse=True)
+    return Stretch(entries[:limit], entries[limit - 1].place if len(entries) > limit else None)
+
+
+async def _of_kind(
+    connection: Connection, account_id: AccountId, place: Place, lowest: UUID, limit: int, kind: Kind
+) -> Stretch:
+    further = await connection.fetchrow(_SO_MANY_BELOW, account_id, lowest, *place, SEARCHED_AT_ONCE_MAX - 1)
+    end = Place(lowest, RESERVE_POSITION) if further is None else Place(*further)
+    rows = await connection.fetch(_ENTRIES_OF_KIND, account_id, end.id, *place, limit + 1, end.position, kind)
+    entries = [_entry(row) for row in rows[:limit]]
+    if len(rows) > limit:
+        return Stretch(entries, entries[-1].place)
+    return Stretch(entries, None if further is None else end)
+
+
+async def _grants(connection: Connection, account_id: AccountId, place: Place, lowest: UUID, limit: int) -> list[Entry]:
+    rows = await connection.fetch(_GRANTS, account_id, lowest, place.id, limit)
+    return [
+        Entry(Place(row["id"], GRANT_POSITION), Kind.GRANT, row["at"], (row["amount"],), row["reason"]) for row in rows
+    ]
+
+
+async def _days(connection: Connection, account_id: AccountId, place: Place, lowest: UUID, limit: int) -> list[Entry]:
+    rows = await connection.fetch(_DAYS, account_id, time_of(lowest).date(), time_of(place.id).date(), limit)
+    entries = [
+        Entry(day_place(day), Kind.DAY, datetime.combine(day, time(), UTC), (reserved, settled, released))
+        for day, reserved, settled, released in rows
+    ]
+    # The day of the place itself is above it or below it, and the lowest bound may cut a day in two.
+    return [entry for entry in entries if entry.place < place and entry.place.id >= lowest]
+
+
+def day_place(day: date) -> Place:
+    return Place(lowest_id(datetime.combine(day, time(), UTC)), DAY_POSITION)
+
+
+async def fates(connection: Connection, account_id: AccountId, places: Sequence[Place]) -> Mapping[Place, Fate]:
+    """What became of the recipients that closing entries are about; of those that are still stored."""
+    if not places:
+        return {}
+    message_ids = [MessageId(place.id) for place in places]
+    positions = [place.position for place in places]
+    rows = await connection.fetch(_FATES, account_id, min(message_ids), max(message_ids), message_ids, positions)
+    return {Place(message_id, position): Fate(*told) for message_id, position, *told in rows}
+
+
+def _entry(row: Row) -> Entry:
+    message_id, position, kind, amount, at = row
+    return Entry(Place(message_id, position), Kind(kind), at, (amount,))

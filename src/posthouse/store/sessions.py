@@ -1,0 +1,98 @@
+"""Sessions: one for each login; a token is worth something only while its session lives.
+
+A session is forgotten by caches together with the account in which it was begun, whatever account its tokens
+are for: whoever ends it moves that account's `changed_at`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from posthouse.rules.ids import AccountId, SessionId, UserId
+from posthouse.store.accounts import touch
+from posthouse.store.postgres import Connection, Row
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    id: SessionId
+    user_id: UserId
+    account_id: AccountId
+    created_at: datetime
+    expires_at: datetime
+
+
+# The lock makes a change of the password wait, or this for the change, which then finds another hash: no session
+# is begun with a password that is no longer the user's.
+_INSERT: Final = """
+INSERT INTO sessions (id, user_id, account_id, created_at, expires_at)
+SELECT $1, id, $3, $4, $5 FROM users WHERE id = $2 AND password_hash = $6 FOR SHARE
+RETURNING id
+"""
+# Those that live are kept before those that don't.
+_TRIM: Final = """
+DELETE FROM sessions WHERE user_id = $1 AND id NOT IN (
+    SELECT id FROM sessions WHERE user_id = $1
+    ORDER BY (revoked_at IS NOT NULL OR expires_at <= $2), id DESC LIMIT $3
+)
+RETURNING account_id
+"""
+_LIVE: Final = """
+SELECT id, user_id, account_id, created_at, expires_at FROM sessions
+WHERE id = $1 AND user_id = $2 AND revoked_at IS NULL AND expires_at > $3
+"""
+_REVOKE: Final = """
+UPDATE sessions SET revoked_at = $3 WHERE id = $1 AND user_id = $2 AND revoked_at IS NULL RETURNING account_id
+"""
+_REVOKE_ALL: Final = """
+UPDATE sessions SET revoked_at = $3 WHERE user_id = $1 AND id IS DISTINCT FROM $2 AND revoked_at IS NULL
+RETURNING account_id
+"""
+_DELETE_EXPIRED: Final = """
+DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)
+"""
+
+
+async def begin(tx: Connection, session: SessionRow, password_hash: str, kept_max: int) -> bool:
+    """False when the user's password is another by now. Of the user's sessions the newest are kept."""
+    begun = await tx.fetchval(
+        _INSERT,
+        session.id,
+        session.user_id,
+        session.account_id,
+        session.created_at,
+        session.expires_at,
+        password_hash,
+    )
+    if begun is None:
+        return False
+    await _touch_each(tx, await tx.fetch(_TRIM, session.user_id, session.created_at, kept_max), session.created_at)
+    return True
+
+
+async def live(connection: Connection, session_id: SessionId, user_id: UserId, now: datetime) -> SessionRow | None:
+    row = await connection.fetchrow(_LIVE, session_id, user_id, now)
+    return None if row is None else SessionRow(**row)
+
+
+async def revoke(tx: Connection, session_id: SessionId, user_id: UserId, now: datetime) -> None:
+    await _touch_each(tx, await tx.fetch(_REVOKE, session_id, user_id, now), now)
+
+
+async def revoke_all(tx: Connection, user_id: UserId, but: SessionId | None, now: datetime) -> int:
+    """How many ended."""
+    ended = await tx.fetch(_REVOKE_ALL, user_id, but, now)
+    await _touch_each(tx, ended, now)
+    return len(ended)
+
+
+async def delete_expired(tx: Connection, now: datetime, limit: int) -> int:
+    status: str = await tx.execute(_DELETE_EXPIRED, now, limit)
+    return int(status.rpartition(" ")[2])
+
+
+async def _touch_each(tx: Connection, ended: Sequence[Row], now: datetime) -> None:
+    # In order, so that two who touch the same accounts wait for each other in one direction.
+    for account_id in sorted({row["account_id"] for row in ended}):
+        await touch(tx, account_id, now)

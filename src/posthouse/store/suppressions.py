@@ -1,0 +1,206 @@
+"""An account's suppressed addresses: found, entered, lifted, and the book that bounds and orders imports.
+
+What bounces and complaints suppress is written by `deliveries` and `feedback`, in the transactions that record them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId
+from posthouse.rules.suppression import Reason
+from posthouse.store.postgres import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressionRow:
+    """`code` and `response` are what the server said, where one did; `note` and `added_by` are people's."""
+
+    email: str
+    reason: str
+    note: str | None
+    added_by: str | None
+    code: int | None
+    response: str | None
+    at: datetime
+
+
+# Where a page begins: behind this one.
+Position = tuple[datetime, str]
+
+_COLUMNS: Final = "email, reason, note, added_by, code, response, at"
+
+_FIND: Final = f"SELECT {_COLUMNS} FROM suppressions WHERE account_id = $1 AND email = $2"
+
+# Each reason's newest are read off the index, and the newest of those chosen: there are three. Any time will do, and
+# saying so is the key to that index.
+_NEWEST: Final = f"""
+SELECT {_COLUMNS}
+FROM unnest($2::text[]) wanted(reason_wanted)
+CROSS JOIN LATERAL (
+    SELECT {_COLUMNS} FROM suppressions
+    WHERE account_id = $1 AND reason = reason_wanted
+      AND (at, email) < ($3::timestamptz, $4::text COLLATE "C") AND at > '-infinity'
+    ORDER BY at DESC, email DESC LIMIT $5) newest
+ORDER BY at DESC, email DESC LIMIT $5
+"""
+
+_NEWEST_OF_DOMAIN: Final = f"""
+SELECT {_COLUMNS}
+FROM unnest($2::text[]) wanted(reason_wanted)
+CROSS JOIN LATERAL (
+    SELECT {_COLUMNS} FROM suppressions
+    WHERE account_id = $1 AND split_part(email, '@', 2) = $6 AND reason = reason_wanted
+      AND (at, email) < ($3::timestamptz, $4::text COLLATE "C") AND at > '-infinity'
+    ORDER BY at DESC, email DESC LIMIT $5) newest
+ORDER BY at DESC, email DESC LIMIT $5
+"""
+
+# Addresses are ASCII: the last character of it is behind all that begin alike.
+_BY_ADDRESS: Final = f"""
+SELECT {_COLUMNS} FROM suppressions
+WHERE account_id = $1 AND email >= $2 AND email < $2 || chr(127) AND email > $3
+ORDER BY email LIMIT $4
+"""
+
+_REASONS_OF: Final = """
+SELECT asked.email, found.reason
+FROM unnest($2::text[]) asked(email)
+CROSS JOIN LATERAL (
+    SELECT reason FROM suppressions WHERE account_id = $1 AND email = asked.email LIMIT 1) found
+"""
+
+# In the order in which everyone inserts them. Whatever is there already stays as it is.
+_ADD: Final = """
+WITH added AS (
+    INSERT INTO suppressions (account_id, email, reason, note, added_by, at)
+    SELECT $1, email, 'manual', note, $4, $5 FROM unnest($2::text[], $3::text[]) given(email, note)
+    ORDER BY email
+    ON CONFLICT (account_id, email) DO NOTHING
+    RETURNING 1
+)
+SELECT count(*) FROM added
+"""
+
+_REMOVE: Final = f"DELETE FROM suppressions WHERE account_id = $1 AND email = $2 RETURNING {_COLUMNS}"
+
+_LIFT: Final = "INSERT INTO lifted_suppressions (account_id, reason, at) VALUES ($1, $2, $3)"
+
+_FORGET_LIFTED: Final = """
+DELETE FROM lifted_suppressions WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM lifted_suppressions WHERE at < $1 LIMIT $2))
+"""
+
+_ENTER: Final = """
+INSERT INTO suppression_books (account_id, manual) VALUES ($1, greatest($2, 0))
+ON CONFLICT (account_id) DO UPDATE SET manual = greatest(suppression_books.manual + $2, 0)
+RETURNING manual
+"""
+
+_HOLD: Final = """
+INSERT INTO suppression_books (account_id, importer, held_until) VALUES ($1, $2, $4)
+ON CONFLICT (account_id) DO UPDATE SET importer = excluded.importer, held_until = excluded.held_until
+    WHERE suppression_books.held_until IS NULL OR suppression_books.held_until <= $3
+RETURNING 1
+"""
+
+_HELD_UNTIL: Final = "SELECT held_until FROM suppression_books WHERE account_id = $1"
+
+_HOLD_ON: Final = """
+UPDATE suppression_books SET manual = manual + $3, held_until = $4
+WHERE account_id = $1 AND importer = $2
+RETURNING manual
+"""
+
+_LET_GO: Final = """
+UPDATE suppression_books SET importer = NULL, held_until = NULL WHERE account_id = $1 AND importer = $2
+"""
+
+
+async def find(connection: Connection, account_id: AccountId, email: str) -> SuppressionRow | None:
+    row = await connection.fetchrow(_FIND, account_id, email)
+    return None if row is None else SuppressionRow(*row)
+
+
+async def newest(
+    connection: Connection,
+    account_id: AccountId,
+    reasons: Sequence[Reason],
+    before: Position,
+    count: int,
+    domain: str | None = None,
+) -> list[SuppressionRow]:
+    """Those that came before the position, the newest first; of one domain, if that is given."""
+    given = (account_id, list(reasons), *before, count)
+    if domain is None:
+        return [SuppressionRow(*row) for row in await connection.fetch(_NEWEST, *given)]
+    return [SuppressionRow(*row) for row in await connection.fetch(_NEWEST_OF_DOMAIN, *given, domain)]
+
+
+async def by_address(
+    connection: Connection, account_id: AccountId, prefix: str, after: str, count: int
+) -> list[SuppressionRow]:
+    """Those that begin with the prefix and come after a text, in the order of their bytes."""
+    return [SuppressionRow(*row) for row in await connection.fetch(_BY_ADDRESS, account_id, prefix, after, count)]
+
+
+async def reasons_of(connection: Connection, account_id: AccountId, emails: Sequence[str]) -> dict[str, str]:
+    """Why those of the addresses, in lower case, that are suppressed are."""
+    return dict(await connection.fetch(_REASONS_OF, account_id, list(emails)))
+
+
+async def add(
+    tx: Connection,
+    account_id: AccountId,
+    addresses: Sequence[tuple[str, str | None]],
+    added_by: str,
+    now: datetime,
+) -> int:
+    """Enter addresses, each once and with its note; how many of them were new."""
+    emails, notes = [one[0] for one in addresses], [one[1] for one in addresses]
+    count: int = await tx.fetchval(_ADD, account_id, emails, notes, added_by, now)
+    return count
+
+
+async def remove(tx: Connection, account_id: AccountId, email: str) -> SuppressionRow | None:
+    """What it was; None when it wasn't there."""
+    row = await tx.fetchrow(_REMOVE, account_id, email)
+    return None if row is None else SuppressionRow(*row)
+
+
+async def lift(tx: Connection, account_id: AccountId, row: SuppressionRow) -> None:
+    """It counts for the account's conduct as if it were still there."""
+    await tx.execute(_LIFT, account_id, row.reason, row.at)
+
+
+async def forget_lifted(tx: Connection, before: datetime, limit: int) -> int:
+    status: str = await tx.execute(_FORGET_LIFTED, before, limit)
+    return int(status.rpartition(" ")[2])
+
+
+async def enter(tx: Connection, account_id: AccountId, count: int) -> int:
+    """So many more are the account's own (or fewer); how many that makes, as far as the book knows."""
+    manual: int = await tx.fetchval(_ENTER, account_id, count)
+    return manual
+
+
+async def hold(tx: Connection, account_id: AccountId, importer: UUID, now: datetime, until: datetime) -> bool:
+    """Whether the importer is now the only one until then."""
+    return await tx.fetchval(_HOLD, account_id, importer, now, until) is not None
+
+
+async def held_until(connection: Connection, account_id: AccountId) -> datetime | None:
+    until: datetime | None = await connection.fetchval(_HELD_UNTIL, account_id)
+    return until
+
+
+async def hold_on(tx: Connection, account_id: AccountId, importer: UUID, count: int, until: datetime) -> int | None:
+    """Like `enter`, and the importer stays the only one; None when another has taken its place."""
+    manual: int | None = await tx.fetchval(_HOLD_ON, account_id, importer, count, until)
+    return manual
+
+
+async def let_go(tx: Connection, account_id: AccountId, importer: UUID) -> None:
+    await tx.execute(_LET_GO, account_id, importer)

@@ -1,0 +1,328 @@
+"""The account as its members see it: what it holds and may send, its days, and a ledger that explains every credit."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from posthouse.flows.reckoning import Reckoning
+from posthouse.rules import ids
+from posthouse.store import partitions
+from posthouse.store.partitions import Partition
+from posthouse.store.postgres import Database
+from tests.support.clock import SettableClock
+from tests.support.postoffice import SIMULATOR, PostOffice, furnished
+from tests.support.service import Service, Tenant, eventually, uuid
+
+FINAL_SECONDS_MAX = 30.0
+DAY = timedelta(days=1)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def office(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[PostOffice]:
+    database_url = await asyncio.to_thread(new_database)
+    # Who is put off a third time stays so for as long as this takes.
+    waits = json.dumps([0.01, 0.01, 60.0])
+    async with furnished(
+        database_url, tmp_path_factory.mktemp("account"), stream="memory", DELIVERY_RETRY_MINUTES=waits
+    ) as office:
+        office.destination("elsewhere.example.net")
+        for domain, exchange in (
+            ("big.example.net", "gmail-smtp-in.l.google.com"),
+            ("firm.example.net", "firm-example-net.mail.protection.outlook.com"),
+        ):
+            office.nameserver.records[domain, "MX"] = [f"10 {exchange}."]
+            office.nameserver.records[exchange, "A"] = ["127.0.0.1"]
+        await office.start_http("dispatch", "delivery")
+        yield office
+
+
+async def account_of(tenant: Tenant, role: str = "owner") -> dict[str, Any]:
+    answer = await tenant.call("GET", "/v1/account", role=role)
+    assert answer.status == 200, answer.raw
+    account: dict[str, Any] = answer.body["account"]
+    return account
+
+
+async def usage_of(tenant: Tenant, query: str = "") -> dict[str, Any]:
+    answer = await tenant.call("GET", f"/v1/usage{query}")
+    assert answer.status == 200, answer.raw
+    return answer.body
+
+
+async def ledger_of(tenant: Tenant, query: str = "", limit: int = 100) -> list[dict[str, Any]]:
+    """All pages."""
+    entries: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        answer = await tenant.call("GET", f"/v1/ledger?limit={limit}{query}{cursor}")
+        assert answer.status == 200, answer.raw
+        assert len(answer.body["entries"]) <= limit
+        entries += answer.body["entries"]
+        if answer.body["next_cursor"] is None:
+            return entries
+        cursor = f"&cursor={answer.body['next_cursor']}"
+
+
+async def count(office: PostOffice) -> None:
+    """A round as it will be in two minutes: no test should wait that long."""
+    database = await Database.open(office.database_url, connections_max=2)
+    try:
+        await Reckoning(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).round()
+    finally:
+        await database.close()
+
+
+@pytest.mark.rule("ACC-01")
+async def test_every_role_reads_and_nobody_else(regular: Tenant, service: Service) -> None:
+    for path in ("/v1/account", "/v1/usage", "/v1/ledger"):
+        for role in ("viewer", "member", "admin", "owner"):
+            assert (await regular.call("GET", path, role=role)).status == 200
+        for authorization in (regular.basic, await regular.key(may_read=True), "Bearer nonsense"):
+            answer = await service.request("GET", path, headers={"Authorization": authorization})
+            assert answer.is_refusal(401, "unauthorized")
+
+
+@pytest.mark.rule("ACC-02", "ACC-03", "ACC-04")
+async def test_the_account_shows_what_it_holds_and_what_is_open(service: Service) -> None:
+    tenant = await service.account(credits=100)
+    await tenant.accepts(tenant.letter(to=["a@example.org", "b@example.org"]))
+    await tenant.accepts(authorization=await tenant.key("test"))
+    shown = await account_of(tenant, "viewer")
+    assert shown["id"] == ids.text(ids.ACCOUNT, tenant.id)
+    assert (shown["name"], shown["role"]) == (tenant.unique, "viewer")
+    created_at = datetime.fromisoformat(shown["created_at"])
+    assert timedelta(0) < datetime.now(UTC) - created_at < timedelta(minutes=5)
+    assert shown["credits"] == {"available": 98, "reserved": 2, "granted": 100, "is_more": False}
+    assert shown["waiting"] == {"queued": 3, "deferred": 0, "held": 0, "is_more": False}
+    assert shown["sending"] == {"suspended": False, "reason": None, "since": None}
+    assert shown["conduct"] is None
+
+
+@pytest.mark.rule("ACC-04")
+async def test_of_very_much_open_mail_no_more_than_a_bound_is_counted(service: Service) -> None:
+    tenant = await service.account(credits=100)
+    sent = uuid((await tenant.accepts())["id"])
+    # The calendar knows no recipient twice; positions beyond the message's are as good to count.
+    await service.sql(
+        """INSERT INTO schedule (account_id, message_id, position, destination, next_at)
+           SELECT $1, $2, place, 'example.org', now() + interval '1 day' FROM generate_series(1, 10000) place""",
+        tenant.id, sent,
+    )  # fmt: skip
+    try:
+        shown = await account_of(tenant)
+        assert shown["waiting"]["is_more"]
+        assert shown["credits"]["is_more"]
+        assert shown["waiting"]["queued"] >= 10_000
+    finally:
+        await service.sql("DELETE FROM schedule WHERE account_id = $1 AND position > 0", tenant.id)
+    assert not (await account_of(tenant))["waiting"]["is_more"]
+
+
+@pytest.mark.rule("ACC-05")
+async def test_a_suspended_account_says_so_and_why(tenant: Tenant, service: Service) -> None:
+    await service.operator.suspend(tenant.id)
+    sending = (await account_of(tenant))["sending"]
+    assert (sending["suspended"], sending["reason"]) == (True, "acceptance tests")
+    assert datetime.fromisoformat(sending["since"]) <= datetime.now(UTC)
+    await service.operator.resume(tenant.id)
+    assert (await account_of(tenant))["sending"] == {"suspended": False, "reason": None, "since": None}
+
+
+@pytest.mark.rule("ACC-06")
+async def test_rate_and_warm_up_are_those_that_sending_is_refused_by(service: Service) -> None:
+    tenant = await service.account(rate=(1, 3), warmup=None)
+    shown = await account_of(tenant)
+    assert shown["rate"] == {"per_second": 1, "burst": 3, "remaining": 3, "reset_seconds": 0}
+    today = datetime.now(UTC).date()
+    midnight = f"{today + DAY}T00:00:00.000Z"
+    assert shown["warmup"] == {"exempt": False, "day": 1, "limit": 200, "used": 0, "resets_at": midnight}
+    await tenant.accepts(tenant.letter(to=["a@example.org", "b@example.org"]))
+    shown = await account_of(tenant)
+    assert shown["warmup"]["used"] == 2
+    assert shown["rate"]["remaining"] >= 2
+    await tenant.set(warmup_started_on=today - 4 * DAY)
+    assert (await account_of(tenant))["warmup"]["day"] == 5
+    await tenant.set(warmup_started_on=today - 20 * DAY)
+    assert (await account_of(tenant))["warmup"]["limit"] is None
+    exempt = await account_of(await service.account())
+    assert (exempt["warmup"]["exempt"], exempt["warmup"]["limit"]) == (True, None)
+
+
+@pytest.mark.rule("ACC-07")
+async def test_a_warning_is_shown_for_a_day(tenant: Tenant) -> None:
+    now = datetime.now(UTC)
+    await tenant.set(conduct_warned_at=now - timedelta(hours=2))
+    warning = (await account_of(tenant))["conduct"]
+    assert abs(datetime.fromisoformat(warning["warned_at"]) - (now - timedelta(hours=2))) < timedelta(seconds=1)
+    assert "suspended" in warning["text"]
+    await tenant.set(conduct_warned_at=now - timedelta(hours=25))
+    assert (await account_of(tenant))["conduct"] is None
+
+
+@pytest.mark.rule("USE-01")
+async def test_every_day_that_is_asked_for_has_a_row_the_newest_first(regular: Tenant) -> None:
+    today = datetime.now(UTC).date()
+    week = [str(today - number * DAY) for number in range(7)]
+    assert [one["day"] for one in (await usage_of(regular))["days"]] == week
+    assert [one["day"] for one in (await usage_of(regular, "?days=1"))["days"]] == week[:1]
+    assert len((await usage_of(regular, "?days=30"))["days"]) == 30
+    between = await usage_of(regular, "?from=2026-02-27&to=2026-03-01")
+    assert [one["day"] for one in between["days"]] == ["2026-03-01", "2026-02-28", "2026-02-27"]
+    assert between["days"][0] | {"day": ""} == {
+        "day": "", "accepted": 0, "delivered": 0, "bounced": 0, "failed": 0, "open": 0, "providers": [],
+    }  # fmt: skip
+
+
+@pytest.mark.rule("USE-05")
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("days=0", "days"), ("days=31", "days"), ("days=many", "days"), ("days=", "days"),
+        ("from=yesterday", "from"), ("to=2026-02-30", "to"), ("from=2026-03-02&to=2026-03-01", "from"),
+        ("from=2026-01-01&to=2026-02-28", "30"), ("days=3&to=2026-03-01", "days"),
+    ],
+)  # fmt: skip
+async def test_days_that_cannot_be_are_refused(query: str, named: str, regular: Tenant) -> None:
+    assert (await regular.call("GET", f"/v1/usage?{query}")).is_refusal(400, "invalid_request", named)
+
+
+@pytest.mark.rule("USE-02", "USE-03", "USE-04", "LED-01", "LED-02", "LED-03")
+async def test_after_mixed_outcomes_every_recipient_is_counted_and_every_credit_explained(office: PostOffice) -> None:
+    service = office.service
+    tenant = await service.account(credits=1_000)
+    low = datetime.now(UTC) - timedelta(minutes=1)
+    await service.sql("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", low, low.date())
+    assert {one["accepted"] for one in (await usage_of(tenant))["days"]} == {0}
+
+    taken = await tenant.accepts(tenant.letter(to=[f"taken+{number}@big.example.net" for number in range(8)]))
+    mixed = await tenant.accepts(
+        tenant.letter(
+            to=["taken+8@firm.example.net", "550-rcpt+9@firm.example.net", "greylist+10@elsewhere.example.net"],
+            cc=[f"bounced@{SIMULATOR}", f"failed@{SIMULATOR}"],
+        )
+    )
+    rehearsed = await tenant.accepts(authorization=await tenant.key("test"))
+    await office.wait_until_final(tenant, [taken["id"], mixed["id"], rehearsed["id"]], FINAL_SECONDS_MAX)
+    waiting = await tenant.accepts(tenant.letter(to=["450-rcpt+11@elsewhere.example.net"]))
+    await eventually(lambda: usage_of(tenant), lambda use: use["now"]["deferred"] == 1, within=FINAL_SECONDS_MAX)
+    await count(office)
+    use = await usage_of(tenant, "?days=2")
+    assert use["now"] == {"queued": 0, "deferred": 1, "held": 0, "is_more": False}
+    assert datetime.fromisoformat(use["counted_at"]) > low
+    counts = {kind: sum(day[kind] for day in use["days"]) for kind in ("accepted", "delivered", "bounced", "failed")}
+    assert counts == {"accepted": 14, "delivered": 10, "bounced": 2, "failed": 1}
+    assert sum(day["open"] for day in use["days"]) == 1
+    providers = {one["provider"]: one for one in use["providers"]}
+    assert {name: one["results"] for name, one in providers.items()} == {"google": 8, "microsoft": 2, "other": 1}
+    assert use["providers"][0]["provider"] == "google"
+    for one in providers.values():
+        assert 0 < one["p50_seconds"] <= one["p95_seconds"] <= one["p99_seconds"] < FINAL_SECONDS_MAX * 1.25
+
+    for limit in (3, 100):
+        entries = await ledger_of(tenant, limit=limit)
+        assert sum(one["amount"] for one in entries) == await tenant.available()
+        assert len({one["id"] for one in entries}) == len(entries) == 1 + 3 + 13
+    credits_ = (await account_of(tenant))["credits"]
+    settled = [one for one in entries if one["kind"] == "settle"]
+    assert credits_ == {"available": 988, "reserved": 1, "granted": 1_000, "is_more": False}
+    assert credits_["granted"] - len(settled) - credits_["reserved"] == credits_["available"]
+
+    order = [(one["message_id"], one["kind"]) for one in entries]
+    assert [one["id"] for one in (taken, mixed, waiting)] == sorted(one["id"] for one in (taken, mixed, waiting))
+    kinds = ["settle", "release", "settle", "release", "settle"]
+    assert order == [
+        (waiting["id"], "reserve"),
+        *[(mixed["id"], kind) for kind in (*kinds, "reserve")],
+        *[(taken["id"], kind) for kind in (*["settle"] * 8, "reserve")],
+        (None, "grant"),
+    ]
+    message = (await tenant.get(mixed["id"])).body
+    recipients = {one["id"]: one for one in message["recipients"]}
+    for entry in entries[1:6]:
+        recipient = recipients[entry["recipient_id"]]
+        assert (entry["email"], entry["status"]) == (recipient["email"], recipient["status"])
+        assert (entry["smtp_code"], entry["smtp_response"]) == (
+            recipient["last_smtp_code"],
+            recipient["last_smtp_response"],
+        )
+        assert entry["amount"] == (1 if recipient["status"] == "bounced" else 0)
+    by_email = {entry["email"]: entry for entry in entries[1:6]}
+    refused = by_email["550-rcpt+9@firm.example.net"]
+    assert refused["why"].startswith("Given back: ")
+    assert "550" in refused["why"]
+    assert by_email[f"failed@{SIMULATOR}"]["why"].startswith("Spent: ")
+    assert entries[0]["why"].startswith("The message was accepted")
+    assert (entries[-1]["amount"], entries[-1]["why"]) == (1_000, "Granted: acceptance tests")
+
+
+@pytest.mark.rule("LED-04", "ACC-01")
+async def test_a_part_of_the_ledger_can_be_asked_for(tenant: Tenant, stranger: Tenant, service: Service) -> None:
+    first = await tenant.accepts()
+    await tenant.accepts(tenant.letter(to=["a@example.org", "b@example.org"]))
+    await service.operator.grant_credits(tenant.id, -10)
+    theirs = await stranger.accepts()
+    assert [one["amount"] for one in await ledger_of(tenant, f"&message_id={first['id']}")] == [-1]
+    for message_id in (theirs["id"], "em_nothing", "em_00000000000000000000000000"):
+        assert await ledger_of(tenant, f"&message_id={message_id}") == []
+    assert [one["amount"] for one in await ledger_of(tenant, "&kind=reserve", limit=1)] == [-2, -1]
+    grants = await ledger_of(tenant, "&kind=grant")
+    assert [(one["amount"], one["why"]) for one in grants] == [
+        (-10, "Taken back: acceptance tests"),
+        (1_000, "Granted: acceptance tests"),
+    ]
+    assert await ledger_of(tenant, "&kind=settle") == []
+    today = datetime.now(UTC).date()
+    assert len(await ledger_of(tenant, f"&from={today - DAY}&to={today}")) == 4
+    assert await ledger_of(tenant, f"&from={today + DAY}") == []
+    assert await ledger_of(tenant, f"&to={today - 2 * DAY}") == []
+
+
+@pytest.mark.rule("LED-05")
+async def test_a_day_that_is_no_longer_stored_is_one_entry(service: Service) -> None:
+    tenant = await service.account(credits=50)
+    await tenant.accepts()
+    day = datetime.now(UTC).date() - 40 * DAY
+    # As upkeep does it: a day's partition, with one reserve and one release, is folded when it is dropped.
+    database = await Database.open(service.database_url, connections_max=1)
+    async with database.connection() as connection:
+        async with connection.transaction():
+            await partitions.create(connection, Partition(day, "ledger"))
+        at = datetime.combine(day, datetime.min.time(), UTC) + timedelta(hours=1)
+        message_id = ids.new_message_id(at, bytes(10))
+        for position, kind, amount in ((-1, "reserve", 3), (0, "release", 1), (1, "settle", 1), (2, "settle", 1)):
+            await connection.execute(
+                "INSERT INTO ledger (account_id, message_id, position, kind, amount, at)"
+                " VALUES ($1, $2, $3, $4, $5, $6)",
+                tenant.id, message_id, position, kind, amount, at,
+            )  # fmt: skip
+        await connection.execute("UPDATE accounts SET available = available - 2 WHERE id = $1", tenant.id)
+        await partitions.detach(connection, Partition(day, "ledger"))
+        async with connection.transaction():
+            await partitions.drop(connection, Partition(day, "ledger"))
+    await database.close()
+    entries = await ledger_of(tenant)
+    assert [(one["kind"], one["amount"]) for one in entries] == [("reserve", -1), ("grant", 50), ("day", -2)]
+    assert sum(one["amount"] for one in entries) == await tenant.available()
+    assert entries[-1]["day"] == {"day": str(day), "reserved": 3, "settled": 2, "released": 1}
+    assert entries[-1]["at"] == f"{day}T00:00:00.000Z"
+    assert await ledger_of(tenant, f"&kind=day&from={day}&to={day}") == entries[-1:]
+
+
+@pytest.mark.rule("LED-06")
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("kind=gift", "kind"), ("from=soon", "from"), ("to=2026-13-01", "to"), ("limit=0", "limit"),
+        ("limit=101", "limit"), ("cursor=abc", "cursor"), ("cursor=", "cursor"),
+        ("cursor=em_01k6wq3v5e7m8x9c0b2d4f6h8000", "cursor"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_asked_of_the_ledger_is_refused(query: str, named: str, regular: Tenant) -> None:
+    assert (await regular.call("GET", f"/v1/ledger?{query}")).is_refusal(400, "invalid_request", named)

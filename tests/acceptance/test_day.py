@@ -1,0 +1,394 @@
+"""A day in the life of an account, over real HTTP: set up, verified, sending, greylisted, suppressed, rotated, paid."""
+
+import asyncio
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import dkim
+import pytest
+
+from tests.support.postoffice import PostOffice, opened
+from tests.support.receiver import GREYLISTED_TRIES, Certificates, Delivered
+from tests.support.server import environment
+from tests.support.service import ABSENT, Answer, eventually
+
+pytestmark = pytest.mark.slow
+
+OWNER: Final = "owner@acme.example"
+MEMBER: Final = "member@acme.example"
+PASSWORD: Final = "correct horse battery staple"
+DOMAIN: Final = "acme.example"
+CREDITS: Final = 10_000
+# The receiver speaks TLS at this address of its own.
+SECURE: Final = "127.0.0.2"
+PLAIN_DESTINATION, SECURE_DESTINATION = "friends.example.net", "tls.example.net"
+MAILS: Final = 100
+SENDERS: Final = 4
+IMPORTED: Final = 100_000
+WAIT_SECONDS: Final = 30.0
+# Long enough to be seen waiting for the second try.
+RETRY_MINUTES: Final = "[0.03, 0.03, 0.03]"
+
+
+@dataclass(slots=True)
+class Day:
+    """An account and those who work for it."""
+
+    office: PostOffice
+    token: str = ""
+    key: str = ""
+    sent: list[str] = field(default_factory=list)
+    posted: Counter[str] = field(default_factory=Counter)
+
+    async def call(self, method: str, path: str, body: object = ABSENT, *, token: str | None = None) -> Answer:
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        return await self.office.service.request(method, path, headers=headers, json=body)
+
+    async def get(self, path: str, *, token: str | None = None) -> dict[str, Any]:
+        answer = await self.call("GET", path, token=token)
+        assert answer.status == 200, answer.raw
+        return answer.body
+
+    async def login(self, email: str) -> str:
+        answer = await self.office.service.login(email, PASSWORD)
+        assert answer.status == 200, answer.raw
+        token: str = answer.body["token"]
+        return token
+
+    async def send(self, to: str, *, by: str | None = None, **fields: object) -> Answer:
+        number = self.posted.total() + 1
+        self.posted[to.partition("+")[0]] += 1
+        letter = {"from": f"Acme <news@{DOMAIN}>", "to": to, "subject": f"Letter {number}", "text": "Good morning."}
+        headers = {"Authorization": f"Bearer {by or self.key}", "Idempotency-Key": f"letter-{number}"}
+        answer = await self.office.service.request("POST", "/emails", headers=headers, json={**letter, **fields})
+        if answer.status == 202:
+            self.sent.append(answer.body["id"])
+        return answer
+
+    async def accepted(self, to: str, **how: Any) -> str:
+        answer = await self.send(to, **how)
+        assert answer.is_accepted()
+        message_id: str = answer.body["id"]
+        return message_id
+
+    async def detail(self, message_id: str) -> dict[str, Any]:
+        message: dict[str, Any] = (await self.get(f"/v1/messages/{message_id}"))["message"]
+        return message
+
+    async def recipient(self, message_id: str) -> dict[str, Any]:
+        (recipient,) = (await self.detail(message_id))["recipients"]
+        assert isinstance(recipient, dict)
+        return recipient
+
+    async def final(self, message_id: str) -> dict[str, Any]:
+        return await eventually(
+            lambda: self.recipient(message_id), lambda one: one["waiting"] is None, within=WAIT_SECONDS
+        )
+
+    def publish(self, records: Iterable[dict[str, Any]]) -> None:
+        for record in records:
+            if record["type"] == "TXT" and record["value"] and record["purpose"] != "return_path":
+                self.office.nameserver.zone[record["name"]] = [record["value"]]
+
+    async def verify(self) -> dict[str, Any]:
+        """Asked again when it was asked a moment ago."""
+        while True:
+            answer = await self.call("POST", f"/v1/domains/{DOMAIN}/verify")
+            if answer.status != 429:
+                assert answer.status == 200, answer.raw
+                domain: dict[str, Any] = answer.body["domain"]
+                return domain
+            await asyncio.sleep(float(answer.headers["Retry-After"]))
+
+
+@asynccontextmanager
+async def at_work(database_url: str, directory: Path) -> AsyncIterator[Day]:
+    manners = {SECURE: "starttls"}
+    async with opened(database_url, directory, manners=manners, DELIVERY_RETRY_MINUTES=RETRY_MINUTES) as office:
+        office.receiver.certificates = Certificates.make()
+        office.destination(PLAIN_DESTINATION)
+        office.destination(SECURE_DESTINATION, SECURE)
+        yield Day(office)
+
+
+@pytest.mark.rule("DAY-01", "DAY-02", "DAY-03", "DAY-04", "DAY-05", "DAY-06", "DAY-07", "DAY-08", "DAY-09")
+async def test_a_day_in_the_life_of_an_account(new_database: Callable[[], str], tmp_path: Path) -> None:
+    database_url = await asyncio.to_thread(new_database)
+    async with at_work(database_url, tmp_path) as day:
+        started = time.monotonic()
+        for step in (
+            make_the_account,
+            verify_a_domain,
+            send_with_a_new_key,
+            follow_a_greylisted_mail,
+            suppress_an_address,
+            import_many_suppressions,
+            invite_a_member,
+            rotate_keys_while_mail_flows,
+            read_the_ledger,
+        ):
+            begun = time.monotonic()
+            await step(day)
+            print(f"{step.__name__.replace('_', ' ')}: {time.monotonic() - begun:.1f} s")
+        print(f"the day: {time.monotonic() - started:.1f} s, {len(day.sent)} mails")
+        assert await day.office.broken_promises() == {}
+
+
+async def make_the_account(day: Day) -> None:
+    assert (await operator(day, "account", "create", "acme"))["name"] == "acme"
+    await asyncio.gather(
+        operator(day, "credits", "grant", "acme", str(CREDITS), "--reason", "a first order"),
+        operator(day, "account", "limits", "acme", "--rate", "10000", "--burst", "10000", "--warmup", "exempt"),
+        operator(day, "user", "create", "acme", OWNER, "--role", "owner", "--password-stdin", given=PASSWORD),
+    )
+    day.token = await day.login(OWNER)
+    account = (await day.get("/v1/account"))["account"]
+    assert (account["name"], account["role"], account["credits"]["available"]) == ("acme", "owner", CREDITS)
+
+
+async def operator(day: Day, *words: str, given: str = "") -> Any:
+    """A command as an operator types it; what it answers to programs."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "posthouse", *words, "--json"],
+        cwd=day.office.directory,
+        env=environment(day.office.database_url, **day.office.settings),
+        input=given.encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+async def verify_a_domain(day: Day) -> None:
+    added = await day.call("POST", "/v1/domains", {"name": DOMAIN})
+    assert added.status == 201, added.raw
+    domain = added.body["domain"]
+    assert not domain["verified"]
+    assert (await day.send(f"early@{PLAIN_DESTINATION}", by=day.token)).status == 403
+    day.publish(domain["records"])
+    domain = await day.verify()
+    assert domain["verified"], domain["records"]
+    assert {one["result"] for one in domain["records"] if one["required"]} == {"found"}
+
+
+async def send_with_a_new_key(day: Day) -> None:
+    made = await day.call("POST", "/v1/keys", {"name": "shop", "scopes": ["send", "read"]})
+    assert made.status == 201, made.raw
+    day.key = made.body["secret"]
+    # A domain that was just verified is known everywhere within seconds.
+    answer = await eventually(
+        lambda: day.send(f"first@{PLAIN_DESTINATION}"), lambda one: one.status == 202, within=WAIT_SECONDS
+    )
+    delivered = await day.final(answer.body["id"])
+    assert delivered["status"] == "delivered"
+    listed = (await day.get("/v1/keys"))["keys"]
+    assert [one["name"] for one in listed] == ["shop"]
+    assert day.key not in json.dumps(listed)
+
+
+async def follow_a_greylisted_mail(day: Day) -> None:
+    message_id = await day.accepted(f"greylist+1@{SECURE_DESTINATION}")
+    waiting = await eventually(
+        lambda: day.recipient(message_id), lambda one: one["status"] != "queued", within=WAIT_SECONDS
+    )
+    assert waiting["status"] == "deferred", waiting
+    assert waiting["waiting"]["reason"] == "greylisted"
+    assert f"greylisted by mx.{SECURE_DESTINATION}: 45" in waiting["waiting"]["text"]
+    assert waiting["waiting"]["next_at"] > waiting["attempts"][0]["started_at"]
+    ended = await day.final(message_id)
+    assert ended["status"] == "delivered"
+    assert [one["outcome"] for one in ended["attempts"]] == [*["deferred"] * GREYLISTED_TRIES, "delivered"]
+    assert [one["stage"] for one in ended["attempts"]] == [*["rcpt"] * GREYLISTED_TRIES, "dot"]
+    for attempt in ended["attempts"]:
+        assert (attempt["mx"], attempt["address"]) == (f"mx.{SECURE_DESTINATION}", SECURE)
+        assert attempt["tls_version"].startswith("TLSv1.")
+        assert re.fullmatch(r"[A-Z0-9_-]{10,}", attempt["tls_cipher"])
+        assert 0 <= attempt["duration_ms"] < 1_000 * WAIT_SECONDS
+    (event,) = (await day.detail(message_id))["events"]
+    assert event["type"] == "email.delivered"
+
+
+async def suppress_an_address(day: Day) -> None:
+    email = f"gone@{PLAIN_DESTINATION}"
+    assert (await day.call("POST", "/v1/suppressions", {"email": email, "note": "asked on the phone"})).status == 201
+    ended = await day.final(await day.accepted(email))
+    assert (ended["status"], ended["billing_status"], ended["attempts"]) == ("bounced", "released", [])
+    assert "suppressed" in ended["last_smtp_response"]
+    assert email not in day.office.copies()
+
+
+async def import_many_suppressions(day: Day) -> None:
+    rows = "".join([f"many+{number}@example.org\r\n" for number in range(IMPORTED)])
+    begun = time.monotonic()
+    service = day.office.service
+    headers = {"Authorization": f"Bearer {day.token}", "Content-Type": "text/csv"}
+    async with service.client.post(
+        f"{service.url}/v1/suppressions/import",
+        data=io.BytesIO(f"email\r\n{rows}".encode()),
+        headers=headers,
+        timeout=aiohttp.ClientTimeout(total=2 * WAIT_SECONDS),
+    ) as response:
+        assert response.status == 200, await response.read()
+        progress = [json.loads(line) for line in (await response.text()).splitlines()]
+    print(f"{IMPORTED:,} suppressions in {time.monotonic() - begun:.1f} s: {progress[-1]}")
+    listed = await day.get(f"/v1/suppressions?email=many%2B{IMPORTED - 1}@example.org")
+    assert len(listed["suppressions"]) == 1
+    number = await service.value("SELECT count(*) FROM suppressions")
+    assert number == IMPORTED + 1
+
+
+async def invite_a_member(day: Day) -> None:
+    invited = await day.call("POST", "/v1/invitations", {"email": MEMBER, "role": "member"})
+    assert invited.status == 201, invited.raw
+    accepting = {"token": invited.body["token"], "password": PASSWORD}
+    accepted = await day.office.service.request("POST", "/v1/invitations/accept", json=accepting)
+    assert accepted.status == 200, accepted.raw
+    token = await day.login(MEMBER)
+    sent = await day.accepted(f"member+1@{PLAIN_DESTINATION}", by=token)
+    assert (await day.final(sent))["status"] == "delivered"
+    assert (await day.call("GET", "/v1/keys", token=token)).is_refusal(403, "forbidden")
+    assert (await day.call("POST", "/v1/keys", {"name": "mine"}, token=token)).is_refusal(403, "forbidden")
+
+
+@dataclass(slots=True)
+class Watch:
+    """Whoever gets the mail: each copy is verified as it comes, with what DNS has at that moment."""
+
+    day: Day
+    selectors: Counter[str] = field(default_factory=Counter)
+    unverified: list[str] = field(default_factory=list)
+    _seen: int = 0
+
+    def look(self) -> None:
+        accepted = self.day.office.receiver.accepted
+        for copy in accepted[self._seen :]:
+            self._seen += 1
+            self._verify(copy)
+
+    def _verify(self, copy: Delivered) -> None:
+        found = re.findall(rb"^DKIM-Signature:(?:[^\r\n]|\r\n[ \t])*", copy.message, re.MULTILINE)
+        for number, signature in enumerate(found):
+            unfolded = re.sub(rb"\s", b"", signature)
+            selector = re.search(rb";s=([^;]+);", unfolded)
+            assert selector is not None, signature
+            if dkim.DKIM(copy.message).verify(idx=number, dnsfunc=self._published):
+                self.selectors[selector[1].decode()] += 1
+            else:
+                self.unverified.append(f"{copy.recipient}: {selector[1].decode()}")
+        if not found:
+            self.unverified.append(f"{copy.recipient}: not signed")
+
+    def _published(self, name: bytes, timeout: int = 5) -> bytes | None:  # noqa: ARG002 (as dkimpy asks)
+        texts = self.day.office.nameserver.zone.get(name.decode().rstrip("."))
+        return "".join(texts).encode() if texts else None
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Beside whatever happens inside: senders post without pause, and what comes is looked at."""
+        is_over = False
+
+        async def post() -> None:
+            while not is_over:
+                await self.day.accepted(f"flow+{self.day.posted['flow']}@{PLAIN_DESTINATION}")
+                await asyncio.sleep(0.02)
+
+        async def look() -> None:
+            while not is_over:
+                self.look()
+                await asyncio.sleep(0.02)
+
+        async with asyncio.TaskGroup() as group:
+            for one in (*[post] * SENDERS, look):
+                group.create_task(one())
+            try:
+                yield
+            finally:
+                is_over = True
+
+    async def more(self, number: int, signed_by: str) -> None:
+        """Returns when so many more came that this selector signed."""
+        wanted = self.selectors[signed_by] + number
+        deadline = time.monotonic() + WAIT_SECONDS
+        while self.selectors[signed_by] < wanted:
+            assert time.monotonic() < deadline, f"{self.selectors}, unverified: {self.unverified[:5]}"
+            await asyncio.sleep(0.05)
+
+
+async def rotate_keys_while_mail_flows(day: Day) -> None:
+    watch = Watch(day)
+    domain = (await day.get(f"/v1/domains/{DOMAIN}"))["domain"]
+    old = {record["name"].partition(".")[0] for record in signing(domain, "active")}
+    rsa = selector_of(domain, "dkim_rsa", "active")
+    async with watch.watching():
+        await watch.more(MAILS, rsa)
+        rotated = await day.call("POST", f"/v1/domains/{DOMAIN}/rotate")
+        assert rotated.status in {200, 201, 202}, rotated.raw
+        domain = rotated.body["domain"]
+        new = {record["name"].partition(".")[0] for record in signing(domain, "pending")}
+        new_rsa = selector_of(domain, "dkim_rsa", "pending")
+        assert old.isdisjoint(new)
+        # Not there yet, so that the old keys go on.
+        domain = await day.verify()
+        assert selector_of(domain, "dkim_rsa", "active") == rsa
+        await watch.more(MAILS, rsa)
+        assert not new & set(watch.selectors)
+        day.publish(signing(domain, "pending"))
+        domain = await day.verify()
+        assert selector_of(domain, "dkim_rsa", "active") == new_rsa
+        await watch.more(MAILS, new_rsa)
+    await day.office.wait_until_all_final(WAIT_SECONDS)
+    watch.look()
+    assert watch.unverified == []
+    assert set(watch.selectors) == old | new
+    # What was signed before is still verified by whoever reads late, as the answer advises.
+    assert {record["name"].partition(".")[0] for record in signing(domain, "previous")} == old
+    print(f"verified by selector: {dict(watch.selectors)}")
+
+
+def signing(domain: dict[str, Any], state: str) -> list[dict[str, Any]]:
+    return [one for one in domain["records"] if one["purpose"].startswith("dkim_") and one["state"] == state]
+
+
+def selector_of(domain: dict[str, Any], purpose: str, state: str) -> str:
+    (record,) = [one for one in signing(domain, state) if one["purpose"] == purpose]
+    selector: str = record["name"].partition(".")[0]
+    return selector
+
+
+async def read_the_ledger(day: Day) -> None:
+    entries: list[dict[str, Any]] = []
+    cursor = ""
+    while True:
+        page = await day.get(f"/v1/ledger?limit=100{cursor}")
+        entries += page["entries"]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    credits_ = (await day.get("/v1/account"))["account"]["credits"]
+    assert sum(one["amount"] for one in entries) == credits_["available"]
+    assert credits_["reserved"] == 0
+    assert len({one["id"] for one in entries}) == len(entries)
+    kinds = Counter(one["kind"] for one in entries)
+    assert kinds == {"grant": 1, "reserve": len(day.sent), "settle": len(day.sent) - 1, "release": 1}
+    assert credits_["available"] == CREDITS - kinds["settle"]
+    assert all(one["why"] for one in entries)
+    reserved = {one["message_id"] for one in entries if one["kind"] == "reserve"}
+    closed = [one for one in entries if one["kind"] in ("settle", "release")]
+    assert reserved == set(day.sent) == {one["message_id"] for one in closed}
+    assert len({one["recipient_id"] for one in closed}) == len(closed)
+    (released,) = [one for one in closed if one["kind"] == "release"]
+    assert (released["email"], released["status"], released["amount"]) == (f"gone@{PLAIN_DESTINATION}", "bounced", 1)

@@ -1,0 +1,334 @@
+"""Credentials and keys as their account meets them: made once, listed, replaced with an overlap, revoked."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from posthouse.rules import limits
+from tests.support.service import ABSENT, Answer, StartService, Tenant, basic, eventually
+
+CREDENTIAL_FIELDS = {
+    "id", "username", "name", "is_default", "allowed_networks", "created_at", "last_used_at",
+    "previous_password_until", "revoked_at",
+}  # fmt: skip
+KEY_FIELDS = {
+    "id", "hint", "name", "mode", "scopes", "credential_id", "allowed_networks", "created_at", "last_used_at",
+    "expires_at", "replaced_by", "revoked_at",
+}  # fmt: skip
+UNKNOWN_KEY = "ak_01jbz3qk8e0000000000000000"
+UNKNOWN_CREDENTIAL = "cr_01jbz3qk8e0000000000000000"
+CALLS: list[tuple[str, str, object]] = [
+    ("GET", "/v1/credentials", ABSENT),
+    ("POST", "/v1/credentials", {"name": "x"}),
+    ("POST", f"/v1/credentials/{UNKNOWN_CREDENTIAL}/rotate", {}),
+    ("DELETE", f"/v1/credentials/{UNKNOWN_CREDENTIAL}", ABSENT),
+    ("GET", "/v1/keys", ABSENT),
+    ("POST", "/v1/keys", {"name": "x"}),
+    ("POST", f"/v1/keys/{UNKNOWN_KEY}/rotate", {}),
+    ("DELETE", f"/v1/keys/{UNKNOWN_KEY}", ABSENT),
+]
+
+
+async def new_credential(tenant: Tenant, **fields: object) -> dict[str, Any]:
+    """The answer's body: the credential and its password."""
+    answer = await tenant.call("POST", "/v1/credentials", {"name": "web", **fields})
+    assert answer.status == 201, answer.raw
+    assert set(answer.body["credential"]) == CREDENTIAL_FIELDS
+    return answer.body
+
+
+async def new_key(tenant: Tenant, **fields: object) -> dict[str, Any]:
+    """The answer's body: the key and its secret."""
+    answer = await tenant.call("POST", "/v1/keys", {"name": "shop", **fields})
+    assert answer.status == 201, answer.raw
+    assert set(answer.body["key"]) == KEY_FIELDS
+    return answer.body
+
+
+async def listed(tenant: Tenant, family: str) -> dict[str, dict[str, Any]]:
+    answer = await tenant.call("GET", f"/v1/{family}?limit=100")
+    assert answer.status == 200, answer.raw
+    return {row["id"]: row for row in answer.body[family]}
+
+
+async def status_of_sending(tenant: Tenant, authorization: str) -> int:
+    return (await tenant.send(authorization=authorization)).status
+
+
+async def ends(tenant: Tenant, authorization: str) -> bool:
+    """Within as long as a change may take to be heard everywhere."""
+    await eventually(lambda: status_of_sending(tenant, authorization), lambda status: status == 401)
+    return True
+
+
+@pytest.mark.rule("KEY-01")
+@pytest.mark.parametrize(("method", "path", "body"), CALLS)
+async def test_members_see_no_keys_and_nothing_but_a_login_opens_them(
+    regular: Tenant, method: str, path: str, body: object
+) -> None:
+    for role in ("viewer", "member"):
+        assert (await regular.call(method, path, body, role=role)).is_refusal(403, "forbidden", "an admin")
+    for authorization in (regular.basic, await regular.key(may_read=True)):
+        answer = await regular.service.request(method, path, headers={"Authorization": authorization}, json=body)
+        assert answer.is_refusal(401, "unauthorized")
+    assert (await regular.call(method, path, body, role="admin")).status in {200, 201, 404}
+
+
+@pytest.mark.rule("KEY-02", "KEY-07")
+async def test_secrets_are_shown_once_and_work(tenant: Tenant) -> None:
+    made, key = await new_credential(tenant, allowed_networks=["127.0.0.0/8"]), await new_key(tenant)
+    assert await status_of_sending(tenant, basic(made["credential"]["username"], made["password"])) == 202
+    assert await status_of_sending(tenant, f"Bearer {key['secret']}") == 202
+    assert key["key"]["hint"] == f"ph_live_…{key['secret'][-4:]}"
+    for family, one in (("credentials", made["credential"]), ("keys", key["key"])):
+        answer = await tenant.call("GET", f"/v1/{family}")
+        assert (await listed(tenant, family))[one["id"]] == one
+        for secret in (made["password"], key["secret"]):
+            assert secret.encode() not in answer.raw
+    assert made["credential"]["allowed_networks"] == ["127.0.0.0/8"]
+
+
+@pytest.mark.rule("KEY-03")
+async def test_a_key_may_do_what_its_scopes_say(tenant: Tenant) -> None:
+    sends, reads = await new_key(tenant), await new_key(tenant, scopes=["read", "read"], mode="test")
+    both = await new_key(tenant, scopes=["read", "send"])
+    assert [one["key"]["scopes"] for one in (sends, reads, both)] == [["send"], ["read"], ["send", "read"]]
+    assert [one["key"]["mode"] for one in (sends, reads)] == ["live", "test"]
+    sent = await tenant.accepts(authorization=f"Bearer {both['secret']}")
+    statuses = []
+    for one in (sends, reads, both):
+        headers = {"Authorization": f"Bearer {one['secret']}"}
+        statuses.append((await tenant.service.request("GET", f"/emails/{sent['id']}", headers=headers)).status)
+    assert statuses == [401, 200, 200]
+    refused = await tenant.send(authorization=f"Bearer {reads['secret']}")
+    assert refused.is_refusal(403, "forbidden", "send scope")
+    for wrong in ([], ["write"], "send", [7]):
+        answer = await tenant.call("POST", "/v1/keys", {"name": "x", "scopes": wrong})
+        assert answer.is_refusal(400, "invalid_request", "scopes")
+    assert (await tenant.call("POST", "/v1/keys", {"name": "x", "mode": "dry"})).is_refusal(400, "invalid_request")
+
+
+@pytest.mark.rule("KEY-04")
+async def test_a_key_belongs_to_the_credential_that_is_named_or_the_default_one(tenant: Tenant) -> None:
+    other = (await new_credential(tenant))["credential"]
+    default = next(row for row in (await listed(tenant, "credentials")).values() if row["is_default"])
+    assert (await new_key(tenant))["key"]["credential_id"] == default["id"]
+    assert (await new_key(tenant, credential_id=other["id"]))["key"]["credential_id"] == other["id"]
+    for unknown in (UNKNOWN_CREDENTIAL, "nonsense", ""):
+        answer = await tenant.call("POST", "/v1/keys", {"name": "x", "credential_id": unknown})
+        assert answer.is_refusal(404, "not_found")
+    await tenant.call("DELETE", f"/v1/credentials/{other['id']}")
+    answer = await tenant.call("POST", "/v1/keys", {"name": "x", "credential_id": other["id"]})
+    assert answer.is_refusal(409, "conflict", "revoked")
+
+
+@pytest.mark.rule("KEY-05")
+async def test_both_allow_lists_hold(tenant: Tenant) -> None:
+    here, elsewhere = ["127.0.0.1"], ["192.0.2.0/24", "2001:db8::/32"]
+    narrow = (await new_credential(tenant, allowed_networks=elsewhere))["credential"]
+    keys = [
+        await new_key(tenant, scopes=["send", "read"], allowed_networks=elsewhere),
+        await new_key(tenant, scopes=["send", "read"], allowed_networks=here, credential_id=narrow["id"]),
+    ]
+    for key in keys:
+        headers = {"Authorization": f"Bearer {key['secret']}"}
+        assert (await tenant.send(authorization=headers["Authorization"])).is_refusal(403, "forbidden", "127.0.0.1")
+        answer = await tenant.service.request("GET", f"/emails/{UNKNOWN_KEY}", headers=headers)
+        assert answer.is_refusal(401, "unauthorized")
+    allowed = await new_key(tenant, allowed_networks=[*here, *elsewhere])
+    assert await status_of_sending(tenant, f"Bearer {allowed['secret']}") == 202
+    answer = await tenant.call("POST", "/v1/keys", {"name": "x", "allowed_networks": ["everywhere"]})
+    assert answer.is_refusal(400, "invalid_request", "everywhere")
+
+
+@pytest.mark.rule("KEY-06")
+async def test_a_key_ends_when_it_was_to(tenant: Tenant) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=2)
+    made = await new_key(tenant, expires_at=soon.isoformat())
+    assert await status_of_sending(tenant, f"Bearer {made['secret']}") == 202
+    assert await ends(tenant, f"Bearer {made['secret']}")
+    for wrong in ("2020-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "tomorrow", "2030-01-01", "2030-01-01T00:00:00"):
+        answer = await tenant.call("POST", "/v1/keys", {"name": "x", "expires_at": wrong})
+        assert answer.is_refusal(400, "invalid_request")
+
+
+@pytest.mark.rule("KEY-07")
+@pytest.mark.parametrize("family", ["credentials", "keys"])
+async def test_lists_are_newest_first_in_pages(tenant: Tenant, family: str) -> None:
+    for number in range(3):
+        assert (await tenant.call("POST", f"/v1/{family}", {"name": f"number {number}"})).status == 201
+    whole = (await tenant.call("GET", f"/v1/{family}")).body
+    assert [row["name"] for row in whole[family][:3]] == ["number 2", "number 1", "number 0"]
+    first = (await tenant.call("GET", f"/v1/{family}?limit=2")).body
+    rest = (await tenant.call("GET", f"/v1/{family}?limit=2&cursor={first['next_cursor']}")).body
+    assert (first[family] + rest[family], rest["next_cursor"]) == (whole[family], None)
+    for query in ("limit=0", "limit=101", "limit=x", "cursor=x", "cursor="):
+        answer = await tenant.call("GET", f"/v1/{family}?{query}")
+        assert answer.is_refusal(400, "invalid_request", query.partition("=")[0])
+
+
+@pytest.mark.rule("KEY-08")
+async def test_it_is_remembered_when_a_secret_was_last_used(tenant: Tenant, start_service: StartService) -> None:
+    made, unused = await new_key(tenant), await new_key(tenant)
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    process = await start_service()
+    for authorization in (f"Bearer {made['secret']}", tenant.basic):
+        assert (await tenant.send(authorization=authorization, service=process)).is_accepted()
+    changed_at = await tenant.service.value("SELECT changed_at FROM accounts WHERE id = $1", tenant.id)
+    await process.stop()  # it writes what it remembers at its end, too
+    keys, credentials = await listed(tenant, "keys"), await listed(tenant, "credentials")
+    assert keys[unused["key"]["id"]]["last_used_at"] is None
+    for used in (keys[made["key"]["id"]], *credentials.values()):
+        assert before <= datetime.fromisoformat(used["last_used_at"]) <= datetime.now(UTC) + timedelta(seconds=1)
+    assert await tenant.service.value("SELECT changed_at FROM accounts WHERE id = $1", tenant.id) == changed_at
+
+
+@pytest.mark.rule("KEY-09")
+async def test_an_old_password_works_until_its_overlap_ends(tenant: Tenant) -> None:
+    made = await new_credential(tenant)
+    given, username = made["credential"]["id"], made["credential"]["username"]
+    rotated = await tenant.call("POST", f"/v1/credentials/{given}/rotate", {"overlap_seconds": 3600})
+    assert rotated.status == 200, rotated.raw
+    until = datetime.fromisoformat(rotated.body["credential"]["previous_password_until"])
+    assert timedelta(minutes=59) < until - datetime.now(UTC) <= timedelta(hours=1)
+
+    async def sends(password: str) -> int:
+        return await status_of_sending(tenant, basic(username, password))
+
+    await eventually(lambda: sends(rotated.body["password"]), lambda status: status == 202)
+    assert await sends(made["password"]) == 202
+    at_once = await tenant.call("POST", f"/v1/credentials/{given}/rotate", {"overlap_seconds": 0})
+    assert at_once.body["credential"]["previous_password_until"] is None
+    for old in (made["password"], rotated.body["password"]):
+        assert await ends(tenant, basic(username, old))
+    assert await sends(at_once.body["password"]) == 202
+    default = await tenant.call("POST", f"/v1/credentials/{given}/rotate", {})
+    until = datetime.fromisoformat(default.body["credential"]["previous_password_until"])
+    assert timedelta(hours=23) < until - datetime.now(UTC) <= timedelta(hours=24)
+    for wrong in (-1, 604_801, "3600", 1.5):
+        answer = await tenant.call("POST", f"/v1/credentials/{given}/rotate", {"overlap_seconds": wrong})
+        assert answer.is_refusal(400, "invalid_request", "overlap_seconds")
+
+
+@pytest.mark.rule("KEY-10")
+async def test_an_old_key_works_until_its_overlap_ends_and_is_rotated_once(tenant: Tenant) -> None:
+    made = await new_key(tenant, scopes=["send", "read"], allowed_networks=["127.0.0.0/8"])
+    given = made["key"]["id"]
+    rotated = await tenant.call("POST", f"/v1/keys/{given}/rotate", {"overlap_seconds": 3})
+    assert rotated.status == 201, rotated.raw
+    new, previous = rotated.body["key"], rotated.body["previous"]
+    assert (previous["id"], previous["replaced_by"]) == (given, new["id"])
+    for same in ("name", "mode", "scopes", "credential_id", "allowed_networks"):
+        assert new[same] == made["key"][same]
+    assert await status_of_sending(tenant, f"Bearer {rotated.body['secret']}") == 202
+    assert await ends(tenant, f"Bearer {made['secret']}")
+    assert await status_of_sending(tenant, f"Bearer {rotated.body['secret']}") == 202
+    again = await tenant.call("POST", f"/v1/keys/{given}/rotate", {})
+    assert again.is_refusal(409, "conflict", "rotated already")
+    short = await new_key(tenant, expires_at=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
+    kept = await tenant.call("POST", f"/v1/keys/{short['key']['id']}/rotate", {})
+    assert kept.body["previous"]["expires_at"] == short["key"]["expires_at"], "never later than it would have"
+    await tenant.call("DELETE", f"/v1/keys/{new['id']}")
+    revoked = await tenant.call("POST", f"/v1/keys/{new['id']}/rotate", {})
+    assert revoked.is_refusal(409, "conflict", "is revoked")
+    await tenant.service.sql("UPDATE api_keys SET expires_at = now() WHERE id = $1 OR account_id = $1", tenant.id)
+    expired = await tenant.call("POST", f"/v1/keys/{kept.body['key']['id']}/rotate", {})
+    assert expired.is_refusal(409, "conflict", "has expired")
+
+
+@pytest.mark.rule("KEY-11")
+async def test_what_is_revoked_opens_nothing_and_a_credentials_keys_end_with_it(tenant: Tenant) -> None:
+    made, alone = await new_credential(tenant), await new_key(tenant)
+    of_it = await new_key(tenant, credential_id=made["credential"]["id"])
+    opening = [
+        basic(made["credential"]["username"], made["password"]),
+        f"Bearer {of_it['secret']}",
+        f"Bearer {alone['secret']}",
+    ]
+    for authorization in opening:
+        assert await status_of_sending(tenant, authorization) == 202
+    for path, family in (
+        (f"/v1/credentials/{made['credential']['id']}", "credential"),
+        (f"/v1/keys/{alone['key']['id']}", "key"),
+    ):
+        revoked = await tenant.call("DELETE", path)
+        assert revoked.status == 200, revoked.raw
+        assert revoked.body[family]["revoked_at"]
+        assert (await tenant.call("DELETE", path)).is_refusal(409, "conflict", "already")
+    for authorization in opening:
+        assert await ends(tenant, authorization)
+    assert (await listed(tenant, "keys"))[of_it["key"]["id"]]["revoked_at"]
+
+
+@pytest.mark.rule("KEY-12")
+async def test_another_becomes_the_default_credential_and_the_last_one_stays(tenant: Tenant) -> None:
+    (first,) = (await listed(tenant, "credentials")).values()
+    last = await tenant.call("DELETE", f"/v1/credentials/{first['id']}")
+    assert last.is_refusal(409, "conflict", "create another first")
+    second, _ = [(await new_credential(tenant))["credential"] for _ in range(2)]
+    assert (await tenant.call("DELETE", f"/v1/credentials/{first['id']}")).status == 200
+    defaults = [row["id"] for row in (await listed(tenant, "credentials")).values() if row["is_default"]]
+    assert defaults == [second["id"]]
+    assert await status_of_sending(tenant, await tenant.jwt()) == 202
+
+
+@pytest.mark.rule("KEY-13")
+async def test_an_account_has_so_many_credentials_and_keys_and_no_more(tenant: Tenant) -> None:
+    made = await new_key(tenant)
+    await tenant.service.sql(
+        """
+        INSERT INTO credentials (account_id, id, username, secret_hash, name, created_at)
+        SELECT account_id, gen_random_uuid(), username || n, secret_hash, name, created_at
+        FROM credentials CROSS JOIN generate_series(2, $2) n WHERE account_id = $1
+        """,
+        tenant.id, limits.CREDENTIALS_MAX,
+    )  # fmt: skip
+    await tenant.service.sql(
+        """
+        INSERT INTO api_keys (account_id, id, credential_id, secret_hash, hint, name, mode, created_at)
+        SELECT account_id, gen_random_uuid(), credential_id, secret_hash || n::text::bytea, hint, name, mode, created_at
+        FROM api_keys CROSS JOIN generate_series(2, $2) n WHERE account_id = $1
+        """,
+        tenant.id, limits.KEYS_MAX,
+    )  # fmt: skip
+    for family in ("credentials", "keys"):
+        answer = await tenant.call("POST", f"/v1/{family}", {"name": "one more"})
+        assert answer.is_refusal(409, "conflict", "revoke one first")
+    assert (await tenant.call("POST", f"/v1/keys/{made['key']['id']}/rotate", {})).status == 201
+
+
+@pytest.mark.rule("KEY-14")
+async def test_another_accounts_are_unknown(tenant: Tenant, stranger: Tenant) -> None:
+    theirs = {
+        "keys": (await new_key(stranger))["key"]["id"],
+        "credentials": (await new_credential(stranger))["credential"]["id"],
+    }
+    unknown = {"keys": UNKNOWN_KEY, "credentials": UNKNOWN_CREDENTIAL}
+    for family in theirs:
+        for method, path, body in (("DELETE", "", ABSENT), ("POST", "/rotate", {})):
+            answers: list[Answer] = [
+                await tenant.call(method, f"/v1/{family}/{one[family]}{path}", body) for one in (theirs, unknown)
+            ]
+            assert all(answer.is_refusal(404, "not_found") for answer in answers)
+            assert answers[0].error == answers[1].error
+    answer = await tenant.call("POST", "/v1/keys", {"name": "x", "credential_id": theirs["credentials"]})
+    assert answer.is_refusal(404, "not_found")
+    assert theirs["keys"] not in await listed(tenant, "keys")
+    assert (await listed(stranger, "keys"))[theirs["keys"]]["revoked_at"] is None
+
+
+@pytest.mark.rule("KEY-15")
+async def test_what_was_done_is_in_the_log_without_the_secrets(tenant: Tenant) -> None:
+    made, key = await new_credential(tenant), await new_key(tenant)
+    secrets = [made["password"], key["secret"]]
+    for family, one in (("credentials", made["credential"]["id"]), ("keys", key["key"]["id"])):
+        rotated = await tenant.call("POST", f"/v1/{family}/{one}/rotate", {})
+        secrets.append(rotated.body.get("password") or rotated.body["secret"])
+        assert (await tenant.call("DELETE", f"/v1/{family}/{one}")).status == 200
+    log = await tenant.call("GET", "/v1/audit-log?limit=100")
+    told = [entry["action"] for entry in log.body["entries"][::-1]]
+    assert [action for action in told if action.startswith(("credential.", "key."))] == [
+        "credential.created", "key.created", "credential.rotated", "credential.revoked", "key.rotated", "key.revoked",
+    ]  # fmt: skip
+    assert not [secret for secret in secrets if secret.encode() in log.raw]

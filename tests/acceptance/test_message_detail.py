@@ -1,0 +1,453 @@
+"""One message as its account sees it: what happened to it, what it waits for, what it says, and nobody else's."""
+
+import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from posthouse.chance import SystemChance
+from posthouse.rules import ids
+from posthouse.rules.feedback import Note
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store import claims, deliveries, feedback, schedule, timeline
+from posthouse.store.claims import Claimed
+from posthouse.store.deliveries import Result
+from posthouse.store.schedule import Postponement
+from tests.support.rounds import outcome
+from tests.support.service import Answer, Service, Tenant, uuid
+
+WAIT = timedelta(minutes=5)
+HOUR = timedelta(hours=1)
+HOOK = "https://hooks.example.com/posthouse"
+TLS = "TLSv1.3 TLS_AES_256_GCM_SHA384"
+UNKNOWN = "em_01jbz3qk8e0000000000000000"
+PARTS = ("", "/content", "/raw")
+
+EMAIL_FIELDS = {
+    "id", "status", "source", "from", "subject", "billing_status", "recipient_count", "credits_reserved", "created_at",
+    "recipients",
+}  # fmt: skip
+RECIPIENT_FIELDS = {
+    "id", "email", "status", "billing_status", "attempt_count", "last_smtp_code", "last_smtp_response", "delivered_at",
+    "bounced_at",
+}  # fmt: skip
+
+
+class Postman:
+    """A worker of this test's own: it claims a tenant's mail, and says what came of it."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self.tenant = tenant
+        self.service = tenant.service
+        self.account_id = AccountId(tenant.id)
+        self.id = new_id()
+
+    async def claim(self, message_id: str) -> list[Claimed]:
+        now = datetime.now(UTC)
+        rows = await self.service.sql(
+            "SELECT account_id, message_id, position, fence, destination FROM schedule"
+            " WHERE account_id = $1 AND message_id = $2",
+            self.account_id,
+            uuid(message_id),
+        )
+        async with self.service.pool.acquire() as connection, connection.transaction():
+            await schedule.renew_worker(connection, self.id, now + HOUR)
+            tickets = [DeliveryTicket(*row) for row in rows]
+            claimed = await claims.claim(connection, self.id, tickets, now, now + HOUR)
+        return sorted(claimed, key=lambda one: one.position)
+
+    async def record(self, claimed: Claimed, result: Result, **said: Any) -> None:
+        now = datetime.now(UTC)
+        told = outcome(claimed, result, now, webhook_delivery_id=new_id(), **{"tls": TLS, **said})
+        async with self.service.pool.acquire() as connection, connection.transaction():
+            await deliveries.record(connection, [told], now)
+
+    async def deliver(self, message_id: str, result: Result = Result.DELIVERED, **said: Any) -> None:
+        for claimed in await self.claim(message_id):
+            await self.record(claimed, result, **said)
+
+
+def new_id() -> UUID:
+    return ids.new_id(datetime.now(UTC), SystemChance().bytes(ids.RANDOM_BYTES))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def postman(tenant: Tenant) -> Postman:
+    return Postman(tenant)
+
+
+async def sent(tenant: Tenant, **fields: object) -> str:
+    message_id: str = (await tenant.accepts(tenant.letter(**fields)))["id"]
+    return message_id
+
+
+async def shown(tenant: Tenant, message_id: str, **how: str) -> dict[str, Any]:
+    answer = await tenant.call("GET", f"/v1/messages/{message_id}", **how)
+    assert answer.status == 200, answer.raw
+    message: dict[str, Any] = answer.body["message"]
+    return message
+
+
+async def recipient_of(tenant: Tenant, message_id: str) -> dict[str, Any]:
+    (recipient,) = (await shown(tenant, message_id))["recipients"]
+    assert isinstance(recipient, dict)
+    return recipient
+
+
+async def content_of(tenant: Tenant, message_id: str) -> dict[str, Any]:
+    answer = await tenant.call("GET", f"/v1/messages/{message_id}/content")
+    assert answer.status == 200, answer.raw
+    content: dict[str, Any] = answer.body["content"]
+    return content
+
+
+async def raw_of(tenant: Tenant, message_id: str) -> Answer:
+    """The one answer that is no JSON."""
+    service = tenant.service
+    async with service.client.get(
+        f"{service.url}/v1/messages/{message_id}/raw", headers={"Authorization": await tenant.jwt()}
+    ) as response:
+        return Answer(response.status, response.headers.copy(), await response.read())
+
+
+async def keep_instead(tenant: Tenant, message_id: str, mime: bytes) -> None:
+    """As if it had been submitted like this."""
+    await tenant.service.sql(
+        "UPDATE bodies SET mime = $3 WHERE account_id = $1 AND message_id = $2", tenant.id, uuid(message_id), mime
+    )
+
+
+@pytest.mark.rule("MSD-01")
+async def test_the_detail_is_what_get_emails_shows_and_more(tenant: Tenant) -> None:
+    await tenant.template("welcome", subject="Welcome, {{name}}", text="Hi {{name}}")
+    message_id = await sent(
+        tenant,
+        to=["ada@example.org", "bob@example.net"],
+        bcc="eve@example.com",
+        subject="Grüße",
+        tags=["first", "second"],
+        reply_to="Help <help@example.com>",
+        text=None,
+        template="welcome",
+        variables={"name": "Ada"},
+    )
+    told = (await tenant.get(message_id)).body
+    message = await shown(tenant, message_id)
+    assert {name: message[name] for name in EMAIL_FIELDS - {"recipients"}} == {
+        name: told[name] for name in EMAIL_FIELDS - {"recipients"}
+    }
+    for recipient, known in zip(message["recipients"], told["recipients"], strict=True):
+        assert {name: recipient[name] for name in RECIPIENT_FIELDS} == known
+    assert [one["field"] for one in message["recipients"]] == ["to", "to", "bcc"]
+    assert (message["tags"], message["template"]) == (["first", "second"], "welcome")
+    assert message["envelope_from"] == f"news@{tenant.domain}"
+    assert message["credential"]["id"] == ids.text(ids.CREDENTIAL, tenant.credential_id)
+    assert message["credential"]["name"]
+    assert message["accepted_request_id"].startswith("rq_")
+    headers = {field["name"]: field["value"] for field in message["headers"]}
+    assert headers["Reply-To"] == "Help <help@example.com>"
+    assert headers["Message-ID"].startswith("<")
+    assert "eve@" not in str(headers)
+
+
+@pytest.mark.rule("MSD-01")
+@pytest.mark.parametrize("part", PARTS)
+async def test_every_role_reads_it_and_nothing_but_a_login_does(regular: Tenant, part: str) -> None:
+    message_id = await sent(regular)
+    path = f"/v1/messages/{message_id}{part}"
+    for authorization in (None, regular.basic, await regular.key(may_read=True), "Bearer nonsense"):
+        headers = {} if authorization is None else {"Authorization": authorization}
+        assert (await regular.service.request("GET", path, headers=headers)).is_refusal(401, "unauthorized")
+    for role in ("viewer", "member", "admin", "owner"):
+        service, token = regular.service, await regular.jwt(role)
+        async with service.client.get(service.url + path, headers={"Authorization": token}) as response:
+            assert response.status == 200
+
+
+@pytest.mark.rule("MSD-02")
+@pytest.mark.parametrize("part", PARTS)
+async def test_anothers_message_is_not_found_like_one_that_never_was(
+    regular: Tenant, stranger: Tenant, part: str
+) -> None:
+    theirs = await sent(stranger)
+    errors = set()
+    for given in (theirs, UNKNOWN, theirs.upper(), "em_", "hello", f"{theirs}%00", "%F0%9F%8E%89", "a" * 3_000):
+        answer = await regular.call("GET", f"/v1/messages/{given}{part}")
+        assert answer.is_refusal(404, "not_found")
+        errors.add(answer.error)
+    assert errors == {"This account has no message with that id."}
+
+
+@pytest.mark.rule("MSD-03", "MSD-04")
+async def test_a_greylisted_mail_tells_its_story(tenant: Tenant, postman: Postman) -> None:
+    message_id = await sent(tenant)
+    new = await recipient_of(tenant, message_id)
+    assert (new["attempts"], new["waiting"]["reason"]) == ([], "due")
+
+    (first,) = await postman.claim(message_id)
+    under_way = await recipient_of(tenant, message_id)
+    assert under_way["waiting"]["reason"] == "sending"
+    assert under_way["waiting"]["text"] == "being sent by a worker"
+    assert [(one["is_under_way"], one["outcome"], one["duration_ms"]) for one in under_way["attempts"]] == [
+        (True, None, None)
+    ]
+
+    said = {"stage": "rcpt", "exchange": "mx1.example.org", "response": "4.7.1 Greylisted, come back later"}
+    await postman.record(first, Result.DEFERRED, **said)
+    waiting = await recipient_of(tenant, message_id)
+    assert waiting["status"] == "deferred"
+    assert waiting["waiting"]["reason"] == "greylisted"
+    next_at = datetime.fromisoformat(waiting["waiting"]["next_at"])
+    assert timedelta(0) < next_at - datetime.now(UTC) <= WAIT
+    assert waiting["waiting"]["text"] == (
+        "greylisted by mx1.example.org: 451 4.7.1 Greylisted, come back later; "
+        f"next try at {next_at:%Y-%m-%d %H:%M:%S} UTC, after 1 attempt"
+    )
+
+    await postman.deliver(message_id)
+    ended = await recipient_of(tenant, message_id)
+    assert (ended["status"], ended["waiting"]) == ("delivered", None)
+    assert ended["delivered_at"] is not None
+    assert (ended["bounced_at"], ended["failed_at"]) == (None, None)
+    one, two = ended["attempts"]
+    assert one.pop("started_at") <= two.pop("started_at")
+    assert 0 <= one.pop("duration_ms") < 60_000
+    assert 0 <= two.pop("duration_ms") < 60_000
+    assert one == {
+        "outcome": "deferred",
+        "is_under_way": False,
+        "is_ambiguous": False,
+        "mx": "mx1.example.org",
+        "address": "192.0.2.1",
+        "tls_version": "TLSv1.3",
+        "tls_cipher": "TLS_AES_256_GCM_SHA384",
+        "stage": "rcpt",
+        "code": 451,
+        "response": "4.7.1 Greylisted, come back later",
+    }
+    assert (two["outcome"], two["mx"], two["stage"], two["code"]) == ("delivered", "mx.example.org", "dot", 250)
+
+
+@pytest.mark.rule("MSD-03")
+async def test_an_attempt_that_met_no_server_names_none(tenant: Tenant, postman: Postman) -> None:
+    message_id = await sent(tenant)
+    nowhere = dict.fromkeys(("exchange", "address", "tls", "stage", "code"))
+    await postman.deliver(message_id, Result.FAILED, **nowhere, response="no answer", is_ambiguous=True)
+    recipient = await recipient_of(tenant, message_id)
+    assert recipient["failed_at"] is not None
+    (attempt,) = recipient["attempts"]
+    assert [attempt[name] for name in ("mx", "address", "tls_version", "tls_cipher", "stage", "code")] == [None] * 6
+    assert (attempt["response"], attempt["is_ambiguous"]) == ("no answer", True)
+
+
+@pytest.mark.rule("MSD-04")
+async def test_what_is_put_off_held_or_suppressed_says_why(tenant: Tenant, postman: Postman) -> None:
+    message_id = await sent(tenant)
+    key = postman.account_id, MessageId(uuid(message_id)), 0
+    now = datetime.now(UTC)
+    async with tenant.service.pool.acquire() as connection, connection.transaction():
+        assert await schedule.postpone(connection, [Postponement(*key, 0, now + WAIT)], now) == 1
+    assert (await recipient_of(tenant, message_id))["waiting"]["reason"] == "lane_full"
+    async with tenant.service.pool.acquire() as connection, connection.transaction():
+        assert await schedule.postpone(connection, [Postponement(*key, 1, now + WAIT, is_held=True)], now) == 1
+    await tenant.set(suspended_at=now, suspended_reason="too many complaints")
+    held = (await recipient_of(tenant, message_id))["waiting"]
+    assert held["reason"] == "account_suspended"
+    assert "because the account is suspended" in held["text"]
+    await tenant.set(suspended_at=None, suspended_reason=None)
+
+    (claimed,) = await postman.claim(message_id)
+    await postman.record(claimed, Result.DEFERRED)
+    await tenant.service.sql(
+        "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'ada@example.org', 'complaint', $2)",
+        tenant.id,
+        now,
+    )
+    suppressed = await recipient_of(tenant, message_id)
+    assert suppressed["waiting"]["reason"] == "suppressed"
+    assert suppressed["waiting"]["text"].startswith("suppressed: the address gets no mail of this account since")
+    assert suppressed["suppression"]["reason"] == "complaint"
+
+
+@pytest.mark.rule("MSD-05")
+async def test_what_came_back_later_is_with_its_recipient_or_apart(tenant: Tenant, postman: Postman) -> None:
+    message_id = await sent(tenant)
+    await postman.deliver(message_id)
+    notes = [
+        Note("bounce", 0, "ada@example.org", "5.1.1", 550, "5.1.1 unknown", suppress=True),
+        Note("complaint", None, "abuse", response="stop it"),
+    ]
+    async with tenant.service.pool.acquire() as connection, connection.transaction():
+        await feedback.note(connection, postman.account_id, MessageId(uuid(message_id)), notes, datetime.now(UTC))
+    message = await shown(tenant, message_id)
+    (bounce,) = message["recipients"][0]["reports"]
+    assert bounce.pop("at")
+    assert bounce == {
+        "kind": "bounce",
+        "detail": "ada@example.org",
+        "status": "5.1.1",
+        "code": 550,
+        "response": "5.1.1 unknown",
+        "suppressed": True,
+    }
+    assert [(one["kind"], one["detail"]) for one in message["reports"]] == [("complaint", "abuse")]
+    assert message["status"] == "delivered"
+
+
+@pytest.mark.rule("MSD-06")
+async def test_events_come_with_their_webhook_deliveries_and_replays(tenant: Tenant, postman: Postman) -> None:
+    assert (await tenant.call("PUT", "/v1/webhook", {"url": HOOK})).status == 200
+    message_id = await sent(tenant, to=["ada@example.org", "bob@example.net"])
+    other = await sent(tenant)
+    await postman.deliver(other)
+    assert (await shown(tenant, message_id))["events"] == []
+    await postman.deliver(message_id, Result.BOUNCED)
+    message = await shown(tenant, message_id)
+    assert [one["type"] for one in message["events"]] == ["email.bounced"] * 2
+    assert [one["recipient_id"] for one in message["events"]] == [one["id"] for one in message["recipients"]]
+    log = (await tenant.call("GET", f"/v1/webhook/deliveries?message_id={message_id}")).body["deliveries"]
+    known = {one["event_id"]: one for one in log}
+    for event in message["events"]:
+        (delivery,) = event["webhook_deliveries"]
+        assert delivery == {name: known[event["id"]][name] for name in delivery}
+        assert (delivery["status"], delivery["attempt"], delivery["http_status"]) == ("pending", 0, None)
+        assert delivery["next_attempt_at"] is not None
+
+    first = message["events"][0]["webhook_deliveries"][0]["id"]
+    replay = (await tenant.call("POST", f"/v1/webhook/deliveries/{first}/replay")).body["delivery"]["id"]
+    again = (await shown(tenant, message_id))["events"]
+    assert [one["id"] for one in again[0]["webhook_deliveries"]] == [replay, first]
+    assert [one["replay_of"] for one in again[0]["webhook_deliveries"]] == [first, None]
+    assert len(again[1]["webhook_deliveries"]) == 1
+
+
+@pytest.mark.rule("MSD-07")
+async def test_of_very_many_attempts_the_latest_are_shown(tenant: Tenant) -> None:
+    message_id = await sent(tenant)
+    await tenant.service.sql(
+        "INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at, finished_at, outcome)"
+        " SELECT $1, $2, 0, number, $3, $4::timestamptz + number * interval '1 second', $4, 'postponed'"
+        " FROM generate_series(1, 2001) number",
+        tenant.id,
+        uuid(message_id),
+        new_id(),
+        datetime.now(UTC) - HOUR,
+    )
+    message = await shown(tenant, message_id)
+    (recipient,) = message["recipients"]
+    assert message["is_shortened"]
+    assert len(recipient["attempts"]) == timeline.ATTEMPTS_SHOWN_MAX == 2_000
+    started = [one["started_at"] for one in recipient["attempts"]]
+    assert started == sorted(started)
+
+
+# What it says.
+
+
+@pytest.mark.rule("MSD-08")
+async def test_content_is_shown_part_by_part(tenant: Tenant) -> None:
+    message_id = await sent(
+        tenant,
+        subject="Grüße 🎉",
+        html='<p>Grüße</p><img src="cid:logo">',
+        bcc="eve@example.com",
+        attachments=[
+            {"filename": "logo.png", "content": base64.b64encode(b"\x89PNG").decode(), "content_id": "logo"},
+            {"filename": "Übung 1.pdf", "content": base64.b64encode(b"%PDF" * 100).decode()},
+        ],
+    )
+    content = await content_of(tenant, message_id)
+    assert content["subject"] == "Grüße 🎉"
+    assert content["text"].strip() == "Good morning."
+    assert content["html"].strip() == '<p>Grüße</p><img src="cid:logo">'
+    assert content["attachments"] == [
+        {
+            "part": 2,
+            "filename": "logo.png",
+            "content_type": "image/png",
+            "size": 4,
+            "content_id": "logo",
+            "is_inline": True,
+        },
+        {
+            "part": 3,
+            "filename": "Übung 1.pdf",
+            "content_type": "application/pdf",
+            "size": 400,
+            "content_id": None,
+            "is_inline": False,
+        },
+    ]
+    assert {"From", "To", "Subject", "Date", "Message-ID"} <= {field["name"] for field in content["headers"]}
+    assert "eve@" not in str(content)
+    plain = await content_of(tenant, await sent(tenant))
+    assert (plain["html"], plain["attachments"], plain["is_shortened"]) == (None, [], False)
+
+
+def nested(depth: int) -> bytes:
+    mime = b"Content-Type: text/plain\r\n\r\nthe end\r\n"
+    for number in range(depth):
+        mime = b"Content-Type: multipart/mixed; boundary=b%d\r\n\r\n--b%d\r\n%b\r\n--b%d--\r\n" % (
+            (number, number, mime, number)
+        )
+    return mime
+
+
+HOSTILE: Sequence[tuple[str, bytes]] = [
+    ("nothing", b""),
+    ("no header", b"\r\n\r\nHello"),
+    ("only a header", b"Subject: x"),
+    ("bytes", bytes(range(256)) * 20),
+    ("deep", nested(100)),
+    ("many parts", b"Content-Type: multipart/mixed; boundary=x\r\n\r\n" + b"--x\r\n\r\nHi\r\n" * 5_000),
+    ("large", b"Content-Type: text/html\r\n\r\n" + b"<p>\xff\0</p>\r\n" * 100_000),
+    ("odd charset", b"Content-Type: text/plain; charset=rot13\r\n\r\nHello"),
+    ("surrogates", b"Subject: =?utf-7?Q?+2AA-?=\r\nContent-Type: text/plain; charset=utf-7\r\n\r\n+2AA-"),
+    ("base64 that is none", b"Content-Type: text/html\r\nContent-Transfer-Encoding: base64\r\n\r\n=A===\xff="),
+    ("names", b"Content-Disposition: attachment; filename*0*=utf-8''%00%FF; filename*1=\xff\r\n\r\nHi"),
+]
+
+
+@pytest.mark.rule("MSD-09")
+@pytest.mark.parametrize("mime", [mime for _, mime in HOSTILE], ids=[name for name, _ in HOSTILE])
+async def test_however_it_is_built_it_is_shown(regular: Tenant, mime: bytes) -> None:
+    message_id = await sent(regular)
+    await keep_instead(regular, message_id, mime)
+    content = await content_of(regular, message_id)
+    assert len(content["attachments"]) <= 200
+    assert content["is_shortened"] is (b"\r\nHi\r\n--x\r\n" in mime)
+    assert await shown(regular, message_id)
+    assert (await raw_of(regular, message_id)).raw == mime
+
+
+@pytest.mark.rule("MSD-10")
+async def test_raw_bytes_are_those_that_are_stored_and_harmless_to_open(tenant: Tenant) -> None:
+    message_id = await sent(tenant, bcc="eve@example.com", html="<script>alert(1)</script>")
+    answer = await raw_of(tenant, message_id)
+    assert answer.status == 200
+    assert answer.raw == await tenant.mime(message_id)
+    assert b"eve@example.com" not in answer.raw
+    assert answer.headers["Content-Type"] == "message/rfc822"
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="{message_id}.eml"'
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Request-ID"]
+
+
+@pytest.mark.rule("MSD-11")
+async def test_content_that_is_no_longer_stored_says_until_when_it_was(tenant: Tenant, service: Service) -> None:
+    message_id = await sent(tenant)
+    await service.sql("DELETE FROM bodies WHERE account_id = $1 AND message_id = $2", tenant.id, uuid(message_id))
+    created_at = datetime.fromisoformat((await tenant.get(message_id)).body["created_at"])
+    kept_until = f"{created_at.date() + timedelta(days=3):%Y-%m-%d}"
+    for part in ("/content", "/raw"):
+        answer = await tenant.call("GET", f"/v1/messages/{message_id}{part}")
+        assert answer.is_refusal(404, "not_found", "no longer stored", kept_until, "3 days")
+    message = await shown(tenant, message_id)
+    assert (message["headers"], message["subject"]) == (None, "Hello")

@@ -1,0 +1,229 @@
+"""The list of messages over HTTP: what is shown, every filter, pages that join up, and nobody else's mail."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+
+from posthouse.flows.cataloguing import SETTLED_AFTER, Cataloguing
+from posthouse.rules import ids
+from posthouse.store.postgres import Database
+from tests.support.clock import SettableClock
+from tests.support.service import Answer, Service, Tenant
+
+FIELDS = {
+    "id", "status", "source", "from", "to", "recipient_count", "subject", "tags", "template", "credential_id",
+    "billing_status", "created_at",
+}  # fmt: skip
+
+
+class Reader:
+    """Reads a tenant's list, and has the catalogue written when told."""
+
+    def __init__(self, tenant: Tenant, database: Database) -> None:
+        self.tenant = tenant
+        self.database = database
+
+    async def page(self, *, role: str = "viewer", **filters: Any) -> Answer:
+        return await self.tenant.call("GET", f"/v1/messages?{urlencode(filters)}", role=role)
+
+    async def all(self, **filters: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            answer = await self.page(**filters)
+            assert answer.status == 200, answer.raw
+            found += answer.body["messages"]
+            if answer.body["next_cursor"] is None:
+                return found
+            filters["cursor"] = answer.body["next_cursor"]
+
+    async def ids(self, **filters: Any) -> list[str]:
+        return [one["id"] for one in await self.all(**filters)]
+
+    async def catalogue(self) -> None:
+        """As upkeep will have done in a minute; what is accepted from now on is not in it."""
+        for _ in range(50):
+            clock = SettableClock(datetime.now(UTC) + SETTLED_AFTER)
+            await Cataloguing(database=self.database, clock=clock).round()
+            if await self.tenant.service.value(
+                "SELECT count(DISTINCT message_id) = (SELECT count(*) FROM messages WHERE account_id = $1) "
+                "FROM catalogue WHERE account_id = $1",
+                self.tenant.id,
+            ):
+                return
+            await asyncio.sleep(0.1)  # a transaction of another is open
+        raise AssertionError("it is not in the catalogue")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def reader(tenant: Tenant, service: Service) -> AsyncIterator[Reader]:
+    database = await Database.open(service.database_url, connections_max=2)
+    yield Reader(tenant, database)
+    await database.close()
+
+
+async def sent(tenant: Tenant, **fields: object) -> str:
+    message_id: str = (await tenant.accepts(tenant.letter(**fields)))["id"]
+    return message_id
+
+
+@pytest.mark.rule("MSL-01")
+async def test_messages_are_listed_newest_first_page_by_page(reader: Reader) -> None:
+    assert await reader.all() == []
+    made = [await sent(reader.tenant, subject=f"Number {number}") for number in range(5)]
+    newest = sorted(made, reverse=True)
+    for limit in (1, 2, 4, 5, 100):
+        assert await reader.ids(limit=limit) == newest
+    answer = await reader.page(limit=2)
+    assert [one["id"] for one in answer.body["messages"]] == newest[:2]
+    assert (await reader.page()).body["next_cursor"] is None
+
+
+@pytest.mark.rule("MSL-02")
+async def test_each_message_is_listed_with_what_it_is(reader: Reader) -> None:
+    tenant = reader.tenant
+    await tenant.template("welcome", subject="Welcome, {{name}}", text="Hello {{name}}")
+    to = [f"r{number}@example.org" for number in range(4)]
+    made = await sent(
+        tenant, from_=f"Acme <news@{tenant.domain}>", to=to, subject="Hi", tags=["b", "a"], cc="carol@example.org"
+    )
+    (listed,) = await reader.all()
+    assert listed.keys() == FIELDS
+    shown = (await tenant.get(made)).body
+    assert {name: listed[name] for name in FIELDS & shown.keys()} == {
+        name: shown[name] for name in FIELDS & shown.keys()
+    }
+    assert (listed["from"], listed["to"], listed["recipient_count"]) == (f"Acme <news@{tenant.domain}>", to[:3], 5)
+    assert (listed["tags"], listed["template"]) == (["b", "a"], None)
+    assert ids.parse(ids.CREDENTIAL, listed["credential_id"]) is not None
+
+    await sent(tenant, template="welcome", variables={"name": "Ada"}, text=None, subject=None)
+    assert [(one["template"], one["subject"]) for one in await reader.all(template="welcome")] == [
+        ("welcome", "Welcome, Ada")
+    ]
+
+
+@pytest.mark.rule("MSL-03")
+async def test_only_a_login_opens_the_list_and_only_ones_own(
+    reader: Reader, stranger: Tenant, service: Service
+) -> None:
+    made = await sent(reader.tenant, tags=["mine"])
+    await sent(stranger, tags=["mine"], subject="Hello")
+    for role in ("viewer", "member", "admin", "owner"):
+        assert (await reader.page(role=role, tag="mine")).status == 200
+    for authorization in (None, reader.tenant.basic, await reader.tenant.key(may_read=True), "Bearer x"):
+        headers = {} if authorization is None else {"Authorization": authorization}
+        answer = await service.request("GET", "/v1/messages", headers=headers)
+        assert answer.is_refusal(401, "unauthorized")
+    theirs = await stranger.call("GET", "/v1/messages?tag=mine&limit=1")
+    filters = {"credential_id": theirs.body["messages"][0]["credential_id"]}
+    for is_catalogued in (False, True):
+        if is_catalogued:
+            await reader.catalogue()
+        assert await reader.ids(tag="mine") == [made]
+        assert await reader.ids(subject="hello") == [made]
+        assert await reader.all(**filters) == []
+
+
+@pytest.mark.rule("MSL-04", "MSL-05", "MSL-08")
+async def test_each_filter_finds_what_it_names_at_once_and_later(reader: Reader) -> None:
+    tenant = reader.tenant
+    await tenant.template("welcome", subject="Welcome", text="Hello")
+    plain = await sent(tenant, subject="Nothing of note")
+    other = await tenant.credential()
+    made = {
+        "recipient": await sent(tenant, to=["x@example.org"], bcc="Grace@Example.org"),
+        "sender": await sent(tenant, from_=f"Billing <Billing@{tenant.domain}>"),
+        "subject": await sent(tenant, subject="Re: Your ORDER #4711 (urgent)"),
+        "tag": await sent(tenant, tags=["Spring sale", "x"]),
+        "template": await sent(tenant, template="welcome", subject=None, text=None),
+        "source": (await tenant.accepts(authorization=await tenant.key("test")))["id"],
+        "credential_id": (await tenant.accepts(authorization=await tenant.key(credential_id=other.id)))["id"],
+    }
+    asked = {
+        "recipient": ["grace@example.org", "GRACE@example.org", "Grace <grace@example.org>"],
+        "sender": [f"billing@{tenant.domain}", f"BILLING@{tenant.domain}"],
+        "subject": ["4711", "order 4711", "urgent Order"],
+        "tag": ["Spring sale"],
+        "template": ["welcome"],
+        "source": ["test"],
+        "credential_id": [ids.text(ids.CREDENTIAL, other.id)],
+    }
+    for is_catalogued in (False, True):
+        if is_catalogued:
+            await reader.catalogue()
+        for name, values in asked.items():
+            for value in values:
+                assert await reader.ids(**{name: value}) == [made[name]], (name, value)
+        assert await reader.ids(tag="Spring sale", subject="hello") == [made["tag"]]
+        assert await reader.ids(tag="Spring sale", template="welcome") == []
+        assert await reader.ids(subject="order 4712") == []
+        assert await reader.ids(tag="spring sale") == []
+        assert await reader.ids(subject="note nothing") == [plain]
+
+
+@pytest.mark.rule("MSL-06", "MSL-08")
+async def test_a_status_finds_those_that_have_it(reader: Reader) -> None:
+    made = [await sent(reader.tenant) for _ in range(3)]
+    assert await reader.ids(status="queued", limit=2) == sorted(made, reverse=True)
+    for status in ("delivered", "partial", "failed"):
+        assert await reader.ids(status=status) == []
+    await reader.catalogue()
+    assert await reader.ids(status="queued", limit=2) == sorted(made, reverse=True)
+    assert await reader.ids(status="queued", recipient="ada@example.org") == sorted(made, reverse=True)
+
+
+@pytest.mark.rule("MSL-07")
+async def test_times_bound_what_is_shown(reader: Reader) -> None:
+    made = []
+    for number in range(3):
+        made.append(await sent(reader.tenant, tags=["t"], subject=f"Number {number}"))
+        await asyncio.sleep(0.01)
+    times = {one["id"]: one["created_at"] for one in await reader.all()}
+    at = [ids.time_of(ids.parse(ids.MESSAGE, one)).isoformat() for one in made]  # type: ignore[arg-type]
+    assert all(times[one].endswith("Z") for one in made)
+    for filters in ({}, {"tag": "t"}):
+        assert await reader.ids(after=at[1], **filters) == [made[2], made[1]]
+        assert await reader.ids(before=at[1], **filters) == [made[0]]
+        assert await reader.ids(after=at[1], before=at[2], **filters) == [made[1]]
+        assert await reader.ids(after=at[2], before=at[1], **filters) == []
+
+
+@pytest.mark.rule("MSL-09")
+async def test_pages_join_up_while_the_catalogue_is_written_between_them(reader: Reader) -> None:
+    made = [await sent(reader.tenant, tags=["a", "b"] if number % 2 else ["a"]) for number in range(9)]
+    answer = await reader.page(limit=2, tag="a", subject="hello")
+    found = [one["id"] for one in answer.body["messages"]]
+    await reader.catalogue()
+    found += await reader.ids(limit=2, tag="a", subject="hello", cursor=answer.body["next_cursor"])
+    assert found == sorted(made, reverse=True)
+    assert await reader.ids(limit=1, tag="b", subject="hello") == sorted(made[1::2], reverse=True)
+
+
+@pytest.mark.rule("MSL-10")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("limit", "0"), ("limit", "101"), ("limit", "x"), ("status", "sent"), ("source", "fax"), ("recipient", "ada"),
+        ("sender", ""), ("subject", "!"), ("subject", "one two three four five six"), ("tag", ""), ("tag", "x" * 129),
+        ("template", ""), ("credential_id", "em_1"), ("after", "yesterday"), ("before", "2026-11-15T09:30:00"),
+        ("cursor", "x"), ("cursor", "A" * 28), ("cursor", "\0"),
+    ],
+)  # fmt: skip
+async def test_what_can_not_be_is_refused_by_name(name: str, value: str, regular: Tenant) -> None:
+    answer = await regular.call("GET", f"/v1/messages?{urlencode({name: value})}", role="viewer")
+    assert answer.is_refusal(400, "invalid_request", f"`{name}`"), answer.raw
+
+
+@pytest.mark.rule("MSL-10")
+async def test_a_cursor_is_of_the_filters_that_it_came_with(reader: Reader) -> None:
+    for _ in range(2):
+        await sent(reader.tenant, tags=["t"])
+    cursor = (await reader.page(limit=1, tag="t")).body["next_cursor"]
+    for filters in ({}, {"tag": "u"}, {"tag": "t", "status": "queued"}):
+        assert (await reader.page(cursor=cursor, **filters)).is_refusal(400, "invalid_request", "`cursor`")
+    assert (await reader.page(limit=1, cursor=cursor, tag="t")).status == 200

@@ -1,0 +1,433 @@
+"""Sessions over HTTP: what a login is worth and what ends it, passwords, and the second factor."""
+
+import base64
+import itertools
+import json
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+import aiohttp
+import jwt
+import pytest
+
+from posthouse.rules import ids, totp
+from tests.support.service import ABSENT, PASSWORD, Answer, Service, Tenant, eventually, person_at
+
+NEW = "another horse, another battery"
+
+
+@dataclass
+class Person:
+    """A user of a tenant, and the session in which they work."""
+
+    service: Service
+    email: str
+    token: str = ""
+    secret: bytes = b""
+
+    async def login(self, password: str = PASSWORD, **fields: object) -> Answer:
+        body = {"email": self.email, "password": password, **fields}
+        return await self.service.request("POST", "/v1/auth/login", json=body)
+
+    async def call(self, method: str, path: str, body: object = ABSENT, *, service: Service | None = None) -> Answer:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return await (service or self.service).request(method, f"/v1/auth/{path}", headers=headers, json=body)
+
+    async def me(self) -> dict[str, Any]:
+        answer = await self.call("GET", "me")
+        assert answer.status == 200, answer.raw
+        return answer.body
+
+    async def has_ended(self, *services: Service) -> bool:
+        """Waits until the token is refused in every one of them, even where it was believed without asking."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+
+        async def statuses() -> set[int]:
+            asked = services or [self.service]
+            return {(await one.request("GET", "/v1/templates", headers=headers)).status for one in asked}
+
+        return bool(await eventually(statuses, lambda seen: seen == {401}))
+
+    async def protect(self) -> list[str]:
+        """A second factor that counts, with the code of this step used up; returns the recovery codes."""
+        self.secret = base64.b32decode((await self.call("POST", "totp", {"password": PASSWORD})).body["secret"])
+        answer = await self.call("POST", "totp/confirm", {"code": self.code()})
+        assert answer.status == 200, answer.raw
+        codes: list[str] = answer.body["recovery_codes"]
+        return codes
+
+    def code(self, ahead: int = 0) -> str:
+        return totp.code_of(self.secret, int(time.time()) // totp.STEP_SECONDS + ahead)
+
+    async def let_time_pass(self) -> None:
+        """As if the last code had been used an hour ago."""
+        await self.service.sql(
+            "UPDATE second_factors SET last_step = last_step - 120 WHERE user_id ="
+            " (SELECT id FROM users WHERE email = $1)",
+            self.email,
+        )
+
+
+async def person(tenant: Tenant, role: str = "owner") -> Person:
+    made = Person(tenant.service, await tenant.user(role))
+    return await again(made)
+
+
+async def again(one: Person, password: str = PASSWORD, **fields: object) -> Person:
+    """The same person in another session."""
+    answer = await one.login(password, **fields)
+    assert answer.status == 200, answer.raw
+    return Person(one.service, one.email, answer.body["token"], one.secret)
+
+
+async def join(one: Person, tenant: Tenant, role: str) -> None:
+    await tenant.service.sql(
+        "INSERT INTO memberships (account_id, user_id, role, created_at)"
+        " SELECT $1, id, $3, now() FROM users WHERE email = $2",
+        tenant.id,
+        one.email,
+        role,
+    )
+
+
+def account(tenant: Tenant) -> str:
+    return ids.text(ids.ACCOUNT, tenant.id)
+
+
+def claims(token: str) -> dict[str, Any]:
+    read: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
+    return read
+
+
+@pytest.mark.rule("SES-02")
+async def test_a_logout_ends_the_session_in_every_process_and_no_other(
+    service: Service, another: Service, tenant: Tenant
+) -> None:
+    ada = await person(tenant)
+    elsewhere = await again(ada)
+    for process in (service, another):
+        assert (await ada.call("GET", "me", service=process)).status == 200
+    answer = await ada.call("POST", "logout")
+    assert (answer.status, answer.body["logged_out"]) == (200, True)
+    assert await ada.has_ended(service, another)
+    await tenant.refuses(tenant.letter(), 401, "unauthorized", authorization=f"Bearer {ada.token}")
+    assert (await ada.call("POST", "logout")).is_refusal(401, "unauthorized", "log in again")
+    assert (await elsewhere.me())["user"]["email"] == ada.email
+
+
+@pytest.mark.rule("SES-03")
+async def test_me_says_who_and_where(tenant: Tenant, stranger: Tenant) -> None:
+    ada = await person(tenant, "admin")
+    await join(ada, stranger, "viewer")
+    me = await ada.me()
+    said = claims(ada.token)
+    assert me["user"] == {"id": said["sub"], "email": ada.email, "totp_enabled": False, "recovery_codes_left": 0}
+    assert (me["account_id"], me["role"]) == (account(tenant), "admin")
+    assert datetime.fromisoformat(me["expires_at"]).timestamp() == said["exp"]
+    assert me["accounts"] == [
+        {"id": account(tenant), "name": tenant.unique, "role": "admin"},
+        {"id": account(stranger), "name": stranger.unique, "role": "viewer"},
+    ]
+
+
+@pytest.mark.rule("SES-04", "SES-06", "SES-02")
+async def test_a_switch_is_to_another_account_in_the_same_session(
+    service: Service, tenant: Tenant, stranger: Tenant
+) -> None:
+    ada = await person(tenant)
+    await join(ada, stranger, "viewer")
+    answer = await ada.call("POST", "switch", {"account_id": account(stranger)})
+    assert answer.status == 200
+    there = Person(service, ada.email, answer.body["token"])
+    first, second = claims(ada.token), claims(there.token)
+    assert (second["account_id"], second["role"]) == (account(stranger), "viewer")
+    assert all(second[name] == first[name] for name in ("sub", "sid", "exp", "iss", "aud"))
+    assert second["jti"] != first["jti"]
+    assert datetime.fromisoformat(answer.body["expires_at"]).timestamp() == first["exp"]
+    assert (await there.me())["role"] == "viewer"
+    refused = await stranger.send(authorization=f"Bearer {there.token}")
+    assert refused.is_refusal(403, "forbidden")
+    # They end together.
+    assert (await there.call("POST", "logout")).status == 200
+    assert await ada.has_ended()
+    assert await there.has_ended()
+
+
+@pytest.mark.rule("SES-05")
+async def test_an_account_of_others_is_as_unknown_as_one_that_never_was(tenant: Tenant, stranger: Tenant) -> None:
+    ada = await person(tenant)
+    never = ids.text(ids.ACCOUNT, UUID(int=7))
+    answers = [
+        await ada.call("POST", "switch", {"account_id": one})
+        for one in (account(stranger), never, "ac_x", "", "\0", "us_x" * 1_000)
+    ]
+    for answer in answers:
+        assert answer.is_refusal(404, "not_found", "GET /v1/auth/me")
+    assert len({answer.error for answer in answers}) == 1
+    for odd in ("{}", '{"account_id": 7}', f'{{"account_id": "{never}", "more": 1}}', "[]"):
+        assert (await ada.call("POST", "switch", json.loads(odd))).is_refusal(400, "invalid_request")
+
+
+@pytest.mark.rule("SES-06")
+async def test_the_role_is_the_accounts_word_and_so_is_the_membership(
+    service: Service, tenant: Tenant, stranger: Tenant
+) -> None:
+    ada = await person(tenant)
+    await join(ada, stranger, "member")
+    there = Person(
+        service, ada.email, (await ada.call("POST", "switch", {"account_id": account(stranger)})).body["token"]
+    )
+    assert (await there.me())["role"] == "member"
+    who = "user_id = (SELECT id FROM users WHERE email = $2) AND account_id = $1"
+    await service.sql(f"UPDATE memberships SET role = 'viewer' WHERE {who}", stranger.id, ada.email)
+    await stranger.set()
+    await eventually(there.me, lambda me: me["role"] == "viewer")
+    assert claims(there.token)["role"] == "member"
+    await service.sql(f"DELETE FROM memberships WHERE {who}", stranger.id, ada.email)
+    await stranger.set()
+    assert await there.has_ended()
+    assert [one["id"] for one in (await ada.me())["accounts"]] == [account(tenant)]
+
+
+@pytest.mark.rule("SES-07")
+async def test_the_oldest_of_too_many_sessions_ends(service: Service, tenant: Tenant) -> None:
+    oldest = await person(tenant)
+    # Ninety-nine more, as so many logins would leave them.
+    await service.sql(
+        "INSERT INTO sessions (id, user_id, account_id, created_at, expires_at)"
+        " SELECT gen_random_uuid(), user_id, account_id, created_at, expires_at"
+        " FROM sessions, generate_series(1, 99) WHERE id = $1",
+        ids.parse(ids.SESSION, claims(oldest.token)["sid"]),
+    )
+    await service.sql(
+        "UPDATE sessions SET id = overlay(id::text placing 'ffffffff' from 1 for 8)::uuid"
+        " WHERE user_id = (SELECT id FROM users WHERE email = $1) AND id <> $2",
+        oldest.email,
+        ids.parse(ids.SESSION, claims(oldest.token)["sid"]),
+    )
+    assert (await oldest.call("GET", "me")).status == 200
+    newest = await again(oldest)
+    assert await oldest.has_ended()
+    count = "SELECT count(*) FROM sessions s JOIN users u ON u.id = s.user_id WHERE u.email = $1"
+    assert await service.value(count, newest.email) == 100
+
+
+@pytest.mark.rule("SES-09")
+async def test_nothing_under_v1_is_kept_by_caches(service: Service, tenant: Tenant) -> None:
+    ada = await person(tenant)
+    answers = [
+        await ada.call("GET", "me"),
+        await ada.login("a wrong password"),
+        await ada.login(more=1),
+        await tenant.call("GET", "/v1/templates"),
+        await service.request("GET", "/v1/templates"),
+        await service.request("GET", "/v1/nothing"),
+        await service.request("DELETE", "/v1/auth/login"),
+    ]
+    assert [answer.status for answer in answers] == [200, 401, 400, 200, 401, 404, 405]
+    assert [answer.headers.getall("Cache-Control") for answer in answers] == [["no-store"]] * len(answers)  # type: ignore[attr-defined]
+
+
+@pytest.mark.rule("PASS-01", "TOTP-09")
+async def test_a_new_password_counts_at_once_and_ends_all_other_sessions(
+    service: Service, another: Service, tenant: Tenant
+) -> None:
+    ada = await person(tenant)
+    others = [await again(ada), await again(ada)]
+    for other in others:
+        assert (await other.call("GET", "me", service=another)).status == 200
+    answer = await ada.call("POST", "password", {"current_password": PASSWORD, "new_password": NEW})
+    assert (answer.status, answer.body["changed"]) == (200, True)
+    for other in others:
+        assert await other.has_ended(service, another)
+    assert (await ada.call("GET", "me", service=another)).status == 200
+    assert (await ada.login()).is_refusal(401, "unauthorized")
+    assert (await ada.login(NEW)).status == 200
+    (noted,) = await service.sql(
+        "SELECT actor, target, detail FROM audit_log WHERE account_id = $1 AND action = 'user.password_changed'",
+        tenant.id,
+    )
+    assert tuple(noted) == (ada.email, ada.email, "{}")
+
+
+@pytest.mark.rule("PASS-02", "LOGIN-04")
+async def test_a_password_is_changed_only_by_who_knows_it_to_one_that_is_long_enough(tenant: Tenant) -> None:
+    ada = await person(tenant)
+    wrong = {"current_password": "a wrong password", "new_password": NEW}
+    assert (await ada.call("POST", "password", wrong)).is_refusal(403, "forbidden", "current_password")
+    for new in ("", "eleven char", "x" * 257):
+        body = {"current_password": PASSWORD, "new_password": new}
+        assert (await ada.call("POST", "password", body)).is_refusal(400, "invalid_request", "12 to 256")
+    for odd in ({}, {"current_password": PASSWORD}, {"current_password": PASSWORD, "new_password": 7}):
+        assert (await ada.call("POST", "password", odd)).is_refusal(400, "invalid_request")
+    assert (await ada.login()).status == 200
+
+    async def guess() -> Answer:
+        return await ada.call("POST", "password", wrong)
+
+    waiting = await eventually(guess, lambda seen: seen.status == 429, within=20)
+    assert waiting.is_refusal(429, "rate_limited")
+
+
+@pytest.mark.rule("TOTP-01", "TOTP-02", "TOTP-03")
+async def test_a_second_factor_counts_from_its_confirmation_on(tenant: Tenant) -> None:
+    ada = await person(tenant, "viewer")
+    assert (await ada.call("POST", "totp/confirm", {"code": "000000"})).is_refusal(409, "conflict", "/v1/auth/totp")
+    for odd in (ABSENT, {}, {"password": 7}, {"password": PASSWORD, "more": 1}):
+        assert (await ada.call("POST", "totp", odd)).is_refusal(400, "invalid_request")
+    wrong_password = await ada.call("POST", "totp", {"password": "a wrong password"})
+    assert wrong_password.is_refusal(403, "forbidden", "password")
+    failures = "SELECT count FROM login_failures WHERE subject = $1"
+    assert await tenant.service.value(failures, person_at(ada.email)) == 1
+    given_up = (await ada.call("POST", "totp", {"password": PASSWORD})).body["secret"]
+    begun = await ada.call("POST", "totp", {"password": PASSWORD})
+    assert await tenant.service.value(failures, person_at(ada.email)) is None
+    assert set(begun.body) == {"secret", "uri", "request_id"}
+    uri = urlsplit(begun.body["uri"])
+    assert (uri.scheme, uri.netloc, uri.path) == ("otpauth", "totp", f"/Posthouse:{ada.email}")
+    assert parse_qs(uri.query)["secret"] == [begun.body["secret"]] != [given_up]
+    elsewhere = await again(ada)
+    ada.secret = base64.b32decode(given_up)
+    for wrong in (ada.code(), "", "12345", "x" * 10_000):
+        assert (await ada.call("POST", "totp/confirm", {"code": wrong})).is_refusal(403, "forbidden")
+    for body in ({}, {"code": 287082}, {"code": None}):
+        assert (await ada.call("POST", "totp/confirm", body)).is_refusal(400, "invalid_request")
+    ada.secret = base64.b32decode(begun.body["secret"])
+    answer = await ada.call("POST", "totp/confirm", {"code": ada.code()})
+    assert answer.status == 200
+    assert len(set(answer.body["recovery_codes"])) == 10
+    assert await elsewhere.has_ended()
+    for password in (PASSWORD, "a wrong password"):
+        answer = await ada.call("POST", "totp", {"password": password})
+        assert answer.is_refusal(409, "conflict", "already")
+    assert (await ada.call("POST", "totp/confirm", {"code": ada.code()})).is_refusal(409, "conflict", "already")
+    user = (await ada.me())["user"]
+    assert (user["totp_enabled"], user["recovery_codes_left"]) == (True, 10)
+
+
+@pytest.mark.rule("TOTP-03")
+async def test_a_code_is_asked_for_only_with_the_right_password(service: Service, tenant: Tenant) -> None:
+    ada = await person(tenant)
+    await ada.protect()
+    for answer in (await ada.login(), await ada.login(code="")):
+        assert answer.is_refusal(401, "unauthorized", "send `code`")
+        assert answer.headers["Second-Factor"] == "required"
+    wrong = await ada.login(code="000000")
+    assert wrong.is_refusal(401, "unauthorized", "code is wrong")
+    assert wrong.headers["Second-Factor"] == "required"
+    bob = await person(tenant)
+    await ada.let_time_pass()
+    guesses = [
+        await Person(service, ada.email).login("a wrong password", code=ada.code()),
+        await bob.login("a wrong password"),
+        await service.login(f"nobody@{tenant.unique}.example.net", PASSWORD),
+    ]
+    for answer in guesses:
+        assert answer.is_refusal(401, "unauthorized", "password is wrong")
+        assert "Second-Factor" not in answer.headers
+    # A code does no harm where none is needed.
+    assert (await bob.login(code="000000")).status == 200
+    assert (await ada.login(code=7)).is_refusal(400, "invalid_request")
+
+
+@pytest.mark.rule("TOTP-04")
+async def test_a_code_is_good_around_its_time_and_once(tenant: Tenant) -> None:
+    ada = await person(tenant)
+    await ada.protect()
+    used = ada.code()
+    assert (await ada.login(code=used)).is_refusal(401, "unauthorized", "used already")
+    assert (await ada.login(code=ada.code(ahead=1))).status == 200
+    # Nor is one taken that is older than the last.
+    assert (await ada.login(code=used)).is_refusal(401, "unauthorized")
+    await ada.let_time_pass()
+    assert (await ada.login(code=f"{ada.code()[:3]} {ada.code()[3:]}")).status == 200
+    await ada.let_time_pass()
+    for ahead in (-3, 3):
+        assert (await ada.login(code=ada.code(ahead))).is_refusal(401, "unauthorized")
+
+
+@pytest.mark.rule("TOTP-05")
+async def test_a_recovery_code_is_good_once(tenant: Tenant) -> None:
+    ada, bob = await person(tenant), await person(tenant)
+    codes = await ada.protect()
+    await bob.protect()
+    assert (await ada.login(code=codes[0])).status == 200
+    assert (await ada.login(code=codes[0])).is_refusal(401, "unauthorized")
+    assert (await bob.login(code=codes[1])).is_refusal(401, "unauthorized")
+    assert (await ada.login(code=codes[1].replace("-", "").upper())).status == 200
+    assert (await ada.me())["user"]["recovery_codes_left"] == 8
+
+
+@pytest.mark.rule("TOTP-06")
+async def test_codes_that_are_guessed_from_many_places_make_the_user_wait(service: Service, tenant: Tenant) -> None:
+    ada, bob = await person(tenant), await person(tenant)
+    await ada.protect()
+    places = itertools.count(11)
+
+    async def guess() -> int:
+        # Each is the first from where it comes.
+        connector = aiohttp.TCPConnector(local_addr=(f"127.0.0.{next(places)}", 0))
+        async with (
+            aiohttp.ClientSession(connector=connector) as client,
+            client.post(
+                f"{service.url}/v1/auth/login",
+                json={"email": ada.email, "password": PASSWORD, "code": "000000"},
+            ) as response,
+        ):
+            if response.status == 429:
+                assert int(response.headers["Retry-After"]) >= 1
+            return response.status
+
+    assert [await guess() for _ in range(5)] == [401] * 5
+    await eventually(guess, lambda status: status == 429, within=20)
+    # Nobody else waits: the places were forgiven for the right password.
+    assert (await bob.login()).status == 200
+
+
+@pytest.mark.rule("TOTP-07", "TOTP-09")
+async def test_a_second_factor_is_given_up_with_password_and_code(service: Service, tenant: Tenant) -> None:
+    ada = await person(tenant)
+    none = await ada.call("POST", "totp/disable", {"password": PASSWORD, "code": "000000"})
+    assert none.is_refusal(409, "conflict")
+    codes = await ada.protect()
+    await ada.let_time_pass()
+    for body in (
+        {"password": PASSWORD, "code": "000000"},
+        {"password": "a wrong password", "code": ada.code()},
+        {"password": PASSWORD, "code": ""},
+    ):
+        assert (await ada.call("POST", "totp/disable", body)).is_refusal(403, "forbidden")
+    for wrong in ({}, {"password": PASSWORD}, {"password": PASSWORD, "code": 7}):
+        assert (await ada.call("POST", "totp/disable", wrong)).is_refusal(400, "invalid_request")
+    answer = await ada.call("POST", "totp/disable", {"password": PASSWORD, "code": codes[9]})
+    assert (answer.status, answer.body["disabled"]) == (200, True)
+    assert (await ada.login()).status == 200
+    user = (await ada.me())["user"]
+    assert (user["totp_enabled"], user["recovery_codes_left"]) == (False, 0)
+    rows = await service.sql(
+        "SELECT action FROM audit_log WHERE account_id = $1 AND action LIKE 'user.totp%' ORDER BY at", tenant.id
+    )
+    assert [row["action"] for row in rows] == ["user.totp_enabled", "user.totp_disabled"]
+
+
+@pytest.mark.rule("TOTP-08", "TOTP-09", "ERR-03")
+async def test_a_second_factors_secrets_are_kept_from_tables_and_logs(service: Service, tenant: Tenant) -> None:
+    ada = await person(tenant)
+    codes = await ada.protect()
+    await ada.login(code="000000")
+    await ada.login(code=codes[0])
+    await ada.login(code=codes[0])
+    row = (await service.sql("SELECT secret_sealed FROM second_factors WHERE secret_sealed IS NOT NULL"))[-1]
+    assert ada.secret not in row["secret_sealed"]
+    rows = await service.sql(
+        "SELECT code_hash FROM recovery_codes c JOIN users u ON u.id = c.user_id WHERE u.email = $1", ada.email
+    )
+    assert {len(one["code_hash"]) for one in rows} == {32}
+    noted = await service.sql("SELECT to_jsonb(audit_log) AS entry FROM audit_log WHERE account_id = $1", tenant.id)
+    said = service.log.read_text() + json.dumps([one["entry"] for one in noted])
+    secrets = [base64.b32encode(ada.secret).decode(), ada.secret.hex(), ada.token, *codes]
+    assert [secret for secret in secrets if secret in said] == []

@@ -1,0 +1,37 @@
+"""A database that has reached its size: refusals that cost nothing, and service again once there is room."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.support.doors import Doors
+from tests.support.postoffice import furnished
+from tests.support.shortage import lived_through
+
+
+@pytest.mark.rule("CODE-17", "SUB-22", "INB-07")
+async def test_at_its_mark_storage_takes_nothing_more_and_all_else_goes_on(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    database_url = await asyncio.to_thread(new_database)
+    connection = await asyncpg.connect(database_url)
+    used: int = await connection.fetchval("SELECT pg_database_size(current_database())")
+
+    async def use_up() -> None:
+        await connection.execute("CREATE TABLE filler (content text)")
+        await connection.execute("ALTER TABLE filler ALTER content SET STORAGE EXTERNAL")
+        await connection.execute("INSERT INTO filler VALUES (repeat('x', $1))", used // 2)
+
+    async def give_back() -> None:
+        await connection.execute("DROP TABLE filler")
+
+    doors = Doors.make(tmp_path)
+    settings = {**doors.settings, "STORAGE_BYTES_MAX": str(used * 14 // 10)}
+    try:
+        async with furnished(database_url, tmp_path, stream="memory", **settings) as office:
+            await lived_through(office, doors, use_up, give_back)
+    finally:
+        await connection.close()

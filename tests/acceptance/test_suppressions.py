@@ -1,0 +1,369 @@
+"""Suppressions over HTTP: lists, single addresses, files in and out, and who may."""
+
+import asyncio
+import csv
+import io
+import json
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+
+from tests.support.service import Answer, Tenant, eventually
+
+PATH = "/v1/suppressions"
+
+
+async def add(tenant: Tenant, email: str, status: int = 201, **fields: Any) -> dict[str, Any]:
+    answer = await tenant.call("POST", PATH, {"email": email, **fields})
+    assert answer.status == status, answer.raw
+    suppression: dict[str, Any] = answer.body["suppression"]
+    return suppression
+
+
+async def listed(tenant: Tenant, query: str = "") -> list[str]:
+    answer = await tenant.call("GET", f"{PATH}?{query}")
+    assert answer.status == 200, answer.raw
+    return [one["email"] for one in answer.body["suppressions"]]
+
+
+async def remove(tenant: Tenant, email: str, why: str | None = "a mistake") -> Answer:
+    query = "" if why is None else f"?reason={quote(why)}"
+    return await tenant.call("DELETE", f"{PATH}/{quote(email, safe='')}{query}")
+
+
+async def bounced(tenant: Tenant, *emails: str, reason: str = "bounce") -> None:
+    """As delivery would have written it."""
+    for email in emails:
+        await tenant.service.sql(
+            "INSERT INTO suppressions (account_id, email, reason, code, response, at) "
+            "VALUES ($1, $2, $3, 550, 'x', now())",
+            tenant.id,
+            email,
+            reason,
+        )
+
+
+async def bring_in(tenant: Tenant, content: Any, **headers: str) -> tuple[int, list[dict[str, Any]]]:
+    given = {"Authorization": await tenant.jwt(), "Content-Type": "text/csv", **headers}
+    async with tenant.service.client.post(tenant.service.url + PATH + "/import", headers=given, data=content) as answer:
+        assert answer.headers["X-Request-ID"]
+        if answer.status == 200:
+            assert answer.headers["Content-Type"] == "application/x-ndjson"
+            assert answer.headers["Cache-Control"] == "no-store"
+        return answer.status, [json.loads(line) for line in (await answer.read()).splitlines()]
+
+
+async def exported(tenant: Tenant) -> list[list[str]]:
+    given = {"Authorization": await tenant.jwt()}
+    async with tenant.service.client.get(tenant.service.url + PATH + "/export", headers=given) as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+        return list(csv.reader(io.StringIO((await answer.read()).decode(), newline="")))
+
+
+async def log_of(tenant: Tenant) -> list[tuple[str, str, str, dict[str, Any]]]:
+    rows = await tenant.service.sql(
+        "SELECT actor, action, target, detail FROM audit_log WHERE account_id = $1 AND action LIKE 'suppression%' "
+        "ORDER BY at, id",
+        tenant.id,
+    )
+    return [(row["actor"], row["action"], row["target"], json.loads(row["detail"])) for row in rows]
+
+
+@pytest.mark.rule("SUP-01")
+async def test_addresses_are_listed_newest_first_and_page_by_page(tenant: Tenant) -> None:
+    assert await listed(tenant) == []
+    for number in range(5):
+        await add(tenant, f"r{number}@example.org")
+    await bounced(tenant, "bounced@example.org")
+    expected = ["bounced@example.org", *[f"r{number}@example.org" for number in (4, 3, 2, 1, 0)]]
+    assert await listed(tenant) == expected
+    found: list[str] = []
+    cursor = ""
+    for size in (2, 2, 2):
+        answer = await tenant.call("GET", f"{PATH}?limit=2{cursor}")
+        assert len(answer.body["suppressions"]) == size
+        found += [one["email"] for one in answer.body["suppressions"]]
+        cursor = f"&cursor={quote(answer.body['next_cursor'] or '')}"
+    assert (found, cursor) == (expected, "&cursor=")
+    (newest, *_, oldest) = (await tenant.call("GET", PATH)).body["suppressions"]
+    assert set(newest) == {"email", "reason", "note", "added_by", "smtp_code", "smtp_response", "at"}
+    assert (newest["reason"], newest["smtp_code"], newest["added_by"]) == ("bounce", 550, None)
+    assert (oldest["reason"], oldest["added_by"]) == (
+        "manual",
+        (await tenant.call("GET", "/v1/auth/me")).body["user"]["email"],
+    )
+    for query in ("limit=0", "limit=101", "limit=x", "cursor=x", "cursor=1.%00"):
+        assert (await tenant.call("GET", f"{PATH}?{query}")).is_refusal(400, "invalid_request", query.split("=")[0])
+
+
+@pytest.mark.rule("SUP-02")
+async def test_they_are_found_by_address_domain_beginning_and_reason(tenant: Tenant) -> None:
+    for email in ("ada@example.org", "adam@example.net", "bob@example.org"):
+        await add(tenant, email)
+    await bounced(tenant, "adele@example.org")
+    await bounced(tenant, "cyd@example.net", reason="complaint")
+    assert await listed(tenant, "email=ADA@Example.org") == ["ada@example.org"]
+    assert await listed(tenant, "email=nobody@example.org") == []
+    assert await listed(tenant, "email=ada@example.org&reason=bounce") == []
+    assert await listed(tenant, "search=Ad") == ["ada@example.org", "adam@example.net", "adele@example.org"]
+    assert await listed(tenant, "search=ada@") == ["ada@example.org"]
+    assert await listed(tenant, "search=@example.net") == ["cyd@example.net", "adam@example.net"]
+    assert await listed(tenant, "search=@example.org&reason=bounce") == ["adele@example.org"]
+    assert await listed(tenant, "reason=complaint") == ["cyd@example.net"]
+    for query, named in {
+        "reason=nonsense": "`reason`",
+        "search=": "`search`",
+        "search=@x": "`search`",
+        "search=a&reason=manual": "`reason`",
+        "email=a@example.org&search=a": "`search`",
+        "email=nobody": "`email`",
+    }.items():
+        assert (await tenant.call("GET", f"{PATH}?{query}")).is_refusal(400, "invalid_request", named)
+
+
+@pytest.mark.rule("SUP-03")
+async def test_an_address_is_added_once_and_keeps_its_reason(tenant: Tenant) -> None:
+    first = await add(tenant, "Ada <Ada@Example.org>", note="asked on the phone")
+    assert (first["email"], first["reason"], first["note"]) == ("ada@example.org", "manual", "asked on the phone")
+    assert await add(tenant, "ada@example.org", 200, note="another") == first
+    await bounced(tenant, "bob@example.org")
+    assert (await add(tenant, "bob@example.org", 200))["reason"] == "bounce"
+    assert [entry[1:3] for entry in await log_of(tenant)] == [("suppression.added", "ada@example.org")]
+    for body, named in (
+        ({"email": "nobody"}, "`email`"),
+        ({"email": "ada@example.org", "note": "x" * 201}, "`note`"),
+        ({"email": "ada@example.org", "note": "a\nb"}, "`note`"),
+        ({}, "`email`"),
+        ({"email": "ada@example.org", "reason": "bounce"}, "`reason`"),
+    ):
+        assert (await tenant.call("POST", PATH, body)).is_refusal(400, "invalid_request", named)
+
+
+@pytest.mark.rule("SUP-05")
+async def test_an_address_is_removed_with_a_reason_which_the_log_keeps(tenant: Tenant) -> None:
+    await add(tenant, "ada@example.org")
+    await bounced(tenant, "o/o@example.org", reason="complaint")
+    for why in (None, "", "x" * 201, "a\nb"):
+        assert (await remove(tenant, "ada@example.org", why)).is_refusal(400, "invalid_request", "`reason`")
+    for email in ("Ada@example.org", "o/o@example.org"):
+        answer = await remove(tenant, email, "She asked for it.")
+        assert (answer.status, answer.body["deleted"]) == (200, True)
+        assert (await remove(tenant, email)).is_refusal(404, "not_found")
+    for email in ("nobody", "a\0b@example.org", "é@example.org"):
+        assert (await remove(tenant, email)).is_refusal(404, "not_found")
+    assert await listed(tenant) == []
+    _, manual, complaint = await log_of(tenant)
+    assert manual[1:3] == ("suppression.removed", "ada@example.org")
+    assert (manual[3]["reason"], manual[3]["was"], complaint[3]["was"]) == ("She asked for it.", "manual", "complaint")
+
+
+@pytest.mark.rule("SUP-06")
+async def test_what_bounced_or_complained_counts_after_it_was_removed(tenant: Tenant) -> None:
+    await add(tenant, "by-hand@example.org")
+    await bounced(tenant, "ada@example.org")
+    await bounced(tenant, "bob@example.org", reason="complaint")
+    for email in await listed(tenant):
+        assert (await remove(tenant, email)).status == 200
+    rows = await tenant.service.sql(
+        "SELECT reason FROM lifted_suppressions WHERE account_id = $1 AND at > now() - interval '1 minute' ORDER BY 1",
+        tenant.id,
+    )
+    assert [row["reason"] for row in rows] == ["bounce", "complaint"]
+
+
+@pytest.mark.rule("SUP-07")
+async def test_viewers_list_members_add_and_remove_admins_move_files(tenant: Tenant) -> None:
+    calls: list[tuple[str, str, dict[str, Any]]] = [
+        ("GET", PATH, {}),
+        ("POST", PATH, {"json": {"email": "ada@example.org"}}),
+        ("DELETE", f"{PATH}/ada@example.org?reason=x", {}),
+        ("POST", f"{PATH}/import", {"data": b"a@example.org", "headers": {"Content-Type": "text/csv"}}),
+        ("GET", f"{PATH}/export", {}),
+    ]
+    may = {"viewer": 1, "member": 3, "admin": 5}
+    for role, allowed in may.items():
+        for number, (method, path, given) in enumerate(calls):
+            headers = {"Authorization": await tenant.jwt(role), **given.get("headers", {})}
+            rest = {name: value for name, value in given.items() if name != "headers"}
+            async with tenant.service.client.request(
+                method, tenant.service.url + path, headers=headers, **rest
+            ) as answer:
+                body = await answer.read()
+                assert (answer.status < 300) is (number < allowed), (role, path, answer.status)
+                assert number < allowed or (answer.status, json.loads(body)["code"]) == (403, "forbidden")
+    for authorization in (tenant.basic, await tenant.key(), "Bearer nonsense"):
+        for method, path, _ in calls:
+            refused = await tenant.service.request(method, path, headers={"Authorization": authorization})
+            assert refused.is_refusal(401, "unauthorized")
+
+
+@pytest.mark.rule("SUP-08")
+async def test_another_account_sees_and_removes_none_of_them(tenant: Tenant, stranger: Tenant) -> None:
+    await add(tenant, "ada@example.org")
+    assert await listed(stranger, "email=ada@example.org") == []
+    assert await listed(stranger, "search=ada") == []
+    assert [row[0] for row in await exported(tenant)] == ["address", "ada@example.org"]
+    assert "ada@example.org" not in [row[0] for row in await exported(stranger)]
+    theirs, unknown = await remove(stranger, "ada@example.org"), await remove(stranger, "nobody@example.org")
+    assert (theirs.status, theirs.code, theirs.error) == (unknown.status, unknown.code, unknown.error)
+    assert theirs.status == 404
+    assert await listed(tenant) == ["ada@example.org"]
+
+
+@pytest.mark.rule("SUP-10")
+async def test_a_file_of_another_service_is_taken_as_it_is(tenant: Tenant) -> None:
+    await bounced(tenant, "known@example.org")
+    content = (
+        '\ufeff"EmailAddress";"SuppressionReason"\r\n"Ada@Example.org";"HardBounce"\r\n'
+        'known@example.org;SpamComplaint\r\n"bob@bücher.example";"two\r\nlines"\r\n'
+    )
+    status, (last,) = await bring_in(tenant, content.encode())
+    assert status == 200
+    assert (last["lines"], last["added"], last["known"], last["invalid"], last["done"]) == (3, 2, 1, 0, True)
+    found = {one["email"]: one for one in (await tenant.call("GET", PATH)).body["suppressions"]}
+    assert found["ada@example.org"]["note"] == "HardBounce"
+    assert found["ada@example.org"]["reason"] == "manual"
+    assert found["bob@xn--bcher-kva.example"]["note"] == "two  lines"
+    assert found["known@example.org"]["reason"] == "bounce"
+
+
+@pytest.mark.rule("SUP-11")
+async def test_an_import_tells_how_far_it_is_while_the_file_is_sent(tenant: Tenant) -> None:
+    told = asyncio.Event()
+
+    async def content() -> Any:
+        yield b"ada@example.org\n"
+        await asyncio.sleep(1.1)
+        yield b"bob@example.org\nnonsense\n"
+        # The rest is sent once the first is told.
+        await told.wait()
+        yield b"x" * 2_000 + b"\n" + b"wrong\n" * 200 + b"cyd@example.org"
+
+    given = {"Authorization": await tenant.jwt(), "Content-Type": "text/csv"}
+    async with tenant.service.client.post(
+        tenant.service.url + PATH + "/import", headers=given, data=content()
+    ) as answer:
+        first = json.loads(await answer.content.readline())
+        assert first == {"lines": 3, "added": 2, "known": 0, "invalid": 1}
+        told.set()
+        last = json.loads((await answer.read()).splitlines()[-1])
+    assert (last["lines"], last["added"], last["known"], last["invalid"], last["done"]) == (205, 3, 0, 202, True)
+    assert [one["line"] for one in last["errors"]] == list(range(3, 103))
+    assert "no @" in last["errors"][0]["error"]
+    assert "1024 bytes" in last["errors"][1]["error"]
+    assert last["request_id"] == answer.headers["X-Request-ID"]
+
+
+@pytest.mark.rule("SUP-12")
+async def test_a_client_that_goes_away_leaves_whole_batches_and_sends_again(tenant: Tenant) -> None:
+    lines = b"".join([b"r%05d@example.org\n" % one for one in range(5_000)])
+    request = f"POST {PATH}/import HTTP/1.1\r\nHost: x\r\nAuthorization: {await tenant.jwt()}\r\n".encode()
+    request += b"Content-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n"
+    _, writer = await asyncio.open_connection("127.0.0.1", tenant.service.port)
+    writer.write(request + lines)
+    await writer.drain()
+    count = "SELECT count(*) FROM suppressions WHERE account_id = $1"
+    await eventually(lambda: tenant.service.value(count, tenant.id), lambda found: bool(found >= 1_000))
+    writer.close()
+
+    async def again() -> tuple[int, list[dict[str, Any]]]:
+        return await bring_in(tenant, lines)
+
+    # As soon as its end was noticed.
+    _, told = await eventually(again, lambda answer: answer[0] == 200)
+    last = told[-1]
+    assert (last["done"], last["lines"], last["added"] + last["known"]) == (True, 5_000, 5_000)
+    assert last["known"] >= 1_000
+    assert await tenant.service.value(count, tenant.id) == 5_000
+    actions = [entry[1] for entry in await log_of(tenant)]
+    assert actions == ["suppressions.import_began", "suppressions.imported"] * 2
+    status, told = await bring_in(tenant, b"ada@example.org\n" + b"\n" * 1_000_000)
+    assert (status, told[-1]["done"], told[-1]["code"]) == (200, False, "payload_too_large")
+    assert await listed(tenant, "email=ada@example.org") == ["ada@example.org"]
+
+
+@pytest.mark.rule("SUP-13")
+async def test_one_import_at_a_time(tenant: Tenant) -> None:
+    going_on = asyncio.Event()
+    begun = asyncio.Event()
+
+    async def content() -> Any:
+        yield b"ada@example.org\n"
+        begun.set()
+        await going_on.wait()
+
+    first = asyncio.create_task(bring_in(tenant, content()))
+    await begun.wait()
+    holder = "SELECT importer FROM suppression_books WHERE account_id = $1"
+    await eventually(lambda: tenant.service.value(holder, tenant.id), lambda found: found is not None)
+    answer = await tenant.service.request(
+        "POST", f"{PATH}/import", headers={"Authorization": await tenant.jwt(), "Content-Type": "text/csv"}, data=b""
+    )
+    assert answer.is_refusal(409, "conflict")
+    assert 1 <= int(answer.headers["Retry-After"]) <= 60
+    going_on.set()
+    assert (await first)[1][-1]["added"] == 1
+    assert (await bring_in(tenant, b"bob@example.org"))[1][-1]["added"] == 1
+
+
+@pytest.mark.rule("SUP-14")
+async def test_files_have_their_bounds(tenant: Tenant) -> None:
+    authorization = await tenant.jwt()
+    head = f"POST {PATH}/import HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\n"
+    answer = await tenant.service.raw(f"{head}Content-Type: text/csv\r\nContent-Length: 200000001\r\n\r\n".encode())
+    assert answer.is_refusal(413, "payload_too_large", "200 MB")
+    for media_type in ("application/json", "text/csv; charset=latin-1", "text/plain"):
+        answer = await tenant.service.request(
+            "POST", f"{PATH}/import", headers={"Authorization": authorization, "Content-Type": media_type}, data=b"a"
+        )
+        assert answer.is_refusal(400, "invalid_request", "text/csv")
+    await add(tenant, "ada@example.org")
+    await tenant.service.sql("UPDATE suppression_books SET manual = 5000000 WHERE account_id = $1", tenant.id)
+    answer = await tenant.call("POST", PATH, {"email": "bob@example.org"})
+    assert answer.is_refusal(409, "conflict", "5,000,000")
+    _, (last,) = await bring_in(tenant, b"bob@example.org")
+    assert (last["done"], last["code"], last["added"]) == (False, "conflict", 0)
+
+
+@pytest.mark.rule("SUP-15")
+async def test_what_is_exported_is_no_formula_and_can_be_imported_again(tenant: Tenant, stranger: Tenant) -> None:
+    notes = {"=cmd@example.org": "=1+1", "+a@example.org": '"quoted", and', "'-b@example.org": "", "c@example.org": "ü"}
+    for email, note in notes.items():
+        await add(tenant, email, note=note)
+    await bounced(tenant, "bounced@example.org")
+    header, *rows = await exported(tenant)
+    assert header == ["address", "reason", "note", "at"]
+    assert [row[0] for row in rows] == [
+        "''-b@example.org", "'+a@example.org", "'=cmd@example.org", "bounced@example.org", "c@example.org",
+    ]  # fmt: skip
+    assert not [cell for row in rows for cell in row if cell[:1] in tuple("=+-@")]
+    given = {"Authorization": await tenant.jwt()}
+    async with tenant.service.client.get(tenant.service.url + PATH + "/export", headers=given) as answer:
+        content = await answer.read()
+    await bring_in(stranger, content)
+    found = (await stranger.call("GET", f"{PATH}?limit=100")).body["suppressions"]
+    brought = {one["email"]: one["note"] or "" for one in found if one["email"] in notes}
+    assert brought == notes
+
+
+@pytest.mark.rule("SUP-15", "SUP-11")
+async def test_many_addresses_go_in_and_out(tenant: Tenant) -> None:
+    lines = b"".join([b"r%06d@example.org\n" % one for one in range(20_000)])
+    # Some clients ask for leave before they send a large file.
+    _, told = await bring_in(tenant, io.BytesIO(lines), Expect="100-continue")
+    assert (told[-1]["added"], told[-1]["done"]) == (20_000, True)
+    assert len(await exported(tenant)) == 20_001
+    with pytest.raises(aiohttp.ClientError):
+        await _half_of_it(tenant)
+    assert await listed(tenant, "email=r019999@example.org") == ["r019999@example.org"]
+
+
+async def _half_of_it(tenant: Tenant) -> None:
+    given = {"Authorization": await tenant.jwt()}
+    async with tenant.service.client.get(tenant.service.url + PATH + "/export", headers=given) as answer:
+        await answer.content.read(1_000)
+        answer.close()
+        await answer.content.read()

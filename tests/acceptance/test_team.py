@@ -1,0 +1,433 @@
+"""The team as it meets itself: members and their roles, invitations from link to login, and the log of it all."""
+
+import asyncio
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from posthouse.rules import ids, limits, totp
+from tests.support.service import ABSENT, PASSWORD, Answer, Service, Tenant, eventually, person_at
+
+MEMBER_FIELDS = {"id", "email", "role", "created_at"}
+INVITATION_FIELDS = {"id", "email", "role", "invited_by", "created_at", "expires_at"}
+ENTRY_FIELDS = {"id", "at", "actor", "action", "target", "detail"}
+UNKNOWN_MEMBER = "us_01jbz3qk8e0000000000000000"
+OTHER_PASSWORD = "a password of their own"
+
+
+async def invited(tenant: Tenant, email: str, role: str = "member") -> Answer:
+    answer = await tenant.call("POST", "/v1/invitations", {"email": email, "role": role})
+    assert answer.status == 201, answer.raw
+    return answer
+
+
+async def accept(service: Service, token: str, password: str = PASSWORD, code: object = ABSENT) -> Answer:
+    """Without a login."""
+    body = {"token": token, "password": password} | ({} if code is ABSENT else {"code": code})
+    return await service.request("POST", "/v1/invitations/accept", json=body)
+
+
+async def members(tenant: Tenant) -> dict[str, Any]:
+    answer = await tenant.call("GET", "/v1/members?limit=100")
+    assert answer.status == 200, answer.raw
+    return {member["email"]: member for member in answer.body["members"]}
+
+
+async def member_id(tenant: Tenant, email: str) -> str:
+    found: str = (await members(tenant))[email]["id"]
+    return found
+
+
+async def entries(tenant: Tenant, *, by: str | None = None) -> list[dict[str, Any]]:
+    """Oldest first; only those of one actor if it is given."""
+    answer = await tenant.call("GET", "/v1/audit-log?limit=100")
+    assert answer.status == 200, answer.raw
+    shown: list[dict[str, Any]] = answer.body["entries"][::-1]
+    return [entry for entry in shown if by is None or entry["actor"]["name"] == by]
+
+
+async def owner_of(tenant: Tenant) -> str:
+    """The address of whoever calls as the account's owner."""
+    await tenant.jwt()
+    (email,) = [email for email, member in (await members(tenant)).items() if member["role"] == "owner"]
+    return email
+
+
+def address(tenant: Tenant, name: str) -> str:
+    return f"{name}@{tenant.unique}.example.net"
+
+
+# Members.
+
+
+@pytest.mark.rule("TEAM-01")
+async def test_members_are_listed_whoever_joined_last_first(tenant: Tenant) -> None:
+    joined = [await tenant.user(role) for role in ("viewer", "admin")]
+    await tenant.jwt("owner")
+    whole = await tenant.call("GET", "/v1/members", role="viewer")
+    assert whole.status == 200
+    shown = whole.body["members"]
+    assert all(set(member) == MEMBER_FIELDS for member in shown)
+    assert [member["email"] for member in shown[-2:]] == joined[::-1]
+    assert whole.body["next_cursor"] is None
+    first = await tenant.call("GET", "/v1/members?limit=2")
+    rest = await tenant.call("GET", f"/v1/members?limit=2&cursor={first.body['next_cursor']}")
+    assert first.body["members"] + rest.body["members"] == shown
+    for query in ("limit=0", "limit=101", "limit=x", "cursor=x", "cursor="):
+        (await tenant.call("GET", f"/v1/members?{query}")).is_refusal(400, "invalid_request", query.partition("=")[0])
+
+
+@pytest.mark.rule("TEAM-02")
+async def test_another_role_holds_everywhere_within_seconds(tenant: Tenant) -> None:
+    viewer = await tenant.user("viewer")
+    token = (await tenant.service.login(viewer, PASSWORD)).body["token"]
+
+    async def create_template() -> Answer:
+        return await tenant.service.request(
+            "POST",
+            "/v1/templates",
+            headers={"Authorization": f"Bearer {token}"},
+            json={"alias": "made-by-a-member", "subject": "Hello", "text": "Good morning."},
+        )
+
+    assert (await create_template()).is_refusal(403, "forbidden")
+    path = f"/v1/members/{await member_id(tenant, viewer)}"
+    changed = await tenant.call("PUT", path, {"role": "member"})
+    assert changed.status == 200
+    assert changed.body["member"] == (await members(tenant))[viewer]
+    assert changed.body["member"]["role"] == "member"
+    assert (await eventually(create_template, lambda answer: answer.status != 403)).status == 201
+
+
+@pytest.mark.rule("TEAM-03")
+async def test_a_removed_members_tokens_end_within_seconds(tenant: Tenant, stranger: Tenant) -> None:
+    email = await tenant.user("admin")
+    given = (await invited(stranger, email, "viewer")).body["token"]
+    assert (await accept(tenant.service, given)).status == 200
+    token = (await tenant.service.login(email, PASSWORD)).body["token"]
+
+    async def read() -> Answer:
+        return await tenant.service.request("GET", "/v1/members", headers={"Authorization": f"Bearer {token}"})
+
+    assert (await read()).status == 200
+    path = f"/v1/members/{await member_id(tenant, email)}"
+    removed = await tenant.call("DELETE", path)
+    assert (removed.status, removed.body["deleted"]) == (200, True)
+    assert (await eventually(read, lambda answer: answer.status != 200)).is_refusal(401, "unauthorized")
+    assert (await tenant.call("DELETE", path)).is_refusal(404, "not_found")
+    # Elsewhere they are a member still.
+    assert email in await members(stranger)
+    assert (await tenant.service.login(email, PASSWORD)).status == 200
+
+
+@pytest.mark.rule("TEAM-04")
+async def test_the_last_owner_stays(tenant: Tenant) -> None:
+    first = await owner_of(tenant)
+    path = f"/v1/members/{await member_id(tenant, first)}"
+    assert (await tenant.call("DELETE", path)).is_refusal(409, "conflict", "last owner")
+    assert (await tenant.call("PUT", path, {"role": "admin"})).is_refusal(409, "conflict", "last owner")
+    assert (await tenant.call("PUT", path, {"role": "owner"})).status == 200
+    second = await tenant.user("owner")
+    paths = [path, f"/v1/members/{await member_id(tenant, second)}"]
+    answers = await asyncio.gather(*[tenant.call("PUT", one, {"role": "viewer"}) for one in paths])
+    assert sorted(answer.status for answer in answers) in ([200, 403], [200, 409])
+    assert [member["role"] for member in (await members(tenant)).values()].count("owner") == 1
+
+
+@pytest.mark.rule("TEAM-04")
+async def test_an_owner_may_go_if_another_is_left(tenant: Tenant) -> None:
+    leaving = await owner_of(tenant)
+    staying = await tenant.user("owner")
+    assert (await tenant.call("DELETE", f"/v1/members/{await member_id(tenant, leaving)}")).status == 200
+    token = (await tenant.service.login(staying, PASSWORD)).body["token"]
+    answer = await tenant.service.request("GET", "/v1/members", headers={"Authorization": f"Bearer {token}"})
+    assert [member["email"] for member in answer.body["members"]] == [staying]
+
+
+@pytest.mark.rule("TEAM-05")
+async def test_what_is_no_role_or_no_address_is_named(tenant: Tenant) -> None:
+    path = f"/v1/members/{UNKNOWN_MEMBER}"
+    for role in ("root", "Owner", "", "own\0er"):
+        assert (await tenant.call("PUT", path, {"role": role})).is_refusal(400, "invalid_request", "`role`", "viewer")
+        body = {"email": "eve@example.com", "role": role}
+        assert (await tenant.call("POST", "/v1/invitations", body)).is_refusal(400, "invalid_request", "`role`")
+    for email in ("eve", "", "Eve <eve@example.com>", "eve@example.com\0", "a@b@c", f"{'e' * 250}@example.com"):
+        answer = await tenant.call("POST", "/v1/invitations", {"email": email, "role": "viewer"})
+        assert answer.is_refusal(400, "invalid_request", "address")
+    assert (await tenant.call("PUT", path, {})).is_refusal(400, "invalid_request", "`role` is required")
+    assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == []
+
+
+# Invitations.
+
+
+@pytest.mark.rule("TEAM-06")
+async def test_an_invitations_token_is_shown_once(tenant: Tenant) -> None:
+    email = address(tenant, "Eve")
+    answer = await invited(tenant, email)
+    assert set(answer.body) == {"invitation", "token", "link", "request_id"}
+    invitation = answer.body["invitation"]
+    assert set(invitation) == INVITATION_FIELDS
+    assert (invitation["email"], invitation["role"]) == (email.lower(), "member")
+    assert invitation["invited_by"] == await owner_of(tenant)
+    assert len(answer.body["token"]) == 43
+    assert answer.body["link"] is None
+    for path in ("/v1/invitations", "/v1/audit-log"):
+        assert answer.body["token"] not in (await tenant.call("GET", path)).raw.decode()
+    stored = await tenant.service.value("SELECT string_agg(row::text, '') FROM invitations row")
+    assert answer.body["token"] not in stored
+    assert answer.body["token"] not in tenant.service.log.read_text()
+
+
+@pytest.mark.rule("TEAM-07")
+async def test_an_address_has_one_open_invitation_and_a_member_none(tenant: Tenant) -> None:
+    first = await invited(tenant, address(tenant, "eve"), "owner")
+    second = await invited(tenant, address(tenant, "EVE"), "viewer")
+    listed = (await tenant.call("GET", "/v1/invitations")).body["invitations"]
+    assert listed == [second.body["invitation"]]
+    assert (await accept(tenant.service, first.body["token"])).is_refusal(404, "not_found")
+    assert (await accept(tenant.service, second.body["token"])).body["role"] == "viewer"
+    again = {"email": address(tenant, "eve"), "role": "owner"}
+    assert (await tenant.call("POST", "/v1/invitations", again)).is_refusal(409, "conflict", "member already")
+
+
+@pytest.mark.rule("TEAM-07")
+async def test_invitations_and_members_are_bounded(tenant: Tenant) -> None:
+    waiting = (await invited(tenant, address(tenant, "eve"))).body["token"]
+    account_id, now = tenant.id, datetime.now(UTC)
+    await tenant.service.sql(
+        "INSERT INTO invitations (account_id, id, email, role, token_hash, inviter, created_at, expires_at)"
+        " SELECT $1, gen_random_uuid(), 'i' || n || '@example.com', 'viewer', uuid_send(gen_random_uuid()), 'x', $2,"
+        "   $2::timestamptz + interval '1 day' FROM generate_series(2, $3::integer) n",
+        account_id, now, limits.INVITATIONS_MAX,
+    )  # fmt: skip
+    body = {"email": address(tenant, "late"), "role": "viewer"}
+    assert (await tenant.call("POST", "/v1/invitations", body)).is_refusal(409, "conflict", "at most 100 open")
+    await tenant.service.sql(
+        "WITH made AS (INSERT INTO users (id, email, password_hash, created_at)"
+        "   SELECT gen_random_uuid(), $1 || n, '-', $3 FROM generate_series(2, $4::integer) n RETURNING id)"
+        " INSERT INTO memberships (account_id, user_id, role, created_at) SELECT $2, id, 'viewer', $3 FROM made",
+        f"{tenant.unique}.", account_id, now, limits.MEMBERS_MAX,
+    )  # fmt: skip
+    assert (await accept(tenant.service, waiting)).is_refusal(409, "conflict", "at most 100 members")
+    assert len(await members(tenant)) == 100
+
+
+@pytest.mark.rule("TEAM-08")
+async def test_open_invitations_are_listed_and_taken_back(tenant: Tenant) -> None:
+    made = [await invited(tenant, address(tenant, name)) for name in ("ada", "bob", "eve")]
+    shown = [answer.body["invitation"] for answer in made][::-1]
+    assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == shown
+    first = (await tenant.call("GET", "/v1/invitations?limit=2")).body
+    rest = (await tenant.call("GET", f"/v1/invitations?limit=2&cursor={first['next_cursor']}")).body
+    assert (first["invitations"] + rest["invitations"], rest["next_cursor"]) == (shown, None)
+    path = f"/v1/invitations/{shown[0]['id']}"
+    revoked = await tenant.call("DELETE", path)
+    assert (revoked.status, revoked.body["deleted"]) == (200, True)
+    assert (await tenant.call("DELETE", path)).is_refusal(404, "not_found")
+    assert (await accept(tenant.service, made[2].body["token"])).is_refusal(404, "not_found")
+    assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == shown[1:]
+    assert (await tenant.call("GET", "/v1/invitations?cursor=x")).is_refusal(400, "invalid_request", "`cursor`")
+
+
+@pytest.mark.rule("TEAM-09")
+async def test_whoever_is_no_user_becomes_one_with_a_password_of_their_own(tenant: Tenant) -> None:
+    email = address(tenant, "eve")
+    token = (await invited(tenant, email, "admin")).body["token"]
+    for password in ("short", "x" * 257):
+        assert (await accept(tenant.service, token, password)).is_refusal(400, "invalid_request", "12 to 256")
+    assert (await accept(tenant.service, token, "lone \ud800 surrogate")).status == 400
+    answer = await accept(tenant.service, token, OTHER_PASSWORD)
+    assert answer.status == 200
+    assert answer.body["account"] == {"id": ids.text(ids.ACCOUNT, tenant.id), "name": tenant.unique}
+    assert (answer.body["email"], answer.body["role"]) == (email, "admin")
+    assert OTHER_PASSWORD not in tenant.service.log.read_text()
+    session = await tenant.service.login(email, OTHER_PASSWORD)
+    headers = {"Authorization": f"Bearer {session.body['token']}"}
+    assert (await tenant.service.request("GET", "/v1/members", headers=headers)).status == 200
+
+
+@pytest.mark.rule("TEAM-10")
+async def test_whoever_is_a_user_proves_it_and_keeps_what_they_have(tenant: Tenant, stranger: Tenant) -> None:
+    email = await stranger.user("viewer")
+    token = (await invited(tenant, email, "admin")).body["token"]
+    assert (await accept(tenant.service, token, OTHER_PASSWORD)).is_refusal(401, "unauthorized", "wrong")
+    subject = person_at(email)
+    assert await tenant.service.value("SELECT count FROM login_failures WHERE subject = $1", subject) == 1
+    assert email not in await members(tenant)
+    assert (await accept(tenant.service, token)).body["role"] == "admin"
+    assert await tenant.service.value("SELECT count FROM login_failures WHERE subject = $1", subject) is None
+    assert (await members(tenant))[email]["role"] == "admin"
+    assert (await members(stranger))[email]["role"] == "viewer"
+    assert (await tenant.service.login(email, PASSWORD)).status == 200
+
+
+@pytest.mark.rule("TEAM-10")
+async def test_whoever_has_a_second_factor_needs_its_code(tenant: Tenant, stranger: Tenant) -> None:
+    email = await stranger.user("viewer")
+    session = (await tenant.service.login(email, PASSWORD)).body["token"]
+    headers = {"Authorization": f"Bearer {session}"}
+    begun = await tenant.service.request("POST", "/v1/auth/totp", headers=headers, json={"password": PASSWORD})
+    secret = base64.b32decode(begun.body["secret"])
+    code = totp.code_of(secret, totp.step_at(datetime.now(UTC)))
+    confirmed = await tenant.service.request("POST", "/v1/auth/totp/confirm", headers=headers, json={"code": code})
+    assert confirmed.status == 200, confirmed.raw
+    token = (await invited(tenant, email)).body["token"]
+    assert (await accept(tenant.service, token)).is_refusal(401, "unauthorized", "`code`")
+    assert (await accept(tenant.service, token, code=code)).is_refusal(401, "unauthorized")
+    answer = await accept(tenant.service, token, code=confirmed.body["recovery_codes"][0])
+    assert answer.status == 200, answer.raw
+
+
+@pytest.mark.rule("TEAM-11")
+async def test_an_invitation_works_once_and_for_seven_days(tenant: Tenant) -> None:
+    used, late, revoked = [await invited(tenant, address(tenant, name)) for name in ("eve", "late", "olga")]
+    for answer in (used, late):
+        moments = [datetime.fromisoformat(answer.body["invitation"][name]) for name in ("created_at", "expires_at")]
+        assert (moments[1] - moments[0]).days == 7
+    assert (await accept(tenant.service, used.body["token"])).status == 200
+    await tenant.service.sql(
+        "UPDATE invitations SET expires_at = now() WHERE account_id = $1 AND email = $2",
+        tenant.id, address(tenant, "late"),
+    )  # fmt: skip
+    await tenant.call("DELETE", f"/v1/invitations/{revoked.body['invitation']['id']}")
+    tokens = [made.body["token"] for made in (used, late, revoked)] + ["x", "", "\0", "é" * 2_000]
+    answers = [await accept(tenant.service, token) for token in tokens]
+    assert all(answer.is_refusal(404, "not_found", "Ask an owner") for answer in answers)
+    assert len({answer.error for answer in answers}) == 1
+    assert (await accept(tenant.service, "lone \ud800 surrogate")).status == 400
+
+
+@pytest.mark.rule("TEAM-11")
+async def test_whoever_was_removed_does_not_come_back_by_an_old_invitation(tenant: Tenant) -> None:
+    email = address(tenant, "eve")
+    token = (await invited(tenant, email)).body["token"]
+    await tenant.service.operator.create_user(tenant.id, email, PASSWORD, "member")
+    assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == []
+    await tenant.call("DELETE", f"/v1/members/{await member_id(tenant, email)}")
+    assert (await accept(tenant.service, token)).is_refusal(404, "not_found")
+    # A new one is another matter.
+    again = (await invited(tenant, email)).body["token"]
+    assert (await accept(tenant.service, again)).status == 200
+
+
+@pytest.mark.rule("TEAM-12")
+async def test_an_invitation_is_as_good_as_its_owner(tenant: Tenant) -> None:
+    second = await tenant.user("owner")
+    session = (await tenant.service.login(second, PASSWORD)).body["token"]
+    made = await tenant.service.request(
+        "POST",
+        "/v1/invitations",
+        headers={"Authorization": f"Bearer {session}"},
+        json={"email": address(tenant, "eve"), "role": "owner"},
+    )
+    await tenant.call("PUT", f"/v1/members/{await member_id(tenant, second)}", {"role": "admin"})
+    answer = await accept(tenant.service, made.body["token"])
+    assert answer.is_refusal(409, "conflict", "ask one of them for a new invitation")
+    by_operator = await tenant.service.operator.invite(tenant.id, address(tenant, "olga"), "owner")
+    assert (await accept(tenant.service, by_operator)).status == 200
+
+
+# The log.
+
+
+@pytest.mark.rule("LOG-01")
+async def test_the_log_is_shown_to_owners_page_by_page(tenant: Tenant) -> None:
+    owner = await owner_of(tenant)
+    for name in ("ada", "bob", "eve"):
+        await invited(tenant, address(tenant, name))
+    first = await tenant.call("GET", "/v1/audit-log?limit=2")
+    assert first.status == 200
+    rest = await tenant.call("GET", f"/v1/audit-log?limit=100&cursor={first.body['next_cursor']}")
+    shown = first.body["entries"] + rest.body["entries"]
+    assert [entry["target"] for entry in shown[:3]] == [address(tenant, name) for name in ("eve", "bob", "ada")]
+    assert len({entry["id"] for entry in shown}) == len(shown)
+    assert all(set(entry) == ENTRY_FIELDS for entry in shown)
+    assert shown[0]["actor"] == {"name": owner, "user_id": await member_id(tenant, owner)}
+    assert (shown[0]["action"], shown[0]["detail"]["role"]) == ("invitation.created", "member")
+    assert rest.body["next_cursor"] is None
+    for role in ("viewer", "member", "admin"):
+        assert (await tenant.call("GET", "/v1/audit-log", role=role)).is_refusal(403, "forbidden")
+    for query in ("limit=0", "cursor=x", f"cursor={UNKNOWN_MEMBER}"):
+        answer = await tenant.call("GET", f"/v1/audit-log?{query}")
+        assert answer.is_refusal(400, "invalid_request", query.partition("=")[0])
+
+
+@pytest.mark.rule("LOG-02")
+async def test_what_people_change_is_on_record(tenant: Tenant) -> None:
+    owner, eve = await owner_of(tenant), address(tenant, "eve")
+    await invited(tenant, address(tenant, "bob"))
+    token = (await invited(tenant, eve, "viewer")).body["token"]
+    bob = (await tenant.call("GET", "/v1/invitations")).body["invitations"][1]["id"]
+    await tenant.call("DELETE", f"/v1/invitations/{bob}")
+    await accept(tenant.service, token)
+    path = f"/v1/members/{await member_id(tenant, eve)}"
+    await tenant.call("PUT", path, {"role": "member"})
+    await tenant.call("DELETE", path)
+    content = {"subject": "Hello", "text": "Good morning."}
+    await tenant.template("welcome", **content)
+    await tenant.call("POST", "/v1/templates/welcome/versions", content)
+    await tenant.call("POST", "/v1/templates/welcome/publish", {"version": 2})
+    await tenant.call("DELETE", "/v1/templates/welcome")
+    await tenant.call("PUT", "/v1/webhook", {"url": "https://hooks.example.com/inbox"})
+    await tenant.call("POST", "/v1/webhook/rotate-secret")
+    await tenant.call("POST", "/v1/webhook/ping")
+    await tenant.call("DELETE", "/v1/webhook")
+    told = [(entry["action"], entry["target"]) for entry in await entries(tenant, by=owner)]
+    assert told == [
+        ("invitation.created", address(tenant, "bob")),
+        ("invitation.created", eve),
+        ("invitation.revoked", address(tenant, "bob")),
+        ("member.role_changed", eve),
+        ("member.removed", eve),
+        ("template.created", "welcome"),
+        ("template.version_added", "welcome"),
+        ("template.published", "welcome"),
+        ("template.deleted", "welcome"),
+        ("webhook.saved", "hooks.example.com"),
+        ("webhook.secret_rotated", "webhook"),
+        ("webhook.deleted", "webhook"),
+    ]
+    assert [(entry["action"], entry["target"]) for entry in await entries(tenant, by=eve)] == [("member.joined", eve)]
+
+
+@pytest.mark.rule("LOG-03")
+async def test_what_an_operator_does_is_on_record(tenant: Tenant) -> None:
+    await tenant.jwt()
+    await tenant.service.operator.suspend(tenant.id)
+    await tenant.service.operator.resume(tenant.id)
+    told = [entry["action"] for entry in await entries(tenant, by="operator")]
+    assert [action for action in told if action.startswith(("account.", "credits."))] == [
+        "account.created",
+        "credits.granted",
+        "account.limits_set",
+        "account.suspended",
+        "account.resumed",
+    ]
+    assert "member.created" in told
+    assert all(entry["actor"]["user_id"] is None for entry in await entries(tenant, by="operator"))
+
+
+@pytest.mark.rule("LOG-04")
+async def test_neither_refusals_nor_secrets_are_on_record(tenant: Tenant) -> None:
+    token = (await invited(tenant, address(tenant, "eve"))).body["token"]
+    await accept(tenant.service, token, OTHER_PASSWORD)
+    url = "https://hooks.example.com/inbox?token=hunter2"
+    secret = (await tenant.call("PUT", "/v1/webhook", {"url": url})).body["secret"]
+    rotated = (await tenant.call("POST", "/v1/webhook/rotate-secret")).body["secret"]
+    before = await entries(tenant)
+    written = json.dumps(before)
+    assert all(one not in written for one in (token, OTHER_PASSWORD, "hunter2", secret, rotated))
+    owner = await member_id(tenant, await owner_of(tenant))
+    refused = [
+        await tenant.call("DELETE", f"/v1/members/{owner}"),
+        await tenant.call("PUT", f"/v1/members/{UNKNOWN_MEMBER}", {"role": "owner"}),
+        await tenant.call("POST", "/v1/invitations", {"email": address(tenant, "eve"), "role": "owner"}),
+        await tenant.call("DELETE", "/v1/templates/unknown"),
+        await tenant.call("PUT", "/v1/webhook", {"url": "http://127.0.0.1/"}),
+    ]
+    assert all(answer.status >= 400 for answer in refused)
+    assert await entries(tenant) == before

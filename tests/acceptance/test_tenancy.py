@@ -1,0 +1,517 @@
+"""Who may do what, under all of /v1: every operation of the OpenAPI document, called by everybody there is.
+
+Nothing here lists the operations. What an operation of a new path needs to be called with has to be said in `MAKERS`,
+and it fails by its name until it is.
+"""
+
+import base64
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+from argon2 import PasswordHasher
+
+from posthouse.entrypoints.http import declared
+from posthouse.entrypoints.http.app import create_router
+from posthouse.entrypoints.http.bodies import BodyReader
+from posthouse.entrypoints.http.sending import SendEndpoint
+from posthouse.rules import ids, role, totp
+from posthouse.rules.credential import Role
+from tests.support.service import ABSENT, PASSWORD, Service, Tenant
+
+UNKNOWN: Final = UUID("0192f7e3-b9d0-7000-8000-000000000000")
+ROLES: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
+CHEAP_HASH: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+WEBHOOK: Final = "https://hooks.example.com/posthouse"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    id: str
+    method: str
+    path: str
+    body: Mapping[str, Any] | None
+    statuses: frozenset[int]
+    query: tuple[str, ...]
+    is_public: bool
+
+    @property
+    def has_id(self) -> bool:
+        return "{" in self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    raw: bytes
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """But for what is different each time."""
+        body: dict[str, Any] = json.loads(self.raw)
+        return {name: value for name, value in body.items() if name != "request_id"}
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
+    for path, methods in document["paths"].items():
+        for method, declaration in methods.items():
+            yield Operation(
+                id=declaration["operationId"],
+                method=method.upper(),
+                path=path,
+                body=declaration.get("requestBody", {}).get("content"),
+                statuses=frozenset(int(status) for status in declaration["responses"]),
+                query=tuple(one["name"] for one in declaration.get("parameters", []) if one["in"] == "query"),
+                is_public=declaration["security"] == [],
+            )
+
+
+DOCUMENT: Final = json.loads(json.dumps(declared.openapi(create_router(SendEndpoint(BodyReader())))))
+EVERYTHING: Final = list(_operations(DOCUMENT))
+OPERATIONS: Final = [one for one in EVERYTHING if one.path.startswith("/v1/")]
+GUARDED: Final = [one for one in OPERATIONS if one.id not in role.PUBLIC]
+PUBLIC: Final = [one for one in OPERATIONS if one.id in role.PUBLIC]
+
+
+def each(operations: list[Operation]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("operation", operations, ids=[one.id for one in operations])
+
+
+# What the operations of a path are called with: how to make one of it in an account, and what nobody has.
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    make: Callable[[Tenant], Awaitable[str]]
+    unknown: str
+
+
+_numbers: Final = itertools.count(1)
+
+
+async def _user(tenant: Tenant, given: Role) -> tuple[UUID, str]:
+    """With PASSWORD, hashed as cheaply as can be: there are many of them."""
+    email = f"u{next(_numbers)}@{tenant.unique}.example.net"
+    user_id: UUID = await tenant.service.value(
+        "WITH made AS (INSERT INTO users (id, email, password_hash, created_at)"
+        "   VALUES (gen_random_uuid(), $2, $3, now()) RETURNING id)"
+        " INSERT INTO memberships (account_id, user_id, role, created_at) SELECT $1, id, $4, now() FROM made"
+        " RETURNING user_id",
+        tenant.id, email, CHEAP_HASH, given,
+    )  # fmt: skip
+    return user_id, email
+
+
+async def _member(tenant: Tenant) -> str:
+    user_id, _ = await _user(tenant, Role.VIEWER)
+    return ids.text(ids.USER, user_id)
+
+
+async def _invitation(tenant: Tenant) -> str:
+    body = {"email": f"guest{next(_numbers)}@{tenant.unique}.example.net", "role": "viewer"}
+    made = await tenant.call("POST", "/v1/invitations", body)
+    invitation_id: str = made.body["invitation"]["id"]
+    return invitation_id
+
+
+async def _domain(tenant: Tenant) -> str:
+    name = f"d{next(_numbers)}.{tenant.unique}.example.com"
+    await tenant.service.operator.add_verified_domain(tenant.id, name)
+    return name
+
+
+async def _credential(tenant: Tenant) -> str:
+    return ids.text(ids.CREDENTIAL, (await tenant.credential()).id)
+
+
+async def _key(tenant: Tenant) -> str:
+    made = await tenant.service.operator.create_key(tenant.id, tenant.credential_id)
+    return ids.text(ids.API_KEY, made.id)
+
+
+async def _message(tenant: Tenant) -> str:
+    message_id: str = (await tenant.accepts())["id"]
+    return message_id
+
+
+async def _suppression(tenant: Tenant) -> str:
+    email = f"s{next(_numbers)}@{tenant.unique}.example.org"
+    assert (await tenant.call("POST", "/v1/suppressions", {"email": email})).status == 201
+    return email
+
+
+async def _template(tenant: Tenant) -> str:
+    alias = f"of-{tenant.unique}-{next(_numbers)}"
+    await tenant.template(alias, subject="Hello", text="Good morning.")
+    return alias
+
+
+async def _webhook_delivery(tenant: Tenant) -> str:
+    await _pinged_long_ago(tenant)
+    ping = await tenant.call("POST", "/v1/webhook/ping")
+    delivery_id: str = ping.body["delivery"]["id"]
+    return delivery_id
+
+
+MAKERS: Final = {
+    "/v1/members/{id}": Maker(_member, ids.text(ids.USER, UNKNOWN)),
+    "/v1/invitations/{id}": Maker(_invitation, ids.text(ids.INVITATION, UNKNOWN)),
+    "/v1/domains/{name}": Maker(_domain, "nobodys.example.com"),
+    "/v1/credentials/{id}": Maker(_credential, ids.text(ids.CREDENTIAL, UNKNOWN)),
+    "/v1/keys/{id}": Maker(_key, ids.text(ids.API_KEY, UNKNOWN)),
+    "/v1/messages/{id}": Maker(_message, ids.text(ids.MESSAGE, UNKNOWN)),
+    "/v1/suppressions/{email}": Maker(_suppression, "nobody@example.org"),
+    "/v1/templates/{alias}": Maker(_template, "nobodys"),
+    "/v1/webhook/deliveries/{id}": Maker(_webhook_delivery, ids.text(ids.WEBHOOK_DELIVERY, UNKNOWN)),
+}
+
+
+async def _account(tenant: Tenant) -> str:
+    return ids.text(ids.ACCOUNT, tenant.id)
+
+
+# What a field of a body or a query names, if it ends in `_id`.
+NAMED: Final = {
+    "account_id": Maker(_account, ids.text(ids.ACCOUNT, UNKNOWN)),
+    "credential_id": MAKERS["/v1/credentials/{id}"],
+    "message_id": MAKERS["/v1/messages/{id}"],
+}
+
+
+def named(operation: Operation, name: str) -> Maker:
+    if name not in NAMED:
+        pytest.fail(f"{operation.id}: say in NAMED how what `{name}` names is made")
+    return NAMED[name]
+
+
+def maker_of(operation: Operation) -> Maker:
+    resource = operation.path.partition("}")[0] + "}"
+    if resource not in MAKERS or operation.path.count("{") != 1:
+        pytest.fail(f"{operation.id}: say in MAKERS how one of {operation.path} is made")
+    return MAKERS[resource]
+
+
+# What some operations need besides: something in its place first, or another body than the document's example.
+
+
+async def _pinged_long_ago(tenant: Tenant) -> None:
+    await _webhook(tenant)
+    await tenant.service.sql("UPDATE webhook_endpoints SET pinged_at = NULL WHERE account_id = $1", tenant.id)
+
+
+async def _webhook(tenant: Tenant) -> None:
+    assert (await tenant.call("PUT", "/v1/webhook", {"url": WEBHOOK})).status == 200
+
+
+PREPARED: Final[Mapping[str, Callable[[Tenant], Awaitable[None]]]] = {
+    "pingWebhook": _pinged_long_ago,
+    "rotateWebhookSecret": _webhook,
+    "deleteWebhook": _webhook,
+}
+
+BODIES: Final[Mapping[str, Callable[[Tenant], object]]] = {
+    "addDomain": lambda tenant: {"name": f"new{next(_numbers)}.{tenant.unique}.example.com"},
+    "createTemplate": lambda _: {"alias": f"new{next(_numbers)}", "subject": "Hello", "text": "Good morning."},
+    "inviteMember": lambda tenant: {
+        "email": f"guest{next(_numbers)}@{tenant.unique}.example.net",
+        "role": "viewer",
+    },
+    "saveWebhook": lambda _: {"url": WEBHOOK},
+    "switchAccount": lambda tenant: {"account_id": ids.text(ids.ACCOUNT, tenant.id)},
+    "sendTestEmail": lambda tenant: {"from": f"news@{tenant.domain}"},
+    "dryRunEmail": lambda tenant: tenant.letter(),
+    "addSuppression": lambda tenant: {"email": f"new{next(_numbers)}@{tenant.unique}.example.org"},
+}
+# Whatever a query needs to be taken at all.
+QUERIES: Final = {"removeSuppression": "?reason=they+asked+for+it"}
+
+
+# Those who change the session, the password or the second factor of whoever calls have a user of their own, who has
+# done what comes before.
+
+
+async def _begin_totp(service: Service, authorization: str) -> str:
+    """The code of now."""
+    begun = await service.request(
+        "POST", "/v1/auth/totp", headers={"Authorization": authorization}, json={"password": PASSWORD}
+    )
+    secret = base64.b32decode(begun.body["secret"])
+    return totp.code_of(secret, totp.step_at(datetime.now(UTC)))
+
+
+async def _own_password(_service: Service, _authorization: str) -> object:
+    return {"password": PASSWORD}
+
+
+async def _confirmation(service: Service, authorization: str) -> object:
+    return {"code": await _begin_totp(service, authorization)}
+
+
+async def _disabling(service: Service, authorization: str) -> object:
+    confirmation = await _confirmation(service, authorization)
+    answer = await service.request(
+        "POST", "/v1/auth/totp/confirm", headers={"Authorization": authorization}, json=confirmation
+    )
+    return {"password": PASSWORD, "code": answer.body["recovery_codes"][0]}
+
+
+async def _new_password(_service: Service, _authorization: str) -> object:
+    return {"current_password": PASSWORD, "new_password": f"not {PASSWORD}"}
+
+
+async def _nothing(_service: Service, _authorization: str) -> object:
+    return ABSENT
+
+
+PERSONAL: Final[Mapping[str, Callable[[Service, str], Awaitable[object]]]] = {
+    "logout": _nothing,
+    "changePassword": _new_password,
+    "beginTotp": _own_password,
+    "confirmTotp": _confirmation,
+    "disableTotp": _disabling,
+}
+
+
+@dataclass(slots=True)
+class Estate:
+    """An account with one of everything, its people, its machines; and another account beside it."""
+
+    here: Tenant
+    there: Tenant
+    strangers: Mapping[str, str | None]
+    made: list[str] = field(default_factory=list)
+
+    async def ask(
+        self, operation: Operation, path: str, authorization: str | None, body: object = ABSENT, data: bytes = b""
+    ) -> Reply:
+        headers = {} if authorization is None else {"Authorization": authorization}
+        if body is not ABSENT:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        elif data:
+            headers["Content-Type"] = next(iter(operation.body or ["text/plain"]))
+        service = self.here.service
+        async with service.client.request(operation.method, service.url + path, headers=headers, data=data) as answer:
+            reply = Reply(answer.status, await answer.read())
+            assert answer.headers["X-Request-ID"], f"{operation.id}: no request id on {reply.status}"
+        assert reply.status in operation.statuses, f"{operation.id} answered {reply.status}: {reply.raw[:300]!r}"
+        if reply.status >= 400:
+            assert set(json.loads(reply.raw)) == {"error", "code", "request_id"}, operation.id
+        return reply
+
+    async def rightly(self, operation: Operation, of: Tenant, authorization: str | None) -> Reply:
+        """As the operation is meant to be called, about something of that account."""
+        path = operation.path
+        if operation.has_id:
+            path = with_id(operation, await maker_of(operation).make(of))
+        if operation.id in PREPARED:
+            await PREPARED[operation.id](of)
+        return await self.ask(operation, path, authorization, **right_body(operation, of))
+
+
+def with_id(operation: Operation, given: str) -> str:
+    before, _, after = operation.path.partition("{")
+    return before + quote(given, safe="") + after.partition("}")[2] + QUERIES.get(operation.id, "")
+
+
+def right_body(operation: Operation, of: Tenant) -> dict[str, Any]:
+    if operation.id in BODIES:
+        return {"body": BODIES[operation.id](of)}
+    if operation.body is None:
+        return {}
+    ((media_type, declaration),) = operation.body.items()
+    if media_type != "application/json":
+        return {"data": declaration["example"].encode()}
+    examples = _schema(declaration).get("examples")
+    assert examples, f"{operation.id}: the document has no example of its body"
+    return {"body": examples[0]}
+
+
+def id_fields(operation: Operation) -> list[str]:
+    """The fields of its body that name something."""
+    schema = _schema((operation.body or {}).get("application/json", {}))
+    return [name for name in schema.get("properties", {}) if name.endswith("_id")]
+
+
+def _schema(declaration: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference: str = declaration.get("schema", {}).get("$ref", "")
+    found: Mapping[str, Any] = DOCUMENT["components"]["schemas"].get(reference.rpartition("/")[2], {})
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def estate(service: Service) -> Estate:
+    here, there = await service.account(credits=100_000), await service.account(credits=100_000)
+    strangers = {
+        "nobody": None,
+        "an API key": await here.key(may_read=True),
+        "an SMTP password": here.basic,
+        "a token that is none": "Bearer eyJhbGciOiJub25lIn0.e30.",
+    }
+    estate = Estate(here, there, strangers)
+    # Two, so that every list has a second page.
+    for maker in [*MAKERS.values(), *MAKERS.values()]:
+        estate.made.append(await maker.make(here))
+    return estate
+
+
+# The table, the document and the service say the same.
+
+
+@pytest.mark.rule("ROLE-04")
+async def test_the_service_serves_the_document_that_this_goes_by(service: Service) -> None:
+    async with service.client.get(f"{service.url}/openapi.json") as answer:
+        assert await answer.json() == DOCUMENT
+
+
+@pytest.mark.rule("ROLE-04")
+def test_every_operation_has_its_role_or_is_public() -> None:
+    elsewhere = {one.id for one in EVERYTHING} - {one.id for one in OPERATIONS}
+    assert {one.id for one in OPERATIONS} == set(role.NEEDED) | (role.PUBLIC - elsewhere)
+
+
+@pytest.mark.rule("ROLE-04")
+@each(OPERATIONS)
+def test_the_document_declares_what_the_table_can_answer(operation: Operation) -> None:
+    if operation.id in role.PUBLIC:
+        assert operation.is_public
+        return
+    assert not operation.is_public
+    assert 401 in operation.statuses
+    assert 403 in operation.statuses or role.NEEDED[operation.id] is Role.VIEWER
+    assert 404 in operation.statuses or not operation.has_id
+    if operation.has_id:
+        maker_of(operation)
+
+
+# Who is let in.
+
+
+@pytest.mark.rule("ROLE-01")
+@each(GUARDED)
+async def test_without_a_login_nothing_opens(estate: Estate, operation: Operation) -> None:
+    path = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
+    for who, authorization in estate.strangers.items():
+        for sent in (right_body(operation, estate.here), {"data": b"\0 not what was asked for"}):
+            reply = await estate.ask(operation, path, authorization, **sent)
+            assert (reply.status, reply.told.get("code")) == (401, "unauthorized"), who
+
+
+@pytest.mark.rule("ROLE-01")
+@each(PUBLIC)
+async def test_what_is_public_is_so_for_everybody(estate: Estate, operation: Operation) -> None:
+    body = right_body(operation, estate.here)
+    if operation.id == "login":
+        body = {"body": {"email": (await _user(estate.here, Role.VIEWER))[1], "password": PASSWORD}}
+    tokens = [*estate.strangers.values(), *[await estate.here.jwt(one) for one in ROLES]]
+    statuses = {(await estate.ask(operation, operation.path, token, **body)).status for token in tokens}
+    assert statuses == {200 if operation.id == "login" else 404}
+
+
+@pytest.mark.rule("ROLE-02")
+@each(GUARDED)
+async def test_each_role_may_what_the_table_says(estate: Estate, operation: Operation) -> None:
+    unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
+    for one in ROLES:
+        if not role.may(one, role.NEEDED[operation.id]):
+            token = await estate.here.jwt(one)
+            for sent in (right_body(operation, estate.here), {"data": b"\0 not what was asked for"}):
+                reply = await estate.ask(operation, unknown, token, **sent)
+                assert (reply.status, reply.told.get("code")) == (403, "forbidden"), one
+            continue
+        if operation.id in PERSONAL:
+            _, email = await _user(estate.here, one)
+            token = f"Bearer {(await estate.here.service.login(email, PASSWORD)).body['token']}"
+            body = await PERSONAL[operation.id](estate.here.service, token)
+            reply = await estate.ask(operation, operation.path, token, body)
+        else:
+            reply = await estate.rightly(operation, estate.here, await estate.here.jwt(one))
+        assert 200 <= reply.status < 300, f"{operation.id} as {one}: {reply.status} {reply.raw[:300]!r}"
+
+
+# Whose it is.
+
+
+@pytest.mark.rule("ROLE-03")
+@each([one for one in GUARDED if one.has_id])
+async def test_what_another_account_has_is_as_unknown_as_what_nobody_has(estate: Estate, operation: Operation) -> None:
+    maker = maker_of(operation)
+    theirs = await maker.make(estate.here)
+    before = await everything_of(estate.here)
+    token = await estate.there.jwt("owner")
+    replies = []
+    for given in (theirs, maker.unknown):
+        reply = await estate.ask(operation, with_id(operation, given), token, **right_body(operation, estate.there))
+        assert (reply.status, reply.told.get("code")) == (404, "not_found"), reply.raw
+        replies.append(json.dumps(reply.told).replace(given, "<id>"))
+    assert replies[0] == replies[1]
+    assert await everything_of(estate.here) == before
+
+
+@pytest.mark.rule("ROLE-03")
+@each([one for one in GUARDED if id_fields(one)])
+async def test_an_id_of_another_account_in_a_body_is_unknown(estate: Estate, operation: Operation) -> None:
+    for name in id_fields(operation):
+        maker = named(operation, name)
+        replies = []
+        for given in (await maker.make(estate.here), maker.unknown):
+            body = {**right_body(operation, estate.there)["body"], name: given}
+            reply = await estate.ask(operation, operation.path, await estate.there.jwt("owner"), body)
+            assert (reply.status, reply.told.get("code")) == (404, "not_found"), reply.raw
+            replies.append(json.dumps(reply.told).replace(given, "<id>"))
+        assert replies[0] == replies[1]
+
+
+@pytest.mark.rule("ROLE-03")
+@each([one for one in GUARDED if any(name.endswith("_id") for name in one.query)])
+async def test_an_id_of_another_account_in_a_query_finds_nothing(estate: Estate, operation: Operation) -> None:
+    token = await estate.there.jwt("owner")
+    for name in [one for one in operation.query if one.endswith("_id")]:
+        maker = named(operation, name)
+        replies = [
+            await estate.ask(operation, f"{operation.path}?{name}={given}", token)
+            for given in (await maker.make(estate.here), maker.unknown)
+        ]
+        assert [reply.status for reply in replies] == [200, 200]
+        assert replies[0].told == replies[1].told
+
+
+@pytest.mark.rule("ROLE-03")
+@each([one for one in GUARDED if one.method == "GET" and not one.has_id])
+async def test_nothing_that_is_shown_is_another_accounts(estate: Estate, operation: Operation) -> None:
+    token = await estate.there.jwt("owner")
+    shown = (await estate.ask(operation, operation.path, token)).raw.decode()
+    assert [one for one in estate.made if one in shown] == []
+    # Nor is a place in another account's list one to read on from into it.
+    for parameter in {"cursor", "after"} & set(operation.query):
+        theirs = await estate.ask(operation, f"{operation.path}?limit=1", await estate.here.jwt("owner"))
+        cursor = theirs.told["next_cursor"]
+        if cursor is None or (parameter == "after" and "cursor" in operation.query):
+            continue
+        reply = await estate.ask(operation, f"{operation.path}?{parameter}={quote(cursor)}", token)
+        assert reply.status in (200, 400)
+        assert [one for one in estate.made if one in reply.raw.decode()] == []
+
+
+async def everything_of(tenant: Tenant) -> list[tuple[str, str]]:
+    """All rows of the account, as one text a table."""
+    tables = await tenant.service.sql(
+        "SELECT table_name FROM information_schema.columns JOIN information_schema.tables USING (table_name)"
+        " WHERE column_name = 'account_id' AND table_type = 'BASE TABLE' AND tables.table_schema = 'public'"
+        "   AND table_name !~ '_[0-9]{8}$' ORDER BY table_name"
+    )
+    found = []
+    for (name,) in tables:
+        # When a credential was last used is written down a minute later, whatever is being looked at then.
+        query = f"""
+            SELECT md5(string_agg(kept::text, ',' ORDER BY kept::text))
+            FROM (SELECT to_jsonb(one) - 'last_used_at' AS kept FROM "{name}" one WHERE account_id = $1) rows
+        """
+        found.append((name, await tenant.service.value(query, tenant.id)))
+    return found

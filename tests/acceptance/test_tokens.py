@@ -1,0 +1,172 @@
+"""Tokens that are not ours, or not ours any more: each is refused wherever a token is taken."""
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import jwt
+import pytest
+import pytest_asyncio
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from posthouse.rules import ids
+from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Tenant, eventually
+
+OTHER = "a secret of the forger's own, of thirty-two bytes or more"
+Claims = dict[str, Any]
+
+
+def part(content: object) -> str:
+    """As a forger writes it, whose library would refuse to."""
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
+
+
+def signed(claims: Claims, header: dict[str, Any] | None = None, secret: str = JWT_SECRET, alg: str = "HS256") -> str:
+    return jwt.encode(claims, secret, alg, headers=header)
+
+
+def changed(**changes: object) -> Callable[[Claims], str]:
+    """Signed with the right key: what is refused is what it says."""
+
+    def forge(claims: Claims) -> str:
+        return signed({name: value for name, value in (claims | changes).items() if value is not ABSENT})
+
+    return forge
+
+
+def asymmetric(alg: str) -> Callable[[Claims], str]:
+    """A forger's key of another kind."""
+    key = rsa.generate_private_key(65537, 2048) if alg == "RS256" else ec.generate_private_key(ec.SECP256R1())
+    return lambda claims: jwt.encode(claims, key, alg)
+
+
+def confused(claims: Claims) -> str:
+    """Signed as HS256 with a public key for the secret, for a server that would mix up the two."""
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    pem = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return signed(claims, secret=pem.hex())
+
+
+def unsigned(alg: object, signature: str = "") -> Callable[[Claims], str]:
+    return lambda claims: f"{part({'alg': alg, 'typ': 'JWT'})}.{part(claims)}.{signature}"
+
+
+def tampered(**changes: object) -> Callable[[Claims], str]:
+    """The real signature under another payload."""
+
+    def forge(claims: Claims) -> str:
+        head, _, signature = signed(claims).split(".")
+        return f"{head}.{part(claims | changes)}.{signature}"
+
+    return forge
+
+
+def now(seconds: int = 0) -> int:
+    return int(time.time()) + seconds
+
+
+FORGERIES: dict[str, Callable[[Claims], str]] = {
+    "none": unsigned("none"),
+    "None": unsigned("None"),
+    "NONE": unsigned("NONE"),
+    "no alg": unsigned(None),
+    "alg of another kind": unsigned(["HS256"]),
+    "none with a signature": unsigned("none", "AAAA"),
+    "HS256 without a signature": unsigned("HS256"),
+    "HS384": lambda claims: signed(claims, alg="HS384"),
+    "HS512": lambda claims: signed(claims, secret=JWT_SECRET * 2, alg="HS512"),
+    "RS256": asymmetric("RS256"),
+    "ES256": asymmetric("ES256"),
+    "RS256 in the header": unsigned("RS256", "AAAA"),
+    "a public key for the secret": confused,
+    "another key": lambda claims: signed(claims, secret=OTHER),
+    "the pepper for the key": lambda claims: signed(claims, secret=PEPPER),
+    "an empty key": lambda claims: f"{part({'alg': 'HS256', 'typ': 'JWT'})}.{part(claims)}.",
+    "another key and a raised role": lambda claims: signed(claims | {"role": "owner"}, secret=OTHER),
+    "kid": lambda claims: signed(claims, {"kid": "1"}),
+    "kid that leads to a file": lambda claims: signed(claims, {"kid": "../../dev/null"}, secret=OTHER),
+    "jku": lambda claims: signed(claims, {"jku": "https://example.com/keys"}),
+    "jwk": lambda claims: signed(claims, {"jwk": {"kty": "oct", "k": "eA"}}),
+    "x5u": lambda claims: signed(claims, {"x5u": "https://example.com/cert"}),
+    "crit": lambda claims: signed(claims, {"crit": ["exp"]}),
+    "crit of something unknown": lambda claims: signed(claims, {"crit": ["x"], "x": 1}),
+    "b64": lambda claims: signed(claims, {"b64": False, "crit": ["b64"]}),
+    "tampered role": tampered(role="owner"),
+    "tampered account": tampered(account_id=ids.text(ids.ACCOUNT, UUID(int=7))),
+    "tampered end": tampered(exp=now(10**6)),
+    "another issuer": changed(iss="another"),
+    "another audience": changed(aud="another"),
+    "an audience among others": changed(aud=["another"]),
+    "expired": lambda claims: changed(iat=now(-7200), exp=now(-1))(claims),
+    "not yet issued": lambda claims: changed(iat=now(3600), exp=now(7200))(claims),
+    "an end that is no time": changed(exp="soon"),
+    "an end beyond time": changed(exp=10**30),
+    "a session that never was": changed(sid=ids.text(ids.SESSION, UUID(int=7))),
+    "a session that is none": changed(sid="se_x"),
+    "a session of another kind": changed(sid=7),
+    "a session's id for the user": lambda claims: changed(sub=claims["sid"])(claims),
+    "a user that never was": changed(sub=ids.text(ids.USER, UUID(int=7))),
+    "an account that never was": changed(account_id=ids.text(ids.ACCOUNT, UUID(int=7))),
+    "a role that is none": changed(role="root"),
+    "a claim of another kind": changed(account_id=7),
+    **{f"without {name}": changed(**{name: ABSENT}) for name in
+       ("iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti", "sid")},
+    "encrypted": lambda _: f"{part({'alg': 'dir', 'enc': 'A256GCM'})}..AAAA.AAAA.AAAA",
+    "a list for the claims": lambda _: f"{part({'alg': 'HS256'})}.{part([])}.AAAA",
+    "two parts": lambda claims: ".".join(signed(claims).split(".")[:2]),
+    "four parts": lambda claims: f"{signed(claims)}.AAAA",
+    "longer than any": lambda claims: signed(claims | {"more": "x" * 9_000}),
+}  # fmt: skip
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def real(regular: Tenant) -> Claims:
+    """The claims of a token that is good: a member's, so that a raised role would show."""
+    claims: Claims = jwt.decode(
+        (await regular.jwt("member")).removeprefix("Bearer "), options={"verify_signature": False}
+    )
+    return claims
+
+
+async def statuses(tenant: Tenant, token: str) -> list[int]:
+    """Of every kind of place where a token is taken."""
+    headers = {"Authorization": f"Bearer {token}"}
+    service = tenant.service
+    return [
+        (await service.request("GET", "/v1/auth/me", headers=headers)).status,
+        (await service.request("GET", "/v1/templates", headers=headers)).status,
+        (await service.request("POST", "/v1/auth/logout", headers=headers)).status,
+        (await tenant.get("em_x", authorization=headers["Authorization"])).status,
+        (await tenant.send(authorization=headers["Authorization"])).status,
+    ]
+
+
+@pytest.mark.rule("SES-08", "SES-01", "AUTH-08", "AUTH-09", "AUTH-10")
+@pytest.mark.parametrize("name", FORGERIES)
+async def test_a_token_that_is_not_ours_is_unauthorized(regular: Tenant, real: Claims, name: str) -> None:
+    assert await statuses(regular, FORGERIES[name](real)) == [401] * 5
+
+
+@pytest.mark.rule("SES-08")
+async def test_the_forgers_token_is_good_when_nothing_is_changed(regular: Tenant, real: Claims) -> None:
+    headers = {"Authorization": f"Bearer {signed(real)}"}
+    assert (await regular.service.request("GET", "/v1/auth/me", headers=headers)).body["role"] == "member"
+
+
+@pytest.mark.rule("SES-01")
+async def test_a_session_makes_only_its_own_users_tokens_good(regular: Tenant, real: Claims) -> None:
+    other: Claims = jwt.decode((await regular.jwt()).removeprefix("Bearer "), options={"verify_signature": False})
+    assert await statuses(regular, signed(real | {"sid": other["sid"]})) == [401] * 5
+    assert await statuses(regular, signed(real | {"sub": other["sub"], "role": "owner"})) == [401] * 5
+
+
+@pytest.mark.rule("SES-01", "SES-02")
+async def test_a_revoked_token_is_unauthorized_everywhere(tenant: Tenant) -> None:
+    token = (await tenant.service.login(await tenant.user(), PASSWORD)).body["token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    assert (await tenant.service.request("POST", "/v1/auth/logout", headers=headers)).status == 200
+    await eventually(lambda: statuses(tenant, token), lambda seen: seen == [401] * 5)

@@ -1,0 +1,343 @@
+"""Test mail that really leaves, and dry runs that leave no trace."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.nameserver import Nameserver
+from tests.support.postoffice import PostOffice, opened
+from tests.support.service import ABSENT, PASSWORD, Answer, Service, StartService, Tenant
+
+TEST = "/v1/test-email"
+DRY_RUN = "/v1/emails/dry-run"
+MIB = 1024 * 1024
+
+
+async def tried(tenant: Tenant, body: object = ABSENT, **changes: object) -> dict[str, Any]:
+    """A dry run that is answered, and left everything as it was."""
+    before = await tenant.state()
+    answer = await tenant.call(
+        "POST", DRY_RUN, tenant.letter(to="delivered@simulator.invalid", **changes) if body is ABSENT else body
+    )
+    assert answer.status == 200, answer.raw[:500]
+    assert await tenant.state() == before
+    return answer.body
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def office(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[PostOffice]:
+    database_url = await asyncio.to_thread(new_database)
+    async with opened(database_url, tmp_path_factory.mktemp("office"), stream="memory") as office:
+        office.destination("one.example.net")
+        yield office
+
+
+@pytest.mark.rule("TRY-01", "TRY-02", "SUP-04")
+async def test_a_test_mail_really_arrives_unless_its_address_is_suppressed(office: PostOffice) -> None:
+    sender = await office.service.account()
+    email = f"owner-{sender.unique}@one.example.net"
+    await office.service.operator.create_user(sender.id, email, PASSWORD, "owner")
+    token = (await office.service.login(email, PASSWORD)).body["token"]
+
+    async def call(path: str, body: object) -> Answer:
+        return await office.service.request("POST", path, headers={"Authorization": f"Bearer {token}"}, json=body)
+
+    sent = await call(TEST, {"subject": "Does it arrive?"})
+    assert sent.is_accepted()
+    (message,) = await office.wait_until_final(sender, [sent.body["id"]], 30)
+    assert (message["status"], message["source"], message["credits_reserved"]) == ("delivered", "test", 1)
+    assert [copy.recipient for copy in office.receiver.accepted] == [email]
+    assert b"Does it arrive?" in office.receiver.accepted[0].message
+    assert (await call("/v1/suppressions", {"email": email})).status == 201
+    again = await call(TEST, {"subject": "It does not arrive."})
+    (message,) = await office.wait_until_final(sender, [again.body["id"]], 30)
+    (recipient,) = message["recipients"]
+    assert (recipient["status"], recipient["last_smtp_code"], recipient["billing_status"]) == (
+        "bounced",
+        None,
+        "released",
+    )
+    assert "suppressed" in recipient["last_smtp_response"]
+    assert len(office.receiver.accepted) == 1
+    assert await sender.available() == 999
+
+
+@pytest.mark.rule("TRY-01", "TRY-02")
+async def test_a_test_mail_goes_to_its_sender_and_is_answered_like_any(tenant: Tenant) -> None:
+    email = (await tenant.call("GET", "/v1/auth/me")).body["user"]["email"]
+    answer = await tenant.call("POST", TEST, {})
+    assert answer.is_accepted()
+    body = answer.body
+    assert (body["source"], body["status"], body["to"], body["from"]) == (
+        "test", "queued", [email], f"test@{tenant.domain}",
+    )  # fmt: skip
+    assert (body["recipient_count"], body["credits_reserved"]) == (1, 1)
+    assert answer.headers["RateLimit-Limit"]
+    assert await tenant.available() == 999
+    message = (await tenant.get(body["id"])).body
+    assert (message["source"], message["credits_reserved"]) == ("test", 1)
+    # It is queued for the address's own domain, not for the simulator.
+    (row,) = await tenant.service.sql("SELECT destination FROM schedule WHERE account_id = $1", tenant.id)
+    assert row["destination"] == email.rpartition("@")[2]
+    stored = await tenant.stored(body["id"])
+    assert (stored["To"], stored["Subject"]) == (email, "A test mail")
+    assert tenant.domain in stored.get_content()
+    own = await tenant.call(
+        "POST", TEST, {"from": f"Acme <hello@{tenant.domain}>", "subject": "Mine", "html": "<p>Hello</p>"}
+    )
+    stored = await tenant.stored(own.body["id"])
+    assert (own.body["from"], stored["Subject"], stored.get_content_type()) == (
+        f"Acme <hello@{tenant.domain}>", "Mine", "text/html",
+    )  # fmt: skip
+
+
+@pytest.mark.rule("TRY-03")
+async def test_a_test_mail_is_refused_like_any(service: Service, tenant: Tenant) -> None:
+    answer = await tenant.call("POST", TEST, {"from": "news@elsewhere.example.com"})
+    assert answer.is_refusal(403, "forbidden", "elsewhere.example.com")
+    assert (await tenant.call("POST", TEST, {"subject": "x" * 501})).is_refusal(400, "invalid_request", "`subject`")
+    assert (await tenant.call("POST", TEST, {"to": "ada@example.org"})).is_refusal(400, "invalid_request", "`to`")
+    await service.operator.suspend(tenant.id)
+    assert (await tenant.call("POST", TEST, {})).is_refusal(403, "account_suspended")
+    homeless = await service.account(domain=None)
+    assert (await homeless.call("POST", TEST, {})).is_refusal(403, "forbidden", "/v1/domains")
+    poor = await service.account(credits=0)
+    assert (await poor.call("POST", TEST, {})).is_refusal(402, "insufficient_credits")
+    new = await service.account(warmup=(1,))
+    assert (await new.call("POST", TEST, {})).is_accepted()
+    assert (await new.call("POST", TEST, {"subject": "Another"})).is_refusal(429, "warmup_limited")
+    slow = await service.account(rate=(1, 1))
+    await slow.set(rate_full_at=datetime.now(UTC) + timedelta(hours=1))
+    assert (await slow.call("POST", TEST, {})).is_refusal(429, "rate_limited")
+
+
+@pytest.mark.rule("TRY-04")
+async def test_a_double_click_sends_one_mail_and_a_key_means_what_it_means_elsewhere(tenant: Tenant) -> None:
+    first, second = await tenant.call("POST", TEST, {}), await tenant.call("POST", TEST, {})
+    assert (first.body["id"], second.headers["Idempotent-Replayed"]) == (second.body["id"], "true")
+    other = await tenant.call("POST", TEST, {"subject": "Another"})
+    assert other.is_accepted()
+    assert other.body["id"] != first.body["id"]
+    colleague = await tenant.call("POST", TEST, {}, role="member")
+    assert colleague.is_accepted()
+    assert colleague.body["to"] != first.body["to"]
+    given = {"Idempotency-Key": tenant.new_key()}
+    keyed = [(await tenant.call("POST", TEST, {}, **given)).body["id"] for _ in range(2)]
+    assert keyed[0] == keyed[1] != first.body["id"]
+    assert (await tenant.call("POST", TEST, {"subject": "x"}, **given)).is_refusal(409, "idempotency_conflict")
+    # Nor does a mail pass for a test, or a test for a mail.
+    token = await tenant.jwt()
+    sent = await tenant.send({}, key=given["Idempotency-Key"], authorization=token)
+    assert sent.status == 400
+    assert (await tenant.send(key=given["Idempotency-Key"], authorization=token)).is_refusal(
+        409, "idempotency_conflict"
+    )
+    for key in ("", "x" * 256):
+        answer = await tenant.call("POST", TEST, {}, **{"Idempotency-Key": key})
+        assert answer.is_refusal(400, "invalid_request", "Idempotency-Key")
+
+
+@pytest.mark.rule("TRY-05", "TRY-17")
+@pytest.mark.parametrize("path", [TEST, DRY_RUN])
+async def test_members_try_and_viewers_do_not(regular: Tenant, path: str) -> None:
+    body = regular.letter(to="delivered@simulator.invalid") if path == DRY_RUN else {}
+    assert (await regular.call("POST", path, body, role="viewer")).is_refusal(403, "forbidden", "viewer")
+    assert (await regular.call("POST", path, body, role="member")).status in {200, 202}
+    for authorization in (regular.basic, await regular.key(), "Bearer nonsense"):
+        answer = await regular.service.request("POST", path, headers={"Authorization": authorization}, json=body)
+        assert answer.is_refusal(401, "unauthorized")
+
+
+@pytest.mark.rule("TRY-10")
+async def test_a_body_that_is_wrong_is_refused_as_it_is_when_it_is_sent(regular: Tenant) -> None:
+    bodies: list[object] = [
+        regular.letter(to=[]),
+        regular.letter(to="nobody"),
+        regular.letter(subject=ABSENT),
+        regular.letter(replyTo="x"),
+        regular.letter(headers={"From": "x"}),
+        regular.letter(tags=["x" * 129]),
+        regular.letter(variables={}),
+        regular.letter(to=[f"r{one}@example.org" for one in range(51)]),
+        regular.letter(attachments=[{"filename": "../x", "content": ""}]),
+        regular.letter(text="x" * (10 * MIB + 1)),
+        [],
+    ]
+    for body in bodies:
+        sent, dry = await regular.send(body), await regular.call("POST", DRY_RUN, body)
+        assert (dry.status, dry.code, dry.error) == (sent.status, sent.code, sent.error)
+        assert dry.status in {400, 413}
+    large = await regular.service.request(
+        "POST",
+        DRY_RUN,
+        headers={"Authorization": await regular.jwt(), "Content-Type": "application/json"},
+        data=b"{" * (17 * MIB),
+    )
+    assert large.is_refusal(413, "payload_too_large")
+
+
+@pytest.mark.rule("TRY-11")
+async def test_the_first_refusal_is_told_in_the_order_of_sending(service: Service) -> None:
+    tenant = await service.account(credits=0, warmup=(1,))
+    to = ["delivered@simulator.invalid", "delivered+2@simulator.invalid"]
+    from_ = "news@elsewhere.example.com"
+
+    async def refusal(**changes: object) -> str | None:
+        told = await tried(tenant, tenant.letter(**{"to": to, **changes}))
+        assert told["would_accept"] is (told["refusal"] is None)
+        sent = await tenant.send(tenant.letter(**{"to": to, **changes}))
+        if told["refusal"] is None:
+            assert sent.is_accepted()
+            return None
+        assert (told["refusal"]["code"], told["refusal"]["error"]) == (sent.code, sent.error)
+        code: str = told["refusal"]["code"]
+        return code
+
+    await service.operator.suspend(tenant.id)
+    assert await refusal(from_=from_, subject=ABSENT, text=ABSENT, template="nothing") == "account_suspended"
+    await service.operator.resume(tenant.id)
+    assert await refusal(from_=from_, subject=ABSENT, text=ABSENT, template="nothing") == "forbidden"
+    assert await refusal(subject=ABSENT, text=ABSENT, template="nothing") == "invalid_request"
+    assert await refusal() == "warmup_limited"
+    assert await refusal(to=to[0]) == "insufficient_credits"
+    await service.operator.grant_credits(tenant.id, 10)
+    assert await refusal(to=to[0]) is None
+    await tenant.set(rate_full_at=datetime.now(UTC) + timedelta(hours=1))
+    told = await tried(tenant, tenant.letter(to=to))
+    assert told["refusal"]["code"] == "rate_limited"
+    # What can be told all the same.
+    assert told["mime"]
+    assert (told["credits"], len(told["recipients"])) == ({"needed": 2, "available": 9}, 2)
+
+
+@pytest.mark.rule("TRY-12")
+async def test_the_message_is_shown_as_it_would_be_stored(regular: Tenant) -> None:
+    alias = f"welcome-{regular.unique}"
+    await regular.template(alias, subject="Welcome {{name}}", text="Hello {{name}}", html="<p>Hello {{name}}</p>")
+    letter = regular.letter(
+        to="delivered@simulator.invalid", subject=ABSENT, text=ABSENT, template=alias, variables={"name": "Ada"}
+    )
+    told = await tried(regular, letter)
+    assert (told["would_accept"], told["template"], told["subject"]) == (True, alias, "Welcome Ada")
+    assert told["size_bytes"] == len(told["mime"].encode())
+    stored = await regular.stored((await regular.accepts(letter))["id"])
+    shown = told["mime"]
+    assert "Subject: Welcome Ada" in shown
+    for part in stored.walk():
+        if not part.is_multipart():
+            assert part.get_content().strip() in shown
+    assert "DKIM-Signature" not in shown
+
+
+@pytest.mark.rule("TRY-12")
+async def test_a_large_message_is_shown_and_others_are_answered_meanwhile(regular: Tenant) -> None:
+    content = base64.b64encode(bytes(7 * MIB)).decode()
+    letter = regular.letter(
+        to="delivered@simulator.invalid", attachments=[{"filename": "zeros.bin", "content": content}]
+    )
+    large = asyncio.create_task(tried(regular, letter))
+    while not large.done():
+        assert (await regular.service.request("GET", "/healthz")).status == 200
+        await asyncio.sleep(0.05)
+    told = await large
+    assert told["would_accept"]
+    assert told["size_bytes"] == len(told["mime"]) > 9 * MIB
+    assert any("MiB" in warning for warning in told["warnings"])
+
+
+@pytest.mark.rule("TRY-13", "TRY-15")
+async def test_recipients_are_told_with_their_lanes_and_suppressions(
+    start_service: StartService, tenant: Tenant
+) -> None:
+    async with Nameserver() as nameserver:
+        nameserver.records["gmail.example.net", "MX"] = ["10 gmail-smtp-in.l.google.com."]
+        nameserver.records["own.example.net", "MX"] = ["10 mx.own.example.net."]
+        nameserver.records["null.example.net", "MX"] = ["0 ."]
+        running = await start_service(RESOLVERS=f'["{nameserver.endpoint[0]}:{nameserver.endpoint[1]}"]')
+        assert (await tenant.call("POST", "/v1/suppressions", {"email": "bob@own.example.net"})).status == 201
+        letter = tenant.letter(
+            to=["Ada <Ada@gmail.example.net>", "ada@GMAIL.example.net"],
+            cc="Bob@own.example.net",
+            bcc=["bounced@simulator.invalid", "eve@null.example.net", "cyd@nowhere.example.net"],
+        )
+        answer = await running.request("POST", DRY_RUN, headers={"Authorization": await tenant.jwt()}, json=letter)
+    assert answer.status == 200, answer.raw
+    body = answer.body
+    assert set(body["recipients"][0]) == {"email", "field", "suppressed", "lane", "simulator"}
+    assert [tuple(one.values()) for one in body["recipients"]] == [
+        ("Ada@gmail.example.net", "to", None, "google", False),
+        ("Bob@own.example.net", "cc", "manual", "own.example.net", False),
+        ("bounced@simulator.invalid", "bcc", None, "simulator.invalid", True),
+        ("eve@null.example.net", "bcc", None, None, False),
+        ("cyd@nowhere.example.net", "bcc", None, None, False),
+    ]
+    assert body["credits"] == {"needed": 5, "available": 1_000}
+    assert [one for one in body["warnings"] if "null.example.net takes no mail" in one]
+    assert [one for one in body["warnings"] if "1 of the recipients are suppressed" in one]
+
+
+@pytest.mark.rule("TRY-14")
+async def test_the_senders_domain_is_told(service: Service, tenant: Tenant) -> None:
+    told = (await tried(tenant))["domain"]
+    (row,) = await service.sql("SELECT selector FROM domains WHERE account_id = $1", tenant.id)
+    assert (told["name"], told["registered"], told["verified"]) == (tenant.domain, True, True)
+    assert row["selector"] in told["dkim_selectors"]
+    assert (told["dkim_aligned"], told["spf_aligned"]) == (True, False)
+    assert told["return_path"]
+    await service.operator.add_domain(tenant.id, f"new.{tenant.domain}")
+    told = await tried(tenant, from_=f"news@new.{tenant.domain}")
+    assert (told["would_accept"], told["refusal"]["code"]) == (False, "forbidden")
+    assert (told["domain"]["registered"], told["domain"]["verified"]) == (True, False)
+    assert (told["domain"]["dkim_selectors"], told["domain"]["dkim_aligned"]) == ([], False)
+    told = (await tried(tenant, from_="news@elsewhere.example.com"))["domain"]
+    assert (told["registered"], told["verified"]) == (False, False)
+
+
+@pytest.mark.rule("TRY-15")
+async def test_what_is_better_mended_is_said(regular: Tenant) -> None:
+    assert (await tried(regular))["warnings"] == []
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"text": ABSENT, "html": "<p>Hello</p>"}, "no text part"),
+        ({"tags": ["newsletter"]}, "List-Unsubscribe"),
+        ({"tags": ["list:news"]}, "List-Unsubscribe"),
+        ({"html": "<p>" + "x" * 103 * 1024}, "Gmail"),
+    ]
+    for changes, named in cases:
+        (warning,) = (await tried(regular, **changes))["warnings"]
+        assert named in warning
+    header = {"headers": {"List-Unsubscribe": "<https://example.com/leave>"}}
+    assert (await tried(regular, tags=["newsletter"], **header))["warnings"] == []
+
+
+@pytest.mark.rule("TRY-16")
+async def test_a_dry_run_leaves_no_trace(tenant: Tenant) -> None:
+    key = {"Idempotency-Key": tenant.new_key()}
+    letter = tenant.letter(to="delivered@simulator.invalid")
+    for _ in range(3):
+        before = await tenant.state()
+        answer = await tenant.call("POST", DRY_RUN, letter, **key)
+        assert (answer.status, answer.body["would_accept"]) == (200, True)
+        assert await tenant.state() == before
+    # The key is as new as before.
+    sent = await tenant.send(tenant.letter(subject="Another"), key=key["Idempotency-Key"])
+    assert "Idempotent-Replayed" not in sent.headers
+    assert sent.is_accepted()
+
+
+@pytest.mark.rule("TRY-18")
+async def test_whoever_tries_too_often_has_to_wait(tenant: Tenant) -> None:
+    letter = tenant.letter(to="delivered@simulator.invalid")
+    await tenant.jwt()  # one token for all
+    calls = [tenant.call("POST", DRY_RUN, letter) for _ in range(150)]
+    answers = await asyncio.gather(*calls)
+    refused = [answer for answer in answers if answer.status == 429]
+    assert {answer.status for answer in answers} == {200, 429}
+    assert all(answer.is_refusal(429, "rate_limited") for answer in refused)
+    assert all(int(answer.headers["Retry-After"]) >= 1 for answer in refused)

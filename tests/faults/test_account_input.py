@@ -1,0 +1,498 @@
+"""Bad input to all of the account's API, by the OpenAPI document: whoever asks, a declared status and never a 500.
+
+The document says what there is, so that a route which is new tomorrow is tried tomorrow. First each operation is
+given what its schema allows and what it doesn't, by each role; then odd values, one at a time, in each parameter and
+each field of its body.
+"""
+
+# ruff: noqa: E501 (a table of values reads better unbroken)
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi import checks as openapi_checks
+
+from posthouse.rules import role as roles
+from posthouse.rules.credential import Role
+from tests.support import corpus
+from tests.support.books import faults_in_the_books
+from tests.support.nameserver import Nameserver
+from tests.support.probe import ANSWER_SECONDS_MAX, Probe, Tally
+from tests.support.server import Server, close_desk
+from tests.support.service import ABSENT, Answer, Service, Tenant, check_every_answer
+from tools.write_openapi import document
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestWarning"),
+]
+
+DOCUMENT: Final = document()
+# An owner meets every rule; the others, mostly, that they may not.
+EXAMPLES: Final = {Role.OWNER: 6, Role.ADMIN: 1, Role.MEMBER: 1, Role.VIEWER: 1}
+MODES: Final = dict.fromkeys(Role, (GenerationMode.POSITIVE,)) | {
+    Role.OWNER: (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+}
+JSON: Final = "application/json"
+# What takes a password or makes a key is slow on purpose: a part of the odd values is enough there.
+SLOW: Final = frozenset(
+    {"login", "acceptInvitation", "changePassword", "disableTotp", "addDomain", "rotateDomainKeys", "verifyDomain"}
+)
+SLOW_EVERY: Final = 6
+# Each field gets another third of the odd values: every one of them is tried in many fields.
+SHARE: Final = 3
+# The session that asks ends with it.
+LAST: Final = ("deleteWebhook", "logout")
+
+CHECKS: Final = [
+    not_a_server_error,
+    openapi_checks.status_code_conformance,
+    openapi_checks.content_type_conformance,
+    openapi_checks.response_headers_conformance,
+    openapi_checks.response_schema_conformance,
+]
+QUIET: Final = hypothesis.settings(
+    deadline=None,
+    database=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+
+ODD_LITERALS: Final = (
+    b"NaN", b"Infinity", b"-0", b"1e400", b"9" * 5_000, b'"\\ud800"', b'"\\udfff\\ud800"', b'"\\u0000"', b'"\xff"',
+    b"[" * 5_000 + b"]" * 5_000, b'{"a":1,"a":2}',
+)  # fmt: skip
+ODD_BODIES: Final = (
+    b"", b" ", b"null", b"[]", b"1", b'"a"', b"{", b"{}", b'{"a"', b"\xff\xfe", b"\xef\xbb\xbf{}", b'{"\\ud800":1}',
+    b'{"\x00":1}', b"[" * 50_000, b'{"a":' * 5_000 + b"1" + b"}" * 5_000, b'{"unknown":1}', b"x" * 2 * corpus.MIB,
+)  # fmt: skip
+ODD_QUERY_VALUES: Final = (
+    "", "%00", "a%00b", "%ff", "%ed%a0%80", "%F0%9F%92%8C", "-1", "0", "101", "9" * 5_000, "1.5", "NaN", "1e2", "%D9%A1",
+    "x" * 5_000, "'", "%25", "%5c", "null", "true", "[]", "%0d%0aX:%20y", "2026-02-30", "9999-12-31", "0001-01-01",
+    "2026-01-01T00:00:00Z", "em_", "em_" + "z" * 26, "ev_" + "0" * 26, "AAAA", "eyJhIjoxfQ", "e30=", "a&b", "%", "*",
+)  # fmt: skip
+ODD_HEADERS: Final = ("", " ", "a\tb", "x" * 255, "x" * 256, "x" * 5_000, b"\xff", b"\xc3\xa9", "%00", "a,b", '"a"')
+ODD_CSV: Final = (
+    b"", b"\r\n", b"\x00", b"\xff\xfe", b"\xef\xbb\xbfemail\r\na@example.com", b"email\r\n" + b"," * 10_000, b'"', b'"a',
+    b'email,reason\r\n"a@example.com\r\n', b"email\r\n" + b"x" * 300_000, b"email\n" + b"\n" * 10_000, b"=cmd()|' '!A1",
+    "email\r\nñ@ñ.example".encode(), "email\r\na@example.com".encode("utf-16"), b"a@example.com;b@example.com", b"email",
+    b"email,email\r\na@example.com,b@example.com", b"reason\r\nx", b"email\r\na@example.com\r\nA@EXAMPLE.com\r\n@\r\n,,,",
+    b"email\r\n" + b'"' + b"\r\n" * 70_000, b"email\r\na\x00@example.com", b"email\r\na@example.com\r\r\r", b"<html></html>",
+    b"email,reason\r\na@example.com," + b"r" * 5_000, b"email,reason\r\na@example.com,\xed\xa0\x80",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    id: str
+    method: str
+    path: str
+    declared: dict[str, Any]
+
+    @property
+    def statuses(self) -> set[int]:
+        return {int(status) for status in self.declared["responses"]}
+
+    @property
+    def parameters(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.declared.get("parameters", [])
+        return found
+
+    @property
+    def media_types(self) -> set[str]:
+        return set(self.declared.get("requestBody", {}).get("content", ()))
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return resolved(self.declared["requestBody"]["content"][JSON]["schema"])
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in schema:
+        schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def operations() -> list[Operation]:
+    found = [
+        Operation(declared["operationId"], method.upper(), path, declared)
+        for path, methods in DOCUMENT["paths"].items()
+        for method, declared in methods.items()
+        if path.startswith("/v1/")
+    ]
+    return sorted(found, key=lambda one: (one.id in LAST, one.id == "logout", one.method == "DELETE"))
+
+
+@dataclass(slots=True)
+class Bench:
+    """One server, one account with something of each kind in it, a token of each role, and what was asked of them."""
+
+    server: Server
+    service: Service
+    tenant: Tenant
+    tokens: dict[Role, str]
+    tally: Tally = field(default_factory=Tally)
+    succeeded: set[str] = field(default_factory=set)
+
+    def headers(self, operation: Operation, role: Role = Role.OWNER) -> dict[str, str]:
+        return {} if operation.id in roles.PUBLIC else {"Authorization": self.tokens[role]}
+
+    def existing(self, operation: Operation) -> dict[str, str]:
+        """What of the account's a path leads to: the newest that its collection lists."""
+        collection, _, rest = operation.path.partition("/{")
+        if not rest:
+            return {}
+        name = rest.partition("}")[0]
+        probe = Probe(self.server.port, Tally())
+        answer = probe._exchange("GET", collection, {"Authorization": self.tokens[Role.OWNER]}, None, False)
+        probe.close()
+        listed = next((value for value in answer.body.values() if isinstance(value, list)), [])
+        return {name: str(listed[0][name])} if listed else {}
+
+    def judge(self, operation: Operation, role: Role, name: str, answer: Answer, seconds: float) -> None:
+        self.tally.inputs[operation.id] += 1
+        self.tally.statuses[answer.status] += 1
+        assert answer.headers.get("X-Request-ID"), f"{name}: no X-Request-ID"
+        assert answer.status != 500, f"{name}: {answer.raw[:300]!r}"
+        if answer.status >= 400 or JSON in answer.headers.get("Content-Type", ""):
+            check_every_answer(operation.method, operation.path, answer)
+        else:
+            self.succeeded.add(operation.id)
+        if answer.status < 300:
+            self.succeeded.add(operation.id)
+        if operation.id not in roles.PUBLIC and not roles.may(role, roles.NEEDED[operation.id]):
+            assert answer.status in {403, 404, 405}, f"{name}: {answer.status} for a {role}"
+        assert seconds < ANSWER_SECONDS_MAX, f"{name}: answered after {seconds:.1f} s"
+
+
+class Names:
+    """A name server that knows no name, on a thread of its own: the tests here have no loop to lend."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.server = Nameserver()
+
+    def __enter__(self) -> Nameserver:
+        self._thread.start()
+        return asyncio.run_coroutine_threadsafe(self.server.__aenter__(), self._loop).result(10)
+
+    def __exit__(self, *failure: object) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.__aexit__(*failure), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
+@pytest.fixture(scope="module")
+def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with Names() as names:
+        settings = {"RESOLVERS": f"127.0.0.1:{names.port}"}
+        server = Server(new_database(), tmp_path_factory.mktemp("account") / "server.log", settings)
+        asyncio.run(server.start())
+        try:
+            loop = asyncio.new_event_loop()
+            made = loop.run_until_complete(prepared(server))
+            yield made
+            loop.run_until_complete(close_desk(made.service))
+            loop.close()
+        finally:
+            server.kill()
+
+
+async def prepared(server: Server) -> Bench:
+    service = await server.desk()
+    tenant = await service.account(credits=100_000)
+    tokens = {role: await tenant.jwt(role.value) for role in Role}
+    await tenant.user("viewer")
+    await tenant.template("t", subject="Hello {{a}}", text="{{a}}", html="<p>{{a}}</p>")
+    await tenant.accepts()
+    await tenant.key()
+    made: list[tuple[str, str, object]] = [
+        ("PUT", "/v1/webhook", {"url": "https://hooks.example.com/"}),
+        ("POST", "/v1/webhook/ping", ABSENT),
+        ("POST", "/v1/suppressions", {"email": "gone@example.org"}),
+        ("POST", "/v1/invitations", {"email": "new@example.org", "role": "viewer"}),
+    ]
+    for method, path, body in made:
+        answer = await tenant.call(method, path, body)
+        assert answer.status in {200, 201, 202}, f"{method} {path}: {answer.raw!r}"
+    return Bench(server, service, tenant, tokens)
+
+
+def collected(faults: list[str]) -> None:
+    """All that went wrong at once: a corpus is read to its end."""
+    assert not faults, f"{len(faults)} faults:\n" + "\n".join(fault[:600] for fault in faults[:40])
+
+
+@pytest.mark.parametrize("role", list(EXAMPLES))
+def test_every_operation_by_its_schema(bench: Bench, role: Role) -> None:
+    schema = schemathesis.openapi.from_dict(DOCUMENT)
+    schema.config.update(base_url=bench.server.url)
+    by_id = {one.id: one for one in operations()}
+    generated: list[Any] = [one.ok() for one in schema.get_all_operations()]  # type: ignore[union-attr]
+    wanted = {one.definition.raw["operationId"]: one for one in generated if one.path.startswith("/v1/")}
+    assert set(wanted) == set(by_id)
+    faults: list[str] = []
+    for operation in by_id.values():
+        if operation.media_types - {JSON} or (operation.id == "logout" and role is Role.OWNER):
+            continue  # what is no JSON has a test of its own, and the owner is needed yet
+        for mode in MODES[role]:
+            try:
+                try_operation(bench, operation, wanted[operation.id], role, mode)
+            except Unsatisfiable:
+                pass  # what takes nothing can be given nothing wrong
+            except Exception as fault:
+                faults.append(f"{operation.id}, {mode.value}, {role}: {type(fault).__name__}: {fault}")
+    collected(faults)
+
+
+def try_operation(bench: Bench, operation: Operation, generated: Any, role: Role, mode: GenerationMode) -> None:
+    headers = bench.headers(operation, role)
+    there = bench.existing(operation)
+    examples = EXAMPLES[role] if operation.id not in SLOW else min(3, EXAMPLES[role])
+
+    @hypothesis.settings(QUIET, max_examples=examples)
+    @given(case=generated.as_strategy(generation_mode=mode), exists=st.booleans())
+    def check(case: Any, exists: bool) -> None:
+        if exists and there and mode is GenerationMode.POSITIVE:
+            case.path_parameters = there
+        # Odd credentials are for other tests: here it is known who asks.
+        case.headers = {name: value for name, value in (case.headers or {}).items() if name.lower() != "authorization"}
+        started = time.monotonic()
+        response = case.call(headers=headers, timeout=10)
+        seconds = time.monotonic() - started
+        case.validate_response(response, checks=CHECKS)
+        given_headers = {name.title().replace("-Id", "-ID"): values[0] for name, values in response.headers.items()}
+        answer = Answer(response.status_code, given_headers, response.content)
+        bench.judge(operation, role, str(case.path_parameters), answer, seconds)
+
+    check()
+
+
+def paths(operation: Operation, there: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The operation's path with what is there, then with odd values in its place, then with odd queries."""
+    name, _, after = operation.path.partition("{")[2].partition("}")
+    collection = operation.path.partition("{")[0]
+    usual = operation.path.replace(f"{{{name}}}", quote(there.get(name, "none"), safe="@")) if name else operation.path
+    yield "usual", usual
+    if name:
+        for segment in corpus.ODD_SEGMENTS:
+            target = f"{collection}{segment}{after}".replace(" ", "%20")
+            if target.isascii():
+                yield f"{name} = {segment[:30]}", target
+    for parameter in operation.parameters:
+        if parameter["in"] == "query":
+            for value in ODD_QUERY_VALUES:
+                yield f"{parameter['name']} = {value[:30]}", f"{usual}?{parameter['name']}={value}"
+            yield f"{parameter['name']} twice", f"{usual}?{parameter['name']}=1&{parameter['name']}=2"
+    if any(parameter["in"] == "query" for parameter in operation.parameters):
+        for query in corpus.ODD_QUERIES:
+            yield f"?{query[:30]}", f"{usual}?{query}"
+
+
+def plain(schema: dict[str, Any]) -> Any:
+    """Something small that the schema allows, as far as types go."""
+    schema = resolved(schema)
+    for choice in ("examples", "enum"):
+        if schema.get(choice):
+            return schema[choice][0]
+    if "const" in schema or "default" in schema:
+        return schema.get("const", schema.get("default"))
+    if "anyOf" in schema:
+        return plain(schema["anyOf"][0])
+    match schema.get("type"):
+        case "object":
+            return {name: plain(schema["properties"][name]) for name in schema.get("required", ())}
+        case "array":
+            return [plain(schema["items"])]
+        case "integer" | "number":
+            return schema.get("minimum", 1)
+        case "boolean":
+            return False
+        case _:
+            return "a"
+
+
+def odd_bodies(operation: Operation) -> Iterator[tuple[str, bytes]]:
+    form = plain(operation.schema)
+    assert isinstance(form, dict), operation.id
+    yield "usual", json.dumps(form).encode()
+    for body in ODD_BODIES:
+        yield f"body {body[:20]!r}", body
+    for place, name in enumerate([*operation.schema["properties"], "unknown"], len(operation.id)):
+        for number, value in list(enumerate(corpus.ODD_VALUES))[place % SHARE :: SHARE]:
+            yield f"{name} = value {number}", json.dumps({**form, name: value}).encode()
+            if isinstance(form.get(name), list):
+                yield f"{name} = [value {number}]", json.dumps({**form, name: [value]}).encode()
+        for literal in ODD_LITERALS:
+            body = json.dumps({**form, name: "?"}).encode().replace(b'"?"', literal)
+            yield f"{name} = {literal[:20]!r}", body
+        if name in form:
+            yield f"{name} missing", json.dumps({one: value for one, value in form.items() if one != name}).encode()
+
+
+def send(
+    bench: Bench,
+    probe: Probe,
+    operation: Operation,
+    name: str,
+    target: str,
+    body: bytes | None,
+    media_type: str = JSON,
+    others: Mapping[str, str | bytes] | None = None,
+) -> Answer:
+    headers: dict[str, str | bytes] = {**bench.headers(operation)}
+    if body is not None:
+        headers["Content-Type"] = media_type
+    for parameter in operation.parameters:
+        if parameter["in"] == "header":
+            headers[parameter["name"]] = ascii(f"{operation.id} {name}")[:250]
+    headers |= others or {}
+    started = time.monotonic()
+    answer = probe._exchange(operation.method, target, headers, body, False)
+    bench.judge(operation, Role.OWNER, name, answer, time.monotonic() - started)
+    return answer
+
+
+def tried(
+    bench: Bench, operation: Operation, cases: Iterator[tuple[str, str, bytes | None, str]], every: int
+) -> list[str]:
+    faults = []
+    probe = Probe(bench.server.port, bench.tally)
+    for number, (name, target, body, media_type) in enumerate(cases):
+        if number % every and name != "usual":
+            continue
+        try:
+            answer = send(bench, probe, operation, name, target, body, media_type)
+            # What leads elsewhere, or nowhere, is answered by whoever is there.
+            elsewhere = {404, 405} if name.partition(" = ")[0] == path_parameter(operation) else set()
+            # A body's type is looked at before anything that could be found out about it.
+            assert answer.status in operation.statuses | elsewhere, f"{answer.status} {answer.raw[:200]!r}"
+        except Exception as fault:
+            probe.close()
+            faults.append(f"{operation.id}: {name}: {type(fault).__name__}: {fault}")
+    probe.close()
+    return faults
+
+
+def path_parameter(operation: Operation) -> str:
+    return operation.path.partition("{")[2].partition("}")[0]
+
+
+def cases(operation: Operation, there: dict[str, str]) -> Iterator[tuple[str, str, bytes | None, str]]:
+    body = json.dumps(plain(operation.schema)).encode() if JSON in operation.media_types else None
+    usual = ""
+    for name, target in paths(operation, there):
+        usual = usual or target
+        yield name, target, body, JSON
+    if JSON in operation.media_types:
+        for name, odd in odd_bodies(operation):
+            yield name, usual, odd, JSON
+        for media_type in ("text/plain", "application/xml", "application/json; charset=latin-1", "x", ""):
+            yield f"type {media_type!r}", usual, body, media_type
+
+
+def test_odd_values_in_every_parameter_and_field(bench: Bench) -> None:
+    faults: list[str] = []
+    for operation in operations():
+        if operation.media_types - {JSON} or operation.id == "logout":
+            continue
+        before = bench.tally.inputs.total()
+        faults += tried(
+            bench, operation, cases(operation, bench.existing(operation)), SLOW_EVERY if operation.id in SLOW else 1
+        )
+        assert bench.tally.inputs.total() > before, f"nothing was tried of {operation.id}"
+    collected(faults)
+
+
+def test_odd_headers(bench: Bench) -> None:
+    faults: list[str] = []
+    probe = Probe(bench.server.port, bench.tally)
+    wanted = [(one, given["name"]) for one in operations() for given in one.parameters if given["in"] == "header"]
+    for operation, header in wanted:
+        body = json.dumps(plain(operation.schema)).encode()
+        for value in ODD_HEADERS:
+            try:
+                answer = send(
+                    bench, probe, operation, f"{header} = {value!r:.30}", operation.path, body, others={header: value}
+                )
+                assert answer.status in operation.statuses, f"{answer.status} {answer.raw[:200]!r}"
+            except Exception as fault:
+                probe.close()
+                faults.append(f"{operation.id}: {header} = {value!r:.30}: {type(fault).__name__}: {fault}")
+    probe.close()
+    collected(faults)
+
+
+def test_cursors_that_were_tampered_with(bench: Bench) -> None:
+    """A cursor is what a list gave, or of another list, or cut, or changed: an answer, and no one else's things."""
+    faults: list[str] = []
+    lists = [
+        one
+        for one in operations()
+        if one.method == "GET" and any(p["name"] in ("cursor", "after") for p in one.parameters)
+    ]
+    given_cursors = {one.id: cursor for one in lists if (cursor := first_cursor(bench, one))}
+    assert given_cursors
+    for operation in lists:
+        name = next(p["name"] for p in operation.parameters if p["name"] in ("cursor", "after"))
+        odd = [
+            changed
+            for cursor in {*given_cursors.values(), "ev_" + "0" * 26}
+            for changed in (cursor, cursor[:-1], cursor[1:], cursor + "A", cursor[::-1], cursor.swapcase(), cursor * 2)
+        ]
+        wanted = ((f"{name} = {one[:60]}", f"{operation.path}?{name}={quote(one)}", None, JSON) for one in odd)
+        faults += tried(bench, operation, wanted, 1)
+    collected(faults)
+
+
+def first_cursor(bench: Bench, operation: Operation) -> str | None:
+    probe = Probe(bench.server.port, bench.tally)
+    answer = send(bench, probe, operation, "usual", f"{operation.path}?limit=1", None)
+    probe.close()
+    cursor: str | None = answer.body.get("next_cursor")
+    return cursor
+
+
+def test_hostile_files(bench: Bench) -> None:
+    faults: list[str] = []
+    for operation in operations():
+        for media_type in operation.media_types - {JSON}:
+            files = ((f"file {body[:30]!r}", operation.path, body, media_type) for body in ODD_CSV)
+            faults += tried(bench, operation, files, 1)
+            wrong = ((f"type {one!r}", operation.path, b"email\r\n", one) for one in (JSON, "", "text/plain", "x"))
+            faults += tried(bench, operation, wrong, 1)
+    collected(faults)
+
+
+def test_afterwards_the_books_are_right_the_owner_is_in_and_the_server_is_well(bench: Bench) -> None:
+    """Runs last: it judges what all the others did to one account."""
+    tally = bench.tally
+    never = {one.id for one in operations()} - bench.succeeded
+    print(f"{tally.inputs.total()} inputs: {dict(tally.statuses)}; never with success: {sorted(never)}")
+    assert asyncio.run(faults_in_the_books(bench.service.database_url)) == {}
+    probe = Probe(bench.server.port, tally)
+    (me,) = [one for one in operations() if one.id == "getMe"]
+    assert send(bench, probe, me, "usual", me.path, None).status == 200
+    (logout,) = [one for one in operations() if one.id == "logout"]
+    assert send(bench, probe, logout, "usual", logout.path, None).status == 200
+    assert send(bench, probe, me, "usual", me.path, None).status == 401
+    probe.close()
+    assert bench.server.running.poll() is None

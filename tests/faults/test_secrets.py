@@ -1,0 +1,348 @@
+"""Secrets stay where they belong: everything that a service ever says or writes down is searched for each of them.
+
+Every kind of secret that there is is used, rightly and wrongly, while the service's processes log all they can and
+PostgreSQL goes away under them, or isn't what they think. Then each is looked for, in plain and in the ways in which it
+could have been written, in the logs, in the answers, and in every column of every table.
+"""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, quote_plus
+
+import asyncpg
+import pytest
+
+from posthouse.rules import totp
+from posthouse.rules.ids import AccountId, DomainId
+from posthouse.store.domains import dkim_purpose, ed25519_purpose
+from posthouse.store.seal import Sealer
+from tests.support import customers
+from tests.support.doors import Doors, hand_in, letter, plain
+from tests.support.hooks import Hooks
+from tests.support.notice import NAME, certificates
+from tests.support.postoffice import PostOffice, furnished
+from tests.support.relay import Relay
+from tests.support.service import JWT_SECRET, PASSWORD, PEPPER, SEAL_KEY, Answer, Tenant, _settings, basic, eventually
+
+pytestmark = pytest.mark.slow
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DATABASE_PASSWORD: Final = "the-databases-own-9QwXz"
+# What a person or a program gives where it isn't asked for, or wrongly.
+WRONG: Final = "wr0ng-Pl4ce+of/a=secret Kq7"
+STRAY_KEY: Final = "ph_live_strayKeyThatNobodyEverMade77"
+LOST_TABLES: Final = ("users", "credentials", "api_keys", "sessions", "invitations", "webhook_endpoints", "messages")
+LONGEST_SECONDS: Final = 30.0
+
+
+@dataclass
+class Witness:
+    """Calls the service, and keeps what it says, but for an answer that is there to show a secret."""
+
+    office: PostOffice
+    secrets: dict[str, bytes] = field(default_factory=dict)
+    heard: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def plant(self, name: str, secret: str | bytes) -> None:
+        self.secrets[name] = secret.encode() if isinstance(secret, str) else secret
+
+    async def ask(
+        self, method: str, path: str, body: object = None, authorization: str | None = None, *, shows: bool = False
+    ) -> Answer:
+        headers = {"Idempotency-Key": f"key-{len(self.heard)}"}
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        service = self.office.service
+        data = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            data = json.dumps(body).encode()
+        async with service.client.request(
+            method, service.url + path, headers=headers, data=data, skip_auto_headers=["Content-Type"]
+        ) as response:
+            answer = Answer(response.status, response.headers.copy(), await response.read())
+        if not shows:
+            written = json.dumps(dict(answer.headers)).encode()
+            self.heard.append((f"{method} {path}: {answer.status}", written + answer.raw))
+        return answer
+
+    async def told_once(self, method: str, path: str, body: object, authorization: str, *names: str) -> dict[str, Any]:
+        """Plants what an answer shows once under these names of its fields."""
+        answer = await self.ask(method, path, body, authorization, shows=True)
+        assert answer.status < 300, answer.raw
+        for name in names:
+            self.plant(f"{method} {path}: {name}", answer.body[name])
+        return answer.body
+
+
+def forms(secret: bytes) -> Iterator[bytes]:
+    """As it might have been written: plain, escaped, hexadecimal, and in the middle of something in Base64."""
+    yield secret
+    yield secret.hex().encode()
+    for text in (secret.decode("latin-1"),):
+        yield quote(text, safe="").encode()
+        yield quote_plus(text).encode()
+        yield json.dumps(text)[1:-1].encode()
+        yield repr(text)[1:-1].encode()
+    yield repr(secret)[2:-1].encode()
+    for shift in range(3):
+        encoded = base64.b64encode(bytes(shift) + secret)
+        # Without the characters that depend on what stands before and after.
+        whole = encoded[4 if shift else 0 : len(encoded) // 4 * 4 - 4]
+        yield whole
+        yield whole.replace(b"+", b"-").replace(b"/", b"_")
+
+
+def found(secrets: dict[str, bytes], places: list[tuple[str, bytes]]) -> list[str]:
+    """Where which secret is, whatever became of its capitals."""
+    looked_for = {form.lower(): name for name, secret in secrets.items() for form in forms(secret)}
+    assert all(len(form) >= 8 for form in looked_for), "so short a secret is found anywhere"
+    lowered = [(place, text.lower()) for place, text in places]
+    return sorted(
+        {f"{name} in {place}" for form, name in looked_for.items() for place, text in lowered if form in text}
+    )
+
+
+async def tables(url: str) -> list[tuple[str, bytes]]:
+    """Every row of every table as text; what is bytes is hexadecimal there."""
+    connection = await asyncpg.connect(url)
+    try:
+        names = await connection.fetch(
+            "SELECT table_name FROM information_schema.tables"
+            " WHERE table_schema = 'public' AND table_type = 'BASE TABLE'"
+        )
+        rows = []
+        for (name,) in names:
+            said = await connection.fetch(f'SELECT t::text AS said FROM ONLY "{name}" t')
+            # In a row's text quotes and backslashes are doubled.
+            rows += [
+                (f"table {name}", row["said"].encode().replace(b"\\\\", b"\\").replace(b'""', b'"')) for row in said
+            ]
+        return rows
+    finally:
+        await connection.close()
+
+
+def logs(directory: Path) -> list[tuple[str, bytes]]:
+    return [(f"log {path.name}", path.read_bytes()) for path in directory.glob("*.log")]
+
+
+@asynccontextmanager
+async def at_work(relay: Relay, directory: Path) -> AsyncIterator[tuple[PostOffice, Doors, Hooks]]:
+    doors = Doors.make(directory)
+    authority = directory / "webhooks.pem"
+    authority.write_bytes(certificates().authority_pem)
+    url = relay.url.replace("postgres@", f"postgres:{DATABASE_PASSWORD}@")
+    async with Hooks(certificates().servers["sound"]) as hooks:
+        chosen = {**customers.settings(hooks.port, authority), **doors.settings, "LOG_LEVEL": "debug"}
+        async with furnished(url, directory, **chosen) as office:
+            office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+            office.destination("there.example.net")
+            for word in ("dispatch", "delivery", "notification"):
+                office.start(word)
+            submission = office.start("submission")
+            await office.start_http()
+            await doors.open(submission)
+            yield office, doors, hooks
+
+
+async def secrets_of_all_kinds(witness: Witness, tenant: Tenant, hooks: Hooks) -> str:
+    """Makes one of each, uses each rightly; the token of the account's owner."""
+    witness.plant("pepper", PEPPER)
+    witness.plant("token secret", JWT_SECRET)
+    witness.plant("seal key", base64.b64decode(SEAL_KEY))
+    witness.plant("seal key as given", SEAL_KEY.rstrip("="))
+    witness.plant("database password", DATABASE_PASSWORD)
+    witness.plant("dashboard password", PASSWORD)
+    witness.plant("SMTP password", tenant.password)
+    witness.plant("what is in the wrong place", WRONG)
+    witness.plant("key that nobody made", STRAY_KEY)
+
+    email = await tenant.user()
+    body = await witness.told_once("POST", "/v1/auth/login", {"email": email, "password": PASSWORD}, "", "token")
+    owner = f"Bearer {body['token']}"
+    begun = await witness.told_once("POST", "/v1/auth/totp", {"password": PASSWORD}, owner, "secret")
+    key = base64.b32decode(begun["secret"])
+    witness.plant("second factor's key", key)
+    code = totp.code_of(key, int(time.time()) // totp.STEP_SECONDS)
+    confirmed = await witness.ask("POST", "/v1/auth/totp/confirm", {"code": code}, owner, shows=True)
+    assert confirmed.status == 200, confirmed.raw
+    codes = confirmed.body["recovery_codes"]
+    for number, one in enumerate(codes):
+        witness.plant(f"recovery code {number}", one)
+    for used in (codes[0], codes[0], "0" * 16):
+        given = {"email": email, "password": PASSWORD, "code": used}
+        again = await witness.ask("POST", "/v1/auth/login", given, shows=used == codes[0])
+        if again.status == 200:
+            witness.plant("second token", again.body["token"])
+
+    made = await witness.told_once("POST", "/v1/credentials", {"name": "another"}, owner, "password")
+    await witness.told_once("POST", f"/v1/credentials/{made['credential']['id']}/rotate", {}, owner, "password")
+    made = await witness.told_once("POST", "/v1/keys", {"mode": "live", "name": "a"}, owner, "secret")
+    await witness.ask("POST", "/emails", tenant.letter(to="a@there.example.net"), f"Bearer {made['secret']}")
+    await witness.told_once("POST", f"/v1/keys/{made['key']['id']}/rotate", {}, owner, "secret")
+    invitation = {"email": "new@there.example.net", "role": "member"}
+    made = await witness.told_once("POST", "/v1/invitations", invitation, owner, "token")
+    await witness.ask("POST", "/v1/invitations/accept", {"token": made["token"], "password": "short"})
+    await witness.ask("POST", "/v1/invitations/accept", {"token": made["token"], "password": f"{WRONG} and more"})
+    hook = {"url": f"https://{NAME}:{hooks.port}/events", "events": ["email.delivered"]}
+    await witness.told_once("PUT", "/v1/webhook", hook, owner, "secret")
+    await witness.told_once("POST", "/v1/webhook/rotate-secret", None, owner, "secret")
+    await witness.ask("POST", "/v1/webhook/ping", None, owner)
+    await plant_signing_keys(witness, tenant)
+    return owner
+
+
+async def plant_signing_keys(witness: Witness, tenant: Tenant) -> None:
+    given = _settings(witness.office.database_url)
+    sealer = Sealer(given.seal_key_bytes, given.seal_key_active)
+    account = AccountId(tenant.id)
+    for row in await witness.office.service.sql("SELECT * FROM domains WHERE account_id = $1", tenant.id):
+        domain = DomainId(row["id"])
+        sealed = {"dkim_sealed": dkim_purpose(account, domain), "ed25519_sealed": ed25519_purpose(account, domain)}
+        for column, purpose in sealed.items():
+            if row.get(column):
+                # An RSA key's beginning and middle; its public part is no secret.
+                key = sealer.open(row[column], purpose)
+                witness.plant(column, key if len(key) < 200 else key[len(key) // 2 : len(key) // 2 + 48])
+
+
+def operations() -> list[tuple[str, str]]:
+    described = json.loads((ROOT / "docs" / "reference" / "openapi.json").read_text())
+    return [
+        (method.upper(), path)
+        for path, methods in described["paths"].items()
+        for method in methods
+        if method in ("get", "post", "put", "patch", "delete")
+    ]
+
+
+async def wrongly_used(witness: Witness, tenant: Tenant, owner: str) -> None:
+    """Every operation: without the right to, with the right and nonsense, and with a secret in every field."""
+    names = ("email", "password", "code", "token", "from", "to", "role", "name", "url", "alias", "mode")
+    spread = dict.fromkeys(names, WRONG)
+    for method, path in operations():
+        if path.endswith(("/logout", "/password", "/switch")):
+            continue
+        filled = path.replace("{", "").replace("}", "")
+        body = None if method == "GET" else spread
+        for authorization in (None, f"Bearer {STRAY_KEY}", basic(tenant.username, WRONG), basic(WRONG, WRONG), owner):
+            await witness.ask(method, filled, body, authorization)
+        await witness.ask(method, f"{filled}?token={quote(WRONG)}&limit={quote(WRONG)}", body, owner)
+    for authorization in (
+        WRONG,
+        f"Basic {WRONG}",
+        f"Bearer {WRONG}",
+        f"Digest {WRONG}",
+        owner[:-2],
+        f"{owner} {WRONG}",
+    ):
+        await witness.ask("GET", "/v1/account", None, authorization)
+        await witness.ask("POST", "/emails", tenant.letter(), authorization)
+    for given in ({"email": WRONG, "password": PASSWORD}, {"email": PASSWORD, "password": WRONG}, {"password": WRONG}):
+        await witness.ask("POST", "/v1/auth/login", given)
+
+
+async def handed_in(witness: Witness, doors: Doors, tenant: Tenant) -> None:
+    """Over SMTP: a right login, wrong ones, and secrets where there should be none."""
+    async with doors.session(tenant) as line:
+        reply = await hand_in(line, letter(tenant, "a"), ["b@there.example.net"], sender=f"news@{tenant.domain}")
+        witness.heard.append(("smtp", reply.encode()))
+    wrong = base64.b64encode(WRONG.encode()).decode()
+    for login in (
+        [plain(tenant.username, WRONG)],
+        [plain(WRONG, tenant.password)],
+        [f"AUTH PLAIN {WRONG}"],
+        [f"AUTH {WRONG}"],
+        ["AUTH LOGIN", base64.b64encode(tenant.username.encode()).decode(), wrong],
+        ["AUTH LOGIN", wrong, wrong],
+        [f"{WRONG} {WRONG}"],
+        [f"MAIL FROM:<{WRONG}>"],
+        [f"EHLO {WRONG}"],
+    ):
+        async with doors.line() as line:
+            replies = [await line.say("EHLO client.example")]
+            replies += [await line.say(one) for one in login]
+            witness.heard.append(("smtp", repr(replies).encode()))
+
+
+async def wait_for_mail(office: PostOffice) -> None:
+    async def waiting() -> int:
+        number: int = await office.service.value("SELECT count(*) FROM schedule")
+        return number
+
+    await eventually(waiting, lambda number: number == 0, within=LONGEST_SECONDS)
+
+
+async def in_trouble(witness: Witness, relay: Relay, doors: Doors, tenant: Tenant, owner: str, url: str) -> None:
+    """The same while PostgreSQL is away, and while tables that everything stands on are not there."""
+
+    async def everything() -> None:
+        email = "ada@there.example.net"
+        await witness.ask("POST", "/v1/auth/login", {"email": email, "password": WRONG})
+        await witness.ask("POST", "/v1/invitations/accept", {"token": WRONG, "password": PASSWORD})
+        for authorization in (owner, basic(tenant.username, WRONG), tenant.basic, f"Bearer {STRAY_KEY}"):
+            await witness.ask("POST", "/emails", tenant.letter(), authorization)
+            await witness.ask("GET", "/v1/webhook", None, authorization)
+            await witness.ask("POST", "/v1/credentials", {"name": "b"}, authorization)
+        async with doors.line() as line:
+            said = await line.say("EHLO client.example", plain("nobody", WRONG), replies=2)
+            witness.heard.append(("smtp", repr(said).encode()))
+
+    connection = await asyncpg.connect(url)
+    try:
+        for name in LOST_TABLES:
+            await connection.execute(f"ALTER TABLE {name} RENAME TO {name}_away")
+        await everything()
+        for name in LOST_TABLES:
+            await connection.execute(f"ALTER TABLE {name}_away RENAME TO {name}")
+    finally:
+        await connection.close()
+    await relay.cut()
+    await everything()
+    await relay.mend()
+
+
+async def test_no_secret_is_in_a_log_an_answer_or_a_table(database_url: str, tmp_path: Path) -> None:
+    async with Relay(database_url) as relay, at_work(relay, tmp_path) as (office, doors, hooks):
+        tenant = await office.service.account()
+        witness = Witness(office)
+        owner = await secrets_of_all_kinds(witness, tenant, hooks)
+        await handed_in(witness, doors, tenant)
+        await wait_for_mail(office)
+        await wrongly_used(witness, tenant, owner)
+        await in_trouble(witness, relay, doors, tenant, owner, database_url)
+        await asyncio.sleep(1)  # for those who log what they could not do
+        said = logs(tmp_path)
+        kept = await tables(database_url)
+
+    assert len(witness.secrets) > 25
+    assert any(answer.endswith(" 500") or " 500" in answer for answer, _ in witness.heard), "no fault was met"
+    assert b"Traceback" in b"".join(text for _, text in said) or b"exception" in b"".join(text for _, text in said)
+    assert not found(witness.secrets, [*said, *kept, *witness.heard])
+
+    # The search itself: one that is planted is found in each form, wherever it is.
+    for form in forms(witness.secrets["SMTP password"]):
+        assert found(witness.secrets, [*said, ("log planted.log", b'{"event":"' + form + b'"}')])
+    planted = await _with_planted(database_url, tenant, witness.secrets["pepper"])
+    assert [one for one in found(witness.secrets, planted) if one == "pepper in table audit_log"]
+
+
+async def _with_planted(url: str, tenant: Tenant, secret: bytes) -> list[tuple[str, bytes]]:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(
+            "UPDATE audit_log SET detail = jsonb_build_object('note', $2::text) WHERE account_id = $1",
+            tenant.id,
+            secret.decode(),
+        )
+    finally:
+        await connection.close()
+    return await tables(url)

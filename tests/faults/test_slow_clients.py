@@ -1,0 +1,174 @@
+"""Clients that take their time, by the hundred: they cost little, keep nobody out, and are hung up on."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bench.idle_sessions import is_bounded, run
+from posthouse.entrypoints.http import bodies, connection
+from tests.support.hurried import DEADLINES
+from tests.support.idle import Client, Cost, may_open, opened, reset
+from tests.support.postoffice import furnished
+from tests.support.smtp_service import Line
+
+pytestmark = pytest.mark.alone
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+EACH: Final = 100
+IDLE: Final = 500
+DRIP_SECONDS: Final = 0.5
+# For a machine that has other things to do.
+LATE_SECONDS_MAX: Final = 10.0
+SERVED_SECONDS_MAX: Final = 5.0
+# A connection has its buffers and a request its task.
+BYTES_EACH_MAX: Final = 100_000
+
+
+@contextlib.asynccontextmanager
+async def dripping(groups: dict[str, list[Client]], drops: dict[str, bytes]) -> AsyncIterator[None]:
+    """A few bytes from every client, now and then, for as long as the server has not hung up."""
+
+    async def drip() -> None:
+        while True:
+            for name, clients in groups.items():
+                for client in clients:
+                    client.drip(drops[name])
+            await asyncio.sleep(DRIP_SECONDS)
+
+    task = asyncio.create_task(drip())
+    try:
+        yield
+    finally:
+        task.cancel()
+        for client in (one for clients in groups.values() for one in clients):
+            reset(client)
+
+
+async def until(is_true: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not is_true() and time.monotonic() < deadline:  # noqa: ASYNC110 (it looks at a process)
+        await asyncio.sleep(0.1)
+    return is_true()
+
+
+def gone(clients: Sequence[Client]) -> bool:
+    return all(client.hung_up_at is not None for client in clients)
+
+
+class Reader(Client):
+    """Ready at once, whatever it hears."""
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+
+
+async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(database_url: str, tmp_path: Path) -> None:
+    may_open(6 * EACH)
+    async with furnished(database_url, tmp_path, stream="memory") as office:
+        part = await office.start_http()
+        tenant = await office.service.account()
+        await tenant.accepts()
+        before = Cost.of(part.running.pid)
+
+        post = f"POST /emails HTTP/1.1\r\nHost: x\r\nAuthorization: {tenant.basic}\r\nIdempotency-Key: k%d\r\n"
+        post += "Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+        starts = {
+            "silent": b"",
+            "head": b"POST /emails HTTP/1.1\r\nHost: x\r\n",
+            "unknown": post.replace(tenant.basic, "Basic eDp4").encode(),
+            "body": post.encode() + b'{"text":"',
+            "no body": post.encode(),
+        }
+        drops = {"silent": b"", "head": b"X-A: b\r\n", "unknown": b"a", "body": b"a", "no body": b""}
+        groups: dict[str, list[Client]] = {}
+        started = time.monotonic()
+        for name, start in starts.items():
+            groups[name] = await opened(EACH, part.port, client=Reader)
+            for number, client in enumerate(groups[name]):
+                client.drip(start.replace(b"k%d", f"{name}-{number}".replace(" ", "").encode()))
+
+        async with dripping(groups, drops):
+            during = Cost.of(part.running.pid)
+            slowest = 0.0
+            for _ in range(10):
+                asked = time.monotonic()
+                await tenant.accepts()
+                slowest = max(slowest, time.monotonic() - asked)
+                await asyncio.sleep(0.2)
+            assert slowest < SERVED_SECONDS_MAX
+
+            left = [*groups["silent"], *groups["head"], *groups["unknown"]]
+            assert await until(lambda: gone(left), connection.HEAD_SECONDS_MAX + LATE_SECONDS_MAX)
+            assert all(b" 401 " in client.heard[:20] for client in groups["unknown"])
+            answered = [*groups["body"], *groups["no body"]]
+            waited = time.monotonic() - started
+            assert await until(
+                lambda: all(b" 400 " in client.heard[:20] for client in answered),
+                bodies.READ_SECONDS_MAX + LATE_SECONDS_MAX - waited,
+            ), [bytes(client.heard[:100]) for client in answered if b" 400 " not in client.heard[:20]][:3]
+            assert b"send it faster" in answered[0].heard
+
+        after = Cost.of(part.running.pid)
+        assert during.descriptors - before.descriptors <= len(starts) * EACH + 20
+        assert during.resident_bytes - before.resident_bytes < len(starts) * EACH * BYTES_EACH_MAX
+        assert await until(lambda: Cost.of(part.running.pid).descriptors <= before.descriptors + 20, LATE_SECONDS_MAX)
+        assert after.resident_bytes - before.resident_bytes < len(starts) * EACH * BYTES_EACH_MAX
+        await tenant.accepts()
+
+
+@pytest.fixture
+def hurried() -> Iterator[tuple[int, int]]:
+    """An SMTP server whose deadlines are short: its process and its port."""
+    command = [sys.executable, "-m", "tests.support.hurried"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.pid, int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+async def test_slow_sessions_end_in_time_and_others_are_served_meanwhile(hurried: tuple[int, int]) -> None:
+    process, port = hurried
+    may_open(6 * EACH)
+    before = Cost.of(process)
+    opening = [b"EHLO slow.example\r\n", b"MAIL FROM:<a@example.com>\r\n", b"RCPT TO:<b@example.com>\r\n", b"DATA\r\n"]
+    words: dict[str, list[bytes]] = {"silent": [], "command": opening[:1], "data": opening, "line": opening}
+    drops = {"silent": b"", "command": b"N", "data": b"a\r\n", "line": b"a"}
+    groups = {name: await opened(EACH, port, said) for name, said in words.items()}
+
+    async with dripping(groups, drops):
+        during = Cost.of(process)
+        for _ in range(5):
+            async with asyncio.timeout(SERVED_SECONDS_MAX), Line.to(port) as line:
+                replies = await line.say(*(word.decode().strip() for word in opening))
+                assert [reply[:3] for reply in replies] == ["250", "250", "250", "354"]
+                assert (await line.say(b"Subject: a\r\n\r\nb\r\n.\r\n", replies=1))[0].startswith("250 ")
+        # A byte now and then buys a message a little more: as long as it would take at the slowest pace allowed.
+        late = DEADLINES.content_seconds + DEADLINES.parting_seconds + LATE_SECONDS_MAX
+        assert await until(lambda: all(map(gone, groups.values())), late)
+        for name, clients in groups.items():
+            assert all(client.heard.splitlines()[-1].startswith(b"421 ") for client in clients), name
+
+    assert during.descriptors - before.descriptors <= len(words) * EACH + 10
+    assert during.resident_bytes - before.resident_bytes < len(words) * EACH * BYTES_EACH_MAX
+    assert await until(lambda: Cost.of(process).descriptors <= before.descriptors + 10, LATE_SECONDS_MAX)
+
+
+async def test_the_idle_cost_little_and_one_too_many_is_told_to_come_back(database_url: str, tmp_path: Path) -> None:
+    may_open(IDLE)
+
+    found = await run(database_url, tmp_path, IDLE, 1.0)
+
+    assert is_bounded(found), found
+    for one in found:
+        assert one.bytes_each < BYTES_EACH_MAX
+        assert one.processor_part < 0.5
+        assert max(one.answer_seconds) < SERVED_SECONDS_MAX

@@ -1,0 +1,82 @@
+"""A volume that fills under a real PostgreSQL: mail is refused while there is still room, and PostgreSQL stays well."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from posthouse.store.schema import migrate
+from tests.conftest import _make_partitions
+from tests.support.doors import Doors
+from tests.support.postoffice import furnished
+from tests.support.shortage import lived_through
+from tools.private_postgres import PrivatePostgres
+
+pytestmark = pytest.mark.slow
+
+MIB = 1024 * 1024
+VOLUME_MIB = 512
+FREE_MIB_MIN = 96
+LEFT_MIB = 72
+# As little as PostgreSQL does with: the volume is in memory.
+SETTINGS = {"shared_buffers": "32MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}
+
+
+@pytest.fixture
+def small_volume() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="posthouse-volume-"))
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_MIB}m,mode=755", "tmpfs", str(directory)]
+    try:
+        if os.geteuid() or not shutil.which("mount") or subprocess.run(mount, check=False).returncode:
+            pytest.skip("a small volume needs root, and leave to mount it")
+        try:
+            yield directory
+        finally:
+            subprocess.run(["umount", "--lazy", str(directory)], check=True)
+    finally:
+        directory.rmdir()
+
+
+@pytest.fixture
+def cluster(small_volume: Path) -> Iterator[PrivatePostgres]:
+    with PrivatePostgres.start(small_volume / "postgres", settings=SETTINGS) as running:
+        running.create_database("posthouse")
+        migrate(running.url("posthouse"))
+        asyncio.run(_make_partitions(running.url("posthouse")))
+        yield running
+
+
+def free_bytes(directory: Path) -> int:
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+async def test_a_full_volume_is_met_with_refusals_and_not_by_postgresql(
+    cluster: PrivatePostgres, small_volume: Path, tmp_path: Path
+) -> None:
+    filler = small_volume / "filler"
+    assert free_bytes(small_volume) > 2 * FREE_MIB_MIN * MIB, "PostgreSQL itself takes too much of the volume"
+
+    async def use_up() -> None:
+        with filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, free_bytes(small_volume) - LEFT_MIB * MIB)
+
+    async def give_back() -> None:
+        filler.unlink()
+
+    doors = Doors.make(tmp_path)
+    settings = {
+        **doors.settings,
+        "STORAGE_DIRECTORY": str(cluster.directory),
+        "STORAGE_FREE_BYTES_MIN": str(FREE_MIB_MIN * MIB),
+    }
+    async with furnished(cluster.url("posthouse"), tmp_path, stream="memory", **settings) as office:
+        await lived_through(office, doors, use_up, give_back)
+    said = cluster.log.read_text(errors="replace")
+    assert said.count("ready to accept connections") == 1, "PostgreSQL ended in between"
+    assert [word for word in ("PANIC", "No space left", "recovery") if word in said] == []

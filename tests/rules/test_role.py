@@ -1,0 +1,60 @@
+"""Roles: who may do what is one table, which the reference repeats word for word."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from posthouse.rules import role
+from posthouse.rules.credential import Role, may_send
+from posthouse.rules.refusal import Code, Refusal
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "team.md"
+FROM_LEAST = [Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER]
+
+
+def test_each_role_may_do_what_those_below_it_may() -> None:
+    for position, needed in enumerate(FROM_LEAST):
+        assert [one for one in FROM_LEAST if role.may(one, needed)] == FROM_LEAST[position:]
+
+
+def test_whoever_may_do_a_members_acts_may_send() -> None:
+    assert {one for one in Role if role.may(one, Role.MEMBER)} == {one for one in Role if may_send(one)}
+
+
+def test_nothing_is_public_and_for_a_role() -> None:
+    assert role.PUBLIC & set(role.NEEDED) == set()
+
+
+@pytest.mark.parametrize(
+    ("given", "operation", "said"),
+    [
+        (Role.VIEWER, "createKey", "the role of an admin, and yours is viewer"),
+        (Role.VIEWER, "saveWebhook", "the role of a member, and yours is viewer"),
+        (Role.ADMIN, "inviteMember", "the role of an owner, and yours is admin"),
+    ],
+)
+def test_a_refusal_says_which_role_it_takes(given: Role, operation: str, said: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        role.require(given, operation)
+    assert caught.value.code is Code.FORBIDDEN
+    assert said in caught.value.text
+
+
+def test_an_operation_that_nobody_listed_opens_to_nobody() -> None:
+    with pytest.raises(KeyError):
+        role.require(Role.OWNER, "takeOver")
+
+
+@pytest.mark.parametrize("given", ["", "Owner", "root", "owner ", "own\0er"])
+def test_only_the_four_names_are_roles(given: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        role.named(given)
+    assert caught.value.code is Code.INVALID_REQUEST
+    assert [role.named(one) for one in ("owner", "viewer")] == [Role.OWNER, Role.VIEWER]
+
+
+def test_the_reference_says_the_same() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", REFERENCE.read_text(), re.MULTILINE)
+    told = {operation: name for name, listed in rows for operation in re.findall(r"`(\w+)`", listed)}
+    assert told == dict(role.NEEDED)

@@ -1,0 +1,138 @@
+"""Searching: what a message is found by, what can be asked for, and cursors that belong to what was asked."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from posthouse.rules import ids, search
+from posthouse.rules.refusal import Refusal
+from posthouse.rules.search import Field, Filters, term, terms_of, wanted, words
+
+CREDENTIAL = UUID("019a0000-0000-7000-8000-000000000001")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Your order 1023 has shipped", ["your", "order", "1023", "has", "shipped"]),
+        ("ORDER order Order", ["order"]),
+        ("a b cd", ["cd"]),
+        ("Rechnung Nr. 77/B für Straße", ["rechnung", "nr", "77", "für", "strasse"]),
+        ("ＦＵＬＬ width", ["full", "width"]),
+        ("don't", ["don"]),
+        ("", []),
+        ("!?", []),
+        ("x" * 100, ["x" * search.WORD_CHARACTERS_MAX]),
+    ],
+)
+def test_words_are_told_apart_without_regard_to_case_width_and_marks(text: str, found: list[str]) -> None:
+    assert words(text) == found
+
+
+def test_a_term_is_a_field_and_a_value_and_stays_what_it_is() -> None:
+    assert term(Field.TAG, "order") != term(Field.WORD, "order")
+    # Part of what is stored.
+    assert term(Field.TAG, "order") == 4188347331936372685
+    assert all(-(2**63) <= term(Field.WORD, str(number)) < 2**63 for number in range(1_000))
+
+
+def test_a_message_is_found_by_each_of_its_parts() -> None:
+    found = terms_of(
+        sender="Acme <Hello@Example.com>",
+        recipients=["Ada@example.net", "bob@example.net"],
+        subject="Your order 1023",
+        tags=["Order", "vip"],
+        template="order-shipped",
+        source="api",
+        credential_id=CREDENTIAL,
+    )
+    credential = ids.text(ids.CREDENTIAL, CREDENTIAL)
+    for filters in (
+        Filters(sender="hello@example.com"),
+        Filters(recipient="ADA@example.net"),
+        Filters(recipient="Bob <bob@example.net>"),
+        Filters(subject="1023 YOUR"),
+        Filters(tag="Order"),
+        Filters(template="order-shipped"),
+        Filters(source="api"),
+        Filters(credential_id=credential),
+        Filters(tag="vip", subject="order", source="api"),
+    ):
+        assert wanted(filters).has(found, "queued"), filters
+    for filters in (
+        Filters(tag="order"),
+        Filters(subject="shipped"),
+        Filters(source="smtp"),
+        Filters(tag="Order", subject="no"),
+    ):
+        assert not wanted(filters).has(found, "queued"), filters
+
+
+def test_only_so_many_words_of_a_subject_are_entered() -> None:
+    subject = " ".join(f"word{number}" for number in range(30))
+    found = terms_of(
+        sender="a@b.example", recipients=[], subject=subject, tags=None, template=None, source="api",
+        credential_id=CREDENTIAL,
+    )  # fmt: skip
+    assert wanted(Filters(subject="word11")).has(found, "queued")
+    assert not wanted(Filters(subject="word12")).has(found, "queued")
+
+
+@pytest.mark.parametrize(("status", "asked", "is_found"), [
+    ("queued", "queued", True), ("delivered", "queued", False), ("delivered", "delivered", True),
+    ("failed", "delivered", False), ("partial", "partial", True),
+])  # fmt: skip
+def test_a_status_is_one_of_four(status: str, asked: str, is_found: bool) -> None:
+    assert wanted(Filters(status=asked)).has(set(), status) is is_found
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        (Filters(status="sent"), "status"),
+        (Filters(source="fax"), "source"),
+        (Filters(recipient="ada"), "recipient"),
+        (Filters(recipient=""), "recipient"),
+        (Filters(sender="@" * 300), "sender"),
+        (Filters(subject=""), "subject"),
+        (Filters(subject="a ! b"), "subject"),
+        (Filters(subject="one two three four five six"), "subject"),
+        (Filters(tag=""), "tag"),
+        (Filters(tag="x" * 129), "tag"),
+        (Filters(template=""), "template"),
+        (Filters(credential_id="cr_1"), "credential_id"),
+        (Filters(after="yesterday"), "after"),
+        (Filters(before="2026-11-15T09:30:00"), "before"),
+    ],
+)
+def test_what_can_not_be_is_refused_by_name(filters: Filters, names: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        wanted(filters)
+    assert f"`{names}`" in refused.value.text
+
+
+def test_times_are_bounds_of_ids() -> None:
+    moment = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
+    asked = wanted(Filters(after="2026-11-15T10:30:00+01:00", before="9999-12-31T23:59:59Z"))
+    assert asked.lowest == ids.lowest_id(moment)
+    assert asked.before > ids.lowest_id(datetime(9999, 1, 1, tzinfo=UTC))
+    for far_off in ("0001-01-01T00:00:00+14:00", "1969-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"):
+        assert wanted(Filters(after=far_off)).lowest >= UUID(int=0)
+
+
+def test_a_cursor_leads_back_and_belongs_to_what_was_asked() -> None:
+    asked = wanted(Filters(tag="order", subject="Your order"))
+    position = ids.new_message_id(datetime.now(UTC), bytes(range(10)))
+    cursor = asked.cursor(position)
+    assert asked.position(cursor) == position
+    assert wanted(Filters(subject="ORDER your", tag="order")).position(cursor) == position
+    for other in (Filters(), Filters(tag="order"), Filters(tag="order", subject="Your order", status="queued")):
+        with pytest.raises(Refusal, match="another search"):
+            wanted(other).position(cursor)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "é", "A" * 28 + "=", "A" * 27 + "+", "A" * 5_000, "em_0000", "\0" * 28])
+def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+    with pytest.raises(Refusal):
+        wanted(Filters()).position(cursor)

@@ -1,0 +1,134 @@
+"""Files of addresses, as services and spreadsheets write them; searches and notes."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posthouse.rules import suppression
+from posthouse.rules.refusal import Refusal
+from posthouse.rules.suppression import LINE_BYTES_MAX, Line, Lines, Search, guarded, search_of
+
+
+def read(content: bytes, piece_bytes: int = 1 << 20) -> list[Line]:
+    lines = Lines()
+    found: list[Line] = []
+    for at in range(0, len(content), piece_bytes):
+        found += lines.feed(content[at : at + piece_bytes])
+    return [*found, *lines.finish()]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"ada@example.org\n", [("ada@example.org", None)]),
+        (b"Ada@Example.ORG", [("ada@example.org", None)]),
+        (b"\xef\xbb\xbfemail\r\nada@example.org\r\n\r\n", [("ada@example.org", None)]),
+        (b"\r\n\r\naddress\r\nada@example.org", [("ada@example.org", None)]),
+        (b'"Lovelace, Ada <ada@example.org>",x\n', None),
+        (b'"Ada <ada@example.org>",x\n', [("ada@example.org", None)]),
+        (
+            b"address,code,error,created_at\nada@example.org,550,no such user,now\n",
+            [("ada@example.org", "no such user")],
+        ),
+        (b"created,email,reason,status\n1,ada@example.org,550 gone,5.1.1\n", [("ada@example.org", "550 gone")]),
+        (
+            b'"EmailAddress","SuppressionReason","Origin","CreatedAt"\n"ada@example.org","HardBounce","Recipient","x"\n',
+            [("ada@example.org", "HardBounce")],
+        ),
+        (b"Recipient;Note\nada@example.org;asked to\n", [("ada@example.org", "asked to")]),
+        (b"id\temail address\n1\tada@example.org\n", [("ada@example.org", None)]),
+        (b'email,reason\nada@example.org,"two\nlines, ""quoted"""\n', [("ada@example.org", 'two lines, "quoted"')]),
+        (b"email,reason\nada@example.org\n", [("ada@example.org", None)]),
+        (b"'+ada@example.org\n''ada@example.org\n'ada@example.org", "guards"),
+        (b'email,note\nada@example.org,"never closed\n', [("ada@example.org", "never closed")]),
+    ],
+)
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1 << 20])
+def test_a_file_is_read_however_it_comes(content: bytes, expected: object, piece_bytes: int) -> None:
+    found = read(content, piece_bytes)
+    if expected is None:
+        assert [one.fault is None for one in found] == [False]
+    elif expected == "guards":
+        assert [one.email for one in found] == ["+ada@example.org", "'ada@example.org", "'ada@example.org"]
+    else:
+        assert [(one.email, one.note) for one in found] == expected
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 100, 1 << 20])
+def test_what_is_wrong_is_told_by_its_line(piece_bytes: int) -> None:
+    long = b"x" * (LINE_BYTES_MAX + 1)
+    content = b"email,note\nada@example.org\nnobody\n\n" + long + b"\nbob@example.org\n\xff\xfe@example.org\n,\n"
+    found = read(content, piece_bytes)
+    assert [(one.number, one.fault is not None) for one in found] == [
+        (2, False),
+        (3, True),
+        (5, True),
+        (6, False),
+        (7, True),
+        (8, True),
+    ]
+    assert "1024 bytes" in str(found[2].fault)
+    assert "UTF-8" in str(found[4].fault)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 1000, 1 << 20])
+def test_an_open_quote_costs_no_more_than_the_longest_line(piece_bytes: int) -> None:
+    content = b'email,note\nada@example.org,"open\n' + b"".join([b"r%d@example.org\n" % one for one in range(1_000)])
+    found = read(content, piece_bytes)
+    assert (found[0].number, found[0].fault is not None) == (2, True)
+    assert all(one.fault is None for one in found[1:])
+    assert len(found) > 1_000 - LINE_BYTES_MAX // 10
+    assert found[-1] == Line(1_002, "r999@example.org")
+
+
+def test_line_breaks_alone_are_counted() -> None:
+    lines = Lines()
+    assert list(lines.feed(b"\n" * 1000)) == []
+    assert lines.count == 1000
+
+
+@given(st.lists(st.text(max_size=20), min_size=1), st.integers(1, 50))
+def test_whatever_comes_is_a_line_or_a_fault_and_the_same_in_any_pieces(rows: list[str], piece_bytes: int) -> None:
+    written = io.StringIO()
+    csv.writer(written).writerows([[row] for row in rows])
+    content = written.getvalue().encode("utf-8", "surrogatepass")
+    assert read(content, piece_bytes) == read(content)
+
+
+@given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=10))
+def test_a_guarded_cell_is_no_formula_and_reads_as_it_was(cell: str) -> None:
+    shown = guarded(cell)
+    assert shown[0] not in "=+-@"
+    assert suppression._unguarded(shown) == cell
+
+
+@pytest.mark.parametrize(
+    ("given_text", "search"),
+    [
+        ("Ada", Search(prefix="ada")),
+        ("ada@exam", Search(prefix="ada@exam")),
+        ("@Example.org", Search(domain="example.org")),
+        ("@bücher.example", Search(domain="xn--bcher-kva.example")),
+    ],
+)
+def test_a_search_is_a_beginning_or_a_domain(given_text: str, search: Search) -> None:
+    assert search_of(given_text) == search
+
+
+@pytest.mark.parametrize("given_text", ["", "@", "@nothing", "a\0", "é", "x" * 255, "@a b"])
+def test_a_search_that_finds_nothing_is_refused(given_text: str) -> None:
+    with pytest.raises(Refusal, match="`search`"):
+        search_of(given_text)
+
+
+def test_notes_and_reasons_have_their_bounds() -> None:
+    assert suppression.checked_note("") is None
+    for bad in ("x" * 201, "a\nb"):
+        with pytest.raises(Refusal, match="`note`"):
+            suppression.checked_note(bad)
+    for bad in ("", "x" * 201, "a\nb"):
+        with pytest.raises(Refusal, match="`reason`"):
+            suppression.checked_why(bad)

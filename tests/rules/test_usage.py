@@ -1,0 +1,130 @@
+"""Use: histograms add up, percentiles are near the truth, windows never span two days, days are what was asked for."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posthouse.rules import retry, usage
+from posthouse.rules.refusal import Refusal
+from posthouse.rules.usage import BOUNDS_SECONDS, COUNTS
+
+TODAY = date(2026, 11, 15)
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def histogram(*seconds: float) -> list[int]:
+    """As PostgreSQL's width_bucket counts."""
+    counts = [0] * COUNTS
+    for one in seconds:
+        counts[sum(bound <= one for bound in BOUNDS_SECONDS)] += 1
+    return counts
+
+
+def test_the_bounds_reach_from_a_twentieth_of_a_second_over_the_longest_hold() -> None:
+    assert BOUNDS_SECONDS[0] == 0.05
+    assert BOUNDS_SECONDS[-1] > (retry.HOLD_MAX + timedelta(hours=1)).total_seconds()
+
+
+@given(st.lists(st.floats(0.05, 600_000), min_size=1, max_size=300))
+def test_a_percentile_is_at_most_a_quarter_off(seconds: list[float]) -> None:
+    read = usage.percentiles(histogram(*seconds))
+    assert read is not None
+    for percent, found in zip((50, 95, 99), read, strict=True):
+        true = sorted(seconds)[-(-len(seconds) * percent // 100) - 1]
+        assert true / 1.26 <= found <= true * 1.26
+
+
+@given(st.lists(st.floats(0, 10_000), min_size=1), st.lists(st.floats(0, 10_000), min_size=1))
+def test_histograms_of_two_days_are_that_of_both(one: list[float], other: list[float]) -> None:
+    assert usage.added([histogram(*one), histogram(*other)]) == histogram(*one, *other)
+
+
+def test_nothing_has_no_percentiles() -> None:
+    assert usage.percentiles([0] * COUNTS) is None
+
+
+def test_what_takes_longer_than_all_bounds_took_as_long_as_the_last() -> None:
+    read = usage.percentiles(histogram(10**8))
+    assert read is not None
+    assert read.p50 == pytest.approx(BOUNDS_SECONDS[-1], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "provider"),
+    [
+        ("gmail-smtp-in.l.google.com", "google"),
+        ("ASPMX.L.GOOGLE.COM.", "google"),
+        ("example-com.mail.protection.outlook.com", "microsoft"),
+        ("mx01.mail.icloud.com", "apple"),
+        ("mta5.am0.yahoodns.net", "yahoo"),
+        ("mx.example.org", "other"),
+        ("", "other"),
+    ],
+)
+def test_a_provider_is_known_by_its_mail_servers(exchange: str, provider: str) -> None:
+    assert usage.provider_of(exchange) == provider
+
+
+@pytest.mark.parametrize(
+    ("low", "bound", "high"),
+    [
+        (NOON, NOON, NOON),
+        (NOON, NOON - timedelta(hours=1), NOON),
+        (NOON, NOON + timedelta(seconds=30), NOON + timedelta(seconds=30)),
+        (NOON, NOON + timedelta(hours=1), NOON + timedelta(minutes=1)),
+        (
+            NOON.replace(hour=23, minute=59, second=30),
+            NOON + timedelta(days=1),
+            NOON.replace(hour=0) + timedelta(days=1),
+        ),
+    ],
+)
+def test_a_window_ends_at_the_bound_after_a_minute_or_at_midnight(
+    low: datetime, bound: datetime, high: datetime
+) -> None:
+    assert usage.window(low, bound, timedelta(minutes=1)) == high
+
+
+@pytest.mark.parametrize(
+    ("days", "first", "last", "since", "until"),
+    [
+        (None, None, None, "2026-11-09", "2026-11-15"),
+        ("1", None, None, "2026-11-15", "2026-11-15"),
+        ("30", None, None, "2026-10-17", "2026-11-15"),
+        (None, "2026-11-01", None, "2026-11-01", "2026-11-15"),
+        (None, None, "2026-11-01", "2026-10-26", "2026-11-01"),
+        (None, "2026-01-01", "2026-01-30", "2026-01-01", "2026-01-30"),
+        (None, "2026-01-01", "2026-01-01", "2026-01-01", "2026-01-01"),
+    ],
+)
+def test_days_are_so_many_up_to_today_or_between_two(
+    days: str | None, first: str | None, last: str | None, since: str, until: str
+) -> None:
+    found = usage.span(days, first, last, TODAY)
+    assert [one.isoformat() for one in found] == [since, until]
+
+
+@pytest.mark.parametrize(
+    ("days", "first", "last", "named"),
+    [
+        ("0", None, None, "`days`"),
+        ("31", None, None, "`days`"),
+        ("-1", None, None, "`days`"),
+        ("²", None, None, "`days`"),
+        ("9" * 5_000, None, None, "`days`"),
+        ("", None, None, "`days`"),
+        ("7", "2026-11-01", None, "`days`"),
+        (None, "2026-02-30", None, "`from`"),
+        (None, "20261101", None, "`from`"),
+        (None, "2026-W46-1", None, "`from`"),
+        (None, None, "0001-01-01", "`to`"),
+        (None, None, "9999-12-31", "`to`"),
+        (None, "2026-11-02", "2026-11-01", "`from`"),
+        (None, "2026-01-01", "2026-01-31", "30 at most"),
+    ],
+)
+def test_days_that_cannot_be_are_named(days: str | None, first: str | None, last: str | None, named: str) -> None:
+    with pytest.raises(Refusal, match=named):
+        usage.span(days, first, last, TODAY)

@@ -1,0 +1,108 @@
+"""Simulated processes: each has its own connections and its own tasks, and can die between any two steps.
+
+A dead one reaches nobody: its tasks are cancelled, its transactions rolled back, its database, stream, carrier and
+caller refuse it. Whatever it had committed, published or sent stays.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from posthouse.flows.delivery import Delivery
+from posthouse.flows.notification import Notification
+from posthouse.store.directory import Directory
+from posthouse.store.postgres import Connection, Database
+from tests.simulation.twins import CURRENT, Killed, must_live
+
+Made = TypeVar("Made")
+
+BURIAL_SECONDS_MAX: Final = 10.0
+
+
+class OwnDatabase(Database):
+    """A database of which the dead get no connection."""
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        must_live()
+        async with super().connection() as connection:
+            yield connection
+
+
+@dataclass(eq=False)
+class Process:
+    name: str
+    kind: str
+    database: Database
+    directory: Directory
+    is_alive: bool = True
+    is_stalled: bool = False
+    flow: Any = None
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    faults: list[BaseException] = field(default_factory=list)
+
+    @property
+    def worker_id(self) -> UUID | None:
+        return self.flow.worker_id if isinstance(self.flow, Delivery | Notification) else None
+
+    def begin(self, work: Coroutine[Any, Any, Made]) -> "asyncio.Task[Made]":
+        """Work of this process; whatever it starts is this process's as well."""
+        token = CURRENT.set(self)
+        try:
+            return asyncio.get_running_loop().create_task(work)
+        finally:
+            CURRENT.reset(token)
+
+    async def do(self, work: Coroutine[Any, Any, Made]) -> Made | None:
+        """To its end; None when the process dies over it."""
+        task = self.begin(work)
+        await asyncio.wait([task])
+        if task.cancelled() or isinstance(task.exception(), Killed):
+            return None
+        return task.result()
+
+    def kill(self) -> None:
+        self.is_alive = False
+        current = asyncio.current_task()
+        for task in self.tasks:
+            if task is not current:
+                task.cancel()
+
+    async def bury(self) -> None:
+        """Its tasks end, and its connections close: PostgreSQL learns that it is gone."""
+        async with asyncio.timeout(BURIAL_SECONDS_MAX):
+            while waiting := {task for task in self.tasks if not task.done()}:
+                for task in waiting:
+                    task.cancel()
+                await asyncio.wait(waiting, timeout=0.1)
+        await self.database.close()
+
+
+def own_tasks(loop: asyncio.AbstractEventLoop, work: Any, **given: Any) -> "asyncio.Task[Any]":
+    """A task belongs to the process that began it."""
+    task = asyncio.Task(work, loop=loop, **given)
+    process = CURRENT.get()
+    if isinstance(process, Process):
+        process.tasks.add(task)
+        task.add_done_callback(lambda done: _ended(process, done))
+    return task
+
+
+def _ended(process: Process, task: "asyncio.Task[Any]") -> None:
+    process.tasks.discard(task)
+    if task.cancelled():
+        return
+    fault = task.exception()
+    if fault is not None and process.is_alive and not isinstance(fault, Killed):
+        process.faults.append(fault)
+
+
+def cut() -> None:
+    """The process that comes here dies here."""
+    process = CURRENT.get()
+    if isinstance(process, Process):
+        process.kill()
+        raise Killed(process.name)

@@ -1,0 +1,185 @@
+"""Days of the service in seconds: steps drawn from a seed or by hypothesis, and every promise after each of them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from posthouse.rules.credential import Mode
+from tests.simulation import invariants
+from tests.simulation.play import DOMAINS, PATHS, POINTS, play, rest, take, told
+from tests.simulation.town import ACCOUNTS, KINDS, Town, town
+from tests.simulation.twins import MAIL_MANNERS
+from tools.private_postgres import PrivatePostgres
+
+pytestmark = pytest.mark.slow
+
+STEPS = 40
+
+
+@pytest.mark.parametrize("seed", [3, 20])
+async def test_no_promise_is_broken_after_any_step_of_a_seed(database_url: str, seed: int) -> None:
+    place, tally = await play(database_url, seed, STEPS)
+    assert place.carrier.log
+    assert not tally.is_broken
+
+
+async def test_mail_and_webhooks_are_seen_to_their_ends(database_url: str) -> None:
+    """Ten attempts within 72 hours, seven calls within 18: then they are given up, and not before."""
+    async with town(database_url, 1) as place:
+        place.carrier.is_slow = place.caller.is_slow = False
+        began = place.clock.now()
+        await take(place, ("endpoint", (0, "/never")))
+        await take(place, ("send", (0, ("never-1@one.example",))))
+        await take(place, ("round", ()))
+        while await place.open_count():
+            await take(place, ("leap", ()))
+        await invariants.require_rest(place)
+        row = await place.onlooker.fetchrow("SELECT status, attempt_count, failed_at FROM recipients")
+        assert (row["status"], row["attempt_count"]) == ("failed", 10)
+        assert timedelta(hours=28) < row["failed_at"] - began < timedelta(hours=72)
+        row = await place.onlooker.fetchrow(
+            "SELECT status, attempt, last_attempt_at - created_at AS took FROM webhook_deliveries"
+        )
+        assert (row["status"], row["attempt"]) == ("failed", 7)
+        assert timedelta(hours=17) < row["took"] < timedelta(hours=18)
+        assert [call.status for calls in place.caller.by_event.values() for call in calls] == [500] * 7
+
+
+async def test_mail_of_a_suspended_account_is_held_for_a_week_and_no_longer(database_url: str) -> None:
+    async with town(database_url, 1) as place:
+        place.carrier.is_slow = False
+        began = place.clock.now()
+        await take(place, ("send", (1, ("well-1@one.example",))))
+        await take(place, ("suspend", (1,)))
+        while await place.open_count():
+            await take(place, ("round", ()))
+            await take(place, ("leap", (12 * 3600,)))
+            assert place.clock.now() - began < timedelta(days=8)
+        await invariants.require_rest(place)
+        row = await place.onlooker.fetchrow("SELECT status, attempt_count, failed_at FROM recipients")
+        assert (row["status"], row["attempt_count"]) == ("failed", 0)
+        assert row["failed_at"] - began > timedelta(days=7)
+        assert not place.carrier.log
+
+
+ACCOUNT = st.integers(0, len(ACCOUNTS) - 1)
+PROCESS = st.integers(0, len(KINDS) - 1)
+SHARE = st.sampled_from((0.0, 0.1, 0.5))
+ADDRESS = st.builds("{}-{}@{}".format, st.sampled_from(MAIL_MANNERS), st.integers(0, 9), st.sampled_from(DOMAINS))
+
+
+class Days(RuleBasedStateMachine):
+    """Hypothesis chooses the steps; at the end faults stop, everything comes to rest, and is audited."""
+
+    new_database: ClassVar[Callable[[], str]]
+    drop_database: ClassVar[Callable[[str], None]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._url = type(self).new_database()
+        self._runner = asyncio.Runner()
+        self._town = town(self._url, 1)
+        self._place: Town = self._run(self._town.__aenter__())
+        self._is_broken = False
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(work)
+
+    def _take(self, name: str, *given: Any) -> None:
+        try:
+            self._run(take(self._place, (name, given)))
+        except BaseException:
+            self._is_broken = True
+            raise
+
+    @rule(account=ACCOUNT, recipients=st.sets(ADDRESS, min_size=1, max_size=4), is_test=st.booleans())
+    def send(self, account: int, recipients: set[str], is_test: bool) -> None:
+        self._take("send", account, tuple(sorted(recipients)), Mode.TEST if is_test else Mode.LIVE)
+
+    @rule(number=st.integers(0, 20))
+    def send_again(self, number: int) -> None:
+        self._take("send_again", number)
+
+    @rule(which=st.integers(0, 3), count=st.sampled_from((1, 3, 200)))
+    def work(self, which: int, count: int) -> None:
+        self._take("work", which, count)
+
+    @rule()
+    def round(self) -> None:
+        self._take("round")
+
+    @rule(seconds=st.floats(0.1, 90), stalled=st.none() | PROCESS)
+    def wait(self, seconds: float, stalled: int | None) -> None:
+        self._take("wait", seconds, stalled)
+
+    @rule(beyond=st.sampled_from((0, 30)))
+    def leap(self, beyond: int) -> None:
+        self._take("leap", beyond)
+
+    @rule(seconds=st.sampled_from((-86_400, -3_600, 3_600, 86_400)))
+    def jump(self, seconds: int) -> None:
+        self._take("jump", seconds)
+
+    @rule(point=st.sampled_from(POINTS), passes=st.integers(1, 3))
+    def arm(self, point: str, passes: int) -> None:
+        self._take("arm", point, passes)
+
+    @rule(which=PROCESS, is_asked=st.booleans())
+    def end(self, which: int, is_asked: bool) -> None:
+        self._take("stop" if is_asked else "kill", which)
+
+    @rule()
+    def restart(self) -> None:
+        self._take("restart")
+
+    @rule()
+    def wipe(self) -> None:
+        self._take("wipe")
+
+    @rule(lost=SHARE, twice=SHARE, late=SHARE, deaf=SHARE)
+    def weather(self, lost: float, twice: float, late: float, deaf: float) -> None:
+        self._take("weather", lost, twice, late, deaf)
+
+    @rule(account=ACCOUNT, is_suspended=st.booleans())
+    def suspension(self, account: int, is_suspended: bool) -> None:
+        self._take("suspend" if is_suspended else "resume", account)
+
+    @rule(account=ACCOUNT, path=st.sampled_from(PATHS), enabled=st.booleans())
+    def endpoint(self, account: int, path: str, enabled: bool) -> None:
+        self._take("endpoint", account, path, enabled)
+
+    def teardown(self) -> None:
+        try:
+            if not self._is_broken:
+                self._run(told(self._place, rest(self._place)))
+        finally:
+            self._run(self._town.__aexit__(None, None, None))
+            self._runner.close()
+            type(self).drop_database(self._url.rpartition("/")[2])
+
+
+def test_no_promise_is_broken_whatever_hypothesis_does(
+    new_database: Callable[[], str], postgres: PrivatePostgres
+) -> None:
+    class DaysHere(Days):
+        pass
+
+    DaysHere.new_database = staticmethod(new_database)
+    DaysHere.drop_database = staticmethod(postgres.drop_database)
+    run_state_machine_as_test(
+        DaysHere,
+        settings=settings(
+            max_examples=2,
+            stateful_step_count=15,
+            deadline=None,
+            # A smaller example takes minutes to find; the steps of this one are printed.
+            phases=(Phase.reuse, Phase.generate),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

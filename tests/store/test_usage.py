@@ -1,0 +1,130 @@
+"""Use and ledger in the database: every statement finds its rows by their keys, whatever there was when planned."""
+
+from collections import Counter
+from datetime import UTC, date, datetime
+from uuid import uuid4
+
+import pytest
+
+from posthouse.rules.ids import AccountId, time_of
+from posthouse.rules.usage import COUNTS
+from posthouse.store import backlog, ledger, usage
+from posthouse.store.postgres import Database
+from tests.support import plans
+from tests.support.rounds import beginning
+
+DAY = date(2026, 11, 15)
+# One row, the accounts themselves, and what is looked for or forgotten day by day whoever's it is.
+NOT_AN_ACCOUNTS = (
+    "usage._STATE",
+    "usage._ACCOUNTS",
+    "usage._FORGET",
+    "usage._ADVANCE",
+    "usage._OLDEST",
+    "backlog._BACKLOG",
+    "backlog._WALK",
+)
+STATEMENTS = {
+    name: text
+    for name, text in plans.statements(usage, ledger, backlog).items()
+    if not name.startswith(NOT_AN_ACCOUNTS) and "INSERT" not in text
+}
+
+
+def histogram(**counts: int) -> list[int]:
+    return [counts.get(f"b{bucket}", 0) for bucket in range(COUNTS)]
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, database: Database) -> None:
+    scans = await plans.scans(database, STATEMENTS[name])
+    assert scans
+    for scan in scans:
+        assert "account_id = " in plans.condition(scan), scan
+
+
+@pytest.mark.parametrize("name", ["ledger._ENTRIES", "ledger._ENTRIES_OF_KIND", "ledger._SO_MANY_BELOW"])
+async def test_a_page_of_the_ledger_walks_the_key_backwards_and_sorts_nothing(name: str, database: Database) -> None:
+    async with database.connection() as connection:
+        text = STATEMENTS[name]
+        arguments = len((await connection.prepare(text)).get_parameters())
+        await connection.execute(f"PREPARE shown AS {text}")
+        low, high = "'00000000-0000-0000-0000-000000000000'", "'ffffffff-0000-0000-0000-000000000000'"
+        given = [low, low, high, "1", "50", "-1", "'settle'"][:arguments]
+        lines = [row[0] for row in await connection.fetch(f"EXPLAIN EXECUTE shown({', '.join(given)})")]
+        await connection.execute("DEALLOCATE shown")
+    plan = "\n".join(lines)
+    assert "Sort" not in plan, plan
+    assert "Merge" not in plan, "day after day, so that days behind the page are not touched"
+    assert "Index Scan Backward" in plan or "Index Only Scan Backward" in plan, plan
+    conditions = [line for line in lines if "Index Cond" in line]
+    assert conditions
+    assert all("ROW(message_id, " in line for line in conditions), plan
+
+
+async def test_what_is_added_adds_up(database: Database) -> None:
+    account_id = AccountId(uuid4())
+    for _ in range(2):
+        async with database.transaction() as tx:
+            await usage.add(
+                tx,
+                {(account_id, DAY): Counter(accepted=5, delivered=2, bounced=1, failed=1)},
+                {(account_id, DAY, "google"): histogram(b0=1, b7=2), (account_id, DAY, "other"): histogram(b75=1)},
+            )
+    async with database.connection() as connection:
+        assert await usage.days(connection, account_id, DAY, DAY) == {DAY: usage.UsageDay(DAY, 10, 4, 2, 2)}
+        assert await usage.latency(connection, account_id, DAY, DAY) == [
+            (DAY, "google", histogram(b0=2, b7=4)),
+            (DAY, "other", histogram(b75=2)),
+        ]
+        assert await usage.days(connection, AccountId(uuid4()), DAY, DAY) == {}
+
+
+async def test_only_one_counts_at_a_time(database: Database) -> None:
+    async with database.transaction() as tx:
+        assert await usage.lock(tx) is None, "it hasn't begun"
+        await usage.begin(tx, datetime(2026, 11, 15, tzinfo=UTC))
+    async with database.transaction() as tx:
+        assert await usage.lock(tx) is not None
+        async with database.transaction() as another:
+            assert await usage.lock(another) is None
+
+
+async def test_counting_begins_with_the_oldest_mail_and_only_once(database_url: str) -> None:
+    async with beginning(database_url) as rounds:
+        first = time_of(await rounds.accept())
+        rounds.clock.advance(hours=30)
+        await rounds.accept()
+        for _ in range(2):
+            async with rounds.database.connection() as connection:
+                await usage.begin(connection, rounds.clock.now())
+                state = await usage.state(connection)
+            assert state == usage.Reckoning(first, first, None, first.date(), None)
+            rounds.clock.advance(hours=1)
+
+
+async def test_counting_begins_now_where_there_is_no_mail(database: Database) -> None:
+    now = datetime(2026, 11, 15, 12, tzinfo=UTC)
+    async with database.connection() as connection:
+        await usage.begin(connection, now)
+        state = await usage.state(connection)
+    assert state == usage.Reckoning(now, now, None, DAY, None)
+
+
+async def test_what_waits_is_counted_along_the_key_however_much_it_is(database: Database) -> None:
+    async with database.transaction() as tx:
+        await tx.execute(
+            """INSERT INTO schedule (account_id, message_id, position, destination, next_at)
+               SELECT $1, md5(number::text)::uuid, 0, 'example.org', now() FROM generate_series(1, 2000) number""",
+            uuid4(),
+        )
+    async with database.connection() as connection:
+        await connection.execute("ANALYZE schedule")
+        async with connection.transaction():
+            await connection.execute(backlog._WALK_THE_KEY)
+            await connection.execute(f"PREPARE shown AS {backlog._WAITING}")
+            rows = await connection.fetch(f"EXPLAIN EXECUTE shown('{uuid4()}')")
+            await connection.execute("DEALLOCATE shown")
+    plan = "\n".join(row[0] for row in rows)
+    assert "Index Scan using schedule_pkey" in plan, plan
+    assert "Sort" not in plan, plan

@@ -1,0 +1,25 @@
+"""Our SMTP server in a process of its own, with short deadlines and nothing behind it; it says its port.
+
+python -m tests.support.hurried
+"""
+
+import asyncio
+
+import uvloop
+
+from posthouse.entrypoints.smtp.connection import Bounds, Deadlines
+from tests.support.smtp_service import Recorder, serving
+
+DEADLINES = Deadlines(command_seconds=4.0, admission_seconds=6.0, content_seconds=4.0, look_seconds=0.5)
+
+
+async def serve() -> None:
+    async with serving(
+        Recorder(), bounds=Bounds(connections_max=600, connections_per_address_max=450), deadlines=DEADLINES
+    ) as server:
+        print(server.ports[0], flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve())

@@ -1,0 +1,270 @@
+"""A town: the whole service, each part a process that may die, and witnesses outside who write down what they see.
+
+Clients send over HTTP and SMTP and know every answer; a server takes the mail, a webhook's receiver hears of it. When
+all has come to rest, `posthouse audit` holds the three logs against the record.
+"""
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import random
+import ssl
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, Final
+
+import aiohttp
+import asyncpg
+
+from posthouse import crash
+from posthouse.rules import event
+from posthouse.rules.ids import AccountId
+from posthouse.store.seal import Sealer
+from posthouse.store.webhooks import secret_purpose
+from tests.support import customers
+from tests.support.doors import Doors, hand_in, letter, message_id, plain
+from tests.support.hooks import Hooks, Request
+from tests.support.notice import NAME, certificates
+from tests.support.postoffice import Part, PostOffice, furnished
+from tests.support.server import environment
+from tests.support.service import Tenant, _settings
+from tests.support.webhooks import ALL_EVENTS
+
+TENANTS: Final = 3
+DESTINATIONS: Final = 8
+SLOW: Final = "127.0.0.2"
+# How the receiver treats them, in turns: the first words of the addresses.
+MANNERS: Final = (*["taken"] * 32, *["550-rcpt"] * 3, *["greylist"] * 4, "lose-dot")
+PARTS: Final = ("http", "submission", "inbound", "dispatch", "delivery", "notification")
+PAUSE_SECONDS: Final = 0.05
+ANSWER_SECONDS_MAX: Final = 60.0
+AUDIT_SECONDS_MAX: Final = 600.0
+
+
+@dataclass(slots=True)
+class Town:
+    office: PostOffice
+    doors: Doors
+    hooks: Hooks
+    tenants: list[Tenant]
+    domains: list[str]
+    running: dict[str, Part]
+    sender_log: IO[str]
+    webhook_log: IO[str]
+    chance: random.Random
+    answers: Counter[str] = field(default_factory=Counter)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    _is_stopping: bool = False
+
+    # Its parts.
+
+    def start(self, name: str, crash_at: str | None = None) -> Part:
+        """One that ended before is started at the same port."""
+        armed = {} if crash_at is None else {crash.ENVIRONMENT.removeprefix("POSTHOUSE_"): crash_at}
+        if name in self.running:
+            part = self.running[name]
+            part.settings = {**self.office.settings, **armed}
+            part.spawn()
+        else:
+            part = self.running[name] = self.office.start(name)
+        return part
+
+    async def restart(self, name: str, crash_at: str | None = None) -> Part:
+        part = self.running[name]
+        with contextlib.suppress(ProcessLookupError):
+            await part.terminate()
+        return self.start(name, crash_at)
+
+    def upkeep(self, crash_at: str | None = None) -> int:
+        """One round of it; the exit status."""
+        own = environment(self.office.database_url, **self.office.settings)
+        if crash_at is not None:
+            own[crash.ENVIRONMENT] = crash_at
+        command = [sys.executable, "-m", "posthouse", "upkeep"]
+        return subprocess.run(command, env=own, cwd=self.office.directory, capture_output=True, check=False).returncode
+
+    # Its clients.
+
+    @asynccontextmanager
+    async def busy(self, http: int = 6, smtp: int = 3) -> AsyncIterator[None]:
+        """Clients send beside whatever happens inside; at its end each has its answer, or none will come."""
+        self._is_stopping = False
+        async with asyncio.TaskGroup() as group:
+            for number in range(http):
+                group.create_task(self._send_by_http(self.tenants[number % len(self.tenants)]))
+            for number in range(smtp):
+                group.create_task(self._send_by_smtp(self.tenants[number % len(self.tenants)]))
+            try:
+                yield
+            finally:
+                self._is_stopping = True
+
+    async def _send_by_http(self, tenant: Tenant) -> None:
+        while not self._is_stopping:
+            await self._post(tenant)
+            await asyncio.sleep(self.chance.uniform(0, 2 * PAUSE_SECONDS))
+
+    async def _post(self, tenant: Tenant) -> None:
+        """The same request again and again, with the same key, until there is an answer."""
+        key = f"{tenant.unique}-{next(self._numbers)}"
+        to = self._addresses(self.chance.choice((1, 1, 2, 3)))
+        fields: dict[str, Any] = {"to": to[:2], "bcc": to[2:]} if len(to) > 2 else {"to": to}
+        body = tenant.letter(**fields)
+        give_up_at = time.monotonic() + ANSWER_SECONDS_MAX
+        while time.monotonic() < give_up_at:
+            try:
+                answer = await tenant.send(body, key=key)
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                self.answers["http: none"] += 1
+                self._note(via="http", outcome="unanswered", key=key)
+            else:
+                self.answers[f"http: {answer.status}"] += 1
+                if answer.status == 202:
+                    self._note(via="http", outcome="accepted", key=key, id=answer.body["id"])
+                    return
+                # A suspended account is told so.
+                assert answer.status in (403, 409, 429, 503), answer.raw
+            await asyncio.sleep(PAUSE_SECONDS * 4)
+
+    async def _send_by_smtp(self, tenant: Tenant) -> None:
+        while not self._is_stopping:
+            try:
+                async with self.doors.line() as line:
+                    replies = await line.say("EHLO load.example", plain(tenant.username, tenant.password))
+                    for _ in range(10):
+                        if self._is_stopping or not replies[1].startswith("235 "):
+                            break
+                        await self._hand_in(line, tenant)
+                        await asyncio.sleep(self.chance.uniform(0, 4 * PAUSE_SECONDS))
+            except (OSError, ssl.SSLError, asyncio.IncompleteReadError, AssertionError, IndexError):
+                self.answers["smtp: no connection"] += 1
+                await asyncio.sleep(PAUSE_SECONDS * 4)
+
+    async def _hand_in(self, line: Any, tenant: Tenant) -> None:
+        number = next(self._numbers)
+        raw = letter(tenant, f"Number {number}", body="Good morning. " * self.chance.choice((1, 10, 1_000)))
+        reply = ""
+        try:
+            to = self._addresses(self.chance.choice((1, 2)))
+            reply = await hand_in(line, raw, to, sender=f"news@{tenant.domain}")
+        finally:
+            self.answers[f"smtp: {reply[:3] or 'none'}"] += 1
+            if reply.startswith("250 "):
+                self._note(via="smtp", outcome="accepted", id=message_id(reply))
+            elif reply[:3] in ("", "451", "421"):
+                self._note(via="smtp", outcome="unanswered")
+        if not reply:
+            raise ConnectionResetError("the server hung up")
+
+    def _addresses(self, count: int) -> list[str]:
+        return [
+            f"{self.chance.choice(MANNERS)}+{next(self._numbers)}@{self.chance.choice(self.domains)}"
+            for _ in range(count)
+        ]
+
+    def _note(self, **line: str) -> None:
+        self.sender_log.write(json.dumps(line) + "\n")
+
+    def hear(self, request: Request) -> None:
+        line = {
+            "at": time.time(),
+            "signature": request.headers[event.SIGNATURE_HEADER.lower()],
+            "body": base64.b64encode(request.body).decode(),
+            "status": 200,
+        }
+        if not self.webhook_log.closed:
+            self.webhook_log.write(json.dumps(line) + "\n")
+
+    # Its rest.
+
+    async def at_rest(self, seconds: float) -> float:
+        """Every message and every webhook has come to its end; how many seconds it took."""
+        started = time.monotonic()
+        while True:
+            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                mail = await self.office.service.value("SELECT count(*) FROM schedule")
+                calls = await self.office.service.value("SELECT count(*) FROM calls")
+                if not mail and not calls:
+                    return time.monotonic() - started
+                told = f"{mail} recipients and {calls} webhooks wait"
+                assert time.monotonic() - started < seconds, f"after {seconds} s {told}\n{self._said()}"
+            await asyncio.sleep(0.2)
+
+    def _said(self) -> str:
+        return "\n".join(f"{name} says:\n{part.said()[-1500:]}" for name, part in self.running.items())
+
+    async def audit(self) -> dict[str, Any]:
+        """What the audit says, with all three witnesses; it must not be asked before all is at rest."""
+        self.sender_log.flush()
+        self.webhook_log.flush()
+        logs = ["--sender", self.sender_log.name, "--receiver", self.office.log, "--webhooks", self.webhook_log.name]
+        command = [sys.executable, "-m", "posthouse", "audit", "--json", *map(str, logs)]
+        own = environment(self.office.database_url, **self.office.settings)
+        done = await asyncio.to_thread(
+            subprocess.run, command, env=own, capture_output=True, check=False, timeout=AUDIT_SECONDS_MAX
+        )
+        assert done.returncode in (0, 1), done.stderr.decode()
+        said: dict[str, Any] = json.loads(done.stdout)
+        assert said["is_broken"] == (done.returncode == 1)
+        return said
+
+
+@asynccontextmanager
+async def settled(
+    database_url: str, directory: Path, seed: int, *, stream: str = "nats", **settings: str
+) -> AsyncIterator[Town]:
+    """A town where every part runs, and nobody sends yet; `settings` are those of its processes."""
+    doors = Doors.make(directory)
+    authority = directory / "webhooks.pem"
+    authority.write_bytes(certificates().authority_pem)
+    async with Hooks(certificates().servers["sound"]) as hooks:
+        chosen = {**customers.settings(hooks.port, authority), **doors.settings, **settings}
+        manners = {SLOW: "delay-30"}
+        async with furnished(
+            database_url, directory, stream=stream, manners=manners, keeps=False, logs_messages=True, **chosen
+        ) as office:
+            office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+            domains = [
+                office.destination(f"d{number}.example.net", SLOW if number % 2 else "127.0.0.1")
+                for number in range(DESTINATIONS)
+            ]
+            running = {"http": await office.start_http()}
+            tenants = [await office.service.account(credits=10_000_000) for _ in range(TENANTS)]
+            await _with_webhooks(office, tenants, hooks.port)
+            with (
+                (directory / "sent.jsonl").open("w", buffering=1) as sent,
+                (directory / "told.jsonl").open("w", buffering=1) as told,
+            ):
+                chance = random.Random(seed)
+                town = Town(office, doors, hooks, tenants, domains, running, sent, told, chance)
+                hooks.when_answered = town.hear
+                for name in PARTS:
+                    if name not in running:
+                        town.start(name)
+                await doors.open(town.running["submission"])
+                yield town
+
+
+async def _with_webhooks(office: PostOffice, tenants: Sequence[Tenant], port: int) -> None:
+    given = _settings(office.database_url)
+    sealer = Sealer(given.seal_key_bytes, given.seal_key_active)
+    for number, tenant in enumerate(tenants):
+        secret = f"{event.SECRET_PREFIX}{number}-of-the-town"
+        await office.service.sql(
+            "INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)"
+            " VALUES ($1, $2, $3, true, $4, $5, $5)",
+            tenant.id,
+            f"https://{NAME}:{port}/events?{number}",
+            list(ALL_EVENTS),
+            sealer.seal(secret.encode(), secret_purpose(AccountId(tenant.id))),
+            datetime.now(UTC),
+        )

@@ -1,0 +1,253 @@
+"""Every regular expression of the service takes time in proportion to its text, whatever the text."""
+
+import ast
+import functools
+import importlib
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+
+import posthouse
+from tests.support.ambiguity import automaton, faults, hostile
+from tests.support.effort import effort
+
+METHODS: Final = ("match", "fullmatch", "search", "findall", "finditer", "split", "sub", "subn")
+FUNCTIONS: Final = (*METHODS, "compile", "template")
+SEARCHING: Final = frozenset(METHODS) - {"match", "fullmatch"}
+
+TEXT_CHARACTERS: Final = 4_000
+# A linear one needs a tenth of this for twice as long a text, however busy the machine; one that is not, far more.
+ENOUGH_SECONDS: Final = 0.03
+# Twice the text takes twice as long, or four times.
+RATIO_MAX: Final = 3.0
+TRIES: Final = 3
+# Whoever uses these sees to it that the text is so; else they would take the square of its length.
+FITTING: Final[dict[str, Callable[[Any], Any]]] = {
+    "posthouse.mail.encoded_words._find_words": lambda text: text + "?=",
+    "posthouse.mail.fields._scan": lambda text: b"\r\n".join([*text.splitlines(), b""]),
+    "posthouse.mail.fields._words": lambda text: text + b"x",
+}
+DISAPPOINTMENTS: Final = ([0x00], [0x21], [0x0A])
+
+
+@dataclass(frozen=True)
+class Regex:
+    """One of the service's, and the ways in which it is used."""
+
+    where: str
+    pattern: "re.Pattern[Any]"
+    methods: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.where
+
+
+def modules() -> Iterator[ModuleType]:
+    for found in pkgutil.walk_packages(posthouse.__path__, "posthouse."):
+        # Migrations are run by Alembic alone, and an entry point would run.
+        if ".migrations" not in found.name and not found.name.endswith("__main__"):
+            yield importlib.import_module(found.name)
+
+
+def held_by(module: ModuleType) -> Iterator[tuple[str, "re.Pattern[Any]", str | None]]:
+    """Patterns and their methods among a module's names, in its classes, and in the tables of both."""
+    own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+    for names in (vars(module), *map(vars, own)):
+        for name, value in names.items():
+            for one in _within(value):
+                if isinstance(one, re.Pattern):
+                    yield name, one, None
+                elif isinstance(getattr(one, "__self__", None), re.Pattern):
+                    yield name, one.__self__, one.__name__
+
+
+def _within(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, tuple | list | set | frozenset) else (value,)
+
+
+def written_in(module: ModuleType) -> Iterator[tuple[str, "re.Pattern[Any]", str | None]]:
+    """Patterns that are given to a function of `re` anywhere; one that isn't constant has no place in this house."""
+    path = module.__file__
+    if path is None:
+        return
+    for node in ast.walk(ast.parse(Path(path).read_text())):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "re"
+            and node.func.attr in FUNCTIONS
+        ):
+            where = f"{module.__name__}:{node.lineno}"
+            flags = [one.value for one in node.keywords if one.arg == "flags"]
+            if node.func.attr == "compile" and len(node.args) > 1:
+                flags.append(node.args[1])
+            try:
+                given = [_value(one, module) for one in (node.args[0], *flags)]
+            except NameError as error:
+                raise AssertionError(f"{where}: this pattern is made of what isn't constant: {error}") from None
+            method = None if node.func.attr in ("compile", "template") else node.func.attr
+            yield where, re.compile(*given), method
+
+
+def _value(node: ast.expr, module: ModuleType) -> Any:
+    return eval(compile(ast.Expression(node), "<pattern>", "eval"), dict(vars(module)))
+
+
+@functools.cache
+def _uses() -> dict[str, set[str]]:
+    """By the name of whatever has it, the methods of patterns that the service calls."""
+    found: dict[str, set[str]] = {}
+    for path in Path(posthouse.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in METHODS:
+                name = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+                found.setdefault(name, set()).add(node.attr)
+    return found
+
+
+@functools.cache
+def regexes() -> list[Regex]:
+    """Each once, with all its uses; one whose use isn't known is used in every way."""
+    methods: dict[re.Pattern[Any], set[str]] = {}
+    places: dict[re.Pattern[Any], str] = {}
+    for module in modules():
+        for name, pattern, method in held_by(module):
+            places.setdefault(pattern, f"{module.__name__}.{name}")
+            methods.setdefault(pattern, set()).update({method} if method else _uses().get(name, ()))
+        for where, pattern, method in written_in(module):
+            places.setdefault(pattern, where)
+            methods.setdefault(pattern, set()).update({method} if method else ())
+    return [Regex(places[one], one, tuple(sorted(used or METHODS))) for one, used in methods.items()]
+
+
+def slow_text(regex: Regex) -> str | None:
+    """The beginning of a text for which twice the length took much more than twice the time."""
+    for text in _texts(regex):
+        for method in regex.methods:
+            if not _is_linear(_worker(regex.pattern, method), text):
+                return f"{method} of {text(TEXT_CHARACTERS)[:60]!r}"
+    return None
+
+
+def _is_linear(work: Callable[[Any], object], text: Callable[[int], Any]) -> bool:
+    long = text(2 * TEXT_CHARACTERS)
+    seconds = effort(lambda: work(long), enough=ENOUGH_SECONDS)
+    if seconds <= ENOUGH_SECONDS:
+        return True
+    short = text(TEXT_CHARACTERS)
+    # What takes the square of the time takes it every time; a busy machine doesn't.
+    return any(effort(lambda: work(long)) <= RATIO_MAX * effort(lambda: work(short)) for _ in range(TRIES))
+
+
+def _worker(pattern: "re.Pattern[Any]", method: str) -> Callable[[Any], object]:
+    function = getattr(pattern, method)
+    if method in ("sub", "subn"):
+        return lambda text: function(text[:0], text)
+    return (lambda text: [None for _ in function(text)]) if method == "finditer" else function
+
+
+def _texts(regex: Regex) -> Iterator[Callable[[int], Any]]:
+    """Each loop pumped up, and then disappointed; or the whole of the way to it, again and again."""
+    is_text = isinstance(regex.pattern.pattern, str)
+    fit = FITTING.get(regex.where, lambda text: text)
+
+    def written(symbols: list[int]) -> Any:
+        return "".join(map(chr, symbols)) if is_text else bytes(symbols)
+
+    for way, round_ in hostile(automaton(regex.pattern)):
+        for start, pumped in ((way, round_), ([], way + round_)):
+            for end in DISAPPOINTMENTS:
+                parts = written(start), written(pumped), written(end)
+                yield functools.partial(_text, fit, *parts)
+
+
+def _text(fit: Callable[[Any], Any], start: Any, pumped: Any, end: Any, length: int) -> Any:
+    return fit(start + pumped * (length // len(pumped)) + end)
+
+
+def ambiguities(regex: Regex) -> list[str]:
+    found: set[str] = set()
+    if searching := SEARCHING & set(regex.methods):
+        found |= {f"{'/'.join(sorted(searching))}: {one}" for one in faults(automaton(regex.pattern, searches=True))}
+    if "match" in regex.methods:
+        found |= {f"match: {one}" for one in faults(automaton(regex.pattern))}
+    if "fullmatch" in regex.methods:
+        found |= {f"fullmatch: {one}" for one in faults(automaton(regex.pattern, is_whole=True))}
+    return sorted(found)
+
+
+@pytest.mark.parametrize("regex", [one for one in regexes() if one.where not in FITTING], ids=str)
+def test_no_text_can_be_read_in_many_ways(regex: Regex) -> None:
+    assert not ambiguities(regex), f"{regex.where}: {regex.pattern.pattern!r}"
+
+
+@pytest.mark.parametrize("regex", regexes(), ids=str)
+def test_twice_the_text_takes_twice_the_time(regex: Regex) -> None:
+    assert not slow_text(regex), f"{regex.where}: {regex.pattern.pattern!r}"
+
+
+def test_every_file_that_knows_of_regular_expressions_has_some_that_are_checked() -> None:
+    root = Path(posthouse.__path__[0])
+    knowing = {path for path in root.rglob("*.py") if re.search(r"^import re$|^from re import", path.read_text(), re.M)}
+    checked = {Path(str(sys.modules[_module_of(regex.where)].__file__)) for regex in regexes()}
+
+    assert knowing <= checked
+    assert set(FITTING) <= {regex.where for regex in regexes()}
+    assert not [path for path in knowing if "from re import" in path.read_text()], "only `re.compile` is looked for"
+
+
+def _module_of(where: str) -> str:
+    return where.partition(":")[0] if ":" in where else where.rpartition(".")[0]
+
+
+SLOW: Final = [
+    ("(a+)+b", "match"),
+    ("(a*)*b", "match"),
+    ("(a|ab)(c|bcd)*(d|dd)*x(d*d*)*y", "match"),
+    ("(?:a|b|ab)*c", "match"),
+    (r"[a-z]*[a-z0-9]*\Z", "match"),
+    ("a*a*", "fullmatch"),
+    (r"\s+$", "search"),
+    ("<.*?>", "findall"),
+    (r"(?:a{1,64}b?)*c", "match"),
+    (r"x(?:(?:a+)+)++y", "match"),
+    (r"(?=(?:a+)+b)a", "match"),
+]
+FAST: Final = [
+    ("(?:a++)*b", "match"),
+    ("a+b", "match"),
+    (r"[a-z]*+[a-z0-9]*+\Z", "match"),
+    (r"\w+", "findall"),
+    ("<[^<>]*>", "findall"),
+    (r"[a-z]+(?:\.[a-z]+)*\Z", "match"),
+    (r"\s++", "split"),
+    (r"(?:\r\n[ \t][^\r\n]*+)*+\r\n", "match"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "method"), SLOW)
+def test_one_that_is_slow_is_told(pattern: str, method: str) -> None:
+    assert ambiguities(Regex("here", re.compile(pattern), (method,)))
+
+
+@pytest.mark.parametrize(("pattern", "method"), FAST)
+def test_one_that_is_not_is_not(pattern: str, method: str) -> None:
+    regex = Regex("here", re.compile(pattern), (method,))
+
+    assert not ambiguities(regex)
+    assert not slow_text(regex)
+
+
+@pytest.mark.parametrize(("pattern", "method"), [("a*a*b", "match"), ("<.*?>", "findall")])
+def test_one_that_is_slow_takes_long(pattern: str, method: str) -> None:
+    assert slow_text(Regex("here", re.compile(pattern), (method,)))
