@@ -1,0 +1,3 @@
+module posthouse.example/posthouse-go
+
+go 1.22

@@ -1,0 +1,15 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Posthouse;
+
+/** Tells the time. */
+interface Clock
+{
+    /** Unix seconds. */
+    public function now(): float;
+
+    /** Seconds that never run backwards. */
+    public function monotonic(): float;
+}
