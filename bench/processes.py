@@ -1,6 +1,7 @@
 """Processor time of a family of processes, those that have ended included."""
 
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,25 @@ def busy_seconds() -> float:
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     )
     return (user + nice + system + interrupts + soft_interrupts + stolen) / _TICKS_PER_SECOND
+
+
+def stolen_part(since: tuple[float, float] | None = None) -> tuple[float, float]:
+    """Seconds of the processors that the machine's host gave to others, and all of them, since then or the start."""
+    ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
+    stolen, whole = ticks[7] / _TICKS_PER_SECOND, sum(ticks) / _TICKS_PER_SECOND
+    return (stolen, whole) if since is None else (stolen - since[0], whole - since[1])
+
+
+def pace_ms() -> float:
+    """How long a million additions in Python take, at best: tells a machine that is slowed from one that isn't."""
+    best = float("inf")
+    for _ in range(5):
+        before = time.process_time()
+        total = 0
+        for number in range(1_000_000):
+            total += number
+        best = min(best, time.process_time() - before)
+    return best * 1000
 
 
 def _readings() -> dict[int, tuple[int, int]]:

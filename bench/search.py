@@ -33,6 +33,7 @@ from rich.console import Console
 
 from bench import report, search_ground, search_report, served
 from bench.load import LoadError, watched
+from bench.processes import pace_ms, stolen_part
 from bench.search_ground import Archive
 from bench.search_report import Measured
 from posthouse.rules import ids, search
@@ -44,7 +45,7 @@ ROUNDS: Final = 3
 SECONDS: Final = 2
 CLIENTS: Final = 8
 PAGES: Final = 400
-WARM_SECONDS: Final = 2
+WARM_SECONDS: Final = 5
 BYTES_READ_A_MESSAGE: Final = 1_400
 
 CLUSTER_SETTINGS: Final = {
@@ -302,14 +303,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 asked = list(
                     {re.split("[,:]", one.name)[0]: one for one in reversed(asked) if "+" not in one.name}.values()
                 )
+            pace, stolen = pace_ms(), stolen_part()
             measured = measure(archive, asked, rounds, seconds, console)
+            paces = sorted([pace, pace_ms()])
+            taken, whole = stolen_part(stolen)
+            state = (
+                f"a million additions in Python took {paces[0]:.0f} ms and {paces[1]:.0f} ms before and after it, and "
+                f"the machine's host kept {taken / whole:.0%} of the processors to itself meanwhile"
+            )
             machine = report.machine(archive.ground.version())
     except (LoadError, PostgresError) as error:
         console.print(f"[bold red]failed:[/] {error}", highlight=False)
         return 1
     console.print(search_report.table(measured))
     given.output.mkdir(parents=True, exist_ok=True)
-    search_report.write(given.output, measured, machine, archive.rows, CLIENTS, seconds)
+    search_report.write(given.output, measured, machine, state, archive.rows, CLIENTS, seconds)
     worst = max(median(one.p99_ms for one in runs) for runs in measured.values())
     console.print(f"slowest p99: {worst:.1f} ms; written: {given.output / report.RESULTS}", highlight=False)
     return 0

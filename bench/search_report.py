@@ -56,7 +56,13 @@ def table(measured: Mapping[str, Sequence[Measured]]) -> Table:
 
 
 def write(
-    directory: Path, measured: Mapping[str, Sequence[Measured]], machine: str, rows: int, clients: int, seconds: int
+    directory: Path,
+    measured: Mapping[str, Sequence[Measured]],
+    machine: str,
+    state: str,
+    rows: int,
+    clients: int,
+    seconds: int,
 ) -> None:
     head = " | ".join(_COLUMNS)
     rule = "|".join(["---", *["---:"] * (len(_COLUMNS) - 1)])
@@ -70,6 +76,7 @@ def write(
 ## The list of messages
 
 {machine}. Rerun with `make bench-search`.
+How fast the machine was: {state}.
 
 | {head} |
 |{rule}|

@@ -55,7 +55,9 @@ async def test_a_worker_that_is_killed_leaves_orphans_on_record_and_another_ends
                 open_at_kills += await office.orphans(worker_id)
                 workers.append(await office.start_worker())
             await asyncio.sleep(2)
-        assert set(posting.answers) == {202}
+        # Until PostgreSQL notices that a worker is dead, it may hold an account's row: a sender is told to try again.
+        assert set(posting.answers) <= {202, 503}
+        assert posting.answers[202] > 0
 
         seconds = await office.wait_until_all_final(FINAL_SECONDS_MAX)
         orphans, duplicates = await office.orphans(), await office.duplicates()
