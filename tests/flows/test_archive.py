@@ -1,6 +1,7 @@
 """The archive on a real database: every filter, pages that join up, and bounded work for each."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations
 from typing import Any
@@ -17,9 +18,11 @@ from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.search import Field, Filters
-from posthouse.store import catalogue
+from posthouse.store import catalogue, partitions
 from posthouse.store.catalogue import Entry
 from posthouse.store.deliveries import Result
+from posthouse.store.partitions import Partition
+from tests.support.clock import SettableClock
 from tests.support.rounds import Rounds, beginning
 
 SETTLED = SETTLED_AFTER + timedelta(seconds=1)
@@ -220,6 +223,28 @@ async def test_where_two_common_things_hardly_meet_a_page_may_be_short(shelf: Sh
     for limit in (1, 2, 50):
         assert await shelf.all(limit, subject="red blue") == [*newest, *reversed(both)]
         assert await shelf.all(limit, subject="red blue", recipient="many@example.org") == [*newest, *reversed(both)]
+
+
+async def test_a_page_looks_through_so_many_days_and_the_last_ends_with_the_first_day(shelf: Shelf) -> None:
+    """Four days are kept: today, yesterday, and two that are made here."""
+    rounds = shelf.rounds
+    shelf.archive = Archive(database=rounds.database, clock=rounds.clock, days_examined_max=1)
+    today = rounds.clock.now().date()
+    async with rounds.database.connection() as connection:
+        for back in (2, 3):
+            for table in partitions.TABLES:
+                await partitions.create(connection, Partition(today - timedelta(days=back), table))
+    sent = []
+    for back in (3, 1, 0):
+        clock = SettableClock(rounds.clock.now() - timedelta(days=back))
+        sent += await Shelf(replace(rounds, clock=clock)).send_by_hand(2, tags=["t"])
+    await shelf.settle()
+    assert await shelf.all(1, tag="t") == sorted(sent, reverse=True)
+    assert await shelf.all(tag="t", subject="hello") == sorted(sent, reverse=True)
+    page = await shelf.page(tag="t")
+    assert len(page.messages) < len(sent)
+    assert page.next_cursor is not None
+    assert await shelf.all(tag="u") == []
 
 
 async def test_the_rarer_leads_so_that_it_is_found_at_once(shelf: Shelf) -> None:

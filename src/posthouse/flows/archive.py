@@ -24,6 +24,8 @@ from posthouse.store.postgres import Connection, Database
 EXAMINED_MAX: Final = 200
 # Of those that are not in the catalogue yet, each of which is judged here.
 UNCATALOGUED_MAX: Final = 200
+# Each day is a partition, to be opened and looked into however little it has.
+DAYS_EXAMINED_MAX: Final = 15
 # A mark that is a little old only means that more messages are judged here.
 MARK_SECONDS_MAX: Final = 2.0
 # What the processes' clocks differ by, at most.
@@ -48,12 +50,28 @@ class _Found:
     position: UUID | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """The id below which every message is in the catalogue, and the one from which on there are any."""
+
+    catalogued_to: UUID
+    kept_from: UUID
+
+
 class Archive:
-    def __init__(self, *, database: Database, clock: Clock, examined_max: int = EXAMINED_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        examined_max: int = EXAMINED_MAX,
+        days_examined_max: int = DAYS_EXAMINED_MAX,
+    ) -> None:
         self._database = database
         self._clock = clock
         self._examined_max = examined_max
-        self._catalogued_to = _BEGINNING
+        self._days_examined = timedelta(days=days_examined_max)
+        self._marks = _Marks(_BEGINNING, _BEGINNING)
         self._marked_at = float("-inf")
 
     async def page(self, account_id: AccountId, filters: Filters, limit: int, cursor: str | None) -> Page:
@@ -75,10 +93,11 @@ class Archive:
         self, connection: Connection, account_id: AccountId, wanted: Wanted, before: UUID, limit: int
     ) -> _Found:
         """Those that the catalogue doesn't have yet are the newest, and come first."""
-        mark = await self._mark(connection)
-        if before <= mark:
-            return await self._catalogued(connection, account_id, wanted, Span(wanted.lowest, before), limit)
-        span = Span(max(wanted.lowest, mark), before)
+        marks = await self._read_marks(connection)
+        kept = Span(max(wanted.lowest, marks.kept_from), min(before, marks.catalogued_to))
+        if before <= marks.catalogued_to:
+            return await self._catalogued(connection, account_id, wanted, kept, limit)
+        span = Span(max(wanted.lowest, marks.catalogued_to), before)
         looked_at = await archive.uncatalogued(connection, account_id, span, UNCATALOGUED_MAX)
         newer = [one.id for one in looked_at if _is_wanted(one, wanted)]
         if len(newer) > limit:
@@ -86,17 +105,17 @@ class Archive:
         messages = await archive.shown(connection, account_id, newer)
         if len(looked_at) == UNCATALOGUED_MAX:
             return _Found(messages, looked_at[-1].id)
-        older = await self._catalogued(connection, account_id, wanted, Span(wanted.lowest, mark), limit - len(newer))
+        older = await self._catalogued(connection, account_id, wanted, kept, limit - len(newer))
         return _Found(messages + older.messages, older.position)
 
-    async def _mark(self, connection: Connection) -> UUID:
-        """The id below which every message is in the catalogue."""
+    async def _read_marks(self, connection: Connection) -> _Marks:
         now = self._clock.monotonic()
         if now - self._marked_at > MARK_SECONDS_MAX:
             progress = await catalogue.progress(connection)
-            self._catalogued_to = _BEGINNING if progress is None else progress.messages_to
+            kept_from = await catalogue.kept_from(connection)
+            self._marks = _Marks(_BEGINNING if progress is None else progress.messages_to, kept_from or _BEGINNING)
             self._marked_at = now
-        return self._catalogued_to
+        return self._marks
 
     async def _catalogued(
         self, connection: Connection, account_id: AccountId, wanted: Wanted, span: Span, limit: int
@@ -104,6 +123,15 @@ class Archive:
         """`limit` may be nothing, for whoever only asks whether there is more."""
         if span.before <= span.lowest:
             return _Found([], None)
+        looked_to = max(span.lowest, ids.lowest_id(ids.time_of(span.before) - self._days_examined))
+        found = await self._within(connection, account_id, wanted, Span(looked_to, span.before), limit)
+        if found.position is None and looked_to > span.lowest:
+            return _Found(found.messages, looked_to)
+        return found
+
+    async def _within(
+        self, connection: Connection, account_id: AccountId, wanted: Wanted, span: Span, limit: int
+    ) -> _Found:
         if len(wanted.terms) == 1 and not wanted.is_queued:
             found = await archive.with_term(connection, account_id, span, limit + 1, wanted.terms[0])
             return await _first(connection, account_id, found, span, limit, None)

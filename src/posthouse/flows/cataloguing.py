@@ -4,7 +4,7 @@ Nothing of it is done when a message is accepted. One process at a time goes thr
 last stopped; a batch and how far it reaches are one transaction, and a batch that is entered twice is there once.
 """
 
-from datetime import UTC, datetime, time, timedelta
+from datetime import timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from posthouse.clock import Clock
 from posthouse.rules import search
 from posthouse.rules.ids import lowest_id, time_of
 from posthouse.rules.search import Field
-from posthouse.store import catalogue, partitions
+from posthouse.store import catalogue
 from posthouse.store.catalogue import Entry, NewMessage, Progress
 from posthouse.store.postgres import Connection, Database
 
@@ -57,10 +57,10 @@ class Cataloguing:
         progress = await catalogue.progress(connection)
         if progress is not None:
             return progress
-        days = [one.day for one in await partitions.attached(connection) if one.table == "messages"]
-        if not days:
+        kept_from = await catalogue.kept_from(connection)
+        if kept_from is None:
             return None
-        await catalogue.begin(connection, lowest_id(datetime.combine(min(days), time(), UTC)))
+        await catalogue.begin(connection, kept_from)
         return await catalogue.progress(connection)
 
     async def _enter_messages(self, connection: Connection, since: UUID, settled: UUID) -> int:

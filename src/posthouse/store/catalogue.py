@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -56,6 +56,12 @@ BEGIN: Final = "INSERT INTO catalogue_progress (messages_to, events_to) VALUES (
 MESSAGES_ENTERED: Final = "UPDATE catalogue_progress SET messages_to = $1 WHERE is_the_only_row"
 
 EVENTS_ENTERED: Final = "UPDATE catalogue_progress SET events_to = $1 WHERE is_the_only_row"
+
+# Their names are those of their days.
+FIRST_DAY: Final = """
+SELECT min(inhrelid::regclass::text) FROM pg_inherits
+WHERE inhparent = CAST('messages' AS regclass) AND NOT inhdetachpending
+"""
 
 # An id is made before the transaction that it is written in begins, so that no transaction need be open for one that is
 # still to come: whoever asks leaves time for both.
@@ -115,6 +121,12 @@ async def alone(connection: Connection) -> AsyncIterator[bool]:
 async def progress(connection: Connection) -> Progress | None:
     row = await connection.fetchrow(PROGRESS)
     return None if row is None else Progress(*row)
+
+
+async def kept_from(connection: Connection) -> UUID | None:
+    """The id from which on there are messages at all: that of the first day that is kept."""
+    first: str | None = await connection.fetchval(FIRST_DAY)
+    return None if first is None else lowest_id(datetime.strptime(first, "messages_%Y%m%d").replace(tzinfo=UTC))
 
 
 async def begin(tx: Connection, at: UUID) -> None:
