@@ -6,7 +6,7 @@ PYTHON ?= 3.11
 WORKERS ?= 2
 BESIDE = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: setup lock check test test-fast test-rare run postgres bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search crash chaos simulate openapi clean sdks
+.PHONY: setup lock check test test-fast test-rare run postgres bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-idle crash chaos simulate openapi clean sdks
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -26,7 +26,15 @@ check: ## Style, types, the rooms' walls, dependencies
 	$(BIN)/deptry src
 
 test: ## Everything, on private PostgreSQLs: two files at a time, then those that need the machine for themselves
-	@failed=; $(BESIDE) -m "not alone and not rare" --durations 30 || failed=1; $(BIN)/pytest -m alone --durations 20 || failed=1; test -z "$$failed"
+	@$(BESIDE) --cache-clear -m "not alone and not rare" --durations 30; beside=$$?; \
+	$(BIN)/pytest -m alone --durations 20; alone=$$?; \
+	case "$$beside $$alone" in \
+	"0 0") ;; \
+	"0 1" | "1 0" | "1 1") \
+		echo "What failed is tried once more, one after the other: a machine that stood still is told from a fault so."; \
+		$(BIN)/pytest --last-failed --last-failed-no-failures none -m "not rare" ;; \
+	*) exit 1 ;; \
+	esac
 
 test-fast: ## Without the slow ones
 	$(BESIDE) -m "not slow and not alone and not rare"
@@ -60,8 +68,11 @@ sdks: ## The client libraries: their types, every conformance case in each langu
 	MYPYPATH=sdks/conformance $(BIN)/mypy sdks/check.py sdks/conformance
 	$(BIN)/python sdks/check.py
 
-bench-search: ## Measure the list of messages on ten million of them; writes into bench/RESULTS.md
+bench-search: ## Measure the list of messages, and reading by id, on ten million of them; writes into bench/RESULTS.md
 	$(BIN)/python bench/search.py
+
+bench-idle: ## Measure ten thousand idle SMTP sessions, and new clients beside them; writes into bench/RESULTS.md
+	$(BIN)/python bench/idle_sessions.py
 
 crash: ## Kill every process at every crash point under load, and audit (some 20 minutes); POINTS="claim. record." for some
 	$(BIN)/python -m tests.crash.scenes $(POINTS)

@@ -16,6 +16,9 @@ from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
+from tests.support.bad_input import pytest_collection_modifyitems as pytest_collection_modifyitems
+from tests.support.bad_input import pytest_terminal_summary as pytest_terminal_summary
+from tests.support.house import PATIENCE
 from tools.private_postgres import PrivatePostgres
 
 # Tests start the real command many times; compiling every library at each start would take most of it.
@@ -53,7 +56,7 @@ def postgres(memory: Path | None) -> Iterator[PrivatePostgres]:
 
 
 async def _make_partitions(url: str) -> None:
-    database = await Database.open(url, connections_max=1)
+    database = await Database.open(url, connections_max=1, patience=PATIENCE)
     upkeep = Upkeep(
         database=database,
         clock=DatabaseClock(),
@@ -89,6 +92,6 @@ def database_url(postgres: PrivatePostgres, new_database: Callable[[], str], mem
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = await Database.open(database_url)
+    opened = await Database.open(database_url, patience=PATIENCE)
     yield opened
     await opened.close()

@@ -563,7 +563,8 @@ def load(file: Path | None = None) -> Settings:
             values = tomllib.loads(source.read_text())
         except OSError as error:
             raise ConfigError(f"{source} can't be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # The reader says most of what is wrong with an error of its own, but not that a number is too long.
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{source} is not valid TOML: {error}") from None
     try:
         return Settings(**values)

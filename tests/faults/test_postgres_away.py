@@ -167,7 +167,7 @@ async def test_a_hanging_postgresql_is_told_as_503_in_time_and_all_is_well_when_
     cluster: PrivatePostgres, service: Service, tenant: Tenant
 ) -> None:
     # Connections that are open and used, so that statements hang in them too.
-    kept = [answer.body["id"] for answer in await asyncio.gather(*(tenant.send() for _ in range(20)))]
+    kept = [accepted["id"] for accepted in await asyncio.gather(*(tenant.accepts() for _ in range(20)))]
     await asyncio.gather(*(tenant.get(message_id) for message_id in kept))
     async with hanging(cluster):
         await is_unavailable(service, tenant, kept[0], HANGING_SECONDS_MAX)

@@ -22,6 +22,9 @@ from posthouse.store.postgres import Database
 from tests.support.administration import Operator
 
 RATE: Final = Rate(1_000_000, 1_000_000)
+# A machine that stands still for seconds is no reason to fail: how long the service itself waits for PostgreSQL is
+# shown by processes of its own.
+PATIENCE: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ async def opened(
     database_url: str, clock: Clock, *, connections_max: int = 10, storage: Storage | None = None
 ) -> AsyncIterator[House]:
     """A process's share of the service. Its cache is fresh; `forget_changes` keeps it so."""
-    database = await Database.open(database_url, connections_max=connections_max)
+    database = await Database.open(database_url, connections_max=connections_max, patience=PATIENCE)
     try:
         directory = Directory(database, clock.monotonic)
         await directory.forget_changes()

@@ -145,6 +145,7 @@ class Lines:
             self._forget()
             self._rest = b""
             self._is_skipping = True
+            self._is_first = False
 
     def finish(self) -> Iterator[Line]:
         """What stands after the last line break."""
@@ -181,10 +182,10 @@ class Lines:
 
     def _line(self, record: bytes) -> Line | None:
         is_first, self._is_first = self._is_first, False
-        if is_first:
-            record = record.removeprefix(_BYTE_ORDER_MARK)
         if len(record) > LINE_BYTES_MAX:
             return self._too_long(self._begun_at)
+        if is_first:
+            record = record.removeprefix(_BYTE_ORDER_MARK)
         try:
             text = record.decode().strip("\r\n")
         except UnicodeDecodeError:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 import jwt
@@ -15,6 +16,7 @@ _ALGORITHM: Final = "HS256"
 _ISSUER: Final = "posthouse"
 _AUDIENCE: Final = "posthouse-dashboard"
 _CLAIMS: Final = ["iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti", "sid"]
+TOKENS_KNOWN_MAX: Final = 1_000
 # Processes share database time, so only rounding to whole seconds separates them.
 _LEEWAY: Final = timedelta(seconds=5)
 
@@ -60,6 +62,22 @@ def issue(
 
 def read(token: str, *, secret: str, now: datetime) -> Claims | None:
     """What a token that we issued says, or None for anything else."""
+    signed = _signed(token, secret)
+    if signed is None or now >= signed.claims.expires_at or signed.issued_at > now + _LEEWAY:
+        return None
+    return signed.claims
+
+
+@dataclass(frozen=True, slots=True)
+class _Signed:
+    claims: Claims
+    issued_at: datetime
+
+
+# What a token says never changes, and a session shows the same one all day.
+@lru_cache(TOKENS_KNOWN_MAX)
+def _signed(token: str, secret: str) -> _Signed | None:
+    """What stands in a token that was signed by us, whenever that was."""
     try:
         # The key and the algorithm are ours: a header that names others, or asks for more, is refused.
         if jwt.get_unverified_header(token).keys() - {"alg", "typ"}:
@@ -70,7 +88,7 @@ def read(token: str, *, secret: str, now: datetime) -> Claims | None:
             algorithms=[_ALGORITHM],
             issuer=_ISSUER,
             audience=_AUDIENCE,
-            # The times are judged below, by the time that is passed in.
+            # The times are judged above, by the time that is passed in.
             options={"require": _CLAIMS, "verify_exp": False, "verify_iat": False, "verify_nbf": False},
         )
         issued_at = datetime.fromtimestamp(claims["iat"], UTC)
@@ -83,6 +101,4 @@ def read(token: str, *, secret: str, now: datetime) -> Claims | None:
         return None
     if account_id is None or user_id is None or session_id is None:
         return None
-    if now >= expires_at or issued_at > now + _LEEWAY:
-        return None
-    return Claims(AccountId(account_id), UserId(user_id), role, SessionId(session_id), expires_at)
+    return _Signed(Claims(AccountId(account_id), UserId(user_id), role, SessionId(session_id), expires_at), issued_at)

@@ -93,8 +93,9 @@ def storable(text: str | None, characters_max: int | None = None) -> str | None:
 class Database:
     """A pool of connections that are all set alike; transactions are READ COMMITTED and short."""
 
-    def __init__(self, pool: Any) -> None:
+    def __init__(self, pool: Any, patience: float = 1.0) -> None:
         self._pool = pool
+        self._acquire_seconds_max = ACQUIRE_SECONDS_MAX * patience
 
     @classmethod
     async def open(
@@ -103,13 +104,14 @@ class Database:
         *,
         connections_max: int = 10,
         statement_seconds_max: float = STATEMENT_SECONDS_MAX,
+        patience: float = 1.0,
         allow_unsafe: bool = False,
         learn_time: Callable[[datetime, float], None] | None = None,
     ) -> "Database":
         """Connects when first asked, so that a process can start while PostgreSQL is away.
 
         `learn_time` is told the database's time, and when it was asked, before a connection is used: nobody
-        who can write takes another time for now.
+        who can write takes another time for now. With more `patience` all that is waited for may take longer.
         """
 
         async def check(connection: Connection) -> None:
@@ -118,23 +120,24 @@ class Database:
                 asked_at = time.monotonic()
                 learn_time(await connection.fetchval("SELECT clock_timestamp()"), asked_at)
 
+        statement_seconds_max *= patience
         pool = asyncpg.create_pool(
             url,
             min_size=0,
             max_size=connections_max,
-            timeout=CONNECT_SECONDS_MAX,
+            timeout=CONNECT_SECONDS_MAX * patience,
             command_timeout=statement_seconds_max + _ANSWER_SECONDS_MORE,
             max_inactive_connection_lifetime=60,
             server_settings={**SETTINGS, "statement_timeout": str(int(statement_seconds_max * 1000))},
             init=check,
             reset=_leave_as_it_is,
         )
-        return cls(await pool)
+        return cls(await pool, patience)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         try:
-            async with self._pool.acquire(timeout=ACQUIRE_SECONDS_MAX) as connection:
+            async with self._pool.acquire(timeout=self._acquire_seconds_max) as connection:
                 yield connection
         except Refusal:
             raise
