@@ -6,7 +6,7 @@ PYTHON ?= 3.11
 WORKERS ?= 2
 BESIDE = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: setup lock check test test-fast test-rare run postgres bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-idle crash chaos simulate openapi clean sdks
+.PHONY: setup lock check test test-fast test-rare run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate openapi clean sdks
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -42,6 +42,9 @@ test-fast: ## Without the slow ones
 test-rare: ## Each benchmark in small, and the simulation's planted faults
 	$(BIN)/pytest -m rare
 
+fuzz: ## Bad input to every surface, TIMES=20 as much as CI tries (an hour); tells what was tried, and what failed
+	FUZZ_TIMES=$(or $(TIMES),20) $(BIN)/pytest -m fuzz --verbose --durations 10
+
 postgres: ## A private PostgreSQL for development, its data in .run/postgres, on port 54329
 	$(BIN)/python tools/private_postgres.py run --directory .run/postgres --port 54329
 
@@ -74,13 +77,17 @@ bench-search: ## Measure the list of messages, and reading by id, on ten million
 bench-idle: ## Measure ten thousand idle SMTP sessions, and new clients beside them; writes into bench/RESULTS.md
 	$(BIN)/python bench/idle_sessions.py
 
-crash: ## Kill every process at every crash point under load, and audit (some 20 minutes); POINTS="claim. record." for some
-	$(BIN)/python -m tests.crash.scenes $(POINTS)
+bench-backlog: ## Measure dispatch and claims beside up to a million scheduled recipients; writes into bench/RESULTS.md
+	$(BIN)/python bench/backlog.py
+
+crash: ## Kill every process at every crash point under load, and audit (some 20 minutes); POINTS="claim. record." for some REPORT=crash.md
+	$(BIN)/python -m tests.crash.scenes $(POINTS) $(if $(REPORT),--report $(REPORT))
 
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 MINUTES ?= 5
-chaos: ## The whole service under load while everything that can fail does (as root); SEED=1 MINUTES=30 EVERY=3
-	$(BIN)/python -m tests.chaos.weather --seed $(SEED) --minutes $(MINUTES) --every $(or $(EVERY),3)
+chaos: ## The whole service under load while everything that can fail does (as root); SEED=1 MINUTES=30 EVERY=3 RATE=65 REPORT=chaos.md
+	$(BIN)/python -m tests.chaos.weather --seed $(SEED) --minutes $(MINUTES) --every $(or $(EVERY),3) \
+		--rate $(or $(RATE),65) $(if $(REPORT),--report $(REPORT))
 
 simulate: ## Days of the flows in one process on a virtual clock, every promise after each step; SEED=1 STEPS=5000
 	$(BIN)/python -m tests.simulation.play --seed $(SEED) --steps $(or $(STEPS),1000)

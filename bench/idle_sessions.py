@@ -1,125 +1,171 @@
-"""Measures idle SMTP sessions: what each costs the server in memory and time, and whether new clients are still served.
+"""Measures idle SMTP sessions: what they cost the server, and whether new clients are served as well as without them.
 
-    python bench/idle_sessions.py                        (10,000 sessions, each greeted; then as many with TLS)
-    python bench/idle_sessions.py --sessions 500 --seconds 2
+    make bench-idle                                      (or: python bench/idle_sessions.py)
+    python bench/idle_sessions.py --sessions 500 --seconds 2 --output /tmp/bench
 
-The server is the real one in a process of its own, on a private PostgreSQL. The sessions come from several addresses of
-the loopback, say EHLO and then nothing. Exits with 1 when a session was lost, a new client was not served, or one over
-the limit was not told 421.
+The server is the real one in a process of its own, on a private PostgreSQL. The idle come from several addresses of the
+loopback: first in the clear, greeted and no more; then, on a new server, within TLS and with their password checked.
+New clients come before them, beside them and after them, each for a session and a mail. Exits with 1 when one of the
+idle was lost, a mail was not taken, or one over the limit was let in.
 """
 
 import argparse
 import asyncio
-import statistics
+import contextlib
+import gc
+import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import asyncpg
 from rich.console import Console
-from rich.table import Table
 
+from bench import idle_report, letter, report
+from bench.idle_report import Findings, Visit
 from bench.isolation import TEMPLATE, migrate
-from tests.support.doors import Doors
-from tests.support.idle import PER_SOURCE, Cost, may_open, opened, reset
+from tests.support.doors import HOST, NAME, Doors, hand_in, plain
+from tests.support.doors import letter as written
+from tests.support.idle import PER_SOURCE, Client, Cost, may_open, opened, reset
 from tests.support.postoffice import furnished
-from tools.private_postgres import PrivatePostgres
+from tests.support.service import Tenant
+from tests.support.smtp_service import Line
+from tools.private_postgres import PostgresError, PrivatePostgres
 
 SESSIONS: Final = 10_000
 SECONDS: Final = 10.0
-# Room for those who come while the idle are there.
+# Room for those who come while the idle are there; the others are too many.
 ROOM: Final = 10
-NEW_CLIENTS: Final = 20
-EHLO: Final = b"EHLO idle.example\r\n"
+TOO_MANY: Final = 100
+VISITS: Final = 100
+VISITS_FEW: Final = 20
+# The first look up what the server then knows.
+WARM_VISITS: Final = 10
+GONE_SECONDS_MAX: Final = 30.0
+EHLO: Final = "EHLO idle.example"
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    kind: str
-    sessions: int
-    opening_seconds: float
-    bytes_each: float
-    processor_part: float
-    descriptors: int
-    answer_seconds: list[float]
-    over: str
+class Visitors:
+    """Clients that come one after the other, each for a session and a mail, all within TLS."""
+
+    doors: Doors
+    tenant: Tenant
+    context: ssl.SSLContext
+
+    async def come(self, count: int) -> list[Visit]:
+        return [await self._visit() for _ in range(count)]
+
+    async def _visit(self) -> Visit:
+        content = written(self.tenant, letter.SUBJECT, body=letter.TEXT.replace("\n", "\r\n"))
+        begun = time.monotonic()
+        async with self.line(self.doors.tls_port, self.context) as line:
+            await line.reply()
+            *_, reply = await line.say("EHLO new.example", plain(self.tenant.username, self.tenant.password))
+            assert reply.startswith("235 "), f"a new client was not let in: {reply or 'hung up'}"
+            admitted = time.monotonic()
+            reply = await hand_in(line, content, ["ada@example.org"], sender=f"news@{self.tenant.domain}")
+            assert reply.startswith("250 "), f"a new client's mail was not taken: {reply or 'hung up'}"
+            return Visit(admitted - begun, time.monotonic() - admitted)
+
+    async def turned_away(self, count: int, *, is_secure: bool) -> list[str]:
+        """What each was told; within TLS from the first byte on nothing: a handshake would cost what is short."""
+        told = []
+        for _ in range(count):
+            try:
+                port = self.doors.tls_port if is_secure else self.doors.port
+                async with self.line(port, self.context if is_secure else None) as line:
+                    told.append(await line.reply() or "hung up")
+            except OSError:
+                told.append("hung up")
+        return told
+
+    @contextlib.asynccontextmanager
+    async def line(self, port: int, context: ssl.SSLContext | None) -> AsyncIterator[Line]:
+        reader, writer = await asyncio.open_connection(
+            HOST, port, ssl=context, server_hostname=None if context is None else NAME
+        )
+        try:
+            yield Line(reader, writer)
+        finally:
+            writer.transport.abort()
 
 
-async def measure(doors: Doors, process: int, sessions: int, seconds: float, *, is_secure: bool) -> Findings:
-    port = doors.tls_port if is_secure else doors.port
-    context = doors.trusting() if is_secure else None
-    # The first costs what all share.
-    for one in await opened(1, port, [EHLO], context=context):
-        one.leave()
+async def measure(
+    visitors: Visitors, process: int, sessions: int, seconds: float, visits: int, *, is_secure: bool
+) -> Findings:
+    tenant = visitors.tenant
+    words = [EHLO, plain(tenant.username, tenant.password)] if is_secure else [EHLO]
+    context = visitors.context if is_secure else None
+    port = visitors.doors.tls_port if is_secure else visitors.doors.port
+
+    async def come(count: int) -> list[Client]:
+        return await opened(count, port, [f"{word}\r\n".encode() for word in words], context=context)
+
+    await visitors.come(WARM_VISITS)
+    visits_before = await visitors.come(visits)
     before = Cost.of(process)
     started = time.monotonic()
-    clients = await opened(sessions, port, [EHLO], context=context)
+    clients = await come(sessions)
     opening_seconds = time.monotonic() - started
+    # What they are made of here is not to be looked through while new clients are timed.
+    gc.collect()
+    gc.freeze()
     idle = Cost.of(process)
     await asyncio.sleep(seconds)
     after = Cost.of(process)
-    answers = [await _served(doors, is_secure=is_secure) for _ in range(NEW_CLIENTS)]
-    lost = sum(client.hung_up_at is not None for client in clients)
-    assert not lost, f"{lost} of {sessions} sessions were hung up on"
-    further = await opened(ROOM, port, [EHLO], context=context)
-    over = await _one_more(doors, is_secure=is_secure)
+    visits_beside = await visitors.come(visits)
+    further = await come(ROOM)
+    told = await visitors.turned_away(TOO_MANY, is_secure=is_secure)
+    full = Cost.of(process)
+    lost = sum(client.hung_up_at is not None for client in (*clients, *further))
+    assert not lost, f"{lost} of {sessions + ROOM} sessions were hung up on"
     for client in (*clients, *further):
         reset(client)
+    gc.unfreeze()
+    left = await _left(process, before.descriptors)
     return Findings(
-        "TLS" if is_secure else "plain",
-        sessions,
-        opening_seconds,
-        (after.resident_bytes - before.resident_bytes) / sessions,
-        (after.processor_seconds - idle.processor_seconds) / seconds,
-        after.descriptors,
-        answers,
-        over,
+        kind="TLS, authenticated" if is_secure else "in the clear, greeted",
+        sessions=sessions,
+        sessions_max=sessions + ROOM,
+        opening_seconds=opening_seconds,
+        before_bytes=before.resident_bytes,
+        idle_bytes=after.resident_bytes,
+        left_bytes=left.resident_bytes,
+        processor_part=(after.processor_seconds - idle.processor_seconds) / seconds,
+        before_descriptors=before.descriptors,
+        full_descriptors=full.descriptors,
+        left_descriptors=left.descriptors,
+        descriptors_max=_descriptors_max(process),
+        visits_before=visits_before,
+        visits_beside=visits_beside,
+        visits_after=await visitors.come(visits),
+        told=told,
     )
 
 
-async def _served(doors: Doors, *, is_secure: bool) -> float:
-    started = time.monotonic()
-    async with doors.line(is_secure=is_secure) as line:
-        (reply,) = await line.say("EHLO new.example")
-        assert reply.startswith("250 "), reply
-    return time.monotonic() - started
+async def _left(process: int, descriptors: int) -> Cost:
+    """What the server has once the idle have left, or when it has had time enough to see it."""
+    deadline = time.monotonic() + GONE_SECONDS_MAX
+    while (cost := Cost.of(process)).descriptors > descriptors and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
+    return cost
 
 
-async def _one_more(doors: Doors, *, is_secure: bool) -> str:
-    """What it is told. With TLS from the first byte it isn't told anything: a handshake would cost what is short."""
-    try:
-        async with doors.line(is_secure=is_secure):
-            return "let in"
-    except AssertionError as refused:
-        return str(refused)
-    except (OSError, EOFError):
-        return "hung up"
+def _descriptors_max(process: int) -> int:
+    (line,) = [
+        one for one in Path(f"/proc/{process}/limits").read_text().splitlines() if one.startswith("Max open files")
+    ]
+    return int(line.split()[3])
 
 
-def table(found: Sequence[Findings]) -> Table:
-    drawn = Table(title="Idle SMTP sessions in one process")
-    for name in ("sessions", "opened in", "KB each", "processor", "descriptors", "new client, median", "most", "over"):
-        drawn.add_column(name, justify="right")
-    for one in found:
-        drawn.add_row(
-            f"{one.sessions:,} {one.kind}",
-            f"{one.opening_seconds:.1f} s",
-            f"{one.bytes_each / 1024:.1f}",
-            f"{one.processor_part:.1%}",
-            f"{one.descriptors:,}",
-            f"{statistics.median(one.answer_seconds) * 1e3:.0f} ms",
-            f"{max(one.answer_seconds) * 1e3:.0f} ms",
-            one.over[:3] if one.over[:3].isdigit() else one.over,
-        )
-    return drawn
-
-
-async def run(url: str, workplace: Path, sessions: int, seconds: float) -> list[Findings]:
+async def run(url: str, workplace: Path, sessions: int, seconds: float, visits: int = VISITS_FEW) -> list[Findings]:
     doors = Doors.make(workplace)
     settings = {
         **doors.settings,
@@ -131,36 +177,59 @@ async def run(url: str, workplace: Path, sessions: int, seconds: float) -> list[
         for is_secure in (False, True):
             part = office.start("submission")
             await doors.open(part)
-            found.append(await measure(doors, part.running.pid, sessions, seconds, is_secure=is_secure))
+            office.desks.append(await part.desk())
+            visitors = Visitors(doors, await office.desks[-1].account(), doors.trusting())
+            found.append(await measure(visitors, part.running.pid, sessions, seconds, visits, is_secure=is_secure))
             part.kill()
         return found
+
+
+def is_bounded(found: Sequence[Findings]) -> bool:
+    """Whether nobody over the limit was let in, and descriptors are those of whoever was, and are given back."""
+    in_the_clear, secure = found
+    return (
+        all(told.startswith("421 ") for told in in_the_clear.told)
+        and all(told == "hung up" for told in secure.told)
+        and all(one.has_bounded_descriptors for one in found)
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sessions", type=int, default=SESSIONS, help=f"how many ({SESSIONS:,})")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"how long they are looked at ({SECONDS:.0f})")
+    parser.add_argument("--visits", type=int, default=VISITS, help=f"new clients each time ({VISITS})")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="directory for RESULTS.md")
     given = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    may_open(given.sessions)
-    with (
-        tempfile.TemporaryDirectory(prefix="posthouse-bench-") as directory,
-        PrivatePostgres.start() as cluster,
-    ):
-        workplace = Path(directory)
-        migrate(cluster, workplace)
-        try:
-            found = asyncio.run(run(cluster.url(TEMPLATE), workplace, given.sessions, given.seconds))
-        except AssertionError as error:
-            console.print(f"[bold red]failed:[/] {error}", highlight=False)
-            return 1
-    console.print(table(found))
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        may_open(given.sessions)
+        with (
+            tempfile.TemporaryDirectory(prefix="posthouse-bench-") as directory,
+            PrivatePostgres.start() as cluster,
+        ):
+            workplace = Path(directory)
+            migrate(cluster, workplace)
+            found = asyncio.run(run(cluster.url(TEMPLATE), workplace, given.sessions, given.seconds, given.visits))
+            machine = report.machine(asyncio.run(_version(cluster.url())))
+    except (AssertionError, PostgresError) as error:
+        console.print(f"[bold red]failed:[/] {error}", highlight=False)
+        return 1
+    console.print(idle_report.table(found))
+    for bar in idle_report.bars(found):
+        console.print(f"- {bar.text}", highlight=False)
+    given.output.mkdir(parents=True, exist_ok=True)
+    idle_report.write(given.output, found, machine, given.seconds)
+    console.print(f"written: {given.output / report.RESULTS}", highlight=False)
     return 0 if is_bounded(found) else 1
 
 
-def is_bounded(found: Sequence[Findings]) -> bool:
-    plain, secure = found
-    return plain.over.startswith("421 ") and secure.over == "hung up"
+async def _version(url: str) -> str:
+    connection = await asyncpg.connect(url)
+    try:
+        return str(await connection.fetchval("SHOW server_version"))
+    finally:
+        await connection.close()
 
 
 if __name__ == "__main__":

@@ -1,29 +1,26 @@
-"""Measures the list of messages: every filter, with common, rare and absent values, on first pages and deep ones.
+"""Measures reading: the list of messages with every filter, on first pages and deep ones; and one message by its id.
 
     make bench-search                                       (or: python bench/search.py)
     python bench/search.py --keep /var/tmp/archive          (the archive stays there, and is used again)
     python bench/search.py --rows 20000 --quick --output /tmp/bench
 
 An archive of one large account and some small ones is made in a private cluster, over thirty days; then one process of
-the HTTP server answers eight clients. Rounds of all searches in turn, medians over the rounds.
+the HTTP server answers eight clients. Rounds of all searches in turn, medians over the rounds. Then the same reads are
+made on a small archive and on the large one, in turn, and PostgreSQL tells how it ran them.
 """
 
 import argparse
 import itertools
-import json
 import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from string import Template
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -31,11 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 
-from bench import report, search_ground, search_report, served
-from bench.load import LoadError, watched
+from bench import report, search_ground, search_load, search_plans, search_report, served
+from bench.load import LoadError
 from bench.processes import pace_ms, stolen_part
 from bench.search_ground import Archive
-from bench.search_report import Measured
+from bench.search_load import CLIENTS, Measured, Search
+from bench.search_report import Compared, Pair
 from posthouse.rules import ids, search
 from posthouse.rules.search import Filters
 from tools.private_postgres import PostgresError, PrivatePostgres
@@ -43,8 +41,10 @@ from tools.private_postgres import PostgresError, PrivatePostgres
 ROWS: Final = 10_000_000
 ROUNDS: Final = 3
 SECONDS: Final = 2
-CLIENTS: Final = 8
 PAGES: Final = 400
+# What the large archive is compared with, over as many days, and how many of its messages are asked for.
+SMALL_ROWS: Final = 10_000
+IDS: Final = 4_000
 WARM_SECONDS: Final = 5
 BYTES_READ_A_MESSAGE: Final = 1_400
 
@@ -55,36 +55,6 @@ CLUSTER_SETTINGS: Final = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
 }
-
-_RESULT: Final = re.compile(r"^result (\{.*\})$", re.MULTILINE)
-_SCRIPT: Final = Template("""\
-local requests = {
-$requests
-}
-local count = $first
-
-function request()
-  count = count + 1
-  return requests[count % #requests + 1]
-end
-
-function done(summary, latency, _)
-  local errors = summary.errors
-  io.write(string.format(
-    'result {"requests": %d, "microseconds": %d, "refused": %d, "broken": %d, "p50": %d, "p99": %d}\\n',
-    summary.requests, summary.duration, errors.status,
-    errors.connect + errors.read + errors.write + errors.timeout,
-    latency:percentile(50), latency:percentile(99)))
-end
-""")
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Pages of one kind, each as its query."""
-
-    name: str
-    pages: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +152,12 @@ def _page(
     *,
     is_deep: bool = False,
 ) -> str:
-    """The query of a page; a deep one begins anywhere, which is where a reader would be after very many pages."""
+    """A page's path and query; a deep one begins anywhere, which is where a reader would be after very many pages."""
     parameters = dict(asked)
     if is_deep and archive is not None and chance is not None:
         position = ids.lowest_id(_some_time(archive, chance))
         parameters["cursor"] = search.wanted(Filters(**asked)).cursor(position)
-    return urlencode(parameters)
+    return f"/v1/messages?{urlencode(parameters)}"
 
 
 def _some_time(archive: Archive, chance: random.Random) -> datetime:
@@ -204,67 +174,51 @@ def measure(
     archive: Archive, asked: Sequence[Search], rounds: int, seconds: int, console: Console
 ) -> dict[str, list[Measured]]:
     measured: dict[str, list[Measured]] = {one.name: [] for one in asked}
-    with served.running(archive.ground, 1) as (server, port):
-        token = _login(port)
+    with search_load.reading(archive) as readers:
         # Connections are opened, and statements planned, before anything counts.
         mixed = tuple(page for pages in zip(*(one.pages for one in asked), strict=True) for page in pages)
-        _wrk(archive, Search("warm", mixed[: PAGES * 4]), token, port, WARM_SECONDS, 0)
+        readers.read(Search("warm", mixed[: PAGES * 4]), WARM_SECONDS)
         for number in range(rounds):
             for one in asked:
-                with watched(postgres=archive.ground.cluster.pid, server=server.pid) as watch:
-                    said = _wrk(archive, one, token, port, seconds, number * PAGES // rounds)
-                measured[one.name].append(
-                    Measured(
-                        requests=said["requests"],
-                        per_second=said["requests"] / said["microseconds"] * 1e6,
-                        p50_ms=said["p50"] / 1000,
-                        p99_ms=said["p99"] / 1000,
-                        server_us=watch.server / said["requests"] * 1e6,
-                        postgres_us=watch.postgres / said["requests"] * 1e6,
-                    )
-                )
+                measured[one.name].append(readers.read(one, seconds, number * PAGES // rounds))
                 console.print(f"{number + 1}/{rounds} {one.name}: {measured[one.name][-1]}", highlight=False)
     return measured
 
 
-def _login(port: int) -> str:
-    body = json.dumps({"email": search_ground.EMAIL, "password": search_ground.PASSWORD}).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/auth/login", body, {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request) as answer:
-        token: str = json.load(answer)["token"]
-    return token
+def reads(archive: Archive) -> list[Search]:
+    """What should cost the same whatever the archive's size, each for messages anywhere in the thirty days."""
+    chance = random.Random(7)
+    some = search_ground.some_messages(archive, [_some_time(archive, chance) for _ in range(IDS)])
+    return [
+        Search("GET /emails/{id}", tuple(f"/emails/{one}" for one in some)),
+        Search("GET /v1/messages/{id}", tuple(f"/v1/messages/{one}" for one in some)),
+        _search(archive, chance, "GET /v1/messages", [{}]),
+        _search(archive, chance, "GET /v1/messages", [{}], is_deep=True),
+    ]
 
 
-def _wrk(archive: Archive, asked: Search, token: str, port: int, seconds: int, first: int) -> dict[str, Any]:
-    file = archive.ground.workplace / "search.lua"
-    head = f"HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
-    requests = ",\n".join(json.dumps(f"GET /v1/messages?{page} {head}") for page in asked.pages)
-    file.write_text(_SCRIPT.substitute(requests=requests, first=first))
-    done = subprocess.run(
-        [
-            str(served.program()),
-            "--threads=1",
-            f"--connections={CLIENTS}",
-            f"--duration={seconds}s",
-            "--timeout=10s",
-            "--latency",
-            f"--script={file}",
-            f"http://127.0.0.1:{port}",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = _RESULT.search(done.stdout)
-    if done.returncode != 0 or found is None:
-        raise LoadError(f"wrk failed ({done.returncode}):\n{done.stderr[-2000:]}\n{done.stdout[-2000:]}")
-    said: dict[str, Any] = json.loads(found[1])
-    if said["refused"] or said["broken"] or not said["requests"]:
-        end = (archive.ground.workplace / "server.log").read_text(errors="replace")[-2000:]
-        raise LoadError(f"{asked.name}: some were not answered with 200: {said}; the server's log ends:\n{end}")
-    return said
+def compare(small: Archive, large: Archive, rounds: int, seconds: int, console: Console) -> Compared:
+    pairs: dict[str, list[Pair]] = {}
+    asked = [reads(archive) for archive in (small, large)]
+    with search_load.reading(small) as few, search_load.reading(large) as many:
+        for readers, some in zip((few, many), asked, strict=True):
+            mixed = tuple(one.pages[number] for number in range(PAGES) for one in some)
+            readers.read(Search("warm", mixed), WARM_SECONDS)
+        for number in range(rounds):
+            for less, more in zip(*asked, strict=True):
+                # Every other round the other way round, so that a machine that slows down favours neither.
+                if number % 2 == 0:
+                    pair = Pair(few.read(less, seconds, number), many.read(more, seconds, number))
+                else:
+                    later = many.read(more, seconds, number)
+                    pair = Pair(few.read(less, seconds, number), later)
+                pairs.setdefault(less.name, []).append(pair)
+                console.print(f"{number + 1}/{rounds} {less.name}: small {pair.small}; large {pair.large}")
+    plans = [
+        search_plans.plans(archive, {one.name: one.pages[0] for one in some})
+        for archive, some in zip((small, large), asked, strict=True)
+    ]
+    return Compared(small.rows, pairs, *plans)
 
 
 def _settings(rows: int) -> dict[str, str]:
@@ -272,6 +226,16 @@ def _settings(rows: int) -> dict[str, str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     share = min(memory * 0.55, rows * BYTES_READ_A_MESSAGE)
     return CLUSTER_SETTINGS | {"shared_buffers": f"{max(128, int(share / 2**20))}MB"}
+
+
+def _compared(archive: Archive, rounds: int, seconds: int, console: Console) -> Compared:
+    with (
+        tempfile.TemporaryDirectory(prefix="posthouse-bench-") as workplace,
+        PrivatePostgres.start(settings=_settings(SMALL_ROWS)) as cluster,
+    ):
+        small = search_ground.open_archive(cluster, Path(workplace), SMALL_ROWS, lambda _: None)
+        search_ground.warm(small)
+        return compare(small, archive, rounds, seconds, console)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -305,6 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )
             pace, stolen = pace_ms(), stolen_part()
             measured = measure(archive, asked, rounds, seconds, console)
+            compared = _compared(archive, rounds, seconds, console)
             paces = sorted([pace, pace_ms()])
             taken, whole = stolen_part(stolen)
             state = (
@@ -316,8 +281,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"[bold red]failed:[/] {error}", highlight=False)
         return 1
     console.print(search_report.table(measured))
+    console.print(search_report.compared_table(compared))
     given.output.mkdir(parents=True, exist_ok=True)
-    search_report.write(given.output, measured, machine, state, archive.rows, CLIENTS, seconds)
+    search_report.write(given.output, measured, compared, machine, state, archive.rows, CLIENTS, seconds)
     worst = max(median(one.p99_ms for one in runs) for runs in measured.values())
     console.print(f"slowest p99: {worst:.1f} ms; written: {given.output / report.RESULTS}", highlight=False)
     return 0

@@ -187,6 +187,12 @@ SELECT sum(pg_prewarm(oid::regclass)) FROM pg_class
 WHERE relkind IN ('r', 'i') AND (relname ~ '^(messages|recipients)_2' OR relname ~ '^catalogue_2.*_pkey$')
 """
 
+# Each the next after one of these ids.
+_SOME: Final = f"""
+SELECT message.id FROM unnest($1::uuid[]) asked(id) CROSS JOIN LATERAL (
+    SELECT id FROM messages WHERE account_id = '{MAIN}' AND messages.id >= asked.id ORDER BY id LIMIT 1) message
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Archive:
@@ -226,6 +232,20 @@ def warm(archive: Archive) -> int:
         try:
             await connection.execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
             return 8192 * int(await connection.fetchval(_READ) or 0)
+        finally:
+            await connection.close()
+
+    return asyncio.run(read())
+
+
+def some_messages(archive: Archive, times: Sequence[datetime]) -> list[str]:
+    """The ids of the large account's messages that were accepted next after these times."""
+
+    async def read() -> list[str]:
+        connection = await asyncpg.connect(archive.ground.url, server_settings={"enable_seqscan": "off"})
+        try:
+            rows = await connection.fetch(_SOME, [ids.lowest_id(one) for one in times])
+            return [ids.text(ids.MESSAGE, row["id"]) for row in rows]
         finally:
             await connection.close()
 

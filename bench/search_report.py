@@ -1,38 +1,45 @@
-"""What was found about the list of messages: a table, and the section of the page."""
+"""What was found about reading messages: tables, and the section of the page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.table import Table
 
-from bench.report import columned, put_section
+from bench.report import Bar, columned, put_section
+from bench.search_load import Measured
+from bench.search_plans import Plan
 
 START: Final = "<!-- search:start -->"
 END: Final = "<!-- search:end -->"
 P99_MS_MAX: Final = 50.0
+# Processor time of a read on the large archive to that of the same on the small one.
+FLAT_MAX: Final = 1.2
+# Their plans are shown whole; of the others only what they opened and read.
+SHOWN: Final = ("GET /emails/{id}", "GET /v1/messages, first page")
 
 _COLUMNS: Final = ("Search", "pages/s", "p50 ms", "p99 ms", "worst p99", "CPU µs: Python", "PostgreSQL")
+_READ_COLUMNS: Final = ("Read", "reads/s", "p50 ms", "×", "p99 ms", "CPU µs: Python", "PostgreSQL", "×")
+_PLAN_COLUMNS: Final = ("Statement of", "tables", "partitions opened", "read", "pages")
+
+
+class Pair(NamedTuple):
+    """The same read on both archives, one after the other."""
+
+    small: Measured
+    large: Measured
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One run of one search; processor time is in microseconds a page."""
+class Compared:
+    """Reads on a small archive and on the large one, by their names; and how their statements were run."""
 
-    requests: int
-    per_second: float
-    p50_ms: float
-    p99_ms: float
-    server_us: float
-    postgres_us: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.per_second:,.0f}/s, p50 {self.p50_ms:.1f}, p99 {self.p99_ms:.1f} ms, "
-            f"CPU {self.server_us:.0f} + {self.postgres_us:.0f} µs"
-        )
+    small_rows: int
+    pairs: Mapping[str, Sequence[Pair]]
+    small_plans: Mapping[str, Sequence[Plan]]
+    large_plans: Mapping[str, Sequence[Plan]]
 
 
 def _cells(name: str, runs: Sequence[Measured]) -> list[str]:
@@ -55,18 +62,110 @@ def table(measured: Mapping[str, Sequence[Measured]]) -> Table:
     return drawn
 
 
+def flat(compared: Compared) -> list[Bar]:
+    """Whether a read costs on the large archive what it costs on the small one."""
+    told = []
+    for name, pairs in compared.pairs.items():
+        ratio = _ratio(pairs, _processor_us)
+        is_reached = ratio <= FLAT_MAX
+        verdict = "reached" if is_reached else "missed"
+        words = f"{name} at {FLAT_MAX}× the processor time on the small archive or less"
+        told.append(Bar(f"{verdict}: {words}: {ratio:.2f}×", is_reached))
+    return told
+
+
+def _processor_us(one: Measured) -> float:
+    return one.server_us + one.postgres_us
+
+
+def _ratio(pairs: Sequence[Pair], value: Callable[[Measured], float]) -> float:
+    return median(value(one.large) / value(one.small) for one in pairs)
+
+
+def compared_table(compared: Compared) -> Table:
+    drawn = columned("Reads on a small archive and on the large one", _READ_COLUMNS)
+    for (name, pairs), bar in zip(compared.pairs.items(), flat(compared), strict=True):
+        drawn.add_row(*_read_cells(name, pairs), style=None if bar.is_reached else "bold red")
+    return drawn
+
+
+def _read_cells(name: str, pairs: Sequence[Pair]) -> list[str]:
+    def both(value: Callable[[Measured], float], form: str) -> str:
+        return " / ".join(format(median(value(one[side]) for one in pairs), form) for side in (0, 1))
+
+    return [
+        name,
+        both(lambda one: one.per_second, ",.0f"),
+        both(lambda one: one.p50_ms, ".1f"),
+        f"{_ratio(pairs, lambda one: one.p50_ms):.2f}",
+        both(lambda one: one.p99_ms, ".1f"),
+        both(lambda one: one.server_us, ",.0f"),
+        both(lambda one: one.postgres_us, ",.0f"),
+        f"{_ratio(pairs, _processor_us):.2f}",
+    ]
+
+
+def _plan_rows(compared: Compared) -> list[list[str]]:
+    rows = []
+    for name, plans in compared.large_plans.items():
+        small = {one.tables: one for one in compared.small_plans[name]}
+        for large in plans:
+            both = zip(_numbers(small.get(large.tables)), _numbers(large), strict=True)
+            rows.append([name, ", ".join(large.tables), *(f"{one} / {other}" for one, other in both)])
+    return rows
+
+
+def _numbers(plan: Plan | None) -> tuple[object, object, object]:
+    return ("–", "–", "–") if plan is None else (plan.opened, plan.read, plan.pages)
+
+
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = " | ".join(columns)
+    rule = "|".join(["---", *["---:"] * (len(columns) - 1)])
+    return "\n".join([f"| {head} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _flat_text(compared: Compared, rows: int, clients: int) -> str:
+    plans = "\n\n".join(
+        f"{name}: {', '.join(plan.tables)}\n{plan.text}" for name in SHOWN for plan in compared.large_plans[name]
+    )
+    return f"""\
+### The same reads on {compared.small_rows:,} messages and on {rows:,}
+
+{_drawn(_READ_COLUMNS, [_read_cells(name, pairs) for name, pairs in compared.pairs.items()])}
+
+{chr(10).join(f"- {bar.text}." for bar in flat(compared))}
+
+Numbers of the small archive are before the stroke, those of the large one after it; × is large to small, the median
+of the rounds' own ratios, the last one of the processor time of both. Each archive is over thirty days and has a
+PostgreSQL and a server of its own. {clients} clients read them in turn: messages of the large account from anywhere in
+the thirty days, and pages of its list. Messages, recipients and the catalogue are there; attempts, events, webhook
+deliveries and bodies have their partitions but nothing in them: `GET /v1/messages/{{id}}` looks for them in vain.
+
+{_drawn(_PLAN_COLUMNS, _plan_rows(compared))}
+
+That is how PostgreSQL ran those statements of one such read that go to partitioned tables, told by its own
+`auto_explain` on the service's connections. Plans are made once, without the values; when a statement begins, the
+partitions that its values rule out are not opened, and of the opened ones not all are read. A page is 8 KB. The plans
+on the large archive, without what was never run:
+
+```
+{plans}
+```
+"""
+
+
 def write(
     directory: Path,
     measured: Mapping[str, Sequence[Measured]],
+    compared: Compared,
     machine: str,
     state: str,
     rows: int,
     clients: int,
     seconds: int,
 ) -> None:
-    head = " | ".join(_COLUMNS)
-    rule = "|".join(["---", *["---:"] * (len(_COLUMNS) - 1)])
-    drawn = "\n".join(f"| {' | '.join(_cells(name, runs))} |" for name, runs in measured.items())
+    drawn = _drawn(_COLUMNS, [_cells(name, runs) for name, runs in measured.items()])
     missed = [name for name, runs in measured.items() if median(one.p99_ms for one in runs) >= P99_MS_MAX]
     verdict = f"missed by {', '.join(missed)}" if missed else "reached by every search"
     slowest = max(measured, key=lambda name: median(one.p99_ms for one in measured[name]))
@@ -78,8 +177,6 @@ def write(
 {machine}. Rerun with `make bench-search`.
 How fast the machine was: {state}.
 
-| {head} |
-|{rule}|
 {drawn}
 
 - p99 under {P99_MS_MAX:.0f} ms: {verdict}. The slowest is "{slowest}" with
@@ -93,5 +190,6 @@ terms each. A *common* value is on every message to every hundredth or so, a *ra
 *absent* one on none; the values of a row are drawn anew for each page. A *deep* page begins anywhere in the thirty
 days. With two filters, every second page is a deep one. Processor time is user and system time a page, of the server
 and of all of PostgreSQL; the load generator shares the cores with them.
-"""
+
+{_flat_text(compared, rows, clients)}"""
     put_section(directory, START, END, text)

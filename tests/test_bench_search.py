@@ -25,7 +25,15 @@ def test_a_small_run_measures_every_search_and_keeps_what_others_wrote(tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
     written = page.read_text()
     assert "Another benchmark's section." in written
-    rows = [line for line in written.splitlines() if line.startswith("| ") and not line.startswith("| Search")]
+    lists, reads = written.split("### The same reads on 10,000 messages and on 20,000")
+    rows = [line for line in lists.splitlines() if line.startswith("| ") and not line.startswith("| Search")]
     assert {row.count("|") for row in rows} == {8}, written
     for name in ("no filter", "time", "status", "recipient", "sender", "subject", "tag", "template", "source"):
         assert any(row.startswith(f"| {name}") for row in rows), name
+    for name in ("GET /emails/{id}", "GET /v1/messages/{id}", "GET /v1/messages, first page"):
+        assert sum(line.startswith(f"| {name} |") and line.count("|") == 9 for line in reads.splitlines()) == 1, name
+    assert reads.count("× the processor time on the small archive or less") == 4
+    # A message's day is told by its id.
+    assert "| GET /emails/{id} | messages | 1 / 1 | 1 / 1 | 3 / 3 |" in reads, reads
+    assert "Subplans Removed" in reads
+    assert "Index Cond: ((account_id = $1) AND (id = $2))" in reads

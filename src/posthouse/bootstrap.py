@@ -354,6 +354,7 @@ async def _run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event)
                 clock=clock,
             )
         )
+        renewals = await stack.enter_async_context(assembly.database(settings, connections_max=1))
         directory = Directory(database, clock.monotonic)
         signing = Signing(directory=directory, sealer=assembly.sealer(settings)) if settings.dkim_enabled else None
         if signing is not None:
@@ -389,6 +390,7 @@ async def _run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event)
             retries=settings.delivery_schedule,
             sessions_max=settings.delivery_sessions_max,
             worker_lease=settings.worker_lease,
+            renewals=renewals,
             tickets=assembly.tickets(settings, stream),
         )
         # A thread that has signed waits for its turn with the interpreter. By default the event loop, when it is busy,
@@ -419,6 +421,7 @@ async def _run_notification(settings: Settings, stream: Stream, stop: asyncio.Ev
                 clock=clock,
             )
         )
+        renewals = await stack.enter_async_context(assembly.database(settings, connections_max=1))
         await stack.enter_async_context(assembly.anchored(clock, database))
         leases = await assembly.leases(settings, chance, NOTIFICATION_BUCKET)
         stack.push_async_callback(leases.close)
@@ -436,6 +439,7 @@ async def _run_notification(settings: Settings, stream: Stream, stop: asyncio.Ev
             sealer=assembly.sealer(settings),
             target_of=assembly.target_of(settings),
             worker_lease=settings.worker_lease,
+            renewals=renewals,
         )
         await run_notification(notification, stream, leases, worker_lease=settings.worker_lease, stop=stop)
 

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -21,19 +22,23 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import uvloop
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from posthouse.store.schema import migrate
 from tests.conftest import _make_partitions
-from tests.crash.scenes import show
 from tests.support.nats import PrivateNats
 from tests.support.strait import Strait
-from tests.support.town import PARTS, Town, settled
-from tools.private_postgres import PrivatePostgres
+from tests.support.town import PARTS, Town, place, settled
+from tests.support.verdict import is_failed, judged, show, write
+from tools.private_postgres import PrivatePostgres, StopMode
 
 REST_SECONDS_MAX: Final = 300.0
+TOLD_EVERY_SECONDS: Final = 15.0
+# A slow way to the database should not cost a worker its claims each time, only a long one; who died waits for that.
+WORKER_LEASE_SECONDS: Final = "6"
 # The stream's volume, if one may be mounted: as large as the streams may grow, and small enough to be filled.
 VOLUME_BYTES: Final = 3 * 1024**3
 
@@ -57,8 +62,8 @@ class Weather:
     def faults(self) -> dict[str, Callable[[], Awaitable[None]]]:
         named: dict[str, Callable[[], Awaitable[None]]] = {f"kill {name}": self._killing(name) for name in PARTS}
         named |= {
-            "PostgreSQL restarted": lambda: asyncio.to_thread(self.postgres.restart, "fast"),
-            "PostgreSQL crashed": lambda: asyncio.to_thread(self.postgres.restart, "immediate"),
+            "PostgreSQL restarted": lambda: self._restart_postgres("fast"),
+            "PostgreSQL crashed": lambda: self._restart_postgres("immediate"),
             "NATS restarted": lambda: asyncio.to_thread(self.nats.restart),
             "NATS killed, its data lost": self._lose_stream,
             "the way to PostgreSQL is slow": lambda: self._slow(self.to_postgres),
@@ -81,13 +86,16 @@ class Weather:
 
     def _killing(self, name: str) -> Callable[[], Awaitable[None]]:
         async def kill() -> None:
-            part = self.town.running[name]
-            await asyncio.to_thread(part.kill)
+            await self.town.kill(name)
             self.kills += 1
             await asyncio.sleep(self.chance.uniform(0, 1))
             self.town.start(name)
 
         return kill
+
+    async def _restart_postgres(self, how: StopMode) -> None:
+        await self.town.under_way.note_parting()
+        await asyncio.to_thread(self.postgres.restart, how)
 
     async def _lose_stream(self) -> None:
         await asyncio.to_thread(self.nats.kill)
@@ -95,17 +103,24 @@ class Weather:
         await asyncio.to_thread(self.nats.start)
 
     async def _slow(self, strait: Strait) -> None:
+        await self._note_parting(strait)
         strait.delay_seconds = self.chance.uniform(0.01, 0.2)
         await asyncio.sleep(self.chance.uniform(1, 4))
         strait.delay_seconds = 0.0
 
     async def _closed(self, strait: Strait) -> None:
         strait.close()
+        await self._note_parting(strait)
         await asyncio.sleep(self.chance.uniform(0.5, 6))
         strait.open()
 
     async def _sunk(self, strait: Strait) -> None:
         strait.sink()
+        await self._note_parting(strait)
+
+    async def _note_parting(self, strait: Strait) -> None:
+        if strait is self.to_postgres:
+            await self.town.under_way.note_parting()
 
     async def _hang_up(self) -> None:
         for conversation in list(self.town.office.receiver.conversations):
@@ -115,39 +130,34 @@ class Weather:
         if self.volume is None:
             return
         filler = self.volume / "filler"
-        with contextlib.suppress(OSError), filler.open("wb") as written:
-            while True:
-                written.write(bytes(1024 * 1024))
+        await asyncio.to_thread(_fill_volume, filler)
         await asyncio.sleep(self.chance.uniform(2, 5))
         filler.unlink()
         await asyncio.to_thread(self.nats.restart)
 
 
-def _view(weather: Weather, seconds: float, of: float, counts: dict[str, int]) -> Table:
+def _fill_volume(filler: Path) -> None:
+    """To the last byte; what is freed meanwhile is taken as well."""
+    room = os.statvfs(filler.parent)
+    with contextlib.suppress(OSError), filler.open("wb") as written:
+        os.posix_fallocate(written.fileno(), 0, room.f_bavail * room.f_frsize)
+        written.seek(0, os.SEEK_END)
+        while True:
+            written.write(bytes(4096))
+
+
+def _view(weather: Weather, seconds: float, of: float) -> Table:
+    town = weather.town
     table = Table(title=f"Chaos: {seconds:.0f} of {of:.0f} s", min_width=60)
     table.add_column("what")
     table.add_column("how many", justify="right")
-    table.add_row("mails accepted", f"{counts['messages']:,}")
-    table.add_row("recipients that wait", f"{counts['waiting']:,}")
-    table.add_row("webhooks that wait", f"{counts['calls']:,}")
+    table.add_row("mails accepted", f"{town.accepted:,}")
+    table.add_row("recipients that wait", f"{town.waiting[0]:,}")
+    table.add_row("webhooks that wait", f"{town.waiting[1]:,}")
     table.add_row("faults", f"{weather.befell.total():,}")
     table.add_row("processes killed", f"{weather.kills:,}")
     table.add_row("now", weather.last)
     return table
-
-
-async def _counts(town: Town, before: dict[str, int]) -> dict[str, int]:
-    try:
-        async with asyncio.timeout(2):
-            row = (
-                await town.office.service.sql(
-                    "SELECT (SELECT count(*) FROM messages) AS messages, (SELECT count(*) FROM schedule) AS waiting,"
-                    " (SELECT count(*) FROM calls) AS calls"
-                )
-            )[0]
-    except Exception:
-        return before
-    return dict(row)
 
 
 @contextlib.contextmanager
@@ -173,6 +183,7 @@ async def rage(
     seconds: float,
     every_seconds: float,
     clients: int,
+    per_second: float,
     console: Console,
 ) -> dict[str, Any]:
     chance = random.Random(seed)
@@ -189,36 +200,45 @@ async def rage(
                 directory,
                 seed,
                 stream="memory",
+                WORKER_LEASE_SECONDS=WORKER_LEASE_SECONDS,
                 STREAM=f"nats://127.0.0.1:{to_nats.here}",
                 DATABASE_URL=url.replace(f":{port}/", f":{to_postgres.here}/"),
             )
         )
         weather = Weather(town, postgres, nats, to_postgres, to_nats, volume, chance)
-        counts = {"messages": 0, "waiting": 0, "calls": 0}
         started = time.monotonic()
         live = stack.enter_context(Live(console=console, refresh_per_second=2, transient=True))
-        async with town.busy(clients, max(1, clients // 3)):
+        told_at = started
+        async with town.busy(clients, max(1, clients // 3), per_second):
             while (passed := time.monotonic() - started) < seconds:
                 await weather.befall()
-                counts = await _counts(town, counts)
-                live.update(_view(weather, passed, seconds, counts))
-                await asyncio.sleep(chance.expovariate(1 / every_seconds))
+                live.update(_view(weather, passed, seconds))
+                if not console.is_terminal and time.monotonic() - told_at > TOLD_EVERY_SECONDS:
+                    told_at = time.monotonic()
+                    console.print(_told(weather, passed), highlight=False)
+                left = seconds - (time.monotonic() - started)
+                await asyncio.sleep(max(0.0, min(left, chance.expovariate(1 / every_seconds))))
         live.stop()
-        console.print(f"{weather.befell.total()} faults in {time.monotonic() - started:.0f} s; now all comes to rest")
+        console.print(f"{_told(weather, time.monotonic() - started)}; now all comes to rest", highlight=False)
         for name in PARTS:
             if town.running[name].running.poll() is not None:
                 town.start(name)
         rested = await town.at_rest(REST_SECONDS_MAX)
-        said = await town.audit()
-        service = town.office.service
-        said["mails"] = await service.value("SELECT count(*) FROM messages")
-        said["recipients"] = await service.value("SELECT count(*) FROM recipients")
-        said["orphans"] = await town.office.orphans()
-        said["answers"] = dict(town.answers)
+        console.print(f"at rest after {rested:.1f} s; now the audit", highlight=False)
+        said = await judged(town)
         said["faults"] = dict(weather.befell)
         said["kills"] = weather.kills
         said["rest_seconds"] = round(rested, 1)
         return said
+
+
+def _told(weather: Weather, seconds: float) -> str:
+    town = weather.town
+    rate = town.accepted / max(seconds, 1)
+    return (
+        f"{seconds:6.0f} s: {town.accepted:,} mails ({rate:.0f}/s), {weather.befell.total()} faults,"
+        f" {town.waiting[0]} recipients and {town.waiting[1]} webhooks wait"
+    )
 
 
 def main() -> int:
@@ -226,18 +246,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--every", type=float, default=3.0, help="seconds between two faults, on average")
-    parser.add_argument("--clients", type=int, default=12)
+    parser.add_argument("--rate", type=float, default=65.0, help="mails a second, on the average over all faults")
+    parser.add_argument("--clients", type=int, default=24, help="over HTTP; and a third of that over SMTP")
+    parser.add_argument("--report", type=Path, help="write the tables here as Markdown, too")
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(f"seed {asked.seed}")
     # The town's own look at the database fails with it, and is made again.
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory() as directory, PrivatePostgres.start() as cluster:
+    with tempfile.TemporaryDirectory(dir=place()) as directory, PrivatePostgres.start() as cluster:
         cluster.create_database("chaos")
         url = cluster.url("chaos")
         migrate(url)
         asyncio.run(_make_partitions(url))
-        said = asyncio.run(
+        said = uvloop.run(
             rage(
                 cluster,
                 url,
@@ -246,18 +268,15 @@ def main() -> int:
                 seconds=asked.minutes * 60,
                 every_seconds=asked.every,
                 clients=asked.clients,
+                per_second=asked.rate,
                 console=console,
             )
         )
     show(said, console)
-    faults = Table(title=f"{sum(said['faults'].values())} faults, {said['kills']} of them kills")
-    faults.add_column("fault")
-    faults.add_column("times", justify="right")
-    for name, times in sorted(said["faults"].items()):
-        faults.add_row(name, str(times))
-    console.print(faults)
+    if asked.report is not None:
+        write(said, f"Chaos for {asked.minutes:g} minutes, seed {asked.seed}", asked.report)
     console.print(f"at rest after {said['rest_seconds']} s; seed {asked.seed}")
-    return int(said["is_broken"])
+    return int(is_failed(said))
 
 
 if __name__ == "__main__":

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import uvloop
 from rich.console import Console
-from rich.table import Table
 
 from posthouse import crash
 from posthouse.store.schema import migrate
 from tests.conftest import _make_partitions
 from tests.support import returns
 from tests.support.doors import dotted
-from tests.support.town import Town, settled
+from tests.support.town import Town, place, settled
+from tests.support.verdict import is_failed, judged, show, write
 from tools.private_postgres import PrivatePostgres
 
 # Who comes by a point, and at which of its passes it dies: early enough to be seen, late enough to be busy.
@@ -87,7 +88,7 @@ async def play(town: Town, point: str) -> Outcome:
         async with town.busy():
             part = await town.restart(who, armed)
             await _provoke(town, point)
-            await _death(part, point)
+            await _death(town, part, point)
             town.start(who)
             await asyncio.sleep(1)
         if who in ("http", "submission"):
@@ -97,12 +98,16 @@ async def play(town: Town, point: str) -> Outcome:
     return Outcome(point, time.monotonic() - started, orphans)
 
 
-async def _death(part: Any, point: str) -> None:
+async def _death(town: Town, part: Any, point: str) -> None:
     deadline = time.monotonic() + DEATH_SECONDS_MAX
+    connections = 0
     while part.running.poll() is None:
         assert time.monotonic() < deadline, f"nobody came by {point}:\n{part.said()}"
-        await asyncio.sleep(0.05)
+        connections = len(town.office.receiver.conversations)
+        await asyncio.sleep(0.01)
     assert part.running.returncode == -9, f"{point}: {part.running.returncode}\n{part.said()}"
+    if part is town.running["delivery"]:
+        await town.under_way.note_death(connections)
 
 
 async def _provoke(town: Town, point: str) -> None:
@@ -111,7 +116,7 @@ async def _provoke(town: Town, point: str) -> None:
         case "reclaim":
             # Somebody has to die for something to be taken back.
             await asyncio.sleep(5)
-            town.running["delivery"].kill()
+            await town.kill("delivery")
             town.start("delivery")
         case "feedback":
             await _complain(town)
@@ -124,7 +129,7 @@ async def _provoke(town: Town, point: str) -> None:
         case "dispatch":
             # Retries are due a second after; what a webhook waits for comes again when its worker is gone.
             if "calls" in point:
-                town.running["notification"].kill()
+                await town.kill("notification")
                 town.start("notification")
     if point in ("worker.before_retirement", "worker.retired"):
         await _begun(town)
@@ -192,45 +197,29 @@ async def perform(points: Sequence[str], url: str, directory: Path, seed: int, c
             outcome = await play(town, point)
             console.print(f"{number:>3} of {len(points)}  {point:<36} {outcome.seconds:5.1f} s", highlight=False)
         await town.at_rest(REST_SECONDS_MAX)
-        said = await town.audit()
-        service = town.office.service
-        said["mails"] = await service.value("SELECT count(*) FROM messages")
-        said["recipients"] = await service.value("SELECT count(*) FROM recipients")
-        said["orphans"] = await town.office.orphans()
-        said["answers"] = dict(town.answers)
-        return said
-
-
-def show(said: dict[str, Any], console: Console) -> None:
-    table = Table(title="The promises")
-    for column in said["promises"][0]:
-        table.add_column(column, no_wrap=column == "promise")
-    for row in said["promises"]:
-        table.add_row(*map(str, row.values()))
-    console.print(table)
-    for finding in said["findings"]:
-        console.print(finding, highlight=False)
-    console.print(f"{said['mails']} mails to {said['recipients']} recipients, {said['orphans']} orphaned attempts")
-    console.print(f"answers: {said['answers']}", highlight=False)
+        return await judged(town)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kill every process at every crash point, and audit.")
     parser.add_argument("points", nargs="*", help="only points that begin so")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--report", type=Path, help="write the tables here as Markdown, too")
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(f"seed {asked.seed}")
     points = sorted(crash.POINTS, key=lambda point: (list(WHO).index(point.partition(".")[0]), point))
     chosen = [point for point in points if not asked.points or point.startswith(tuple(asked.points))]
-    with tempfile.TemporaryDirectory() as directory, PrivatePostgres.start() as cluster:
+    with tempfile.TemporaryDirectory(dir=place()) as directory, PrivatePostgres.start() as cluster:
         cluster.create_database("crash")
         url = cluster.url("crash")
         migrate(url)
         asyncio.run(_make_partitions(url))
-        said = asyncio.run(perform(chosen, url, Path(directory), asked.seed, console))
+        said = uvloop.run(perform(chosen, url, Path(directory), asked.seed, console))
     show(said, console)
-    return int(said["is_broken"])
+    if asked.report is not None:
+        write(said, f"{len(chosen)} crash points, seed {asked.seed}", asked.report)
+    return int(is_failed(said))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from posthouse import crash
-from tests.crash.scenes import CI, PASSES, WHO, perform, show
+from tests.crash.scenes import CI, PASSES, WHO, perform
+from tests.support.verdict import is_failed, show
 
 
 def test_every_point_has_somebody_who_comes_by() -> None:
@@ -28,7 +29,10 @@ async def test_whoever_dies_at_a_crash_point_leaves_nothing_lost_and_nothing_une
     url = await asyncio.to_thread(new_database)
     said = await perform(CI, url, tmp_path, seed, console)
     show(said, console)
-    assert not said["is_broken"], said["findings"]
+    assert not is_failed(said), said["findings"]
     # Each of them was put to the test.
     assert all(promise["checked"] for promise in said["promises"])
     assert said["mails"] > 100
+    # Workers died in the midst of it, and what they had under way was counted.
+    assert said["copies"]["deaths"] == sum(WHO[point.partition(".")[0]] == "delivery" for point in CI)
+    assert said["copies"]["under_way_at_deaths"] > 0

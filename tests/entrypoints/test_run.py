@@ -2,11 +2,12 @@
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,9 +32,10 @@ class Started(Server):
     """`posthouse run` with the words that are given."""
 
     words: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
 
     def spawn(self, processes: int = 1) -> None:
-        command = [sys.executable, "-m", "posthouse", "run", *self.words]
+        command = [*self.below, sys.executable, "-m", "posthouse", "run", *self.words]
         with self.log.open("ab") as written:
             self.process = subprocess.Popen(
                 command + (["--processes", str(processes)] if processes > 1 else []),
@@ -73,9 +75,11 @@ class Office:
     started: list[Started] = field(default_factory=list)
     desks: list[Service] = field(default_factory=list)
 
-    async def run(self, *words: str, processes: int = 1, settings: Mapping[str, str] | None = None) -> Started:
+    async def run(
+        self, *words: str, processes: int = 1, settings: Mapping[str, str] | None = None, below: tuple[str, ...] = ()
+    ) -> Started:
         log = self.directory / f"run-{len(self.started)}.log"
-        server = Started(self.database_url, log, dict(settings or {}), words=words)
+        server = Started(self.database_url, log, dict(settings or {}), words=words, below=below)
         self.started.append(server)
         server.spawn(processes)
         if not words or "http" in words:
@@ -143,9 +147,9 @@ async def status_is(customer: Tenant, message_id: str, status: str) -> dict[str,
     return await eventually(ask, lambda body: body["status"] == status, within=DELIVERED_SECONDS_MAX)
 
 
-def refusal(office: Office, *words: str) -> str:
+def refusal(office: Office, *words: str, below: Sequence[str] = ()) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "posthouse", "run", *words],
+        [*below, sys.executable, "-m", "posthouse", "run", *words],
         cwd=office.directory,
         env=environment(office.database_url),
         capture_output=True,
@@ -164,6 +168,19 @@ async def test_what_can_not_be_apart_in_memory_is_refused(office: Office, words:
     assert said.startswith("posthouse: with the stream in memory, dispatch, delivery and notification work in one")
     assert "`posthouse run dispatch delivery notification`" in said
     assert said.count("\n") == 1
+
+
+async def test_a_process_that_may_open_too_few_files_does_not_start(office: Office) -> None:
+    parts = "dispatch", "delivery", "notification"
+    said = await asyncio.to_thread(refusal, office, *parts, below=["prlimit", "--nofile=550:550"])
+    assert said.startswith("posthouse: delivery may have 500 connections (delivery_sessions_max), and this process")
+    assert "allow it 600 (LimitNOFILE= in systemd, `ulimit -Hn`), or lower delivery_sessions_max" in said
+
+
+async def test_as_many_files_may_be_open_as_the_machine_allows(office: Office) -> None:
+    server = await office.run("http", below=("prlimit", "--nofile=300:"))
+    soft, hard = resource.prlimit(server.running.pid, resource.RLIMIT_NOFILE)
+    assert (soft > 300, soft) == (True, hard)
 
 
 async def test_an_address_that_is_taken_ends_everything_with_a_word_about_it(office: Office) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import random
+import signal
 import ssl
 import subprocess
 import sys
@@ -23,7 +24,6 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import aiohttp
-import asyncpg
 
 from posthouse import crash
 from posthouse.rules import event
@@ -31,6 +31,7 @@ from posthouse.rules.ids import AccountId
 from posthouse.store.seal import Sealer
 from posthouse.store.webhooks import secret_purpose
 from tests.support import customers
+from tests.support.copies import UNSEEN, UnderWay
 from tests.support.doors import Doors, hand_in, letter, message_id, plain
 from tests.support.hooks import Hooks, Request
 from tests.support.notice import NAME, certificates
@@ -40,14 +41,35 @@ from tests.support.service import Tenant, _settings
 from tests.support.webhooks import ALL_EVENTS
 
 TENANTS: Final = 3
-DESTINATIONS: Final = 8
+DESTINATIONS: Final = 24
 SLOW: Final = "127.0.0.2"
 # How the receiver treats them, in turns: the first words of the addresses.
-MANNERS: Final = (*["taken"] * 32, *["550-rcpt"] * 3, *["greylist"] * 4, "lose-dot")
+MANNERS: Final = (*["taken"] * 72, *["550-rcpt"] * 4, *["greylist"] * 3, "lose-dot")
 PARTS: Final = ("http", "submission", "inbound", "dispatch", "delivery", "notification")
 PAUSE_SECONDS: Final = 0.05
+# Most mail has one recipient.
+RECIPIENT_COUNTS: Final = (*[1] * 13, 2, 3)
+BODY_REPEATS: Final = (*[1] * 8, 10, 1_000)
+MAILS_A_CONNECTION: Final = 100
+# Clients hold back while so much waits, so that all comes to rest soon after the last of them.
+WAITING_MAX: Final = 5_000
+WAITING_SEEN_SECONDS: Final = 0.5
 ANSWER_SECONDS_MAX: Final = 60.0
-AUDIT_SECONDS_MAX: Final = 600.0
+AUDIT_SECONDS_MAX: Final = 1_800.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """Turns, so many a second on the average: who was kept from theirs by a fault makes up for it afterwards."""
+
+    per_second: float
+    started: float = field(default_factory=time.monotonic)
+    count: int = 0
+
+    async def turn(self) -> None:
+        due = self.started + self.count / self.per_second
+        self.count += 1
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
 
 
 @dataclass(slots=True)
@@ -61,9 +83,18 @@ class Town:
     sender_log: IO[str]
     webhook_log: IO[str]
     chance: random.Random
+    under_way: UnderWay
     answers: Counter[str] = field(default_factory=Counter)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    # Recipients and webhooks that wait, as last seen.
+    waiting: tuple[int, int] = (0, 0)
+    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
     _is_stopping: bool = False
+
+    @property
+    def accepted(self) -> int:
+        """Mails, as the clients know."""
+        return self.answers["http: 202"] + self.answers["smtp: 250"]
 
     # Its parts.
 
@@ -77,6 +108,14 @@ class Town:
         else:
             part = self.running[name] = self.office.start(name)
         return part
+
+    async def kill(self, name: str) -> None:
+        """At once; what a worker had under way is counted."""
+        part = self.running[name]
+        connections = len(self.office.receiver.conversations)
+        part.kill()
+        if name == "delivery":
+            await self.under_way.note_death(connections)
 
     async def restart(self, name: str, crash_at: str | None = None) -> Part:
         part = self.running[name]
@@ -95,28 +134,50 @@ class Town:
     # Its clients.
 
     @asynccontextmanager
-    async def busy(self, http: int = 6, smtp: int = 3) -> AsyncIterator[None]:
+    async def busy(self, http: int = 6, smtp: int = 3, per_second: float = 60.0) -> AsyncIterator[None]:
         """Clients send beside whatever happens inside; at its end each has its answer, or none will come."""
         self._is_stopping = False
+        pace = Pace(per_second)
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._look())
             for number in range(http):
-                group.create_task(self._send_by_http(self.tenants[number % len(self.tenants)]))
+                group.create_task(self._send_by_http(self.tenants[number % len(self.tenants)], pace))
             for number in range(smtp):
-                group.create_task(self._send_by_smtp(self.tenants[number % len(self.tenants)]))
+                group.create_task(self._send_by_smtp(self.tenants[number % len(self.tenants)], pace))
             try:
                 yield
             finally:
                 self._is_stopping = True
 
-    async def _send_by_http(self, tenant: Tenant) -> None:
+    async def _look(self) -> None:
+        """How much waits."""
+        query = "SELECT (SELECT count(*) FROM schedule) AS mail, (SELECT count(*) FROM calls) AS calls"
         while not self._is_stopping:
+            with contextlib.suppress(*UNSEEN):
+                async with asyncio.timeout(2):
+                    (row,) = await self.office.service.sql(query)
+                    self.waiting = row["mail"], row["calls"]
+            if max(self.waiting) > WAITING_MAX:
+                self._has_room.clear()
+            else:
+                self._has_room.set()
+            await asyncio.sleep(WAITING_SEEN_SECONDS)
+        self._has_room.set()
+
+    async def _turn(self, pace: Pace) -> bool:
+        """Whether there is one."""
+        await self._has_room.wait()
+        await pace.turn()
+        return not self._is_stopping
+
+    async def _send_by_http(self, tenant: Tenant, pace: Pace) -> None:
+        while await self._turn(pace):
             await self._post(tenant)
-            await asyncio.sleep(self.chance.uniform(0, 2 * PAUSE_SECONDS))
 
     async def _post(self, tenant: Tenant) -> None:
         """The same request again and again, with the same key, until there is an answer."""
         key = f"{tenant.unique}-{next(self._numbers)}"
-        to = self._addresses(self.chance.choice((1, 1, 2, 3)))
+        to = self._addresses(self.chance.choice(RECIPIENT_COUNTS))
         fields: dict[str, Any] = {"to": to[:2], "bcc": to[2:]} if len(to) > 2 else {"to": to}
         body = tenant.letter(**fields)
         give_up_at = time.monotonic() + ANSWER_SECONDS_MAX
@@ -135,26 +196,25 @@ class Town:
                 assert answer.status in (403, 409, 429, 503), answer.raw
             await asyncio.sleep(PAUSE_SECONDS * 4)
 
-    async def _send_by_smtp(self, tenant: Tenant) -> None:
+    async def _send_by_smtp(self, tenant: Tenant, pace: Pace) -> None:
         while not self._is_stopping:
             try:
                 async with self.doors.line() as line:
                     replies = await line.say("EHLO load.example", plain(tenant.username, tenant.password))
-                    for _ in range(10):
-                        if self._is_stopping or not replies[1].startswith("235 "):
+                    for _ in range(MAILS_A_CONNECTION):
+                        if not replies[1].startswith("235 ") or not await self._turn(pace):
                             break
                         await self._hand_in(line, tenant)
-                        await asyncio.sleep(self.chance.uniform(0, 4 * PAUSE_SECONDS))
             except (OSError, ssl.SSLError, asyncio.IncompleteReadError, AssertionError, IndexError):
                 self.answers["smtp: no connection"] += 1
                 await asyncio.sleep(PAUSE_SECONDS * 4)
 
     async def _hand_in(self, line: Any, tenant: Tenant) -> None:
         number = next(self._numbers)
-        raw = letter(tenant, f"Number {number}", body="Good morning. " * self.chance.choice((1, 10, 1_000)))
+        raw = letter(tenant, f"Number {number}", body="Good morning. " * self.chance.choice(BODY_REPEATS))
         reply = ""
         try:
-            to = self._addresses(self.chance.choice((1, 2)))
+            to = self._addresses(self.chance.choice(RECIPIENT_COUNTS))
             reply = await hand_in(line, raw, to, sender=f"news@{tenant.domain}")
         finally:
             self.answers[f"smtp: {reply[:3] or 'none'}"] += 1
@@ -181,6 +241,7 @@ class Town:
             "body": base64.b64encode(request.body).decode(),
             "status": 200,
         }
+        self.hooks.requests.clear()
         if not self.webhook_log.closed:
             self.webhook_log.write(json.dumps(line) + "\n")
 
@@ -190,7 +251,7 @@ class Town:
         """Every message and every webhook has come to its end; how many seconds it took."""
         started = time.monotonic()
         while True:
-            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with contextlib.suppress(*UNSEEN):
                 mail = await self.office.service.value("SELECT count(*) FROM schedule")
                 calls = await self.office.service.value("SELECT count(*) FROM calls")
                 if not mail and not calls:
@@ -208,7 +269,9 @@ class Town:
         self.webhook_log.flush()
         logs = ["--sender", self.sender_log.name, "--receiver", self.office.log, "--webhooks", self.webhook_log.name]
         command = [sys.executable, "-m", "posthouse", "audit", "--json", *map(str, logs)]
-        own = environment(self.office.database_url, **self.office.settings)
+        # Straight to the database, by no strait.
+        settings = {**self.office.settings, "DATABASE_URL": self.office.database_url}
+        own = environment(self.office.database_url, **settings)
         done = await asyncio.to_thread(
             subprocess.run, command, env=own, capture_output=True, check=False, timeout=AUDIT_SECONDS_MAX
         )
@@ -218,11 +281,26 @@ class Town:
         return said
 
 
+def place() -> Path | None:
+    """Where the witnesses' logs are kept: in memory if possible, since the disk's time is the service's here.
+
+    None is wherever temporary files are. A witness outlives every fault, so that its log needs no disk.
+    """
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else None
+
+
 @asynccontextmanager
 async def settled(
     database_url: str, directory: Path, seed: int, *, stream: str = "nats", **settings: str
 ) -> AsyncIterator[Town]:
-    """A town where every part runs, and nobody sends yet; `settings` are those of its processes."""
+    """A town where every part runs, and nobody sends yet; `settings` are those of its processes.
+
+    Whoever is told to end takes them along: each has a process group of its own, and would live on.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
     doors = Doors.make(directory)
     authority = directory / "webhooks.pem"
     authority.write_bytes(certificates().authority_pem)
@@ -245,7 +323,8 @@ async def settled(
                 (directory / "told.jsonl").open("w", buffering=1) as told,
             ):
                 chance = random.Random(seed)
-                town = Town(office, doors, hooks, tenants, domains, running, sent, told, chance)
+                under_way = UnderWay(office.service)
+                town = Town(office, doors, hooks, tenants, domains, running, sent, told, chance, under_way)
                 hooks.when_answered = town.hear
                 for name in PARTS:
                     if name not in running:

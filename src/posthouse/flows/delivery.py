@@ -95,11 +95,15 @@ class Delivery:
         retries: Schedule = retry.DELIVERY,
         sessions_max: int = 500,
         worker_lease: timedelta = WORKER_LEASE,
+        renewals: Database | None = None,
         tickets: Tickets | None = None,
         large_bytes_max: int = LARGE_BYTES_MAX,
     ) -> None:
-        """Without tickets, what an account is to be told is due at once, and dispatch finds it."""
-        self._worker = Worker(database=database, clock=clock, chance=chance, lease=worker_lease)
+        """Without tickets, what an account is to be told is due at once, and dispatch finds it.
+
+        `renewals` are connections for the lease alone, which must not wait for those that claim and record.
+        """
+        self._worker = Worker(database=renewals or database, clock=clock, chance=chance, lease=worker_lease)
         self._hands = InHand(DeliveryTicket, clock.monotonic)
         self._database = database
         self._directory = directory
@@ -313,6 +317,10 @@ class Delivery:
             if not self._is_stopping:
                 raise
             reason = CUT_SHORT
+        except Refusal as refusal:
+            # The database is away, and the letter with it.
+            log.debug("letter_not_read", cause=repr(refusal.__cause__))
+            return None
         except Exception:
             log.exception("mail_not_carried", message=ids.text(ids.MESSAGE, bundle.message_id))
             reason = FAULT_OF_OURS

@@ -83,11 +83,15 @@ class Notification:
         target_of: Callable[[str], Target],
         retries: Schedule = retry.WEBHOOK,
         worker_lease: timedelta = WORKER_LEASE,
+        renewals: Database | None = None,
         calls_max: int = CALLS_MAX,
         waiting_max: int = WAITING_MAX,
     ) -> None:
-        """`target_of` checks an endpoint's URL, as it was checked when it was saved; it raises what is wrong."""
-        self._worker = Worker(database=database, clock=clock, chance=chance, lease=worker_lease)
+        """`target_of` checks an endpoint's URL, as it was checked when it was saved; it raises what is wrong.
+
+        `renewals` are connections for the lease alone, which must not wait for those that claim and record.
+        """
+        self._worker = Worker(database=renewals or database, clock=clock, chance=chance, lease=worker_lease)
         self._hands = InHand(NotificationTicket, clock.monotonic)
         self._database = database
         self._clock = clock

@@ -229,12 +229,13 @@ CROSS JOIN LATERAL (
 """
 
 # From the end of the span down: an event is made a moment before its recipient is final, and the span may be an hour.
+# The bounds of all spans leave the other days' partitions unopened.
 _EVENTS: Final = """
 SELECT asked.position, event.*
 FROM unnest($3::smallint[], $4::uuid[], $5::uuid[]) asked(position, lowest, highest)
 CROSS JOIN LATERAL (
     SELECT id, type, created_at FROM events
-    WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest
+    WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest AND id >= $6 AND id < $7
       AND message_id = $2 AND position = asked.position
     ORDER BY id DESC LIMIT 1) event
 """
@@ -341,5 +342,8 @@ async def _events(
     by_event: defaultdict[UUID, list[Sending]] = defaultdict(list)
     for sending in sendings:
         by_event[sending.event_id].append(sending)
-    found = await tx.fetch(_EVENTS, *key, *columns(spans, 3))
+    if not spans:
+        return {}
+    bounds = min(lowest for _, lowest, _ in spans), max(highest for _, _, highest in spans)
+    found = await tx.fetch(_EVENTS, *key, *columns(spans, 3), *bounds)
     return {row["position"]: Told(**row, sendings=tuple(by_event.get(row["id"], ()))) for row in found}

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from posthouse.config import Settings
 
 STOP_SECONDS_MAX: Final = 30.0
+# What a process has open beside its connections: the database's, the stream's, logs, and some to spare.
+_FILES_BESIDE: Final = 100
 _POLL_SECONDS: Final = 0.2
 
 
@@ -122,6 +126,7 @@ def run(
             "together, as in `posthouse run dispatch delivery notification`, or set `stream` to the address of a NATS "
             "server"
         )
+    _raise_file_limit(given, chosen)
     _refuse_what_can_not_work(given)
     groups = _grouped(chosen, processes, in_memory)
     address = host or given.http_host, given.http_port if port is None else port
@@ -157,6 +162,25 @@ def _grouped(parts: list[Part], processes: int, in_memory: bool) -> list[list[Pa
     apart = [Part.HTTP] if processes > 1 else []
     groups = [[part for part in parts if part in apart], [part for part in parts if part not in apart]]
     return [group for group in groups if group]
+
+
+def _raise_file_limit(given: "Settings", parts: Sequence[Part]) -> None:
+    """Every connection is an open file. Where they run out, clients hang instead of being told to come back."""
+    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems call it unlimited, and mean less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+    needed = {
+        Part.SUBMISSION: ("smtp_connections_max", given.smtp_connections_max),
+        Part.INBOUND: ("smtp_connections_max", given.smtp_connections_max),
+        Part.DELIVERY: ("delivery_sessions_max", given.delivery_sessions_max),
+    }
+    for part in parts:
+        name, most = needed.get(part, ("", 0))
+        if allowed != resource.RLIM_INFINITY and allowed < most + _FILES_BESIDE:
+            fail(
+                f"{part} may have {most} connections ({name}), and this process may have only {allowed} files open: "
+                f"allow it {most + _FILES_BESIDE} (LimitNOFILE= in systemd, `ulimit -Hn`), or lower {name}"
+            )
 
 
 def _refuse_what_can_not_work(given: "Settings") -> None:

@@ -1,0 +1,96 @@
+"""How PostgreSQL ran the statements that a page takes: as the service sends them, on its own connections.
+
+The service is started anew with PostgreSQL's `auto_explain` on its connections; what that writes into the server's log
+are the very plans that were used, with the partitions that they opened and the pages that they read.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import urlencode
+
+from bench import search_load
+from bench.load import LoadError
+from bench.search_ground import Archive
+from bench.search_load import Readers
+from posthouse.store import partitions
+
+# The first times a connection looks up what it then knows.
+ASKED_BEFORE: Final = 3
+ASKED_MAX: Final = 10
+CHARACTERS_SHOWN_MAX: Final = 140
+_EXPLAINED: Final = {
+    "session_preload_libraries": "auto_explain",
+    "auto_explain.log_min_duration": "0",
+    "auto_explain.log_analyze": "on",
+    "auto_explain.log_buffers": "on",
+    "auto_explain.log_timing": "off",
+}
+_LOGGED: Final = re.compile(r"  plan:\n((?:\t.*\n)+)")
+_COST: Final = re.compile(r" \(cost=[^)]*\)")
+_PARTITION: Final = re.compile(rf" on (?:\w+\.)?(({'|'.join(partitions.TABLES)})_\d{{8}})\b")
+_PAGES: Final = re.compile(r"Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Of one statement: `text` leaves out what was never run."""
+
+    tables: tuple[str, ...]
+    opened: int
+    read: int
+    pages: int
+    text: str
+
+
+def plans(archive: Archive, asked: Mapping[str, str]) -> dict[str, list[Plan]]:
+    """By the name of what is asked for, its statements that read partitioned tables, in their order."""
+    url = f"{archive.ground.environment['POSTHOUSE_DATABASE_URL']}?{urlencode(_EXPLAINED)}"
+    environment = {**archive.ground.environment, "POSTHOUSE_DATABASE_URL": url}
+    found = {}
+    with search_load.reading(replace(archive, ground=replace(archive.ground, environment=environment))) as readers:
+        for name, page in asked.items():
+            for _ in range(ASKED_BEFORE):
+                readers.ask(page)
+            logged = next(filter(None, (_logged(readers, page) for _ in range(ASKED_MAX))), "")
+            found[name] = [_plan(text) for text in _LOGGED.findall(logged) if _PARTITION.search(text)]
+            if not found[name]:
+                raise LoadError(f"{name}: PostgreSQL's log {archive.ground.cluster.log} has no plan of it")
+    return found
+
+
+def _logged(readers: Readers, page: str) -> str:
+    """What PostgreSQL wrote about a page; nothing when the page was not answered."""
+    with readers.archive.ground.cluster.log.open() as log:
+        log.seek(0, 2)
+        return log.read() if readers.ask(page) else ""
+
+
+def _plan(logged: str) -> Plan:
+    lines = [_COST.sub("", line.removeprefix("\t")) for line in logged.splitlines()]
+    # Before it is the statement.
+    lines = lines[next(number for number, line in enumerate(lines) if "(actual " in line) :]
+    run = _without_the_never_run(lines)
+    opened, read = ([found for line in some if (found := _PARTITION.search(line))] for some in (lines, run))
+    pages = next((found for line in run if (found := _PAGES.search(line))), None)
+    return Plan(
+        tables=tuple(dict.fromkeys(one[2] for one in opened)),
+        opened=len({one[1] for one in opened}),
+        read=len({one[1] for one in read}),
+        pages=0 if pages is None else sum(int(number or 0) for number in pages.groups()),
+        text="\n".join(line[:CHARACTERS_SHOWN_MAX].rstrip() for line in run),
+    )
+
+
+def _without_the_never_run(lines: list[str]) -> list[str]:
+    kept = []
+    left_out = None
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if left_out is not None and indent > left_out:
+            continue
+        left_out = indent if "(never executed)" in line else None
+        if left_out is None:
+            kept.append(line)
+    return kept
