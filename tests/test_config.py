@@ -1,11 +1,15 @@
 """Settings come from a file and the environment, explain themselves, and never show a secret."""
 
+# ruff: noqa: E501 (a table of bytes reads better unbroken)
+
 import os
 import tomllib
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
 
 from posthouse.config import ConfigError, Settings, config_file, default_of, endpoint, load
 from posthouse.config_text import EXAMPLE_DATABASE_URL, commented_toml, generated, shown
@@ -14,6 +18,7 @@ from posthouse.rules import retry
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.limits import WARMUP_RECIPIENTS_BY_DAY
+from tests.support.bad_input import bad_input, spoiled
 
 
 @pytest.fixture(autouse=True)
@@ -280,3 +285,30 @@ def test_resolvers_are_addresses_with_an_optional_port(given: str, expected: tup
 def test_addresses_of_our_own_can_be_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POSTHOUSE_OWN_ADDRESSES", "192.0.2.1, 2001:db8::1")
     assert load(file).own_addresses == ("192.0.2.1", "2001:db8::1")
+
+
+def _uncommented(text: str) -> bytes:
+    lines = [line[1:] if line.startswith("#") and line[1:2] not in "# " else line for line in text.splitlines()]
+    return "\n".join([line for line in lines if not line.startswith("#") and line]).encode()
+
+
+PIECES = [
+    b"\n", b'"', b"'", b"=", b"[", b"]", b"{", b"}", b"[[", b"\0", b"\xff", b"#", b"-1", b"1e999", b"nan", b"9" * 30, b"true",
+    b"\\u0000", b'""', b"[]", b"{}", b"2026-11-15", b"127.0.0.1", b"::1", b"nats://", b"pepper", b"unknown = 1\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["9" * 5_000, "[" * 5_000, "{a=" * 5_000])
+def test_a_value_that_is_too_long_or_too_deep_to_read_is_told(file: Path, value: str) -> None:
+    file.write_text(f"{file.read_text()}\nhttp_port = {value}\n")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        load(file)
+
+
+@bad_input("Configuration file", 300)
+@given(spoiled([_uncommented(commented_toml(generated()))], PIECES))
+def test_a_file_cut_and_damaged_is_read_or_refused_in_words(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "damaged.toml"
+    path.write_bytes(raw)
+    with suppress(ConfigError):
+        load(path)

@@ -29,6 +29,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from posthouse.rules import role as roles
 from posthouse.rules.credential import Role
 from tests.support import corpus
+from tests.support.bad_input import TRIED, inputs
 from tests.support.books import faults_in_the_books
 from tests.support.nameserver import Nameserver
 from tests.support.probe import ANSWER_SECONDS_MAX, Probe, Tally
@@ -38,12 +39,13 @@ from tools.write_openapi import document
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.fuzz("The account's API"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestWarning"),
 ]
 
 DOCUMENT: Final = document()
 # An owner meets every rule; the others, mostly, that they may not.
-EXAMPLES: Final = {Role.OWNER: 6, Role.ADMIN: 1, Role.MEMBER: 1, Role.VIEWER: 1}
+EXAMPLES: Final = {Role.OWNER: inputs(6), Role.ADMIN: inputs(1), Role.MEMBER: inputs(1), Role.VIEWER: inputs(1)}
 MODES: Final = dict.fromkeys(Role, (GenerationMode.POSITIVE,)) | {
     Role.OWNER: (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 }
@@ -212,6 +214,7 @@ def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFact
             yield made
             loop.run_until_complete(close_desk(made.service))
             loop.close()
+            TRIED["The account's API"] += made.tally.inputs.total()
         finally:
             server.kill()
 

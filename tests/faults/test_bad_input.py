@@ -21,6 +21,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from tests.support import corpus
+from tests.support.bad_input import TRIED, inputs
 from tests.support.books import faults_in_the_books
 from tests.support.probe import ANSWER_SECONDS_MAX, NoAnswer, Probe, Tally, declared_statuses, is_parsers_own
 from tests.support.server import Server, close_desk
@@ -29,13 +30,14 @@ from tests.support.service import Answer, Service, Tenant
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.slow,
+    pytest.mark.fuzz("Sending: POST /emails"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::pytest.PytestWarning"),
 ]
 
 INPUTS_MIN = 2_000
 GROWTH_BYTES_MAX = 400 * corpus.MIB
-GENERATED_EXAMPLES = 25
-LETTER_EXAMPLES = 400
+GENERATED_EXAMPLES = inputs(25)
+LETTER_EXAMPLES = inputs(400)
 CREDITS = 1_000_000
 # How long a request may stay unfinished before the server lets go of it, with some room.
 STALL_SECONDS_MAX = 40.0
@@ -97,6 +99,8 @@ async def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPa
     yield made
     await close_desk(service)
     server.kill()
+    raw = made.tally.inputs["raw"]
+    TRIED.update({"Raw HTTP": raw, "Sending: POST /emails": made.tally.inputs.total() - raw})
 
 
 @pytest.fixture
@@ -278,6 +282,7 @@ def test_odd_values_to_templates_and_login(bench: Bench, probe: Probe) -> None:
     collected(faults)
 
 
+@pytest.mark.fuzz("Raw HTTP")
 def test_raw_requests(bench: Bench, probe: Probe) -> None:
     faults: list[str] = []
     tally = bench.tally

@@ -8,6 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from posthouse.mail.address import AddressError, Mailbox, parse_domain, parse_mailbox
+from tests.support.bad_input import bad_input
 from tests.support.effort import effort
 
 ATEXT = string.ascii_letters + string.digits + "!#$%&'*+/=?^_`{|}~-"
@@ -285,7 +286,7 @@ near_mailboxes = st.builds(
 )
 
 
-@settings(max_examples=1_000, deadline=None)
+@bad_input("Addresses", 1_000)
 @given(near_addresses | near_mailboxes | st.text(max_size=40))
 @example("a@xn--0.com")
 @example("a@a\u200db.com")
@@ -319,7 +320,7 @@ def test_every_plain_address_is_accepted_bare_or_behind_any_name(local: str, dom
     assert parse_mailbox(f'"{quoted}" <{local}@{domain}>') == Mailbox(name, local, domain)
 
 
-@settings(max_examples=600, deadline=None)
+@bad_input("Addresses", 600)
 @given(st.lists(st.text(st.characters(), min_size=1, max_size=8), min_size=1, max_size=4).map(".".join))
 def test_a_domain_is_either_refused_or_a_fixed_point(text: str) -> None:
     try:

@@ -8,6 +8,7 @@ from hypothesis import strategies as some
 
 from posthouse.mail.address import parse_mailbox
 from posthouse.mail.envelope import Origin, feedback_token, parse_feedback_token, parse_return_path, return_path
+from tests.support.bad_input import bad_input
 
 DOMAIN = "bounce.example.com"
 KEY, OLD_KEY = b"k" * 32, b"o" * 32
@@ -101,6 +102,7 @@ def test_any_other_address_is_no_return_path(address: str) -> None:
     assert parse_return_path(address, DOMAIN, [KEY]) is None
 
 
+@bad_input("Return paths", 500)
 @given(some.text(max_size=80))
 def test_no_text_is_a_fault(text: str) -> None:
     assert parse_return_path(text, DOMAIN, [KEY]) is None
@@ -127,6 +129,7 @@ def test_a_token_of_one_purpose_is_worth_nothing_for_the_other(origin: Origin) -
     assert parse_feedback_token(return_path(origin, DOMAIN, KEY)[8:56], [KEY]) is None
 
 
+@bad_input("Return paths", 500)
 @given(some.text(max_size=80) | some.text("abcdefghijklmnopqrstuvwxyz234567=", min_size=48, max_size=48))
 def test_a_token_for_complaints_is_not_made_up(text: str) -> None:
     assert parse_feedback_token(text, [KEY]) is None

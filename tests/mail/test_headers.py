@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from posthouse.mail.address import Mailbox
 from posthouse.mail.headers import HeaderError, is_structured, mailboxes, structured, unstructured
+from tests.support.bad_input import bad_input
 
 CONTROLS = [*"\r\n\0\t\x0b\x0c\x1b\x7f\x85\x9f\u2028\u2029\ud800\udfff"]
 INJECTION = "=?utf-8?q?a=0D=0ABcc:_x@y.example?="
@@ -81,7 +82,7 @@ def test_a_literal_encoded_word_is_shown_and_not_decoded() -> None:
     assert decode(body_of(field, "Subject")) == INJECTION
 
 
-@settings(max_examples=1_200, deadline=None)
+@bad_input("MIME writer", 1_200)
 @given(st.sampled_from(["Subject", "X-Service-Tag"]) | field_names, values)
 @example("X", "é" * 499)
 @example("X" * 76, "💌" * 200)
@@ -178,7 +179,7 @@ def test_a_structured_value_that_cannot_be_carried_is_refused(value: str) -> Non
         structured("References", value)
 
 
-@settings(max_examples=500, deadline=None)
+@bad_input("MIME writer", 500)
 @given(st.lists(st.text(st.sampled_from("<ab@.>=?;,"), max_size=120), max_size=12).map(" ".join))
 def test_a_structured_value_is_folded_without_any_other_change(value: str) -> None:
     try:

@@ -7,12 +7,13 @@ from email.message import Message
 from email.utils import collapse_rfc2231_value, format_datetime, getaddresses, parsedate_to_datetime
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from posthouse.mail.address import Mailbox
 from posthouse.mail.headers import HeaderError
 from posthouse.mail.mime import TAG_HEADER, Attachment, Letter, write
+from tests.support.bad_input import bad_input
 
 DATE = datetime(2026, 11, 15, 9, 30, 5, tzinfo=UTC)
 BOUNDARY = "01k9x2"
@@ -403,7 +404,7 @@ def expected_leaves(letter: Letter) -> list[tuple[str, bytes, str | None, str | 
     ]
 
 
-@settings(max_examples=1_200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@bad_input("MIME writer", 1_200)
 @given(letters)
 @example(LETTER._replace(subject="=?utf-8?q?a=0D=0ABcc:_x@y.example?=", tags=("=?utf-8?b?DQpCY2M6IHg=?=",)))
 def test_another_parser_finds_exactly_the_letter_that_was_given(letter: Letter) -> None:
@@ -422,7 +423,7 @@ def test_another_parser_finds_exactly_the_letter_that_was_given(letter: Letter) 
         assert part is message or {name.lower() for name in part.keys()} <= allowed  # noqa: SIM118
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@bad_input("MIME writer", 400)
 @given(letters)
 def test_the_modern_parser_agrees_and_finds_no_bcc(letter: Letter) -> None:
     message = message_from_bytes(written(letter), policy=policy.SMTP)
@@ -436,7 +437,7 @@ def test_the_modern_parser_agrees_and_finds_no_bcc(letter: Letter) -> None:
 text_of_any_kind = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
 
 
-@settings(max_examples=1_200, deadline=None)
+@bad_input("MIME writer", 1_200)
 @given(text_of_any_kind | st.text(st.sampled_from("a \t\r\n=.é中\0"), max_size=400), st.booleans())
 def test_any_text_arrives_with_only_its_line_ends_changed(text: str, in_a_multipart: bool) -> None:
     raw = written(LETTER._replace(text=text, html="<p>" if in_a_multipart else None))

@@ -13,13 +13,14 @@ from email.utils import getaddresses
 
 import dkim as dkimpy
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from posthouse.mail import dkim
 from posthouse.mail.address import Mailbox
 from posthouse.mail.raw import RawError, Submitted, adopt, is_laborious
 from tests.mail.submitted import AMENDED, REENCODED, REFUSED, UNTOUCHED, Mail
+from tests.support.bad_input import bad_input, spoiled
 from tests.support.effort import effort
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -303,7 +304,7 @@ lines = some.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@bad_input("Submitted mail", 300)
 @given(lines, some.booleans())
 @example(
     [
@@ -339,6 +340,24 @@ def test_whatever_comes_is_refused_or_fit_and_stays_as_it_is(given_lines: list[b
         ]
 
 
+PIECES = [
+    b"\r\n", b"\r\n ", b"\r\n\r\n", b"\0", b"\xff", b"--", b"--x\r\n", b": ", b'"', b"=?", b"<", b",", b"(", b"Bcc: b@x.example\r\n",
+]  # fmt: skip
+
+
+@bad_input("Submitted mail", 500)
+@given(spoiled([mail.raw for mail in (*UNTOUCHED, *AMENDED)], PIECES))
+def test_mail_of_real_programs_cut_and_damaged_is_refused_or_fit_too(raw: bytes) -> None:
+    """As the server hands it on: without a line end that is no CRLF."""
+    whole = b"\r\n".join([line.replace(b"\r", b"").replace(b"\n", b"") for line in raw.split(b"\r\n")])
+    try:
+        submitted = taken(whole)
+    except RawError:
+        return
+    check_limits(submitted.content)
+    assert REMOVED.isdisjoint({name.lower().strip() for name in message_from_bytes(submitted.content)})
+
+
 senders = some.lists(
     some.sampled_from(
         ["ada@good.example", "bob@evil.example", "<", ">", "<ada@good.example>", "<bob@evil.example>", " ", " ", "\t", ",", ":", ";", '"', "\\",
@@ -349,7 +368,7 @@ senders = some.lists(
 ).map("".join)  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@bad_input("Submitted mail", 400)
 @given(senders)
 @example('"Ada" <ada@good.example>(<bob@evil.example>)')
 def test_another_reader_finds_the_same_sender(field: str) -> None:

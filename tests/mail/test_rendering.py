@@ -11,6 +11,7 @@ from posthouse.mail.mime import Attachment
 from posthouse.mail.rendering import PARTS_MAX, Attached, HeaderField, header, of_note, rendered
 from tests.mail.submitted import UNTOUCHED
 from tests.mail.test_mime import INVITATION, LETTER, LOGO, PDF, written
+from tests.support.bad_input import bad_input
 from tests.support.effort import effort
 
 BOTH = LETTER._replace(subject="Grüße, Zoë", text="Grüße\n", html="<p>Grüße 🎉</p>")
@@ -110,6 +111,7 @@ def test_mail_of_real_programs_is_read(mail: tuple[str, bytes]) -> None:
     assert shown.text is not None or shown.html is not None or shown.attachments
 
 
+@bad_input("Submitted mail", 300)
 @given(st.binary(max_size=2_000))
 def test_no_bytes_break_it(raw: bytes) -> None:
     rendered(raw)

@@ -15,6 +15,7 @@ from posthouse.mail.reply import (
     ReplyError,
     ReplyParser,
 )
+from tests.support.bad_input import bad_input
 
 
 def read(*pieces: bytes) -> tuple[list[Reply], str | None]:
@@ -169,6 +170,7 @@ lines = some.one_of(
 )
 
 
+@bad_input("SMTP replies", 500)
 @given(some.lists(lines, max_size=12).map(b"".join), some.lists(some.integers(0, 400), max_size=8))
 @example(b"250 OK\r\n", [7])
 def test_how_it_is_cut_never_changes_what_is_read(data: bytes, cuts: list[int]) -> None:
@@ -178,6 +180,7 @@ def test_how_it_is_cut_never_changes_what_is_read(data: bytes, cuts: list[int]) 
     assert read(*(bytes([byte]) for byte in data)) == whole
 
 
+@bad_input("SMTP replies", 500)
 @given(some.binary(max_size=300))
 def test_whatever_comes_is_printable_or_a_fault(data: bytes) -> None:
     replies, fault = read(b"550-" + data + b"\r\n550 end\r\n")

@@ -28,6 +28,7 @@ from posthouse.rules.credential import (
     secret_hash,
 )
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.bad_input import bad_input
 
 PEPPER = b"pepper"
 LIVE_KEY = "ph_live_" + "0" * 43
@@ -175,6 +176,7 @@ def test_every_username_and_password_is_read_back(username: str, password: str, 
         assert parse_authorization(header) == Basic(username, password)
 
 
+@bad_input("Credentials", 500)
 @given(some.text(max_size=200) | some.builds("{} {}".format, some.sampled_from(["Basic", "Bearer"]), some.text()))
 def test_no_header_is_anything_but_read_or_refused(header: str) -> None:
     with suppress(Refusal):

@@ -1,6 +1,7 @@
 """A draft keeps every rule that needs no account; a refusal names the field and the mend."""
 
 import base64
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from posthouse.rules import limits
 from posthouse.rules.draft import RESERVED_HEADERS, AttachmentRequest, Draft, compose
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.bad_input import bad_input, spoiled
 
 
 def draft(**changes: Any) -> Draft:
@@ -189,6 +191,7 @@ def test_attachments_alone_are_a_message() -> None:
     assert draft(text=None, attachments=[attachment()]).attachments
 
 
+@bad_input("MIME writer", 500)
 @given(st.text(max_size=300))
 def test_a_content_type_that_is_taken_smuggles_no_line(given: str) -> None:
     try:
@@ -197,3 +200,20 @@ def test_a_content_type_that_is_taken_smuggles_no_line(given: str) -> None:
         return
     assert made.attachments[0].content_type.isprintable()
     assert made.attachments[0].content_type.isascii()
+
+
+near_base64 = spoiled(
+    [base64.b64encode(bytes(range(size))) for size in (0, 1, 2, 3, 60)] + [base64.encodebytes(bytes(range(200)))],
+    [b"=", b"==", b"===", b"\r\n", b" ", b"\t", b"-", b"_", b"A", b"/", b"+", b"\0", b"\xc3\xa9", b"%3D", b","],
+).map(lambda raw: raw.decode("latin-1"))
+
+
+@bad_input("Base64", 1_000)
+@given(near_base64 | st.text(max_size=40) | st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode()))
+def test_a_content_is_what_a_strict_reader_makes_of_it_or_refused(content: str) -> None:
+    bare = content.translate(dict.fromkeys(map(ord, " \t\r\n\v\f")))
+    if re.fullmatch(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", bare):
+        made = draft(attachments=[attachment(content=content)])
+        assert made.attachments[0].content == base64.b64decode(bare)
+    else:
+        refused(Code.INVALID_REQUEST, "no valid base64", attachments=[attachment(content=content)])

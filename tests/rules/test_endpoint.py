@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posthouse.rules.endpoint import is_public
+from tests.support.bad_input import bad_input
 
 
 @pytest.mark.parametrize(
@@ -39,16 +40,19 @@ def test_our_own_addresses_are_not() -> None:
     assert not is_public(IPv4Address("8.8.8.8"), {IPv4Address("8.8.8.8")})
 
 
+@bad_input("Webhook URLs", 500)
 @given(st.ip_addresses(v=4))
 def test_we_are_stricter_than_the_standard_library_for_ipv4(address: IPv4Address) -> None:
     assert address.is_global or not is_public(address)
 
 
+@bad_input("Webhook URLs", 500)
 @given(st.ip_addresses(v=6))
 def test_we_are_stricter_than_the_standard_library_for_ipv6(address: IPv6Address) -> None:
     assert address.is_global or not is_public(address)
 
 
+@bad_input("Webhook URLs", 500)
 @given(st.ip_addresses(v=4))
 def test_an_ipv4_address_in_disguise_is_never_public(address: IPv4Address) -> None:
     for disguise in (0, 0xFFFF << 32, 0x64FF9B << 96):

@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 
 from posthouse.rules.endpoint import URL_CHARACTERS_MAX, Target, check_url, is_public
 from posthouse.rules.refusal import Code, Refusal
+from tests.support.bad_input import bad_input
 
 OWN_DOMAINS = ("posthouse.example.net", "Bounces.Example.NET.")
 OWN_ADDRESSES = (IPv4Address("8.8.8.8"), IPv6Address("2606:4700::8"))
@@ -392,6 +393,7 @@ _parts = some.one_of(
 )
 
 
+@bad_input("Webhook URLs", 1_000)
 @given(some.lists(_parts, max_size=8).map("".join))
 @example("https://[2606:4700::1111]")
 def test_whatever_is_given_is_refused_or_a_plain_public_target(text: str) -> None:
@@ -409,6 +411,7 @@ def test_whatever_is_given_is_refused_or_a_plain_public_target(text: str) -> Non
         assert checked(target.url) == target
 
 
+@bad_input("Webhook URLs", 500)
 @given(some.ip_addresses())
 def test_a_literal_address_is_judged_as_any_other(address: IPv4Address | IPv6Address) -> None:
     host = f"[{address}]" if address.version == 6 else str(address)

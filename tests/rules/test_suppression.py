@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from posthouse.rules import suppression
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.suppression import LINE_BYTES_MAX, Line, Lines, Search, guarded, search_of
+from tests.support.bad_input import bad_input, spoiled
 
 
 def read(content: bytes, piece_bytes: int = 1 << 20) -> list[Line]:
@@ -90,12 +91,49 @@ def test_line_breaks_alone_are_counted() -> None:
     assert lines.count == 1000
 
 
+@bad_input("Suppression files (CSV)", 300)
 @given(st.lists(st.text(max_size=20), min_size=1), st.integers(1, 50))
 def test_whatever_comes_is_a_line_or_a_fault_and_the_same_in_any_pieces(rows: list[str], piece_bytes: int) -> None:
     written = io.StringIO()
     csv.writer(written).writerows([[row] for row in rows])
     content = written.getvalue().encode("utf-8", "surrogatepass")
     assert read(content, piece_bytes) == read(content)
+
+
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("size", [LINE_BYTES_MAX - 3, LINE_BYTES_MAX, LINE_BYTES_MAX + 1])
+def test_a_first_line_of_any_length_is_the_header_or_a_fault_in_any_pieces(before: bytes, size: int) -> None:
+    """What is too long to be the header leaves the next line none the less an ordinary one."""
+    content = before + b"email,".ljust(size - len(before), b"x") + b"\nnote,email\nada@example.org,bob@example.org\n"
+    found = read(content)
+    assert read(content, 1) == read(content, 1_000) == found
+    assert [(one.number, one.email) for one in found if one.fault is None] == [(3, "ada@example.org")]
+    assert (found[0].number == 1) is (size > LINE_BYTES_MAX)
+
+
+FILES = [
+    b"email\r\nada@example.org\r\nbob@example.org\r\n",
+    b"\xef\xbb\xbfaddress;reason\nada@example.org;gone\n",
+    b'"Email","Created","Note"\n"ada@example.org","2026-01-01","He said ""no"""\n',
+    b"bob@example.org\teve@example.org\n",
+    "address,note\r\nada@bücher.example,Grüße\r\n".encode(),
+]
+
+
+PIECES = [
+    b",", b";", b"\t", b'"', b'""', b"\r", b"\n", b"\0", b"\xff", b"\xef\xbb\xbf", b"@", b"'=", b"email", b"x" * 1_100,
+]  # fmt: skip
+
+
+@bad_input("Suppression files (CSV)", 500)
+@given(spoiled(FILES, PIECES))
+def test_files_cut_and_damaged_are_lines_and_faults_and_the_same_in_any_pieces(content: bytes) -> None:
+    whole = read(content)
+    assert read(content, 1) == read(content, 7) == whole
+    for one in whole:
+        if one.fault is None:
+            assert suppression.known_address(str(one.email)) == one.email
+            assert one.note is None or one.note == suppression.checked_note(one.note)
 
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=10))

@@ -18,6 +18,7 @@ from posthouse.rules.template import (
     placeholders,
     render,
 )
+from tests.support.bad_input import bad_input
 from tests.support.effort import effort
 
 ROOM = limits.MIME_BYTES_MAX
@@ -271,6 +272,7 @@ values = some.none() | some.booleans() | some.integers() | some.floats(allow_nan
 tokens = some.lists(some.tuples(literals, names, values), max_size=8)
 
 
+@bad_input("Templates", 200)
 @given(tokens, literals)
 def test_rendering_is_putting_values_between_the_text(around: list[tuple[str, str, Value]], tail: str) -> None:
     variables = {name: value for _, name, value in around}
@@ -288,6 +290,7 @@ def test_rendering_is_putting_values_between_the_text(around: list[tuple[str, st
     assert refused(template, variables, size - 1).code is Code.PAYLOAD_TOO_LARGE
 
 
+@bad_input("Templates", 1_000)
 @given(some.text("{} \n.ab", max_size=40))
 def test_a_template_that_passes_the_check_renders(source: str) -> None:
     template = Template(None, source + "x", None)

@@ -21,6 +21,7 @@ from posthouse.rules.ticket import (
     shard_of,
     unpack,
 )
+from tests.support.bad_input import bad_input
 
 ACCOUNT = AccountId(UUID(int=1))
 MESSAGE = MessageId(UUID(int=2))
@@ -76,6 +77,7 @@ def test_what_is_no_ticket_of_this_version_is_dropped(data: bytes) -> None:
     assert decode(data) is None
 
 
+@bad_input("Tickets", 500)
 @given(some.binary(max_size=300) | some.binary(max_size=80).map(lambda rest: b"\x01" + rest))
 def test_no_bytes_are_a_fault(data: bytes) -> None:
     ticket = decode(data)
@@ -107,6 +109,7 @@ def test_nobody_and_too_many_do_not_travel(count: int) -> None:
         pack([DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")] * count)
 
 
+@bad_input("Tickets", 500)
 @given(some.binary(max_size=300) | some.binary(max_size=300).map(lambda rest: b"\x02" + rest))
 def test_no_bytes_of_a_message_are_a_fault(data: bytes) -> None:
     assert len(unpack(data)) <= TOGETHER_MAX

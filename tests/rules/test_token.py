@@ -6,10 +6,13 @@ from uuid import UUID
 
 import jwt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from posthouse.rules import ids, token
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, SessionId, UserId
+from tests.support.bad_input import bad_input, spoiled
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -100,3 +103,38 @@ def test_a_claim_that_is_not_ours_is_refused(changes: dict[str, Any]) -> None:
 )
 def test_a_token_that_is_not_ours_is_refused(forged: str) -> None:
     assert token.read(forged, secret=SECRET, now=NOW) is None
+
+
+GOOD = jwt.encode(claims(), SECRET, "HS256")
+OURS = token.read(GOOD, secret=SECRET, now=NOW)
+# Of the same account, but of another secret or algorithm.
+OTHERS = [
+    jwt.encode(claims(role="owner"), "another secret of thirty-two bytes", "HS256"),
+    jwt.encode(claims(role="owner"), SECRET * 2, "HS512"),
+    jwt.encode(claims(role="owner"), "", "none"),
+]
+
+
+@bad_input("Tokens (JWT)", 500)
+@given(spoiled([one.encode() for one in (GOOD, *OTHERS)], [b".", b"..", b"=", b"A", b"eyJhbGciOiJub25lIn0.", b"\xe9"]))
+def test_a_token_that_was_tampered_with_says_what_ours_says_or_nothing(raw: bytes) -> None:
+    assert token.read(raw.decode("latin-1"), secret=SECRET, now=NOW) in (OURS, None)
+
+
+values = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.floats() | some.text(max_size=30),
+    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@bad_input("Tokens (JWT)", 200)
+@given(some.dictionaries(some.sampled_from([*claims(), "nbf", "alg"]), values, min_size=1, max_size=3))
+def test_whatever_a_claim_is_the_token_is_read_or_refused(changes: dict[str, Any]) -> None:
+    """Signed with the right key: nothing but what it says can be wrong."""
+    try:
+        signed = jwt.encode(claims(**changes), SECRET, "HS256")
+    except (TypeError, ValueError):
+        return  # what this library doesn't write, no one need read here
+    read = token.read(signed, secret=SECRET, now=NOW)
+    assert read is None or read.expires_at > NOW

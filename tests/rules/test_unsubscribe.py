@@ -20,6 +20,7 @@ from posthouse.rules.unsubscribe import (
     read,
     token,
 )
+from tests.support.bad_input import bad_input
 
 KEY = bytes(range(KEY_BYTES))
 ADA = Leaver(AccountId(UUID(int=7)), "news", "ada@example.org")
@@ -127,6 +128,7 @@ def test_no_altered_shortened_or_lengthened_token_is_taken() -> None:
         assert read(good[:9] + odd + good[9:], KEY) is None
 
 
+@bad_input("Unsubscribe links and forms", 500)
 @given(some.text(max_size=600) | some.text(ALPHABET, max_size=600))
 def test_nothing_but_a_token_is_a_token(given_as: str) -> None:
     assert read(given_as, KEY) is None

@@ -42,7 +42,7 @@ async def scans(database: Database, statement: str, *, analysed: str = "") -> li
         explained = await connection.fetchval(f"EXPLAIN (FORMAT JSON, VERBOSE) EXECUTE shown{given}")
         await connection.execute("DEALLOCATE shown")
     (plan,) = json.loads(explained)
-    return [node for node in _nodes(plan["Plan"]) if node["Node Type"].endswith("Scan") and "Relation Name" in node]
+    return [node for node in nodes(plan["Plan"]) if node["Node Type"].endswith("Scan") and "Relation Name" in node]
 
 
 def condition(scan: dict[str, Any]) -> str:
@@ -51,7 +51,8 @@ def condition(scan: dict[str, Any]) -> str:
     return "" if scan["Node Type"] == "Seq Scan" else found
 
 
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The parts of a plan, each before those that it reads from."""
     yield plan
     for inner in plan.get("Plans", ()):
-        yield from _nodes(inner)
+        yield from nodes(inner)

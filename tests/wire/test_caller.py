@@ -31,6 +31,7 @@ from posthouse.wire.caller import (
 )
 from posthouse.wire.dns import Resolver
 from tests.rules.test_endpoint_url import CORPUS
+from tests.support.bad_input import TRIED, inputs
 from tests.support.hooks import BOMB, GIGABYTE, Hooks, noting_names
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
 from tests.support.receiver import Certificates
@@ -659,6 +660,7 @@ async def test_the_socket_is_judged_once_more_where_it_is_opened(street: Street)
 # Anything
 
 
+@pytest.mark.fuzz("Webhook answers")
 async def test_whatever_comes_back_is_an_answer_or_none(street: Street, caplog: pytest.LogCaptureFixture) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
@@ -671,12 +673,13 @@ async def test_whatever_comes_back_is_an_answer_or_none(street: Street, caplog: 
         b"0\r\n\r\n", b"Content-Type: ;;=", b"\x80" * 20, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
     ]  # fmt: skip
     said = {}
-    for number in range(150):
+    for number in range(inputs(150)):
         head = b"HTTP/1.1 200 OK\r\n" if chance.random() < 0.6 else b""
         said[f"/{number}"] = head + b"".join(chance.choices(pieces, k=chance.randrange(12)))
     caller = street.caller()
     async with Hooks(street.authority.servers["sound"], said=said) as hooks:
         for path, text in said.items():
+            TRIED["Webhook answers"] += 1
             try:
                 assert isinstance(await call(caller, target(hooks, path)), Answered | Unanswered)
             except Exception as error:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from posthouse.entrypoints.smtp import conversation as subject
@@ -14,6 +14,7 @@ from posthouse.entrypoints.smtp.conversation import Close, Conversation, StartTl
 from posthouse.entrypoints.smtp.login import Authenticate
 from posthouse.entrypoints.smtp.replies import Reply, encoded
 from posthouse.entrypoints.smtp.service import Envelope, Terms
+from tests.support.bad_input import bad_input
 from tests.support.smtp_service import INBOUND, NAME, PASSWORD, QUEUED, SUBMISSION, USERNAME
 
 PLAIN = base64.b64encode(f"\0{USERNAME}\0{PASSWORD}".encode()).decode()
@@ -387,7 +388,7 @@ def test_a_message_may_be_empty_or_begin_with_a_dot() -> None:
         assert [one for _, one in talk.taken] == [content]
 
 
-@settings(max_examples=150)
+@bad_input("SMTP submission", 500)
 @given(st.lists(st.sampled_from([b"\r\n", b".", b"\r", b"\n", b"a", b"\0", b"\r\n.\r\n", b"\xff"]), max_size=12))
 def test_one_transaction_is_one_message_or_none(pieces: list[bytes]) -> None:
     """Whatever stands in the content: up to its first true end it is that message, or none."""
@@ -591,7 +592,7 @@ PARTS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=150)
+@bad_input("SMTP submission", 300)
 @given(st.data(), st.booleans())
 def test_the_cut_of_the_bytes_never_matters(data: st.DataObject, is_submission: bool) -> None:
     sent = b"".join(data.draw(st.lists(st.sampled_from(PARTS), min_size=3, max_size=25)))

@@ -1,0 +1,269 @@
+"""Measures whether dispatch and claims stay as fast while a backlog grows: ten thousand recipients, and a million.
+
+    make bench-backlog                                      (or: python bench/backlog.py)
+    python bench/backlog.py --sizes 10000 50000 --rounds 2 --output /tmp/bench
+
+A private cluster has a database for each size, with messages, recipients and a calendar that were made by SQL. Then
+the flow and the statements of the service take the same number of rows from each in turn, over several rounds.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import uvloop
+from rich.console import Console
+
+from bench import backlog_ground, backlog_plans, backlog_report, ground, report
+from bench.backlog_ground import MIXED, OVERDUE, QUIET, SCATTERED, Calendar
+from bench.backlog_report import Act, Findings, Measured, Phase
+from bench.ground import Ground
+from bench.load import LoadError
+from bench.processes import pace_ms, stolen_part
+from posthouse.flows.delivery import CLAIM_LONGEST
+from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX
+from posthouse.rules.limits import BATCH_ITEMS_MAX
+from posthouse.rules.refusal import Refusal
+from posthouse.rules.retry import DELIVERY, Schedule
+from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store import claims, schedule
+from posthouse.store.schedule import Postponement
+from tools.private_postgres import PostgresError, PrivatePostgres
+
+SIZES: Final = (10_000, 100_000, 1_000_000)
+SIZES_QUICK: Final = (3_000, 9_000)
+ROUNDS: Final = 5
+# A turn is so many cycles, of which the first is to make connections and plans; a cycle so many steps of dispatch.
+CYCLES: Final = 3
+STEPS: Final = 3
+PUT_OFF_MAX: Final = timedelta(hours=1)
+BYTES_A_ROW: Final = 3_000
+# However often a row is claimed here, it is never its last time.
+RETRIES: Final = Schedule(DELIVERY.waits)
+
+
+@dataclass(slots=True)
+class Meter:
+    """What the acts of one turn took, put together."""
+
+    pid: int = 0
+    taken: dict[Act, list[float]] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def reading(self, act: Act, calendar: Calendar, rows: int) -> AsyncIterator[None]:
+        written = await calendar.admin.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'")
+        before = _reading(self.pid)
+        yield
+        after = _reading(self.pid)
+        written = await calendar.admin.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'") - written
+        passed = [rows, *(late - early for early, late in zip(before, after, strict=True)), float(written)]
+        self.taken[act] = [one + other for one, other in zip(self.taken.get(act, [0.0] * 5), passed, strict=True)]
+
+    def measured(self) -> dict[Act, Measured]:
+        return {act: Measured(*taken) for act, taken in self.taken.items()}
+
+
+def _reading(pid: int) -> tuple[float, float, float]:
+    """The time, and the processor time of this process and of the one of PostgreSQL that serves it."""
+    served = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    return time.perf_counter(), time.process_time(), served
+
+
+def phases() -> list[Phase]:
+    async def lay_mixed(calendar: Calendar) -> None:
+        await calendar.lay(MIXED)
+
+    async def wear(calendar: Calendar) -> None:
+        await calendar.wear(MIXED, backlog_report.TURNS)
+
+    async def vacuum(calendar: Calendar) -> None:
+        await calendar.admin.execute("VACUUM schedule")
+
+    async def lay_scattered(calendar: Calendar) -> None:
+        await calendar.lay(SCATTERED)
+
+    async def lay_overdue(calendar: Calendar) -> None:
+        await calendar.lay(OVERDUE)
+
+    return [
+        Phase(backlog_report.MIXED, MIXED, lay_mixed),
+        Phase(backlog_report.CHECKPOINTED, MIXED, None, is_checkpointed=True),
+        Phase(backlog_report.WORN, MIXED, wear),
+        Phase(backlog_report.VACUUMED, MIXED, vacuum),
+        Phase(backlog_report.SCATTERED, SCATTERED, lay_scattered),
+        Phase(backlog_report.FULL, OVERDUE, lay_overdue, is_full=True),
+    ]
+
+
+async def measure(laid: Ground, sizes: Sequence[int], rounds: int, steps: int, console: Console) -> Findings:
+    findings = Findings(sizes=tuple(sizes), rounds=rounds, rows=(CYCLES - 1) * steps * DISPATCHED_AT_ONCE_MAX)
+    async with AsyncExitStack() as opened:
+        calendars = []
+        for size in sizes:
+            calendars.append(await backlog_ground.open_calendar(laid, size, console.print))
+            opened.push_async_callback(calendars[-1].close)
+        for phase in phases():
+            for calendar in calendars:
+                started = time.monotonic()
+                if phase.prepare is not None:
+                    await phase.prepare(calendar)
+                findings.prepared[phase.name, calendar.rows] = time.monotonic() - started
+                console.print(f"{phase.name}, {calendar.rows:,}: ready after {time.monotonic() - started:.1f} s")
+            for number in range(rounds):
+                # Everyone is first and last in turn.
+                for calendar in _from(calendars, number):
+                    for act, one in (await _turn(calendar, phase, steps)).items():
+                        findings.add(phase, act, calendar.rows, one)
+                        console.print(f"{number + 1}/{rounds} {phase.name}, {calendar.rows:,}, {act}: {one}")
+            for calendar in calendars:
+                found = await backlog_plans.explain(
+                    calendar, RETRIES, phase.shape, leased=DISPATCHED_AT_ONCE_MAX, is_full=phase.is_full
+                )
+                findings.add_plans(phase, calendar.rows, found)
+                findings.add_state(phase, calendar.rows, await _state(calendar))
+    return findings
+
+
+def _from(calendars: Sequence[Calendar], number: int) -> Iterator[Calendar]:
+    for place in range(len(calendars)):
+        yield calendars[(number + place) % len(calendars)]
+
+
+async def _turn(calendar: Calendar, phase: Phase, steps: int) -> dict[Act, Measured]:
+    if phase.is_checkpointed:
+        await calendar.admin.execute("CHECKPOINT")
+    await _cycle(calendar, phase, steps, Meter(await _pid(calendar)))
+    meter = Meter(await _pid(calendar))
+    for _ in range(CYCLES - 1):
+        await _cycle(calendar, phase, steps, meter)
+    return meter.measured()
+
+
+async def _pid(calendar: Calendar) -> int:
+    async with calendar.database.connection() as connection:
+        pid: int = connection.get_server_pid()
+    return pid
+
+
+async def _cycle(calendar: Calendar, phase: Phase, steps: int, meter: Meter) -> None:
+    """What is longest due is handed out; it is claimed, or its lane is full and it is put off; and time passes."""
+    rows = steps * DISPATCHED_AT_ONCE_MAX
+    async with meter.reading(Act.DISPATCH, calendar, rows):
+        handed_out = [await calendar.dispatch.step() for _ in range(steps)]
+    tickets = await calendar.tickets()
+    if sum(handed_out) != rows or len(tickets) != rows:
+        raise LoadError(f"{handed_out} rows were handed out and {len(tickets)} tickets came, not {rows}")
+    late = [one for one in tickets if phase.is_full and not one.destination.startswith(QUIET)]
+    to_claim = [one for one in tickets if not phase.is_full or one.destination.startswith(QUIET)]
+    async with meter.reading(Act.CLAIM, calendar, len(to_claim)):
+        claimed = await _claim(calendar, to_claim)
+    if claimed != len(to_claim):
+        raise LoadError(f"{claimed} of {len(to_claim)} were claimed")
+    if phase.is_full:
+        async with meter.reading(Act.PUT_OFF, calendar, len(late)):
+            put_off = await _put_off(calendar, late)
+        if put_off != len(late):
+            raise LoadError(f"{put_off} of {len(late)} were put off")
+        await calendar.put_back(to_claim, calendar.clock.now() + PUT_OFF_MAX / 2, PUT_OFF_MAX / 2)
+        calendar.clock.advance(PUT_OFF_MAX)
+    else:
+        await calendar.pass_time(tickets, phase.shape)
+
+
+async def _claim(calendar: Calendar, tickets: Sequence[DeliveryTicket]) -> int:
+    claimed = 0
+    now = calendar.clock.now()
+    for batch in _batches(tickets):
+        async with calendar.database.transaction() as tx:
+            found = await claims.claim(tx, calendar.worker_id, batch, now, now + CLAIM_LONGEST, RETRIES)
+        claimed += sum(not one.is_over and one.message.mime is not None for one in found)
+    return claimed
+
+
+async def _put_off(calendar: Calendar, tickets: Sequence[DeliveryTicket]) -> int:
+    put_off = 0
+    now = calendar.clock.now()
+    chance = random.Random(7)
+    for batch in _batches(tickets):
+        postponements = [
+            Postponement(
+                one.account_id, one.message_id, one.position, one.fence, now + PUT_OFF_MAX * (0.5 + chance.random() / 2)
+            )
+            for one in batch
+        ]
+        async with calendar.database.transaction() as tx:
+            put_off += await schedule.postpone(tx, postponements, now)
+    return put_off
+
+
+def _batches(tickets: Sequence[DeliveryTicket]) -> Iterable[Sequence[DeliveryTicket]]:
+    return (tickets[at : at + BATCH_ITEMS_MAX] for at in range(0, len(tickets), BATCH_ITEMS_MAX))
+
+
+async def _state(calendar: Calendar) -> backlog_report.State:
+    await calendar.admin.execute("SELECT pg_stat_force_next_flush()")
+    row: Any = await calendar.admin.fetchrow("""
+        SELECT n_dead_tup, autovacuum_count, pg_relation_size('schedule'), pg_relation_size('schedule_next_at')
+        FROM pg_stat_user_tables WHERE relname = 'schedule'""")
+    return backlog_report.State(*row)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help=f"recipients in the calendars {SIZES}")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often each size has its turn ({ROUNDS})")
+    parser.add_argument("--below", type=Path, help="directory below which the cluster is made, and goes away again")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="directory for RESULTS.md")
+    parser.add_argument("--quick", action="store_true", help="a round of small sizes")
+    given = parser.parse_args(arguments)
+    sizes, rounds = (SIZES_QUICK, 1) if given.quick else (sorted(set(given.sizes)), max(1, given.rounds))
+    # What is due of the smallest, and no more, is taken from each.
+    steps = min(STEPS, int(sizes[0] * -MIXED.first / MIXED.span) // DISPATCHED_AT_ONCE_MAX)
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    try:
+        if steps < 1:
+            raise LoadError("a calendar of fewer than 3,000 rows has too few that are due")
+        settings = ground.CLUSTER_SETTINGS | {
+            "shared_buffers": f"{max(256, sum(sizes) * BYTES_A_ROW // 2**20)}MB",
+            "max_wal_size": "32GB",
+        }
+        with (
+            tempfile.TemporaryDirectory(prefix="posthouse-bench-") as workplace,
+            PrivatePostgres.start(below=given.below, settings=settings) as cluster,
+        ):
+            laid = ground.lay(cluster, Path(workplace))
+            pace, stolen = pace_ms(), stolen_part()
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                findings = runner.run(measure(laid, sizes, rounds, steps, console))
+            paces = sorted([pace, pace_ms()])
+            taken, whole = stolen_part(stolen)
+            state = (
+                f"a million additions in Python took {paces[0]:.0f} ms and {paces[1]:.0f} ms before and after it, and "
+                f"the machine's host kept {taken / whole:.0%} of the processors to itself meanwhile"
+            )
+            machine = report.machine(laid.version())
+    except (LoadError, PostgresError, Refusal) as error:
+        console.print(f"[bold red]failed:[/] {error}")
+        return 1
+    console.print(backlog_report.table(findings))
+    for bar in backlog_report.bars(findings):
+        console.print(bar.text, style="green" if bar.is_reached else "bold red")
+    given.output.mkdir(parents=True, exist_ok=True)
+    backlog_report.write(given.output, findings, machine, state)
+    console.print(f"written: {given.output / report.RESULTS}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

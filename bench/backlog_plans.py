@@ -1,0 +1,122 @@
+"""How PostgreSQL ran the statements of dispatch and of claims: their plans as run, and the pages that they touched."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench.backlog_ground import QUIET, Calendar, Shape
+from posthouse.flows.delivery import CLAIM_LONGEST
+from posthouse.flows.tickets import LEASE
+from posthouse.rules.limits import BATCH_ITEMS_MAX
+from posthouse.rules.retry import Schedule
+from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store import claims, schedule
+from posthouse.store.schedule import Postponement
+from tests.support import plans
+
+# They are explained as they run, by the plans that their connection has made for them.
+_EXPLAINING: Final = (
+    "LOAD 'auto_explain'",
+    "SET auto_explain.log_level = notice",
+    "SET auto_explain.log_format = json",
+    "SET auto_explain.log_analyze = on",
+    "SET auto_explain.log_buffers = on",
+    "SET auto_explain.log_timing = off",
+    "SET auto_explain.log_min_duration = 0",
+)
+_NO_LONGER: Final = "SET auto_explain.log_min_duration = -1"
+_DAY: Final = re.compile(r"_\d{8}")
+_NAMES: Final = {text.strip(): name for name, text in plans.statements(schedule, claims).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One statement, run once for so many rows."""
+
+    name: str
+    rows: int
+    pages: int
+    plan: tuple[str, ...]
+
+
+async def explain(
+    calendar: Calendar, retries: Schedule, shape: Shape, *, leased: int, is_full: bool
+) -> list[Explained]:
+    """A batch is leased, a batch of it claimed, and where lanes are full, a batch of the rest put off."""
+    now = calendar.clock.now()
+    found: list[Explained] = []
+    told: list[str] = []
+    async with calendar.database.connection() as connection:
+        for statement in _EXPLAINING:
+            await connection.execute(statement)
+
+        def listen(_: object, notice: Any) -> None:
+            told.append(notice.message)
+
+        connection.add_log_listener(listen)
+        async with connection.transaction():
+            tickets = await schedule.lease_due(connection, now, now + LEASE, leased)
+        found += _explained(told, len(tickets))
+        some = [one for one in tickets if not is_full or one.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
+        async with connection.transaction():
+            taken = await claims.claim(connection, calendar.worker_id, some, now, now + CLAIM_LONGEST, retries)
+        found += _explained(told, len(taken))
+        if is_full:
+            late = [one for one in tickets if not one.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
+            async with connection.transaction():
+                await schedule.postpone(connection, [_put_off(one, calendar) for one in late], now)
+            found += [one for one in _explained(told, len(late)) if one.name == "schedule.POSTPONE"]
+        await connection.execute(_NO_LONGER)
+        connection.remove_log_listener(listen)
+    await calendar.pass_time(tickets, shape)
+    return found
+
+
+def _put_off(ticket: DeliveryTicket, calendar: Calendar) -> Postponement:
+    next_at = calendar.clock.now() + LEASE
+    return Postponement(ticket.account_id, ticket.message_id, ticket.position, ticket.fence, next_at)
+
+
+def _explained(told: list[str], rows: int) -> list[Explained]:
+    found = []
+    for text in told:
+        if " plan:\n" in text:
+            explained = json.loads(text.partition(" plan:\n")[2])
+            name = _NAMES.get(explained["Query Text"].strip())
+            if name is not None:
+                plan = explained["Plan"]
+                found.append(Explained(name, rows, _pages(plan), tuple(_lines(plan))))
+    told.clear()
+    return found
+
+
+def _pages(plan: dict[str, Any]) -> int:
+    """How often a page was looked at; what nobody reads from runs after the rest, and isn't in the plan's sum."""
+    nodes = list(plans.nodes(plan))
+    read_from = {node.get("CTE Name") for node in nodes}
+    apart = [
+        node
+        for node in nodes
+        if (name := node.get("Subplan Name", "")).startswith("CTE ") and name.removeprefix("CTE ") not in read_from
+    ]
+    return sum(int(one["Shared Hit Blocks"]) + int(one["Shared Read Blocks"]) for one in (plan, *apart))
+
+
+def _lines(plan: dict[str, Any], depth: int = 0) -> Iterator[str]:
+    """The plan's parts, each under the one that reads from it; those of different days are told once."""
+    kind = plan["Operation"] if plan["Node Type"] == "ModifyTable" else plan["Node Type"]
+    words = [
+        f"{plan['Subplan Name']}:" if "Subplan Name" in plan else "",
+        kind,
+        f"using {plan['Index Name']}" if "Index Name" in plan else "",
+        f"on {plan['Relation Name']}" if "Relation Name" in plan else "",
+    ]
+    yield "  " * depth + _DAY.sub("", " ".join(word for word in words if word))
+    told: set[tuple[str, ...]] = set()
+    for inner in plan.get("Plans", ()):
+        lines = tuple(_lines(inner, depth + 1))
+        if lines not in told:
+            told.add(lines)
+            yield from lines
