@@ -4,9 +4,9 @@
     python bench/search.py --keep /var/tmp/archive          (the archive stays there, and is used again)
     python bench/search.py --rows 20000 --quick --output /tmp/bench
 
-An archive of one large account and some small ones is made in a private cluster, over thirty days; then one process of
-the HTTP server answers eight clients. Rounds of all searches in turn, medians over the rounds. Then the same reads are
-made on a small archive and on the large one, in turn, and PostgreSQL tells how it ran them.
+An archive of one large account and some small ones is made in a private cluster, over thirty days; then the HTTP
+server, in two processes, answers eight clients. Rounds of all searches in turn, medians over the rounds. Then the same
+reads are made on a small archive and on the large one, in turn, and PostgreSQL tells how it ran them.
 """
 
 import argparse

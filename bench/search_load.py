@@ -1,4 +1,4 @@
-"""Readers of the archive: one process of the HTTP server, and eight clients that ask it for what they are given."""
+"""Readers of the archive: the HTTP server in two processes, and eight clients that ask it for what they are given."""
 
 import json
 import re
@@ -17,6 +17,7 @@ from bench.load import LoadError, watched
 from bench.search_ground import Archive
 
 CLIENTS: Final = 8
+PROCESSES: Final = 2
 LISTEN_SECONDS_MAX: Final = 10.0
 UNAVAILABLE: Final = 503
 
@@ -137,7 +138,7 @@ class Readers:
 
 @contextmanager
 def reading(archive: Archive) -> Iterator[Readers]:
-    with served.running(archive.ground, 1) as (server, port):
+    with served.running(archive.ground, PROCESSES) as (server, port):
         yield Readers(archive, server.pid, port, _login(port))
 
 

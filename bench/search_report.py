@@ -183,8 +183,8 @@ How fast the machine was: {state}.
   {median(one.p99_ms for one in measured[slowest]):.1f} ms.
 
 What was measured: {repeated} of {seconds} s each; *worst p99* is that of the worst round. `GET /v1/messages` with the
-default `limit` of 50, one process of `posthouse run http` under `wrk` with {clients} keep-alive clients, each with the
-token of a login, on a private PostgreSQL that has read its tables and keys into memory before. It holds {rows:,}
+default `limit` of 50, two processes of `posthouse run http` under `wrk` with {clients} keep-alive clients, each with
+the token of a login, on a private PostgreSQL that has read its tables and keys into memory before. It holds {rows:,}
 messages over thirty daily partitions, 95 % of them one account's, whose they all ask for; 1.2 recipients and about 12
 terms each. A *common* value is on every message to every hundredth or so, a *rare* one on some dozens of them, an
 *absent* one on none; the values of a row are drawn anew for each page. A *deep* page begins anywhere in the thirty

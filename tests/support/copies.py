@@ -18,7 +18,7 @@ import asyncpg
 from tests.support.service import Service
 
 # What a look at the database may meet after that was restarted; and for how long.
-UNSEEN: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+UNSEEN: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 UNSEEN_SECONDS_MAX: Final = 30.0
 # What a worker has claimed and not yet recorded, its sessions' recipients: from before it connects until the commit.
 UNDER_WAY: Final = "SELECT worker_id, count(*) AS held FROM schedule WHERE worker_id IS NOT NULL GROUP BY worker_id"

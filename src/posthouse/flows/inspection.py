@@ -26,6 +26,7 @@ from posthouse.store import inspection, partitions, webhooks
 from posthouse.store.inspection import Sending, ToldOf
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer, SealError
+from posthouse.store.webhooks import EndpointRow
 
 MESSAGES_AT_ONCE: Final = 500
 ROWS_AT_ONCE: Final = 2_000
@@ -34,6 +35,7 @@ ACCOUNTS_AT_ONCE: Final = 200
 LEDGER_ENTRIES_MAX: Final = 500_000
 ARRIVALS_MAX: Final = 5_000_000
 ARRIVALS_AT_ONCE: Final = 200
+CALLS_AT_ONCE: Final = 200
 _FIRST: Final = UUID(int=0)
 _LAST: Final = UUID(int=(1 << 128) - 1)
 
@@ -172,27 +174,37 @@ class Inspection:
             _compare_arrival(dossier, arrived, stored.get(dossier.id), tally)
 
     async def _hear_webhooks(self, logs: Logs, seen: _Seen, tally: Tally) -> None:
-        for one in _read(logs.webhooks, witness.called):
-            event_id = witness.event_id(one.body)
-            if event_id is None:
-                found = Finding(Promise.WEBHOOKS, Fault.UNEXPECTED, "a call", "its body is no event")
-                tally.check(Promise.WEBHOOKS, 1, [found])
-                continue
-            seen.calls[event_id].append(one.status)
-            tally.check(Promise.WEBHOOKS, 1, await self._heard_call(event_id, one))
+        lines = _read(logs.webhooks, witness.called)
+        while batch := list(islice(lines, CALLS_AT_ONCE)):
+            await self._hear_calls(batch, seen, tally)
 
-    async def _heard_call(self, event_id: UUID, call: Called) -> list[Finding]:
+    async def _hear_calls(self, batch: Sequence[Called], seen: _Seen, tally: Tally) -> None:
+        secrets: dict[AccountId, str | None] = {}
         async with self._snapshot() as tx:
-            known = await inspection.event(tx, event_id)
-            endpoint = None if known is None else await webhooks.find(tx, known.account_id)
-        secret = None
-        if endpoint is not None:
-            try:
-                purpose = webhooks.secret_purpose(endpoint.account_id)
-                secret = self._sealer.open(endpoint.secret_sealed, purpose).decode()
-            except SealError:
-                secret = None
-        return list(witness.compare_call(call, None if known is None else known.body, secret))
+            for one in batch:
+                event_id = witness.event_id(one.body)
+                if event_id is None:
+                    found = Finding(Promise.WEBHOOKS, Fault.UNEXPECTED, "a call", "its body is no event")
+                    tally.check(Promise.WEBHOOKS, 1, [found])
+                    continue
+                seen.calls[event_id].append(one.status)
+                known = await inspection.event(tx, event_id)
+                if known is None:
+                    tally.check(Promise.WEBHOOKS, 1, list(witness.compare_call(one, None, None)))
+                    continue
+                if known.account_id not in secrets:
+                    secrets[known.account_id] = self._secret(await webhooks.find(tx, known.account_id))
+                findings = witness.compare_call(one, known.body, secrets[known.account_id])
+                tally.check(Promise.WEBHOOKS, 1, list(findings))
+
+    def _secret(self, endpoint: EndpointRow | None) -> str | None:
+        """That which the account's calls are signed with, if there is one that can be read."""
+        if endpoint is None:
+            return None
+        try:
+            return self._sealer.open(endpoint.secret_sealed, webhooks.secret_purpose(endpoint.account_id)).decode()
+        except SealError:
+            return None
 
     def _compare(self, one: Dossier, logs: Logs, seen: _Seen, tally: Tally) -> None:
         if logs.sender is not None:
