@@ -180,6 +180,7 @@ async def database(
         settings.database_url,
         connections_max=connections_max or settings.database_pool_max,
         statement_seconds_max=statement_seconds_max,
+        patience=settings.database_patience,
         allow_unsafe=allow_unsafe or settings.allow_unsafe_database,
         learn_time=None if clock is None else clock.anchor,
     )

@@ -80,6 +80,13 @@ class Settings(BaseSettings):
         "starts with a slash (…/database?host=/run/postgresql) is a directory of Unix sockets.",
     )
     database_pool_max: int = Field(10, ge=1, le=1000, description="Connections that one process opens at most.")
+    database_patience: float = Field(
+        1.0,
+        ge=1,
+        le=60,
+        description="How many times longer than usual to wait for PostgreSQL before a client is told to try again. "
+        "With 1 every answer comes within five seconds, even when PostgreSQL hangs.",
+    )
     allow_unsafe_database: bool = Field(
         False,
         description="For development only: start although PostgreSQL runs with fsync or full_page_writes "

@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from tests.support.books import faults_in_the_books
 from tests.support.load import Load
-from tests.support.server import Server, close_desk, environment
+from tests.support.server import USUAL_PATIENCE, Server, close_desk, environment
 from tests.support.service import Answer, Service, Tenant, eventually, uuid
 from tools.private_postgres import PrivatePostgres
 
@@ -55,7 +55,7 @@ def database_url(cluster: PrivatePostgres) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    running = Server(database_url, tmp_path_factory.mktemp("away") / "server.log")
+    running = Server(database_url, tmp_path_factory.mktemp("away") / "server.log", dict(USUAL_PATIENCE))
     await running.start()
     yield running
     running.kill()
@@ -212,7 +212,7 @@ async def test_a_restart_under_load_loses_no_202(
 async def test_a_server_that_starts_without_postgresql_serves_once_it_is_there(
     cluster: PrivatePostgres, service: Service, tenant: Tenant, tmp_path: Path
 ) -> None:
-    late = Server(service.database_url, tmp_path / "late.log")
+    late = Server(service.database_url, tmp_path / "late.log", dict(USUAL_PATIENCE))
     await asyncio.to_thread(cluster.stop, "fast")
     try:
         try:
@@ -239,7 +239,7 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
 ) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
-    leaving = Server(service.database_url, tmp_path / "leaving.log")
+    leaving = Server(service.database_url, tmp_path / "leaving.log", dict(USUAL_PATIENCE))
     try:
         await leaving.start()
         desk = Service(

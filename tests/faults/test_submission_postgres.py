@@ -20,6 +20,7 @@ from tests.support.books import faults_in_the_books
 from tests.support.doors import HOST, Doors, hand_in, letter, message_id, plain
 from tests.support.postoffice import PostOffice, furnished
 from tests.support.returns import bounce
+from tests.support.server import USUAL_PATIENCE
 from tests.support.service import Service, Tenant, eventually
 from tests.support.smtp_load import SmtpLoad
 from tools.private_postgres import PrivatePostgres
@@ -58,7 +59,9 @@ async def office(
 ) -> AsyncIterator[PostOffice]:
     """One process for all of it."""
     directory = tmp_path_factory.mktemp("away")
-    async with furnished(cluster.url("submission"), directory, stream="memory", keeps=True, **doors.settings) as office:
+    async with furnished(
+        cluster.url("submission"), directory, stream="memory", keeps=True, **doors.settings, **USUAL_PATIENCE
+    ) as office:
         office.destination("one.example.net")
         part = await office.start_http("dispatch", "delivery", "submission", "inbound")
         await doors.open(part, doors.port, doors.tls_port, doors.inbound_port)

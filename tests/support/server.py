@@ -20,6 +20,8 @@ from tools.private_postgres import free_port
 
 READY_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 30.0
+# For those who want to see what the service does when PostgreSQL keeps it waiting.
+USUAL_PATIENCE: Final = {"DATABASE_PATIENCE": "1"}
 LOG_CHARACTERS_SHOWN: Final = 4_000
 # Compiled once for all the processes that the tests start, whatever the environment says about writing it.
 _COMPILED: Final = Path(tempfile.gettempdir()) / f"posthouse-compiled-{os.getuid()}"

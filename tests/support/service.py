@@ -432,6 +432,8 @@ def settings_for(database_url: str, **settings: str) -> dict[str, str]:
         "SEAL_KEYS": json.dumps({"first": SEAL_KEY}),
         "SEAL_KEY_ACTIVE": "first",
         "HTTP_HOST": "127.0.0.1",
+        # A machine that stands still for seconds is no reason to fail.
+        "DATABASE_PATIENCE": "10",
         **settings,
     }
     return {f"POSTHOUSE_{name}": value for name, value in chosen.items() if not name.startswith("_")}

@@ -36,7 +36,7 @@ from tests.support.doors import Doors, hand_in, letter, message_id, plain
 from tests.support.hooks import Hooks, Request
 from tests.support.notice import NAME, certificates
 from tests.support.postoffice import Part, PostOffice, furnished
-from tests.support.server import environment
+from tests.support.server import USUAL_PATIENCE, environment
 from tests.support.service import Tenant, _settings
 from tests.support.webhooks import ALL_EVENTS
 
@@ -305,7 +305,7 @@ async def settled(
     authority = directory / "webhooks.pem"
     authority.write_bytes(certificates().authority_pem)
     async with Hooks(certificates().servers["sound"]) as hooks:
-        chosen = {**customers.settings(hooks.port, authority), **doors.settings, **settings}
+        chosen = {**USUAL_PATIENCE, **customers.settings(hooks.port, authority), **doors.settings, **settings}
         manners = {SLOW: "delay-30"}
         async with furnished(
             database_url, directory, stream=stream, manners=manners, keeps=False, logs_messages=True, **chosen
