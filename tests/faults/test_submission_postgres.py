@@ -59,9 +59,8 @@ async def office(
 ) -> AsyncIterator[PostOffice]:
     """One process for all of it."""
     directory = tmp_path_factory.mktemp("away")
-    async with furnished(
-        cluster.url("submission"), directory, stream="memory", keeps=True, **doors.settings, **USUAL_PATIENCE
-    ) as office:
+    settings = {**doors.settings, **USUAL_PATIENCE}
+    async with furnished(cluster.url("submission"), directory, stream="memory", keeps=True, **settings) as office:
         office.destination("one.example.net")
         part = await office.start_http("dispatch", "delivery", "submission", "inbound")
         await doors.open(part, doors.port, doors.tls_port, doors.inbound_port)
