@@ -121,6 +121,8 @@ async def measure(
     await asyncio.sleep(seconds)
     after = Cost.of(process)
     visits_beside = await visitors.come(visits)
+    # The server may still be busy with the visitors' leaving, and then has not the room that it should.
+    await _left(process, after.descriptors)
     further = await come(ROOM)
     told = await visitors.turned_away(TOO_MANY, is_secure=is_secure)
     full = Cost.of(process)
@@ -151,7 +153,7 @@ async def measure(
 
 
 async def _left(process: int, descriptors: int) -> Cost:
-    """What the server has once the idle have left, or when it has had time enough to see it."""
+    """What the server has once those who were there have left, or when it has had time enough to see it."""
     deadline = time.monotonic() + GONE_SECONDS_MAX
     while (cost := Cost.of(process)).descriptors > descriptors and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.2)
