@@ -12,6 +12,7 @@ from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.journal import Journal
 from posthouse.flows.minting import Mint, NewCredential
 from posthouse.rules import conduct as conduct_rules
 from posthouse.rules import ids, particulars
@@ -21,7 +22,7 @@ from posthouse.rules.conduct import Figures
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import accounts, audit_log, conduct, credentials, domains, inbox, schedule, users
+from posthouse.store import accounts, conduct, credentials, domains, inbox, schedule, users
 from posthouse.store.accounts import AccountRow as AccountRow
 from posthouse.store.audit_log import Detail
 from posthouse.store.conduct import Standing
@@ -82,6 +83,7 @@ class Administration:
         self._database = database
         self._clock = clock
         self._chance = chance
+        self._journal = Journal(chance)
         self._mint = Mint(chance, pepper)
 
     # Accounts.
@@ -242,7 +244,7 @@ class Administration:
     async def _note(
         self, tx: Connection, account: AccountRow, action: str, now: datetime, detail: Detail | None = None
     ) -> None:
-        await audit_log.note(tx, account.id, self._new_id(now), OPERATOR, action, account.name, now, detail)
+        await self._journal.note(tx, account.id, OPERATOR, action, account.name, now, detail)
 
 
 async def _account(connection: Connection, given: str) -> AccountRow:

@@ -7,15 +7,15 @@ from typing import Final
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.journal import Journal
 from posthouse.flows.storage import Storage
-from posthouse.rules import ids, limits, template
+from posthouse.rules import limits, template
 from posthouse.rules.actor import Actor
 from posthouse.rules.draft import Variable
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.template import Rendered, Template
-from posthouse.store import accounts, audit_log, templates
-from posthouse.store.audit_log import Detail
+from posthouse.store import accounts, templates
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.templates import TemplateRow as TemplateRow
 from posthouse.store.templates import VersionRow as VersionRow
@@ -37,7 +37,7 @@ class Authoring:
     def __init__(self, *, database: Database, clock: Clock, chance: Chance, storage: Storage | None = None) -> None:
         self._database = database
         self._clock = clock
-        self._chance = chance
+        self._journal = Journal(chance)
         self._storage = storage or Storage()
 
     async def create(
@@ -58,7 +58,7 @@ class Authoring:
                 raise Refusal(Code.CONFLICT, f"The alias {alias!r} is taken: choose another, or add a version to it.")
             await templates.insert_version(tx, account_id, alias, 1, content, now)
             detail = {"published": publish}
-            await self._note(tx, account_id, actor, "template.created", alias, now, detail)
+            await self._journal.note(tx, account_id, actor, "template.created", alias, now, detail)
             return await self._published(tx, account_id, created, publish, now)
 
     async def add_version(
@@ -74,7 +74,7 @@ class Authoring:
                 raise _unknown(alias)
             await templates.insert_version(tx, account_id, alias, grown.latest_version, content, now)
             detail = {"version": grown.latest_version, "published": publish}
-            await self._note(tx, account_id, actor, "template.version_added", alias, now, detail)
+            await self._journal.note(tx, account_id, actor, "template.version_added", alias, now, detail)
             return await self._published(tx, account_id, grown, publish, now)
 
     async def publish(self, account_id: AccountId, alias: str, version: int, actor: Actor) -> TemplateRow:
@@ -82,7 +82,7 @@ class Authoring:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             await self._version(tx, account_id, alias, version)
-            await self._note(tx, account_id, actor, "template.published", alias, now, {"version": version})
+            await self._journal.note(tx, account_id, actor, "template.published", alias, now, {"version": version})
             return await self._publish(tx, account_id, alias, version, now)
 
     async def page(self, account_id: AccountId, cursor: str | None, count: int) -> Page:
@@ -120,7 +120,7 @@ class Authoring:
             if not await templates.delete(tx, account_id, alias):
                 raise _unknown(alias)
             await accounts.touch(tx, account_id, now)
-            await self._note(tx, account_id, actor, "template.deleted", alias, now)
+            await self._journal.note(tx, account_id, actor, "template.deleted", alias, now)
 
     async def _published(
         self, tx: Connection, account_id: AccountId, row: TemplateRow, publish: bool, now: datetime
@@ -135,19 +135,6 @@ class Authoring:
             raise _unknown(alias)
         await accounts.touch(tx, account_id, now)
         return published
-
-    async def _note(
-        self,
-        tx: Connection,
-        account_id: AccountId,
-        actor: Actor,
-        action: str,
-        alias: str,
-        now: datetime,
-        detail: Detail | None = None,
-    ) -> None:
-        entry_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-        await audit_log.note(tx, account_id, entry_id, actor, action, alias, now, detail)
 
     @staticmethod
     async def _version(connection: Connection, account_id: AccountId, alias: str, number: int) -> VersionRow:

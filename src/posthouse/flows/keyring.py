@@ -12,6 +12,7 @@ from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.journal import Journal
 from posthouse.flows.minting import Mint
 from posthouse.flows.minting import NewCredential as NewCredential
 from posthouse.rules import credential, ids, limits, particulars
@@ -53,6 +54,7 @@ class Keyring:
         self._database = database
         self._clock = clock
         self._chance = chance
+        self._journal = Journal(chance)
         self._pepper = pepper
         self._mint = Mint(chance, pepper)
 
@@ -85,7 +87,7 @@ class Keyring:
                 await credentials.make_default(tx, account_id, made.credential.id, now)
                 made = replace(made, credential=replace(made.credential, is_default=True))
             detail = {"username": made.credential.username, "name": name}
-            await self._note(tx, account_id, actor, "credential.created", _text(made.credential), now, detail)
+            await self._journal.note(tx, account_id, actor, "credential.created", _text(made.credential), now, detail)
         return made
 
     async def rotate_credential(
@@ -103,7 +105,7 @@ class Keyring:
             until = now + overlap if overlap else None
             await credentials.rotate_credential(tx, account_id, row.id, secret_hash, until, now)
             detail: audit_log.Detail = {"username": row.username, "overlap_seconds": overlap_seconds}
-            await self._note(tx, account_id, actor, "credential.rotated", _text(row), now, detail)
+            await self._journal.note(tx, account_id, actor, "credential.rotated", _text(row), now, detail)
         return NewCredential(replace(row, previous_until=until), password)
 
     async def revoke_credential(
@@ -131,7 +133,9 @@ class Keyring:
                 await credentials.make_default(tx, account_id, others[0].id, now)
                 row = replace(row, is_default=False)
             await credentials.revoke_credential(tx, account_id, row.id, now)
-            await self._note(tx, account_id, actor, "credential.revoked", _text(row), now, {"username": row.username})
+            await self._journal.note(
+                tx, account_id, actor, "credential.revoked", _text(row), now, {"username": row.username}
+            )
         return replace(row, revoked_at=now, previous_until=None)
 
     # Keys.
@@ -187,7 +191,7 @@ class Keyring:
                 allowed_networks=networks,
             )
             made = await self._add_key(tx, like, now)
-            await self._note(tx, account_id, actor, "key.created", _key_text(made.key), now, _about(made.key))
+            await self._journal.note(tx, account_id, actor, "key.created", _key_text(made.key), now, _about(made.key))
         return made
 
     async def rotate_key(
@@ -209,7 +213,7 @@ class Keyring:
             made = await self._add_key(tx, like, now)
             ends_at = await credentials.replace_key(tx, account_id, row.id, new_id, now + overlap, now)
             detail: audit_log.Detail = {"replaced_by": _key_text(made.key), "overlap_seconds": overlap_seconds}
-            await self._note(tx, account_id, actor, "key.rotated", _key_text(row), now, detail)
+            await self._journal.note(tx, account_id, actor, "key.rotated", _key_text(row), now, detail)
         return replace(made, previous=replace(row, expires_at=ends_at, replaced_by=new_id))
 
     async def revoke_key(self, account_id: AccountId, given: str, actor: Actor) -> KeyRow:
@@ -220,7 +224,7 @@ class Keyring:
             row = await _key(tx, account_id, given)
             if not await credentials.revoke_key(tx, account_id, row.id, now):
                 raise Refusal(Code.CONFLICT, f"The key {row.hint} was revoked already.")
-            await self._note(tx, account_id, actor, "key.revoked", _key_text(row), now, _about(row))
+            await self._journal.note(tx, account_id, actor, "key.revoked", _key_text(row), now, _about(row))
         return replace(row, revoked_at=now)
 
     async def _add_key(self, tx: Connection, like: KeyRow, now: datetime) -> NewKey:
@@ -231,18 +235,6 @@ class Keyring:
 
     def _new_id(self, now: datetime) -> UUID:
         return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-
-    async def _note(
-        self,
-        tx: Connection,
-        account_id: AccountId,
-        actor: Actor,
-        action: str,
-        target: str,
-        now: datetime,
-        detail: audit_log.Detail,
-    ) -> None:
-        await audit_log.note(tx, account_id, self._new_id(now), actor, action, target, now, detail)
 
 
 async def _credential(connection: Connection, account_id: AccountId, given: str | None) -> CredentialRow:

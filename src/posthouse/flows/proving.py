@@ -11,7 +11,8 @@ from datetime import datetime
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.rules import domain, ids
+from posthouse.flows.journal import Journal
+from posthouse.rules import domain
 from posthouse.rules.actor import Actor
 from posthouse.rules.domain import Finding, Judgement, Record, Records, Result, TextAnswer, UnknownTexts
 from posthouse.rules.limits import DOMAIN_CHECK_SECONDS_MAX
@@ -51,7 +52,7 @@ class Proving:
     def __init__(self, *, database: Database, clock: Clock, chance: Chance, resolver: Resolver) -> None:
         self._database = database
         self._clock = clock
-        self._chance = chance
+        self._journal = Journal(chance)
         self._resolver = resolver
 
     async def look(
@@ -127,8 +128,7 @@ class Proving:
     async def _note(
         self, tx: Connection, row: DomainRow, actor: Actor, action: str, now: datetime, detail: audit_log.Detail
     ) -> None:
-        entry_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-        await audit_log.note(tx, row.account_id, entry_id, actor, action, row.name, now, detail)
+        await self._journal.note(tx, row.account_id, actor, action, row.name, now, detail)
 
     async def _answers(self, wanted: Sequence[Record]) -> Sequence[TextAnswer]:
         return await asyncio.gather(*[self._texts(record.name) for record in wanted])

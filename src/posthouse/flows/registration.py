@@ -11,6 +11,7 @@ from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.journal import Journal
 from posthouse.flows.proving import Look, Proving, records_of, waiting_among
 from posthouse.mail import dkim
 from posthouse.mail.dkim import KeyPair
@@ -19,7 +20,7 @@ from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.domain import Finding, Judgement, Record, Records
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.store import accounts, audit_log, domains
+from posthouse.store import accounts, domains
 from posthouse.store.domains import DomainRow as DomainRow
 from posthouse.store.domains import KeysRow
 from posthouse.store.postgres import Connection, Database
@@ -125,6 +126,7 @@ class Registration:
         self._database = database
         self._clock = clock
         self._chance = chance
+        self._journal = Journal(chance)
         self._sealer = sealer
         self._return_path = return_path
         self._proving = Proving(database=database, clock=clock, chance=chance, resolver=resolver)
@@ -163,7 +165,7 @@ class Registration:
             await _require_room(tx, account_id, name)
             if not await domains.insert(tx, row, now):
                 raise _there_already(name)
-            await self._note(tx, account_id, actor, "domain.added", name, now)
+            await self._journal.note(tx, account_id, actor, "domain.added", name, now)
         return self._view(row, ())
 
     async def all(self, account_id: AccountId) -> Sequence[DomainView]:
@@ -233,7 +235,7 @@ class Registration:
             _require_rest(again, keys)
             await domains.add_keys(tx, waiting)
             detail = {"selector": selector, "previous_selector": again.selector}
-            await self._note(tx, account_id, actor, "domain.rotation_started", row.name, now, detail)
+            await self._journal.note(tx, account_id, actor, "domain.rotation_started", row.name, now, detail)
         return self._view(again, [waiting, *keys])
 
     async def remove(self, account_id: AccountId, given: str, actor: Actor) -> None:
@@ -244,7 +246,7 @@ class Registration:
             await accounts.lock(tx, account_id)
             if not await domains.delete(tx, account_id, name, now):
                 raise _unknown(given)
-            await self._note(tx, account_id, actor, "domain.removed", name, now)
+            await self._journal.note(tx, account_id, actor, "domain.removed", name, now)
 
     async def _take_turn(self, tx: Connection, row: DomainRow) -> None:
         now = self._clock.now()
@@ -295,18 +297,6 @@ class Registration:
 
     def _new_id(self, now: datetime) -> UUID:
         return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-
-    async def _note(
-        self,
-        tx: Connection,
-        account_id: AccountId,
-        actor: Actor,
-        action: str,
-        name: str,
-        now: datetime,
-        detail: audit_log.Detail | None = None,
-    ) -> None:
-        await audit_log.note(tx, account_id, self._new_id(now), actor, action, name, now, detail)
 
 
 async def _found(connection: Connection, account_id: AccountId, given: str) -> tuple[DomainRow, Sequence[KeysRow]]:

@@ -13,13 +13,14 @@ from typing import Final
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.caller import Member, Session
+from posthouse.flows.journal import Journal
 from posthouse.flows.passwords import Passwords
 from posthouse.rules import ids, limits, particulars, token, totp
 from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, SessionId, UserId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import audit_log, second_factors, sessions, users
+from posthouse.store import second_factors, sessions, users
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 from posthouse.store.sessions import SessionRow
@@ -69,6 +70,7 @@ class Sessions:
         self._database = database
         self._clock = clock
         self._chance = chance
+        self._journal = Journal(chance)
         self._passwords = passwords
         self._sealer = sealer
         self._pepper = pepper
@@ -230,8 +232,7 @@ class Sessions:
         self, tx: Connection, user_id: UserId, actor: Actor, action: str, email: str, now: datetime
     ) -> None:
         for one in await users.accounts_of(tx, user_id, ACCOUNTS_SHOWN_MAX):
-            entry_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-            await audit_log.note(tx, one.account_id, entry_id, actor, action, email, now)
+            await self._journal.note(tx, one.account_id, actor, action, email, now)
 
     def _token(self, session: SessionRow, account_id: AccountId, role: Role) -> Session:
         issued = token.issue(

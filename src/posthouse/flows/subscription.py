@@ -12,6 +12,7 @@ from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.journal import Journal
 from posthouse.flows.tickets import Tickets
 from posthouse.rules import credential, event, ids, retry
 from posthouse.rules.actor import Actor
@@ -21,7 +22,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import NotificationTicket
-from posthouse.store import audit_log, events, webhooks
+from posthouse.store import events, webhooks
 from posthouse.store.audit_log import Detail
 from posthouse.store.events import StoredEvent, Stretch
 from posthouse.store.postgres import Connection, Database
@@ -80,6 +81,7 @@ class Subscription:
         self._database = database
         self._clock = clock
         self._chance = chance
+        self._journal = Journal(chance)
         self._sealer = sealer
         self._tickets = tickets
         self._check = check
@@ -103,7 +105,7 @@ class Subscription:
             endpoint, is_new = await webhooks.save(tx, account_id, target.url, subscribed, enabled, sealed, now)
             detail: Detail = {"events": ", ".join(subscribed), "enabled": enabled}
             # Its host alone: people put secrets into the rest of a URL.
-            await self._note(tx, account_id, actor, "webhook.saved", target.host, now, detail)
+            await self._journal.note(tx, account_id, actor, "webhook.saved", target.host, now, detail)
         if is_new:
             return Saved(endpoint, secret)
         if not endpoint.enabled:
@@ -117,7 +119,7 @@ class Subscription:
             if not await webhooks.disable(tx, account_id, now):
                 raise _no_endpoint()
             # On record from when nothing is sent any more, even if the log is never swept to its end.
-            await self._note(tx, account_id, actor, "webhook.deleted", "webhook", now)
+            await self._journal.note(tx, account_id, actor, "webhook.deleted", "webhook", now)
         if not await self._swept(account_id, webhooks.forget):
             raise Refusal(
                 Code.TEMPORARY_FAILURE,
@@ -135,7 +137,7 @@ class Subscription:
             now = self._clock.now()
             if not await webhooks.rotate_secret(tx, account_id, sealed, now):
                 raise _no_endpoint()
-            await self._note(tx, account_id, actor, "webhook.secret_rotated", "webhook", now)
+            await self._journal.note(tx, account_id, actor, "webhook.secret_rotated", "webhook", now)
         return secret
 
     # What is sent to it.
@@ -254,18 +256,6 @@ class Subscription:
         random = self._chance.bytes(credential.SECRET_RANDOM_BYTES)
         secret = event.SECRET_PREFIX + credential.new_smtp_password(random)
         return secret, self._sealer.seal(secret.encode(), webhooks.secret_purpose(account_id))
-
-    async def _note(
-        self,
-        tx: Connection,
-        account_id: AccountId,
-        actor: Actor,
-        action: str,
-        target: str,
-        now: datetime,
-        detail: Detail | None = None,
-    ) -> None:
-        await audit_log.note(tx, account_id, self._new_id(now), actor, action, target, now, detail)
 
     def _new_id(self, now: datetime) -> UUID:
         return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))

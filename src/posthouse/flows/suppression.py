@@ -14,14 +14,15 @@ from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.journal import Journal
 from posthouse.flows.storage import Storage
 from posthouse.rules import conduct, ids, suppression
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.suppression import IMPORT_BYTES_MAX, IMPORT_LINES_MAX, MANUAL_MAX, Line, Lines, Reason
-from posthouse.store import audit_log, suppressions
-from posthouse.store.postgres import Connection, Database
+from posthouse.store import suppressions
+from posthouse.store.postgres import Database
 from posthouse.store.suppressions import Position
 from posthouse.store.suppressions import SuppressionRow as SuppressionRow
 
@@ -73,6 +74,7 @@ class Suppression:
         self._database = database
         self._clock = clock
         self._chance = chance
+        self._journal = Journal(chance)
         self._storage = storage or Storage()
 
     async def page(
@@ -119,7 +121,7 @@ class Suppression:
             if is_new:
                 if await suppressions.enter(tx, account_id, 1) > MANUAL_MAX:
                     raise _too_many()
-                await self._note(tx, account_id, actor, "suppression.added", address, now, {"note": note})
+                await self._journal.note(tx, account_id, actor, "suppression.added", address, now, {"note": note})
             row = await suppressions.find(tx, account_id, address)
         if row is None:
             raise Refusal(Code.TEMPORARY_FAILURE, "The address was just removed by someone else: try again.", 1)
@@ -139,7 +141,7 @@ class Suppression:
             elif row.at >= now - conduct.WINDOW:
                 await suppressions.lift(tx, account_id, row)
             detail = {"reason": why, "was": row.reason, "suppressed_at": row.at.isoformat()}
-            await self._note(tx, account_id, actor, "suppression.removed", row.email, now, detail)
+            await self._journal.note(tx, account_id, actor, "suppression.removed", row.email, now, detail)
         return row
 
     async def export(self, account_id: AccountId) -> AsyncGenerator[list[SuppressionRow], None]:
@@ -207,7 +209,7 @@ class Suppression:
         account_id = importing.account_id
         async with self._database.transaction() as tx:
             if not importing.has_begun:
-                await self._note(tx, account_id, importing.actor, "suppressions.import_began", "", now, {})
+                await self._journal.note(tx, account_id, importing.actor, "suppressions.import_began", "", now, {})
             added = 0
             if given:
                 added = await suppressions.add(tx, account_id, list(given.items()), importing.actor.name, now)
@@ -234,19 +236,9 @@ class Suppression:
             await suppressions.let_go(tx, importing.account_id, importing.importer)
             if importing.has_begun:
                 detail = {"lines": done.lines, "added": done.added, "known": done.known, "invalid": done.invalid}
-                await self._note(tx, importing.account_id, importing.actor, "suppressions.imported", "", now, detail)
-
-    async def _note(
-        self,
-        tx: Connection,
-        account_id: AccountId,
-        actor: Actor,
-        action: str,
-        target: str,
-        now: datetime,
-        detail: audit_log.Detail,
-    ) -> None:
-        await audit_log.note(tx, account_id, self._new_id(now), actor, action, target, now, detail)
+                await self._journal.note(
+                    tx, importing.account_id, importing.actor, "suppressions.imported", "", now, detail
+                )
 
     def _new_id(self, now: datetime) -> UUID:
         return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))

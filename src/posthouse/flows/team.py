@@ -12,6 +12,7 @@ from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.journal import Journal
 from posthouse.flows.passwords import Passwords
 from posthouse.rules import credential, ids, limits, particulars
 from posthouse.rules.actor import Actor
@@ -80,6 +81,7 @@ class Team:
         self._database = database
         self._clock = clock
         self._chance = chance
+        self._journal = Journal(chance)
         self._passwords = passwords
         self._pepper = pepper
         self._public_url = public_url
@@ -105,7 +107,7 @@ class Team:
             now = self._clock.now()
             await users.change_role(tx, account_id, member.user_id, role, now)
             detail = {**_told(member.user_id, role), "was": member.role}
-            await self._note(tx, account_id, actor, "member.role_changed", member.email, now, detail)
+            await self._journal.note(tx, account_id, actor, "member.role_changed", member.email, now, detail)
         return MemberRow(member.user_id, member.email, role, member.created_at)
 
     async def remove(self, account_id: AccountId, given_id: str, actor: Actor) -> None:
@@ -118,7 +120,7 @@ class Team:
             await users.leave_account(tx, account_id, member.user_id, now)
             await invitations.clear(tx, account_id, member.email)
             detail = _told(member.user_id, member.role)
-            await self._note(tx, account_id, actor, "member.removed", member.email, now, detail)
+            await self._journal.note(tx, account_id, actor, "member.removed", member.email, now, detail)
 
     async def create_user(
         self, account_id: AccountId, email: str, password: str, role: Role, actor: Actor
@@ -167,7 +169,7 @@ class Team:
             )
             await invitations.insert(tx, row, credential.secret_hash(token, self._pepper))
             await accounts.touch(tx, account_id, now)
-            await self._note(tx, account_id, actor, "invitation.created", address, now, _offered(row))
+            await self._journal.note(tx, account_id, actor, "invitation.created", address, now, _offered(row))
         # Behind the #, where a browser keeps it to itself: no server on the way logs it.
         link = f"{self._public_url}/invitation#{token}" if self._public_url else None
         return NewInvitation(row, token, link)
@@ -181,7 +183,7 @@ class Team:
             if row is None:
                 raise Refusal(Code.NOT_FOUND, "This account has no open invitation with that id.")
             await accounts.touch(tx, account_id, now)
-            await self._note(tx, account_id, actor, "invitation.revoked", row.email, now, _offered(row))
+            await self._journal.note(tx, account_id, actor, "invitation.revoked", row.email, now, _offered(row))
 
     async def accept(self, token: str, password: str, code: str | None, peer: str) -> Joined:
         """Whoever is no user yet becomes one, with this password; whoever is proves it, as at a login."""
@@ -243,20 +245,8 @@ class Team:
         if not await users.join_account(tx, account_id, user.id, role, now):
             raise Refusal(Code.CONFLICT, f"{user.email} is a member already: log in.")
         await invitations.clear(tx, account_id, user.email)
-        await self._note(tx, account_id, actor, action, user.email, now, _told(user.id, role))
+        await self._journal.note(tx, account_id, actor, action, user.email, now, _told(user.id, role))
         return MemberRow(user.id, user.email, role, now)
-
-    async def _note(
-        self,
-        tx: Connection,
-        account_id: AccountId,
-        actor: Actor,
-        action: str,
-        target: str,
-        now: datetime,
-        detail: Detail,
-    ) -> None:
-        await audit_log.note(tx, account_id, self._new_id(now), actor, action, target, now, detail)
 
     def _new_id(self, now: datetime) -> UUID:
         return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))

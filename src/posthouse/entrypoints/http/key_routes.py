@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http.declared import answers_with, takes
 from posthouse.entrypoints.http.requests import (
     PAGE_DEFAULT,
+    Cursor,
     PageSize,
     answered,
     body_of,
@@ -23,7 +24,6 @@ from posthouse.rules.credential import Scope
 
 router = APIRouter()
 
-_Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 _CredentialId = Annotated[str, Path(alias="id", description="The id of a credential: `cr_…`.")]
 _KeyId = Annotated[str, Path(alias="id", description="The id of a key: `ak_…`.")]
 
@@ -35,7 +35,7 @@ _KeyId = Annotated[str, Path(alias="id", description="The id of a key: `ak_…`.
     tags=["Credentials"],
     responses=answers_with(200, shapes.CredentialListResponse, 400, 401, 403, 500, 503),
 )
-async def list_credentials(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: _Cursor = None) -> Response:
+async def list_credentials(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).keyring.credentials(member.account_id, page_size(limit), cursor)
     content = {"credentials": [_credential(row) for row in page.credentials], "next_cursor": page.next_cursor}
@@ -97,7 +97,7 @@ async def revoke_credential(request: Request, credential_id: _CredentialId) -> R
     tags=["Keys"],
     responses=answers_with(200, shapes.KeyListResponse, 400, 401, 403, 500, 503),
 )
-async def list_keys(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: _Cursor = None) -> Response:
+async def list_keys(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).keyring.keys(member.account_id, page_size(limit), cursor)
     return answered(request, {"keys": [_key(row) for row in page.keys], "next_cursor": page.next_cursor})

@@ -29,6 +29,8 @@ PageSize = Annotated[
     ),
 ]
 
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+
 
 def services_of(request: Request) -> Services:
     services: Services = request.app.state.services

@@ -2,13 +2,14 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http import schemas
 from posthouse.entrypoints.http.declared import answers_with, takes
 from posthouse.entrypoints.http.requests import (
     PAGE_DEFAULT,
+    Cursor,
     PageSize,
     answered,
     body_of,
@@ -24,7 +25,6 @@ from posthouse.rules import ids, limits, role
 
 router = APIRouter()
 
-_Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 _MemberId = Annotated[str, Path(alias="id", description="The id of a member: `us_…`.")]
 _InvitationId = Annotated[str, Path(alias="id", description="The id of an open invitation: `iv_…`.")]
 
@@ -36,7 +36,7 @@ _InvitationId = Annotated[str, Path(alias="id", description="The id of an open i
     tags=["Team"],
     responses=answers_with(200, shapes.MemberListResponse, 400, 401, 500, 503),
 )
-async def list_members(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: _Cursor = None) -> Response:
+async def list_members(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.members(member.account_id, page_size(limit), cursor)
     return answered(request, {"members": [_member(one) for one in page.members], "next_cursor": page.next_cursor})
@@ -79,7 +79,7 @@ async def remove_member(request: Request, user_id: _MemberId) -> Response:
     tags=["Team"],
     responses=answers_with(200, shapes.InvitationListResponse, 400, 401, 403, 500, 503),
 )
-async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: _Cursor = None) -> Response:
+async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.invitations(member.account_id, page_size(limit), cursor)
     content = {"invitations": [_invitation(one) for one in page.invitations], "next_cursor": page.next_cursor}
@@ -142,7 +142,7 @@ async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> R
     tags=["Team"],
     responses=answers_with(200, shapes.AuditLogResponse, 400, 401, 403, 500, 503),
 )
-async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: _Cursor = None) -> Response:
+async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.log(member.account_id, page_size(limit), cursor)
     return answered(request, {"entries": [_entry(one) for one in page.entries], "next_cursor": page.next_cursor})
