@@ -14,12 +14,16 @@ from typing import Any, Final
 
 from bench import search_ground, served
 from bench.load import LoadError, watched
+from bench.processes import stolen_part
 from bench.search_ground import Archive
 
 CLIENTS: Final = 8
 PROCESSES: Final = 2
 LISTEN_SECONDS_MAX: Final = 10.0
 UNAVAILABLE: Final = 503
+# Of the processors, by the machine's host during a run that counts; and how often a run is made for that.
+STOLEN_MAX: Final = 0.01
+TRIES_MAX: Final = 4
 
 _RESULT: Final = re.compile(r"^result (\{.*\})$", re.MULTILINE)
 _SCRIPT: Final = Template("""\
@@ -50,11 +54,16 @@ class Search:
 
     name: str
     pages: tuple[str, ...]
+    # Of two filters together; there are many of those.
+    is_pair: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run of one search; processor time is in microseconds a page."""
+    """One run of one search; processor time is in microseconds a page.
+
+    `stolen` is the part of the processors that the machine's host gave to others meanwhile.
+    """
 
     requests: int
     per_second: float
@@ -62,11 +71,12 @@ class Measured:
     p99_ms: float
     server_us: float
     postgres_us: float
+    stolen: float
 
     def __str__(self) -> str:
         return (
             f"{self.per_second:,.0f}/s, p50 {self.p50_ms:.1f}, p99 {self.p99_ms:.1f} ms, "
-            f"CPU {self.server_us:.0f} + {self.postgres_us:.0f} µs"
+            f"CPU {self.server_us:.0f} + {self.postgres_us:.0f} µs, {self.stolen:.0%} stolen"
         )
 
 
@@ -80,9 +90,20 @@ class Readers:
     token: str
 
     def read(self, asked: Search, seconds: int, first: int = 0) -> Measured:
-        """Page after page from the first one named; raises unless every one was answered with 200."""
+        """Page after page from the first one named; raises unless every one was answered with 200.
+
+        A run that the machine's host disturbed is made again, some times; the least disturbed one counts.
+        """
+        runs: list[Measured] = []
+        while not runs or (runs[-1].stolen > STOLEN_MAX and len(runs) < TRIES_MAX):
+            runs.append(self._read(asked, seconds, first))
+        return min(runs, key=lambda run: run.stolen)
+
+    def _read(self, asked: Search, seconds: int, first: int) -> Measured:
+        before = stolen_part()
         with watched(postgres=self.archive.ground.cluster.pid, server=self.server) as watch:
             said = self._wrk(asked, seconds, first)
+        stolen, whole = stolen_part(before)
         return Measured(
             requests=said["requests"],
             per_second=said["requests"] / said["microseconds"] * 1e6,
@@ -90,6 +111,7 @@ class Readers:
             p99_ms=said["p99"] / 1000,
             server_us=watch.server / said["requests"] * 1e6,
             postgres_us=watch.postgres / said["requests"] * 1e6,
+            stolen=stolen / whole,
         )
 
     def ask(self, page: str) -> bool:

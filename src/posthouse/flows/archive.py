@@ -21,11 +21,11 @@ from posthouse.store.archive import Span, Uncatalogued
 from posthouse.store.postgres import Connection, Database
 
 # Messages that are looked at for a page.
-EXAMINED_MAX: Final = 200
+EXAMINED_MAX: Final = 120
 # Of those that are not in the catalogue yet, each of which is judged here.
-UNCATALOGUED_MAX: Final = 200
+UNCATALOGUED_MAX: Final = 120
 # Each day is a partition, to be opened and looked into however little it has.
-DAYS_EXAMINED_MAX: Final = 15
+DAYS_EXAMINED_MAX: Final = 7
 # A mark that is a little old only means that more messages are judged here.
 MARK_SECONDS_MAX: Final = 2.0
 # What the processes' clocks differ by, at most.
