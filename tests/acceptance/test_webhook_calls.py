@@ -18,6 +18,7 @@ from tests.support.service import Tenant, eventually
 
 TOLD_SECONDS_MAX = 20.0
 FIRST_WAIT = timedelta(seconds=5)
+RECORDED_WITHIN = timedelta(seconds=1)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -105,7 +106,8 @@ async def test_what_failed_is_told_again_with_the_same_body_and_a_new_time(offic
     (failed,) = await log_of(tenant, lambda one: one["attempt"] == 1, 1)
     assert (failed["status"], failed["http_status"], failed["response_body"]) == ("pending", 500, "said")
     tried_at, next_at = (datetime.fromisoformat(failed[name]) for name in ("last_attempt_at", "next_attempt_at"))
-    assert next_at - tried_at >= FIRST_WAIT - timedelta(milliseconds=50)
+    # The wait counts from the call's end, which is noted a moment later; on a busy machine, a longer one.
+    assert next_at - tried_at >= FIRST_WAIT - RECORDED_WITHIN
     url = f"https://{NAME}:{hooks.port}/recovered"
     assert (await tenant.call("PUT", "/v1/webhook", {"url": url})).status == 200
     (told,) = await log_of(tenant, lambda one: one["status"] == "succeeded", 1)
