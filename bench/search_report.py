@@ -192,7 +192,7 @@ keep-alive clients, each with the token of a login, on a private PostgreSQL that
 memory before. It holds {rows:,} messages over thirty daily partitions, 95 % of them one account's, whose they all ask
 for; 1.2 recipients and about 12 terms each. A *common* value is on every message to every hundredth or so, a *rare* one
 on some dozens of them, an *absent* one on none; the values of a row are drawn anew for each page. A *deep* page begins
-anywhere in the thirty days. With two filters, every second page is a deep one. A page looks through seven days at most,
+anywhere in the thirty days. With two filters, every second page is a deep one. A page looks through five days at most,
 and ends then, be it full or not. Processor time is user and system time a page, of the server
 and of all of PostgreSQL; the load generator shares the cores with them.
 

@@ -20,12 +20,12 @@ from posthouse.store.archive import Listed as Listed
 from posthouse.store.archive import Span, Uncatalogued
 from posthouse.store.postgres import Connection, Database
 
-# Messages that are looked at for a page.
-EXAMINED_MAX: Final = 120
+# Messages that are looked at for a page of several filters, or as many as it holds.
+EXAMINED_MAX: Final = 80
 # Of those that are not in the catalogue yet, each of which is judged here.
 UNCATALOGUED_MAX: Final = 120
 # Each day is a partition, to be opened and looked into however little it has.
-DAYS_EXAMINED_MAX: Final = 7
+DAYS_EXAMINED_MAX: Final = 5
 # A mark that is a little old only means that more messages are judged here.
 MARK_SECONDS_MAX: Final = 2.0
 # What the processes' clocks differ by, at most.
@@ -141,7 +141,7 @@ class Archive:
         self, connection: Connection, account_id: AccountId, wanted: Wanted, span: Span, limit: int
     ) -> _Found:
         """Of all that is asked for, the rarest here leads, and the others are asked about each that it names."""
-        most = self._examined_max
+        most = max(self._examined_max, limit + 1)
         lists = await archive.with_each_term(connection, account_id, span, most, wanted.terms) if wanted.terms else []
         if wanted.is_queued:
             lists.append(await archive.queued(connection, account_id, span, most))
