@@ -51,7 +51,7 @@ def _cells(name: str, runs: Sequence[Measured]) -> list[str]:
         f"{max(one.p99_ms for one in runs):.1f}",
         f"{median(one.server_us for one in runs):,.0f}",
         f"{median(one.postgres_us for one in runs):,.0f}",
-        f"{max(one.stolen for one in runs):.0%}",
+        f"{max(one.stolen for one in runs):.1%}",
     ]
 
 
@@ -184,7 +184,7 @@ How fast the machine was: {state}.
   {median(one.p99_ms for one in measured[slowest]):.1f} ms.
 
 What was measured: {repeated} of {seconds} s each, of two filters together only one; *worst p99* is that of the worst
-round. A run during which the machine's host kept more than {STOLEN_MAX:.0%} of the processors to itself was made again,
+round. A run during which the machine's host kept more than {STOLEN_MAX:.1%} of the processors to itself was made again,
 up to {TRIES_MAX} times, and the least disturbed one counts; *stolen* is what it still kept, in the worst round.
 
 `GET /v1/messages` with the default `limit` of 50, two processes of `posthouse run http` under `wrk` with {clients}
