@@ -27,7 +27,8 @@ _EXPLAINING: Final = (
     "SET auto_explain.log_min_duration = 0",
 )
 _NO_LONGER: Final = "SET auto_explain.log_min_duration = -1"
-_DAY: Final = re.compile(r"_\d{8}")
+# The day of a partition, and the number of a parameter that a plan happens to use.
+_CHANGING: Final = re.compile(r"_\d{8}| \(returns \$\d+\)")
 _NAMES: Final = {text.strip(): name for name, text in plans.statements(schedule, claims).items()}
 
 
@@ -113,7 +114,7 @@ def _lines(plan: dict[str, Any], depth: int = 0) -> Iterator[str]:
         f"using {plan['Index Name']}" if "Index Name" in plan else "",
         f"on {plan['Relation Name']}" if "Relation Name" in plan else "",
     ]
-    yield "  " * depth + _DAY.sub("", " ".join(word for word in words if word))
+    yield "  " * depth + _CHANGING.sub("", " ".join(word for word in words if word))
     told: set[tuple[str, ...]] = set()
     for inner in plan.get("Plans", ()):
         lines = tuple(_lines(inner, depth + 1))
