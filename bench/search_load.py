@@ -88,6 +88,7 @@ class Readers:
     server: int
     port: int
     token: str
+    tries_max: int
 
     def read(self, asked: Search, seconds: int, first: int = 0) -> Measured:
         """Page after page from the first one named; raises unless every one was answered with 200.
@@ -95,7 +96,7 @@ class Readers:
         A run that the machine's host disturbed is made again, some times; the least disturbed one counts.
         """
         runs: list[Measured] = []
-        while not runs or (runs[-1].stolen > STOLEN_MAX and len(runs) < TRIES_MAX):
+        while not runs or (runs[-1].stolen > STOLEN_MAX and len(runs) < self.tries_max):
             runs.append(self._read(asked, seconds, first))
         return min(runs, key=lambda run: run.stolen)
 
@@ -159,9 +160,9 @@ class Readers:
 
 
 @contextmanager
-def reading(archive: Archive) -> Iterator[Readers]:
+def reading(archive: Archive, tries_max: int = TRIES_MAX) -> Iterator[Readers]:
     with served.running(archive.ground, PROCESSES) as (server, port):
-        yield Readers(archive, server.pid, port, _login(port))
+        yield Readers(archive, server.pid, port, _login(port), tries_max)
 
 
 def _login(port: int) -> str:
