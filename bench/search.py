@@ -33,7 +33,7 @@ from bench import report, search_ground, search_load, search_plans, search_repor
 from bench.load import LoadError
 from bench.processes import pace_ms
 from bench.search_ground import Archive
-from bench.search_load import CLIENTS, TRIES_MAX, Measured, Search
+from bench.search_load import CLIENTS, Measured, Search, tries_max
 from bench.search_report import Compared, Pair
 from posthouse.rules import ids, search
 from posthouse.rules.search import Filters
@@ -175,20 +175,15 @@ def measure(
     archive: Archive, asked: Sequence[Search], rounds: int, seconds: int, console: Console
 ) -> dict[str, list[Measured]]:
     measured: dict[str, list[Measured]] = {one.name: [] for one in asked}
-    with search_load.reading(archive, _tries_max(rounds)) as readers:
+    with search_load.reading(archive, tries_max(rounds)) as readers:
         # Connections are opened, and statements planned, before anything counts.
         mixed = tuple(page for pages in zip(*(one.pages for one in asked), strict=True) for page in pages)
         readers.read(Search("warm", mixed[: PAGES * 4]), WARM_SECONDS)
         for number in range(rounds):
-            for one in (one for one in asked if number == 0 or not one.is_pair):
+            for one in [one for one in asked if number == 0 or not one.is_pair]:
                 measured[one.name].append(readers.read(one, seconds, number * PAGES // rounds))
                 console.print(f"{number + 1}/{rounds} {one.name}: {measured[one.name][-1]}", highlight=False)
     return measured
-
-
-def _tries_max(rounds: int) -> int:
-    """Whoever wants one round only wants it soon."""
-    return TRIES_MAX if rounds > 1 else 1
 
 
 def reads(archive: Archive) -> list[Search]:
@@ -206,8 +201,8 @@ def reads(archive: Archive) -> list[Search]:
 def compare(small: Archive, large: Archive, rounds: int, seconds: int, console: Console) -> Compared:
     pairs: dict[str, list[Pair]] = {}
     asked = [reads(archive) for archive in (small, large)]
-    tries_max = _tries_max(rounds)
-    with search_load.reading(small, tries_max) as few, search_load.reading(large, tries_max) as many:
+    tries = tries_max(rounds)
+    with search_load.reading(small, tries) as few, search_load.reading(large, tries) as many:
         for readers, some in zip((few, many), asked, strict=True):
             mixed = tuple(one.pages[number] for number in range(PAGES) for one in some)
             readers.read(Search("warm", mixed), WARM_SECONDS)
@@ -272,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.quick:
                 # One of a kind.
                 asked = list(
-                    {re.split("[,:]", one.name)[0]: one for one in reversed(asked) if "+" not in one.name}.values()
+                    {re.split("[,:]", one.name)[0]: one for one in reversed(asked) if not one.is_pair}.values()
                 )
             pace = pace_ms()
             measured = measure(archive, asked, rounds, seconds, console)

@@ -159,10 +159,15 @@ class Readers:
         return said
 
 
+def tries_max(rounds: int) -> int:
+    """Whoever wants one round only wants it soon."""
+    return TRIES_MAX if rounds > 1 else 1
+
+
 @contextmanager
-def reading(archive: Archive, tries_max: int = TRIES_MAX) -> Iterator[Readers]:
+def reading(archive: Archive, tries: int = 1) -> Iterator[Readers]:
     with served.running(archive.ground, PROCESSES) as (server, port):
-        yield Readers(archive, server.pid, port, _login(port), tries_max)
+        yield Readers(archive, server.pid, port, _login(port), tries)
 
 
 def _login(port: int) -> str:

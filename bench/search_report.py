@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 from rich.table import Table
 
 from bench.report import Bar, columned, put_section
-from bench.search_load import STOLEN_MAX, TRIES_MAX, Measured
+from bench.search_load import STOLEN_MAX, Measured, tries_max
 from bench.search_plans import Plan
+from posthouse.flows.archive import DAYS_EXAMINED_MAX
 
 START: Final = "<!-- search:start -->"
 END: Final = "<!-- search:end -->"
@@ -185,16 +186,17 @@ How fast the machine was: {state}.
 
 What was measured: {repeated} of {seconds} s each, of two filters together only one; *worst p99* is that of the worst
 round. A run during which the machine's host kept more than {STOLEN_MAX:.1%} of the processors to itself was made again,
-up to {TRIES_MAX} times, and the least disturbed one counts; *stolen* is what it still kept, in the worst round.
+with {tries_max(rounds)} tries at most, and the least disturbed one counts; *stolen* is what it still kept, in
+the worst round.
 
 `GET /v1/messages` with the default `limit` of 50, two processes of `posthouse run http` under `wrk` with {clients}
 keep-alive clients, each with the token of a login, on a private PostgreSQL that has read its tables and keys into
 memory before. It holds {rows:,} messages over thirty daily partitions, 95 % of them one account's, whose they all ask
 for; 1.2 recipients and about 12 terms each. A *common* value is on every message to every hundredth or so, a *rare* one
 on some dozens of them, an *absent* one on none; the values of a row are drawn anew for each page. A *deep* page begins
-anywhere in the thirty days. With two filters, every second page is a deep one. A page looks through five days at most,
-and ends then, be it full or not. Processor time is user and system time a page, of the server
-and of all of PostgreSQL; the load generator shares the cores with them.
+anywhere in the thirty days. With two filters, every second page is a deep one. A page looks through
+{DAYS_EXAMINED_MAX} days at most, and ends then, be it full or not. Processor time is user and system time a page, of
+the server and of all of PostgreSQL; the load generator shares the cores with them.
 
 {_flat_text(compared, rows, clients)}"""
     put_section(directory, START, END, text)

@@ -18,7 +18,6 @@ from tests.support.service import Tenant, eventually
 
 TOLD_SECONDS_MAX = 20.0
 FIRST_WAIT = timedelta(seconds=5)
-RECORDED_WITHIN = timedelta(seconds=1)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -102,12 +101,14 @@ async def test_what_is_put_off_is_not_told_and_what_nobody_subscribed_to_neither
 @pytest.mark.rule("HOOK-17")
 async def test_what_failed_is_told_again_with_the_same_body_and_a_new_time(office: PostOffice, hooks: Hooks) -> None:
     tenant, secret = await subscribed(office, hooks, "/status/500")
+    began_at = datetime.now(UTC)
     await tenant.accepts(tenant.letter(to=f"delivered@{SIMULATOR}"))
     (failed,) = await log_of(tenant, lambda one: one["attempt"] == 1, 1)
     assert (failed["status"], failed["http_status"], failed["response_body"]) == ("pending", 500, "said")
     tried_at, next_at = (datetime.fromisoformat(failed[name]) for name in ("last_attempt_at", "next_attempt_at"))
-    # The wait counts from the call's end, which is noted a moment later; on a busy machine, a longer one.
-    assert next_at - tried_at >= FIRST_WAIT - RECORDED_WITHIN
+    # The wait counts from the call's end; when it was tried is noted with its record, which may come a while later.
+    assert next_at >= began_at + FIRST_WAIT
+    assert began_at < tried_at < next_at
     url = f"https://{NAME}:{hooks.port}/recovered"
     assert (await tenant.call("PUT", "/v1/webhook", {"url": url})).status == 200
     (told,) = await log_of(tenant, lambda one: one["status"] == "succeeded", 1)

@@ -280,3 +280,12 @@ async def test_a_cursor_of_another_search_is_refused(shelf: Shelf) -> None:
 
 def test_a_page_looks_at_more_than_it_can_hold() -> None:
     assert UNCATALOGUED_MAX > PAGE_MAX
+
+
+async def test_however_few_are_looked_at_a_page_of_several_filters_is_filled_when_all_are_wanted(shelf: Shelf) -> None:
+    shelf.archive = Archive(database=shelf.rounds.database, clock=shelf.rounds.clock, examined_max=5)
+    sent = await shelf.send_by_hand(12, subject="red blue")
+    await shelf.settle()
+    page = await shelf.page(10, subject="red blue")
+    assert [one.id for one in page.messages] == sent[:1:-1]
+    assert page.next_cursor is not None

@@ -12,13 +12,14 @@ import structlog
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.journal import Journal
 from posthouse.rules import conduct as rules
 from posthouse.rules import ids
 from posthouse.rules.actor import SERVICE
 from posthouse.rules.conduct import WINDOW, Figures
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import accounts, audit_log, conduct
+from posthouse.store import accounts, conduct
 from posthouse.store.conduct import Standing
 from posthouse.store.postgres import Database
 
@@ -50,7 +51,7 @@ class Conduct:
     def __init__(self, *, database: Database, clock: Clock, chance: Chance) -> None:
         self._database = database
         self._clock = clock
-        self._chance = chance
+        self._journal = Journal(chance)
         self._looked_to: datetime | None = None
         # Not looked at yet, or too few results so far; and until when those that there are count.
         self._undecided: OrderedDict[AccountId, datetime] = OrderedDict()
@@ -114,11 +115,8 @@ class Conduct:
                 return False
             reason = f"Its conduct: {rules.described(figures)}."
             await accounts.suspend(tx, standing.account_id, reason, now)
-            entry_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
             detail = {"reason": reason}
-            await audit_log.note(
-                tx, standing.account_id, entry_id, SERVICE, "account.suspended", standing.name, now, detail
-            )
+            await self._journal.note(tx, standing.account_id, SERVICE, "account.suspended", standing.name, now, detail)
         log.warning("account_suspended_for_its_conduct", **_told(standing, figures))
         return True
 

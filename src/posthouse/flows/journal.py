@@ -7,7 +7,7 @@ from posthouse.rules import ids
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.store import audit_log
-from posthouse.store.audit_log import Detail
+from posthouse.store.audit_log import Detail, Entry
 from posthouse.store.postgres import Connection
 
 
@@ -26,4 +26,4 @@ class Journal:
         detail: Detail | None = None,
     ) -> None:
         entry_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-        await audit_log.note(tx, account_id, entry_id, actor, action, target, now, detail)
+        await audit_log.note(tx, account_id, Entry(entry_id, now, actor, action, target, detail or {}))

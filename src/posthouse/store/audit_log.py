@@ -38,6 +38,8 @@ END: Final = UUID(int=2**128 - 1)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """`action` is what was done (`domain.added`), `target` to what (its name or id); secrets are in neither."""
+
     id: UUID
     at: datetime
     actor: Actor
@@ -46,19 +48,10 @@ class Entry:
     detail: Detail
 
 
-async def note(
-    tx: Connection,
-    account_id: AccountId,
-    entry_id: UUID,
-    actor: Actor,
-    action: str,
-    target: str,
-    now: datetime,
-    detail: Detail | None = None,
-) -> None:
-    """`action` is what was done (`domain.added`), `target` to what (its name or id); secrets are in neither."""
-    written = json.dumps(dict(detail or {}))
-    await tx.execute(_NOTE, account_id, entry_id, now, actor.user_id, actor.name, action, target, written)
+async def note(tx: Connection, account_id: AccountId, entry: Entry) -> None:
+    user_id, actor = entry.actor.user_id, entry.actor.name
+    written = json.dumps(dict(entry.detail))
+    await tx.execute(_NOTE, account_id, entry.id, entry.at, user_id, actor, entry.action, entry.target, written)
 
 
 async def page(connection: Connection, account_id: AccountId, before: UUID, count: int) -> list[Entry]:
