@@ -42,7 +42,10 @@ class Listening:
 
 def serve(application_factory: str, listening: Listening, processes: int) -> None:
     """Until this process is told to stop by a signal."""
-    uvicorn.run(application_factory, factory=True, workers=processes, **listening.options())
+    options = listening.options()
+    if processes > 1:
+        options["loop"] = "posthouse.entrypoints.http.sharing:SharingLoop"
+    uvicorn.run(application_factory, factory=True, workers=processes, **options)
 
 
 async def serve_beside(application: Frame, listening: Listening, stop: asyncio.Event) -> bool:

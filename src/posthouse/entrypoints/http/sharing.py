@@ -1,0 +1,76 @@
+"""Several processes on one port: each takes one new connection at a time and then lets the others have theirs.
+
+A connection stays with the process that took it. Whoever is awake first would otherwise take all that come together,
+and serve them one after another while the others have nothing to do.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+import uvloop
+
+log = structlog.get_logger(__name__)
+
+PAUSE_SECONDS: Final = 0.001
+# As long as there is no descriptor or memory for another one.
+FULL_SECONDS: Final = 1.0
+
+
+class SharingLoop(uvloop.Loop):
+    """An event loop whose servers take turns with those of other processes on the same socket."""
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.Protocol], *, sock: socket.socket, backlog: int, ssl: object
+    ) -> "Turns":
+        if ssl is not None:
+            raise ValueError("a shared port speaks no TLS: that ends at the proxy")
+        return Turns(self, protocol_factory, sock, backlog)
+
+
+class Turns:
+    """Takes connections until it is closed; the socket is the caller's to close."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol_factory: Callable[[], asyncio.Protocol],
+        sock: socket.socket,
+        backlog: int,
+    ) -> None:
+        self._loop = loop
+        self._protocol_factory = protocol_factory
+        self._socket = sock
+        self._pause: asyncio.TimerHandle | None = None
+        self._beginning: set[asyncio.Task[Any]] = set()
+        sock.setblocking(False)
+        sock.listen(backlog)
+        self._listen()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket)
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._socket, self._take)
+
+    def _take(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # another process was faster, or the client has left
+        except OSError as fault:
+            log.error("no_connection_can_be_taken", fault=str(fault))
+            self._rest(FULL_SECONDS)
+            return
+        beginning = self._loop.create_task(self._loop.connect_accepted_socket(self._protocol_factory, connection))
+        self._beginning.add(beginning)
+        beginning.add_done_callback(self._beginning.discard)
+        self._rest(PAUSE_SECONDS)
+
+    def _rest(self, seconds: float) -> None:
+        self._loop.remove_reader(self._socket)
+        self._pause = self._loop.call_later(seconds, self._listen)
