@@ -8,6 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import structlog
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from posthouse.entrypoints.http import sharing
 from posthouse.entrypoints.http.sharing import Turns
@@ -28,14 +31,14 @@ class Process:
         self.turns.close()
         self.socket.close()
 
-    def _connection(self) -> asyncio.Protocol:
+    def _connection(self) -> HttpToolsProtocol:
         self.taken += 1
-        return Hello()
+        return Hello(uvicorn.Config(Hello), ServerState(), {}, asyncio.get_running_loop())
 
 
-class Hello(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+class Hello(HttpToolsProtocol):
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
         transport.write(b"hello")
         transport.close()
 

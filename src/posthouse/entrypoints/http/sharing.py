@@ -1,7 +1,7 @@
 """Several processes on one port: each takes one new connection at a time and then lets the others have theirs.
 
 A connection stays with the process that took it. Whoever is awake first would otherwise take all that come together,
-and serve them one after another while the others have nothing to do.
+and serve them one after another while the others have nothing to do. The more a process has, the longer it rests.
 """
 
 import asyncio
@@ -11,10 +11,13 @@ from typing import Any, Final
 
 import structlog
 import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 log = structlog.get_logger(__name__)
 
+# For each connection that the process has, up to so many: nobody is kept waiting for long when there are thousands.
 PAUSE_SECONDS: Final = 0.001
+COUNTED_MAX: Final = 4
 # As long as there is no descriptor or memory for another one.
 FULL_SECONDS: Final = 1.0
 
@@ -23,7 +26,7 @@ class SharingLoop(uvloop.Loop):
     """An event loop whose servers take turns with those of other processes on the same socket."""
 
     async def create_server(  # type: ignore[override]
-        self, protocol_factory: Callable[[], asyncio.Protocol], *, sock: socket.socket, backlog: int, ssl: object
+        self, protocol_factory: Callable[[], HttpToolsProtocol], *, sock: socket.socket, backlog: int, ssl: object
     ) -> "Turns":
         if ssl is not None:
             raise ValueError("a shared port speaks no TLS: that ends at the proxy")
@@ -36,7 +39,7 @@ class Turns:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        protocol_factory: Callable[[], asyncio.Protocol],
+        protocol_factory: Callable[[], HttpToolsProtocol],
         sock: socket.socket,
         backlog: int,
     ) -> None:
@@ -66,10 +69,11 @@ class Turns:
             log.error("no_connection_can_be_taken", fault=str(fault))
             self._rest(FULL_SECONDS)
             return
-        beginning = self._loop.create_task(self._loop.connect_accepted_socket(self._protocol_factory, connection))
+        protocol = self._protocol_factory()
+        beginning = self._loop.create_task(self._loop.connect_accepted_socket(lambda: protocol, connection))
         self._beginning.add(beginning)
         beginning.add_done_callback(self._beginning.discard)
-        self._rest(PAUSE_SECONDS)
+        self._rest(PAUSE_SECONDS * min(len(protocol.connections) + 1, COUNTED_MAX))
 
     def _rest(self, seconds: float) -> None:
         self._loop.remove_reader(self._socket)
