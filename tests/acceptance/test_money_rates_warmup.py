@@ -237,12 +237,14 @@ async def test_mail_of_a_test_key_does_not_count(service: Service) -> None:
 
 @pytest.mark.rule("MONEY-04")
 async def test_the_books_balance_over_every_account(service: Service) -> None:
-    """All that these tests have sent so far: grants less reserves is what is available, everywhere."""
+    """All that was sent so far: grants, less what is reserved and not released, are available, everywhere."""
     rows = await service.sql(
         """SELECT a.id, a.available,
                   coalesce((SELECT sum(amount) FROM grants g WHERE g.account_id = a.id), 0)
-                  - coalesce((SELECT sum(amount) FROM ledger l
-                              WHERE l.account_id = a.id AND l.kind = 'reserve'), 0) AS expected
+                  - coalesce((SELECT sum(CASE kind WHEN 'reserve' THEN amount WHEN 'release' THEN -amount ELSE 0 END)
+                              FROM ledger l WHERE l.account_id = a.id), 0)
+                  - coalesce((SELECT sum(reserved - released) FROM ledger_days d WHERE d.account_id = a.id), 0)
+                  AS expected
            FROM accounts a"""
     )
     assert rows
