@@ -20,20 +20,21 @@ PATIENCE_SECONDS = 10.0
 
 
 class Process:
-    """One of several on a port, which counts what it was given and says hello."""
+    """One of several on a port, which counts what it was given, and says hello."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.taken = 0
+        self.state = ServerState()
         self.socket = sock
-        self.turns = Turns(asyncio.get_running_loop(), self._connection, self.socket, CLIENTS)
+        self.turns = Turns(asyncio.get_running_loop(), self.connection, self.socket, CLIENTS)
 
     def close(self) -> None:
         self.turns.close()
         self.socket.close()
 
-    def _connection(self) -> HttpToolsProtocol:
+    def connection(self) -> HttpToolsProtocol:
         self.taken += 1
-        return Hello(uvicorn.Config(Hello), ServerState(), {}, asyncio.get_running_loop())
+        return Hello(uvicorn.Config(Hello), self.state, {}, asyncio.get_running_loop())
 
 
 class Hello(HttpToolsProtocol):
@@ -88,17 +89,27 @@ async def test_whoever_has_closed_leaves_the_rest_to_the_others() -> None:
         assert (leaving.taken, staying.taken) == (0, CLIENTS)
 
 
-async def test_one_who_closes_while_it_rests_does_not_begin_again() -> None:
-    async with on_one_port(2) as (port, (leaving, staying)):
+async def test_who_has_many_leaves_most_of_the_new_ones_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "PAUSE_SECONDS", 0.05)
+    async with on_one_port(2) as (port, (busy, idle)):
+        busy.state.connections.update(busy.connection() for _ in range(sharing.COUNTED_MAX))
+        busy.taken = 0
         assert await asyncio.gather(*(greeting(port) for _ in range(CLIENTS))) == [b"hello"] * CLIENTS
+        assert idle.taken > 2 * busy.taken, (idle.taken, busy.taken)
+
+
+async def test_one_who_closes_while_it_rests_does_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "PAUSE_SECONDS", 0.2)
+    async with on_one_port(1) as (port, (leaving,)):
+        assert await greeting(port) == b"hello"
         leaving.turns.close()
-        taken = leaving.taken
-        assert await asyncio.gather(*(greeting(port) for _ in range(CLIENTS))) == [b"hello"] * CLIENTS
-        assert (leaving.taken, staying.taken) == (taken, 2 * CLIENTS - taken)
+        with socket.create_connection(("127.0.0.1", port)):
+            await asyncio.sleep(0.4)
+            assert leaving.taken == 1
 
 
 async def test_without_a_free_descriptor_it_waits_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "FULL_SECONDS", 0.05)
+    monkeypatch.setattr(sharing, "AFTER_FAILURE_SECONDS", 0.05)
     with Exhausted(socket.AF_INET, socket.SOCK_STREAM) as sock, structlog.testing.capture_logs() as logged:
         sock.bind(("127.0.0.1", 0))
         process = Process(sock)
@@ -106,4 +117,4 @@ async def test_without_a_free_descriptor_it_waits_and_goes_on(monkeypatch: pytes
             assert await greeting(sock.getsockname()[1]) == b"hello"
         finally:
             process.turns.close()
-    assert [entry["event"] for entry in logged] == ["no_connection_can_be_taken"]
+    assert [entry["event"] for entry in logged] == ["accept_failed"]

@@ -18,8 +18,7 @@ log = structlog.get_logger(__name__)
 # For each connection that the process has, up to so many: nobody is kept waiting for long when there are thousands.
 PAUSE_SECONDS: Final = 0.001
 COUNTED_MAX: Final = 4
-# As long as there is no descriptor or memory for another one.
-FULL_SECONDS: Final = 1.0
+AFTER_FAILURE_SECONDS: Final = 1.0
 
 
 class SharingLoop(uvloop.Loop):
@@ -65,9 +64,9 @@ class Turns:
             connection, _ = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return  # another process was faster, or the client has left
-        except OSError as fault:
-            log.error("no_connection_can_be_taken", fault=str(fault))
-            self._rest(FULL_SECONDS)
+        except OSError as error:  # no descriptor left, most likely
+            log.warning("accept_failed", error=str(error))
+            self._rest(AFTER_FAILURE_SECONDS)
             return
         protocol = self._protocol_factory()
         beginning = self._loop.create_task(self._loop.connect_accepted_socket(lambda: protocol, connection))
