@@ -45,7 +45,7 @@ SIZES: Final = (10_000, 100_000, 1_000_000)
 SIZES_QUICK: Final = (3_000, 9_000)
 ROUNDS: Final = 5
 # A turn is so many cycles, of which the first is to make connections and plans; a cycle so many steps of dispatch.
-CYCLES: Final = 3
+CYCLES: Final = 5
 STEPS: Final = 3
 PUT_OFF_MAX: Final = timedelta(hours=1)
 BYTES_A_ROW: Final = 3_000
