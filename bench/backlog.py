@@ -4,7 +4,7 @@
     python bench/backlog.py --sizes 10000 50000 --rounds 2 --output /tmp/bench
 
 A private cluster has a database for each size, with messages, recipients and a calendar that were made by SQL. Then
-the flow and the statements of the service take the same number of rows from each in turn, over several rounds.
+the flow and the statements of the service take rows from each in turn, over several rounds.
 """
 
 import argparse
@@ -13,8 +13,8 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ from bench.ground import Ground
 from bench.load import LoadError
 from bench.processes import pace_ms, stolen_part
 from posthouse.flows.delivery import CLAIM_LONGEST
-from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX
+from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
 from posthouse.rules.limits import BATCH_ITEMS_MAX
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import DELIVERY, Schedule
@@ -44,9 +44,11 @@ from tools.private_postgres import PostgresError, PrivatePostgres
 SIZES: Final = (10_000, 100_000, 1_000_000)
 SIZES_QUICK: Final = (3_000, 9_000)
 ROUNDS: Final = 5
-# A turn is so many cycles, of which the first is to make connections and plans; a cycle so many steps of dispatch.
-CYCLES: Final = 5
-STEPS: Final = 3
+# A turn is so many cycles, of which the first is to make connections and plans, and to let leases grow. A cycle hands
+# out what is due, or as much of it as two of the largest leases take, and claims some of that.
+CYCLES: Final = 4
+HANDED_OUT_MAX: Final = 2 * DISPATCHED_AT_ONCE_MAX
+CLAIMED_MAX: Final = 3_000
 PUT_OFF_MAX: Final = timedelta(hours=1)
 BYTES_A_ROW: Final = 3_000
 # However often a row is claimed here, it is never its last time.
@@ -60,15 +62,16 @@ class Meter:
     pid: int = 0
     taken: dict[Act, list[float]] = field(default_factory=dict)
 
-    @asynccontextmanager
-    async def reading(self, act: Act, calendar: Calendar, rows: int) -> AsyncIterator[None]:
+    async def read(self, act: Act, calendar: Calendar, work: Awaitable[int]) -> int:
+        """Do the work, which tells how many rows it was."""
         written = await calendar.admin.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'")
         before = _reading(self.pid)
-        yield
+        rows = await work
         after = _reading(self.pid)
         written = await calendar.admin.fetchval("SELECT pg_current_wal_insert_lsn() - '0/0'") - written
         passed = [rows, *(late - early for early, late in zip(before, after, strict=True)), float(written)]
         self.taken[act] = [one + other for one, other in zip(self.taken.get(act, [0.0] * 5), passed, strict=True)]
+        return rows
 
     def measured(self) -> dict[Act, Measured]:
         return {act: Measured(*taken) for act, taken in self.taken.items()}
@@ -106,8 +109,8 @@ def phases() -> list[Phase]:
     ]
 
 
-async def measure(laid: Ground, sizes: Sequence[int], rounds: int, steps: int, console: Console) -> Findings:
-    findings = Findings(sizes=tuple(sizes), rounds=rounds, rows=(CYCLES - 1) * steps * DISPATCHED_AT_ONCE_MAX)
+async def measure(laid: Ground, sizes: Sequence[int], rounds: int, console: Console) -> Findings:
+    findings = Findings(sizes=tuple(sizes), rounds=rounds)
     async with AsyncExitStack() as opened:
         calendars = []
         for size in sizes:
@@ -123,12 +126,12 @@ async def measure(laid: Ground, sizes: Sequence[int], rounds: int, steps: int, c
             for number in range(rounds):
                 # Everyone is first and last in turn.
                 for calendar in _from(calendars, number):
-                    for act, one in (await _turn(calendar, phase, steps)).items():
+                    for act, one in (await _turn(calendar, phase)).items():
                         findings.add(phase, act, calendar.rows, one)
                         console.print(f"{number + 1}/{rounds} {phase.name}, {calendar.rows:,}, {act}: {one}")
             for calendar in calendars:
                 found = await backlog_plans.explain(
-                    calendar, RETRIES, phase.shape, leased=DISPATCHED_AT_ONCE_MAX, is_full=phase.is_full
+                    calendar, RETRIES, phase.shape, leased=DISPATCHED_AT_ONCE_MIN, is_full=phase.is_full
                 )
                 findings.add_plans(phase, calendar.rows, found)
                 findings.add_state(phase, calendar.rows, await _state(calendar))
@@ -140,13 +143,13 @@ def _from(calendars: Sequence[Calendar], number: int) -> Iterator[Calendar]:
         yield calendars[(number + place) % len(calendars)]
 
 
-async def _turn(calendar: Calendar, phase: Phase, steps: int) -> dict[Act, Measured]:
+async def _turn(calendar: Calendar, phase: Phase) -> dict[Act, Measured]:
     if phase.is_checkpointed:
         await calendar.admin.execute("CHECKPOINT")
-    await _cycle(calendar, phase, steps, Meter(await _pid(calendar)))
+    await _cycle(calendar, phase, Meter(await _pid(calendar)))
     meter = Meter(await _pid(calendar))
     for _ in range(CYCLES - 1):
-        await _cycle(calendar, phase, steps, meter)
+        await _cycle(calendar, phase, meter)
     return meter.measured()
 
 
@@ -156,29 +159,34 @@ async def _pid(calendar: Calendar) -> int:
     return pid
 
 
-async def _cycle(calendar: Calendar, phase: Phase, steps: int, meter: Meter) -> None:
+async def _cycle(calendar: Calendar, phase: Phase, meter: Meter) -> None:
     """What is longest due is handed out; it is claimed, or its lane is full and it is put off; and time passes."""
-    rows = steps * DISPATCHED_AT_ONCE_MAX
-    async with meter.reading(Act.DISPATCH, calendar, rows):
-        handed_out = [await calendar.dispatch.step() for _ in range(steps)]
+    handed_out = await meter.read(Act.DISPATCH, calendar, _hand_out(calendar))
     tickets = await calendar.tickets()
-    if sum(handed_out) != rows or len(tickets) != rows:
-        raise LoadError(f"{handed_out} rows were handed out and {len(tickets)} tickets came, not {rows}")
+    if not handed_out or len(tickets) != handed_out:
+        raise LoadError(f"{handed_out} rows were handed out and {len(tickets)} tickets came")
     late = [one for one in tickets if phase.is_full and not one.destination.startswith(QUIET)]
-    to_claim = [one for one in tickets if not phase.is_full or one.destination.startswith(QUIET)]
-    async with meter.reading(Act.CLAIM, calendar, len(to_claim)):
-        claimed = await _claim(calendar, to_claim)
+    in_time = [one for one in tickets if not phase.is_full or one.destination.startswith(QUIET)]
+    to_claim = in_time[:CLAIMED_MAX]
+    claimed = await meter.read(Act.CLAIM, calendar, _claim(calendar, to_claim))
     if claimed != len(to_claim):
         raise LoadError(f"{claimed} of {len(to_claim)} were claimed")
     if phase.is_full:
-        async with meter.reading(Act.PUT_OFF, calendar, len(late)):
-            put_off = await _put_off(calendar, late)
+        put_off = await meter.read(Act.PUT_OFF, calendar, _put_off(calendar, late))
         if put_off != len(late):
             raise LoadError(f"{put_off} of {len(late)} were put off")
-        await calendar.put_back(to_claim, calendar.clock.now() + PUT_OFF_MAX / 2, PUT_OFF_MAX / 2)
+        await calendar.put_back(in_time, calendar.clock.now() + PUT_OFF_MAX / 2, PUT_OFF_MAX / 2)
         calendar.clock.advance(PUT_OFF_MAX)
     else:
         await calendar.pass_time(tickets, phase.shape)
+
+
+async def _hand_out(calendar: Calendar) -> int:
+    handed_out, more = 0, DISPATCHED_AT_ONCE_MIN
+    while more >= DISPATCHED_AT_ONCE_MIN and handed_out < HANDED_OUT_MAX:
+        more = await calendar.dispatch.step()
+        handed_out += more
+    return handed_out
 
 
 async def _claim(calendar: Calendar, tickets: Sequence[DeliveryTicket]) -> int:
@@ -228,12 +236,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a round of small sizes")
     given = parser.parse_args(arguments)
     sizes, rounds = (SIZES_QUICK, 1) if given.quick else (sorted(set(given.sizes)), max(1, given.rounds))
-    # What is due of the smallest, and no more, is taken from each.
-    steps = min(STEPS, int(sizes[0] * -MIXED.first / MIXED.span) // DISPATCHED_AT_ONCE_MAX)
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     try:
-        if steps < 1:
-            raise LoadError("a calendar of fewer than 3,000 rows has too few that are due")
+        if sizes[0] < SIZES_QUICK[0]:
+            raise LoadError(f"a calendar of fewer than {SIZES_QUICK[0]:,} rows has too few that are due")
         settings = ground.CLUSTER_SETTINGS | {
             "shared_buffers": f"{max(256, sum(sizes) * BYTES_A_ROW // 2**20)}MB",
             "max_wal_size": "32GB",
@@ -245,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             laid = ground.lay(cluster, Path(workplace))
             pace, stolen = pace_ms(), stolen_part()
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                findings = runner.run(measure(laid, sizes, rounds, steps, console))
+                findings = runner.run(measure(laid, sizes, rounds, console))
             paces = sorted([pace, pace_ms()])
             taken, whole = stolen_part(stolen)
             state = (

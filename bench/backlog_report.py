@@ -12,6 +12,7 @@ from rich.table import Table
 from bench.backlog_ground import BODY_BYTES, QUIET_PERCENT, Calendar, Shape
 from bench.backlog_plans import Explained
 from bench.report import Bar, columned, put_section
+from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
 
 START: Final = "<!-- backlog:start -->"
 END: Final = "<!-- backlog:end -->"
@@ -82,7 +83,6 @@ class State(NamedTuple):
 class Findings:
     sizes: tuple[int, ...]
     rounds: int
-    rows: int
     measured: dict[tuple[str, Act, int], list[Measured]] = field(default_factory=dict)
     plans: dict[tuple[str, str], dict[int, Explained]] = field(default_factory=dict)
     states: dict[tuple[str, int], State] = field(default_factory=dict)
@@ -234,14 +234,16 @@ How the calendars lay when each was measured:
 
 The plans. {_plans(findings)}
 
-What was measured: {repeated}, {findings.rows:,} rows in each, of calendars that differ in length alone, each in a
-database of its own of one private PostgreSQL (`fsync` on) that has all of them in memory. The ratios are to the
-smallest in the same round. PostgreSQL's processor time is that of the connection's own process.
+What was measured: {repeated} of calendars that differ in length alone, each in a database of its own of one private
+PostgreSQL (`fsync` on) that has all of them in memory. The ratios are to the smallest in the same round. PostgreSQL's
+processor time is that of the connection's own process.
 
-- *Dispatch* is the flow itself: lease a thousand rows, commit, publish their tickets to the stream in memory. *Claim*
-  takes these tickets a hundred at a time, as delivery does: lock, read messages and bodies ({BODY_BYTES:,} bytes each),
-  raise the fence, write the attempt, commit. What was claimed goes to the calendar's end, like a deferral, and the
-  clock goes on, so that always as many are due.
+- *Dispatch* is the flow itself: lease, commit, publish the tickets to the stream in memory, until nothing more is due
+  or twice as much as one lease takes is handed out. A lease begins with {DISPATCHED_AT_ONCE_MIN:,} rows and grows to
+  {DISPATCHED_AT_ONCE_MAX:,} while there is more and it is quick. *Claim* takes some of these tickets a hundred at a
+  time, as delivery does: lock, read messages and bodies ({BODY_BYTES:,} bytes each), raise the fence, write the
+  attempt, commit. What was handed out goes to the calendar's end, like a deferral, and the clock goes on, so that
+  always as many are due.
 - *{MIXED}*: two fifths are due. A thousand accounts, few of them large, five large providers and some two thousand
   domains: numbers that we chose. Rows are due in the order of their acceptance, give or take a tenth of the
   calendar's length. *{SCATTERED}*: the same without any order, so that in a long calendar hardly two rows that are due

@@ -6,10 +6,20 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.dispatch import BACKLOG_MAX, DISPATCHED_AT_ONCE_MAX, JUMP_SECONDS_MAX, UNSEEN_SECONDS_MAX, Dispatch
+from posthouse.flows.dispatch import (
+    BACKLOG_MAX,
+    DISPATCHED_AT_ONCE_MAX,
+    DISPATCHED_AT_ONCE_MIN,
+    JUMP_SECONDS_MAX,
+    LEASE_SECONDS_MAX,
+    UNSEEN_SECONDS_MAX,
+    Dispatch,
+    at_once_after,
+)
 from posthouse.flows.tickets import LEASE, Tickets
 from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.refusal import Refusal
@@ -63,6 +73,16 @@ class Desk:
             self.rounds.clock.advance(apart)
             reclaimed += await self.dispatch.reclaim()
         return reclaimed
+
+
+class SlowDesk(Desk):
+    """Between two looks at the clock, more than a lease may take has passed."""
+
+    looks = 0
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        return self.looks * (LEASE_SECONDS_MAX + 0.01)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -125,10 +145,61 @@ async def test_what_has_a_ticket_gets_another_when_its_lease_is_over_and_no_soon
     assert await desk.tickets() == 4
 
 
+async def accept_many(rounds: Rounds, recipients: int) -> None:
+    await asyncio.gather(*(rounds.accept(50) for _ in range(recipients // 50)))
+
+
 async def test_as_many_as_at_once_means_that_there_may_be_more(desk: Desk) -> None:
-    await asyncio.gather(*(desk.rounds.accept(50) for _ in range(DISPATCHED_AT_ONCE_MAX // 50 + 1)))
-    assert [await desk.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MAX, 50, 0]
-    assert await desk.tickets() == DISPATCHED_AT_ONCE_MAX + 50
+    await accept_many(desk.rounds, DISPATCHED_AT_ONCE_MIN + 50)
+    assert [await desk.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, 50, 0]
+    assert await desk.tickets() == DISPATCHED_AT_ONCE_MIN + 50
+
+
+async def test_leases_grow_while_they_are_full_and_begin_with_few_again(desk: Desk) -> None:
+    await accept_many(desk.rounds, 3 * DISPATCHED_AT_ONCE_MIN + 50)
+    grown = [DISPATCHED_AT_ONCE_MIN, 2 * DISPATCHED_AT_ONCE_MIN, 50]
+    assert [await desk.dispatch.step() for _ in range(3)] == grown
+    assert await desk.tickets() == sum(grown)
+    desk.rounds.clock.advance(LEASE)
+    assert [await desk.dispatch.step() for _ in range(3)] == grown
+    assert await desk.tickets() == sum(grown)
+
+
+async def test_a_lease_that_failed_is_followed_by_a_small_one(place: tuple[Rounds, str], desk: Desk) -> None:
+    await accept_many(desk.rounds, 3 * DISPATCHED_AT_ONCE_MIN)
+    assert await desk.dispatch.step() == DISPATCHED_AT_ONCE_MIN
+    other = await asyncpg.connect(place[1])
+    try:
+        async with other.transaction():
+            await other.execute("LOCK TABLE schedule IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(Refusal):
+                await desk.dispatch.step()
+    finally:
+        await other.close()
+    assert [await desk.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, DISPATCHED_AT_ONCE_MIN, 0]
+
+
+async def test_a_lease_that_took_long_is_followed_by_a_small_one(rounds: Rounds) -> None:
+    await accept_many(rounds, 3 * DISPATCHED_AT_ONCE_MIN)
+    desk = SlowDesk(rounds)
+    assert [await desk.dispatch.step() for _ in range(4)] == [*[DISPATCHED_AT_ONCE_MIN] * 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("at_once", "seconds", "after"),
+    [
+        (DISPATCHED_AT_ONCE_MIN, 0.0, 2 * DISPATCHED_AT_ONCE_MIN),
+        (DISPATCHED_AT_ONCE_MAX, 0.0, DISPATCHED_AT_ONCE_MAX),
+        (4_000, LEASE_SECONDS_MAX / 2, 8_000),
+        (4_000, LEASE_SECONDS_MAX / 2 + 0.01, 4_000),
+        (4_000, LEASE_SECONDS_MAX, 4_000),
+        (4_000, LEASE_SECONDS_MAX + 0.01, DISPATCHED_AT_ONCE_MIN),
+    ],
+)
+async def test_leases_grow_only_while_twice_as_many_rows_would_not_take_long(
+    at_once: int, seconds: float, after: int
+) -> None:
+    assert at_once_after(at_once, seconds) == after
 
 
 async def test_while_enough_is_under_way_nothing_more_is_written(desk: Desk) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from posthouse.chance import SeededChance
-from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX, Dispatch
+from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
 from posthouse.flows.notification import Notification
 from posthouse.flows.tickets import Tickets
 from posthouse.rules.endpoint import Address, Target, check_url
@@ -120,7 +120,7 @@ class Notices:
         return await self.carry()
 
     async def hand_out(self) -> None:
-        while await self.dispatch.step_calls() == DISPATCHED_AT_ONCE_MAX:
+        while await self.dispatch.step_calls() >= DISPATCHED_AT_ONCE_MIN:
             pass
 
     async def carry(self) -> int:

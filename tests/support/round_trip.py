@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from posthouse.chance import SeededChance
 from posthouse.flows.delivery import Delivery
-from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX, Dispatch
+from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
 from posthouse.flows.letters import Identity, Letters
 from posthouse.flows.signing import Signing
 from posthouse.flows.tickets import Tickets
@@ -75,7 +75,7 @@ class RoundTrip:
         """Dispatch what is due and carry it; how many tickets there were."""
         await self.rounds.house.directory.forget_changes()
         await self.delivery.renew()
-        while await self.dispatch.step() == DISPATCHED_AT_ONCE_MAX:
+        while await self.dispatch.step() >= DISPATCHED_AT_ONCE_MIN:
             pass
         return await self.carry()
 

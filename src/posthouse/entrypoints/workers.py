@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from posthouse.flows.delivery import Delivery
-from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX, Dispatch
+from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
 from posthouse.rules.refusal import Refusal
 from posthouse.wire.stream import Delivery as Ticketed
 from posthouse.wire.stream import Kind, Leases, Stream
@@ -75,11 +75,11 @@ async def run_dispatch(dispatch: Dispatch, stop: asyncio.Event, *, with_calls: b
     """
 
     async def hand_out_mail() -> None:
-        while await dispatch.step() >= DISPATCHED_AT_ONCE_MAX:
+        while await dispatch.step() >= DISPATCHED_AT_ONCE_MIN:
             pass
 
     async def hand_out_calls() -> None:
-        while with_calls and await dispatch.step_calls() >= DISPATCHED_AT_ONCE_MAX:
+        while with_calls and await dispatch.step_calls() >= DISPATCHED_AT_ONCE_MIN:
             pass
 
     async with (

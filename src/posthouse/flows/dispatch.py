@@ -3,6 +3,7 @@
 Intake publishes tickets for new mail by itself. What comes here are retries, and tickets that were lost.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,7 +21,13 @@ from posthouse.wire.stream import Kind
 
 log = structlog.get_logger(__name__)
 
-DISPATCHED_AT_ONCE_MAX: Final = 1_000
+# The more rows one lease takes, the more of them share a page of a long calendar, and the less each of them costs. But
+# whoever wants one of them meanwhile waits until it is over, and gives up after half a second (`lock_timeout`).
+DISPATCHED_AT_ONCE_MIN: Final = 1_000
+DISPATCHED_AT_ONCE_MAX: Final = 8_000
+LEASE_SECONDS_MAX: Final = 0.4
+# Others on the event loop get their turn after this many tickets.
+PUBLISHED_AT_ONCE_MAX: Final = 1_000
 # While this many messages of the stream are under way, more would only bring the same tickets again: whatever
 # they stand for is still due when the workers have caught up.
 BACKLOG_MAX: Final = 10_000
@@ -41,11 +48,12 @@ class Dispatch:
         self._clock = clock
         self._tickets = tickets
         self._worker_lease_seconds = worker_lease.total_seconds()
+        self._at_once = dict.fromkeys(Kind, DISPATCHED_AT_ONCE_MIN)
         self._sure_since: float | None = None
         self._last_look: tuple[datetime, float] | None = None
 
     async def step(self) -> int:
-        """Lease what mail is due, commit, publish. As many as DISPATCHED_AT_ONCE_MAX means that there may be more."""
+        """Lease what mail is due, commit, publish. As many as DISPATCHED_AT_ONCE_MIN means that there may be more."""
         return await self._hand_out(Kind.DELIVER, schedule.lease_due, _MAIL)
 
     async def step_calls(self) -> int:
@@ -61,14 +69,21 @@ class Dispatch:
         room = BACKLOG_MAX - await self._tickets.backlog(kind)
         if room <= 0:
             return 0
+        # What raises here begins with few again.
+        at_once, self._at_once[kind] = self._at_once[kind], DISPATCHED_AT_ONCE_MIN
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            due = await lease_due(tx, now, now + self._tickets.lease, min(room, DISPATCHED_AT_ONCE_MAX))
+            began = self._clock.monotonic()
+            due = await lease_due(tx, now, now + self._tickets.lease, min(room, at_once))
             if due:
                 crash.point(points[0])
+        if len(due) == at_once:
+            self._at_once[kind] = at_once_after(at_once, self._clock.monotonic() - began)
         if due:
             crash.point(points[1])
-            self._tickets.publish(due)
+            for start in range(0, len(due), PUBLISHED_AT_ONCE_MAX):
+                self._tickets.publish(due[start : start + PUBLISHED_AT_ONCE_MAX])
+                await asyncio.sleep(0)
             crash.point(points[2])
         return len(due)
 
@@ -109,6 +124,13 @@ class Dispatch:
         elif passed > UNSEEN_SECONDS_MAX:
             log.warning("dispatch_was_stopped", seconds=round(passed, 1))
             self._last_look = None
+
+
+def at_once_after(at_once: int, seconds: float) -> int:
+    """How many rows to lease after a lease of so many took so long: more, if twice as many would not take too long."""
+    if seconds > LEASE_SECONDS_MAX:
+        return DISPATCHED_AT_ONCE_MIN
+    return min(2 * at_once, DISPATCHED_AT_ONCE_MAX) if 2 * seconds <= LEASE_SECONDS_MAX else at_once
 
 
 async def _reclaimed(tx: Connection, now: datetime) -> int:
