@@ -37,7 +37,7 @@ def body_of(field: bytes, name: str) -> str:
     first, *continued = text[:-2].split("\r\n")
     assert all(len(line) <= 998 for line in (first, *continued))
     assert all(line[0] == " " and line.strip() for line in continued)
-    for word in re.findall(r"=\?utf-8\?[bq]\?[^? ]*\?=", text):
+    for word in re.findall(r"=\?utf-8\?[bq]\?[^? ]*\?=", text[len(name) :]):
         assert len(word) <= 75
         assert decode(word)
     return "".join([first, *continued]).removeprefix(f"{name}:").removeprefix(" ")
@@ -69,6 +69,11 @@ def test_a_value_is_left_plain_where_plain_is_exact(value: str, field: bytes) ->
     assert unstructured("Subject", value) == field
 
 
+@pytest.mark.parametrize("value", ["", "Hello"])
+def test_a_name_that_looks_like_an_encoded_word_changes_nothing(value: str) -> None:
+    assert unstructured("X-=?", value) == f"X-=?: {value}\r\n".encode()
+
+
 def test_long_text_is_folded_at_spaces_within_78_characters() -> None:
     value = " ".join(["word"] * 60)
     field = unstructured("Subject", value)
@@ -84,6 +89,7 @@ def test_a_literal_encoded_word_is_shown_and_not_decoded() -> None:
 
 @bad_input("MIME writer", 1_200)
 @given(st.sampled_from(["Subject", "X-Service-Tag"]) | field_names, values)
+@example("X-=?", "")
 @example("X", "é" * 499)
 @example("X" * 76, "💌" * 200)
 @example("X", "  a" * 300)

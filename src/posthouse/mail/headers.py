@@ -67,7 +67,7 @@ def unstructured(name: str, value: str) -> bytes:
     """The whole field, its line ends included, for any text without control characters."""
     line = f"{name}: {value}"
     # Most fields end here: printable ASCII that fits, and can't be taken for an encoded word.
-    plain = line.isascii() and line.isprintable() and "=?" not in line and value.strip(" ") == value
+    plain = line.isascii() and line.isprintable() and "=?" not in value and value.strip(" ") == value
     if plain and len(line) <= LINE_CHARACTERS and name and " " not in name and ":" not in name:
         return f"{line}\r\n".encode()
     _check(name, value)
