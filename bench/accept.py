@@ -46,9 +46,16 @@ def _bare(name: str, batch: int, clients: int) -> Measure:
     return Measure(Phase(name, is_ours=False, is_batch=batch > 1), run)
 
 
-def _served(name: str, processes: int, accounts: int) -> Measure:
+def _served(name: str, processes: int, accounts: int, *, keeps_alive: bool = True) -> Measure:
     def run(laid: Ground, seconds: int) -> Load:
-        return served.run(laid, processes=processes, accounts=accounts, seconds=seconds, warm_runs_max=seconds)
+        return served.run(
+            laid,
+            processes=processes,
+            accounts=accounts,
+            keeps_alive=keeps_alive,
+            seconds=seconds,
+            warm_runs_max=seconds,
+        )
 
     return Measure(Phase(name, is_ours=True, is_batch=False), run)
 
@@ -63,6 +70,8 @@ MEASURES: Final = (
     _served(report.ONE_PROCESS_HOT, processes=1, accounts=1),
     _served(report.TWO_PROCESSES, processes=2, accounts=ground.ACCOUNTS),
     _served(report.TWO_PROCESSES_HOT, processes=2, accounts=1),
+    _served(report.ONE_PROCESS_ANEW, processes=1, accounts=ground.ACCOUNTS, keeps_alive=False),
+    _served(report.TWO_PROCESSES_ANEW, processes=2, accounts=ground.ACCOUNTS, keeps_alive=False),
 )
 
 

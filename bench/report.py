@@ -27,6 +27,8 @@ ONE_PROCESS: Final = "HTTP, 1 process, 1,000 accounts"
 ONE_PROCESS_HOT: Final = "HTTP, 1 process, one account"
 TWO_PROCESSES: Final = "HTTP, 2 processes, 1,000 accounts"
 TWO_PROCESSES_HOT: Final = "HTTP, 2 processes, one account"
+ONE_PROCESS_ANEW: Final = "HTTP, 1 process, a connection for each request"
+TWO_PROCESSES_ANEW: Final = "HTTP, 2 processes, a connection for each request"
 
 ONE_PROCESS_MIN: Final = 0.60
 TWO_PROCESSES_MIN: Final = 0.90
@@ -210,9 +212,11 @@ rather than rates.
   latency, and messages a second. Nothing is in front of PostgreSQL there: no HTTP, no check, no rule. The
   statements are made for sets, and one message alone pays for all of their start: what is measured is the limit
   of these statements, not of PostgreSQL.
-- *HTTP* is `posthouse run http --processes N` under `wrk`, {CONNECTIONS} keep-alive connections, Basic
+- *HTTP* is `posthouse run http --processes N` under `wrk`, {CONNECTIONS} connections, Basic
   authentication, a new Idempotency-Key for every request, rate limit, warm-up and credits all applied (with
   numbers too high to refuse). One account, or {ACCOUNTS:,} in turn, each with its own credential and domain.
+  Connections are kept alive, but for the last two rows ({ACCOUNTS:,} accounts, too), where every request opens
+  its own, as clients without a pool do and proxies that keep none.
 - Every message is the same letter to one recipient, text and HTML, {len(written()):,} bytes as stored.
 - Processor time is user and system time a message, of all the server's processes, of all of PostgreSQL's
   (those that ended included), and of the load generator, which shares the cores with them.

@@ -58,18 +58,19 @@ def program() -> str | None:
     return shutil.which("wrk")
 
 
-def run(ground: Ground, *, processes: int, accounts: int, seconds: int, warm_runs_max: int) -> Load:
+def run(ground: Ground, *, processes: int, accounts: int, keeps_alive: bool, seconds: int, warm_runs_max: int) -> Load:
     """Messages accepted over HTTP; raises unless every one answered 202 is on the books."""
     callers = ground.callers[:accounts]
     ground.clear()
     with running(ground, processes) as (server, port):
+        requests = [ready(one, letter.fields(one.domain), port, keeps_alive=keeps_alive) for one in callers]
         runs, answered = 0, 0
         # Until each process has most probably met every account: what is unknown is looked up first.
         while runs == 0 or (answered < WARM_REQUESTS * accounts * processes and runs < warm_runs_max):
             runs += 1
-            answered += _wrk(ground, callers, port, f"warm{runs}", 1)["requests"]
+            answered += _wrk(ground, requests, port, f"warm{runs}", 1)["requests"]
         with watched(postgres=ground.cluster.pid, server=server.pid) as watch:
-            said = _wrk(ground, callers, port, "load", seconds)
+            said = _wrk(ground, requests, port, "load", seconds)
         time.sleep(SETTLE_SECONDS)
     answered += said["requests"]
     # Every run may end with one request in flight on each connection.
@@ -117,9 +118,8 @@ def running(ground: Ground, processes: int) -> Iterator[tuple["subprocess.Popen[
             server.wait()
 
 
-def _wrk(ground: Ground, callers: Sequence[Caller], port: int, run_name: str, seconds: int) -> dict[str, Any]:
+def _wrk(ground: Ground, requests: Sequence[str], port: int, run_name: str, seconds: int) -> dict[str, Any]:
     file = ground.workplace / "load.lua"
-    requests = [ready(one, letter.fields(one.domain), port) for one in callers]
     file.write_text(_SCRIPT.substitute(run=run_name, requests=",\n".join(requests)))
     done = subprocess.run(
         [
@@ -146,7 +146,7 @@ def _wrk(ground: Ground, callers: Sequence[Caller], port: int, run_name: str, se
     return said
 
 
-def ready(caller: Caller, fields: Mapping[str, object], port: int) -> str:
+def ready(caller: Caller, fields: Mapping[str, object], port: int, *, keeps_alive: bool = True) -> str:
     """A request as two Lua strings: up to its Idempotency-Key, and from there on."""
     body = json.dumps(fields)
     pair = base64.b64encode(f"{caller.username}:{caller.password}".encode()).decode()
@@ -155,6 +155,7 @@ def ready(caller: Caller, fields: Mapping[str, object], port: int) -> str:
             "POST /emails HTTP/1.1",
             f"Host: 127.0.0.1:{port}",
             f"Authorization: Basic {pair}",
+            f"Connection: {'keep-alive' if keeps_alive else 'close'}",
             "Content-Type: application/json",
             f"Content-Length: {len(body)}",
             "Idempotency-Key: ",

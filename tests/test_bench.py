@@ -34,6 +34,6 @@ def test_a_quick_run_measures_every_phase_and_keeps_what_others_wrote(tmp_path: 
     written = page.read_text()
     assert "Another benchmark's section." in written
     rows = [line for line in written.splitlines() if line.startswith(("| bare", "| HTTP"))]
-    assert len(rows) == 9, written
+    assert len(rows) == 11, written
     assert all(row.count("|") == 9 for row in rows), written
     assert (tmp_path / "accept.png").read_bytes().startswith(b"\x89PNG")

@@ -45,6 +45,7 @@ def serve(application_factory: str, listening: Listening, processes: int) -> Non
     options = listening.options()
     if processes > 1:
         options["loop"] = "posthouse.entrypoints.http.sharing:SharingLoop"
+        options["http"] = "posthouse.entrypoints.http.sharing:SharedConnection"
     uvicorn.run(application_factory, factory=True, workers=processes, **options)
 
 

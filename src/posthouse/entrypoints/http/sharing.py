@@ -1,7 +1,8 @@
 """Several processes on one port: each takes one new connection at a time and then lets the others have theirs.
 
 A connection stays with the process that took it. Whoever is awake first would otherwise take all that come together,
-and serve them one after another while the others have nothing to do. The more a process has, the longer it rests.
+and serve them one after another while the others have nothing to do. The more a process has, the longer it rests; but
+for each that has just ended it takes another at once, so that clients may connect for every request.
 """
 
 import asyncio
@@ -11,21 +12,34 @@ from typing import Any, Final
 
 import structlog
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from posthouse.entrypoints.http.connection import BoundedConnection
 
 log = structlog.get_logger(__name__)
 
 # For each connection that the process has, up to so many: nobody is kept waiting for long when there are thousands.
 PAUSE_SECONDS: Final = 0.001
 COUNTED_MAX: Final = 4
+# How long those that ended may be replaced without a rest.
+REPLACED_SECONDS_MAX: Final = 0.1
 AFTER_FAILURE_SECONDS: Final = 1.0
+
+
+class SharedConnection(BoundedConnection):
+    """Tells whoever took it when it is over."""
+
+    when_over: Callable[[], None]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.when_over()
 
 
 class SharingLoop(uvloop.Loop):
     """An event loop whose servers take turns with those of other processes on the same socket."""
 
     async def create_server(  # type: ignore[override]
-        self, protocol_factory: Callable[[], HttpToolsProtocol], *, sock: socket.socket, backlog: int, ssl: object
+        self, protocol_factory: Callable[[], SharedConnection], *, sock: socket.socket, backlog: int, ssl: object
     ) -> "Turns":
         if ssl is not None:
             raise ValueError("a shared port speaks no TLS: that ends at the proxy")
@@ -38,14 +52,17 @@ class Turns:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        protocol_factory: Callable[[], HttpToolsProtocol],
+        protocol_factory: Callable[[], SharedConnection],
         sock: socket.socket,
         backlog: int,
     ) -> None:
         self._loop = loop
         self._protocol_factory = protocol_factory
         self._socket = sock
-        self._pause: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None  # as long as it rests
+        self._has_failed = False
+        self._ended = 0  # and not replaced yet
+        self._last_end = 0.0
         self._beginning: set[asyncio.Task[Any]] = set()
         sock.setblocking(False)
         sock.listen(backlog)
@@ -55,8 +72,10 @@ class Turns:
         self._loop.remove_reader(self._socket)
         if self._pause is not None:
             self._pause.cancel()
+            self._pause = None
 
     def _listen(self) -> None:
+        self._pause, self._has_failed = None, False
         self._loop.add_reader(self._socket, self._take)
 
     def _take(self) -> None:
@@ -66,14 +85,32 @@ class Turns:
             return  # another process was faster, or the client has left
         except OSError as error:  # no descriptor left, most likely
             log.warning("accept_failed", error=str(error))
+            self._has_failed = True
             self._rest(AFTER_FAILURE_SECONDS)
             return
         protocol = self._protocol_factory()
+        protocol.when_over = self._note_end
         beginning = self._loop.create_task(self._loop.connect_accepted_socket(lambda: protocol, connection))
         self._beginning.add(beginning)
         beginning.add_done_callback(self._beginning.discard)
-        self._rest(PAUSE_SECONDS * min(len(protocol.connections) + 1, COUNTED_MAX))
+        self._forget_ended()
+        if self._ended:
+            self._ended -= 1
+        else:
+            self._rest(PAUSE_SECONDS * min(len(protocol.connections) + 1, COUNTED_MAX))
 
     def _rest(self, seconds: float) -> None:
         self._loop.remove_reader(self._socket)
         self._pause = self._loop.call_later(seconds, self._listen)
+
+    def _note_end(self) -> None:
+        self._forget_ended()
+        self._ended += 1
+        self._last_end = self._loop.time()
+        if self._pause is not None and not self._has_failed:
+            self._pause.cancel()
+            self._listen()
+
+    def _forget_ended(self) -> None:
+        if self._loop.time() - self._last_end > REPLACED_SECONDS_MAX:
+            self._ended = 0
