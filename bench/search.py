@@ -2,6 +2,7 @@
 
     make bench-search                                       (or: python bench/search.py)
     python bench/search.py --keep /var/tmp/archive          (the archive stays there, and is used again)
+    python bench/search.py --keep /var/tmp/archive --compare-only --rounds 7 --seconds 3
     python bench/search.py --rows 20000 --quick --output /tmp/bench
 
 An archive of one large account and some small ones is made in a private cluster, over thirty days; then the HTTP
@@ -247,6 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=int, default=SECONDS, help=f"how long each time ({SECONDS})")
     parser.add_argument("--keep", type=Path, help="directory in which the archive stays, and is found again")
     parser.add_argument("--make-only", action="store_true", help="make the archive, and measure nothing")
+    parser.add_argument("--compare-only", action="store_true", help="only what should cost the same at any size")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="directory for RESULTS.md")
     parser.add_argument("--quick", action="store_true", help="a round of a second, of one search of each kind")
     given = parser.parse_args(arguments)
@@ -263,6 +265,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.make_only:
                 return 0
             console.print(f"in memory: {search_ground.warm(archive) / 2**30:.1f} GiB", highlight=False)
+            if given.compare_only:
+                compared = _compared(archive, rounds, seconds, console)
+                console.print(search_report.compared_table(compared))
+                return 0
             asked = searches(archive)
             if given.quick:
                 # One of a kind.
