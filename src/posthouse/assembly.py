@@ -33,7 +33,7 @@ from posthouse.rules.endpoint import Address, Target, check_url, is_public
 from posthouse.rules.limits import LAST_USED_SECONDS
 from posthouse.rules.pace import Rate
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import health
+from posthouse.store import revision
 from posthouse.store.directory import Directory
 from posthouse.store.postgres import STATEMENT_SECONDS_MAX, Database
 from posthouse.store.seal import Sealer
@@ -207,8 +207,12 @@ async def anchor(clock: DatabaseClock, database: Database) -> None:
 
 async def require_tables(database: Database) -> None:
     async with database.connection() as connection:
-        if not (await health.server(connection)).has_tables:
-            raise Refusal(Code.SERVICE_UNAVAILABLE, "The database has no tables yet: run `posthouse migrate`.")
+        applied, newest = await revision.applied(connection), revision.newest()
+    if applied is None:
+        raise Refusal(Code.SERVICE_UNAVAILABLE, "The database has no tables yet: run `posthouse migrate`.")
+    if applied < newest:
+        text = f"The database's tables are older than this version ({applied}, not {newest}): run `posthouse migrate`."
+        raise Refusal(Code.SERVICE_UNAVAILABLE, text)
 
 
 @asynccontextmanager

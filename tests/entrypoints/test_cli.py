@@ -296,6 +296,24 @@ def test_upkeep_makes_the_days_that_are_lacking(terminal: Terminal) -> None:
     assert terminal.type("doctor").status == 0
 
 
+def test_tables_of_an_older_version_are_refused_and_of_a_newer_one_not(terminal: Terminal) -> None:
+    async def become(revision: str) -> None:
+        connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE_URL"])
+        await connection.execute("UPDATE alembic_version SET version_num = $1", revision)
+        await connection.close()
+
+    asyncio.run(become("0001"))
+    terminal.refuses("run", said="older than this version (0001, not ")
+    terminal.refuses("account", "list", said="run `posthouse migrate`")
+    doctor = terminal.type("doctor")
+    assert doctor.status == 1
+    assert "FAIL  tables up to date: 0001" in doctor.out
+    assert "Run `posthouse migrate`." in doctor.out
+    asyncio.run(become("9999"))
+    assert terminal.type("account", "list").status == 0
+    assert terminal.type("doctor").status == 0
+
+
 def test_help_and_version_need_no_settings(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, environment())
     assert "account" in terminal.type("--help").out

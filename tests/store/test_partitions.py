@@ -7,7 +7,6 @@ from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
-from alembic import command
 
 from posthouse.rules.ids import lowest_id, new_message_id
 from posthouse.store import partitions, schema
@@ -213,7 +212,7 @@ async def test_a_detaching_that_was_broken_off_can_be_finished(database: Databas
 async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts(postgres: PrivatePostgres) -> None:
     postgres.create_database("before_delivery")
     url = postgres.url("before_delivery")
-    await asyncio.to_thread(command.upgrade, schema._config(url), "0001")
+    await asyncio.to_thread(schema.migrate, url, "0001")
     database = await Database.open(url)
     try:
         async with database.connection() as connection:
@@ -236,7 +235,7 @@ YOUNGER = ("webhook_deliveries", "reports", "catalogue")
 async def test_days_from_before_there_were_webhooks_get_a_place_for_what_is_sent(postgres: PrivatePostgres) -> None:
     postgres.create_database("before_webhooks")
     url = postgres.url("before_webhooks")
-    await asyncio.to_thread(command.upgrade, schema._config(url), "0004")
+    await asyncio.to_thread(schema.migrate, url, "0004")
     database = await Database.open(url)
     days = DAY, DAY + timedelta(days=1)
     options = "SELECT reloptions FROM pg_class WHERE relname = $1"

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import asyncpg
 
-from posthouse.store import schema
+from posthouse.store import revision, schema
 from tools.private_postgres import PrivatePostgres
 
 
-async def revision(url: str) -> str | None:
+async def applied(url: str) -> str | None:
     connection = await asyncpg.connect(url)
     try:
-        return await schema.applied_revision(connection)
+        return await revision.applied(connection)
     finally:
         await connection.close()
 
@@ -21,9 +21,9 @@ async def revision(url: str) -> str | None:
 def test_an_address_with_parameters_is_understood(postgres: PrivatePostgres) -> None:
     postgres.create_database("with_parameters")
     url = postgres.url("with_parameters") + "?sslmode=disable"
-    assert asyncio.run(revision(url)) is None
+    assert asyncio.run(applied(url)) is None
     schema.migrate(url)
-    assert asyncio.run(revision(url)) == schema.newest_revision()
+    assert asyncio.run(applied(url)) == revision.newest()
 
 
 async def test_two_at_once_take_turns(postgres: PrivatePostgres) -> None:
@@ -32,7 +32,7 @@ async def test_two_at_once_take_turns(postgres: PrivatePostgres) -> None:
     command = "import sys; from posthouse.store import schema; schema.migrate(sys.argv[1])"
     started = [await _python(command, url) for _ in range(2)]
     assert [await process.wait() for process in started] == [0, 0]
-    assert await revision(url) == schema.newest_revision()
+    assert await applied(url) == revision.newest()
 
 
 async def _python(command: str, *arguments: str) -> asyncio.subprocess.Process:
@@ -42,4 +42,4 @@ async def _python(command: str, *arguments: str) -> asyncio.subprocess.Process:
 def test_a_migrated_database_stays_as_it_is(new_database: Callable[[], str]) -> None:
     url = new_database()
     schema.migrate(url)
-    assert asyncio.run(revision(url)) == schema.newest_revision()
+    assert asyncio.run(applied(url)) == revision.newest()

@@ -10,7 +10,7 @@ from posthouse.flows.storage import Gauge, Storage
 from posthouse.rules.limits import GIB, PARTITION_DAYS_AHEAD
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.storage import FreeMark
-from posthouse.store import health, partitions
+from posthouse.store import health, partitions, revision
 from posthouse.store.health import Server
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
@@ -40,28 +40,19 @@ class Health:
     async def check_up(self) -> Sequence[Check]:
         try:
             async with self._database.connection() as connection:
-                server = await health.server(connection)
+                tables = await _tables(connection)
                 checks = [
                     Check("PostgreSQL answers", True, "yes"),
-                    *_server_checks(server),
-                    await self._migrations(connection),
+                    *_server_checks(await health.server(connection)),
+                    tables,
                 ]
-                if server.has_tables:
+                if tables.is_well:
                     checks += [await self._partitions(connection), await self._seal_keys(connection)]
             return [*checks, *await self._room()]
         except Refusal as refusal:
             cause = str(refusal.__cause__ or "").strip().splitlines()
             advice = "Start PostgreSQL, and see that database_url names its host, port, user and database."
             return [Check("PostgreSQL answers", False, cause[0] if cause else refusal.text, advice)]
-
-    async def _migrations(self, connection: Connection) -> Check:
-        # Alembic takes a second to import: only who asks for this pays for it.
-        from posthouse.store import schema
-
-        applied, newest = await schema.applied_revision(connection), schema.newest_revision()
-        is_well = applied == newest
-        found = f"{applied}, the newest" if is_well else f"{applied or 'none'}, the newest is {newest}"
-        return Check("tables up to date", is_well, found, "" if is_well else "Run `posthouse migrate`.")
 
     async def _partitions(self, connection: Connection) -> Check:
         name = f"room for the next {PARTITION_DAYS_AHEAD} days"
@@ -91,6 +82,13 @@ class Health:
             hint = "not looked at: set storage_directory, or storage_bytes_max if PostgreSQL is on another machine"
             return [Check("room in storage", True, hint)]
         return [await _room_of(gauge) for gauge in gauges]
+
+
+async def _tables(connection: Connection) -> Check:
+    applied, newest = await revision.applied(connection), revision.newest()
+    found = f"{applied}, the newest" if applied == newest else f"{applied or 'none'}, the newest known here is {newest}"
+    # Newer ones are those of a newer version, which may be coming process by process.
+    return _expect("tables up to date", applied is not None and applied >= newest, found, "Run `posthouse migrate`.")
 
 
 async def _room_of(gauge: Gauge) -> Check:

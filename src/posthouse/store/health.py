@@ -14,8 +14,7 @@ SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('fsync') AS fsync,
        current_setting('full_page_writes') AS full_page_writes,
        current_setting('synchronous_commit') AS synchronous_commit,
-       current_setting('max_locks_per_transaction')::integer AS locks_per_transaction_max,
-       to_regclass('accounts') IS NOT NULL AS has_tables
+       current_setting('max_locks_per_transaction')::integer AS locks_per_transaction_max
 """
 
 # The key's id is readable in the sealed value: a version byte, a length, the id.
@@ -41,7 +40,6 @@ class Server:
     full_page_writes: str
     synchronous_commit: str
     locks_per_transaction_max: int
-    has_tables: bool
 
 
 async def server(connection: Connection) -> Server:
