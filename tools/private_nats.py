@@ -30,6 +30,10 @@ class PrivateNats:
     Without a directory the data lives in a temporary one and goes away at the end of the `with`.
     """
 
+    options: tuple[str, ...] = ("--jetstream",)
+    # Said once the streams have been recovered.
+    greeting = b'"jetstream":true'
+
     def __init__(self, directory: Path | None = None) -> None:
         self.port = free_port()
         self._is_temporary = directory is None
@@ -69,11 +73,11 @@ class PrivateNats:
             self.stop()
 
     def start(self) -> None:
-        """Returns when JetStream answers."""
+        """Returns when it greets as it should."""
         assert self._process is None, "the server is running already"
         self.directory.mkdir(parents=True, exist_ok=True)
         program = [_nats_server(), "--addr", "127.0.0.1", "--port", str(self.port)]
-        program += ["--jetstream", "--store_dir", str(self.data)]
+        program += ["--store_dir", str(self.data), *self.options]
         setpriv = shutil.which("setpriv")
         ends_with_parent = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
         log_start = self.log.stat().st_size if self.log.exists() else 0
@@ -114,10 +118,9 @@ class PrivateNats:
             process.wait(STOP_SECONDS_MAX)
 
     def _answers(self) -> bool:
-        # The greeting says `"jetstream":true` once the streams have been recovered.
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                return b'"jetstream":true' in connection.recv(4096).replace(b" ", b"")
+                return self.greeting in connection.recv(4096).replace(b" ", b"")
         except OSError:
             return False
 

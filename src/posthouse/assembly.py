@@ -2,9 +2,9 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from ipaddress import ip_address
 from pathlib import Path
@@ -40,7 +40,7 @@ from posthouse.store.seal import Sealer
 from posthouse.wire.carrier import SmtpCarrier
 from posthouse.wire.dns import Resolver
 from posthouse.wire.smtp import TlsPolicy, TlsUse
-from posthouse.wire.stream import Leases, Stream, StreamSettings
+from posthouse.wire.stream import Leases, Stream, StreamSettings, shown
 from posthouse.wire.stream.memory import AllShards, MemoryStream
 
 CLOCK_PAUSE_SECONDS: Final = 5.0
@@ -84,6 +84,17 @@ async def stream(settings: Settings, name: str, *, or_memory: bool) -> AsyncIter
         yield opened
     finally:
         await opened.close()
+
+
+def stream_probes(settings: Settings) -> Mapping[str, Callable[[], Awaitable[str]]]:
+    """What asks each server of the stream whether it can be used; none for a stream in memory."""
+
+    async def ask(server: str) -> str:
+        from posthouse.wire.stream.probe import probe
+
+        return await probe(server)
+
+    return {shown(server): partial(ask, server) for server in settings.stream_servers}
 
 
 def tickets(settings: Settings, stream: Stream) -> Tickets:

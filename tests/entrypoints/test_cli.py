@@ -19,6 +19,7 @@ import pytest
 
 from posthouse.config_text import generated
 from tests.support.nameserver import Nameserver
+from tools.private_nats import PrivateNats
 from tools.private_postgres import PrivatePostgres, free_port
 
 pytestmark = pytest.mark.slow
@@ -312,6 +313,21 @@ def test_tables_of_an_older_version_are_refused_and_of_a_newer_one_not(terminal:
     asyncio.run(become("9999"))
     assert terminal.type("account", "list").status == 0
     assert terminal.type("doctor").status == 0
+
+
+def test_doctor_asks_every_server_of_the_stream(terminal: Terminal) -> None:
+    port = free_port()
+    with PrivateNats() as nats:
+        terminal.environment["POSTHOUSE_STREAM"] = nats.url
+        doctor = terminal.type("doctor")
+        assert doctor.status == 0
+        assert f"ok    the stream's server at 127.0.0.1:{nats.port} answers: NATS 2." in doctor.out
+        terminal.environment["POSTHOUSE_STREAM"] = f"{nats.url},nats://ada:hunter2@127.0.0.1:{port}"
+        doctor = terminal.type("doctor")
+    assert doctor.status == 1
+    assert f"FAIL  the stream's server at 127.0.0.1:{port} answers: " in doctor.out
+    assert "or correct `stream`" in doctor.out
+    assert "hunter2" not in doctor.out + doctor.err
 
 
 def test_help_and_version_need_no_settings(tmp_path: Path) -> None:

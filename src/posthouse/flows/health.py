@@ -1,8 +1,9 @@
 """A check-up: is everything in place for mail to be accepted and kept? Each no says what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Final
 
 from posthouse.clock import Clock
@@ -31,11 +32,22 @@ class Check:
 
 
 class Health:
-    def __init__(self, *, database: Database, clock: Clock, sealer: Sealer, storage: Storage | None = None) -> None:
+    """`stream_probes` are by the servers' addresses, and raise ConnectionError where one can't be used."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        sealer: Sealer,
+        storage: Storage | None = None,
+        stream_probes: Mapping[str, Callable[[], Awaitable[str]]] = MappingProxyType({}),
+    ) -> None:
         self._database = database
         self._clock = clock
         self._sealer = sealer
         self._storage = storage or Storage()
+        self._stream_probes = stream_probes
 
     async def check_up(self) -> Sequence[Check]:
         try:
@@ -48,7 +60,7 @@ class Health:
                 ]
                 if tables.is_well:
                     checks += [await self._partitions(connection), await self._seal_keys(connection)]
-            return [*checks, *await self._room()]
+            return [*checks, *await self._room(), *await self._stream()]
         except Refusal as refusal:
             cause = str(refusal.__cause__ or "").strip().splitlines()
             advice = "Start PostgreSQL, and see that database_url names its host, port, user and database."
@@ -82,6 +94,21 @@ class Health:
             hint = "not looked at: set storage_directory, or storage_bytes_max if PostgreSQL is on another machine"
             return [Check("room in storage", True, hint)]
         return [await _room_of(gauge) for gauge in gauges]
+
+    async def _stream(self) -> list[Check]:
+        return [await _answer_of(address, probe) for address, probe in self._stream_probes.items()]
+
+
+async def _answer_of(address: str, probe: Callable[[], Awaitable[str]]) -> Check:
+    name = f"the stream's server at {address} answers"
+    try:
+        return Check(name, True, await probe())
+    except ConnectionError as error:
+        advice = (
+            "Start a NATS server there with JetStream (`nats-server --jetstream`), or correct `stream`. Until then "
+            "mail is accepted and waits."
+        )
+        return Check(name, False, str(error), advice)
 
 
 async def _tables(connection: Connection) -> Check:

@@ -5,12 +5,14 @@ or never acknowledged is published again by the next sweep; a ticket that comes 
 has moved on. That is why publishing neither waits nor fails, why fetching from a server that is away
 brings an empty list rather than an error, and why a single process can do with a twin in its own memory.
 
-`jetstream` speaks to NATS, `memory` is the twin, `leases` says which worker reads which shard.
+`jetstream` speaks to NATS, `memory` is the twin, `leases` says which worker reads which shard, `probe` asks for a
+check-up.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+from urllib.parse import urlsplit
 
 
 class Kind(StrEnum):
@@ -102,3 +104,8 @@ class Leases(Protocol):
 
     async def close(self) -> None:
         """Hand all of them over."""
+
+
+def shown(server: str) -> str:
+    """An address as it may be told: without the password that it may carry."""
+    return urlsplit(server).netloc.rpartition("@")[2]

@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 import nats.errors
 import structlog
 from nats.aio.client import Client
+
+from posthouse.wire.stream import shown
 
 log = structlog.get_logger(__name__)
 
@@ -29,10 +30,7 @@ class Outage:
     """Tells the log once that the server is away, and once that it is back."""
 
     def __init__(self, name: str, servers: Sequence[str]) -> None:
-        # Addresses may carry a password: only host and port are told.
-        self._log = log.bind(
-            connection=name, servers=[urlsplit(server).netloc.rpartition("@")[2] for server in servers]
-        )
+        self._log = log.bind(connection=name, servers=[shown(server) for server in servers])
         self._away = False
 
     def noticed(self, cause: object) -> None:
@@ -64,7 +62,7 @@ async def keep_connected(servers: Sequence[str], name: str, use: Callable[[Clien
         except Exception:
             log.exception("stream_failed", connection=name)
         finally:
-            await _shut(client)
+            await shut(client)
         await asyncio.sleep(RECONNECT_SECONDS)
 
 
@@ -109,7 +107,7 @@ async def _until_closed(client: Client, using: Awaitable[None], closed: asyncio.
         await asyncio.gather(use, end, return_exceptions=True)
 
 
-async def _shut(client: Client) -> None:
+async def shut(client: Client) -> None:
     with contextlib.suppress(*FAULTS):
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
             await client.close()

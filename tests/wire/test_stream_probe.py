@@ -1,0 +1,47 @@
+"""Servers of the stream are asked once whether they can be used: real ones, well and unwell."""
+
+import pytest
+
+from posthouse.wire.stream.probe import probe
+from tests.support.nats import PrivateNats
+from tools.private_postgres import free_port
+
+
+class WithoutJetStream(PrivateNats):
+    options = ()
+    greeting = b"INFO"
+
+
+class Guarded(PrivateNats):
+    options = ("--jetstream", "--user", "ada", "--pass", "right")
+
+
+async def test_a_server_with_jetstream_tells_its_version() -> None:
+    with PrivateNats() as nats:
+        said = await probe(nats.url)
+    assert said.startswith("NATS 2.")
+    assert said.endswith(", 0 streams")
+
+
+async def test_one_that_is_away_is_told_at_once() -> None:
+    with pytest.raises(ConnectionError, match="Connect call failed"):
+        await probe(f"nats://ada:hunter2@127.0.0.1:{free_port()}")
+
+
+async def test_one_that_says_nothing_is_given_up() -> None:
+    with PrivateNats() as nats:
+        nats.freeze()
+        with pytest.raises(ConnectionError, match="no answer in time"):
+            await probe(nats.url)
+
+
+async def test_one_without_jetstream_is_of_no_use() -> None:
+    with WithoutJetStream() as nats, pytest.raises(ConnectionError, match="without JetStream"):
+        await probe(nats.url)
+
+
+async def test_a_wrong_password_is_told_apart() -> None:
+    with Guarded() as nats:
+        with pytest.raises(ConnectionError, match="Authorization Violation"):
+            await probe(nats.url.replace("//", "//ada:wrong@"))
+        assert (await probe(nats.url.replace("//", "//ada:right@"))).startswith("NATS ")
