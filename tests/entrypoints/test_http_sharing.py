@@ -16,6 +16,7 @@ from posthouse.entrypoints.http.sharing import SharedConnection, Turns
 from tests.support.service import eventually
 
 CLIENTS = 20
+CROWD = 60
 PATIENCE_SECONDS = 10.0
 HELLO = b"hello"
 
@@ -27,7 +28,7 @@ class Process:
         self.taken = 0
         self.state = ServerState()
         self.socket = sock
-        self.turns = Turns(asyncio.get_running_loop(), self.connection, self.socket, CLIENTS)
+        self.turns = Turns(asyncio.get_running_loop(), self.connection, self.socket, CROWD)
 
     def close(self) -> None:
         self.turns.close()
@@ -126,6 +127,21 @@ async def test_one_that_ended_lets_one_more_in_and_is_forgotten_soon(
                 opened.enter_context(socket.create_connection(("127.0.0.1", port)))
             await asyncio.sleep(0.2)
             assert only.taken == 1 + taken_at_once
+
+
+async def test_a_crowd_is_let_in_by_ever_more_and_whoever_comes_later_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sharing, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(sharing, "SINGLE_TURNS", 2)
+    async with on_one_port(1) as (port, (only,)), greeted(port, CROWD):
+        await asyncio.sleep(0.05 * sharing.COUNTED_MAX * 2)  # until it has seen that nobody waits
+        monkeypatch.setattr(sharing, "PAUSE_SECONDS", PATIENCE_SECONDS)
+        with ExitStack() as opened:
+            for _ in range(CLIENTS):
+                opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+            await asyncio.sleep(0.2)
+            assert only.taken == CROWD + 1
 
 
 async def test_one_who_closes_while_it_rests_does_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:

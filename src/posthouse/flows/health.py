@@ -105,8 +105,8 @@ async def _answer_of(address: str, probe: Callable[[], Awaitable[str]]) -> Check
         return Check(name, True, await probe())
     except ConnectionError as error:
         advice = (
-            "Start a NATS server there with JetStream (`nats-server --jetstream`), or correct `stream`. Until then "
-            "mail is accepted and waits."
+            "Start a NATS server there with JetStream (`nats-server --jetstream`), or correct `stream`. As long as "
+            "none answers, mail is accepted and waits."
         )
         return Check(name, False, str(error), advice)
 

@@ -1,8 +1,9 @@
-"""Several processes on one port: each takes one new connection at a time and then lets the others have theirs.
+"""Several processes on one port: each takes one new connection at a time, and then rests, so that others get theirs.
 
 A connection stays with the process that took it. Whoever is awake first would otherwise take all that come together,
-and serve them one after another while the others have nothing to do. The more a process has, the longer it rests; but
-for each that has just ended it takes another at once, so that clients may connect for every request.
+and serve them one after another while the others have nothing to do. The more a process has, the longer it rests. For
+each that has just ended it takes another without a rest, so that clients may connect for every request; and while a
+crowd waits, turns are for more and more of them.
 """
 
 import asyncio
@@ -20,6 +21,10 @@ log = structlog.get_logger(__name__)
 # For each connection that the process has, up to so many: nobody is kept waiting for long when there are thousands.
 PAUSE_SECONDS: Final = 0.001
 COUNTED_MAX: Final = 4
+# As long as somebody always waits, so many turns are for one connection each; each of so many further ones is for twice
+# as many as the one before, and all after them for as many as the last.
+SINGLE_TURNS: Final = 32
+DOUBLED_TURNS: Final = 6
 # How long those that ended may be replaced without a rest.
 REPLACED_SECONDS_MAX: Final = 0.1
 AFTER_FAILURE_SECONDS: Final = 1.0
@@ -61,6 +66,7 @@ class Turns:
         self._socket = sock
         self._pause: asyncio.TimerHandle | None = None  # as long as it rests
         self._has_failed = False
+        self._turns = 0  # since nobody waited
         self._ended = 0  # and not replaced yet
         self._last_end = 0.0
         self._beginning: set[asyncio.Task[Any]] = set()
@@ -76,32 +82,50 @@ class Turns:
 
     def _listen(self) -> None:
         self._pause, self._has_failed = None, False
-        self._loop.add_reader(self._socket, self._take)
+        self._loop.add_reader(self._socket, self._take_turn)
 
-    def _take(self) -> None:
-        try:
-            connection, _ = self._socket.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # another process was faster, or the client has left
-        except OSError as error:  # no descriptor left, most likely
-            log.warning("accept_failed", error=str(error))
-            self._has_failed = True
-            self._rest(AFTER_FAILURE_SECONDS)
-            return
+    def _take_turn(self) -> None:
+        left = 2 ** min(max(0, self._turns + 1 - SINGLE_TURNS), DOUBLED_TURNS)
+        while left:
+            try:
+                connection, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                self._turns = 0
+                return  # nobody waits any more, or the client has left
+            except OSError as error:  # no descriptor left, most likely
+                log.warning("accept_failed", error=str(error))
+                self._has_failed = True
+                self._rest(AFTER_FAILURE_SECONDS)
+                return
+            count = self._begin(connection)
+            left -= not self._is_replacement()
+        self._turns += 1
+        self._rest(PAUSE_SECONDS * min(count, COUNTED_MAX))
+
+    def _begin(self, connection: socket.socket) -> int:
+        """How many there are now."""
         protocol = self._protocol_factory()
         protocol.when_over = self._note_end
         beginning = self._loop.create_task(self._loop.connect_accepted_socket(lambda: protocol, connection))
         self._beginning.add(beginning)
         beginning.add_done_callback(self._beginning.discard)
+        return len(protocol.connections) + len(self._beginning)
+
+    def _is_replacement(self) -> bool:
+        """Whether it comes for one that has just ended."""
         self._forget_ended()
         if self._ended:
             self._ended -= 1
-        else:
-            self._rest(PAUSE_SECONDS * min(len(protocol.connections) + 1, COUNTED_MAX))
+            return True
+        return False
 
     def _rest(self, seconds: float) -> None:
         self._loop.remove_reader(self._socket)
-        self._pause = self._loop.call_later(seconds, self._listen)
+        self._pause = self._loop.call_later(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        self._listen()
+        self._take_turn()  # or learns that nobody waits
 
     def _note_end(self) -> None:
         self._forget_ended()
@@ -109,7 +133,7 @@ class Turns:
         self._last_end = self._loop.time()
         if self._pause is not None and not self._has_failed:
             self._pause.cancel()
-            self._listen()
+            self._go_on()
 
     def _forget_ended(self) -> None:
         if self._loop.time() - self._last_end > REPLACED_SECONDS_MAX:
