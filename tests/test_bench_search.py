@@ -10,6 +10,19 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.rare
+def test_the_comparison_can_be_made_by_itself_and_writes_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "search.py"), "--rows", "20000", "--quick", "--compare-only"]
+    done = subprocess.run(
+        [*command, "--output", str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("GET /emails/{id}", "GET /v1/messages/{id}", "GET /v1/messages, first page"):
+        assert f"│ {name} " in done.stdout, done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.rare
 def test_a_small_run_measures_every_search_and_keeps_what_others_wrote(tmp_path: Path) -> None:
     page = tmp_path / "RESULTS.md"
     page.write_text("# Results\n\nAnother benchmark's section.\n")

@@ -98,7 +98,8 @@ class Turns:
                 self._rest(AFTER_FAILURE_SECONDS)
                 return
             count = self._begin(connection)
-            left -= not self._is_replacement()
+            if not self._is_replacement():
+                left -= 1
         self._turns += 1
         self._rest(PAUSE_SECONDS * min(count, COUNTED_MAX))
 
