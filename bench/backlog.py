@@ -31,14 +31,14 @@ from bench.backlog_report import Act, Findings, Measured, Phase
 from bench.ground import Ground
 from bench.load import LoadError
 from bench.processes import pace_ms, stolen_part
-from posthouse.flows.delivery import CLAIM_LONGEST
-from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
+from posthouse.flows.deliver.delivery import CLAIM_LONGEST
+from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
 from posthouse.rules.limits import BATCH_ITEMS_MAX
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import DELIVERY, Schedule
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import claims, schedule
-from posthouse.store.schedule import Postponement
+from posthouse.store import delivery_claims, delivery_schedule
+from posthouse.store.delivery_schedule import DeliveryPostponement
 from tools.private_postgres import PostgresError, PrivatePostgres
 
 SIZES: Final = (10_000, 100_000, 1_000_000)
@@ -194,7 +194,7 @@ async def _claim(calendar: Calendar, tickets: Sequence[DeliveryTicket]) -> int:
     now = calendar.clock.now()
     for batch in _batches(tickets):
         async with calendar.database.transaction() as tx:
-            found = await claims.claim(tx, calendar.worker_id, batch, now, now + CLAIM_LONGEST, RETRIES)
+            found = await delivery_claims.claim(tx, calendar.worker_id, batch, now, now + CLAIM_LONGEST, RETRIES)
         claimed += sum(not one.is_over and one.message.mime is not None for one in found)
     return claimed
 
@@ -205,13 +205,13 @@ async def _put_off(calendar: Calendar, tickets: Sequence[DeliveryTicket]) -> int
     chance = random.Random(7)
     for batch in _batches(tickets):
         postponements = [
-            Postponement(
+            DeliveryPostponement(
                 one.account_id, one.message_id, one.position, one.fence, now + PUT_OFF_MAX * (0.5 + chance.random() / 2)
             )
             for one in batch
         ]
         async with calendar.database.transaction() as tx:
-            put_off += await schedule.postpone(tx, postponements, now)
+            put_off += await delivery_schedule.postpone(tx, postponements, now)
     return put_off
 
 

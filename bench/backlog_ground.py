@@ -14,12 +14,12 @@ import asyncpg
 
 from bench import ground
 from bench.ground import Ground
-from posthouse.flows.dispatch import Dispatch
-from posthouse.flows.tickets import Tickets
+from posthouse.flows.deliver.dispatch import Dispatch
+from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules.retry import DELIVERY
 from posthouse.rules.ticket import DeliveryTicket, unpack
 from posthouse.store.postgres import Database
-from posthouse.wire.stream import Kind
+from posthouse.wire.stream import TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.clock import SettableClock
 
@@ -141,7 +141,7 @@ class Calendar:
     async def tickets(self) -> list[DeliveryTicket]:
         """What was handed out; the stream is empty afterwards."""
         found = []
-        for carried in await self.stream.fetch(Kind.DELIVER, frozenset(range(SHARDS)), TICKETS_AT_ONCE_MAX, 0.0):
+        for carried in await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), TICKETS_AT_ONCE_MAX, 0.0):
             found += [one for one in unpack(carried.payload) if isinstance(one, DeliveryTicket)]
             await carried.ack()
         return found

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench.backlog_ground import QUIET, Calendar, Shape
-from posthouse.flows.delivery import CLAIM_LONGEST
-from posthouse.flows.tickets import LEASE
+from posthouse.flows.deliver.delivery import CLAIM_LONGEST
+from posthouse.flows.shared.tickets import LEASE
 from posthouse.rules.limits import BATCH_ITEMS_MAX
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import claims, schedule
-from posthouse.store.schedule import Postponement
+from posthouse.store import delivery_claims, delivery_schedule
+from posthouse.store.delivery_schedule import DeliveryPostponement
 from tests.support import plans
 
 # They are explained as they run, by the plans that their connection has made for them.
@@ -29,7 +29,7 @@ _EXPLAINING: Final = (
 _NO_LONGER: Final = "SET auto_explain.log_min_duration = -1"
 # The day of a partition, and the number of a parameter that a plan happens to use.
 _CHANGING: Final = re.compile(r"_\d{8}| \(returns \$\d+\)")
-_NAMES: Final = {text.strip(): name for name, text in plans.statements(schedule, claims).items()}
+_NAMES: Final = {text.strip(): name for name, text in plans.statements(delivery_schedule, delivery_claims).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,16 @@ async def explain(
 
         connection.add_log_listener(listen)
         async with connection.transaction():
-            tickets = await schedule.lease_due(connection, now, now + LEASE, leased)
+            tickets = await delivery_schedule.lease_due(connection, now, now + LEASE, leased)
         found += _explained(told, len(tickets))
         some = [one for one in tickets if not is_full or one.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
         async with connection.transaction():
-            taken = await claims.claim(connection, calendar.worker_id, some, now, now + CLAIM_LONGEST, retries)
+            taken = await delivery_claims.claim(connection, calendar.worker_id, some, now, now + CLAIM_LONGEST, retries)
         found += _explained(told, len(taken))
         if is_full:
             late = [one for one in tickets if not one.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
             async with connection.transaction():
-                await schedule.postpone(connection, [_put_off(one, calendar) for one in late], now)
+                await delivery_schedule.postpone(connection, [_put_off(one, calendar) for one in late], now)
             found += [one for one in _explained(told, len(late)) if one.name == "schedule.POSTPONE"]
         await connection.execute(_NO_LONGER)
         connection.remove_log_listener(listen)
@@ -75,9 +75,9 @@ async def explain(
     return found
 
 
-def _put_off(ticket: DeliveryTicket, calendar: Calendar) -> Postponement:
+def _put_off(ticket: DeliveryTicket, calendar: Calendar) -> DeliveryPostponement:
     next_at = calendar.clock.now() + LEASE
-    return Postponement(ticket.account_id, ticket.message_id, ticket.position, ticket.fence, next_at)
+    return DeliveryPostponement(ticket.account_id, ticket.message_id, ticket.position, ticket.fence, next_at)
 
 
 def _explained(told: list[str], rows: int) -> list[Explained]:

@@ -12,7 +12,7 @@ from rich.table import Table
 from bench.backlog_ground import BODY_BYTES, QUIET_PERCENT, Calendar, Shape
 from bench.backlog_plans import Explained
 from bench.report import Bar, columned, put_section
-from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
+from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
 
 START: Final = "<!-- backlog:start -->"
 END: Final = "<!-- backlog:end -->"

@@ -23,7 +23,7 @@ from posthouse.rules import ids
 from posthouse.rules.draft import Draft, compose
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.store import acceptance
-from posthouse.store.acceptance import Entry, Key, Spending
+from posthouse.store.acceptance import Key, PreparedMessage, Spending
 from posthouse.store.postgres import SETTINGS
 from tools.private_postgres import find_binaries
 
@@ -107,9 +107,9 @@ def written() -> bytes:
     )
 
 
-def _entry() -> Entry:
+def _entry() -> PreparedMessage:
     draft = _draft()
-    return Entry(
+    return PreparedMessage(
         account_id=_ACCOUNT,
         credential_id=_CREDENTIAL,
         key=_KEY,

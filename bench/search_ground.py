@@ -21,7 +21,7 @@ import asyncpg
 from bench import ground
 from bench.ground import Ground
 from posthouse.rules import ids, search
-from posthouse.rules.search import Field
+from posthouse.rules.search import SearchField
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from tools.private_postgres import PrivatePostgres
@@ -267,23 +267,23 @@ def _make_user(laid: Ground) -> None:
 def pools() -> dict[str, list[tuple[str, list[int]]]]:
     """Every value that occurs, with the terms that it is found by."""
 
-    def of(field: Field, values: Sequence[str]) -> list[tuple[str, list[int]]]:
+    def of(field: SearchField, values: Sequence[str]) -> list[tuple[str, list[int]]]:
         return [(value, [search.term(field, value)]) for value in values]
 
     senders = [f"{name}@shop0.example" for name in (*SENDERS, *(f"rare{number}" for number in range(RARE_SENDERS)))]
     return {
-        "recipient": of(Field.RECIPIENT, [recipient(number) for number in range(RECIPIENTS)]),
-        "order": of(Field.WORD, [order(number) for number in range(ORDERS)]),
+        "recipient": of(SearchField.RECIPIENT, [recipient(number) for number in range(RECIPIENTS)]),
+        "order": of(SearchField.WORD, [order(number) for number in range(ORDERS)]),
         "subject": [
-            (text, [search.term(Field.WORD, word) for word in search.words(text.replace("{}", " "))])
+            (text, [search.term(SearchField.WORD, word) for word in search.words(text.replace("{}", " "))])
             for text in SUBJECTS
         ],
-        "sender": of(Field.SENDER, senders),
-        "tag": of(Field.TAG, [*TAGS, *(rare_tag(number) for number in range(RARE_TAGS))]),
-        "template": of(Field.TEMPLATE, TEMPLATES),
-        "credential": [(str(one), [search.term(Field.CREDENTIAL, one.hex)]) for one in CREDENTIALS],
-        "source": of(Field.SOURCE, ("api", "smtp", "test")),
-        "status": of(Field.STATUS, ("delivered", "partial", "failed")),
+        "sender": of(SearchField.SENDER, senders),
+        "tag": of(SearchField.TAG, [*TAGS, *(rare_tag(number) for number in range(RARE_TAGS))]),
+        "template": of(SearchField.TEMPLATE, TEMPLATES),
+        "credential": [(str(one), [search.term(SearchField.CREDENTIAL, one.hex)]) for one in CREDENTIALS],
+        "source": of(SearchField.SOURCE, ("api", "smtp", "test")),
+        "status": of(SearchField.STATUS, ("delivered", "partial", "failed")),
     }
 
 
@@ -313,7 +313,7 @@ async def _fill(url: str, rows: int, say: Callable[[str], None]) -> tuple[dateti
             async with connection.transaction():
                 await _fill_day(connection, day, first, after - first, there)
             say(f"{day}: {after:,} of {rows:,} messages")
-        finals = [search.term(Field.STATUS, one) for one in ("delivered", "partial", "failed")]
+        finals = [search.term(SearchField.STATUS, one) for one in ("delivered", "partial", "failed")]
         await connection.execute(_QUEUE, finals)
         start, end = (datetime.combine(day, time(), UTC) for day in (days[0], today))
         await connection.execute(_PROGRESS, ids.lowest_id(end))

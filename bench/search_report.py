@@ -11,7 +11,7 @@ from rich.table import Table
 from bench.report import Bar, columned, put_section
 from bench.search_load import STOLEN_MAX, Measured, tries_max
 from bench.search_plans import Plan
-from posthouse.flows.archive import DAYS_EXAMINED_MAX
+from posthouse.flows.account.message_search import DAYS_EXAMINED_MAX
 
 START: Final = "<!-- search:start -->"
 END: Final = "<!-- search:end -->"

@@ -33,7 +33,7 @@ from rich.console import Console
 from bench import ground, isolation, report, webhooks_report
 from bench.processes import cpu_seconds
 from bench.webhooks_report import Findings, Ours, Run
-from posthouse.flows.notification import ACCOUNT_CALLS_MAX
+from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX
 from posthouse.rules.lease import WORKER_LEASE
 from tests.support import customers
 from tests.support.bell import NAME, Arrival, Bell

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 
 from posthouse.clock import DatabaseClock
-from posthouse.flows.upkeep import Retention, Upkeep
+from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
 from posthouse.store.seal import Sealer

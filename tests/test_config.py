@@ -13,7 +13,7 @@ from hypothesis import given
 
 from posthouse.config import ConfigError, Settings, config_file, default_of, endpoint, load
 from posthouse.config_text import EXAMPLE_DATABASE_URL, commented_toml, generated, shown
-from posthouse.flows.tickets import LEASE as TICKET_LEASE
+from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
 from posthouse.rules import retry
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.lease import WORKER_LEASE

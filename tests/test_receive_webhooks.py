@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from posthouse.rules import event
-from posthouse.rules.event import SIGNATURE_SECONDS_MAX, Verdict, sign
+from posthouse.rules.event import SIGNATURE_SECONDS_MAX, SignatureVerdict, sign
 
 pytestmark = pytest.mark.slow
 
@@ -264,7 +264,7 @@ def test_the_pages_code_takes_the_genuine_and_nothing_else(language: str, tmp_pa
 def test_the_service_judges_as_the_page_does(name: str) -> None:
     request = ALL[name]
     verdict = event.verify(request.secret, request.header, request.body, request.now)
-    assert (verdict is Verdict.GENUINE) is EXPECTED[name]
+    assert (verdict is SignatureVerdict.GENUINE) is EXPECTED[name]
 
 
 @pytest.mark.parametrize(("language", "comparison"), [

@@ -31,8 +31,8 @@ TRIES: Final = 3
 # Whoever uses these sees to it that the text is so; else they would take the square of its length.
 FITTING: Final[dict[str, Callable[[Any], Any]]] = {
     "posthouse.mail.encoded_words._find_words": lambda text: text + "?=",
-    "posthouse.mail.fields._scan": lambda text: b"\r\n".join([*text.splitlines(), b""]),
-    "posthouse.mail.fields._words": lambda text: text + b"x",
+    "posthouse.mail.header_reader._scan": lambda text: b"\r\n".join([*text.splitlines(), b""]),
+    "posthouse.mail.header_reader._words": lambda text: text + b"x",
 }
 DISAPPOINTMENTS: Final = ([0x00], [0x21], [0x0A])
 

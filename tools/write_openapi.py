@@ -4,17 +4,17 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from posthouse.entrypoints.http import declared
+from posthouse.entrypoints.http import openapi
 from posthouse.entrypoints.http.app import create_router
-from posthouse.entrypoints.http.bodies import BodyReader
-from posthouse.entrypoints.http.sending import SendEndpoint
+from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.send_email import SendEndpoint
 
 FILE: Final = Path(__file__).parents[1] / "docs" / "reference" / "openapi.json"
 
 
 def document() -> dict[str, Any]:
     """The document as /openapi.json serves it."""
-    return declared.openapi(create_router(SendEndpoint(BodyReader())))
+    return openapi.openapi(create_router(SendEndpoint(BodyReader())))
 
 
 def written(content: dict[str, Any]) -> str:

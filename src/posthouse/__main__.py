@@ -4,7 +4,7 @@ import os
 import sys
 
 from posthouse import crash
-from posthouse.entrypoints.cli.app import app
+from posthouse.cli.app import app
 
 
 def main() -> None:

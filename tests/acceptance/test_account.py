@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.reckoning import Reckoning
+from posthouse.flows.operate.usage_counter import UsageCounter
 from posthouse.rules import ids
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
@@ -74,7 +74,7 @@ async def count(office: PostOffice) -> None:
     """A round as it will be in two minutes: no test should wait that long."""
     database = await Database.open(office.database_url, connections_max=2)
     try:
-        await Reckoning(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).round()
+        await UsageCounter(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).round()
     finally:
         await database.close()
 

@@ -202,7 +202,7 @@ async def test_every_copy_is_signed_for_the_domain_of_its_sender(office: PostOff
 
 async def keys_published_by(office: PostOffice, sender: Tenant) -> Callable[..., bytes | None]:
     """DNS as dkimpy asks it, with the records that the service asked the domain's owner to publish."""
-    views = await office.service.operator.registration.all(AccountId(sender.id))
+    views = await office.service.operator.domains.all(AccountId(sender.id))
     zone = {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
 
     def answer(name: bytes, timeout: int = 5) -> bytes | None:

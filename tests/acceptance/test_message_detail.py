@@ -11,13 +11,13 @@ import pytest_asyncio
 
 from posthouse.chance import SystemChance
 from posthouse.rules import ids
-from posthouse.rules.feedback import Note
 from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.reports import Note
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import claims, deliveries, feedback, schedule, timeline
-from posthouse.store.claims import Claimed
-from posthouse.store.deliveries import Result
-from posthouse.store.schedule import Postponement
+from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule, message_detail, reports
+from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_outcomes import DeliveryResult
+from posthouse.store.delivery_schedule import DeliveryPostponement
 from tests.support.rounds import outcome
 from tests.support.service import Answer, Service, Tenant, uuid
 
@@ -56,18 +56,18 @@ class Postman:
             uuid(message_id),
         )
         async with self.service.pool.acquire() as connection, connection.transaction():
-            await schedule.renew_worker(connection, self.id, now + HOUR)
+            await delivery_schedule.renew_worker(connection, self.id, now + HOUR)
             tickets = [DeliveryTicket(*row) for row in rows]
-            claimed = await claims.claim(connection, self.id, tickets, now, now + HOUR)
+            claimed = await delivery_claims.claim(connection, self.id, tickets, now, now + HOUR)
         return sorted(claimed, key=lambda one: one.position)
 
-    async def record(self, claimed: Claimed, result: Result, **said: Any) -> None:
+    async def record(self, claimed: Claimed, result: DeliveryResult, **said: Any) -> None:
         now = datetime.now(UTC)
         told = outcome(claimed, result, now, webhook_delivery_id=new_id(), **{"tls": TLS, **said})
         async with self.service.pool.acquire() as connection, connection.transaction():
-            await deliveries.record(connection, [told], now)
+            await delivery_outcomes.record(connection, [told], now)
 
-    async def deliver(self, message_id: str, result: Result = Result.DELIVERED, **said: Any) -> None:
+    async def deliver(self, message_id: str, result: DeliveryResult = DeliveryResult.DELIVERED, **said: Any) -> None:
         for claimed in await self.claim(message_id):
             await self.record(claimed, result, **said)
 
@@ -198,7 +198,7 @@ async def test_a_greylisted_mail_tells_its_story(tenant: Tenant, postman: Postma
     ]
 
     said = {"stage": "rcpt", "exchange": "mx1.example.org", "response": "4.7.1 Greylisted, come back later"}
-    await postman.record(first, Result.DEFERRED, **said)
+    await postman.record(first, DeliveryResult.DEFERRED, **said)
     waiting = await recipient_of(tenant, message_id)
     assert waiting["status"] == "deferred"
     assert waiting["waiting"]["reason"] == "greylisted"
@@ -237,7 +237,7 @@ async def test_a_greylisted_mail_tells_its_story(tenant: Tenant, postman: Postma
 async def test_an_attempt_that_met_no_server_names_none(tenant: Tenant, postman: Postman) -> None:
     message_id = await sent(tenant)
     nowhere = dict.fromkeys(("exchange", "address", "tls", "stage", "code"))
-    await postman.deliver(message_id, Result.FAILED, **nowhere, response="no answer", is_ambiguous=True)
+    await postman.deliver(message_id, DeliveryResult.FAILED, **nowhere, response="no answer", is_ambiguous=True)
     recipient = await recipient_of(tenant, message_id)
     assert recipient["failed_at"] is not None
     (attempt,) = recipient["attempts"]
@@ -251,10 +251,13 @@ async def test_what_is_put_off_held_or_suppressed_says_why(tenant: Tenant, postm
     key = postman.account_id, MessageId(uuid(message_id)), 0
     now = datetime.now(UTC)
     async with tenant.service.pool.acquire() as connection, connection.transaction():
-        assert await schedule.postpone(connection, [Postponement(*key, 0, now + WAIT)], now) == 1
+        assert await delivery_schedule.postpone(connection, [DeliveryPostponement(*key, 0, now + WAIT)], now) == 1
     assert (await recipient_of(tenant, message_id))["waiting"]["reason"] == "lane_full"
     async with tenant.service.pool.acquire() as connection, connection.transaction():
-        assert await schedule.postpone(connection, [Postponement(*key, 1, now + WAIT, is_held=True)], now) == 1
+        assert (
+            await delivery_schedule.postpone(connection, [DeliveryPostponement(*key, 1, now + WAIT, is_held=True)], now)
+            == 1
+        )
     await tenant.set(suspended_at=now, suspended_reason="too many complaints")
     held = (await recipient_of(tenant, message_id))["waiting"]
     assert held["reason"] == "account_suspended"
@@ -262,7 +265,7 @@ async def test_what_is_put_off_held_or_suppressed_says_why(tenant: Tenant, postm
     await tenant.set(suspended_at=None, suspended_reason=None)
 
     (claimed,) = await postman.claim(message_id)
-    await postman.record(claimed, Result.DEFERRED)
+    await postman.record(claimed, DeliveryResult.DEFERRED)
     await tenant.service.sql(
         "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'ada@example.org', 'complaint', $2)",
         tenant.id,
@@ -283,7 +286,7 @@ async def test_what_came_back_later_is_with_its_recipient_or_apart(tenant: Tenan
         Note("complaint", None, "abuse", response="stop it"),
     ]
     async with tenant.service.pool.acquire() as connection, connection.transaction():
-        await feedback.note(connection, postman.account_id, MessageId(uuid(message_id)), notes, datetime.now(UTC))
+        await reports.note(connection, postman.account_id, MessageId(uuid(message_id)), notes, datetime.now(UTC))
     message = await shown(tenant, message_id)
     (bounce,) = message["recipients"][0]["reports"]
     assert bounce.pop("at")
@@ -306,7 +309,7 @@ async def test_events_come_with_their_webhook_deliveries_and_replays(tenant: Ten
     other = await sent(tenant)
     await postman.deliver(other)
     assert (await shown(tenant, message_id))["events"] == []
-    await postman.deliver(message_id, Result.BOUNCED)
+    await postman.deliver(message_id, DeliveryResult.BOUNCED)
     message = await shown(tenant, message_id)
     assert [one["type"] for one in message["events"]] == ["email.bounced"] * 2
     assert [one["recipient_id"] for one in message["events"]] == [one["id"] for one in message["recipients"]]
@@ -341,7 +344,7 @@ async def test_of_very_many_attempts_the_latest_are_shown(tenant: Tenant) -> Non
     message = await shown(tenant, message_id)
     (recipient,) = message["recipients"]
     assert message["is_shortened"]
-    assert len(recipient["attempts"]) == timeline.ATTEMPTS_SHOWN_MAX == 2_000
+    assert len(recipient["attempts"]) == message_detail.ATTEMPTS_SHOWN_MAX == 2_000
     started = [one["started_at"] for one in recipient["attempts"]]
     assert started == sorted(started)
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.cataloguing import SETTLED_AFTER, Cataloguing
+from posthouse.flows.operate.search_indexer import SETTLED_AFTER, SearchIndexer
 from posthouse.rules import ids
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
@@ -48,7 +48,7 @@ class Reader:
         """As upkeep will have done in a minute; what is accepted from now on is not in it."""
         for _ in range(50):
             clock = SettableClock(datetime.now(UTC) + SETTLED_AFTER)
-            await Cataloguing(database=self.database, clock=clock).round()
+            await SearchIndexer(database=self.database, clock=clock).round()
             if await self.tenant.service.value(
                 "SELECT count(DISTINCT message_id) = (SELECT count(*) FROM messages WHERE account_id = $1) "
                 "FROM catalogue WHERE account_id = $1",

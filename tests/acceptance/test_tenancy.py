@@ -18,10 +18,10 @@ import pytest
 import pytest_asyncio
 from argon2 import PasswordHasher
 
-from posthouse.entrypoints.http import declared
+from posthouse.entrypoints.http import openapi
 from posthouse.entrypoints.http.app import create_router
-from posthouse.entrypoints.http.bodies import BodyReader
-from posthouse.entrypoints.http.sending import SendEndpoint
+from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.send_email import SendEndpoint
 from posthouse.rules import ids, role, totp
 from posthouse.rules.credential import Role
 from tests.support.service import ABSENT, PASSWORD, Service, Tenant
@@ -73,7 +73,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
             )
 
 
-DOCUMENT: Final = json.loads(json.dumps(declared.openapi(create_router(SendEndpoint(BodyReader())))))
+DOCUMENT: Final = json.loads(json.dumps(openapi.openapi(create_router(SendEndpoint(BodyReader())))))
 EVERYTHING: Final = list(_operations(DOCUMENT))
 OPERATIONS: Final = [one for one in EVERYTHING if one.path.startswith("/v1/")]
 GUARDED: Final = [one for one in OPERATIONS if one.id not in role.PUBLIC]

@@ -92,7 +92,7 @@ async def test_each_recipient_gets_its_own_link_and_the_signature_covers_it(offi
     await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
     found = [copy for address in to for copy in copies(office, address)]
     assert len(found) == len({link_of(copy) for copy in found}) == 2
-    views = await office.service.operator.registration.all(AccountId(sender.id))
+    views = await office.service.operator.domains.all(AccountId(sender.id))
     zone = {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
 
     def published(name: bytes, timeout: int = 5) -> bytes | None:

@@ -15,10 +15,10 @@ from posthouse.chance import SystemChance
 from posthouse.rules import event, ids
 from posthouse.rules.event import Type
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.ticket import NotificationTicket
-from posthouse.store import calls, webhooks
-from posthouse.store.calls import CallResult, Notification, Result
+from posthouse.rules.ticket import WebhookTicket
+from posthouse.store import webhook_schedule, webhooks
 from posthouse.store.seal import Sealer
+from posthouse.store.webhook_schedule import NewWebhookDelivery, WebhookOutcome, WebhookResult
 from tests.support.service import ABSENT, SEAL_KEY, Answer, Service, Tenant, uuid
 
 URL = "https://hooks.example.com/posthouse"
@@ -111,8 +111,8 @@ async def told(
             " VALUES ($1, $2, $3, 0, $4, $5, $6)",
             tenant.id, event_id, about, type_, at, body,
         )  # fmt: skip
-        notification = Notification(AccountId(tenant.id), delivery_id, event_id, about, 0, type_)
-        await calls.enter(connection, [notification], at, at, 7)
+        notification = NewWebhookDelivery(AccountId(tenant.id), delivery_id, event_id, about, 0, type_)
+        await webhook_schedule.enter(connection, [notification], at, at, 7)
     return ids.text(ids.EVENT, event_id), ids.text(ids.WEBHOOK_DELIVERY, delivery_id)
 
 
@@ -123,9 +123,9 @@ async def ended(tenant: Tenant, delivery_id: str, **result: Any) -> None:
     now = datetime.now(UTC)
     worker_id = new_id(now)
     async with tenant.service.pool.acquire() as connection, connection.transaction():
-        ticket = NotificationTicket(AccountId(tenant.id), value, 0)
-        (claimed,) = await calls.claim(connection, worker_id, [ticket], now, now + AGO)
-        await calls.record(connection, [CallResult(*claimed.key, url=claimed.url, **result)], now)
+        ticket = WebhookTicket(AccountId(tenant.id), value, 0)
+        (claimed,) = await webhook_schedule.claim(connection, worker_id, [ticket], now, now + AGO)
+        await webhook_schedule.record(connection, [WebhookOutcome(*claimed.key, url=claimed.url, **result)], now)
 
 
 # Who may call.
@@ -277,7 +277,7 @@ async def test_disabling_cancels_what_is_pending_and_a_new_url_takes_it_over(hoo
     await saved(hooked, "https://other.example.com/")
     (pending,) = await log_of(hooked)
     assert (pending["id"], pending["status"]) == (first, "pending")
-    await ended(hooked, first, result=Result.SUCCEEDED, http_status=204, duration_ms=5)
+    await ended(hooked, first, result=WebhookResult.SUCCEEDED, http_status=204, duration_ms=5)
     (arrived,) = await log_of(hooked)
     assert (arrived["url"], arrived["status"]) == ("https://other.example.com/", "succeeded")
     _, second = await told(hooked)
@@ -422,7 +422,7 @@ async def test_a_delivery_shows_what_was_sent_and_answered(hooked: Tenant) -> No
     await ended(
         hooked,
         delivery_id,
-        result=Result.DEFERRED,
+        result=WebhookResult.DEFERRED,
         next_at=datetime.now(UTC) + timedelta(seconds=5),
         http_status=500,
         error="it answered 500",
@@ -444,7 +444,9 @@ async def test_a_delivery_shows_what_was_sent_and_answered(hooked: Tenant) -> No
 @pytest.mark.rule("HOOK-13", "HOOK-15")
 async def test_a_replay_sends_the_same_event_with_all_attempts(hooked: Tenant) -> None:
     _, delivery_id = await told(hooked)
-    await ended(hooked, delivery_id, result=Result.FAILED, http_status=410, error="it answered 410", duration_ms=3)
+    await ended(
+        hooked, delivery_id, result=WebhookResult.FAILED, http_status=410, error="it answered 410", duration_ms=3
+    )
     (original,) = await log_of(hooked)
     before = await hooked.state()
     answer = await hooked.call("POST", f"/v1/webhook/deliveries/{delivery_id}/replay")

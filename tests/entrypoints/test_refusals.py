@@ -3,8 +3,8 @@
 import pytest
 
 from posthouse.entrypoints.refusals import TELLINGS, http_status, smtp_reply
+from posthouse.rules.disk_space import no_room
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.storage import no_room
 
 TOLD = [
     (Code.INVALID_REQUEST, 400, "550 5.6.0"),

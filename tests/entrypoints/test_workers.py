@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from posthouse.entrypoints.workers import repeated, run_delivery, run_dispatch
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.ticket import shard_of
-from posthouse.wire.stream import Kind, Leases
+from posthouse.wire.stream import Leases, TicketKind
 from posthouse.wire.stream.memory import AllShards
 from tests.support.round_trip import SHARDS, RoundTrip, on_the_road
 
@@ -68,7 +68,7 @@ async def test_what_is_due_is_dispatched_and_delivered_until_told_to_stop(road: 
     await ended(delivering, stop)
     await ended(dispatching, stop)
     assert await road.statuses(message) == ["delivered"]
-    assert await road.stream.backlog(Kind.DELIVER) == 0
+    assert await road.stream.backlog(TicketKind.DELIVER) == 0
 
 
 async def test_a_ticket_whose_shard_moved_while_it_came_is_given_back(road: RoundTrip) -> None:
@@ -81,7 +81,7 @@ async def test_a_ticket_whose_shard_moved_while_it_came_is_given_back(road: Roun
     await ended(delivering, stop)
     assert road.receiver.connections == 0
     assert await road.statuses(message) == ["queued"]
-    (ticket,) = await road.stream.fetch(Kind.DELIVER, EVERY, 10, 0)
+    (ticket,) = await road.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)
     assert ticket.shard == shard_of("example.org", SHARDS)
 
 
@@ -94,7 +94,7 @@ async def test_a_ticket_that_comes_when_it_is_time_to_stop_is_given_back(road: R
     assert await road.dispatch.step() == 1
     await ended(delivering, stop)
     assert road.receiver.connections == 0
-    assert len(await road.stream.fetch(Kind.DELIVER, EVERY, 10, 0)) == 1
+    assert len(await road.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)) == 1
 
 
 async def test_a_worker_told_to_stop_at_once_takes_nothing(road: RoundTrip) -> None:
@@ -104,7 +104,7 @@ async def test_a_worker_told_to_stop_at_once_takes_nothing(road: RoundTrip) -> N
     stop.set()
     await ended(worker(road, AllShards(SHARDS), stop), stop)
     assert road.receiver.connections == 0
-    assert len(await road.stream.fetch(Kind.DELIVER, EVERY, 10, 0)) == 1
+    assert len(await road.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)) == 1
 
 
 async def test_a_step_that_fails_is_logged_and_tried_again() -> None:

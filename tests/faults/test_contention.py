@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.clock import DatabaseClock
-from posthouse.flows.intake import Accepted
+from posthouse.flows.accept.intake import AcceptedMessage
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
@@ -66,11 +66,11 @@ async def in_one_batch(*accepting: Any) -> list[str]:
     return [outcome(answer) for answer in answers]
 
 
-def outcome(answer: Accepted | BaseException) -> str:
+def outcome(answer: AcceptedMessage | BaseException) -> str:
     match answer:
         case Refusal():
             return answer.code.value
-        case Accepted():
+        case AcceptedMessage():
             return "replay" if answer.is_replay else "accepted"
         case _:
             return type(answer).__name__

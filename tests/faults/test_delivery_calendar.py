@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.upkeep import Retention, Upkeep
+from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import MessageId
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule

@@ -17,17 +17,17 @@ import pytest
 import pytest_asyncio
 
 from posthouse.clock import Clock
-from posthouse.flows.delivery import STORAGE_AWAY_SECONDS, Delivery
-from posthouse.flows.dispatch import Dispatch
-from posthouse.flows.tickets import LEASE, Tickets
+from posthouse.flows.deliver.delivery import STORAGE_AWAY_SECONDS, Delivery
+from posthouse.flows.deliver.dispatch import Dispatch
+from posthouse.flows.shared.tickets import LEASE, Tickets
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.retry import DELIVERY
 from posthouse.rules.ticket import DeliveryTicket, unpack
-from posthouse.store import schedule
+from posthouse.store import delivery_schedule
 from posthouse.store.postgres import Database
 from posthouse.wire.carrier import Carriage, Carrier, Parcel
-from posthouse.wire.stream import Kind, StreamSettings
+from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.books import faults_in_the_books
 from tests.support.relay import Relay
@@ -64,7 +64,7 @@ async def road(town: tuple[RoundTrip, int, str]) -> AsyncIterator[RoundTrip]:
         road.clock.advance(hours=73)
         await road.rounds.reclaim()
         await road.round()
-    for one in await road.stream.fetch(Kind.DELIVER, frozenset(range(SHARDS)), 100, 0):
+    for one in await road.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 100, 0):
         await one.ack()
 
 
@@ -147,7 +147,7 @@ async def claim_and_die(road: RoundTrip) -> UUID:
     """A worker claims all that is due, and is never heard of again."""
     worker_id = uuid4()
     async with road.rounds.database.transaction() as tx:
-        await schedule.renew_worker(tx, worker_id, road.clock.now() + WORKER_LEASE)
+        await delivery_schedule.renew_worker(tx, worker_id, road.clock.now() + WORKER_LEASE)
     await road.rounds.claim(await road.rounds.lease(), worker_id)
     return worker_id
 
@@ -187,7 +187,7 @@ async def test_two_workers_with_a_ticket_each_are_one_send(road: RoundTrip) -> N
     road.clock.advance(LEASE)
     await road.dispatch.step()
     await asyncio.gather(road.delivery.renew(), other.renew())
-    mine, others = await road.stream.fetch(Kind.DELIVER, frozenset(range(SHARDS)), 100, 0)
+    mine, others = await road.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 100, 0)
     assert (len(unpack(mine.payload)), len(unpack(others.payload))) == (10, 10)
     await asyncio.gather(road.delivery.offer([mine]), other.offer([others]))
     await asyncio.gather(road.delivery.settle(), other.settle())
@@ -200,14 +200,14 @@ async def test_a_ticket_from_before_a_deferral_is_worth_nothing_beside_the_new_o
     await road.dispatch.step()
     road.clock.advance(LEASE)
     await road.dispatch.step()
-    old, older = await road.stream.fetch(Kind.DELIVER, frozenset(range(SHARDS)), 100, 0)
+    old, older = await road.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 100, 0)
     await road.delivery.renew()
     await road.delivery.offer([old])
     await road.delivery.settle()
     road.clock.advance(seconds=66)
     await road.delivery.renew()
     await road.dispatch.step()
-    (new,) = await road.stream.fetch(Kind.DELIVER, frozenset(range(SHARDS)), 100, 0)
+    (new,) = await road.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 100, 0)
     road.receiver.commands.clear()
     await road.delivery.offer([older, new])
     await road.delivery.settle()
@@ -233,10 +233,10 @@ async def test_a_lost_ticket_is_written_again_when_its_lease_is_over(road: Round
 
 
 async def test_a_ticket_that_nobody_can_read_is_dropped(road: RoundTrip) -> None:
-    road.stream.publish(Kind.DELIVER, 0, b"\x7fa form from another time")
-    assert await road.stream.backlog(Kind.DELIVER) == 1
+    road.stream.publish(TicketKind.DELIVER, 0, b"\x7fa form from another time")
+    assert await road.stream.backlog(TicketKind.DELIVER) == 1
     await road.carry()
-    assert await road.stream.backlog(Kind.DELIVER) == 0
+    assert await road.stream.backlog(TicketKind.DELIVER) == 0
 
 
 async def test_a_ticket_of_a_mail_that_is_final_or_unknown_moves_nothing(road: RoundTrip) -> None:
@@ -254,7 +254,7 @@ async def test_a_ticket_of_a_mail_that_is_final_or_unknown_moves_nothing(road: R
     )
     assert await road.carry() == 4
     assert lines(road) == {"ada@example.org": 1}
-    assert await road.stream.backlog(Kind.DELIVER) == 0
+    assert await road.stream.backlog(TicketKind.DELIVER) == 0
 
 
 # Workers
@@ -502,7 +502,7 @@ async def test_a_worker_that_ends_withdraws_what_is_not_sent_and_says_what_may_b
     before = await road.rounds.accept(["hang-data@example.org"])
     after = await road.rounds.accept(["hang-dot@example.org"])
     await road.dispatch.step()
-    await leaving.offer(await road.stream.fetch(Kind.DELIVER, frozenset(range(SHARDS)), 10, 0))
+    await leaving.offer(await road.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10, 0))
 
     async def asked() -> int:
         return road.receiver.commands.count("DATA")

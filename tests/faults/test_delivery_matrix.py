@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules import ids
-from posthouse.rules.endpoint import is_public
 from posthouse.rules.ids import MessageId
+from posthouse.rules.public_address import is_public
 from tests.support.books import faults_in_the_books
 from tests.support.nameserver import REFUSED, SERVFAIL, SILENT
 from tests.support.receiver import Certificates

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.flows.sorting import ALL_WAITING_MAX, SMALL_SHARE, Bundle, Queue
-from posthouse.flows.tickets import HELD_MAX
+from posthouse.flows.deliver.lane_queues import ALL_WAITING_MAX, SMALL_SHARE, Bundle, LaneQueue
+from posthouse.flows.shared.tickets import HELD_MAX
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lane import Lane, Limits, Turns
+from posthouse.rules.lane import FairQueue, Lane, Limits
 from posthouse.wire.stream import StreamSettings
 from tests.support.dead_end import DeadEnd
 from tests.support.isolation import DEAD_ADDRESS, SLOW, Experiment
@@ -32,7 +32,7 @@ def test_full_lanes_fill_neither_their_shard_of_the_stream_nor_the_worker() -> N
 
 
 def test_a_hundred_full_lanes_leave_room_for_others() -> None:
-    queues = [Queue(f"d{number}.example.net", Lane(FAST), Turns(10**6, 10**6)) for number in range(100)]
+    queues = [LaneQueue(f"d{number}.example.net", Lane(FAST), FairQueue(10**6, 10**6)) for number in range(100)]
     accounts = [AccountId(UUID(int=number)) for number in range(3)]
     left = ALL_WAITING_MAX
     for queue in queues:

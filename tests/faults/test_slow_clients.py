@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from bench.idle_sessions import is_bounded, run
-from posthouse.entrypoints.http import bodies, connection
+from posthouse.entrypoints.http import connection, request_body
 from tests.support.hurried import DEADLINES
 from tests.support.idle import Client, Cost, may_open, opened, reset
 from tests.support.postoffice import furnished
@@ -111,7 +111,7 @@ async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(databas
             waited = time.monotonic() - started
             assert await until(
                 lambda: all(b" 400 " in client.heard[:20] for client in answered),
-                bodies.READ_SECONDS_MAX + LATE_SECONDS_MAX - waited,
+                request_body.READ_SECONDS_MAX + LATE_SECONDS_MAX - waited,
             ), [bytes(client.heard[:100]) for client in answered if b" 400 " not in client.heard[:20]][:3]
             assert b"send it faster" in answered[0].heard
 

@@ -14,21 +14,21 @@ import pytest
 import pytest_asyncio
 
 from posthouse.clock import Clock
-from posthouse.flows.dispatch import Dispatch
-from posthouse.flows.notification import ACCOUNT_CALLS_MAX, FAULT_OF_OURS, STOPPED, STORAGE_AWAY_SECONDS, UNREADY
-from posthouse.flows.tickets import LEASE, Tickets
-from posthouse.rules.endpoint import Target
+from posthouse.flows.deliver.dispatch import Dispatch
+from posthouse.flows.shared.tickets import LEASE, Tickets
+from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, FAULT_OF_OURS, STOPPED, STORAGE_AWAY_SECONDS, UNREADY
 from posthouse.rules.lease import WORKER_LEASE
-from posthouse.rules.ticket import NotificationTicket
+from posthouse.rules.ticket import WebhookTicket
+from posthouse.rules.webhook_url import Target
 from posthouse.store import webhooks
-from posthouse.store.calls import DISABLED
-from posthouse.store.deliveries import Result
+from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
+from posthouse.store.webhook_schedule import DISABLED
 from posthouse.store.webhooks import secret_purpose
-from posthouse.wire.caller import Answer
-from posthouse.wire.stream import Kind, StreamSettings
+from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
+from posthouse.wire.webhook_client import Answer
 from tests.support.notice import SECRET, SHARDS, Lingering, Notices, is_signed, noticing
 from tests.support.relay import Relay
 from tests.support.rounds import beginning
@@ -100,17 +100,17 @@ async def test_two_tickets_are_one_call(notices: Notices) -> None:
     assert await notices.carry() == 2
     assert len(notices.hooks.requests) == 1
     assert await notices.told(told) == SUCCEEDED
-    assert await notices.stream.backlog(Kind.NOTIFY) == 0
+    assert await notices.stream.backlog(TicketKind.NOTIFY) == 0
 
 
 async def test_two_messengers_with_a_ticket_each_are_one_call(notices: Notices) -> None:
     other = replace(notices, notification=notices.another_worker())
-    await notices.tell(*[Result.DELIVERED] * 10)
+    await notices.tell(*[DeliveryResult.DELIVERED] * 10)
     await notices.hand_out()
     notices.clock.advance(LEASE)
     await notices.hand_out()
     await asyncio.gather(notices.notification.renew(), other.notification.renew())
-    mine, others = await notices.stream.fetch(Kind.NOTIFY, frozenset(range(SHARDS)), 100, 0)
+    mine, others = await notices.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 100, 0)
     await asyncio.gather(notices.notification.offer([mine]), other.notification.offer([others]))
     await asyncio.gather(notices.notification.settle(), other.notification.settle())
     assert len(notices.hooks.requests) == len({request.body for request in notices.hooks.requests}) == 10
@@ -133,12 +133,12 @@ async def test_tickets_of_what_is_over_or_unknown_or_unreadable_move_nothing(not
     told = await notices.tell_one()
     await notices.round()
     account_id = notices.account_id
-    notices.tickets.publish([NotificationTicket(account_id, told, fence) for fence in (0, 1, 2)])
-    notices.tickets.publish([NotificationTicket(account_id, uuid4(), 0)])
-    notices.stream.publish(Kind.NOTIFY, 0, b"\x7fa form from another time")
+    notices.tickets.publish([WebhookTicket(account_id, told, fence) for fence in (0, 1, 2)])
+    notices.tickets.publish([WebhookTicket(account_id, uuid4(), 0)])
+    notices.stream.publish(TicketKind.NOTIFY, 0, b"\x7fa form from another time")
     await notices.carry()
     assert len(notices.hooks.requests) == 1
-    assert await notices.stream.backlog(Kind.NOTIFY) == 0
+    assert await notices.stream.backlog(TicketKind.NOTIFY) == 0
     assert await notices.told(told) == SUCCEEDED
 
 
@@ -345,11 +345,11 @@ async def test_what_could_not_be_put_off_comes_again(notices: Notices, far: Data
     worker = notices.another_worker(database=far, caller=slow, waiting_max=0)
     cut_off = replace(notices, notification=worker)
     await worker.renew()
-    await notices.tell(*[Result.DELIVERED] * ACCOUNT_CALLS_MAX)
+    await notices.tell(*[DeliveryResult.DELIVERED] * ACCOUNT_CALLS_MAX)
     await notices.hand_out()
     await cut_off.offer()
     await slow.claimed.wait()
-    await notices.tell(*[Result.DELIVERED] * 3)
+    await notices.tell(*[DeliveryResult.DELIVERED] * 3)
     await notices.hand_out()
     await relay.cut()
     # One may wait, the others find no place, and nobody can write that down.
@@ -374,7 +374,7 @@ async def test_a_messenger_that_ends_waits_for_answers_and_gives_back_what_has_n
     slow = Lingering(notices.caller, comes_back=False)
     leaving = replace(notices, notification=notices.another_worker(caller=slow))
     await leaving.notification.renew()
-    await notices.tell(*[Result.DELIVERED] * (ACCOUNT_CALLS_MAX + 5))
+    await notices.tell(*[DeliveryResult.DELIVERED] * (ACCOUNT_CALLS_MAX + 5))
     await notices.hand_out()
     await leaving.offer()
 
@@ -488,7 +488,7 @@ async def test_what_is_in_hand_is_told_to_the_stream_again_and_again(notices: No
     slow = Lingering(notices.caller, sets_out=False)
     holding = replace(notices, notification=notices.another_worker(caller=slow))
     await holding.notification.renew()
-    await notices.tell(*[Result.DELIVERED] * number)
+    await notices.tell(*[DeliveryResult.DELIVERED] * number)
     await notices.hand_out()
     await holding.offer()
     await slow.claimed.wait()
@@ -496,6 +496,6 @@ async def test_what_is_in_hand_is_told_to_the_stream_again_and_again(notices: No
     notices.clock.advance(wait - SECOND)
     await holding.notification.heartbeat()
     notices.clock.advance(wait - SECOND)
-    assert await notices.stream.fetch(Kind.NOTIFY, frozenset(range(SHARDS)), 100, 0) == []
+    assert await notices.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 100, 0) == []
     slow.goes_on.set()
     await holding.notification.settle()

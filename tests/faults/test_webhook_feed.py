@@ -8,12 +8,12 @@ from typing import Any
 import pytest_asyncio
 
 from posthouse.chance import SystemChance
-from posthouse.flows.subscription import SETTLED_AFTER, Subscription
+from posthouse.flows.webhooks.endpoint import SETTLED_AFTER, WebhookEndpoint
 from posthouse.rules import ids
-from posthouse.rules.endpoint import check_url
 from posthouse.rules.ids import AccountId
-from posthouse.store import deliveries
-from posthouse.store.deliveries import Result
+from posthouse.rules.webhook_url import check_url
+from posthouse.store import delivery_outcomes
+from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.events import StoredEvent
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
@@ -41,7 +41,7 @@ class Follower:
 
     async def read(self) -> list[StoredEvent]:
         """What is new."""
-        feed = Subscription(
+        feed = WebhookEndpoint(
             database=self.rounds.database,
             clock=self.rounds.clock,
             chance=SystemChance(),
@@ -108,10 +108,10 @@ async def test_nobody_reads_past_a_transaction_that_is_still_open(road: RoundTri
     follower = Follower(rounds)
     async with rounds.database.transaction() as tx:
         await tx.fetchval("SELECT 1")
-        outcomes = await hooks.outcomes(Result.DELIVERED)
-        await deliveries.record(tx, outcomes, rounds.clock.now())
+        outcomes = await hooks.outcomes(DeliveryResult.DELIVERED)
+        await delivery_outcomes.record(tx, outcomes, rounds.clock.now())
         # Another one, made after it, is stored before it.
-        await hooks.tell(Result.DELIVERED)
+        await hooks.tell(DeliveryResult.DELIVERED)
         rounds.clock.advance(SETTLED_AFTER * 10)
         assert await follower.read() == []
     assert len(await follower.read()) == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posthouse.wire.caller import CALL_SECONDS_MAX
+from posthouse.wire.webhook_client import CALL_SECONDS_MAX
 from tests.support import customers
 from tests.support.bell import Bell
 from tests.support.hanging import one_hangs

@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from posthouse.rules.ids import AccountId
 from posthouse.store.webhooks import WebhookDelivery
-from posthouse.wire.caller import CALL_SECONDS_MAX
+from posthouse.wire.webhook_client import CALL_SECONDS_MAX
 from tests.support.hooks import BOMB, GIGABYTE, Hooks, Request, answer
 from tests.support.house import Sender
 from tests.support.nameserver import SERVFAIL

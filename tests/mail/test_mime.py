@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from posthouse.mail.address import Mailbox
-from posthouse.mail.headers import HeaderError
+from posthouse.mail.header_writer import HeaderError
 from posthouse.mail.mime import TAG_HEADER, Attachment, Letter, write
 from tests.support.bad_input import bad_input
 

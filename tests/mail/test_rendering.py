@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posthouse.mail.fields import HEADER_BYTES_MAX
+from posthouse.mail.header_reader import HEADER_BYTES_MAX
 from posthouse.mail.mime import Attachment
 from posthouse.mail.rendering import PARTS_MAX, Attached, HeaderField, header, of_note, rendered
 from tests.mail.submitted import UNTOUCHED

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from posthouse.mail.headers import HeaderError
+from posthouse.mail.header_writer import HeaderError
 from posthouse.mail.trace import (
     FEEDBACK_ID,
     complaints,

@@ -13,7 +13,7 @@ from posthouse.rules import limits
 from posthouse.rules.credential import (
     SECRET_RANDOM_BYTES,
     USERNAME_RANDOM_BYTES,
-    ApiKey,
+    ApiKeySecret,
     Basic,
     Mode,
     Role,
@@ -107,14 +107,14 @@ def test_a_secret_matches_its_own_hash_alone(secret: str, pepper: bytes, same: b
         (basic("user:a"), Basic("user", "a")),
         (basic("user:pass").replace("Basic", "bAsIc"), Basic("user", "pass")),
         (basic("user:pass").replace(" ", "   ") + " \t", Basic("user", "pass")),
-        (f"Bearer {LIVE_KEY}", ApiKey(LIVE_KEY)),
-        ("BEARER ph_test_x", ApiKey("ph_test_x")),
+        (f"Bearer {LIVE_KEY}", ApiKeySecret(LIVE_KEY)),
+        ("BEARER ph_test_x", ApiKeySecret("ph_test_x")),
         ("bearer aaa.bbb.ccc-_", Token("aaa.bbb.ccc-_")),
         ("Bearer ph_other_x", Token("ph_other_x")),
         ("Bearer PH_LIVE_x", Token("PH_LIVE_x")),
     ],
 )
-def test_the_accepted_forms_are_read(header: str, presented: Basic | ApiKey | Token) -> None:
+def test_the_accepted_forms_are_read(header: str, presented: Basic | ApiKeySecret | Token) -> None:
     assert parse_authorization(header) == presented
 
 
@@ -162,8 +162,8 @@ def test_a_refusal_never_repeats_the_secret(header: str) -> None:
     assert "hunter2" not in refused(header)
 
 
-@pytest.mark.parametrize("presented", [Basic("hunter2", "hunter2"), ApiKey("hunter2"), Token("hunter2")])
-def test_what_was_presented_does_not_show_when_printed(presented: Basic | ApiKey | Token) -> None:
+@pytest.mark.parametrize("presented", [Basic("hunter2", "hunter2"), ApiKeySecret("hunter2"), Token("hunter2")])
+def test_what_was_presented_does_not_show_when_printed(presented: Basic | ApiKeySecret | Token) -> None:
     assert "hunter2" not in repr(presented) + str(presented)
 
 

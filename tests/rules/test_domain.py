@@ -6,7 +6,7 @@ import pytest
 
 from posthouse.rules.domain import (
     NoTexts,
-    Result,
+    RecordResult,
     TextAnswer,
     Texts,
     UnknownTexts,
@@ -44,26 +44,26 @@ def test_the_ed25519_key_has_a_record_of_its_own_which_is_not_required() -> None
 
 def test_both_records_found_prove_the_domain() -> None:
     judgement = judge(WANTED, TOKEN, KEY)
-    assert judgement.result is Result.FOUND
+    assert judgement.result is RecordResult.FOUND
     assert [finding.advice for finding in judgement.findings] == ["", ""]
 
 
 @pytest.mark.parametrize(
     ("answer", "result", "is_published", "advice"),
     [
-        (ED25519, Result.FOUND, True, ""),
-        (Texts(("v=DKIM1; p=32BYTES=",)), Result.MISSING, False, "exactly as shown"),
-        (Texts(("v=DKIM1; k=rsa; p=32BYTES=",)), Result.MISSING, False, "exactly as shown"),
-        (Texts(("v=DKIM1; k=ed25519; p=",)), Result.MISSING, False, "not this one"),
-        (NoTexts(), Result.MISSING, False, "No TXT record"),
-        (UnknownTexts("time-out"), Result.UNKNOWN, None, "no usable answer"),
+        (ED25519, RecordResult.FOUND, True, ""),
+        (Texts(("v=DKIM1; p=32BYTES=",)), RecordResult.MISSING, False, "exactly as shown"),
+        (Texts(("v=DKIM1; k=rsa; p=32BYTES=",)), RecordResult.MISSING, False, "exactly as shown"),
+        (Texts(("v=DKIM1; k=ed25519; p=",)), RecordResult.MISSING, False, "not this one"),
+        (NoTexts(), RecordResult.MISSING, False, "No TXT record"),
+        (UnknownTexts("time-out"), RecordResult.UNKNOWN, None, "no usable answer"),
     ],
 )
 def test_the_ed25519_record_is_looked_for_but_proves_nothing(
-    answer: TextAnswer, result: Result, is_published: bool | None, advice: str
+    answer: TextAnswer, result: RecordResult, is_published: bool | None, advice: str
 ) -> None:
     judgement = judge(BOTH, TOKEN, KEY, answer)
-    assert judgement.result is Result.FOUND
+    assert judgement.result is RecordResult.FOUND
     assert judgement.ed25519 is not None
     assert judgement.ed25519.result is result
     assert advice in judgement.ed25519.advice
@@ -71,26 +71,26 @@ def test_the_ed25519_record_is_looked_for_but_proves_nothing(
     for was_published in (True, False):
         now_published = was_published if is_published is None else is_published
         assert judgement.is_ed25519_published(was_published) is now_published
-    assert judge(BOTH, TOKEN, NoTexts(), answer).result is Result.MISSING
+    assert judge(BOTH, TOKEN, NoTexts(), answer).result is RecordResult.MISSING
 
 
 @pytest.mark.parametrize(
     ("ownership", "dkim", "expected"),
     [
-        (TOKEN, NoTexts(), Result.MISSING),
-        (NoTexts(), KEY, Result.MISSING),
-        (TOKEN, UnknownTexts("time-out"), Result.UNKNOWN),
-        (UnknownTexts("time-out"), KEY, Result.UNKNOWN),
-        (UnknownTexts("time-out"), NoTexts(), Result.MISSING),
-        (UnknownTexts("time-out"), UnknownTexts("time-out"), Result.UNKNOWN),
+        (TOKEN, NoTexts(), RecordResult.MISSING),
+        (NoTexts(), KEY, RecordResult.MISSING),
+        (TOKEN, UnknownTexts("time-out"), RecordResult.UNKNOWN),
+        (UnknownTexts("time-out"), KEY, RecordResult.UNKNOWN),
+        (UnknownTexts("time-out"), NoTexts(), RecordResult.MISSING),
+        (UnknownTexts("time-out"), UnknownTexts("time-out"), RecordResult.UNKNOWN),
     ],
 )
 def test_one_record_alone_is_not_enough_and_no_answer_is_not_a_no(
-    ownership: TextAnswer, dkim: TextAnswer, expected: Result
+    ownership: TextAnswer, dkim: TextAnswer, expected: RecordResult
 ) -> None:
     judgement = judge(WANTED, ownership, dkim)
     assert judgement.result is expected
-    assert all(finding.advice for finding in judgement.findings if finding.result is not Result.FOUND)
+    assert all(finding.advice for finding in judgement.findings if finding.result is not RecordResult.FOUND)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_one_record_alone_is_not_enough_and_no_answer_is_not_a_no(
     ],
 )
 def test_the_token_may_stand_beside_other_records(texts: tuple[str, ...]) -> None:
-    assert judge(WANTED, Texts(texts), KEY).result is Result.FOUND
+    assert judge(WANTED, Texts(texts), KEY).result is RecordResult.FOUND
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_token_may_stand_beside_other_records(texts: tuple[str, ...]) -> Non
 )
 def test_a_wrong_token_is_explained(text: str, advice: str) -> None:
     finding = judge(WANTED, Texts((text,)), KEY).ownership
-    assert finding.result is Result.MISSING
+    assert finding.result is RecordResult.MISSING
     assert finding.found == (text,)
     assert advice in finding.advice
 
@@ -133,7 +133,7 @@ def test_a_wrong_token_is_explained(text: str, advice: str) -> None:
     ],
 )
 def test_the_key_counts_however_it_is_written(text: str) -> None:
-    assert judge(WANTED, TOKEN, Texts((text,))).result is Result.FOUND
+    assert judge(WANTED, TOKEN, Texts((text,))).result is RecordResult.FOUND
 
 
 @pytest.mark.parametrize(
@@ -153,29 +153,29 @@ def test_the_key_counts_however_it_is_written(text: str) -> None:
 )
 def test_a_wrong_key_is_explained(texts: tuple[str, ...], advice: str) -> None:
     finding = judge(WANTED, TOKEN, Texts(texts)).dkim
-    assert finding.result is Result.MISSING
+    assert finding.result is RecordResult.MISSING
     assert advice in finding.advice
 
 
 @pytest.mark.parametrize(
     ("verified_at", "missing_since", "result", "expected"),
     [
-        (None, None, Result.FOUND, (NOW, None)),
-        (None, None, Result.MISSING, (None, None)),
-        (None, None, Result.UNKNOWN, (None, None)),
-        (NOW - DAY, None, Result.FOUND, (NOW - DAY, None)),
-        (NOW - DAY, None, Result.MISSING, (NOW - DAY, NOW)),
-        (NOW - DAY, None, Result.UNKNOWN, (NOW - DAY, None)),
-        (NOW - 30 * DAY, NOW - DAY, Result.FOUND, (NOW - 30 * DAY, None)),
-        (NOW - 30 * DAY, NOW - 6 * DAY, Result.MISSING, (NOW - 30 * DAY, NOW - 6 * DAY)),
-        (NOW - 30 * DAY, NOW - 7 * DAY, Result.MISSING, (None, None)),
-        (NOW - 30 * DAY, NOW - 9 * DAY, Result.UNKNOWN, (NOW - 30 * DAY, NOW - 9 * DAY)),
+        (None, None, RecordResult.FOUND, (NOW, None)),
+        (None, None, RecordResult.MISSING, (None, None)),
+        (None, None, RecordResult.UNKNOWN, (None, None)),
+        (NOW - DAY, None, RecordResult.FOUND, (NOW - DAY, None)),
+        (NOW - DAY, None, RecordResult.MISSING, (NOW - DAY, NOW)),
+        (NOW - DAY, None, RecordResult.UNKNOWN, (NOW - DAY, None)),
+        (NOW - 30 * DAY, NOW - DAY, RecordResult.FOUND, (NOW - 30 * DAY, None)),
+        (NOW - 30 * DAY, NOW - 6 * DAY, RecordResult.MISSING, (NOW - 30 * DAY, NOW - 6 * DAY)),
+        (NOW - 30 * DAY, NOW - 7 * DAY, RecordResult.MISSING, (None, None)),
+        (NOW - 30 * DAY, NOW - 9 * DAY, RecordResult.UNKNOWN, (NOW - 30 * DAY, NOW - 9 * DAY)),
     ],
 )
 def test_a_proof_outlives_missing_records_by_a_week_and_unknown_ones_for_ever(
     verified_at: datetime | None,
     missing_since: datetime | None,
-    result: Result,
+    result: RecordResult,
     expected: tuple[datetime | None, datetime | None],
 ) -> None:
     assert after_check(verified_at, missing_since, result, NOW) == expected

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from posthouse.rules import event, ids
-from posthouse.rules.event import Type, Verdict, body, sign, verify
+from posthouse.rules.event import SignatureVerdict, Type, body, sign, verify
 from posthouse.rules.ids import EVENT, MESSAGE, RECIPIENT, MessageId, parse
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -171,32 +171,33 @@ def test_a_signature_is_always_the_same() -> None:
 def test_a_receiver_by_the_contracts_words_takes_what_we_sign(secret: str, raw_body: bytes, t: int) -> None:
     header = sign(secret, raw_body, t)
     assert received(secret, header, raw_body, t)
-    assert verify(secret, header, raw_body, t) is Verdict.GENUINE
+    assert verify(secret, header, raw_body, t) is SignatureVerdict.GENUINE
 
 
 @given(some.binary(), some.integers(-1_000, 1_000))
 def test_we_judge_as_that_receiver_does(raw_body: bytes, late_seconds: int) -> None:
     header = sign(SECRET, raw_body, T)
-    is_genuine = verify(SECRET, header, raw_body, T + late_seconds) is Verdict.GENUINE
+    is_genuine = verify(SECRET, header, raw_body, T + late_seconds) is SignatureVerdict.GENUINE
     assert is_genuine is received(SECRET, header, raw_body, T + late_seconds)
 
 
 @pytest.mark.parametrize(("late_seconds", "verdict"), [
-    (-301, Verdict.STALE), (-300, Verdict.GENUINE), (300, Verdict.GENUINE), (301, Verdict.STALE),
-    (86_400, Verdict.STALE),
+    (-301, SignatureVerdict.STALE), (-300, SignatureVerdict.GENUINE), (300, SignatureVerdict.GENUINE),
+    (301, SignatureVerdict.STALE),
+    (86_400, SignatureVerdict.STALE),
 ])  # fmt: skip
-def test_a_signature_holds_for_five_minutes_either_way(late_seconds: int, verdict: Verdict) -> None:
+def test_a_signature_holds_for_five_minutes_either_way(late_seconds: int, verdict: SignatureVerdict) -> None:
     assert verify(SECRET, sign(SECRET, b"{}", T), b"{}", T + late_seconds) is verdict
 
 
 def test_another_secret_time_or_body_is_forged() -> None:
     header = sign(SECRET, b'{"a":1}', T)
-    assert verify(SECRET.removeprefix("whsec_"), header, b'{"a":1}', T) is Verdict.FORGED
-    assert verify(SECRET, header, b'{"a": 1}', T) is Verdict.FORGED
-    assert verify(SECRET, header.replace(str(T), str(T + 1)), b'{"a":1}', T) is Verdict.FORGED
-    assert verify(SECRET, header.replace(str(T), f"0{T}"), b'{"a":1}', T) is Verdict.FORGED
+    assert verify(SECRET.removeprefix("whsec_"), header, b'{"a":1}', T) is SignatureVerdict.FORGED
+    assert verify(SECRET, header, b'{"a": 1}', T) is SignatureVerdict.FORGED
+    assert verify(SECRET, header.replace(str(T), str(T + 1)), b'{"a":1}', T) is SignatureVerdict.FORGED
+    assert verify(SECRET, header.replace(str(T), f"0{T}"), b'{"a":1}', T) is SignatureVerdict.FORGED
     # A forgery stays one, however old.
-    assert verify(SECRET, header, b"", T + 86_400) is Verdict.FORGED
+    assert verify(SECRET, header, b"", T + 86_400) is SignatureVerdict.FORGED
     # The point between time and body is part of what is signed: nothing can be moved across it.
     assert sign(SECRET, b"2.x", 1) != sign(SECRET, b"x", 12)
 
@@ -211,7 +212,7 @@ def test_another_secret_time_or_body_is_forged() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_signature_is_unreadable(header: str) -> None:
-    assert verify(SECRET, header, b"{}", 1) is Verdict.UNREADABLE
+    assert verify(SECRET, header, b"{}", 1) is SignatureVerdict.UNREADABLE
 
 
 @pytest.mark.parametrize("type_", [Type.DELIVERED, Type.BOUNCED, Type.FAILED])

@@ -13,13 +13,13 @@ from posthouse.rules.lane import (
     MISS_PAUSE_SECONDS_MIN,
     PAUSE_SECONDS_MAX,
     PROVIDERS,
+    FairQueue,
     Lane,
     LaneLimits,
     Later,
     Limits,
     Served,
     Slot,
-    Turns,
     is_provider,
     lane_of,
 )
@@ -320,19 +320,19 @@ def test_those_in_use_beyond_a_new_limit_are_waited_for() -> None:
     assert isinstance(lane.take(0.0), Slot)
 
 
-def drained(turns: Turns[str]) -> list[str]:
+def drained(turns: FairQueue[str]) -> list[str]:
     return [turns.pop() for _ in range(len(turns))]
 
 
 def test_accounts_take_turns_and_each_keeps_its_order() -> None:
-    turns: Turns[str] = Turns(100, 100)
+    turns: FairQueue[str] = FairQueue(100, 100)
     for account, item in [(ONE, "1a"), (ONE, "1b"), (ONE, "1c"), (TWO, "2a"), (THREE, "3a"), (TWO, "2b")]:
         assert turns.push(account, item)
     assert drained(turns) == ["1a", "2a", "3a", "1b", "2b", "1c"]
 
 
 def test_a_backlog_delays_a_newcomer_by_one_mail_an_account() -> None:
-    turns: Turns[str] = Turns(10_000, 5_000)
+    turns: FairQueue[str] = FairQueue(10_000, 5_000)
     for number in range(5_000):
         turns.push(ONE, f"bulk {number}")
     turns.pop()
@@ -341,7 +341,7 @@ def test_a_backlog_delays_a_newcomer_by_one_mail_an_account() -> None:
 
 
 def test_nothing_is_taken_beyond_the_bounds() -> None:
-    turns: Turns[str] = Turns(items_max=5, account_items_max=3)
+    turns: FairQueue[str] = FairQueue(items_max=5, account_items_max=3)
     assert [turns.push(ONE, "a") for _ in range(5)] == [True, True, True, False, False]
     assert [turns.push(TWO, "b") for _ in range(3)] == [True, True, False]
     assert (len(turns), turns.waiting(ONE), turns.waiting(TWO), turns.waiting(THREE)) == (5, 3, 2, 0)
@@ -350,7 +350,7 @@ def test_nothing_is_taken_beyond_the_bounds() -> None:
 
 
 def test_when_nothing_waits_nobody_has_a_turn() -> None:
-    turns: Turns[str] = Turns(1, 1)
+    turns: FairQueue[str] = FairQueue(1, 1)
     turns.push(ONE, "a")
     turns.pop()
     assert (len(turns), turns.waiting(ONE)) == (0, 0)
@@ -360,7 +360,7 @@ def test_when_nothing_waits_nobody_has_a_turn() -> None:
 
 @given(some.lists(some.integers(1, 4) | some.none(), max_size=200))
 def test_turns_are_fair_whatever_comes_and_goes(steps: list[int | None]) -> None:
-    turns: Turns[tuple[int, int]] = Turns(30, 10)
+    turns: FairQueue[tuple[int, int]] = FairQueue(30, 10)
     waiting: dict[int, deque[int]] = {}
     since_turn: Counter[int] = Counter()
     for serial, account in enumerate(steps):

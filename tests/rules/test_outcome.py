@@ -11,16 +11,16 @@ from posthouse.rules.message import RecipientStatus
 from posthouse.rules.outcome import (
     Broken,
     Consequence,
+    DeliveryVerdict,
     Forbidden,
     GivenUp,
     Happening,
-    Kind,
     Lookup,
+    OutcomeKind,
     Replied,
     Stage,
     Suppressed,
     Unresolved,
-    Verdict,
     follow,
     judge,
 )
@@ -32,11 +32,11 @@ EARLY = (Stage.CONNECT, Stage.GREETING, Stage.EHLO, Stage.STARTTLS)
 LATE = (Stage.MAIL, Stage.RCPT, Stage.DATA, Stage.DOT)
 
 
-def replied(stage: Stage, code: int, enhanced: str | None = None) -> Verdict:
+def replied(stage: Stage, code: int, enhanced: str | None = None) -> DeliveryVerdict:
     return judge(Replied(stage, Reply(code, enhanced, "as the server said")))
 
 
-def in_words(verdict: Verdict) -> str:
+def in_words(verdict: DeliveryVerdict) -> str:
     """The verdict as the tables below write it."""
     words: list[str] = [verdict.kind]
     if verdict.next_exchange:
@@ -80,9 +80,9 @@ def test_a_reply_is_judged_by_its_stage(
 
 @pytest.mark.parametrize("code", [200, 250, 251, 299])
 def test_only_a_yes_after_the_final_dot_is_a_delivery(code: int) -> None:
-    assert replied(Stage.DOT, code) == Verdict(Kind.DELIVERED, code, "as the server said")
+    assert replied(Stage.DOT, code) == DeliveryVerdict(OutcomeKind.DELIVERED, code, "as the server said")
     for stage in Stage:
-        assert (replied(stage, code).kind is Kind.DELIVERED) == (stage is Stage.DOT)
+        assert (replied(stage, code).kind is OutcomeKind.DELIVERED) == (stage is Stage.DOT)
 
 
 def test_a_reply_without_sense_defers_and_after_the_dot_it_leaves_doubt() -> None:
@@ -193,53 +193,53 @@ happenings: some.SearchStrategy[Happening] = some.one_of(
 def test_every_verdict_keeps_the_promises(happening: Happening) -> None:
     verdict = judge(happening)
     # `delivered` is what a server said; so is a bounce, unless DNS, an address or a list said it.
-    if verdict.kind is Kind.DELIVERED:
+    if verdict.kind is OutcomeKind.DELIVERED:
         assert isinstance(happening, Replied)
         assert happening.stage is Stage.DOT
-    if verdict.kind is Kind.BOUNCED and isinstance(happening, Replied):
+    if verdict.kind is OutcomeKind.BOUNCED and isinstance(happening, Replied):
         assert verdict.code is not None
         assert 500 <= verdict.code < 600
         assert happening.stage in LATE
-    assert not isinstance(happening, Broken) or verdict.kind is Kind.DEFERRED
+    assert not isinstance(happening, Broken) or verdict.kind is OutcomeKind.DEFERRED
     # Only we give up; no server can make us do so by what it says.
-    assert (verdict.kind is Kind.FAILED) == isinstance(happening, GivenUp)
+    assert (verdict.kind is OutcomeKind.FAILED) == isinstance(happening, GivenUp)
     # Another host is only tried while nothing was said about the mail, and never when it may have arrived.
-    assert not (verdict.next_exchange and (verdict.ambiguous or verdict.kind is not Kind.DEFERRED))
-    assert not verdict.ambiguous or verdict.kind is Kind.DEFERRED
-    assert not verdict.suppress or verdict.kind is Kind.BOUNCED
+    assert not (verdict.next_exchange and (verdict.ambiguous or verdict.kind is not OutcomeKind.DEFERRED))
+    assert not verdict.ambiguous or verdict.kind is OutcomeKind.DEFERRED
+    assert not verdict.suppress or verdict.kind is OutcomeKind.BOUNCED
     assert (verdict.code is not None) == isinstance(happening, Replied)
     assert verdict.text
 
 
 def consequence(
-    kind: Kind, attempts: int, age: timedelta = timedelta(0), held: timedelta = timedelta(0)
+    kind: OutcomeKind, attempts: int, age: timedelta = timedelta(0), held: timedelta = timedelta(0)
 ) -> Consequence:
-    verdict = Verdict(kind, None, "text")
+    verdict = DeliveryVerdict(kind, None, "text")
     return follow(verdict, attempts=attempts, accepted_at=NOON - age, now=NOON, random=0.5, held=held)
 
 
 @pytest.mark.parametrize("attempts", [1, 10, 11])
 def test_a_final_verdict_needs_no_further_attempt(attempts: int) -> None:
     old = timedelta(days=30)
-    assert consequence(Kind.DELIVERED, attempts, old) == Consequence(RecipientStatus.DELIVERED)
-    assert consequence(Kind.BOUNCED, attempts, old) == Consequence(RecipientStatus.BOUNCED)
-    assert consequence(Kind.FAILED, attempts, old) == Consequence(RecipientStatus.FAILED)
+    assert consequence(OutcomeKind.DELIVERED, attempts, old) == Consequence(RecipientStatus.DELIVERED)
+    assert consequence(OutcomeKind.BOUNCED, attempts, old) == Consequence(RecipientStatus.BOUNCED)
+    assert consequence(OutcomeKind.FAILED, attempts, old) == Consequence(RecipientStatus.FAILED)
 
 
 def test_a_deferred_recipient_is_tried_again_until_its_attempts_are_used_up() -> None:
     first, last = timedelta(minutes=1), timedelta(hours=16)
-    assert consequence(Kind.DEFERRED, 1) == Consequence(RecipientStatus.DEFERRED, NOON + first)
-    assert consequence(Kind.DEFERRED, 9) == Consequence(RecipientStatus.DEFERRED, NOON + last)
-    assert consequence(Kind.DEFERRED, 10) == Consequence(RecipientStatus.FAILED)
+    assert consequence(OutcomeKind.DEFERRED, 1) == Consequence(RecipientStatus.DEFERRED, NOON + first)
+    assert consequence(OutcomeKind.DEFERRED, 9) == Consequence(RecipientStatus.DEFERRED, NOON + last)
+    assert consequence(OutcomeKind.DEFERRED, 10) == Consequence(RecipientStatus.FAILED)
     # Attempts that a crash left behind count too.
-    assert consequence(Kind.DEFERRED, 12) == Consequence(RecipientStatus.FAILED)
+    assert consequence(OutcomeKind.DEFERRED, 12) == Consequence(RecipientStatus.FAILED)
 
 
 def test_a_deferred_recipient_fails_when_its_72_hours_would_be_over() -> None:
     again = Consequence(RecipientStatus.DEFERRED, NOON + timedelta(hours=16))
-    assert consequence(Kind.DEFERRED, 9, timedelta(hours=56)) == again
-    assert consequence(Kind.DEFERRED, 9, timedelta(hours=57)) == Consequence(RecipientStatus.FAILED)
-    assert consequence(Kind.DEFERRED, 9, timedelta(hours=57), held=timedelta(hours=1)) == again
+    assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=56)) == again
+    assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=57)) == Consequence(RecipientStatus.FAILED)
+    assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=57), held=timedelta(hours=1)) == again
 
 
 def test_what_was_given_up_is_final_though_nothing_was_tried() -> None:
@@ -249,7 +249,7 @@ def test_what_was_given_up_is_final_though_nothing_was_tried() -> None:
 
 
 def test_an_operator_can_set_another_schedule() -> None:
-    verdict = Verdict(Kind.DEFERRED, 451, "later")
+    verdict = DeliveryVerdict(OutcomeKind.DEFERRED, 451, "later")
     schedule = Schedule((timedelta(hours=2),))
 
     def after(attempts: int) -> Consequence:

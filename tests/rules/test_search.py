@@ -7,7 +7,7 @@ import pytest
 
 from posthouse.rules import ids, search
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.search import Field, Filters, term, terms_of, wanted, words
+from posthouse.rules.search import Filters, SearchField, term, terms_of, wanted, words
 
 CREDENTIAL = UUID("019a0000-0000-7000-8000-000000000001")
 
@@ -31,10 +31,10 @@ def test_words_are_told_apart_without_regard_to_case_width_and_marks(text: str, 
 
 
 def test_a_term_is_a_field_and_a_value_and_stays_what_it_is() -> None:
-    assert term(Field.TAG, "order") != term(Field.WORD, "order")
+    assert term(SearchField.TAG, "order") != term(SearchField.WORD, "order")
     # Part of what is stored.
-    assert term(Field.TAG, "order") == 4188347331936372685
-    assert all(-(2**63) <= term(Field.WORD, str(number)) < 2**63 for number in range(1_000))
+    assert term(SearchField.TAG, "order") == 4188347331936372685
+    assert all(-(2**63) <= term(SearchField.WORD, str(number)) < 2**63 for number in range(1_000))
 
 
 def test_a_message_is_found_by_each_of_its_parts() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from posthouse.rules.outcome import GivenUp, Kind, Replied, judge
+from posthouse.rules.outcome import GivenUp, OutcomeKind, Replied, judge
 from posthouse.rules.simulator import rehearse
 
 DOMAIN = "simulator.invalid"
@@ -11,26 +11,26 @@ DOMAIN = "simulator.invalid"
 @pytest.mark.parametrize(
     ("email", "kind", "code"),
     [
-        ("delivered@simulator.invalid", Kind.DELIVERED, 250),
-        ("bounced@simulator.invalid", Kind.BOUNCED, 550),
-        ("deferred@simulator.invalid", Kind.DEFERRED, 451),
-        ("failed@simulator.invalid", Kind.FAILED, None),
+        ("delivered@simulator.invalid", OutcomeKind.DELIVERED, 250),
+        ("bounced@simulator.invalid", OutcomeKind.BOUNCED, 550),
+        ("deferred@simulator.invalid", OutcomeKind.DEFERRED, 451),
+        ("failed@simulator.invalid", OutcomeKind.FAILED, None),
         # Case and tags tell rehearsals apart, not results.
-        ("BOUNCED@Simulator.Invalid", Kind.BOUNCED, 550),
-        ("bounced+42@simulator.invalid", Kind.BOUNCED, 550),
-        ("Failed+a+b@simulator.invalid", Kind.FAILED, None),
-        ("deferred+@simulator.invalid", Kind.DEFERRED, 451),
+        ("BOUNCED@Simulator.Invalid", OutcomeKind.BOUNCED, 550),
+        ("bounced+42@simulator.invalid", OutcomeKind.BOUNCED, 550),
+        ("Failed+a+b@simulator.invalid", OutcomeKind.FAILED, None),
+        ("deferred+@simulator.invalid", OutcomeKind.DEFERRED, 451),
         # Whatever else is asked for goes well.
-        ("ada@simulator.invalid", Kind.DELIVERED, 250),
-        ("bounced-not@simulator.invalid", Kind.DELIVERED, 250),
-        ("+bounced@simulator.invalid", Kind.DELIVERED, 250),
-        ("bounced@example.org", Kind.DELIVERED, 250),
-        ("bounced@sub.simulator.invalid", Kind.DELIVERED, 250),
-        ("simulator.invalid", Kind.DELIVERED, 250),
-        ("", Kind.DELIVERED, 250),
+        ("ada@simulator.invalid", OutcomeKind.DELIVERED, 250),
+        ("bounced-not@simulator.invalid", OutcomeKind.DELIVERED, 250),
+        ("+bounced@simulator.invalid", OutcomeKind.DELIVERED, 250),
+        ("bounced@example.org", OutcomeKind.DELIVERED, 250),
+        ("bounced@sub.simulator.invalid", OutcomeKind.DELIVERED, 250),
+        ("simulator.invalid", OutcomeKind.DELIVERED, 250),
+        ("", OutcomeKind.DELIVERED, 250),
     ],
 )
-def test_a_rehearsal_ends_as_the_address_says(email: str, kind: Kind, code: int | None) -> None:
+def test_a_rehearsal_ends_as_the_address_says(email: str, kind: OutcomeKind, code: int | None) -> None:
     verdict = judge(rehearse(email, DOMAIN))
     assert (verdict.kind, verdict.code) == (kind, code)
     assert "simulator" in verdict.text
@@ -59,4 +59,4 @@ def test_a_mistyped_address_is_seen_in_the_reply() -> None:
 
 
 def test_the_domain_is_the_operators_choice() -> None:
-    assert judge(rehearse("bounced@try.example.com", "try.example.com")).kind is Kind.BOUNCED
+    assert judge(rehearse("bounced@try.example.com", "try.example.com")).kind is OutcomeKind.BOUNCED

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from posthouse.rules import suppression
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.suppression import LINE_BYTES_MAX, Line, Lines, Search, guarded, search_of
+from posthouse.rules.suppression import LINE_BYTES_MAX, ImportLine, ImportLines, Search, guarded, search_of
 from tests.support.bad_input import bad_input, spoiled
 
 
-def read(content: bytes, piece_bytes: int = 1 << 20) -> list[Line]:
-    lines = Lines()
-    found: list[Line] = []
+def read(content: bytes, piece_bytes: int = 1 << 20) -> list[ImportLine]:
+    lines = ImportLines()
+    found: list[ImportLine] = []
     for at in range(0, len(content), piece_bytes):
         found += lines.feed(content[at : at + piece_bytes])
     return [*found, *lines.finish()]
@@ -82,11 +82,11 @@ def test_an_open_quote_costs_no_more_than_the_longest_line(piece_bytes: int) -> 
     assert (found[0].number, found[0].fault is not None) == (2, True)
     assert all(one.fault is None for one in found[1:])
     assert len(found) > 1_000 - LINE_BYTES_MAX // 10
-    assert found[-1] == Line(1_002, "r999@example.org")
+    assert found[-1] == ImportLine(1_002, "r999@example.org")
 
 
 def test_line_breaks_alone_are_counted() -> None:
-    lines = Lines()
+    lines = ImportLines()
     assert list(lines.feed(b"\n" * 1000)) == []
     assert lines.count == 1000
 

@@ -9,15 +9,7 @@ from hypothesis import strategies as some
 
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.template import (
-    Rendered,
-    Template,
-    Value,
-    check,
-    check_alias,
-    placeholders,
-    render,
-)
+from posthouse.rules.template import RenderedTemplate, Template, Value, check, check_alias, placeholders, render
 from tests.support.bad_input import bad_input
 from tests.support.effort import effort
 
@@ -36,19 +28,19 @@ def refused(template: Template, variables: dict[str, Value], bytes_max: int = RO
 
 def test_each_part_gets_its_values() -> None:
     template = Template("Hello {{ name }}", "Dear {{name}},\n{{ order.id }}", "<b>{{\tname }}</b>")
-    assert render(template, {"name": "Ada", "order.id": 7}, bytes_max=ROOM) == Rendered(
+    assert render(template, {"name": "Ada", "order.id": 7}, bytes_max=ROOM) == RenderedTemplate(
         "Hello Ada", "Dear Ada,\n7", "<b>Ada</b>"
     )
 
 
 def test_a_part_that_is_absent_stays_absent() -> None:
-    assert render(Template(None, "x", None), {}, bytes_max=ROOM) == Rendered(None, "x", None)
+    assert render(Template(None, "x", None), {}, bytes_max=ROOM) == RenderedTemplate(None, "x", None)
 
 
 def test_values_are_escaped_in_html_and_nowhere_else() -> None:
     template = Template("{{ x }}", "{{ x }}", '<a title="{{ x }}">')
     value = "<&>\"'"
-    assert render(template, {"x": value}, bytes_max=ROOM) == Rendered(
+    assert render(template, {"x": value}, bytes_max=ROOM) == RenderedTemplate(
         value, value, '<a title="&lt;&amp;&gt;&quot;&#x27;">'
     )
 
@@ -286,7 +278,7 @@ def test_rendering_is_putting_values_between_the_text(around: list[tuple[str, st
     size = len(text.encode()) + len(html.encode())
     template = Template(None, source, source)
     assert placeholders(template) == tuple(dict.fromkeys(name for _, name, _ in around))
-    assert render(template, variables, bytes_max=size) == Rendered(None, text, html)
+    assert render(template, variables, bytes_max=size) == RenderedTemplate(None, text, html)
     assert refused(template, variables, size - 1).code is Code.PAYLOAD_TOO_LARGE
 
 

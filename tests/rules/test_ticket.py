@@ -12,8 +12,8 @@ from posthouse.rules.ticket import (
     FENCE_MAX,
     TOGETHER_MAX,
     DeliveryTicket,
-    NotificationTicket,
     Ticket,
+    WebhookTicket,
     account_shard_of,
     decode,
     encode,
@@ -31,7 +31,7 @@ fences = some.integers(0, FENCE_MAX)
 destinations = some.text("abcdefghijklmnopqrstuvwxyz0123456789-.", min_size=1, max_size=253)
 tickets: some.SearchStrategy[Ticket] = some.one_of(
     some.builds(DeliveryTicket, account_ids, some.uuids().map(MessageId), some.integers(0, 62), fences, destinations),
-    some.builds(NotificationTicket, account_ids, some.uuids(), fences),
+    some.builds(WebhookTicket, account_ids, some.uuids(), fences),
 )
 
 
@@ -45,13 +45,13 @@ def test_the_form_stays_what_it_is() -> None:
     assert encode(DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")) == (
         b"\x01" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\x03" + b"\0\0\0\x04" + b"a.example"
     )
-    assert encode(NotificationTicket(ACCOUNT, UUID(int=2), 4)) == (
+    assert encode(WebhookTicket(ACCOUNT, UUID(int=2), 4)) == (
         b"\x81" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\0\0\0\x04"
     )
 
 
 DELIVERY = encode(DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example"))
-NOTIFICATION = encode(NotificationTicket(ACCOUNT, UUID(int=2), 4))
+NOTIFICATION = encode(WebhookTicket(ACCOUNT, UUID(int=2), 4))
 
 
 @pytest.mark.parametrize(

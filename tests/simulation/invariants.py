@@ -5,9 +5,9 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Final
 
-from posthouse.flows.inspection import Inspection, Logs
+from posthouse.flows.operate.audit import Audit, Logs
 from posthouse.rules import ids, retry
-from posthouse.rules.promise import Tally
+from posthouse.rules.audit.promises import Tally
 from tests.simulation.town import IDENTITY, SIMULATOR, Town
 from tests.support.books import PROMISES
 
@@ -60,7 +60,7 @@ async def require_rest(town: Town) -> Tally:
         " SELECT id, status FROM webhook_deliveries WHERE status = 'pending'"
     )
     found += [f"{row['id']} is {row['status']}, and nothing is left to do" for row in rows]
-    inspection = Inspection(
+    audit = Audit(
         database=town.database,
         clock=town.clock,
         sealer=town.sealer,
@@ -69,7 +69,7 @@ async def require_rest(town: Town) -> Tally:
         simulator_domain=SIMULATOR,
     )
     logs = Logs(sender=town.sent_log, receiver=town.carrier.log, webhooks=town.caller.log)
-    tally = await inspection.audit(logs, lambda _: None)
+    tally = await audit.audit(logs, lambda _: None)
     if tally.is_broken:
         found += [f"{one.promise.name} {one.fault}: {one.where}: {one.what}" for one in tally.findings]
     if found:

@@ -17,9 +17,9 @@ from typing import Any, Final, TypeVar
 
 from posthouse import crash
 from posthouse.clock import DatabaseClock
-from posthouse.flows.upkeep import Retention, Upkeep
+from posthouse.flows.operate.upkeep import Retention, Upkeep
+from posthouse.rules.audit.promises import Tally
 from posthouse.rules.credential import Mode
-from posthouse.rules.promise import Tally
 from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
 from posthouse.store.seal import Sealer

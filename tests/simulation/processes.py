@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from posthouse.flows.delivery import Delivery
-from posthouse.flows.notification import Notification
-from posthouse.store.directory import Directory
+from posthouse.flows.deliver.delivery import Delivery
+from posthouse.flows.webhooks.sender import WebhookSender
+from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Connection, Database
 from tests.simulation.twins import CURRENT, Killed, must_live
 
@@ -37,7 +37,7 @@ class Process:
     name: str
     kind: str
     database: Database
-    directory: Directory
+    directory: ControlCache
     is_alive: bool = True
     is_stalled: bool = False
     flow: Any = None
@@ -46,7 +46,7 @@ class Process:
 
     @property
     def worker_id(self) -> UUID | None:
-        return self.flow.worker_id if isinstance(self.flow, Delivery | Notification) else None
+        return self.flow.worker_id if isinstance(self.flow, Delivery | WebhookSender) else None
 
     def begin(self, work: Coroutine[Any, Any, Made]) -> "asyncio.Task[Made]":
         """Work of this process; whatever it starts is this process's as well."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from posthouse.flows.delivery import Delivery
+from posthouse.flows.deliver.delivery import Delivery
 from posthouse.rules import retry
-from posthouse.store.deliveries import Outcome
+from posthouse.store.delivery_outcomes import Outcome
 from tests.simulation import invariants
 from tests.simulation.invariants import Broken
 from tests.simulation.play import Step, take

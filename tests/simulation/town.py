@@ -18,27 +18,27 @@ import structlog
 
 from posthouse import crash
 from posthouse.chance import SeededChance
-from posthouse.flows.delivery import Delivery
-from posthouse.flows.dispatch import Dispatch
-from posthouse.flows.intake import Accepted, Intake
-from posthouse.flows.letters import Identity, Letters
-from posthouse.flows.notification import Notification
-from posthouse.flows.preparation import Defaults
-from posthouse.flows.tickets import Tickets
-from posthouse.flows.upkeep import Retention, Upkeep
+from posthouse.flows.accept.intake import AcceptedMessage, Intake
+from posthouse.flows.deliver.delivery import Delivery
+from posthouse.flows.deliver.dispatch import Dispatch
+from posthouse.flows.deliver.outgoing_mail import Identity, OutgoingMail
+from posthouse.flows.operate.upkeep import Retention, Upkeep
+from posthouse.flows.shared.account_limits import Defaults
+from posthouse.flows.shared.tickets import Tickets
+from posthouse.flows.webhooks.sender import WebhookSender
 from posthouse.rules import ids, retry
 from posthouse.rules.credential import Mode
-from posthouse.rules.endpoint import check_url
 from posthouse.rules.ids import AccountId, RequestId
 from posthouse.rules.lane import LaneLimits, Limits
-from posthouse.rules.pace import Rate
+from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
+from posthouse.rules.webhook_url import check_url
 from posthouse.store import webhooks
-from posthouse.store.directory import Directory
+from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
-from posthouse.wire.stream import Kind
+from posthouse.wire.stream import TicketKind
 from tests.simulation.processes import OwnDatabase, Process, cut, own_tasks
 from tests.simulation.twins import (
     CURRENT,
@@ -141,7 +141,7 @@ class Town:
         fingerprint = intake.fingerprint(body)
         await self._refresh(process)
         try:
-            answer: Accepted | None = await process.do(
+            answer: AcceptedMessage | None = await process.do(
                 intake.accept(sender.caller(asked.mode), asked.key, draft, fingerprint, request_id)
             )
         except Refusal as refusal:
@@ -180,7 +180,7 @@ class Town:
         if not process.is_alive:
             return
         await self._refresh(process)
-        kind = Kind.DELIVER if process.kind == "postman" else Kind.NOTIFY
+        kind = TicketKind.DELIVER if process.kind == "postman" else TicketKind.NOTIFY
         if process.is_alive:
             found = await StreamOfOne(self.stream, process).fetch(kind, frozenset(), count, 0)
             await process.do(process.flow.offer(found))
@@ -255,7 +255,7 @@ class Town:
         """What a process does by itself every few seconds."""
         if not process.is_alive:
             return
-        if isinstance(process.flow, Delivery | Notification):
+        if isinstance(process.flow, Delivery | WebhookSender):
             await process.do(process.flow.renew())
             if process.is_alive:
                 await process.do(process.flow.heartbeat())
@@ -286,7 +286,7 @@ class Town:
         process = self.processes[place]
         if not process.is_alive:
             return
-        if isinstance(process.flow, Delivery | Notification):
+        if isinstance(process.flow, Delivery | WebhookSender):
             # What is cut off after its dot may have arrived, and says so; all else was never tried.
             await process.do(process.flow.drain(0.06))
             await self.settle()
@@ -400,14 +400,14 @@ class Town:
 
     async def _refresh(self, process: Process) -> None:
         await process.do(process.directory.forget_changes())
-        if isinstance(process.flow, Delivery | Notification) and process.is_alive and not process.is_stalled:
+        if isinstance(process.flow, Delivery | WebhookSender) and process.is_alive and not process.is_stalled:
             await process.do(process.flow.renew())
 
     async def start(self, kind: str) -> Process:
         self._started += 1
         number = self._started
         database = await OwnDatabase.open(self.url, connections_max=4)
-        directory = Directory(database, self.clock.monotonic)
+        directory = ControlCache(database, self.clock.monotonic)
         process = Process(f"{kind} {number}", kind, database, directory)
         chance = SeededChance(self.seed * 1_000 + number)
         tickets = Tickets(StreamOfOne(self.stream, process), SHARDS)
@@ -415,7 +415,7 @@ class Town:
             case "api":
                 process.flow = Intake(
                     database=database,
-                    directory=directory,
+                    control_cache=directory,
                     clock=self.clock,
                     chance=chance,
                     defaults=Defaults(rate=Rate(1_000_000, 1_000_000), warmup_limits=None),
@@ -429,19 +429,19 @@ class Town:
             case "postman":
                 process.flow = self.delivery_kind(
                     database=database,
-                    directory=directory,
+                    control_cache=directory,
                     clock=self.clock,
                     chance=chance,
                     resolver=NoDirectory(),
                     carrier=self.carrier,
-                    letters=Letters(database=database, clock=self.clock, signing=None, identity=IDENTITY),
+                    outgoing_mail=OutgoingMail(database=database, clock=self.clock, signing=None, identity=IDENTITY),
                     simulator_domain=SIMULATOR,
                     lane_limits=WIDE,
                     retries=self.delivery_waits,
                     tickets=tickets,
                 )
             case _:
-                process.flow = Notification(
+                process.flow = WebhookSender(
                     database=database,
                     clock=self.clock,
                     chance=chance,

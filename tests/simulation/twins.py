@@ -20,14 +20,15 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from posthouse.mail.reply import Reply
-from posthouse.rules import event, witness
-from posthouse.rules.endpoint import Target
+from posthouse.rules import event
+from posthouse.rules.audit import outside_logs
 from posthouse.rules.outcome import Broken, Happening, Lookup, Replied, Stage, Unresolved
-from posthouse.wire.caller import Answer, Answered, Unanswered
+from posthouse.rules.webhook_url import Target
 from posthouse.wire.carrier import Carriage, Parcel
 from posthouse.wire.dns import Exchanges, NoAnswer, NoName, Resolver
-from posthouse.wire.stream import Counts, Delivery, Kind, StreamSettings
+from posthouse.wire.stream import PublishCounts, StreamMessage, StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
+from posthouse.wire.webhook_client import Answer, Answered, Unanswered
 from tests.support.clock import SettableClock
 
 SHARDS: Final = 4
@@ -145,7 +146,7 @@ class SharedStream:
     def __init__(self, clock: VirtualClock, seed: int) -> None:
         self._clock = clock
         self._random = drawn(seed, "stream")
-        self._late: list[tuple[Kind, int, bytes]] = []
+        self._late: list[tuple[TicketKind, int, bytes]] = []
         self.weather = Weather()
         self.wipe()
 
@@ -154,7 +155,7 @@ class SharedStream:
         self._inner = MemoryStream(StreamSettings(), monotonic=self._clock.monotonic)
         self._late.clear()
 
-    def publish(self, kind: Kind, shard: int, payload: bytes) -> None:
+    def publish(self, kind: TicketKind, shard: int, payload: bytes) -> None:
         if self._random.random() < self.weather.lost:
             return
         for _ in range(2 if self._random.random() < self.weather.twice else 1):
@@ -163,7 +164,7 @@ class SharedStream:
             else:
                 self._inner.publish(kind, shard, payload)
 
-    async def fetch(self, kind: Kind, count: int) -> list[Delivery]:
+    async def fetch(self, kind: TicketKind, count: int) -> list[StreamMessage]:
         found = await self._inner.fetch(kind, frozenset(range(SHARDS)), count, 0)
         self._random.shuffle(found)
         late, self._late = self._late, []
@@ -171,7 +172,7 @@ class SharedStream:
             self._inner.publish(*one)
         return found
 
-    async def backlog(self, kind: Kind) -> int:
+    async def backlog(self, kind: TicketKind) -> int:
         return await self._inner.backlog(kind)
 
     def hears(self) -> bool:
@@ -182,7 +183,7 @@ class SharedStream:
 class _Held:
     """A ticket in the hands of one process, whose answers may get lost, and do when it is dead."""
 
-    inner: Delivery
+    inner: StreamMessage
     process: Mortal
     stream: SharedStream
 
@@ -216,20 +217,26 @@ class StreamOfOne:
     def __init__(self, shared: SharedStream, process: Mortal) -> None:
         self._shared = shared
         self._process = process
-        self._counts = Counts()
+        self._counts = PublishCounts()
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PublishCounts:
         return self._counts
 
-    def publish(self, kind: Kind, shard: int, payload: bytes) -> None:
+    def publish(self, kind: TicketKind, shard: int, payload: bytes) -> None:
         if self._process.is_alive:
             self._shared.publish(kind, shard, payload)
 
-    async def fetch(self, kind: Kind, shards: frozenset[int], count: int, wait_seconds: float) -> list[Delivery]:  # noqa: ARG002
+    async def fetch(
+        self,
+        kind: TicketKind,
+        shards: frozenset[int],  # noqa: ARG002
+        count: int,
+        wait_seconds: float,  # noqa: ARG002
+    ) -> list[StreamMessage]:
         return [_Held(one, self._process, self._shared) for one in await self._shared.fetch(kind, count)]
 
-    async def backlog(self, kind: Kind) -> int:
+    async def backlog(self, kind: TicketKind) -> int:
         return await self._shared.backlog(kind)
 
     async def close(self) -> None:
@@ -356,7 +363,7 @@ class SimulatedCaller:
 
     async def call(self, target: Target, body: bytes, headers: Mapping[str, str]) -> Answer:
         must_live()
-        event_id = witness.event_id(body)
+        event_id = outside_logs.event_id(body)
         assert event_id is not None
         calls = self.by_event[event_id]
         fate = drawn(self.seed, event_id, len(calls))

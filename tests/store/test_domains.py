@@ -9,7 +9,7 @@ import pytest
 
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store import accounts, domains
-from posthouse.store.domains import Check, DomainRow, KeysRow
+from posthouse.store.domains import DomainRow, KeysRow, VerificationState
 from posthouse.store.postgres import Connection, Database
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -80,15 +80,19 @@ async def test_a_check_is_recorded_and_stamps_the_account_only_when_something_ch
     async with database.transaction() as tx:
         row = domain_of(await new_account(tx))
         await domains.insert(tx, row, NOW)
-        assert await domains.record_check(tx, row, Check(NOW, None, NOW, False), NOW + HOUR)
+        assert await domains.record_check(tx, row, VerificationState(NOW, None, NOW, False), NOW + HOUR)
         verified = await domains.find(tx, row.account_id, row.name)
         assert verified == replace(row, verified_at=NOW, checked_at=NOW)
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
-        assert await domains.record_check(tx, verified, Check(NOW, None, NOW + 2 * HOUR, False), NOW + 2 * HOUR)
+        assert await domains.record_check(
+            tx, verified, VerificationState(NOW, None, NOW + 2 * HOUR, False), NOW + 2 * HOUR
+        )
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
         verified = await domains.find(tx, row.account_id, row.name)
         assert verified is not None
-        assert await domains.record_check(tx, verified, Check(NOW, None, NOW + 3 * HOUR, True), NOW + 3 * HOUR)
+        assert await domains.record_check(
+            tx, verified, VerificationState(NOW, None, NOW + 3 * HOUR, True), NOW + 3 * HOUR
+        )
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + 3 * HOUR
 
 
@@ -96,8 +100,10 @@ async def test_a_check_does_not_overwrite_what_was_found_meanwhile(database: Dat
     async with database.transaction() as tx:
         row = domain_of(await new_account(tx))
         await domains.insert(tx, row, NOW)
-        assert await domains.record_check(tx, row, Check(NOW, None, None, True), NOW)  # somebody vouched for it
-        assert not await domains.record_check(tx, row, Check(None, None, NOW, False), NOW)
+        assert await domains.record_check(
+            tx, row, VerificationState(NOW, None, None, True), NOW
+        )  # somebody vouched for it
+        assert not await domains.record_check(tx, row, VerificationState(None, None, NOW, False), NOW)
         found = await domains.find(tx, row.account_id, row.name)
         assert found is not None
         assert found.is_vouched_for
@@ -116,8 +122,8 @@ async def test_an_older_domain_gets_its_ed25519_key_once(database: Database) -> 
         given = replace(old, ed25519_selector="pe2", ed25519_public="PUBLIC", ed25519_sealed=b"first")
         assert await domains.find(tx, account_id, old.name) == given
         # A check that began before the key was there knows nothing of it.
-        assert not await domains.record_check(tx, old, Check(NOW, None, NOW, False), NOW)
-        assert await domains.record_check(tx, given, Check(NOW, None, NOW, True), NOW)
+        assert not await domains.record_check(tx, old, VerificationState(NOW, None, NOW, False), NOW)
+        assert await domains.record_check(tx, given, VerificationState(NOW, None, NOW, True), NOW)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +170,7 @@ async def test_one_pair_of_keys_waits_and_takes_the_place_of_those_that_sign(dat
         assert (retired.selector, retired.retired_at, retired.dkim_sealed) == ("ph1", NOW + HOUR, None)
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
         # A check that began before knows nothing of the new keys.
-        assert not await domains.record_check(tx, row, Check(NOW, None, NOW, False), NOW)
+        assert not await domains.record_check(tx, row, VerificationState(NOW, None, NOW, False), NOW)
 
 
 async def test_retired_keys_are_forgotten_in_time_and_keys_go_with_their_domain(database: Database) -> None:

@@ -10,15 +10,20 @@ import pytest_asyncio
 
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.store import events
-from posthouse.store.deliveries import Result
-from posthouse.store.events import BEGINNING, SEARCHED_AT_ONCE_MAX, StoredEvent, Stretch
+from posthouse.store.delivery_outcomes import DeliveryResult
+from posthouse.store.events import BEGINNING, SEARCHED_AT_ONCE_MAX, EventRange, StoredEvent
 from posthouse.store.postgres import Database
 from tests.support import plans
 from tests.support.crowd import crowd, events_fetched
 from tests.support.rounds import Rounds, beginning, new_id
 from tests.support.webhooks import Webhooks
 
-DELIVERED, BOUNCED, FAILED, DEFERRED = Result.DELIVERED, Result.BOUNCED, Result.FAILED, Result.DEFERRED
+DELIVERED, BOUNCED, FAILED, DEFERRED = (
+    DeliveryResult.DELIVERED,
+    DeliveryResult.BOUNCED,
+    DeliveryResult.FAILED,
+    DeliveryResult.DEFERRED,
+)
 MOMENT: Final = timedelta(milliseconds=1)
 
 
@@ -28,7 +33,7 @@ async def rounds(database_url: str) -> AsyncIterator[Rounds]:
         yield begun
 
 
-async def ended(rounds: Rounds, *results: Result) -> MessageId:
+async def ended(rounds: Rounds, *results: DeliveryResult) -> MessageId:
     """A new message whose recipients came to these ends, one after the other."""
     outcomes = await Webhooks(rounds).outcomes(*results)
     for outcome in outcomes:
@@ -39,7 +44,7 @@ async def ended(rounds: Rounds, *results: Result) -> MessageId:
 
 async def read(
     rounds: Rounds, after: UUID = BEGINNING, limit: int = 100, event_type: str | None = None, **by: UUID
-) -> Stretch:
+) -> EventRange:
     account_id = AccountId(by.get("account_id", rounds.sender.account_id))
     before = lowest_id(rounds.clock.now() + MOMENT)
     async with rounds.database.connection() as connection:
@@ -53,7 +58,7 @@ async def of_message(rounds: Rounds, message_id: MessageId, **by: UUID) -> list[
 
 
 async def test_events_are_read_in_order_and_to_their_end(rounds: Rounds) -> None:
-    assert await read(rounds) == Stretch([], BEGINNING, is_all=True)
+    assert await read(rounds) == EventRange([], BEGINNING, is_all=True)
     for result in (DELIVERED, BOUNCED, FAILED):
         await ended(rounds, result)
     whole = await read(rounds)
@@ -63,7 +68,7 @@ async def test_events_are_read_in_order_and_to_their_end(rounds: Rounds) -> None
     assert (first.events, first.read_to, first.is_all) == (whole.events[:2], whole.events[1].id, False)
     rest = await read(rounds, first.read_to, limit=1)
     assert (rest.events, rest.is_all) == (whole.events[2:], True)
-    assert await read(rounds, rest.read_to) == Stretch([], rest.read_to, is_all=True)
+    assert await read(rounds, rest.read_to) == EventRange([], rest.read_to, is_all=True)
 
 
 async def test_what_was_made_after_the_bound_is_not_read_yet(rounds: Rounds) -> None:

@@ -10,16 +10,16 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
-from posthouse.store.backlog import _BACKLOG, COUNTED_MAX, Backlog, Count, backlog
-from posthouse.store.deliveries import Result
+from posthouse.store.backlog import _BACKLOG, COUNTED_MAX, Backlog, BoundedCount, backlog
+from posthouse.store.delivery_outcomes import DeliveryResult
+from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
 from posthouse.store.lane_reports import KEPT_FOR, LANES_REPORTED_MAX, LaneReport, LaneState, read, report
 from posthouse.store.postgres import Database
-from posthouse.store.schedule import Postponement, postpone
 from tests.support.rounds import LEASE, Rounds, beginning
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-NONE = Count(0, False)
+NONE = BoundedCount(0, False)
 
 
 @pytest_asyncio.fixture
@@ -118,8 +118,8 @@ async def counted(rounds: Rounds) -> Backlog:
         return await backlog(connection, now, now + LEASE)
 
 
-def exactly(number: int) -> Count:
-    return Count(number, False)
+def exactly(number: int) -> BoundedCount:
+    return BoundedCount(number, False)
 
 
 async def test_nothing_waits_in_an_empty_calendar(rounds: Rounds) -> None:
@@ -136,11 +136,11 @@ async def test_every_recipient_that_waits_is_in_one_count(rounds: Rounds) -> Non
     now = rounds.clock.now()
     async with rounds.database.transaction() as tx:
         held = tickets.pop()
-        await postpone(tx, [Postponement(held.account_id, held.message_id, held.position, 0, now, True)], now)
+        await postpone(tx, [DeliveryPostponement(held.account_id, held.message_id, held.position, 0, now, True)], now)
     claimed = await rounds.claim(tickets[:3])
     await rounds.record(
-        rounds.outcome(claimed[0], Result.DEFERRED, next_at=now + timedelta(hours=1)),
-        rounds.outcome(claimed[1], Result.DELIVERED),
+        rounds.outcome(claimed[0], DeliveryResult.DEFERRED, next_at=now + timedelta(hours=1)),
+        rounds.outcome(claimed[1], DeliveryResult.DELIVERED),
     )
     assert await counted(rounds) == Backlog(
         due=exactly(0), leased=exactly(1), claimed=exactly(1), later=exactly(1), held=exactly(1), oldest_due_at=None
@@ -165,7 +165,7 @@ async def test_a_large_calendar_is_counted_no_further_than_the_bound(rounds: Rou
         await connection.execute("ANALYZE schedule")
         explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {_BACKLOG}", now, now + LEASE, column=0)
     found = await counted(rounds)
-    assert found.claimed == found.held == Count(COUNTED_MAX, True)
+    assert found.claimed == found.held == BoundedCount(COUNTED_MAX, True)
     assert (found.due.is_more, found.later.is_more) == (True, True)
     assert found.leased == exactly(300)
     assert found.oldest_due_at == now - timedelta(seconds=0.1) * 49_997

@@ -99,7 +99,7 @@ async def test_counting_begins_with_the_oldest_mail_and_only_once(database_url: 
             async with rounds.database.connection() as connection:
                 await usage.begin(connection, rounds.clock.now())
                 state = await usage.state(connection)
-            assert state == usage.Reckoning(first, first, None, first.date(), None)
+            assert state == usage.CountingProgress(first, first, None, first.date(), None)
             rounds.clock.advance(hours=1)
 
 
@@ -108,7 +108,7 @@ async def test_counting_begins_now_where_there_is_no_mail(database: Database) ->
     async with database.connection() as connection:
         await usage.begin(connection, now)
         state = await usage.state(connection)
-    assert state == usage.Reckoning(now, now, None, DAY, None)
+    assert state == usage.CountingProgress(now, now, None, DAY, None)
 
 
 async def test_what_waits_is_counted_along_the_key_however_much_it_is(database: Database) -> None:

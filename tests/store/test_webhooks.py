@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.store import accounts, calls, webhooks
-from posthouse.store.calls import DISABLED, CallResult, Result
-from posthouse.store.deliveries import Result as MailResult
+from posthouse.store import accounts, webhook_schedule, webhooks
+from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
 from posthouse.store.postgres import Database
+from posthouse.store.webhook_schedule import DISABLED, WebhookOutcome, WebhookResult
 from posthouse.store.webhooks import PING_COOLDOWN, WebhookDelivery
 from tests.support import plans
 from tests.support.rounds import LEASE, Rounds, beginning, new_id
@@ -227,7 +227,7 @@ async def test_nothing_is_entered_when_there_is_no_enabled_endpoint(
 async def test_a_replay_sends_the_same_event_with_all_its_attempts(rounds: Rounds, hooks: Webhooks) -> None:
     await hooks.save()
     (claimed,) = await hooks.claimed(BOUNCED)
-    await hooks.record(hooks.result(claimed, Result.FAILED))
+    await hooks.record(hooks.result(claimed, WebhookResult.FAILED))
     original = await found(hooks, claimed.id)
     await hooks.save("https://new.example.com/", ["email.delivered"])
     rounds.clock.advance(days=6)
@@ -243,7 +243,7 @@ async def test_a_replay_sends_the_same_event_with_all_its_attempts(rounds: Round
     (again,) = await hooks.claim(await hooks.lease())
     assert (again.id, again.event_id, again.attempt_count) == (entered.id, claimed.event_id, 1)
     assert again.body == claimed.body
-    await hooks.record(hooks.result(again, Result.SUCCEEDED))
+    await hooks.record(hooks.result(again, WebhookResult.SUCCEEDED))
     assert await found(hooks, original.id) == original
     assert (await found(hooks, entered.id)).status == "succeeded"
     assert await rounds.value("SELECT count(*) FROM events") == 1
@@ -342,8 +342,8 @@ async def test_disabling_cancels_what_is_pending_and_says_so(rounds: Rounds, hoo
     tried, sent, waiting = await hooks.tell(DELIVERED, DELIVERED, DELIVERED)
     claimed = {one.id: one for one in await hooks.claim([tried, sent])}
     await hooks.record(
-        hooks.result(claimed[tried.webhook_delivery_id], Result.DEFERRED),
-        hooks.result(claimed[sent.webhook_delivery_id], Result.SUCCEEDED),
+        hooks.result(claimed[tried.webhook_delivery_id], WebhookResult.DEFERRED),
+        hooks.result(claimed[sent.webhook_delivery_id], WebhookResult.SUCCEEDED),
     )
     assert await cancel(rounds, hooks) == 0, "the endpoint is enabled"
     await hooks.save(enabled=False)
@@ -378,7 +378,7 @@ async def test_what_is_being_sent_may_still_succeed_and_is_cancelled_if_it_does_
     lucky, unlucky = await hooks.claimed(DELIVERED, DELIVERED)
     await hooks.save(enabled=False)
     assert await cancel(rounds, hooks) == 0
-    await hooks.record(hooks.result(lucky, Result.SUCCEEDED), hooks.result(unlucky, Result.DEFERRED))
+    await hooks.record(hooks.result(lucky, WebhookResult.SUCCEEDED), hooks.result(unlucky, WebhookResult.DEFERRED))
     assert (await found(hooks, lucky.id)).status == "succeeded"
     assert await cancel(rounds, hooks) == 1
     assert (await found(hooks, unlucky.id)).error == DISABLED
@@ -416,7 +416,7 @@ async def test_deleting_leaves_neither_endpoint_nor_log_nor_anything_pending(rou
     assert await changed_at(rounds) == now
     assert await log_of(hooks) == []
     # What was being sent meanwhile comes too late, and what waited is not there.
-    late = hooks.result(claimed, Result.SUCCEEDED)
+    late = hooks.result(claimed, WebhookResult.SUCCEEDED)
     assert await hooks.record(late) == ((), (late,))
     assert await hooks.claim(waiting) == []
     assert await rounds.fetch("SELECT id FROM webhook_deliveries") == [(one.webhook_delivery_id,) for one in kept]
@@ -432,9 +432,9 @@ async def test_an_event_that_slipped_in_while_the_endpoint_was_deleted_is_cancel
     async with rounds.database.transaction() as tx:
         await webhooks.delete(tx, hooks.account_id, rounds.clock.now())
     (claimed,) = await hooks.claim(tickets)
-    await hooks.record(CallResult(*claimed.key, Result.FAILED, error=claimed.cancelled))
+    await hooks.record(WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled))
     assert await rounds.value("SELECT count(*) FROM calls") == 0
-    assert [one.error for one in await log_of(hooks)] == [calls.DELETED]
+    assert [one.error for one in await log_of(hooks)] == [webhook_schedule.DELETED]
 
 
 async def test_an_account_that_is_not_there_has_no_endpoint(database: Database, rounds: Rounds) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from posthouse.bootstrap import Desk, operator
+from posthouse.compose.processes import Desk, operator
 from posthouse.config import Settings
 from posthouse.rules import ids
 from posthouse.rules.actor import OPERATOR
@@ -40,9 +40,9 @@ class Operator:
 
     def __init__(self, desk: Desk, stack: AsyncExitStack) -> None:
         self._desk = desk
-        self._administration = desk.administration
-        self.registration = desk.registration
-        self.keyring = desk.keyring
+        self._accounts = desk.accounts
+        self.domains = desk.domains
+        self.credentials = desk.credentials
         self._stack = stack
 
     @classmethod
@@ -55,19 +55,19 @@ class Operator:
         await self._stack.aclose()
 
     async def create_account(self, name: str) -> MadeAccount:
-        made = await self._administration.create_account(name)
+        made = await self._accounts.create_account(name)
         default = made.credential
         credential = MadeCredential(default.credential.id, default.credential.username, default.password)
         return MadeAccount(made.account.id, credential)
 
     async def grant_credits(self, account: UUID, amount: int) -> None:
-        await self._administration.grant_credits(_account(account), amount, WHY)
+        await self._accounts.grant_credits(_account(account), amount, WHY)
 
     async def add_domain(self, account: UUID, name: str) -> None:
-        await self.registration.add(AccountId(account), name, OPERATOR)
+        await self.domains.add(AccountId(account), name, OPERATOR)
 
     async def verify_domain(self, account: UUID, name: str) -> None:
-        await self.registration.verify(AccountId(account), name, OPERATOR, vouched=True)
+        await self.domains.verify(AccountId(account), name, OPERATOR, vouched=True)
 
     async def add_verified_domain(self, account: UUID, name: str) -> None:
         await self.add_domain(account, name)
@@ -75,7 +75,7 @@ class Operator:
 
     async def set_limits(self, account: UUID, *, rate: tuple[int, int] | None, warmup: Sequence[int] | None) -> None:
         """A rate of None and a warm-up of None are the service's own; a warm-up without numbers is exempt."""
-        await self._administration.set_limits(
+        await self._accounts.set_limits(
             _account(account),
             rate_per_second=rate[0] if rate else "default",
             rate_burst=rate[1] if rate else "default",
@@ -83,23 +83,23 @@ class Operator:
         )
 
     async def suspend(self, account: UUID) -> None:
-        await self._administration.suspend(_account(account), WHY)
+        await self._accounts.suspend(_account(account), WHY)
 
     async def resume(self, account: UUID) -> None:
-        await self._administration.resume(_account(account))
+        await self._accounts.resume(_account(account))
 
     async def create_credential(self, account: UUID, name: str, allowed_networks: Sequence[str] = ()) -> MadeCredential:
-        made = await self.keyring.create_credential(AccountId(account), name, allowed_networks, OPERATOR)
+        made = await self.credentials.create_credential(AccountId(account), name, allowed_networks, OPERATOR)
         return MadeCredential(made.credential.id, made.credential.username, made.password)
 
     async def revoke_credential(self, account: UUID, credential: UUID) -> None:
         given = ids.text(ids.CREDENTIAL, credential)
-        await self.keyring.revoke_credential(AccountId(account), given, OPERATOR, even_the_last=True)
+        await self.credentials.revoke_credential(AccountId(account), given, OPERATOR, even_the_last=True)
 
     async def create_key(
         self, account: UUID, credential: UUID, *, mode: str = "live", may_read: bool = False
     ) -> MadeKey:
-        made = await self.keyring.create_key(
+        made = await self.credentials.create_key(
             AccountId(account),
             OPERATOR,
             mode=Mode(mode),
@@ -109,7 +109,7 @@ class Operator:
         return MadeKey(made.key.id, made.secret)
 
     async def revoke_key(self, account: UUID, key: UUID) -> None:
-        await self.keyring.revoke_key(AccountId(account), ids.text(ids.API_KEY, key), OPERATOR)
+        await self.credentials.revoke_key(AccountId(account), ids.text(ids.API_KEY, key), OPERATOR)
 
     async def create_user(self, account: UUID, email: str, password: str, role: str) -> None:
         await self._desk.team.create_user(AccountId(account), email, password, Role(role), OPERATOR)

@@ -13,10 +13,10 @@ from posthouse.config import Settings
 from posthouse.rules import credential, event, ids
 from posthouse.rules.event import Type
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.ticket import NotificationTicket
-from posthouse.store import calls
-from posthouse.store.calls import Notification
+from posthouse.rules.ticket import WebhookTicket
+from posthouse.store import webhook_schedule
 from posthouse.store.seal import Sealer
+from posthouse.store.webhook_schedule import NewWebhookDelivery
 from posthouse.store.webhooks import secret_purpose
 from tests.support.hooks import Request
 from tests.support.notice import NAME, is_signed
@@ -126,7 +126,7 @@ def _hash(customer: Customer, given: Settings) -> bytes:
 
 async def tell(
     pool: Any, customers: Sequence[Customer], each: int = 1, *, lease: timedelta = timedelta(0)
-) -> list[NotificationTicket]:
+) -> list[WebhookTicket]:
     """So many events for each customer, in turns: due when the lease is over, until then whoever has their tickets."""
     now = datetime.now(UTC)
     events, notifications = [], []
@@ -147,12 +147,12 @@ async def tell(
             )
             events.append((one.account_id, event_id, message_id, 0, Type.DELIVERED, now, body))
             notifications.append(
-                Notification(one.account_id, _new_id(now), event_id, MessageId(message_id), 0, Type.DELIVERED)
+                NewWebhookDelivery(one.account_id, _new_id(now), event_id, MessageId(message_id), 0, Type.DELIVERED)
             )
     async with pool.acquire() as connection, connection.transaction():
         names = ["account_id", "id", "message_id", "position", "type", "created_at", "body"]
         await connection.copy_records_to_table("events", columns=names, records=events)
-        return await calls.enter(connection, notifications, now, now + lease, ATTEMPTS_MAX)
+        return await webhook_schedule.enter(connection, notifications, now, now + lease, ATTEMPTS_MAX)
 
 
 def signed_at(request: Request, secret: str) -> int | None:

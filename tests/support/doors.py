@@ -217,7 +217,7 @@ async def hand_in(line: Line, content: bytes, to: Sequence[str], *, sender: str)
 
 async def keys_published_by(office: PostOffice, tenant: Tenant) -> dict[bytes, bytes]:
     """The records that the service asked the domain's owner to publish, by name."""
-    views = await office.service.operator.registration.all(AccountId(tenant.id))
+    views = await office.service.operator.domains.all(AccountId(tenant.id))
     return {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
 
 

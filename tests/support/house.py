@@ -8,16 +8,16 @@ from uuid import UUID
 
 from posthouse.chance import SystemChance
 from posthouse.clock import Clock
-from posthouse.flows.caller import Caller
-from posthouse.flows.intake import Accepted, Intake
-from posthouse.flows.preparation import Defaults
-from posthouse.flows.storage import Storage
+from posthouse.flows.accept.intake import AcceptedMessage, Intake
+from posthouse.flows.shared.account_limits import Defaults
+from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.flows.shared.principal import Principal
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, compose
 from posthouse.rules.ids import AccountId, CredentialId, RequestId
-from posthouse.rules.pace import Rate
-from posthouse.store.directory import Directory
+from posthouse.rules.rate_limit import Rate
+from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from tests.support.administration import Operator
 
@@ -35,8 +35,8 @@ class Sender:
     credential_id: UUID
     domain: str
 
-    def caller(self, mode: Mode = Mode.LIVE) -> Caller:
-        return Caller(AccountId(self.account_id), CredentialId(self.credential_id), mode)
+    def caller(self, mode: Mode = Mode.LIVE) -> Principal:
+        return Principal(AccountId(self.account_id), CredentialId(self.credential_id), mode)
 
     def draft(self, recipients: int | Sequence[str] = 1, **fields: Any) -> Draft:
         to = [f"r{number}@example.org" for number in range(recipients)] if isinstance(recipients, int) else recipients
@@ -46,13 +46,13 @@ class Sender:
 @dataclass(slots=True)
 class House:
     database: Database
-    directory: Directory
+    directory: ControlCache
     intake: Intake
     clock: Clock
 
     async def accept(
         self, sender: Sender, key: str, draft: Draft | None = None, *, body: bytes = b"body", mode: Mode = Mode.LIVE
-    ) -> Accepted:
+    ) -> AcceptedMessage:
         """`body` stands for what was asked: two requests are alike when it is."""
         request_id = RequestId(ids.new_id(self.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
         given = draft or sender.draft()
@@ -61,16 +61,16 @@ class House:
 
 @asynccontextmanager
 async def opened(
-    database_url: str, clock: Clock, *, connections_max: int = 10, storage: Storage | None = None
+    database_url: str, clock: Clock, *, connections_max: int = 10, storage: DiskSpace | None = None
 ) -> AsyncIterator[House]:
     """A process's share of the service. Its cache is fresh; `forget_changes` keeps it so."""
     database = await Database.open(database_url, connections_max=connections_max, patience=PATIENCE)
     try:
-        directory = Directory(database, clock.monotonic)
+        directory = ControlCache(database, clock.monotonic)
         await directory.forget_changes()
         intake = Intake(
             database=database,
-            directory=directory,
+            control_cache=directory,
             clock=clock,
             chance=SystemChance(),
             defaults=Defaults(rate=RATE, warmup_limits=None),

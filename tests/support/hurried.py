@@ -7,10 +7,10 @@ import asyncio
 
 import uvloop
 
-from posthouse.entrypoints.smtp.connection import Bounds, Deadlines
+from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
 from tests.support.smtp_service import Recorder, serving
 
-DEADLINES = Deadlines(command_seconds=4.0, admission_seconds=6.0, content_seconds=4.0, look_seconds=0.5)
+DEADLINES = ServerDeadlines(command_seconds=4.0, admission_seconds=6.0, content_seconds=4.0, look_seconds=0.5)
 
 
 async def serve() -> None:

@@ -11,20 +11,21 @@ from typing import Any, Final
 from uuid import UUID
 
 from posthouse.chance import SeededChance
-from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
-from posthouse.flows.notification import Notification
-from posthouse.flows.tickets import Tickets
-from posthouse.rules.endpoint import Address, Target, check_url
+from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
+from posthouse.flows.shared.tickets import Tickets
+from posthouse.flows.webhooks.sender import WebhookSender
 from posthouse.rules.ids import AccountId
+from posthouse.rules.public_address import Address
 from posthouse.rules.ticket import unpack
+from posthouse.rules.webhook_url import Target, check_url
 from posthouse.store import webhooks
-from posthouse.store.deliveries import Result as MailResult
+from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
 from posthouse.store.seal import Sealer
 from posthouse.store.webhooks import WebhookDelivery, secret_purpose
-from posthouse.wire.caller import Answer, Caller, HttpCaller, public_tls
 from posthouse.wire.dns import Resolver
-from posthouse.wire.stream import Kind, StreamSettings
+from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
+from posthouse.wire.webhook_client import Answer, HttpWebhookClient, WebhookClient, public_tls
 from tests.support.clock import SettableClock
 from tests.support.hooks import Hooks, Request
 from tests.support.house import Sender
@@ -62,10 +63,10 @@ class Notices:
     stream: MemoryStream
     tickets: Tickets
     dispatch: Dispatch
-    notification: Notification
-    caller: HttpCaller
+    notification: WebhookSender
+    caller: HttpWebhookClient
     sealer: Sealer
-    another_worker: Callable[..., Notification]
+    another_worker: Callable[..., WebhookSender]
 
     @property
     def clock(self) -> SettableClock:
@@ -131,7 +132,7 @@ class Notices:
 
     async def offer(self) -> int:
         """Give the messenger what the stream holds, and don't wait for him."""
-        found = await self.stream.fetch(Kind.NOTIFY, frozenset(range(SHARDS)), 10_000, 0)
+        found = await self.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 10_000, 0)
         await self.notification.offer(found)
         return sum(len(unpack(one.payload)) for one in found)
 
@@ -160,7 +161,7 @@ class Notices:
 class Lingering:
     """A caller that waits where it is told to: before it sets out, or before it tells what it heard."""
 
-    caller: Caller
+    caller: WebhookClient
     sets_out: bool = True
     comes_back: bool = True
     begun: list[str] = field(default_factory=list)
@@ -205,7 +206,7 @@ async def noticing(
         names.records[NAME, "A"] = ["127.0.0.1"]
         hooks = await stack.enter_async_context(Hooks(certificates().servers["sound"], said=said))
         clock = rounds.clock
-        caller = HttpCaller(
+        caller = HttpWebhookClient(
             resolver=Resolver([names.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic),
             may_connect=may_connect,
             tls=public_tls(certificates().authority_pem.decode()),
@@ -217,9 +218,9 @@ async def noticing(
         sealer = Sealer({"1": bytes(32)}, "1")
         ports = {443, hooks.port}
         chance = SeededChance(SEED)
-        workers: list[Notification] = []
+        workers: list[WebhookSender] = []
 
-        def worker(**other: Any) -> Notification:
+        def worker(**other: Any) -> WebhookSender:
             made: dict[str, Any] = {
                 "database": rounds.database,
                 "clock": clock,
@@ -228,7 +229,7 @@ async def noticing(
                 "sealer": sealer,
                 "target_of": lambda url: check_url(url, ports=ports),
             }
-            workers.append(Notification(**{**made, **given, **other}))
+            workers.append(WebhookSender(**{**made, **given, **other}))
             return workers[-1]
 
         one = worker()

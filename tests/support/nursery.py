@@ -95,11 +95,11 @@ def _parent() -> None:
     import nats  # noqa: F401
     import uvloop  # noqa: F401
 
-    import posthouse.bootstrap
-    import posthouse.flows.notification
+    import posthouse.compose.processes
+    import posthouse.flows.webhooks.sender
     import posthouse.wire.stream.jetstream
     import posthouse.wire.stream.leases  # noqa: F401
-    from posthouse.entrypoints.cli.app import app
+    from posthouse.cli.app import app
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
     print(os.getpid(), flush=True)

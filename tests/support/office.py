@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from posthouse.chance import SeededChance
-from posthouse.flows.administration import Administration
-from posthouse.flows.keyring import Keyring
-from posthouse.flows.registration import DomainView, Registration
+from posthouse.flows.account.credentials import Credentials
+from posthouse.flows.account.domains import Domains, DomainView
+from posthouse.flows.operate.accounts import Accounts
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.rules.refusal import Code, Refusal
@@ -44,16 +44,16 @@ class SetClock:
 
 @dataclass
 class Office:
-    administration: Administration
-    registration: Registration
-    keyring: Keyring
+    accounts: Accounts
+    domains: Domains
+    credentials: Credentials
     database: Database
     nameserver: Nameserver
     clock: SetClock
     sealer: Sealer
 
     async def account(self, name: str = "Acme") -> AccountId:
-        return (await self.administration.create_account(name)).account.id
+        return (await self.accounts.create_account(name)).account.id
 
     async def value(self, query: str, *arguments: object) -> Any:
         async with self.database.connection() as connection:
@@ -90,8 +90,8 @@ class Office:
 async def opened(database: Database) -> AsyncIterator[Office]:
     clock, chance, sealer = SetClock(), SeededChance(7), Sealer({"1": b"k" * 32}, "1")
     async with Nameserver() as nameserver:
-        keyring = Keyring(database=database, clock=clock, chance=chance, pepper=PEPPER)
-        registration = Registration(
+        credentials = Credentials(database=database, clock=clock, chance=chance, pepper=PEPPER)
+        domains = Domains(
             database=database,
             clock=clock,
             chance=chance,
@@ -99,8 +99,8 @@ async def opened(database: Database) -> AsyncIterator[Office]:
             resolver=Resolver([nameserver.endpoint], lookup_seconds_max=1.0),
             return_path=RETURN_PATH,
         )
-        administration = Administration(database=database, clock=clock, chance=chance, pepper=PEPPER)
-        yield Office(administration, registration, keyring, database, nameserver, clock, sealer)
+        accounts = Accounts(database=database, clock=clock, chance=chance, pepper=PEPPER)
+        yield Office(accounts, domains, credentials, database, nameserver, clock, sealer)
 
 
 async def refused(act: Awaitable[object], code: Code, said: str = "") -> Refusal:

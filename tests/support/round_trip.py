@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from posthouse.chance import SeededChance
-from posthouse.flows.delivery import Delivery
-from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
-from posthouse.flows.letters import Identity, Letters
-from posthouse.flows.signing import Signing
-from posthouse.flows.tickets import Tickets
-from posthouse.rules.endpoint import Address
+from posthouse.flows.deliver.delivery import Delivery
+from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
+from posthouse.flows.deliver.dkim_signing import DkimSigning
+from posthouse.flows.deliver.outgoing_mail import Identity, OutgoingMail
+from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules.lane import LaneLimits, Limits
+from posthouse.rules.public_address import Address
 from posthouse.rules.ticket import unpack
 from posthouse.store.seal import Sealer
 from posthouse.wire.carrier import SmtpCarrier
 from posthouse.wire.dns import Resolver
-from posthouse.wire.smtp import Deadlines, TlsPolicy, TlsUse
-from posthouse.wire.stream import Kind, StreamSettings
+from posthouse.wire.smtp import ClientDeadlines, TlsPolicy, TlsUse
+from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.clock import SettableClock
 from tests.support.nameserver import Nameserver
@@ -31,7 +31,7 @@ SHARDS: Final = 4
 SEED: Final = 2026
 WIDE: Final = LaneLimits(Limits(per_second=1e6, burst=1_000_000, connections_start=20, connections_max=20))
 IDENTITY: Final = Identity("out.posthouse.test", "bounces.posthouse.test", b"a key of the tests")
-PATIENCE: Final = Deadlines(
+PATIENCE: Final = ClientDeadlines(
     connect_seconds=1.0,
     greeting_seconds=1.0,
     command_seconds=1.0,
@@ -81,7 +81,7 @@ class RoundTrip:
 
     async def carry(self) -> int:
         """Carry what the stream holds."""
-        found = await self.stream.fetch(Kind.DELIVER, frozenset(range(SHARDS)), 10_000, 0)
+        found = await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0)
         await self.delivery.offer(found)
         await self.delivery.settle()
         return sum(len(unpack(one.payload)) for one in found)
@@ -111,7 +111,7 @@ async def on_the_road(
     manners: Mapping[str, str] | None = None,
     certificates: Certificates | None = None,
     may_connect: Callable[[Address], bool] = lambda address: address.is_loopback,
-    deadlines: Deadlines = PATIENCE,
+    deadlines: ClientDeadlines = PATIENCE,
     seed: int = SEED,
     lane_limits: LaneLimits = WIDE,
     identity: Identity = IDENTITY,
@@ -135,11 +135,11 @@ async def on_the_road(
             port=receiver.port,
         )
         settings = _settings(database_url)
-        signing = Signing(rounds.house.directory, Sealer(settings.seal_key_bytes, settings.seal_key_active))
+        signing = DkimSigning(rounds.house.directory, Sealer(settings.seal_key_bytes, settings.seal_key_active))
         stack.callback(signing.close)
         stream = MemoryStream(StreamSettings(), monotonic=clock.monotonic)
         tickets = Tickets(stream, SHARDS)
-        letters = Letters(
+        letters = OutgoingMail(
             database=rounds.database,
             clock=clock,
             signing=signing,
@@ -150,12 +150,12 @@ async def on_the_road(
         def worker(**given: Any) -> Delivery:
             made: dict[str, Any] = {
                 "database": rounds.database,
-                "directory": rounds.house.directory,
+                "control_cache": rounds.house.directory,
                 "clock": clock,
                 "chance": chance,
                 "resolver": resolver,
                 "carrier": carrier,
-                "letters": letters,
+                "outgoing_mail": letters,
                 "simulator_domain": "simulator.invalid",
                 "lane_limits": lane_limits,
             }

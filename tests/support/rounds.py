@@ -12,9 +12,9 @@ from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import MessageId
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import claims, deliveries, schedule
-from posthouse.store.claims import Claimed
-from posthouse.store.deliveries import Event, Outcome, Recorded, Result
+from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule
+from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_outcomes import DeliveryResult, Event, Outcome, RecordedOutcomes
 from posthouse.store.postgres import Connection, Database
 from tests.support.administration import Operator
 from tests.support.clock import SettableClock
@@ -59,24 +59,24 @@ class Rounds:
     async def lease(self, limit: int = 1_000) -> list[DeliveryTicket]:
         async with self.database.transaction() as tx:
             now = self.clock.now()
-            return await schedule.lease_due(tx, now, now + LEASE, limit)
+            return await delivery_schedule.lease_due(tx, now, now + LEASE, limit)
 
     async def claim(self, tickets: Iterable[DeliveryTicket], worker_id: UUID | None = None) -> list[Claimed]:
         async with self.database.transaction() as tx:
             now = self.clock.now()
-            return await claims.claim(tx, worker_id or self.worker_id, tickets, now, now + LONGEST_ATTEMPT)
+            return await delivery_claims.claim(tx, worker_id or self.worker_id, tickets, now, now + LONGEST_ATTEMPT)
 
     async def renew(self, worker_id: UUID | None = None) -> None:
         async with self.database.transaction() as tx:
-            await schedule.renew_worker(tx, worker_id or self.worker_id, self.clock.now() + LEASE)
+            await delivery_schedule.renew_worker(tx, worker_id or self.worker_id, self.clock.now() + LEASE)
 
     async def reclaim(self) -> int:
         async with self.database.transaction() as tx:
-            return await schedule.reclaim_expired_workers(tx, self.clock.now())
+            return await delivery_schedule.reclaim_expired_workers(tx, self.clock.now())
 
-    async def record(self, *outcomes: Outcome) -> Recorded:
+    async def record(self, *outcomes: Outcome) -> RecordedOutcomes:
         async with self.database.transaction() as tx:
-            return await deliveries.record(tx, outcomes, self.clock.now())
+            return await delivery_outcomes.record(tx, outcomes, self.clock.now())
 
     async def claimed(self, recipients: int | Sequence[str] = 1, **how: Any) -> list[Claimed]:
         """A new message, all of it claimed."""
@@ -84,7 +84,7 @@ class Rounds:
         found = await self.claim(await self.lease())
         return sorted((one for one in found if one.message_id == message_id), key=lambda one: one.position)
 
-    def outcome(self, claimed: Claimed, result: Result, **given: Any) -> Outcome:
+    def outcome(self, claimed: Claimed, result: DeliveryResult, **given: Any) -> Outcome:
         return outcome(claimed, result, self.clock.now(), **given)
 
     async def fetch(self, query: str, *arguments: object) -> list[Any]:
@@ -101,7 +101,7 @@ def new_id(now: datetime) -> UUID:
 
 
 def outcome(
-    claimed: Claimed, result: Result, now: datetime, *, webhook_delivery_id: UUID | None = None, **given: Any
+    claimed: Claimed, result: DeliveryResult, now: datetime, *, webhook_delivery_id: UUID | None = None, **given: Any
 ) -> Outcome:
     """What a server of few words would have said. Without an id for its sending, no webhook tells of it."""
     about: dict[str, Any] = {
@@ -109,7 +109,7 @@ def outcome(
         "address": "192.0.2.1",
         "tls": "TLSv1.3",
         "stage": "dot",
-        "code": {Result.DELIVERED: 250, Result.BOUNCED: 550}.get(result, 451),
+        "code": {DeliveryResult.DELIVERED: 250, DeliveryResult.BOUNCED: 550}.get(result, 451),
         "response": f"it was {result}",
     }
     if result.is_final:
@@ -136,6 +136,6 @@ async def beginning(database_url: str) -> AsyncIterator[Rounds]:
         await operator.close()
 
 
-async def record_on(connection: Connection, outcomes: Sequence[Outcome], now: datetime) -> Recorded:
+async def record_on(connection: Connection, outcomes: Sequence[Outcome], now: datetime) -> RecordedOutcomes:
     async with connection.transaction():
-        return await deliveries.record(connection, outcomes, now)
+        return await delivery_outcomes.record(connection, outcomes, now)

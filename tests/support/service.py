@@ -25,7 +25,7 @@ import asyncpg
 import jwt
 
 from posthouse.config import Settings
-from posthouse.flows import passwords
+from posthouse.flows.account import passwords
 from posthouse.rules import ids
 from tests.support.administration import MadeCredential, Operator
 from tools.private_postgres import free_port

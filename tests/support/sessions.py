@@ -9,10 +9,10 @@ from posthouse.rules.outcome import Stage
 from posthouse.wire.smtp import (
     CLEARTEXT,
     Accepted,
-    Deadlines,
+    ClientDeadlines,
     Failure,
-    Message,
-    Session,
+    SmtpContent,
+    SmtpSession,
     TlsPolicy,
     Transaction,
 )
@@ -20,10 +20,10 @@ from tests.support.receiver import NAME, Receiver
 
 SENDER = "bounces+token@sender.example.com"
 CONTENT = b"From: a@sender.example.com\r\nSubject: dots\r\n\r\n.one\r\n..two\r\n.\r\nend\r\n"
-MESSAGE = Message(CONTENT)
-LARGE = Message(b"Subject: large\r\n\r\n" + (b"." + b"x" * 97 + b"\r\n") * 50_000)
+MESSAGE = SmtpContent(CONTENT)
+LARGE = SmtpContent(b"Subject: large\r\n\r\n" + (b"." + b"x" * 97 + b"\r\n") * 50_000)
 
-PATIENT = Deadlines(
+PATIENT = ClientDeadlines(
     connect_seconds=5,
     greeting_seconds=5,
     command_seconds=5,
@@ -42,19 +42,19 @@ WAYS = ["", "no-pipelining", "chunking", "chunking--no-pipelining"]
 
 
 async def open_to(
-    port: int, *, tls: TlsPolicy = CLEARTEXT, deadlines: Deadlines = PATIENT, server_name: str = NAME
-) -> Session | Failure:
-    return await Session.open(
+    port: int, *, tls: TlsPolicy = CLEARTEXT, deadlines: ClientDeadlines = PATIENT, server_name: str = NAME
+) -> SmtpSession | Failure:
+    return await SmtpSession.open(
         "127.0.0.1", port, hostname="sender.example.com", tls=tls, server_name=server_name, deadlines=deadlines
     )
 
 
 @contextlib.asynccontextmanager
 async def session_with(
-    receiver: Receiver, *, tls: TlsPolicy = CLEARTEXT, deadlines: Deadlines = PATIENT
-) -> AsyncIterator[Session]:
+    receiver: Receiver, *, tls: TlsPolicy = CLEARTEXT, deadlines: ClientDeadlines = PATIENT
+) -> AsyncIterator[SmtpSession]:
     session = await open_to(receiver.port, tls=tls, deadlines=deadlines)
-    assert isinstance(session, Session), session
+    assert isinstance(session, SmtpSession), session
     try:
         yield session
     finally:
@@ -63,9 +63,9 @@ async def session_with(
 
 
 async def deliver(
-    session: Session,
+    session: SmtpSession,
     *recipients: str,
-    message: Message = MESSAGE,
+    message: SmtpContent = MESSAGE,
     before_dot: Callable[[], bool] = lambda: True,
     sender: str = SENDER,
 ) -> Transaction:
@@ -73,7 +73,7 @@ async def deliver(
 
 
 async def result_of(
-    words: str, recipient: str, *, deadlines: Deadlines = PATIENT, message: Message = MESSAGE
+    words: str, recipient: str, *, deadlines: ClientDeadlines = PATIENT, message: SmtpContent = MESSAGE
 ) -> tuple[Accepted | Failure, Receiver, bool]:
     """The one recipient's result, the server as it then is, and whether the session could go on."""
     async with Receiver(words) as receiver, session_with(receiver, deadlines=deadlines) as session:

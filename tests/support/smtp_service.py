@@ -11,12 +11,12 @@ from uuid import UUID
 
 import trustme
 
-from posthouse.entrypoints.smtp.connection import Bounds, Deadlines
-from posthouse.entrypoints.smtp.replies import Reply
-from posthouse.entrypoints.smtp.server import Listener, Server
-from posthouse.entrypoints.smtp.service import Envelope, Terms
+from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
+from posthouse.entrypoints.smtp.replies import ServerReply
+from posthouse.entrypoints.smtp.server import Listener, SmtpServer
+from posthouse.entrypoints.smtp.service import Envelope, Policy
 from posthouse.entrypoints.smtp.tls import TlsFiles
-from posthouse.flows.caller import Caller
+from posthouse.flows.shared.principal import Principal
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
@@ -24,26 +24,26 @@ from posthouse.rules.refusal import Code, Refusal
 NAME = "mx.example.com"
 USERNAME = "smtp_ada"
 PASSWORD = "correct horse"
-CALLER = Caller(AccountId(UUID(int=1)), CredentialId(UUID(int=2)), Mode.LIVE)
-QUEUED = Reply(250, "2.0.0", "queued as em_1")
+CALLER = Principal(AccountId(UUID(int=1)), CredentialId(UUID(int=2)), Mode.LIVE)
+QUEUED = ServerReply(250, "2.0.0", "queued as em_1")
 
-SUBMISSION = Terms(NAME, needs_authentication=True)
-INBOUND = Terms(NAME, needs_authentication=False)
+SUBMISSION = Policy(NAME, needs_authentication=True)
+INBOUND = Policy(NAME, needs_authentication=False)
 
 
 @dataclass
 class Recorder:
     """Takes what it is given; `gate`, when there is one, keeps it waiting."""
 
-    terms: Terms = INBOUND
-    reply: Reply = QUEUED
+    terms: Policy = INBOUND
+    reply: ServerReply = QUEUED
     gate: asyncio.Event | None = None
     fault: Exception | None = None
-    taken: list[tuple[Caller | None, Envelope, bytes]] = field(default_factory=list)
+    taken: list[tuple[Principal | None, Envelope, bytes]] = field(default_factory=list)
     begun: int = 0
     logins: list[tuple[str, str, str]] = field(default_factory=list)
 
-    async def authenticate(self, username: str, password: str, peer: str) -> Caller:
+    async def authenticate(self, username: str, password: str, peer: str) -> Principal:
         self.logins.append((username, password, peer))
         if self.gate is not None:
             await self.gate.wait()
@@ -51,10 +51,10 @@ class Recorder:
             raise Refusal(Code.UNAUTHORIZED, "The SMTP username or password is wrong, or was revoked.")
         return CALLER
 
-    def recipient(self, address: str, count: int) -> Reply | None:  # noqa: ARG002
-        return Reply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None
+    def recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002
+        return ServerReply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None
 
-    async def take(self, caller: Caller | None, envelope: Envelope, content: bytes) -> Reply:
+    async def take(self, caller: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
         self.begun += 1
         if self.gate is not None:
             await self.gate.wait()
@@ -105,11 +105,11 @@ async def serving(
     *,
     tls: TlsFiles | None = None,
     bounds: Bounds | None = None,
-    deadlines: Deadlines | None = None,
+    deadlines: ServerDeadlines | None = None,
     listeners: Sequence[Listener] = (Listener("127.0.0.1", 0),),
     drain_seconds: float = 0.2,
-) -> AsyncIterator[Server]:
-    server = Server(service, tls=tls, bounds=bounds, deadlines=deadlines)
+) -> AsyncIterator[SmtpServer]:
+    server = SmtpServer(service, tls=tls, bounds=bounds, deadlines=deadlines)
     await server.listen(listeners)
     try:
         yield server

@@ -7,11 +7,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId
-from posthouse.rules.ticket import NotificationTicket
-from posthouse.store import calls, deliveries, webhooks
-from posthouse.store.calls import CallResult, ClaimedCall, Recorded, Result
-from posthouse.store.deliveries import Outcome
-from posthouse.store.deliveries import Result as MailResult
+from posthouse.rules.ticket import WebhookTicket
+from posthouse.store import delivery_outcomes, webhook_schedule, webhooks
+from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
+from posthouse.store.delivery_outcomes import Outcome
+from posthouse.store.webhook_schedule import ClaimedWebhook, RecordedWebhooks, WebhookOutcome, WebhookResult
 from posthouse.store.webhooks import EndpointRow
 from tests.support.house import Sender
 from tests.support.rounds import LEASE, WAIT, Rounds, new_id
@@ -45,12 +45,12 @@ class Webhooks:
 
     async def tell(
         self, *results: MailResult, lease: timedelta = LEASE, sender: Sender | None = None
-    ) -> list[NotificationTicket]:
+    ) -> list[WebhookTicket]:
         """A new message, whose recipients come to these results; the tickets of what it is to be told."""
         outcomes = await self.outcomes(*results, sender=sender)
         async with self.rounds.database.transaction() as tx:
             now = self.rounds.clock.now()
-            return list((await deliveries.record(tx, outcomes, now, ticket_lease=lease)).tickets)
+            return list((await delivery_outcomes.record(tx, outcomes, now, ticket_lease=lease)).tickets)
 
     async def outcomes(self, *results: MailResult, sender: Sender | None = None) -> list[Outcome]:
         claimed = await self.rounds.claimed(len(results), sender=sender)
@@ -60,34 +60,36 @@ class Webhooks:
             for one, result in zip(claimed, results, strict=True)
         ]
 
-    async def lease(self, limit: int = 1_000) -> list[NotificationTicket]:
+    async def lease(self, limit: int = 1_000) -> list[WebhookTicket]:
         async with self.rounds.database.transaction() as tx:
             now = self.rounds.clock.now()
-            return await calls.lease_due(tx, now, now + LEASE, limit)
+            return await webhook_schedule.lease_due(tx, now, now + LEASE, limit)
 
-    async def claim(self, tickets: Iterable[NotificationTicket], worker_id: UUID | None = None) -> list[ClaimedCall]:
+    async def claim(self, tickets: Iterable[WebhookTicket], worker_id: UUID | None = None) -> list[ClaimedWebhook]:
         async with self.rounds.database.transaction() as tx:
             now = self.rounds.clock.now()
-            return await calls.claim(tx, worker_id or self.rounds.worker_id, tickets, now, now + LONGEST_CALL)
+            return await webhook_schedule.claim(
+                tx, worker_id or self.rounds.worker_id, tickets, now, now + LONGEST_CALL
+            )
 
-    async def claimed(self, *results: MailResult) -> list[ClaimedCall]:
+    async def claimed(self, *results: MailResult) -> list[ClaimedWebhook]:
         return await self.claim(await self.tell(*results))
 
-    async def record(self, *results: CallResult) -> Recorded:
+    async def record(self, *results: WebhookOutcome) -> RecordedWebhooks:
         async with self.rounds.database.transaction() as tx:
-            return await calls.record(tx, results, self.rounds.clock.now())
+            return await webhook_schedule.record(tx, results, self.rounds.clock.now())
 
     async def reclaim(self) -> int:
         async with self.rounds.database.transaction() as tx:
-            return await calls.reclaim_expired_workers(tx, self.rounds.clock.now())
+            return await webhook_schedule.reclaim_expired_workers(tx, self.rounds.clock.now())
 
-    def result(self, claimed: ClaimedCall, result: Result, **given: Any) -> CallResult:
+    def result(self, claimed: ClaimedWebhook, result: WebhookResult, **given: Any) -> WebhookOutcome:
         """What a receiver of few words would have said."""
         about: dict[str, Any] = {}
-        if result is not Result.POSTPONED:
+        if result is not WebhookResult.POSTPONED:
             about |= {"url": claimed.url or URL, "duration_ms": 12, "response_body": b"well"}
-            about["http_status"] = 204 if result is Result.SUCCEEDED else 500
-            about["error"] = None if result is Result.SUCCEEDED else "it answered 500"
+            about["http_status"] = 204 if result is WebhookResult.SUCCEEDED else 500
+            about["error"] = None if result is WebhookResult.SUCCEEDED else "it answered 500"
         if not result.is_final:
             about["next_at"] = self.rounds.clock.now() + WAIT
-        return CallResult(*claimed.key, result, **{**about, **given})
+        return WebhookOutcome(*claimed.key, result, **{**about, **given})

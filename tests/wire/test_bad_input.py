@@ -21,16 +21,17 @@ from hypothesis import strategies as some
 from posthouse.mail.address import AddressError, parse_mailbox
 from posthouse.mail.exchange import exchanges
 from posthouse.rules.domain import NoTexts, Texts, UnknownTexts
-from posthouse.rules.endpoint import Address, Target, is_public
-from posthouse.wire.caller import Unanswered
+from posthouse.rules.public_address import Address, is_public
+from posthouse.rules.webhook_url import Target
 from posthouse.wire.dns import RECORDS_MAX, Addresses, Exchanges, NoAnswer, NoName, Resolver
 from posthouse.wire.smtp import Accepted, Failure
+from posthouse.wire.webhook_client import Unanswered
 from tests.mail.test_address import domains, locals_, near_addresses, near_mailboxes
 from tests.support.bad_input import bad_input, spoiled
 from tests.support.nameserver import Nameserver
 from tests.support.receiver import Certificates, Receiver
 from tests.support.sessions import MESSAGE, PATIENT, deliver, open_to, session_with
-from tests.wire.test_caller import Street, call
+from tests.wire.test_webhook_client import Street, call
 
 # DNS answers
 

@@ -10,17 +10,17 @@ import pytest
 
 from posthouse.chance import SeededChance
 from posthouse.rules import outcome
-from posthouse.rules.endpoint import Address, is_public
-from posthouse.rules.outcome import Forbidden, Kind, Lookup, Unresolved, judge
+from posthouse.rules.outcome import Forbidden, Lookup, OutcomeKind, Unresolved, judge
+from posthouse.rules.public_address import Address, is_public
 from posthouse.wire.carrier import IDLE_SECONDS_MAX, Carriage, Parcel, SmtpCarrier
 from posthouse.wire.dns import Resolver
-from posthouse.wire.smtp import CLEARTEXT, Deadlines, Message, TlsPolicy, TlsUse
+from posthouse.wire.smtp import CLEARTEXT, ClientDeadlines, SmtpContent, TlsPolicy, TlsUse
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.receiver import Receiver
 
 DOMAIN = "example.com"
-MESSAGE = Message(b"Subject: hello\r\n\r\n.a line that begins with a dot\r\n")
-QUICK = Deadlines(
+MESSAGE = SmtpContent(b"Subject: hello\r\n\r\n.a line that begins with a dot\r\n")
+QUICK = ClientDeadlines(
     connect_seconds=1,
     greeting_seconds=1,
     command_seconds=1,
@@ -80,7 +80,7 @@ async def carry(carrier: SmtpCarrier, *recipients: str, destination: str = DOMAI
     return await carrier.carry(destination, parcel, lambda: may_send)
 
 
-def kinds(carriage: Carriage) -> list[Kind]:
+def kinds(carriage: Carriage) -> list[OutcomeKind]:
     return [judge(happening).kind for happening in carriage.happenings]
 
 
@@ -89,7 +89,7 @@ async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     async with Receiver(host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
         carriage = await carry(road.carrier(receiver.port), "ada@example.com", "bob@example.com")
-        assert kinds(carriage) == [Kind.DELIVERED] * 2
+        assert kinds(carriage) == [OutcomeKind.DELIVERED] * 2
         assert (carriage.exchange, carriage.address, carriage.tls) == ("mx1.example.com", "127.0.0.2", None)
         assert [one.recipient for one in receiver.accepted] == ["ada@example.com", "bob@example.com"]
 
@@ -102,7 +102,7 @@ async def test_a_server_that_fails_before_the_mail_leads_to_the_next(road: Road,
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with Receiver(manner, host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
         carriage = await carry(road.carrier(receiver.port))
-    assert kinds(carriage) == [Kind.DELIVERED]
+    assert kinds(carriage) == [OutcomeKind.DELIVERED]
     assert carriage.exchange == "mx2.example.com"
 
 
@@ -111,7 +111,7 @@ async def test_a_server_that_nobody_runs_leads_to_the_next(road: Road) -> None:
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with Receiver(host="127.0.0.3") as receiver:
         carriage = await carry(road.carrier(receiver.port))
-    assert kinds(carriage) == [Kind.DELIVERED]
+    assert kinds(carriage) == [OutcomeKind.DELIVERED]
 
 
 @pytest.mark.parametrize("manner", ["450-mail", "550-mail", "drop-mail", "drop-data", "451-dot", "lose-dot"])
@@ -123,7 +123,7 @@ async def test_what_is_said_of_the_mail_itself_is_not_asked_twice(road: Road, ma
         assert carriage.exchange == "mx1.example.com"
         assert receiver.connections == 1
     verdict = judge(carriage.happenings[0])
-    assert verdict.kind is (Kind.BOUNCED if manner == "550-mail" else Kind.DEFERRED)
+    assert verdict.kind is (OutcomeKind.BOUNCED if manner == "550-mail" else OutcomeKind.DEFERRED)
     assert verdict.ambiguous is (manner == "lose-dot")
 
 
@@ -133,14 +133,14 @@ async def test_all_servers_failing_defers_with_the_last_ones_words(road: Road) -
     async with Receiver("554-connect", host="127.0.0.2", manners={"127.0.0.3": "421-connect"}) as receiver:
         carriage = await carry(road.carrier(receiver.port))
     verdict = judge(carriage.happenings[0])
-    assert (verdict.kind, verdict.code) == (Kind.DEFERRED, 421)
+    assert (verdict.kind, verdict.code) == (OutcomeKind.DEFERRED, 421)
 
 
 async def test_each_recipient_has_its_own_result(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
     async with Receiver(host="127.0.0.2") as receiver:
         carriage = await carry(road.carrier(receiver.port), "ada@x.example", "550-rcpt@x.example", "452-rcpt@x.example")
-    assert kinds(carriage) == [Kind.DELIVERED, Kind.BOUNCED, Kind.DEFERRED]
+    assert kinds(carriage) == [OutcomeKind.DELIVERED, OutcomeKind.BOUNCED, OutcomeKind.DEFERRED]
 
 
 async def test_a_withdrawn_mail_is_not_sent(road: Road) -> None:
@@ -149,13 +149,13 @@ async def test_a_withdrawn_mail_is_not_sent(road: Road) -> None:
         carriage = await carry(road.carrier(receiver.port), may_send=False)
         assert receiver.accepted == []
     verdict = judge(carriage.happenings[0])
-    assert (verdict.kind, verdict.ambiguous) == (Kind.DEFERRED, False)
+    assert (verdict.kind, verdict.ambiguous) == (OutcomeKind.DEFERRED, False)
 
 
 async def test_a_domain_without_exchanges_is_its_own_server(road: Road) -> None:
     road.names.records[DOMAIN, "A"] = ["127.0.0.2"]
     async with Receiver(host="127.0.0.2") as receiver:
-        assert kinds(await carry(road.carrier(receiver.port))) == [Kind.DELIVERED]
+        assert kinds(await carry(road.carrier(receiver.port))) == [OutcomeKind.DELIVERED]
 
 
 async def test_dns_that_leads_nowhere_is_told_as_what_it_is(road: Road) -> None:
@@ -191,7 +191,7 @@ async def test_the_allowed_address_of_several_is_used(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2", "127.0.0.3")
     async with Receiver("554-connect", host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
         carrier = road.carrier(receiver.port, may_connect=lambda one: one == IPv4Address("127.0.0.3"))
-        assert kinds(await carry(carrier)) == [Kind.DELIVERED]
+        assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
         assert receiver.connections == 1
 
 
@@ -200,7 +200,7 @@ async def test_a_connection_is_used_again_and_closed_when_idle(road: Road) -> No
     async with Receiver(host="127.0.0.2") as receiver:
         carrier = road.carrier(receiver.port)
         for _ in range(5):
-            assert kinds(await carry(carrier)) == [Kind.DELIVERED]
+            assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
         assert receiver.connections == 1
         carrier.close_idle(float("-inf"))
         await carry(carrier)
@@ -218,7 +218,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_not_an_attempt(r
         await carry(carrier)
         for conversation in list(receiver.conversations):
             conversation.cut()
-        assert kinds(await carry(carrier)) == [Kind.DELIVERED]
+        assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
         assert len(receiver.accepted) == 2
         carrier.close_idle(0, all_of_them=True)
 
@@ -230,7 +230,7 @@ async def test_a_server_that_refuses_the_tls_it_offered_leads_to_the_next(road: 
         carrier = road.carrier(receiver.port, tls=opportunistic())
         carriage = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
-    assert (kinds(carriage), carriage.exchange) == ([Kind.DELIVERED], "mx2.example.com")
+    assert (kinds(carriage), carriage.exchange) == ([OutcomeKind.DELIVERED], "mx2.example.com")
 
 
 @pytest.mark.parametrize("manner", ["", "starttls-broken"])
@@ -240,6 +240,6 @@ async def test_without_sound_tls_mail_goes_in_the_clear_when_nobody_demands_it(r
         carrier = road.carrier(receiver.port, tls=opportunistic())
         carriage = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
-    assert kinds(carriage) == [Kind.DELIVERED]
+    assert kinds(carriage) == [OutcomeKind.DELIVERED]
     assert carriage.tls is None
     assert isinstance(carriage.happenings[0], outcome.Replied)

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from posthouse.rules.outcome import Stage
 from posthouse.wire.dialogue import BLOCK_BYTES_MAX
-from posthouse.wire.smtp import (
-    CLEARTEXT,
-    Accepted,
-    Failure,
-    Message,
-    Session,
-    TlsPolicy,
-    dot_stuffed,
-)
+from posthouse.wire.smtp import CLEARTEXT, Accepted, Failure, SmtpContent, SmtpSession, TlsPolicy, dot_stuffed
 from tests.support.receiver import Certificates, Receiver
 from tests.support.service import eventually
 from tests.support.sessions import (
@@ -66,7 +58,7 @@ async def test_a_large_mail_arrives_as_it_was_given(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("size", [BLOCK_BYTES_MAX - 1, BLOCK_BYTES_MAX, BLOCK_BYTES_MAX + 1, 2 * BLOCK_BYTES_MAX])
 async def test_the_edges_of_a_block_leave_no_trace(way: str, size: int) -> None:
-    message = Message(b"Subject: b\r\n\r\n".ljust(size - 2, b"x") + b"\r\n")
+    message = SmtpContent(b"Subject: b\r\n\r\n".ljust(size - 2, b"x") + b"\r\n")
     async with Receiver(way) as receiver, session_with(receiver) as session:
         assert isinstance((await deliver(session, message=message)).results[0], Accepted)
     assert receiver.accepted[0].message == message.content
@@ -164,7 +156,7 @@ async def test_what_is_said_is_kept_in_order() -> None:
 async def test_a_pipelined_envelope_is_one_write_and_a_plain_one_is_not() -> None:
     async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", 250) as server:
         session = await open_to(server.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         assert isinstance((await deliver(session)).results[0], Accepted)
         session.quit()
     assert server.heard[1] == f"MAIL FROM:<{SENDER}>\r\nRCPT TO:<ada@example.com>\r\nDATA\r\n".encode()
@@ -174,7 +166,7 @@ async def test_replies_are_read_alike_however_they_are_cut() -> None:
     says = ("250-first", "250 last\r\n250 b\r\n354 c")
     async with Canned(220, EHLO_PIPELINING, says, 250, pause_seconds=0.02) as server:
         session = await open_to(server.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         transaction = await deliver(session)
         assert [reply.text for _, reply in transaction.transcript][:3] == ["first\nlast", "b", "c"]
         assert isinstance(transaction.results[0], Accepted)
@@ -266,7 +258,7 @@ async def test_a_drop_within_the_content_delivered_nothing(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_server_that_stops_reading_is_left_in_time(way: str) -> None:
-    huge = Message(LARGE.content * 4)  # more than the system's own buffers take
+    huge = SmtpContent(LARGE.content * 4)  # more than the system's own buffers take
     asked: list[bool] = []
 
     def before_dot() -> bool:
@@ -283,7 +275,7 @@ async def test_a_server_that_stops_reading_is_left_in_time(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_refusal_within_the_content_stops_it(way: str) -> None:
-    huge = Message(LARGE.content * 4)
+    huge = SmtpContent(LARGE.content * 4)
     result, receiver, is_reusable = await result_of(way, "552-body@example.com", message=huge)
     assert told(result) == (Stage.DATA, 552, False)
     assert (receiver.accepted, is_reusable) == ([], False)
@@ -327,7 +319,7 @@ async def test_each_reply_starts_the_wait_for_the_next_anew() -> None:
 async def test_each_pipelined_reply_starts_the_wait_for_the_next_anew() -> None:
     async with Canned(220, EHLO_PIPELINING, ("250 a", "250 b", "354 c"), 250, pause_seconds=0.4) as server:
         session = await open_to(server.port, deadlines=replace(PATIENT, command_seconds=1.0))
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         assert isinstance((await deliver(session)).results[0], Accepted)
         session.quit()
 
@@ -364,7 +356,7 @@ async def test_the_time_of_one_transaction_does_not_burden_the_next() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("message", [MESSAGE, LARGE], ids=["small", "large"])
-async def test_a_no_before_the_dot_delivers_nothing(way: str, message: Message) -> None:
+async def test_a_no_before_the_dot_delivers_nothing(way: str, message: SmtpContent) -> None:
     async with Receiver(way) as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session, message=message, before_dot=lambda: False)).results
         assert told(result) == (Stage.DATA, None, False)
@@ -407,7 +399,7 @@ async def test_nobody_is_asked_when_nobody_was_taken() -> None:
 # Idle sessions, endings, mistakes of the caller
 
 
-async def spoiled(session: Session) -> None:
+async def spoiled(session: SmtpSession) -> None:
     """Returns as soon as it can't be used again."""
 
     async def is_reusable() -> bool:
@@ -419,7 +411,7 @@ async def spoiled(session: Session) -> None:
 async def test_a_server_that_hung_up_meanwhile_is_noticed() -> None:
     async with Canned(220, EHLO_PIPELINING, then_hangs_up=True) as server:
         session = await open_to(server.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         await spoiled(session)
         (result,) = (await deliver(session)).results
         assert told(result) == (Stage.MAIL, None, False)
@@ -433,7 +425,7 @@ async def test_a_server_that_hung_up_meanwhile_is_noticed() -> None:
 async def test_a_farewell_to_an_idle_session_is_never_final_for_the_next_mail(farewell: str, code: int | None) -> None:
     async with Canned(220, (EHLO_PIPELINING, farewell), pause_seconds=0.02) as server:
         session = await open_to(server.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         await spoiled(session)
         (result,) = (await deliver(session)).results
         assert told(result) == (Stage.MAIL, code, False)
@@ -442,7 +434,7 @@ async def test_a_farewell_to_an_idle_session_is_never_final_for_the_next_mail(fa
 async def test_half_a_reply_to_an_idle_session_spoils_it() -> None:
     async with Canned(220, EHLO_PIPELINING + "\r\n250-half") as server:
         session = await open_to(server.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         await spoiled(session)
         (result,) = (await deliver(session)).results
         assert told(result) == (Stage.MAIL, None, False)
@@ -452,7 +444,7 @@ async def test_half_a_reply_to_an_idle_session_spoils_it() -> None:
 async def test_a_recipient_taken_after_a_refused_sender_gets_no_empty_mail() -> None:
     async with Canned(220, EHLO_PIPELINING, "550 no\r\n250 yes\r\n354 go on") as server:
         session = await open_to(server.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
         assert told(result) == (Stage.MAIL, 550, False)
         assert not session.is_reusable
@@ -463,7 +455,7 @@ async def test_a_recipient_taken_after_a_refused_sender_gets_no_empty_mail() -> 
 async def test_a_yes_where_only_go_ahead_would_do_delivers_nothing() -> None:
     async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n250 c") as server:
         session = await open_to(server.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
         assert told(result) == (Stage.DATA, None, False)
         assert not session.is_reusable
@@ -472,7 +464,7 @@ async def test_a_yes_where_only_go_ahead_would_do_delivers_nothing() -> None:
 async def test_a_go_ahead_in_answer_to_the_dot_is_ambiguous() -> None:
     async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", "354 again") as server:
         session = await open_to(server.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
         assert told(result) == (Stage.DOT, None, True)
 
@@ -480,7 +472,7 @@ async def test_a_go_ahead_in_answer_to_the_dot_is_ambiguous() -> None:
 async def test_a_session_that_can_not_be_reset_is_given_up() -> None:
     async with Canned(220, EHLO_PIPELINING, "250 a\r\n550 b\r\n503 c", "500 no RSET here") as server:
         session = await open_to(server.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         assert told((await deliver(session)).results[0]) == (Stage.RCPT, 550, False)
         assert session.is_reusable
         assert told((await deliver(session)).results[0]) == (Stage.MAIL, None, False)
@@ -490,7 +482,7 @@ async def test_a_session_that_can_not_be_reset_is_given_up() -> None:
 async def test_quit_says_goodbye_and_may_be_said_twice() -> None:
     async with Receiver() as receiver:
         session = await open_to(receiver.port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         session.quit()
         session.quit()
         assert not session.is_reusable
@@ -538,7 +530,7 @@ async def test_an_address_that_would_leave_its_brackets_is_never_written(address
 @pytest.mark.parametrize("content", [b"", b"a", b"a\n", b"a\r", b"a\r\nb\nc\r\n", b"a\rb\r\n", b"\n.\r\n", b"\xe4\r\n"])
 def test_a_content_that_servers_could_read_in_two_ways_is_no_message(content: bytes) -> None:
     with pytest.raises(ValueError, match="content"):
-        Message(content)
+        SmtpContent(content)
 
 
 # Dots
@@ -550,7 +542,7 @@ LINES = st.lists(st.sampled_from([b"", b".", b"..", b".a", b"a.", b"a", b"..."])
 def test_dot_stuffing_is_undone_by_removing_one_dot_from_each_line_that_has_one(lines: Sequence[bytes]) -> None:
     content = b"".join(line + b"\r\n" for line in lines)
     stuffed = dot_stuffed(content)
-    assert Message(content).stuffed == stuffed
+    assert SmtpContent(content).stuffed == stuffed
     assert b"".join(line.removeprefix(b".") + b"\r\n" for line in stuffed.split(b"\r\n")[:-1]) == content
     # Its end is the first thing that looks like one.
     assert (b"\r\n" + stuffed + b".\r\n").find(b"\r\n.\r\n") == len(stuffed)
@@ -564,7 +556,7 @@ def test_one_transaction_in_is_one_message_out(mails: Sequence[Sequence[bytes]],
     async def carry() -> list[bytes]:
         async with Receiver(way) as receiver, session_with(receiver) as session:
             for content in contents:
-                assert isinstance((await deliver(session, message=Message(content))).results[0], Accepted)
+                assert isinstance((await deliver(session, message=SmtpContent(content))).results[0], Accepted)
         return [one.message for one in receiver.accepted]
 
     assert asyncio.run(carry()) == contents

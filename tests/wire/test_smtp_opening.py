@@ -8,15 +8,7 @@ import pytest
 
 from posthouse.mail.reply import Reply
 from posthouse.rules.outcome import Stage
-from posthouse.wire.smtp import (
-    CLEARTEXT,
-    Accepted,
-    Failure,
-    Session,
-    TlsPolicy,
-    TlsUse,
-    extensions_of,
-)
+from posthouse.wire.smtp import CLEARTEXT, Accepted, Failure, SmtpSession, TlsPolicy, TlsUse, extensions_of
 from tests.support.receiver import NAME, Certificates, Receiver
 from tests.support.sessions import (
     BROKEN,
@@ -68,7 +60,7 @@ async def test_a_connection_that_is_never_taken_ends_in_time() -> None:
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.9"])
 async def test_the_source_address_is_ours_to_choose(source: str) -> None:
     async with Canned("554 no") as server:
-        failure = await Session.open(
+        failure = await SmtpSession.open(
             "127.0.0.1",
             server.port,
             hostname="sender.example.com",

@@ -21,14 +21,7 @@ import aiosmtplib
 import pytest
 
 from posthouse.rules.outcome import Stage
-from posthouse.wire.smtp import (
-    CLEARTEXT,
-    Accepted,
-    Failure,
-    Session,
-    TlsPolicy,
-    TlsUse,
-)
+from posthouse.wire.smtp import CLEARTEXT, Accepted, Failure, SmtpSession, TlsPolicy, TlsUse
 from tests.support.receiver import NAME, Receiver
 from tests.support.sessions import (
     CONTENT,
@@ -53,12 +46,12 @@ async def test_behaviour_may_be_written_in_the_domain_or_belong_to_the_address_l
             (result,) = (await deliver(session, "someone@552-dot.example.com")).results
             assert told(result) == (Stage.DOT, 552, False)
         for address, expected in (("127.0.0.2", (Stage.GREETING, 554)), ("127.0.0.3", (Stage.MAIL, 450))):
-            opened = await Session.open(
+            opened = await SmtpSession.open(
                 address, receiver.port, hostname="h", tls=CLEARTEXT, server_name=NAME, deadlines=PATIENT
             )
             result = opened if isinstance(opened, Failure) else (await deliver(opened)).results[0]
             assert told(result)[:2] == expected
-            if isinstance(opened, Session):
+            if isinstance(opened, SmtpSession):
                 opened.quit()
 
 
@@ -104,7 +97,7 @@ async def test_the_receiver_runs_as_a_process(tmp_path: Path) -> None:
         port = int((await asyncio.wait_for(process.stdout.readline(), 20)).split()[-1])
         tls = TlsPolicy(TlsUse.REQUIRED_VERIFIED, ssl.create_default_context(cafile=authority))
         session = await open_to(port, tls=tls)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         assert isinstance((await deliver(session)).results[0], Accepted)
         session.quit()
         assert [line["tls"] for line in lines_of(log)] == ["TLSv1.3"]
@@ -192,7 +185,7 @@ def contents_of(directory: Path) -> list[bytes]:
 async def test_postfix_reads_the_mails_as_they_were_given(open_directory: Path, options: Sequence[str]) -> None:
     with smtp_sink(open_directory, *options) as port:
         session = await open_to(port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         assert ("PIPELINING" in session.extensions) == (options == ())
         for message in (MESSAGE, LARGE, MESSAGE):
             results = (await deliver(session, "a@example.com", "b@example.com", message=message)).results
@@ -229,7 +222,7 @@ async def test_postfix_refuses_and_hangs_up(
 ) -> None:
     with smtp_sink(open_directory, *options, *pipelining) as port:
         session = await open_to(port)
-        assert isinstance(session, Session)
+        assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
         assert told(result) == expected
         session.quit()

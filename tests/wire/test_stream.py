@@ -12,7 +12,7 @@ import pytest
 from nats.js import JetStreamContext
 from structlog.testing import capture_logs
 
-from posthouse.wire.stream import Delivery, Kind, Stream, StreamSettings
+from posthouse.wire.stream import Stream, StreamMessage, StreamSettings, TicketKind
 from posthouse.wire.stream.jetstream import JetStream
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.clock import SettableClock
@@ -67,18 +67,22 @@ async def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> None:
 
 
 async def fetched(
-    stream: Stream, count: int, shards: frozenset[int] = SHARD, kind: Kind = Kind.DELIVER, seconds: float = 8.0
-) -> list[Delivery]:
+    stream: Stream,
+    count: int,
+    shards: frozenset[int] = SHARD,
+    kind: TicketKind = TicketKind.DELIVER,
+    seconds: float = 8.0,
+) -> list[StreamMessage]:
     """Exactly so many, however many fetches it takes."""
     deadline = time.monotonic() + seconds
-    deliveries: list[Delivery] = []
+    deliveries: list[StreamMessage] = []
     while len(deliveries) < count:
         assert time.monotonic() < deadline, f"{len(deliveries)} of {count} tickets came"
         deliveries += await stream.fetch(kind, shards, count - len(deliveries), 0.5)
     return deliveries
 
 
-def payloads(deliveries: list[Delivery]) -> list[bytes]:
+def payloads(deliveries: list[StreamMessage]) -> list[bytes]:
     return [delivery.payload for delivery in deliveries]
 
 
@@ -87,37 +91,37 @@ def payloads(deliveries: list[Delivery]) -> list[bytes]:
 
 async def test_a_ticket_comes_to_whoever_asks_for_its_shard(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
     assert (delivery.payload, delivery.shard) == (b"ticket", 7)
     await delivery.ack()
-    assert await stream.fetch(Kind.DELIVER, SHARD, 10, 0.2) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.2) == []
 
 
 async def test_tickets_of_other_shards_and_kinds_stay_where_they_are(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
-    stream.publish(Kind.DELIVER, 1, b"other shard")
-    stream.publish(Kind.NOTIFY, 7, b"other kind")
-    assert await stream.fetch(Kind.DELIVER, SHARD, 10, 0.3) == []
+    stream.publish(TicketKind.DELIVER, 1, b"other shard")
+    stream.publish(TicketKind.NOTIFY, 7, b"other kind")
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.3) == []
     assert payloads(await fetched(stream, 1, frozenset({1}))) == [b"other shard"]
-    assert payloads(await fetched(stream, 1, kind=Kind.NOTIFY)) == [b"other kind"]
+    assert payloads(await fetched(stream, 1, kind=TicketKind.NOTIFY)) == [b"other kind"]
 
 
 async def test_one_shard_keeps_its_order(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     sent = [b"%d" % number for number in range(50)]
     for payload in sent:
-        stream.publish(Kind.DELIVER, 7, payload)
+        stream.publish(TicketKind.DELIVER, 7, payload)
     assert payloads(await fetched(stream, 50)) == sent
 
 
 async def test_a_fetch_brings_no_more_than_asked_for(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     for number in range(10):
-        stream.publish(Kind.DELIVER, number % 3, b"%d" % number)
+        stream.publish(TicketKind.DELIVER, number % 3, b"%d" % number)
     seen: list[bytes] = []
     for _ in range(30):
-        batch = await stream.fetch(Kind.DELIVER, frozenset({0, 1, 2}), 3, 0.3)
+        batch = await stream.fetch(TicketKind.DELIVER, frozenset({0, 1, 2}), 3, 0.3)
         assert len(batch) <= 3
         seen += payloads(batch)
         if len(seen) == 10:
@@ -127,37 +131,37 @@ async def test_a_fetch_brings_no_more_than_asked_for(open_stream: OpenStream) ->
 
 async def test_a_fetch_waits_for_a_ticket_and_no_longer(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
-    await stream.fetch(Kind.DELIVER, SHARD, 1, 0.3)
-    asyncio.get_running_loop().call_later(0.2, stream.publish, Kind.DELIVER, 7, b"late")
+    await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
+    asyncio.get_running_loop().call_later(0.2, stream.publish, TicketKind.DELIVER, 7, b"late")
     began_at = time.monotonic()
-    assert payloads(await stream.fetch(Kind.DELIVER, SHARD, 1, 5)) == [b"late"]
+    assert payloads(await stream.fetch(TicketKind.DELIVER, SHARD, 1, 5)) == [b"late"]
     assert 0.15 < time.monotonic() - began_at < 2
 
 
 async def test_a_fetch_without_tickets_ends_in_time(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     began_at = time.monotonic()
-    assert await stream.fetch(Kind.DELIVER, SHARD, 1, 0.3) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3) == []
     assert 0.25 < time.monotonic() - began_at < 1
 
 
 async def test_a_long_queue_does_not_hide_the_other_shards(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     shards = frozenset(range(8))
-    assert await stream.fetch(Kind.DELIVER, shards, 10, 0.3) == []
+    assert await stream.fetch(TicketKind.DELIVER, shards, 10, 0.3) == []
     for _ in range(500):
-        stream.publish(Kind.DELIVER, 0, b"long")
-    stream.publish(Kind.DELIVER, 1, b"short")
+        stream.publish(TicketKind.DELIVER, 0, b"long")
+    stream.publish(TicketKind.DELIVER, 1, b"short")
     await eventually(lambda: stream.counts.confirmed == 501)
-    first: list[Delivery] = []
+    first: list[StreamMessage] = []
     for _ in range(10):
-        first += await stream.fetch(Kind.DELIVER, shards, 10, 1)
+        first += await stream.fetch(TicketKind.DELIVER, shards, 10, 1)
     assert b"short" in payloads(first)
 
 
 async def test_an_unacknowledged_ticket_comes_again_and_not_before_its_time(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
     await fetched(stream, 1)
     out_since = time.monotonic()
     assert payloads(await fetched(stream, 1)) == [b"ticket"]
@@ -166,26 +170,26 @@ async def test_an_unacknowledged_ticket_comes_again_and_not_before_its_time(open
 
 async def test_an_acknowledged_ticket_never_comes_again(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
     await delivery.ack()
     await delivery.ack()  # twice does no harm
-    assert await stream.fetch(Kind.DELIVER, SHARD, 1, 0.9) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.9) == []
 
 
 async def test_work_in_progress_keeps_the_ticket_out(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
     for _ in range(4):
-        assert await stream.fetch(Kind.DELIVER, SHARD, 1, 0.2) == []
+        assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.2) == []
         await delivery.working()
     await delivery.ack()
 
 
 async def test_a_released_ticket_comes_again_at_once(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
     await delivery.release()
     assert payloads(await fetched(stream, 1, seconds=2)) == [b"ticket"]
@@ -193,44 +197,46 @@ async def test_a_released_ticket_comes_again_at_once(open_stream: OpenStream) ->
 
 async def test_a_ticket_released_with_a_delay_comes_after_it(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
     await delivery.release(0.5)
-    assert await stream.fetch(Kind.DELIVER, SHARD, 1, 0.25) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.25) == []
     assert payloads(await fetched(stream, 1, seconds=3)) == [b"ticket"]
 
 
 async def test_an_acknowledgement_after_the_ticket_went_out_again_still_counts(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (first,) = await fetched(stream, 1)
     await fetched(stream, 1)
     await first.ack()
-    assert await stream.fetch(Kind.DELIVER, SHARD, 1, 0.9) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.9) == []
 
 
 async def test_too_many_tickets_out_stall_the_shard_until_one_is_acknowledged(open_stream: OpenStream) -> None:
     stream = await open_stream(replace(PATIENT, unacknowledged_max=5))
     for number in range(8):
-        stream.publish(Kind.DELIVER, 7, b"%d" % number)
+        stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
     out = await fetched(stream, 5)
-    assert await stream.fetch(Kind.DELIVER, SHARD, 10, 0.4) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.4) == []
     await out[0].ack()
     await out[1].ack()
     assert payloads(await fetched(stream, 2, seconds=3)) == [b"5", b"6"]
-    assert await stream.fetch(Kind.DELIVER, SHARD, 10, 0.3) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.3) == []
 
 
 async def test_what_does_not_fit_is_dropped_and_counted(open_stream: OpenStream) -> None:
     stream = await open_stream(replace(PATIENT, waiting_max=5))
     for number in range(12):
-        stream.publish(Kind.DELIVER, 7, b"%d" % number)
+        stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
     assert payloads(await fetched(stream, 5)) == [b"0", b"1", b"2", b"3", b"4"]
     await eventually(lambda: stream.counts.confirmed == 5)
     assert stream.counts.dropped == 7
 
 
-async def backlog_is(stream: Stream, expected: int, kind: Kind = Kind.DELIVER, seconds: float = 4.0) -> None:
+async def backlog_is(
+    stream: Stream, expected: int, kind: TicketKind = TicketKind.DELIVER, seconds: float = 4.0
+) -> None:
     deadline = time.monotonic() + seconds
     while (found := await stream.backlog(kind)) != expected:
         assert time.monotonic() < deadline, f"a backlog of {found}, not {expected}"
@@ -239,11 +245,11 @@ async def backlog_is(stream: Stream, expected: int, kind: Kind = Kind.DELIVER, s
 
 async def test_the_backlog_is_what_is_not_acknowledged_of_a_kind(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
-    assert await stream.backlog(Kind.DELIVER) == 0
+    assert await stream.backlog(TicketKind.DELIVER) == 0
     for number in range(10):
-        stream.publish(Kind.DELIVER, number % 3, b"%d" % number)
-        assert await stream.backlog(Kind.DELIVER) >= number + 1  # at once, or a publisher would run ahead
-    stream.publish(Kind.NOTIFY, 0, b"other kind")
+        stream.publish(TicketKind.DELIVER, number % 3, b"%d" % number)
+        assert await stream.backlog(TicketKind.DELIVER) >= number + 1  # at once, or a publisher would run ahead
+    stream.publish(TicketKind.NOTIFY, 0, b"other kind")
     await eventually(lambda: stream.counts.confirmed == 11)
     await backlog_is(stream, 10)
     out = await fetched(stream, 6, frozenset({0, 1, 2}))
@@ -251,15 +257,15 @@ async def test_the_backlog_is_what_is_not_acknowledged_of_a_kind(open_stream: Op
     for delivery in out[1:]:
         await delivery.ack()
     await backlog_is(stream, 5)
-    await backlog_is(stream, 1, Kind.NOTIFY)
+    await backlog_is(stream, 1, TicketKind.NOTIFY)
 
 
 async def test_publishing_to_a_closed_stream_is_dropped_and_counted(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     await stream.close()
-    stream.publish(Kind.DELIVER, 7, b"ticket")
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
     assert stream.counts.dropped == 1
-    assert await stream.fetch(Kind.DELIVER, SHARD, 1, 0.1) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.1) == []
 
 
 # -- memory alone ----------------------------------------------------------------------------------------
@@ -268,24 +274,24 @@ async def test_publishing_to_a_closed_stream_is_dropped_and_counted(open_stream:
 async def test_the_twin_goes_by_the_clock_it_is_given() -> None:
     clock = SettableClock()
     stream = MemoryStream(StreamSettings(ack_wait_seconds=900), monotonic=clock.monotonic)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
-    (delivery,) = await stream.fetch(Kind.DELIVER, SHARD, 1, 0)
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
+    (delivery,) = await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0)
     clock.advance(timedelta(seconds=899))
     await delivery.working()
     clock.advance(timedelta(seconds=899))
-    assert await stream.fetch(Kind.DELIVER, SHARD, 1, 0) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0) == []
     clock.advance(timedelta(seconds=1))
-    assert payloads(await stream.fetch(Kind.DELIVER, SHARD, 1, 0)) == [b"ticket"]
+    assert payloads(await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0)) == [b"ticket"]
 
 
 async def test_the_twin_takes_tickets_again_once_others_are_acknowledged() -> None:
     stream = MemoryStream(StreamSettings(waiting_max=2))
     for _ in range(3):
-        stream.publish(Kind.DELIVER, 7, b"ticket")
-    for delivery in await stream.fetch(Kind.DELIVER, SHARD, 5, 0):
+        stream.publish(TicketKind.DELIVER, 7, b"ticket")
+    for delivery in await stream.fetch(TicketKind.DELIVER, SHARD, 5, 0):
         await delivery.ack()
-    stream.publish(Kind.DELIVER, 7, b"another")
-    assert payloads(await stream.fetch(Kind.DELIVER, SHARD, 5, 0)) == [b"another"]
+    stream.publish(TicketKind.DELIVER, 7, b"another")
+    assert payloads(await stream.fetch(TicketKind.DELIVER, SHARD, 5, 0)) == [b"another"]
     assert (stream.counts.confirmed, stream.counts.dropped) == (3, 1)
 
 
@@ -320,8 +326,8 @@ async def test_a_server_away_at_the_start_is_waited_for(stack: contextlib.AsyncE
     with capture_logs() as said:
         stream = await opened(stack, server)
         for number in range(10):
-            stream.publish(Kind.DELIVER, 7, b"%d" % number)
-        assert await stream.fetch(Kind.DELIVER, SHARD, 10, 1.5) == []
+            stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
+        assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 1.5) == []
         server.start()
         assert len(await fetched(stream, 10)) == 10
     await eventually(lambda: stream.counts.confirmed == 10)
@@ -334,20 +340,20 @@ async def test_the_backlog_of_a_server_that_is_away_is_what_was_known_of_it(
 ) -> None:
     stream, other = await opened(stack, nats), await opened(stack, nats)
     for _ in range(5):
-        other.publish(Kind.DELIVER, 7, b"ticket")
+        other.publish(TicketKind.DELIVER, 7, b"ticket")
     await eventually(lambda: other.counts.confirmed == 5)
     await eventually(lambda: stream.is_ready)
     await backlog_is(stream, 5)
     nats.freeze()
     await asyncio.sleep(1.0)
     began_at = time.monotonic()
-    assert await stream.backlog(Kind.DELIVER) == 5
-    assert await stream.backlog(Kind.DELIVER) == 5
+    assert await stream.backlog(TicketKind.DELIVER) == 5
+    assert await stream.backlog(TicketKind.DELIVER) == 5
     assert time.monotonic() - began_at < 1.5
     nats.kill()
     await eventually(lambda: not stream.is_ready)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
-    assert await stream.backlog(Kind.DELIVER) == 6
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
+    assert await stream.backlog(TicketKind.DELIVER) == 6
     nats.wipe()
     nats.start()
     await backlog_is(stream, 1)
@@ -371,14 +377,14 @@ async def test_confirmed_tickets_survive_a_kill_and_the_flow_goes_on(
     async def publish_all() -> None:
         nonlocal published
         for number in range(3_000):
-            stream.publish(Kind.DELIVER, number % 4, b"%d" % number)
+            stream.publish(TicketKind.DELIVER, number % 4, b"%d" % number)
             published += 1
             if number % 20 == 0:
                 await asyncio.sleep(0.005)
 
     publishing = asyncio.create_task(publish_all())
     for step in range(200):
-        for delivery in await stream.fetch(Kind.DELIVER, frozenset(range(4)), 50, 0.3):
+        for delivery in await stream.fetch(TicketKind.DELIVER, frozenset(range(4)), 50, 0.3):
             seen.add(delivery.payload)
             await delivery.ack()
         if step == 5:
@@ -397,12 +403,12 @@ async def test_confirmed_tickets_survive_a_kill_and_the_flow_goes_on(
 
 async def test_data_wiped_over_a_restart_are_replaced(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
-    stream.publish(Kind.DELIVER, 7, b"before")
+    stream.publish(TicketKind.DELIVER, 7, b"before")
     await fetched(stream, 1)
     nats.kill()
     nats.wipe()
     nats.start()
-    stream.publish(Kind.DELIVER, 7, b"after")
+    stream.publish(TicketKind.DELIVER, 7, b"after")
     assert payloads(await fetched(stream, 1)) == [b"after"]
 
 
@@ -411,7 +417,7 @@ async def test_data_wiped_under_a_running_server_do_not_end_the_flow(
 ) -> None:
     stream = await opened(stack, nats)
     for number in range(300):
-        stream.publish(Kind.DELIVER, 7, b"%d" % number)
+        stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
     for delivery in await fetched(stream, 300):
         await delivery.ack()
     nats.wipe()
@@ -423,7 +429,7 @@ async def test_a_consumer_that_outlived_its_stream_passes_over_nothing(
 ) -> None:
     stream = await opened(stack, nats)
     for number in range(300):
-        stream.publish(Kind.DELIVER, 7, b"%d" % number)
+        stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
     await eventually(lambda: stream.counts.confirmed == 300)
     nats.wipe()
     # Its consumer is made now, in a directory that the server thinks is there, and is found after the restart.
@@ -435,11 +441,11 @@ async def test_a_consumer_that_outlived_its_stream_passes_over_nothing(
 
 async def test_a_stream_that_falls_silent_is_made_anew(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
-    stream.publish(Kind.DELIVER, 7, b"before")
+    stream.publish(TicketKind.DELIVER, 7, b"before")
     await fetched(stream, 1)
     nats.wipe()
     for _ in range(600):  # more than the server keeps in one file, and it can't open the next
-        stream.publish(Kind.DELIVER, 3, bytes(16 * 1024))
+        stream.publish(TicketKind.DELIVER, 3, bytes(16 * 1024))
     await flows_again(stream)
     assert stream.counts.dropped > 0
 
@@ -448,10 +454,10 @@ async def test_a_server_that_dies_while_much_is_being_written_is_found_out(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
-    await stream.fetch(Kind.DELIVER, SHARD, 1, 0.3)
+    await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     nats.freeze()
     for _ in range(1_000):  # more than the sockets take in
-        stream.publish(Kind.DELIVER, 3, bytes(16 * 1024))
+        stream.publish(TicketKind.DELIVER, 3, bytes(16 * 1024))
     await asyncio.sleep(0.3)
     nats.kill()
     nats.start()
@@ -462,7 +468,7 @@ async def test_deleted_streams_and_consumers_are_made_again(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
-    stream.publish(Kind.DELIVER, 7, b"before")
+    stream.publish(TicketKind.DELIVER, 7, b"before")
     await fetched(stream, 1)
     async with administrator(nats) as jetstream:
         await jetstream.delete_consumer("DELIVER", "deliver-7")
@@ -475,10 +481,10 @@ async def test_a_worker_that_only_fetches_finds_the_stream_missing_too(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
-    await stream.fetch(Kind.DELIVER, SHARD, 1, 0.3)
+    await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     async with administrator(nats) as jetstream:
         await jetstream.delete_stream("DELIVER")
-        await stream.fetch(Kind.DELIVER, SHARD, 1, 1.0)
+        await stream.fetch(TicketKind.DELIVER, SHARD, 1, 1.0)
         assert (await jetstream.stream_info("DELIVER")).config.name == "DELIVER"
 
 
@@ -489,8 +495,8 @@ async def flows_again(stream: Stream, seconds: float = 8.0) -> None:
     while True:
         assert time.monotonic() < deadline, f"no ticket came through, {stream.counts}"
         number += 1
-        stream.publish(Kind.DELIVER, 7, b"again %d" % number)
-        deliveries = await stream.fetch(Kind.DELIVER, SHARD, 10, 0.3)
+        stream.publish(TicketKind.DELIVER, 7, b"again %d" % number)
+        deliveries = await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.3)
         for delivery in deliveries:
             await delivery.ack()
         if any(delivery.payload.startswith(b"again") for delivery in deliveries):
@@ -501,7 +507,7 @@ async def test_an_acknowledgement_made_while_the_server_is_away_counts_on_its_re
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
-    stream.publish(Kind.DELIVER, 7, b"ticket")
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
     nats.stop()
     await eventually(lambda: not stream.is_ready)
@@ -516,15 +522,15 @@ async def test_an_answer_to_a_wiped_stream_never_strikes_out_a_ticket_of_the_new
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
-    stream.publish(Kind.DELIVER, 7, b"old")
+    stream.publish(TicketKind.DELIVER, 7, b"old")
     (old,) = await fetched(stream, 1)
     nats.kill()
     nats.wipe()
     nats.start()
-    stream.publish(Kind.DELIVER, 7, b"new")
+    stream.publish(TicketKind.DELIVER, 7, b"new")
     (new,) = await fetched(stream, 1)
     await old.ack()
-    await stream.fetch(Kind.DELIVER, SHARD, 1, 0.2)
+    await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.2)
     assert await tickets_stored(nats) == 1
     await new.ack()
     await none_stored(nats)
@@ -534,13 +540,13 @@ async def test_a_server_that_answers_nothing_holds_nobody_up(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
-    await stream.fetch(Kind.DELIVER, SHARD, 1, 0.3)
+    await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     nats.freeze()
     began_at = time.monotonic()
     for number in range(5_000):
-        stream.publish(Kind.DELIVER, 7, b"%d" % number)
+        stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
     assert time.monotonic() - began_at < 0.5
-    assert await stream.fetch(Kind.DELIVER, SHARD, 1, 0.3) == []
+    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3) == []
     assert time.monotonic() - began_at < 1.5
     nats.thaw()
     assert payloads(await fetched(stream, 1)) == [b"0"]
@@ -551,9 +557,9 @@ async def test_a_shard_that_moves_takes_along_the_tickets_fetched_ahead(
 ) -> None:
     old, new = await opened(stack, nats), await opened(stack, nats)
     for number in range(40):
-        old.publish(Kind.DELIVER, number % 2, b"%d" % number)
-    seen = await old.fetch(Kind.DELIVER, frozenset({0, 1}), 10, 2)
-    seen += await old.fetch(Kind.DELIVER, frozenset({0}), 10, 0.3)
+        old.publish(TicketKind.DELIVER, number % 2, b"%d" % number)
+    seen = await old.fetch(TicketKind.DELIVER, frozenset({0, 1}), 10, 2)
+    seen += await old.fetch(TicketKind.DELIVER, frozenset({0}), 10, 0.3)
     given_out = [delivery for delivery in seen if delivery.shard == 1]
     moved = await fetched(new, 20 - len(given_out), frozenset({1}), seconds=3)
     assert {delivery.shard for delivery in moved} == {1}
@@ -566,21 +572,21 @@ async def test_closing_sends_what_waits_and_gives_back_what_was_fetched_ahead(
     leaving, staying = await opened(stack, nats), await opened(stack, nats)
     await eventually(lambda: leaving.is_ready)
     for number in range(30):
-        leaving.publish(Kind.DELIVER, 7, b"%d" % number)
-    (first,) = await leaving.fetch(Kind.DELIVER, SHARD, 1, 2)
+        leaving.publish(TicketKind.DELIVER, 7, b"%d" % number)
+    (first,) = await leaving.fetch(TicketKind.DELIVER, SHARD, 1, 2)
     await first.ack()
-    await leaving.fetch(Kind.DELIVER, frozenset(), 10, 0.1)
-    await leaving.fetch(Kind.DELIVER, SHARD, 10, 0)
-    leaving.publish(Kind.NOTIFY, 7, b"last")
+    await leaving.fetch(TicketKind.DELIVER, frozenset(), 10, 0.1)
+    await leaving.fetch(TicketKind.DELIVER, SHARD, 10, 0)
+    leaving.publish(TicketKind.NOTIFY, 7, b"last")
     await leaving.close()
     assert leaving.counts.confirmed == 31
     assert len(await fetched(staying, 29, seconds=3)) == 29
-    assert payloads(await fetched(staying, 1, kind=Kind.NOTIFY, seconds=3)) == [b"last"]
+    assert payloads(await fetched(staying, 1, kind=TicketKind.NOTIFY, seconds=3)) == [b"last"]
 
 
 async def test_changed_settings_reach_streams_that_exist(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     first = await opened(stack, nats)
-    first.publish(Kind.DELIVER, 7, b"ticket")
+    first.publish(TicketKind.DELIVER, 7, b"ticket")
     await eventually(lambda: first.counts.confirmed == 1)
     second = await opened(stack, nats, replace(PATIENT, ack_wait_seconds=60, stream_bytes_max=1024 * 1024))
     assert payloads(await fetched(second, 1)) == [b"ticket"]
@@ -592,17 +598,17 @@ async def test_changed_settings_reach_streams_that_exist(nats: PrivateNats, stac
 async def test_a_full_stream_loses_its_oldest_tickets(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats, replace(PATIENT, stream_bytes_max=20_000))
     for number in range(100):
-        stream.publish(Kind.DELIVER, 7, b"%03d" % number + bytes(500))
+        stream.publish(TicketKind.DELIVER, 7, b"%03d" % number + bytes(500))
     await eventually(lambda: stream.counts.confirmed == 100)
-    left = [delivery.payload[:3] for delivery in await stream.fetch(Kind.DELIVER, SHARD, 100, 2)]
+    left = [delivery.payload[:3] for delivery in await stream.fetch(TicketKind.DELIVER, SHARD, 100, 2)]
     assert left
     assert left[0] > b"050"
 
 
 async def test_two_loops_for_one_kind_are_a_mistake(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
-    first = asyncio.create_task(stream.fetch(Kind.DELIVER, SHARD, 1, 0.2))
+    first = asyncio.create_task(stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.2))
     await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="two loops"):
-        await stream.fetch(Kind.DELIVER, SHARD, 1, 0.2)
+        await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.2)
     await first

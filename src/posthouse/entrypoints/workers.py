@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from posthouse.flows.delivery import Delivery
-from posthouse.flows.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
+from posthouse.flows.deliver.delivery import Delivery
+from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
 from posthouse.rules.refusal import Refusal
-from posthouse.wire.stream import Delivery as Ticketed
-from posthouse.wire.stream import Kind, Leases, Stream
+from posthouse.wire.stream import Leases, Stream, TicketKind
+from posthouse.wire.stream import StreamMessage as Ticketed
 
 if TYPE_CHECKING:
-    from posthouse.flows.notification import Notification  # with it comes an HTTP client, which takes its time
+    from posthouse.flows.webhooks.sender import WebhookSender  # with it comes an HTTP client, which takes its time
 
 log = structlog.get_logger(__name__)
 
@@ -103,18 +103,18 @@ async def run_delivery(
         delivery.share(held, shards)
 
     async with repeated(delivery.report, pause_seconds=REPORT_SECONDS):
-        await _work(delivery, Kind.DELIVER, stream, leases, share, worker_lease, stop)
+        await _work(delivery, TicketKind.DELIVER, stream, leases, share, worker_lease, stop)
 
 
 async def run_notification(
-    notification: "Notification", stream: Stream, leases: Leases, *, worker_lease: timedelta, stop: asyncio.Event
+    notification: "WebhookSender", stream: Stream, leases: Leases, *, worker_lease: timedelta, stop: asyncio.Event
 ) -> None:
-    await _work(notification, Kind.NOTIFY, stream, leases, lambda _: None, worker_lease, stop)
+    await _work(notification, TicketKind.NOTIFY, stream, leases, lambda _: None, worker_lease, stop)
 
 
 async def _work(
     working: Working,
-    kind: Kind,
+    kind: TicketKind,
     stream: Stream,
     leases: Leases,
     share: Callable[[int], None],
@@ -140,7 +140,7 @@ async def _work(
 async def _fetch_until(
     stop: asyncio.Event,
     working: Working,
-    kind: Kind,
+    kind: TicketKind,
     stream: Stream,
     leases: Leases,
     share: Callable[[int], None],

@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 
 import pybase64
 
-from posthouse.mail import headers
+from posthouse.mail import header_writer
 from posthouse.mail.address import Mailbox
-from posthouse.mail.headers import HeaderError
+from posthouse.mail.header_writer import HeaderError
 
 TAG_HEADER: Final = "X-Service-Tag"
 
@@ -79,23 +79,23 @@ def write(letter: Letter, *, date: datetime, message_id: str, boundary: str) -> 
 def _fields(letter: Letter, date: datetime, message_id: str) -> Iterator[bytes]:
     if not _is_id(message_id):
         raise HeaderError("has a message id that is not 1 to 255 printable ASCII characters without brackets")
-    yield headers.mailboxes("From", (letter.sender,))
-    yield headers.mailboxes("To", letter.to)
+    yield header_writer.mailboxes("From", (letter.sender,))
+    yield header_writer.mailboxes("To", letter.to)
     if letter.cc:
-        yield headers.mailboxes("Cc", letter.cc)
+        yield header_writer.mailboxes("Cc", letter.cc)
     if letter.reply_to is not None:
-        yield headers.mailboxes("Reply-To", (letter.reply_to,))
-    yield headers.unstructured("Subject", letter.subject)
+        yield header_writer.mailboxes("Reply-To", (letter.reply_to,))
+    yield header_writer.unstructured("Subject", letter.subject)
     yield f"Date: {_date(date)}\r\nMessage-ID: <{message_id}>\r\nMIME-Version: 1.0\r\n".encode()
     for name, value in letter.headers:
         if name.lower() in _NEVER_WRITTEN:
             raise HeaderError("names recipients that nobody may see")
-        if headers.is_structured(name):
-            yield headers.structured(name, value)
+        if header_writer.is_structured(name):
+            yield header_writer.structured(name, value)
         else:
-            yield headers.unstructured(name, value)
+            yield header_writer.unstructured(name, value)
     for tag in letter.tags:
-        yield headers.unstructured(TAG_HEADER, tag)
+        yield header_writer.unstructured(TAG_HEADER, tag)
 
 
 def _date(date: datetime) -> str:
@@ -248,7 +248,7 @@ def _write_attachment(pieces: list[bytes], attachment: Attachment, disposition: 
 
 def _filename(filename: str) -> str:
     """The parameter, on lines of its own: quoted where it is plain, else extended by RFC 2231."""
-    headers.refuse_control(filename)
+    header_writer.refuse_control(filename)
     if len(filename) <= _PARAMETER_CHARACTERS_MAX and _is_plain_filename(filename):
         return f'\r\n filename="{filename}"'
     sections = [""]

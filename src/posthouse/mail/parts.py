@@ -48,7 +48,7 @@ _drop_styles: Final = re.compile(r"<(style|script)\b[^<>]*+>[^<]*+", re.IGNORECA
 _drop_tags: Final = re.compile(r"<[^<>]*+>").sub
 
 
-class Part(NamedTuple):
+class MimePart(NamedTuple):
     """A header, names in lower case, and what follows it, line ends being "\\n" alone."""
 
     fields: tuple[tuple[str, str], ...]
@@ -91,10 +91,10 @@ class Part(NamedTuple):
 class Mail(NamedTuple):
     """`leaves` are the parts that hold no others; a mail inside the mail is one leaf."""
 
-    outer: Part
-    leaves: tuple[Part, ...]
+    outer: MimePart
+    leaves: tuple[MimePart, ...]
 
-    def leaf(self, *types: str) -> Part | None:
+    def leaf(self, *types: str) -> MimePart | None:
         return next((leaf for leaf in self.leaves if leaf.type in types), None)
 
     def text(self) -> str:
@@ -139,7 +139,7 @@ def decode_words(value: str) -> str:
     return encoded_words.decode(value[:_WORDS_CHARACTERS_MAX]) if "=?" in value else value
 
 
-def _part(raw: bytes, default_type: str) -> Part:
+def _part(raw: bytes, default_type: str) -> MimePart:
     if raw.startswith(b"\n"):
         head, content = b"", raw[1:]
     else:
@@ -151,10 +151,10 @@ def _part(raw: bytes, default_type: str) -> Part:
         match[1].lower(): match[3] if match[2] is None else match[2]
         for match in islice(find_parameters(value), FIELDS_MAX)
     }
-    return Part(fields, named if "/" in named else default_type, parameters, content)
+    return MimePart(fields, named if "/" in named else default_type, parameters, content)
 
 
-def _leaves(part: Part, depth: int, parts_max: int) -> Iterator[Part]:
+def _leaves(part: MimePart, depth: int, parts_max: int) -> Iterator[MimePart]:
     if not part.type.startswith("multipart/") or depth == 0:
         yield part
         return

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import pybase64
 
-from posthouse.mail.fields import (
+from posthouse.mail.header_reader import (
     FIELDS_MAX,
     HEADER_BYTES_MAX,
     Field,
@@ -27,7 +27,7 @@ from posthouse.mail.fields import (
     split,
     unquoted,
 )
-from posthouse.mail.headers import LINE_CHARACTERS_MAX
+from posthouse.mail.header_writer import LINE_CHARACTERS_MAX
 
 DEPTH_MAX: Final = 50
 PARTS_MAX: Final = 1_000

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from posthouse.mail import parts
-from posthouse.mail.addressees import printable
-from posthouse.mail.fields import FIELDS_MAX, HEADER_BYTES_MAX, scan
-from posthouse.mail.parts import VALUE_CHARACTERS_MAX, Part
+from posthouse.mail.address_fields import printable
+from posthouse.mail.header_reader import FIELDS_MAX, HEADER_BYTES_MAX, scan
+from posthouse.mail.parts import VALUE_CHARACTERS_MAX, MimePart
 
 PARTS_MAX: Final = 200
 NAME_CHARACTERS_MAX: Final = 255
@@ -47,7 +47,7 @@ class Attached(NamedTuple):
     is_inline: bool
 
 
-class Rendered(NamedTuple):
+class RenderedMail(NamedTuple):
     """`is_shortened`: there are more parts than were looked at."""
 
     subject: str
@@ -58,7 +58,7 @@ class Rendered(NamedTuple):
     is_shortened: bool
 
 
-def rendered(raw: bytes) -> Rendered:
+def rendered(raw: bytes) -> RenderedMail:
     mail = parts.take_apart(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1)
     bodies: dict[str, str] = {}
     attachments = []
@@ -68,7 +68,7 @@ def rendered(raw: bytes) -> Rendered:
         else:
             attachments.append(_attached(number, leaf))
     headers = header(raw)
-    return Rendered(
+    return RenderedMail(
         subject=next((field.value for field in headers if field.name.lower() == "subject"), ""),
         headers=headers,
         text=bodies.get("text/plain"),
@@ -99,17 +99,17 @@ def _one_line(rest: bytes) -> str:
     return printable(parts.decode_words(text), VALUE_CHARACTERS_MAX)
 
 
-def _text(leaf: Part) -> str:
+def _text(leaf: MimePart) -> str:
     """All of it, lines apart by "\\n"."""
     return parts.decode(leaf.decoded().replace(b"\r\n", b"\n"), leaf.parameters.get("charset", ""))
 
 
-def _is_attachment(leaf: Part) -> bool:
+def _is_attachment(leaf: MimePart) -> bool:
     disposition = leaf.get("content-disposition").partition(";")[0].strip().lower()
     return disposition == "attachment" or _filename(leaf) is not None
 
 
-def _attached(number: int, leaf: Part) -> Attached:
+def _attached(number: int, leaf: MimePart) -> Attached:
     content_id = printable(leaf.get("content-id").strip("<> \t"), NAME_CHARACTERS_MAX)
     disposition = leaf.get("content-disposition").partition(";")[0].strip().lower()
     return Attached(
@@ -122,7 +122,7 @@ def _attached(number: int, leaf: Part) -> Attached:
     )
 
 
-def _filename(leaf: Part) -> str | None:
+def _filename(leaf: MimePart) -> str | None:
     """The name that the disposition gives, else the one that older programs write beside the type."""
     for field in ("content-disposition", "content-type"):
         given = dict(_parameters(leaf.get(field)))

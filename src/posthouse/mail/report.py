@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from posthouse.mail import unruly
+from posthouse.mail import bounce_text
+from posthouse.mail.bounce_text import address_of, diagnose, precision
 from posthouse.mail.envelope import LOCAL_PREFIX
-from posthouse.mail.parts import HEAD_BYTES_MAX, Mail, Part, decode_words, fields_of, take_apart
+from posthouse.mail.parts import HEAD_BYTES_MAX, Mail, MimePart, decode_words, fields_of, take_apart
 from posthouse.mail.reply import printable
-from posthouse.mail.unruly import address_of, diagnose, precision
 
 FAILURES_MAX: Final = 100
 TOKENS_MAX: Final = 20
@@ -123,7 +123,7 @@ def read(raw: bytes) -> Bounce | Complaint | Nothing:
         return _complaint(mail, fields_of(feedback.decoded().split(b"\n")))
     if complained := _complained_to_microsoft(mail, subject):
         return complained
-    words = unruly.words_of(mail)
+    words = bounce_text.words_of(mail)
     if (status := mail.leaf(*_STATUS_PARTS)) and (notified := _notified(mail, status.decoded(), words)):
         return notified
     if disposition := mail.leaf(*_DISPOSITION_PARTS):
@@ -131,7 +131,7 @@ def read(raw: bytes) -> Bounce | Complaint | Nothing:
     if not mail.outer.get("x-failed-recipients"):
         if reason := _other(mail.outer, subject):
             return reason
-        if not unruly.is_notice(mail.outer, subject):
+        if not bounce_text.is_notice(mail.outer, subject):
             # Not sooner: the subject of a bounce quotes that of the mail, which may be "confirm your address".
             if _is_challenge_subject(subject):
                 return CHALLENGE
@@ -139,16 +139,16 @@ def read(raw: bytes) -> Bounce | Complaint | Nothing:
         # Gateways that flatten a notification leave its fields in the text.
         if notified := _notified(mail, words.text.encode("utf-8", "replace"), words):
             return notified
-        if unruly.is_delay(subject, words):
+        if bounce_text.is_delay(subject, words):
             return DELAYED
-    failures = [_failed(found.recipient, None, found.text) for found in unruly.find(mail, subject, words)]
+    failures = [_failed(found.recipient, None, found.text) for found in bounce_text.find(mail, subject, words)]
     return Bounce(tuple(failures), _tokens(mail)) if failures else NOT_UNDERSTOOD
 
 
 # Notifications (RFC 3464)
 
 
-def _notified(mail: Mail, content: bytes, words: unruly.Words) -> Bounce | Nothing | None:
+def _notified(mail: Mail, content: bytes, words: bounce_text.Words) -> Bounce | Nothing | None:
     """What the fields of a delivery status say, or None if they say nothing about anybody."""
     failures: dict[str | int, Failed] = {}
     is_delayed = is_delivered = False
@@ -168,11 +168,11 @@ def _notified(mail: Mail, content: bytes, words: unruly.Words) -> Bounce | Nothi
     return DELAYED if is_delayed else DELIVERED if is_delivered else None
 
 
-def _told(failures: list[Failed], words: unruly.Words) -> list[Failed]:
+def _told(failures: list[Failed], words: bounce_text.Words) -> list[Failed]:
     """With what is said to people where nothing is said to programs, as older Exchange does; the status stays."""
-    for index, failed in enumerate(failures[: unruly.FINDINGS_MAX]):
+    for index, failed in enumerate(failures[: bounce_text.FINDINGS_MAX]):
         if failed.recipient and not failed.text:
-            failures[index] = failed._replace(text=_line(unruly.about(failed.recipient, words)))
+            failures[index] = failed._replace(text=_line(bounce_text.about(failed.recipient, words)))
     return failures
 
 
@@ -247,7 +247,7 @@ def _failed(recipient: str | None, given_status: str | None, text: str) -> Faile
     return Failed(recipient, status, code, is_permanent, _line(text))
 
 
-def _disposed(mail: Mail, disposition: Part, words: unruly.Words) -> Bounce | Nothing:
+def _disposed(mail: Mail, disposition: MimePart, words: bounce_text.Words) -> Bounce | Nothing:
     """A read receipt, unless it says what a bounce should: Sieve's reject, and Dovecot when a mailbox is full."""
     fields = dict(reversed(fields_of(disposition.decoded().split(b"\n"))))
     if "automatically rejected" not in words.text:
@@ -284,7 +284,7 @@ def _complained_to_microsoft(mail: Mail, subject: str) -> Complaint | None:
 # Neither
 
 
-def _other(outer: Part, subject: str) -> Nothing | None:
+def _other(outer: MimePart, subject: str) -> Nothing | None:
     """What it is if its header leaves no doubt that it is no bounce."""
     names = {name for name, _ in outer.fields}
     if _is_reply_subject(subject) or not names.isdisjoint(_REPLY_FIELDS):
@@ -294,7 +294,7 @@ def _other(outer: Part, subject: str) -> Nothing | None:
     return None if names.isdisjoint(_LIST_FIELDS) else LIST_MAIL
 
 
-def _is_automatic(outer: Part) -> bool:
+def _is_automatic(outer: MimePart) -> bool:
     submitted = outer.get("auto-submitted").lower()
     precedence = outer.get("precedence").lower()
     return submitted not in ("", "no") or precedence in ("auto_reply", "bulk", "junk")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Final
 
-from posthouse.mail.headers import LINE_CHARACTERS, HeaderError
+from posthouse.mail.header_writer import LINE_CHARACTERS, HeaderError
 
 FEEDBACK_ID: Final = b"Feedback-ID"
 UNSUBSCRIBE_POST: Final = b"List-Unsubscribe-Post"

@@ -42,7 +42,7 @@ class Basic:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiKey:
+class ApiKeySecret:
     secret: str = field(repr=False)
 
 
@@ -129,7 +129,7 @@ def matches(secret: str, stored_hash: bytes, pepper: bytes) -> bool:
     return hmac.compare_digest(secret_hash(secret, pepper), stored_hash)
 
 
-def parse_authorization(header: str | None) -> Basic | ApiKey | Token:
+def parse_authorization(header: str | None) -> Basic | ApiKeySecret | Token:
     """What the caller presents; whether it is worth anything is for admission to find out."""
     if not header:
         raise _unauthorized("The Authorization header is missing")
@@ -195,11 +195,11 @@ def _parse_basic(given: str) -> Basic:
     return Basic(username, password)
 
 
-def _parse_bearer(given: str) -> ApiKey | Token:
+def _parse_bearer(given: str) -> ApiKeySecret | Token:
     if not _BEARER.fullmatch(given):
         raise _unauthorized("What follows 'Bearer' is not a key or token")
     if given.startswith(tuple(_KEY_PREFIXES.values())):
-        return ApiKey(given)
+        return ApiKeySecret(given)
     return Token(given)
 
 

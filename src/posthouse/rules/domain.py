@@ -82,46 +82,46 @@ class UnknownTexts:
 TextAnswer = Texts | NoTexts | UnknownTexts
 
 
-class Result(StrEnum):
+class RecordResult(StrEnum):
     FOUND = "found"
     MISSING = "missing"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RecordCheck:
     """What was found of one record; `advice` says in plain words what to do, and is empty if all is well."""
 
     record: Record
-    result: Result
+    result: RecordResult
     found: tuple[str, ...]
     advice: str
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    ownership: Finding
-    dkim: Finding
-    ed25519: Finding | None = None
+    ownership: RecordCheck
+    dkim: RecordCheck
+    ed25519: RecordCheck | None = None
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[RecordCheck, ...]:
         return (self.ownership, self.dkim) if self.ed25519 is None else (self.ownership, self.dkim, self.ed25519)
 
     @property
-    def result(self) -> Result:
+    def result(self) -> RecordResult:
         """Missing as soon as one required record surely is; unknown only when nothing is surely missing."""
         results = {finding.result for finding in self.findings if finding.record.is_required}
-        for result in (Result.MISSING, Result.UNKNOWN):
+        for result in (RecordResult.MISSING, RecordResult.UNKNOWN):
             if result in results:
                 return result
-        return Result.FOUND
+        return RecordResult.FOUND
 
     def is_ed25519_published(self, was_published: bool) -> bool:
         """An unusable answer changes nothing."""
-        if self.ed25519 is None or self.ed25519.result is Result.UNKNOWN:
+        if self.ed25519 is None or self.ed25519.result is RecordResult.UNKNOWN:
             return was_published
-        return self.ed25519.result is Result.FOUND
+        return self.ed25519.result is RecordResult.FOUND
 
 
 def ed25519_selector(selector: str) -> str:
@@ -157,7 +157,9 @@ def advised(domain: str, return_path: str) -> tuple[Record, Record]:
     )
 
 
-def advise(records: tuple[Record, Record], return_path: TextAnswer, dmarc: TextAnswer) -> tuple[Finding, Finding]:
+def advise(
+    records: tuple[Record, Record], return_path: TextAnswer, dmarc: TextAnswer
+) -> tuple[RecordCheck, RecordCheck]:
     """One answer for each record that is advised."""
     return _finding_of_return_path(records[0], return_path), _finding_of_dmarc(records[1], dmarc)
 
@@ -199,7 +201,7 @@ def judge(wanted: Records, ownership: TextAnswer, dkim: TextAnswer, ed25519: Tex
 
 
 def after_check(
-    verified_at: datetime | None, missing_since: datetime | None, result: Result, now: datetime
+    verified_at: datetime | None, missing_since: datetime | None, result: RecordResult, now: datetime
 ) -> tuple[datetime | None, datetime | None]:
     """When the domain counts as verified since, and since when its records are missing, after a check.
 
@@ -207,11 +209,11 @@ def after_check(
     an unusable answer changes nothing.
     """
     match result:
-        case Result.FOUND:
+        case RecordResult.FOUND:
             return verified_at or now, None
-        case Result.UNKNOWN:
+        case RecordResult.UNKNOWN:
             return verified_at, missing_since
-        case Result.MISSING:
+        case RecordResult.MISSING:
             if verified_at is None:
                 return None, None
             if missing_since is None:
@@ -221,19 +223,21 @@ def after_check(
             return verified_at, missing_since
 
 
-def _finding(record: Record, answer: TextAnswer, fault_of: Callable[[Record, tuple[str, ...]], str]) -> Finding:
+def _finding(record: Record, answer: TextAnswer, fault_of: Callable[[Record, tuple[str, ...]], str]) -> RecordCheck:
     match answer:
         case Texts(values):
             fault = fault_of(record, values)
-            return Finding(record, Result.MISSING if fault else Result.FOUND, values, _advice(record, fault))
+            return RecordCheck(
+                record, RecordResult.MISSING if fault else RecordResult.FOUND, values, _advice(record, fault)
+            )
         case NoTexts():
-            return Finding(record, Result.MISSING, (), _advice(record, _publish(record)))
+            return RecordCheck(record, RecordResult.MISSING, (), _advice(record, _publish(record)))
         case UnknownTexts(reason):
             advice = f"DNS gave no usable answer for {record.name} ({reason}): try again in a few minutes."
-            return Finding(record, Result.UNKNOWN, (), _advice(record, advice))
+            return RecordCheck(record, RecordResult.UNKNOWN, (), _advice(record, advice))
 
 
-def _finding_of_return_path(record: Record, answer: TextAnswer) -> Finding:
+def _finding_of_return_path(record: Record, answer: TextAnswer) -> RecordCheck:
     match answer:
         case Texts(values):
             policies = tuple([value for value in values if value.lower().startswith(_SPF_TAG)])
@@ -241,12 +245,12 @@ def _finding_of_return_path(record: Record, answer: TextAnswer) -> Finding:
             policies = ()
         case UnknownTexts(reason):
             advice = f"DNS gave no usable answer for {record.name} ({reason}). {_bounces_go_to(record)}"
-            return Finding(record, Result.UNKNOWN, (), advice)
+            return RecordCheck(record, RecordResult.UNKNOWN, (), advice)
     if len(policies) == 1:
-        return Finding(record, Result.FOUND, policies, _bounces_go_to(record))
+        return RecordCheck(record, RecordResult.FOUND, policies, _bounces_go_to(record))
     state = "has several SPF records, which voids them" if policies else "has no SPF record"
     advice = f"{record.name} {state}: ask the operator of this service to mend it. {_bounces_go_to(record)}"
-    return Finding(record, Result.MISSING, policies, advice)
+    return RecordCheck(record, RecordResult.MISSING, policies, advice)
 
 
 def _bounces_go_to(record: Record) -> str:
@@ -256,23 +260,25 @@ def _bounces_go_to(record: Record) -> str:
     )
 
 
-def _finding_of_dmarc(record: Record, answer: TextAnswer) -> Finding:
+def _finding_of_dmarc(record: Record, answer: TextAnswer) -> RecordCheck:
     match answer:
         case Texts(values):
             policies = tuple([value for value in values if "".join(value.split()).startswith(_DMARC_TAG)])
         case NoTexts():
             policies = ()
         case UnknownTexts(reason):
-            return Finding(record, Result.UNKNOWN, (), f"DNS gave no usable answer for {record.name} ({reason}).")
+            return RecordCheck(
+                record, RecordResult.UNKNOWN, (), f"DNS gave no usable answer for {record.name} ({reason})."
+            )
     if len(policies) > 1:
         advice = f"There are several DMARC records at {record.name}, and receivers then heed none: keep one of them."
-        return Finding(record, Result.MISSING, policies, advice)
+        return RecordCheck(record, RecordResult.MISSING, policies, advice)
     if not policies:
         advice = (
             f"No DMARC record was found at {record.name}: one of a parent domain counts as well. {unlooked(record)}"
         )
-        return Finding(record, Result.MISSING, (), advice)
-    return Finding(record, Result.FOUND, policies, "")
+        return RecordCheck(record, RecordResult.MISSING, (), advice)
+    return RecordCheck(record, RecordResult.FOUND, policies, "")
 
 
 def _advice(record: Record, text: str) -> str:

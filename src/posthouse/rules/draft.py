@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 import pybase64
 
-from posthouse.mail import headers as mail_headers
+from posthouse.mail import header_writer as mail_headers
 from posthouse.mail.address import AddressError, Mailbox, parse_mailbox
 from posthouse.mail.mime import Attachment, Letter
 from posthouse.rules import limits, media_types, unsubscribe
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.template import Rendered, check_alias
+from posthouse.rules.template import RenderedTemplate, check_alias
 
 Variable = str | int | float | bool | None
 
@@ -43,7 +43,7 @@ class AttachmentRequest(NamedTuple):
     content_id: str | None = None
 
 
-class Recipient(NamedTuple):
+class DraftRecipient(NamedTuple):
     field: str
     email: str
     destination: str
@@ -66,7 +66,7 @@ class Draft(NamedTuple):
     to: tuple[Mailbox, ...]
     cc: tuple[Mailbox, ...]
     reply_to: Mailbox | None
-    recipients: tuple[Recipient, ...]
+    recipients: tuple[DraftRecipient, ...]
     subject: str | None
     text: str | None
     html: str | None
@@ -78,7 +78,7 @@ class Draft(NamedTuple):
     mailing_list: str | None
     one_click: bool
 
-    def letter(self, rendered: Rendered | None) -> Letter:
+    def letter(self, rendered: RenderedTemplate | None) -> Letter:
         """What is to be written as MIME: the draft's own words, or those of its rendered template."""
         subject = self.subject if self.subject is not None or rendered is None else rendered.subject
         if subject is None:
@@ -188,13 +188,13 @@ def _mailboxes(field: str, given: Sequence[str]) -> tuple[Mailbox, ...]:
     return tuple([_mailbox(f"{field}[{index}]", address) for index, address in enumerate(given)])
 
 
-def _unique(boxes: Mapping[str, tuple[Mailbox, ...]]) -> tuple[Recipient, ...]:
-    unique: dict[str, Recipient] = {}
+def _unique(boxes: Mapping[str, tuple[Mailbox, ...]]) -> tuple[DraftRecipient, ...]:
+    unique: dict[str, DraftRecipient] = {}
     for field, mailboxes in boxes.items():
         for mailbox in mailboxes:
             key = mailbox.key
             if key not in unique:
-                unique[key] = Recipient(field, mailbox.address, mailbox.domain)
+                unique[key] = DraftRecipient(field, mailbox.address, mailbox.domain)
     if len(unique) > limits.RECIPIENTS_MAX:
         raise _too_many(len(unique))
     return tuple(unique.values())

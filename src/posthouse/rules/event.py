@@ -41,7 +41,7 @@ class Type(StrEnum):
     TEST = "webhook.test"
 
 
-class Verdict(StrEnum):
+class SignatureVerdict(StrEnum):
     """What a receiver finds out about a request."""
 
     GENUINE = "genuine"
@@ -108,15 +108,15 @@ def sign(secret: str, body: bytes, t: int) -> str:
     return f"t={t},v1={_hex(secret, str(t), body)}"
 
 
-def verify(secret: str, header: str, body: bytes, now: int) -> Verdict:
+def verify(secret: str, header: str, body: bytes, now: int) -> SignatureVerdict:
     """What a receiver should do with the raw bytes that came; `now` is its own time in Unix seconds."""
     signature = _signature(header)
     if signature is None:
-        return Verdict.UNREADABLE
+        return SignatureVerdict.UNREADABLE
     t, given = signature.groups()
     if not hmac.compare_digest(_hex(secret, t, body), given):
-        return Verdict.FORGED
-    return Verdict.GENUINE if abs(now - int(t)) <= SIGNATURE_SECONDS_MAX else Verdict.STALE
+        return SignatureVerdict.FORGED
+    return SignatureVerdict.GENUINE if abs(now - int(t)) <= SIGNATURE_SECONDS_MAX else SignatureVerdict.STALE
 
 
 def _hex(secret: str, t: str, body: bytes) -> str:

@@ -239,7 +239,7 @@ class Lane:
 Item = TypeVar("Item")
 
 
-class Turns(Generic[Item]):
+class FairQueue(Generic[Item]):
     """What waits for a lane: each account's items in their order, and one of each account at a time.
 
     Everything takes the same short time however much waits. Both the whole and each account's part are

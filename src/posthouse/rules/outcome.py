@@ -87,7 +87,7 @@ class GivenUp:
 Happening = Replied | Broken | Unresolved | Forbidden | Suppressed | GivenUp
 
 
-class Kind(StrEnum):
+class OutcomeKind(StrEnum):
     DELIVERED = "delivered"
     BOUNCED = "bounced"
     DEFERRED = "deferred"
@@ -95,14 +95,14 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DeliveryVerdict:
     """`code` is the server's, None when no server said anything; `text` is its reply, or our words for what happened.
 
     `next_exchange`: before this verdict counts, the destination's next host is to be tried, if it has one.
     `ambiguous`: the mail may have arrived all the same. `suppress`: the address gets no more mail.
     """
 
-    kind: Kind
+    kind: OutcomeKind
     code: int | None
     text: str
     next_exchange: bool = False
@@ -134,41 +134,41 @@ _CERTAINTIES: Final = {
 }
 
 
-def judge(happening: Happening) -> Verdict:
+def judge(happening: Happening) -> DeliveryVerdict:
     match happening:
         case Replied(stage, reply):
             return _judge_reply(stage, reply)
         case Broken(stage, reason):
-            return Verdict(
-                Kind.DEFERRED,
+            return DeliveryVerdict(
+                OutcomeKind.DEFERRED,
                 None,
                 f"{reason} ({_while(stage)})",
                 next_exchange=stage in _BEFORE_MAIL,
                 ambiguous=stage is Stage.DOT,
             )
         case Unresolved(Lookup.NO_ANSWER, reason):
-            return Verdict(Kind.DEFERRED, None, f"DNS gave no usable answer: {reason}")
+            return DeliveryVerdict(OutcomeKind.DEFERRED, None, f"DNS gave no usable answer: {reason}")
         case Unresolved(lookup):
-            return Verdict(Kind.BOUNCED, None, _CERTAINTIES[lookup])
+            return DeliveryVerdict(OutcomeKind.BOUNCED, None, _CERTAINTIES[lookup])
         case Forbidden():
-            return Verdict(Kind.BOUNCED, None, "the domain's mail servers have no public address")
+            return DeliveryVerdict(OutcomeKind.BOUNCED, None, "the domain's mail servers have no public address")
         case Suppressed(None):
-            return Verdict(
-                Kind.BOUNCED,
+            return DeliveryVerdict(
+                OutcomeKind.BOUNCED,
                 None,
                 "the address is suppressed: earlier mail to it bounced or was complained about, "
                 "or the account wants none",
             )
         case Suppressed(list_left):
-            return Verdict(Kind.BOUNCED, None, f"the address has left the list {list_left!r}")
+            return DeliveryVerdict(OutcomeKind.BOUNCED, None, f"the address has left the list {list_left!r}")
         case GivenUp(reason):
-            return Verdict(Kind.FAILED, None, reason)
+            return DeliveryVerdict(OutcomeKind.FAILED, None, reason)
         case _:
             assert_never(happening)
 
 
 def follow(
-    verdict: Verdict,
+    verdict: DeliveryVerdict,
     *,
     attempts: int,
     accepted_at: datetime,
@@ -179,35 +179,35 @@ def follow(
 ) -> Consequence:
     """What the recipient becomes. `attempts` includes the one judged, and any that a crash left unjudged."""
     match verdict.kind:
-        case Kind.DELIVERED:
+        case OutcomeKind.DELIVERED:
             return Consequence(RecipientStatus.DELIVERED)
-        case Kind.BOUNCED:
+        case OutcomeKind.BOUNCED:
             return Consequence(RecipientStatus.BOUNCED)
-        case Kind.DEFERRED:
+        case OutcomeKind.DEFERRED:
             next_at = retry.next_at(
                 schedule, attempts=attempts, started_at=accepted_at, now=now, random=random, held=held
             )
             if next_at is None:
                 return Consequence(RecipientStatus.FAILED)
             return Consequence(RecipientStatus.DEFERRED, next_at)
-        case Kind.FAILED:
+        case OutcomeKind.FAILED:
             return Consequence(RecipientStatus.FAILED)
         case _:
             assert_never(verdict.kind)
 
 
-def _judge_reply(stage: Stage, reply: Reply) -> Verdict:
+def _judge_reply(stage: Stage, reply: Reply) -> DeliveryVerdict:
     code = reply.code
     if stage is Stage.DOT and 200 <= code < 300:
-        return Verdict(Kind.DELIVERED, code, reply.text)
+        return DeliveryVerdict(OutcomeKind.DELIVERED, code, reply.text)
     if stage in _BEFORE_MAIL or (stage is Stage.MAIL and code == AUTHENTICATION_REQUIRED):
-        return Verdict(Kind.DEFERRED, code, reply.text, next_exchange=True)
+        return DeliveryVerdict(OutcomeKind.DEFERRED, code, reply.text, next_exchange=True)
     if 500 <= code < 600 and not (stage is Stage.RCPT and code == OVER_STORAGE):
         suppress = stage is Stage.RCPT and reply.enhanced in SUPPRESSING
-        return Verdict(Kind.BOUNCED, code, reply.text, suppress=suppress)
+        return DeliveryVerdict(OutcomeKind.BOUNCED, code, reply.text, suppress=suppress)
     # A reply that makes no sense at its stage is no more than silence, and after the dot no less.
     is_sense = 400 <= code < 600
-    return Verdict(Kind.DEFERRED, code, reply.text, ambiguous=stage is Stage.DOT and not is_sense)
+    return DeliveryVerdict(OutcomeKind.DEFERRED, code, reply.text, ambiguous=stage is Stage.DOT and not is_sense)
 
 
 def _while(stage: Stage) -> str:

@@ -34,7 +34,7 @@ _HIGHEST: Final = UUID(int=2**128 - 1)
 _WORD: Final = re.compile(r"\w+")
 
 
-class Field(StrEnum):
+class SearchField(StrEnum):
     """What a term is about. The values are part of what is stored: they never change."""
 
     RECIPIENT = "recipient"
@@ -47,7 +47,7 @@ class Field(StrEnum):
     STATUS = "status"
 
 
-def term(field: Field, value: str) -> int:
+def term(field: SearchField, value: str) -> int:
     """Two values that share a number are one in 18 trillion millions: nothing is checked against them."""
     digest = blake2b(f"{field.value}\0{value}".encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
@@ -79,15 +79,15 @@ def terms_of(
 ) -> set[int]:
     """What a message is found by from its acceptance on; its status is entered once it is final."""
     found = {
-        term(Field.SENDER, address(sender)),
-        term(Field.SOURCE, source),
-        term(Field.CREDENTIAL, credential_id.hex),
+        term(SearchField.SENDER, address(sender)),
+        term(SearchField.SOURCE, source),
+        term(SearchField.CREDENTIAL, credential_id.hex),
     }
-    found.update([term(Field.RECIPIENT, address(recipient)) for recipient in recipients])
-    found.update([term(Field.WORD, word) for word in words(subject)[:WORDS_ENTERED_MAX]])
-    found.update([term(Field.TAG, tag) for tag in tags or ()])
+    found.update([term(SearchField.RECIPIENT, address(recipient)) for recipient in recipients])
+    found.update([term(SearchField.WORD, word) for word in words(subject)[:WORDS_ENTERED_MAX]])
+    found.update([term(SearchField.TAG, tag) for tag in tags or ()])
     if template is not None:
-        found.add(term(Field.TEMPLATE, template))
+        found.add(term(SearchField.TEMPLATE, template))
     return found
 
 
@@ -127,7 +127,7 @@ class Wanted:
         """Whether a message with these terms and this status is wanted."""
         if self.is_queued and status != MessageStatus.QUEUED:
             return False
-        return terms.issuperset(self.terms) or (terms | {term(Field.STATUS, status)}).issuperset(self.terms)
+        return terms.issuperset(self.terms) or (terms | {term(SearchField.STATUS, status)}).issuperset(self.terms)
 
     def cursor(self, position: UUID) -> str:
         """What leads to the page after the message at the position, for those who ask the same again."""
@@ -157,24 +157,24 @@ def wanted(filters: Filters) -> Wanted:
         status = _one_of("status", filters.status, MessageStatus)
         is_queued = status is MessageStatus.QUEUED
         if not is_queued:
-            terms.add(term(Field.STATUS, status))
+            terms.add(term(SearchField.STATUS, status))
     if filters.recipient is not None:
-        terms.add(term(Field.RECIPIENT, _address("recipient", filters.recipient)))
+        terms.add(term(SearchField.RECIPIENT, _address("recipient", filters.recipient)))
     if filters.sender is not None:
-        terms.add(term(Field.SENDER, _address("sender", filters.sender)))
+        terms.add(term(SearchField.SENDER, _address("sender", filters.sender)))
     if filters.subject is not None:
-        terms.update([term(Field.WORD, word) for word in _words(filters.subject)])
+        terms.update([term(SearchField.WORD, word) for word in _words(filters.subject)])
     if filters.tag is not None:
-        terms.add(term(Field.TAG, _text("tag", filters.tag, limits.TAG_CHARACTERS_MAX)))
+        terms.add(term(SearchField.TAG, _text("tag", filters.tag, limits.TAG_CHARACTERS_MAX)))
     if filters.template is not None:
-        terms.add(term(Field.TEMPLATE, _text("template", filters.template, limits.TEMPLATE_NAME_CHARACTERS_MAX)))
+        terms.add(term(SearchField.TEMPLATE, _text("template", filters.template, limits.TEMPLATE_NAME_CHARACTERS_MAX)))
     if filters.source is not None:
-        terms.add(term(Field.SOURCE, _one_of("source", filters.source, Source)))
+        terms.add(term(SearchField.SOURCE, _one_of("source", filters.source, Source)))
     if filters.credential_id is not None:
         credential_id = ids.parse(ids.CREDENTIAL, filters.credential_id)
         if credential_id is None:
             raise invalid("`credential_id` is the id of an SMTP credential, as in `credential_id` of a message.")
-        terms.add(term(Field.CREDENTIAL, credential_id.hex))
+        terms.add(term(SearchField.CREDENTIAL, credential_id.hex))
     lowest = _LOWEST if filters.after is None else _bound("after", filters.after)
     before = _HIGHEST if filters.before is None else _bound("before", filters.before)
     return Wanted(tuple(sorted(terms)), is_queued, lowest, before)

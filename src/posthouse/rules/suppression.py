@@ -102,7 +102,7 @@ def _no_why() -> Refusal:
 # Files of addresses.
 
 
-class Line(NamedTuple):
+class ImportLine(NamedTuple):
     """A line of a file: the address on it and a note, or what is wrong with it."""
 
     number: int
@@ -111,7 +111,7 @@ class Line(NamedTuple):
     fault: str | None = None
 
 
-class Lines:
+class ImportLines:
     """The lines of a CSV file, of which any piece may come at any time; blank ones and the header are none to report.
 
     A quoted field may hold line breaks. A quote that is never closed costs no more than the longest line: what
@@ -131,7 +131,7 @@ class Lines:
         self._address_column = 0
         self._note_column: int | None = None
 
-    def feed(self, piece: bytes) -> Iterator[Line]:
+    def feed(self, piece: bytes) -> Iterator[ImportLine]:
         """The lines that this piece completes; `count` is how many line breaks there were so far."""
         *ended, self._rest = (self._rest + piece).split(b"\n")
         for one in ended:
@@ -147,7 +147,7 @@ class Lines:
             self._is_skipping = True
             self._is_first = False
 
-    def finish(self) -> Iterator[Line]:
+    def finish(self) -> Iterator[ImportLine]:
         """What stands after the last line break."""
         rest, self._rest = self._rest, b""
         if rest or self._record:
@@ -158,7 +158,7 @@ class Lines:
             if line is not None:
                 yield line
 
-    def _end(self, piece: bytes) -> Line | None:
+    def _end(self, piece: bytes) -> ImportLine | None:
         self.count += 1
         if self._is_skipping:
             self._is_skipping = False
@@ -180,7 +180,7 @@ class Lines:
         self._record_bytes = 0
         self._is_in_quotes = False
 
-    def _line(self, record: bytes) -> Line | None:
+    def _line(self, record: bytes) -> ImportLine | None:
         is_first, self._is_first = self._is_first, False
         if len(record) > LINE_BYTES_MAX:
             return self._too_long(self._begun_at)
@@ -189,7 +189,7 @@ class Lines:
         try:
             text = record.decode().strip("\r\n")
         except UnicodeDecodeError:
-            return Line(self._begun_at, fault="is not UTF-8")
+            return ImportLine(self._begun_at, fault="is not UTF-8")
         if not text or text.isspace():
             self._is_first = is_first
             return None
@@ -216,21 +216,21 @@ class Lines:
         self._note_column = next((names.index(name) for name in _NOTE_COLUMNS if name in names), None)
         return True
 
-    def _read(self, cells: Sequence[str]) -> Line:
+    def _read(self, cells: Sequence[str]) -> ImportLine:
         if len(cells) <= self._address_column:
-            return Line(self._begun_at, fault="has no column for the address")
+            return ImportLine(self._begun_at, fault="has no column for the address")
         try:
             email = parse_mailbox(_unguarded(cells[self._address_column].strip())).key
         except AddressError as error:
-            return Line(self._begun_at, fault=str(error))
+            return ImportLine(self._begun_at, fault=str(error))
         note = None
         if self._note_column is not None and len(cells) > self._note_column:
             note = _as_note(_unguarded(cells[self._note_column].strip()))
-        return Line(self._begun_at, email, note)
+        return ImportLine(self._begun_at, email, note)
 
     @staticmethod
-    def _too_long(number: int) -> Line:
-        return Line(number, fault=f"is longer than {LINE_BYTES_MAX} bytes")
+    def _too_long(number: int) -> ImportLine:
+        return ImportLine(number, fault=f"is longer than {LINE_BYTES_MAX} bytes")
 
 
 def _as_note(text: str) -> str | None:

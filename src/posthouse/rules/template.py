@@ -32,7 +32,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedTemplate:
     subject: str | None
     text: str | None
     html: str | None
@@ -77,7 +77,7 @@ def placeholders(template: Template) -> tuple[str, ...]:
     return _names(_split(template).values())
 
 
-def render(template: Template, variables: Mapping[str, Value], *, bytes_max: int) -> Rendered:
+def render(template: Template, variables: Mapping[str, Value], *, bytes_max: int) -> RenderedTemplate:
     """The template with its values in place; `bytes_max` bounds the parts together, as UTF-8.
 
     A request that brings its own subject renders a template whose subject is None, so that it need not
@@ -113,7 +113,7 @@ def render(template: Template, variables: Mapping[str, Value], *, bytes_max: int
             f"The rendered `subject` has {len(subject)} characters, at most"
             f" {limits.SUBJECT_CHARACTERS_MAX} are allowed: shorten the variables that it uses."
         )
-    return Rendered(subject, rendered.get("text"), rendered.get("html"))
+    return RenderedTemplate(subject, rendered.get("text"), rendered.get("html"))
 
 
 def _split(template: Template) -> dict[str, list[str]]:

@@ -32,7 +32,7 @@ class DeliveryTicket:
 
 
 @dataclass(frozen=True, slots=True)
-class NotificationTicket:
+class WebhookTicket:
     """One webhook delivery is due."""
 
     account_id: AccountId
@@ -40,7 +40,7 @@ class NotificationTicket:
     fence: int
 
 
-Ticket = DeliveryTicket | NotificationTicket
+Ticket = DeliveryTicket | WebhookTicket
 
 _DELIVERY_1: Final = 0x01
 _NOTIFICATION_1: Final = 0x81
@@ -57,7 +57,7 @@ def encode(ticket: Ticket) -> bytes:
                 _DELIVERY_1, ticket.account_id.bytes, ticket.message_id.bytes, ticket.position, ticket.fence
             )
             return head + ticket.destination.encode("ascii")
-        case NotificationTicket():
+        case WebhookTicket():
             return _notification.pack(
                 _NOTIFICATION_1, ticket.account_id.bytes, ticket.webhook_delivery_id.bytes, ticket.fence
             )
@@ -80,7 +80,7 @@ def decode(data: bytes) -> Ticket | None:
         _, account_id, webhook_delivery_id, fence = _notification.unpack(data)
         if fence > FENCE_MAX:
             return None
-        return NotificationTicket(AccountId(UUID(bytes=account_id)), UUID(bytes=webhook_delivery_id), fence)
+        return WebhookTicket(AccountId(UUID(bytes=account_id)), UUID(bytes=webhook_delivery_id), fence)
     return None
 
 

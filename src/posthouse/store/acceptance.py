@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from posthouse.rules.draft import Recipient
+from posthouse.rules.draft import DraftRecipient
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.limits import IDEMPOTENCY_LIFETIME_SECONDS
 from posthouse.store.postgres import Connection
@@ -36,7 +36,7 @@ class Key(NamedTuple):
         return int.from_bytes(digest, "big", signed=True)
 
 
-class Entry(NamedTuple):
+class PreparedMessage(NamedTuple):
     """One message, ready to be written if its account may send it."""
 
     account_id: AccountId
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     subject: str
     tags: tuple[str, ...]
     template: str | None
-    recipients: Sequence[Recipient]
+    recipients: Sequence[DraftRecipient]
     credits: int
     mime: bytes
     # Where all of it goes, if not to the recipients' own domains: a rehearsal goes to the simulator.
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
     one_click: bool = False
 
 
-class AccountRow(NamedTuple):
+class AccountQuotaRow(NamedTuple):
     """What an account's row says of what it may send; locked, when that is to be changed."""
 
     id: AccountId
@@ -88,7 +88,7 @@ class Spending(NamedTuple):
     warmup_used: int
 
 
-class Remembered(NamedTuple):
+class RememberedKey(NamedTuple):
     body_hash: bytes
     message_id: MessageId
     expires_at: datetime
@@ -182,23 +182,23 @@ async def limit_waiting(tx: Connection, milliseconds: int) -> None:
 
 async def lock(
     tx: Connection, keys: Sequence[Key], account_ids: Sequence[AccountId]
-) -> tuple[dict[Key, bool], dict[AccountId, AccountRow]]:
+) -> tuple[dict[Key, bool], dict[AccountId, AccountQuotaRow]]:
     """Try the lock of every key, and lock every account's row, in the order of their ids."""
     rows = await tx.fetch(LOCK, [key.lock_number for key in keys], account_ids)
     granted = dict(zip(keys, rows[0]["granted"] or (), strict=True))
-    return granted, {row["id"]: AccountRow(*tuple(row)[1:]) for row in rows[1:]}
+    return granted, {row["id"]: AccountQuotaRow(*tuple(row)[1:]) for row in rows[1:]}
 
 
-async def read(connection: Connection, account_id: AccountId) -> AccountRow:
+async def read(connection: Connection, account_id: AccountId) -> AccountQuotaRow:
     """The account's row as it is at this moment; nobody waits for it."""
-    return AccountRow(*await connection.fetchrow(READ, account_id))
+    return AccountQuotaRow(*await connection.fetchrow(READ, account_id))
 
 
-async def recall(connection: Connection, keys: Sequence[Key]) -> dict[Key, Remembered]:
+async def recall(connection: Connection, keys: Sequence[Key]) -> dict[Key, RememberedKey]:
     """What is remembered of these keys, expired or not."""
     rows = await connection.fetch(RECALL, *_columns(keys))
     return {
-        Key(row["account_id"], row["credential_id"], row["key"]): Remembered(
+        Key(row["account_id"], row["credential_id"], row["key"]): RememberedKey(
             row["body_hash"], row["message_id"], row["expires_at"]
         )
         for row in rows
@@ -210,7 +210,7 @@ async def forget(tx: Connection, keys: Sequence[Key]) -> None:
 
 
 async def write(
-    tx: Connection, entries: Sequence[Entry], spendings: Sequence[Spending], now: datetime, due_at: datetime
+    tx: Connection, entries: Sequence[PreparedMessage], spendings: Sequence[Spending], now: datetime, due_at: datetime
 ) -> None:
     """Write accepted messages with everything that belongs to them, and what they cost.
 
@@ -220,7 +220,7 @@ async def write(
 
 
 def write_arguments(
-    entries: Sequence[Entry], spendings: Sequence[Spending], now: datetime, due_at: datetime
+    entries: Sequence[PreparedMessage], spendings: Sequence[Spending], now: datetime, due_at: datetime
 ) -> tuple[object, ...]:
     addressed = [
         (

@@ -37,7 +37,7 @@ END: Final = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditLogEntry:
     """`action` is what was done (`domain.added`), `target` to what (its name or id); secrets are in neither."""
 
     id: UUID
@@ -48,13 +48,13 @@ class Entry:
     detail: Detail
 
 
-async def note(tx: Connection, account_id: AccountId, entry: Entry) -> None:
+async def note(tx: Connection, account_id: AccountId, entry: AuditLogEntry) -> None:
     user_id, actor = entry.actor.user_id, entry.actor.name
     written = json.dumps(dict(entry.detail))
     await tx.execute(_NOTE, account_id, entry.id, entry.at, user_id, actor, entry.action, entry.target, written)
 
 
-async def page(connection: Connection, account_id: AccountId, before: UUID, count: int) -> list[Entry]:
+async def page(connection: Connection, account_id: AccountId, before: UUID, count: int) -> list[AuditLogEntry]:
     """The newest first."""
     return [_entry(row) for row in await connection.fetch(_PAGE, account_id, before, count)]
 
@@ -65,6 +65,6 @@ async def forget_old(tx: Connection, before: datetime, count_max: int) -> int:
     return count
 
 
-def _entry(row: Row) -> Entry:
+def _entry(row: Row) -> AuditLogEntry:
     actor = Actor(row["user_id"], row["actor"])
-    return Entry(row["id"], row["at"], actor, row["action"], row["target"], json.loads(row["detail"]))
+    return AuditLogEntry(row["id"], row["at"], actor, row["action"], row["target"], json.loads(row["detail"]))

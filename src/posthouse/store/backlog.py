@@ -16,7 +16,7 @@ COUNTED_MAX: Final = 10_000
 _LOOKED_AT_MAX: Final = COUNTED_MAX + 1
 
 
-class Count(NamedTuple):
+class BoundedCount(NamedTuple):
     """So many; or, where the bound was reached, at least so many."""
 
     number: int
@@ -30,16 +30,16 @@ class Backlog:
     A lease leaves no mark but a time that is near: `leased` has also what was deferred until about then.
     """
 
-    due: Count
-    leased: Count
-    claimed: Count
-    later: Count
-    held: Count
+    due: BoundedCount
+    leased: BoundedCount
+    claimed: BoundedCount
+    later: BoundedCount
+    held: BoundedCount
     oldest_due_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class AccountBacklog:
     """What of an account's mail is not final, counted no further than a bound: then `is_more`.
 
     Deferred is what was tried and will be again; either may be held. `credits` are those reserved for all of it.
@@ -107,11 +107,11 @@ async def backlog(connection: Connection, now: datetime, leases_end: datetime) -
     )
 
 
-async def waiting(tx: Connection, account_id: AccountId) -> Waiting:
+async def waiting(tx: Connection, account_id: AccountId) -> AccountBacklog:
     await tx.execute(_WALK_THE_KEY)
     queued, deferred, held, credits_reserved = await tx.fetchrow(_WAITING, account_id)
-    return Waiting(queued, deferred, held, credits_reserved, is_more=queued + deferred > COUNTED_MAX)
+    return AccountBacklog(queued, deferred, held, credits_reserved, is_more=queued + deferred > COUNTED_MAX)
 
 
-def _count(number: int, looked_at: int) -> Count:
-    return Count(min(number, COUNTED_MAX), looked_at > COUNTED_MAX)
+def _count(number: int, looked_at: int) -> BoundedCount:
+    return BoundedCount(min(number, COUNTED_MAX), looked_at > COUNTED_MAX)

@@ -63,7 +63,7 @@ class KeysRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class VerificationState:
     """What a look at DNS, or an operator's word, makes of a domain."""
 
     verified_at: datetime | None
@@ -373,7 +373,7 @@ async def reseal(tx: Connection, domain: DomainRow, dkim_sealed: bytes, ed25519_
 async def record_check(
     tx: Connection,
     domain: DomainRow,
-    check: Check,
+    check: VerificationState,
     now: datetime,
 ) -> bool:
     """Writes what a check came to, unless the domain was checked, vouched for or given a key since it was read."""

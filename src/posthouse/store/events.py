@@ -6,8 +6,8 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
+from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import SETTINGS, Connection
-from posthouse.store.schedule import columns
 
 BEGINNING: Final = UUID(int=0)
 # A type may be rare. So many events are looked through for it at a time, and the reader goes on from there.
@@ -29,7 +29,7 @@ class StoredEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class EventRange:
     """Events, the oldest first. All up to `read_to` were looked at, and after it there may be more unless `is_all`."""
 
     events: list[StoredEvent]
@@ -89,7 +89,7 @@ async def read(
     before: UUID,
     limit: int,
     event_type: str | None = None,
-) -> Stretch:
+) -> EventRange:
     """What the account has between the two, of all types or of one; both bounds spare PostgreSQL the other days."""
     further = None
     if event_type is None:
@@ -99,8 +99,8 @@ async def read(
         rows = await connection.fetch(_AFTER_OF_TYPE, account_id, after, further or before, limit + 1, event_type)
     found = [StoredEvent(*row) for row in rows[:limit]]
     if len(rows) <= limit and further is not None:
-        return Stretch(found, UUID(int=further.int - 1), is_all=False)
-    return Stretch(found, found[-1].id if found else after, is_all=len(rows) <= limit)
+        return EventRange(found, UUID(int=further.int - 1), is_all=False)
+    return EventRange(found, found[-1].id if found else after, is_all=len(rows) <= limit)
 
 
 async def of_message(connection: Connection, account_id: AccountId, message_id: MessageId) -> list[StoredEvent]:

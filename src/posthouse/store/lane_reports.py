@@ -10,8 +10,8 @@ from heapq import nlargest
 from typing import Final
 from uuid import UUID
 
+from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, storable
-from posthouse.store.schedule import columns
 
 LANES_REPORTED_MAX: Final = 200
 # Five reports missed: the worker is gone, or as good as.

@@ -33,7 +33,7 @@ class Kind(StrEnum):
     DAY = "day"
 
 
-class Place(NamedTuple):
+class LedgerPosition(NamedTuple):
     """Where an entry stands; later ones are greater."""
 
     id: UUID
@@ -41,21 +41,21 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """`credits` is what it is about, in credits: those of a day's sum are reserved, settled and released ones."""
 
-    place: Place
+    place: LedgerPosition
     kind: Kind
     at: datetime
     credits: tuple[int, ...]
     reason: str | None = None
 
 
-class Stretch(NamedTuple):
+class LedgerRange(NamedTuple):
     """Entries, the newest first, and from where to read on; None when there is nothing more."""
 
-    entries: list[Entry]
-    read_to: Place | None
+    entries: list[LedgerEntry]
+    read_to: LedgerPosition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,15 @@ CROSS JOIN LATERAL (
 
 
 async def below(
-    connection: Connection, account_id: AccountId, place: Place, lowest: UUID, limit: int, kind: Kind | None = None
-) -> Stretch:
+    connection: Connection,
+    account_id: AccountId,
+    place: LedgerPosition,
+    lowest: UUID,
+    limit: int,
+    kind: Kind | None = None,
+) -> LedgerRange:
     """The next entries below the place, of all kinds or of one, of ids from `lowest` on."""
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
     if kind in (None, Kind.GRANT):
         entries += await _grants(connection, account_id, place, lowest, limit + 1)
     if kind in (None, Kind.DAY):
@@ -117,52 +122,64 @@ async def below(
     elif kind not in (Kind.GRANT, Kind.DAY):
         return await _of_kind(connection, account_id, place, lowest, limit, kind)
     entries.sort(key=lambda entry: entry.place, reverse=True)
-    return Stretch(entries[:limit], entries[limit - 1].place if len(entries) > limit else None)
+    return LedgerRange(entries[:limit], entries[limit - 1].place if len(entries) > limit else None)
 
 
 async def _of_kind(
-    connection: Connection, account_id: AccountId, place: Place, lowest: UUID, limit: int, kind: Kind
-) -> Stretch:
+    connection: Connection,
+    account_id: AccountId,
+    place: LedgerPosition,
+    lowest: UUID,
+    limit: int,
+    kind: Kind,
+) -> LedgerRange:
     further = await connection.fetchrow(_SO_MANY_BELOW, account_id, lowest, *place, SEARCHED_AT_ONCE_MAX - 1)
-    end = Place(lowest, RESERVE_POSITION) if further is None else Place(*further)
+    end = LedgerPosition(lowest, RESERVE_POSITION) if further is None else LedgerPosition(*further)
     rows = await connection.fetch(_ENTRIES_OF_KIND, account_id, end.id, *place, limit + 1, end.position, kind)
     entries = [_entry(row) for row in rows[:limit]]
     if len(rows) > limit:
-        return Stretch(entries, entries[-1].place)
-    return Stretch(entries, None if further is None else end)
+        return LedgerRange(entries, entries[-1].place)
+    return LedgerRange(entries, None if further is None else end)
 
 
-async def _grants(connection: Connection, account_id: AccountId, place: Place, lowest: UUID, limit: int) -> list[Entry]:
+async def _grants(
+    connection: Connection, account_id: AccountId, place: LedgerPosition, lowest: UUID, limit: int
+) -> list[LedgerEntry]:
     rows = await connection.fetch(_GRANTS, account_id, lowest, place.id, limit)
     return [
-        Entry(Place(row["id"], GRANT_POSITION), Kind.GRANT, row["at"], (row["amount"],), row["reason"]) for row in rows
+        LedgerEntry(LedgerPosition(row["id"], GRANT_POSITION), Kind.GRANT, row["at"], (row["amount"],), row["reason"])
+        for row in rows
     ]
 
 
-async def _days(connection: Connection, account_id: AccountId, place: Place, lowest: UUID, limit: int) -> list[Entry]:
+async def _days(
+    connection: Connection, account_id: AccountId, place: LedgerPosition, lowest: UUID, limit: int
+) -> list[LedgerEntry]:
     rows = await connection.fetch(_DAYS, account_id, time_of(lowest).date(), time_of(place.id).date(), limit)
     entries = [
-        Entry(day_place(day), Kind.DAY, datetime.combine(day, time(), UTC), (reserved, settled, released))
+        LedgerEntry(day_place(day), Kind.DAY, datetime.combine(day, time(), UTC), (reserved, settled, released))
         for day, reserved, settled, released in rows
     ]
     # The day of the place itself is above it or below it, and the lowest bound may cut a day in two.
     return [entry for entry in entries if entry.place < place and entry.place.id >= lowest]
 
 
-def day_place(day: date) -> Place:
-    return Place(lowest_id(datetime.combine(day, time(), UTC)), DAY_POSITION)
+def day_place(day: date) -> LedgerPosition:
+    return LedgerPosition(lowest_id(datetime.combine(day, time(), UTC)), DAY_POSITION)
 
 
-async def fates(connection: Connection, account_id: AccountId, places: Sequence[Place]) -> Mapping[Place, Fate]:
+async def fates(
+    connection: Connection, account_id: AccountId, places: Sequence[LedgerPosition]
+) -> Mapping[LedgerPosition, Fate]:
     """What became of the recipients that closing entries are about; of those that are still stored."""
     if not places:
         return {}
     message_ids = [MessageId(place.id) for place in places]
     positions = [place.position for place in places]
     rows = await connection.fetch(_FATES, account_id, min(message_ids), max(message_ids), message_ids, positions)
-    return {Place(message_id, position): Fate(*told) for message_id, position, *told in rows}
+    return {LedgerPosition(message_id, position): Fate(*told) for message_id, position, *told in rows}
 
 
-def _entry(row: Row) -> Entry:
+def _entry(row: Row) -> LedgerEntry:
     message_id, position, kind, amount, at = row
-    return Entry(Place(message_id, position), Kind(kind), at, (amount,))
+    return LedgerEntry(LedgerPosition(message_id, position), Kind(kind), at, (amount,))

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import asyncpg
 
+from posthouse.rules.disk_space import no_room
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.storage import no_room
 
 # asyncpg carries no types; what leaves this room is typed by the functions that read the rows.
 Connection = Any

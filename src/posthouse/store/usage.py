@@ -16,12 +16,12 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, lowest_id, time_of
 from posthouse.rules.usage import BOUNDS_SECONDS
 from posthouse.store import partitions
+from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection
-from posthouse.store.schedule import columns
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoning:
+class CountingProgress:
     """How far the counting came: of all accounts to `low`, of those up to `walked_to` to `high`.
 
     Days before `closing` are closed; of that day itself, the accounts up to `closed_to`.
@@ -57,7 +57,7 @@ class Latency(NamedTuple):
     counts: list[int]
 
 
-class Result(NamedTuple):
+class ResultCount(NamedTuple):
     """So many recipients of one account's came to this end, at this mail server, in this time.
 
     `exchange` is None where no server was spoken to, and `bucket` is the place in the histogram.
@@ -171,19 +171,19 @@ async def _oldest(connection: Connection) -> datetime | None:
     return None
 
 
-async def state(connection: Connection) -> Reckoning | None:
+async def state(connection: Connection) -> CountingProgress | None:
     """None when nothing was ever counted."""
     row = await connection.fetchrow(_STATE)
-    return None if row is None else Reckoning(*row)
+    return None if row is None else CountingProgress(*row)
 
 
-async def lock(tx: Connection) -> Reckoning | None:
+async def lock(tx: Connection) -> CountingProgress | None:
     """None when it hasn't begun, or someone else counts at this moment."""
     row = await tx.fetchrow(_STATE_LOCKED)
-    return None if row is None else Reckoning(*row)
+    return None if row is None else CountingProgress(*row)
 
 
-async def advance(tx: Connection, to: Reckoning) -> None:
+async def advance(tx: Connection, to: CountingProgress) -> None:
     await tx.execute(_ADVANCE, to.low, to.high, to.walked_to, to.closing, to.closed_to)
 
 
@@ -204,10 +204,10 @@ async def accepted(
 
 async def results(
     connection: Connection, account_ids: Sequence[AccountId], low: datetime, high: datetime
-) -> list[Result]:
+) -> list[ResultCount]:
     """What was told between the two, whenever its mail was accepted."""
     rows = await connection.fetch(_RESULTS, account_ids, lowest_id(low), lowest_id(high), BOUNDS_SECONDS)
-    return [Result(*row) for row in rows]
+    return [ResultCount(*row) for row in rows]
 
 
 async def add(

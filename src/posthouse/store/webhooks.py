@@ -17,9 +17,9 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store.accounts import touch
-from posthouse.store.calls import DISABLED
+from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, Row
-from posthouse.store.schedule import columns
+from posthouse.store.webhook_schedule import DISABLED
 
 PING_COOLDOWN: Final = timedelta(seconds=15)
 # What the log shows of a body; all of it is kept with its event.

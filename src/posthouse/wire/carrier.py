@@ -16,11 +16,11 @@ from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.mail.exchange import Exchange, NullExchange, exchanges
 from posthouse.rules import outcome
-from posthouse.rules.endpoint import Address
 from posthouse.rules.outcome import Broken, Forbidden, Happening, Lookup, Replied, Stage, Unresolved
+from posthouse.rules.public_address import Address
 from posthouse.wire import smtp
 from posthouse.wire.dns import Addresses, Exchanges, NoAnswer, NoName, Resolver
-from posthouse.wire.smtp import CLEARTEXT, Deadlines, Message, Session, TlsPolicy, TlsUse
+from posthouse.wire.smtp import CLEARTEXT, ClientDeadlines, SmtpContent, SmtpSession, TlsPolicy, TlsUse
 
 SMTP_PORT: Final = 25
 # A destination that lists many servers, all of them dead, must not hold a slot for an hour.
@@ -38,7 +38,7 @@ class Parcel:
 
     sender: str
     recipients: tuple[str, ...]
-    message: Message
+    message: SmtpContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class SmtpCarrier:
         hostname: str,
         tls: TlsPolicy,
         may_connect: Callable[[Address], bool],
-        deadlines: Deadlines | None = None,
+        deadlines: ClientDeadlines | None = None,
         port: int = SMTP_PORT,
     ) -> None:
         self._resolver = resolver
@@ -80,9 +80,9 @@ class SmtpCarrier:
         self._tls = tls
         # Asked for every mail, and the list of forbidden networks is long.
         self._may_connect = lru_cache(ADDRESSES_JUDGED_MAX)(may_connect)
-        self._deadlines = deadlines or Deadlines()
+        self._deadlines = deadlines or ClientDeadlines()
         self._port = port
-        self._idle: dict[str, deque[tuple[float, Session]]] = defaultdict(deque)
+        self._idle: dict[str, deque[tuple[float, SmtpSession]]] = defaultdict(deque)
         self._idle_count = 0
 
     async def carry(self, destination: str, parcel: Parcel, before_dot: Callable[[], bool]) -> Carriage:
@@ -156,7 +156,7 @@ class SmtpCarrier:
         crash.point("carry.connected")
         return await self._deliver(opened, server, parcel, before_dot)
 
-    async def _open(self, server: _Server) -> Session | smtp.Failure:
+    async def _open(self, server: _Server) -> SmtpSession | smtp.Failure:
         opened = await self._connect(server, self._tls)
         if not isinstance(opened, smtp.Failure) or self._tls.use is not TlsUse.OPPORTUNISTIC:
             return opened
@@ -165,8 +165,8 @@ class SmtpCarrier:
         is_broken_tls = opened.stage is Stage.STARTTLS and opened.reply is None
         return await self._connect(server, CLEARTEXT) if is_broken_tls else opened
 
-    async def _connect(self, server: _Server, tls: TlsPolicy) -> Session | smtp.Failure:
-        return await Session.open(
+    async def _connect(self, server: _Server, tls: TlsPolicy) -> SmtpSession | smtp.Failure:
+        return await SmtpSession.open(
             server.address,
             self._port,
             hostname=self._hostname,
@@ -176,7 +176,7 @@ class SmtpCarrier:
         )
 
     async def _deliver(
-        self, session: Session, server: _Server, parcel: Parcel, before_dot: Callable[[], bool]
+        self, session: SmtpSession, server: _Server, parcel: Parcel, before_dot: Callable[[], bool]
     ) -> Carriage:
         transaction = await session.deliver(parcel.sender, parcel.recipients, parcel.message, before_dot)
         tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
@@ -184,7 +184,7 @@ class SmtpCarrier:
         happenings = tuple([_happening(result) for result in transaction.results])
         return Carriage(happenings, server.host, server.address, tls)
 
-    def _take_idle(self, server: _Server) -> Session | None:
+    def _take_idle(self, server: _Server) -> SmtpSession | None:
         sessions = self._idle.get(server.address)
         while sessions:
             _, session = sessions.pop()
@@ -194,7 +194,7 @@ class SmtpCarrier:
             session.quit()
         return None
 
-    def _keep(self, server: _Server, session: Session) -> None:
+    def _keep(self, server: _Server, session: SmtpSession) -> None:
         is_worn = session.transactions >= TRANSACTIONS_A_SESSION_MAX
         if is_worn or not session.is_reusable or self._idle_count >= IDLE_SESSIONS_MAX:
             session.quit()

@@ -22,7 +22,7 @@ import dns.resolver
 
 from posthouse.mail.exchange import MxRecord
 from posthouse.rules.domain import NoTexts, TextAnswer, Texts, UnknownTexts
-from posthouse.rules.endpoint import Address
+from posthouse.rules.public_address import Address
 
 LOOKUP_SECONDS_MAX: Final = 6.0
 SERVER_SECONDS_MAX: Final = 2.0

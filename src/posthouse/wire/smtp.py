@@ -63,7 +63,7 @@ class TlsDetails:
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
+class ClientDeadlines:
     """How long to wait for each thing. A whole reply, or a block of content taken, starts the wait for the next
     anew. Nothing renews the two totals."""
 
@@ -113,7 +113,7 @@ class Transaction:
         return any(isinstance(result, Failure) and result.ambiguous for result in self.results)
 
 
-class Message:
+class SmtpContent:
     """A finished mail: 7-bit, every line ended by CRLF. Dot-stuffed once, however many sessions carry it."""
 
     __slots__ = ("_stuffed", "content")
@@ -152,12 +152,12 @@ def extensions_of(reply: Reply) -> dict[str, str]:
     return offered
 
 
-class Session:
+class SmtpSession:
     """Made by `Session.open`. One transaction at a time; `deliver` again as long as `is_reusable`."""
 
     __slots__ = ("_deadlines", "_dialogue", "_is_busy", "_needs_reset", "_opening", "extensions", "tls", "transactions")
 
-    def __init__(self, dialogue: Dialogue, deadlines: Deadlines) -> None:
+    def __init__(self, dialogue: Dialogue, deadlines: ClientDeadlines) -> None:
         self._dialogue = dialogue
         self._deadlines = deadlines
         self._opening: list[tuple[Stage, Reply]] = []
@@ -178,9 +178,9 @@ class Session:
         hostname: str,
         tls: TlsPolicy,
         server_name: str,
-        deadlines: Deadlines,
+        deadlines: ClientDeadlines,
         source_address: str | None = None,
-    ) -> "Session | Failure":
+    ) -> "SmtpSession | Failure":
         """Connect to this IP address and get ready to deliver. `hostname` is what we call ourselves,
         `server_name` the MX name that TLS asks for and verifies."""
         if _is_hostname(hostname) is None:
@@ -273,7 +273,7 @@ class Session:
     # Delivering
 
     async def deliver(
-        self, sender: str, recipients: Sequence[str], message: Message, before_dot: Callable[[], bool]
+        self, sender: str, recipients: Sequence[str], message: SmtpContent, before_dot: Callable[[], bool]
     ) -> Transaction:
         """Carry one mail to these recipients, at least one. An empty `sender` is the null return path.
 
@@ -293,7 +293,7 @@ class Session:
         self.transactions += 1
         return Transaction(tuple(results), tuple(transcript))
 
-    def _envelope(self, sender: str, recipients: Sequence[str], message: Message) -> list[bytes]:
+    def _envelope(self, sender: str, recipients: Sequence[str], message: SmtpContent) -> list[bytes]:
         """MAIL and each RCPT."""
         if not recipients:
             raise ValueError("a transaction needs a recipient")
@@ -310,7 +310,7 @@ class Session:
     async def _carry(
         self,
         envelope: list[bytes],
-        message: Message,
+        message: SmtpContent,
         before_dot: Callable[[], bool],
         transcript: list[tuple[Stage, Reply]],
     ) -> list[Result]:

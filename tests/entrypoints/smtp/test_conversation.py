@@ -12,8 +12,8 @@ from posthouse.entrypoints.smtp import conversation as subject
 from posthouse.entrypoints.smtp.content import Room
 from posthouse.entrypoints.smtp.conversation import Close, Conversation, StartTls, Step, Take
 from posthouse.entrypoints.smtp.login import Authenticate
-from posthouse.entrypoints.smtp.replies import Reply, encoded
-from posthouse.entrypoints.smtp.service import Envelope, Terms
+from posthouse.entrypoints.smtp.replies import ServerReply, encoded
+from posthouse.entrypoints.smtp.service import Envelope, Policy
 from tests.support.bad_input import bad_input
 from tests.support.smtp_service import INBOUND, NAME, PASSWORD, QUEUED, SUBMISSION, USERNAME
 
@@ -25,7 +25,7 @@ OPEN = b"MAIL FROM:<ada@example.com>\r\nRCPT TO:<bob@example.com>\r\n"
 class Talk:
     """A client's side, with a service that says yes to the right password and to every message."""
 
-    terms: Terms = INBOUND
+    terms: Policy = INBOUND
     is_secure: bool = False
     can_secure: bool = False
     room: Room = field(default_factory=lambda: Room(1 << 20))
@@ -38,7 +38,7 @@ class Talk:
     def __post_init__(self) -> None:
         self.conversation = Conversation(
             self.terms,
-            lambda address, _: Reply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None,
+            lambda address, _: ServerReply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None,
             self.room,
             peer="192.0.2.1",
             is_secure=self.is_secure,
@@ -83,7 +83,7 @@ class Talk:
                     if (username, password) == (USERNAME, PASSWORD):
                         step = self.conversation.admitted()
                     else:
-                        step = self.conversation.not_admitted(Reply(535, "5.7.8", "Wrong."))
+                        step = self.conversation.not_admitted(ServerReply(535, "5.7.8", "Wrong."))
                 case Take() as wish:
                     self.taken.append((wish.envelope, wish.content))
                     step = self.conversation.taken(QUEUED)
@@ -318,7 +318,7 @@ def test_what_is_refused_is_read_on_but_not_for_ever() -> None:
     piece = b"x" * (1 << 20)
     for _ in range(70):
         talk.send(piece)
-    assert talk.heard.endswith(encoded(Reply(421, "4.7.0", "Too much that can't be taken.")))
+    assert talk.heard.endswith(encoded(ServerReply(421, "4.7.0", "Too much that can't be taken.")))
 
 
 @pytest.mark.parametrize("size", [999, 1_000, 1_001, 1_400, 5_000])

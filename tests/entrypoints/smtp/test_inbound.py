@@ -13,14 +13,14 @@ from structlog.testing import capture_logs
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.entrypoints.smtp.inbound import MESSAGE_BYTES_MAX, Inbound
-from posthouse.entrypoints.smtp.server import Listener, Server
+from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from posthouse.entrypoints.smtp.service import Envelope
-from posthouse.flows.feedback import Feedback
-from posthouse.flows.letters import Identity, Letters
+from posthouse.flows.deliver.outgoing_mail import Identity, OutgoingMail
+from posthouse.flows.inbound.reports import Reports
 from posthouse.mail.envelope import Origin, feedback_token, return_path
 from posthouse.rules.refusal import Refusal
-from posthouse.store.claims import Claimed
-from posthouse.store.deliveries import Result
+from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
 from tests.support.returns import VACATION, bounce, complaint
 from tests.support.rounds import Rounds, beginning
@@ -36,7 +36,7 @@ LETTER = b"Subject: Hello\r\n\r\nPlease stop.\r\n"
 
 
 def inbound(database: Database) -> Inbound:
-    feedback = Feedback(
+    feedback = Reports(
         database=database, clock=DatabaseClock(), chance=SystemChance(), return_path_domain=DOMAIN, keys=[KEY]
     )
     return Inbound(feedback=feedback, hostname=HOSTNAME, return_path_domain=DOMAIN, feedback_address=COMPLAINTS)
@@ -179,7 +179,7 @@ class Door:
 
     async def delivered(self, *recipients: str) -> list[Claimed]:
         claimed = await self.rounds.claimed(recipients)
-        await self.rounds.record(*[self.rounds.outcome(one, Result.DELIVERED) for one in claimed])
+        await self.rounds.record(*[self.rounds.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
         return claimed
 
     async def suppressed(self) -> list[tuple[str, str]]:
@@ -196,7 +196,7 @@ async def _reply(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def opened(rounds: Rounds) -> AsyncIterator[Door]:
-    server = Server(inbound(rounds.database))
+    server = SmtpServer(inbound(rounds.database))
     await server.listen([Listener("127.0.0.1", 0)])
     try:
         yield Door(rounds, server.ports[0])
@@ -212,11 +212,11 @@ async def door(database_url: str) -> AsyncIterator[Door]:
 
 async def test_a_bounce_finds_its_way_back_to_the_mail_that_left(door: Door) -> None:
     identity = Identity(hostname=HOSTNAME, return_path_domain=DOMAIN, return_path_key=KEY)
-    letters = Letters(database=door.rounds.database, clock=door.rounds.clock, signing=None, identity=identity)
+    letters = OutgoingMail(database=door.rounds.database, clock=door.rounds.clock, signing=None, identity=identity)
     alone = await door.rounds.claimed(["ada@example.org"])
     shared = await door.rounds.claimed(["bob@example.net", "eve@example.net"])
     left = [await letters.parcel(alone), await letters.parcel(shared)]
-    await door.rounds.record(*[door.rounds.outcome(one, Result.DELIVERED) for one in (*alone, *shared)])
+    await door.rounds.record(*[door.rounds.outcome(one, DeliveryResult.DELIVERED) for one in (*alone, *shared)])
     assert (await door.send(bounce("ada@elsewhere.example"), left[0].sender)).startswith(b"250 2.0.0 ")
     assert (await door.send(bounce("eve@example.net"), left[1].sender, sender="odd@example.net")).startswith(b"250")
     assert await door.suppressed() == [("ada@example.org", "bounce"), ("eve@example.net", "bounce")]

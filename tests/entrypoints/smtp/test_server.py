@@ -11,11 +11,11 @@ from dataclasses import replace
 import aiosmtplib
 import pytest
 
-from posthouse.entrypoints.smtp.connection import WAITING_BYTES_MAX, Bounds, Deadlines
-from posthouse.entrypoints.smtp.server import Listener, Server
+from posthouse.entrypoints.smtp.connection import WAITING_BYTES_MAX, Bounds, ServerDeadlines
+from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from tests.support.smtp_service import INBOUND, Line, Recorder, serving
 
-HASTY = Deadlines(look_seconds=0.02, parting_seconds=0.02)
+HASTY = ServerDeadlines(look_seconds=0.02, parting_seconds=0.02)
 OPEN = ("EHLO client.example.com", "MAIL FROM:<ada@example.com>", "RCPT TO:<bob@example.com>")
 
 
@@ -280,7 +280,7 @@ async def test_a_client_that_only_writes_still_hears_the_answer() -> None:
 
 async def test_an_idle_client_is_told_that_the_server_closes() -> None:
     service = Recorder()
-    server = Server(service)
+    server = SmtpServer(service)
     await server.listen([Listener("127.0.0.1", 0)])
     port = server.ports[0]
     async with Line.to(port) as line:
@@ -294,7 +294,7 @@ async def test_an_idle_client_is_told_that_the_server_closes() -> None:
 async def test_a_message_on_its_way_is_received_and_taken_before_the_end() -> None:
     service = Recorder(gate=asyncio.Event())
     assert service.gate is not None
-    server = Server(service)
+    server = SmtpServer(service)
     await server.listen([Listener("127.0.0.1", 0)])
     async with Line.to(server.ports[0]) as receiving, Line.to(server.ports[0]) as taking:
         await receiving.say(*OPEN, "DATA")
@@ -317,7 +317,7 @@ async def test_a_message_on_its_way_is_received_and_taken_before_the_end() -> No
 
 async def test_a_drain_ends_in_time_and_a_cut_message_was_neither_taken_nor_confirmed() -> None:
     service = Recorder(gate=asyncio.Event())
-    server = Server(service)
+    server = SmtpServer(service)
     await server.listen([Listener("127.0.0.1", 0)])
     async with Line.to(server.ports[0]) as receiving, Line.to(server.ports[0]) as taking:
         await receiving.say(*OPEN, "DATA")

@@ -11,8 +11,8 @@ from pathlib import Path
 import aiosmtplib
 import pytest
 
-from posthouse.entrypoints.smtp.connection import Bounds, Deadlines
-from posthouse.entrypoints.smtp.server import Listener, Server
+from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
+from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from tests.support.smtp_service import (
     CALLER,
     INBOUND,
@@ -27,7 +27,7 @@ from tests.support.smtp_service import (
 )
 
 MAIL = "From: ada@example.com\r\nSubject: dots\r\n\r\n.one\r\n..two\r\nend\r\n"
-HASTY = Deadlines(look_seconds=0.02, parting_seconds=0.02)
+HASTY = ServerDeadlines(look_seconds=0.02, parting_seconds=0.02)
 BOTH = (Listener("127.0.0.1", 0), Listener("127.0.0.1", 0, is_secure=True))
 
 
@@ -219,16 +219,16 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(
 
 async def test_a_secure_listener_needs_a_certificate() -> None:
     with pytest.raises(ValueError, match="certificate"):
-        await Server(Recorder(INBOUND)).listen([Listener("127.0.0.1", 0, is_secure=True)])
+        await SmtpServer(Recorder(INBOUND)).listen([Listener("127.0.0.1", 0, is_secure=True)])
 
 
 async def test_an_address_that_is_taken_is_told() -> None:
     async with serving(Recorder(INBOUND)) as server:
         with pytest.raises(OSError, match="in use"):
-            await Server(Recorder(INBOUND)).listen([Listener("127.0.0.1", server.ports[0])])
+            await SmtpServer(Recorder(INBOUND)).listen([Listener("127.0.0.1", server.ports[0])])
 
 
-async def _until_empty(server: Server) -> None:
+async def _until_empty(server: SmtpServer) -> None:
     async with asyncio.timeout(5):
         while server.connection_count:  # noqa: ASYNC110 (what is awaited has no event)
             await asyncio.sleep(0.01)

@@ -9,14 +9,14 @@ from datetime import timedelta
 import aiosmtplib
 import pytest
 
-from posthouse import assembly
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
-from posthouse.entrypoints.smtp.server import Listener, Server
+from posthouse.compose import pieces
+from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from posthouse.entrypoints.smtp.submission import Submission
-from posthouse.flows.uses import Uses
+from posthouse.flows.accept.last_used import LastUsed
 from posthouse.rules import ids
-from posthouse.store.directory import Directory
+from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from tests.support.administration import MadeAccount, Operator
 from tests.support.service import _settings
@@ -32,7 +32,7 @@ class Desk:
     account: MadeAccount
     operator: Operator
     database: Database
-    directory: Directory
+    directory: ControlCache
     trusting: ssl.SSLContext
 
     def client(self, password: str | None = None) -> aiosmtplib.SMTP:
@@ -61,12 +61,12 @@ async def desk(database_url: str, authority: Authority, trusting: ssl.SSLContext
         await operator.add_verified_domain(account.id, "acme.example.com")
         database = await Database.open(database_url, connections_max=4)
         stack.push_async_callback(database.close)
-        directory = Directory(database, clock.monotonic)
+        directory = ControlCache(database, clock.monotonic)
         await directory.forget_changes()
-        intake = assembly.intake(settings, database, directory, clock, chance, None)
+        intake = pieces.intake(settings, database, directory, clock, chance, None)
         stack.push_async_callback(intake.drain)
-        admission = assembly.admission(settings, directory, Uses(database), clock)
-        server = Server(
+        admission = pieces.admission(settings, directory, LastUsed(database), clock)
+        server = SmtpServer(
             Submission(admission=admission, intake=intake, clock=clock, chance=chance, hostname=NAME),
             tls=authority.files,
         )

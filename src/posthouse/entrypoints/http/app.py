@@ -13,43 +13,41 @@ from starlette.types import Lifespan
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.entrypoints.http import (
-    account_routes,
-    answers,
-    declared,
-    domain_routes,
-    key_routes,
-    message_detail_routes,
-    message_routes,
-    reference,
-    routes,
-    session_routes,
-    suppression_routes,
-    team_routes,
-    trial_routes,
-    unsubscribe_routes,
-    webhook_routes,
-)
-from posthouse.entrypoints.http.bodies import BodyReader
+from posthouse.entrypoints.http import docs_page, openapi, responses
 from posthouse.entrypoints.http.frame import Frame
-from posthouse.entrypoints.http.sending import SendEndpoint
+from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.routes import (
+    account,
+    credentials,
+    domains,
+    dry_run,
+    message_detail,
+    message_search,
+    sessions,
+    suppressions,
+    team,
+    templates,
+    unsubscribe,
+    webhooks,
+)
+from posthouse.entrypoints.http.send_email import SendEndpoint
 from posthouse.entrypoints.http.services import Services
 from posthouse.rules.refusal import Code, Refusal, invalid
 
 _PARTS: Final = (
-    routes,
-    session_routes,
-    team_routes,
-    account_routes,
-    domain_routes,
-    key_routes,
-    message_routes,
-    message_detail_routes,
-    suppression_routes,
-    trial_routes,
-    webhook_routes,
-    unsubscribe_routes,
-    reference,
+    templates,
+    sessions,
+    team,
+    account,
+    domains,
+    credentials,
+    message_search,
+    message_detail,
+    suppressions,
+    dry_run,
+    webhooks,
+    unsubscribe,
+    docs_page,
 )
 
 
@@ -81,11 +79,11 @@ def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | Non
     application.add_exception_handler(HTTPException, _on_http_exception)
     application.add_exception_handler(RequestValidationError, _on_validation_error)
     application.add_exception_handler(Exception, _on_fault)
-    document = declared.openapi(application)
+    document = openapi.openapi(application)
 
     @application.get("/openapi.json", include_in_schema=False)
     async def openapi_json() -> Response:
-        return Response(answers.encoded(document), media_type="application/json")
+        return Response(responses.encoded(document), media_type="application/json")
 
     return application
 
@@ -93,7 +91,7 @@ def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | Non
 async def _on_refusal(request: Request, refusal: Exception) -> Response:
     if not isinstance(refusal, Refusal):
         raise refusal
-    return answers.error_response(request.scope, refusal)
+    return responses.error_response(request.scope, refusal)
 
 
 async def _on_http_exception(request: Request, fault: Exception) -> Response:
@@ -104,8 +102,8 @@ async def _on_http_exception(request: Request, fault: Exception) -> Response:
             f"{request.method} is not a method of this address; it takes {allowed}.",
             headers={"Allow": allowed},
         )
-        return answers.error_response(request.scope, refusal, 405)
-    return answers.error_response(
+        return responses.error_response(request.scope, refusal, 405)
+    return responses.error_response(
         request.scope,
         Refusal(Code.NOT_FOUND, "There is nothing at this address: see /docs for what there is."),
     )
@@ -121,8 +119,8 @@ def _methods_at(request: Request) -> list[str]:
 
 
 async def _on_validation_error(request: Request, _: Exception) -> Response:
-    return answers.error_response(request.scope, invalid("The request's parameters can't be read."))
+    return responses.error_response(request.scope, invalid("The request's parameters can't be read."))
 
 
 async def _on_fault(request: Request, _: Exception) -> Response:
-    return answers.error_response(request.scope, answers.FAULT)
+    return responses.error_response(request.scope, responses.FAULT)

@@ -7,7 +7,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
-from posthouse.entrypoints.http import answers
+from posthouse.entrypoints.http import responses
 from posthouse.rules import ids
 from posthouse.rules.refusal import invalid
 
@@ -85,7 +85,7 @@ class BoundedConnection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         request_id = ids.text(ids.REQUEST, ids.new_id(DatabaseClock().now(), SystemChance().bytes(ids.RANDOM_BYTES)))
         refusal = invalid(f"{msg} Speak HTTP/1.1, with a head of at most {HEAD_BYTES_MAX // 1024} KiB.")
-        body = answers.encoded({"error": refusal.text, "code": refusal.code.value, "request_id": request_id})
+        body = responses.encoded({"error": refusal.text, "code": refusal.code.value, "request_id": request_id})
         lines: list[bytes] = [
             STATUS_LINE[400],
             b"content-type: application/json\r\n",

@@ -7,9 +7,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.entrypoints.http import answers
-from posthouse.entrypoints.http.bodies import Disconnected
-from posthouse.entrypoints.http.outgoing import Outgoing
+from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.request_body import Disconnected
+from posthouse.entrypoints.http.response_limits import Outgoing
 from posthouse.rules import ids
 from posthouse.rules.ids import RequestId
 from posthouse.rules.refusal import Code, Refusal
@@ -36,8 +36,8 @@ class Frame:
             return
         request_id = RequestId(ids.new_id(self._clock.now(), self._chance.bytes(ids.RANDOM_BYTES)))
         request_id_text = ids.text(ids.REQUEST, request_id)
-        scope[answers.REQUEST_ID] = request_id
-        scope[answers.REQUEST_ID_TEXT] = request_id_text
+        scope[responses.REQUEST_ID] = request_id
+        scope[responses.REQUEST_ID_TEXT] = request_id_text
         header = (b"x-request-id", request_id_text.encode())
         is_private = scope["path"].startswith("/v1/")
         has_started = False
@@ -64,9 +64,9 @@ class Frame:
         except Exception as fault:
             log.exception("fault", request_id=request_id_text, path=scope["path"], fault=type(fault).__name__)
             if not has_started:
-                await self._refuse(scope, receive, send_with_id, answers.FAULT)
+                await self._refuse(scope, receive, send_with_id, responses.FAULT)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
         if refusal.code in {Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE}:
             log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
-        await answers.error_response(scope, refusal)(scope, receive, send)
+        await responses.error_response(scope, refusal)(scope, receive, send)

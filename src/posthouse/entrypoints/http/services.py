@@ -2,35 +2,35 @@
 
 from dataclasses import dataclass
 
-from posthouse.flows.accounting import Accounting
-from posthouse.flows.admission import Admission
-from posthouse.flows.archive import Archive
-from posthouse.flows.authoring import Authoring
-from posthouse.flows.inquiry import Inquiry
-from posthouse.flows.intake import Intake
-from posthouse.flows.keyring import Keyring
-from posthouse.flows.registration import Registration
-from posthouse.flows.rehearsal import Rehearsal
-from posthouse.flows.sessions import Sessions
-from posthouse.flows.subscription import Subscription
-from posthouse.flows.suppression import Suppression
-from posthouse.flows.team import Team
-from posthouse.flows.unsubscription import Unsubscription
+from posthouse.flows.accept.admission import Admission
+from posthouse.flows.accept.dry_run import DryRun
+from posthouse.flows.accept.intake import Intake
+from posthouse.flows.account.credentials import Credentials
+from posthouse.flows.account.domains import Domains
+from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.account.message_search import MessageSearch
+from posthouse.flows.account.sessions import Sessions
+from posthouse.flows.account.suppressions import Suppressions
+from posthouse.flows.account.team import Team
+from posthouse.flows.account.templates import Templates
+from posthouse.flows.account.usage_and_ledger import UsageAndLedger
+from posthouse.flows.inbound.unsubscribe import Unsubscribe
+from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
     admission: Admission
     intake: Intake
-    inquiry: Inquiry
-    authoring: Authoring
-    subscription: Subscription
-    unsubscription: Unsubscription
+    message_detail: MessageDetail
+    templates: Templates
+    webhook_endpoint: WebhookEndpoint
+    unsubscribe: Unsubscribe
     sessions: Sessions
     team: Team
-    accounting: Accounting
-    registration: Registration
-    keyring: Keyring
-    archive: Archive
-    suppression: Suppression
-    rehearsal: Rehearsal
+    usage_and_ledger: UsageAndLedger
+    domains: Domains
+    credentials: Credentials
+    message_search: MessageSearch
+    suppression: Suppressions
+    dry_run: DryRun

@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from posthouse.rules import pace
+from posthouse.rules import rate_limit
 
 # Mail programs wait for minutes, and people for seconds.
 WAIT_SECONDS_MAX: Final = 20.0
@@ -109,4 +109,4 @@ def _record(records: OrderedDict[Hashable, _Record], key: Hashable, now: float) 
 def _wait_seconds(record: _Record, per_failure: int) -> float:
     # Where nobody has failed, logins that come together are a busy client, not guesses made in parallel.
     count = record.failures + record.under_way if record.failures else 0
-    return min(float(pace.login_wait_seconds(int(count) // per_failure)), WAIT_SECONDS_MAX)
+    return min(float(rate_limit.login_wait_seconds(int(count) // per_failure)), WAIT_SECONDS_MAX)

@@ -23,9 +23,9 @@ from posthouse.entrypoints.smtp import replies
 from posthouse.entrypoints.smtp.content import Room
 from posthouse.entrypoints.smtp.conversation import Close, Conversation, StartTls, Step, Take
 from posthouse.entrypoints.smtp.login import Authenticate
-from posthouse.entrypoints.smtp.replies import Reply
+from posthouse.entrypoints.smtp.replies import ServerReply
 from posthouse.entrypoints.smtp.service import Service
-from posthouse.flows.caller import Caller
+from posthouse.flows.shared.principal import Principal
 from posthouse.rules import credential
 from posthouse.rules.refusal import Refusal
 
@@ -51,7 +51,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
+class ServerDeadlines:
     command_seconds: float = 300.0  # RFC 5321, 4.5.3.2.7
     # Whoever has not authenticated is not a client yet.
     admission_seconds: float = 120.0
@@ -67,10 +67,12 @@ class Deadlines:
     look_seconds: float = 1.0
 
 
-class Lobby:
+class ServerState:
     """What the connections of a server share, and how many of them there are."""
 
-    def __init__(self, service: Service, context: ssl.SSLContext | None, bounds: Bounds, deadlines: Deadlines) -> None:
+    def __init__(
+        self, service: Service, context: ssl.SSLContext | None, bounds: Bounds, deadlines: ServerDeadlines
+    ) -> None:
         self.service = service
         self.context = context
         self.deadlines = deadlines
@@ -81,7 +83,7 @@ class Lobby:
         self._bounds = bounds
         self._per_place: Counter[str] = Counter()
 
-    def enter(self, connection: "Connection", place: str) -> Reply | None:
+    def enter(self, connection: "Connection", place: str) -> ServerReply | None:
         """None when there is room for one more from there."""
         if self.is_draining:
             return replies.CLOSING
@@ -124,14 +126,14 @@ class Connection(asyncio.Protocol):
         "_transport",
     )
 
-    def __init__(self, lobby: Lobby, loop: asyncio.AbstractEventLoop, *, starts_secure: bool) -> None:
+    def __init__(self, lobby: ServerState, loop: asyncio.AbstractEventLoop, *, starts_secure: bool) -> None:
         self._lobby = lobby
         self._loop = loop
         self._starts_secure = starts_secure
         self._transport: asyncio.Transport | None = None
         self._plain: asyncio.Transport | None = None  # what carries the TLS transport, when there is one
         self._conversation: Conversation | None = None
-        self._caller: Caller | None = None
+        self._caller: Principal | None = None
         self._task: asyncio.Task[None] | None = None  # takes a message, checks a password, or begins TLS
         self._is_held = False  # nothing is read for now
         self._is_unread = False  # the client doesn't read
@@ -142,7 +144,7 @@ class Connection(asyncio.Protocol):
         self._peer = self._place = ""
         self._began_at = self._spoke_at = loop.time()
 
-    def arrive(self, address: object) -> Reply | None:
+    def arrive(self, address: object) -> ServerReply | None:
         """None when there is room for it."""
         self._peer = _peer_of(address)
         self._place = credential.neighbourhood(self._peer)
@@ -233,7 +235,7 @@ class Connection(asyncio.Protocol):
             self._cancel()
         self._perform(self._conversation.end())
 
-    def break_off(self, reply: Reply) -> None:
+    def break_off(self, reply: ServerReply) -> None:
         if self._conversation is not None:
             self._perform(self._conversation.break_off(reply))
 
@@ -348,7 +350,7 @@ class Connection(asyncio.Protocol):
 
     async def _authenticate(self, wish: Authenticate) -> None:
         conversation = self._conversation
-        refusal: Reply | None = None
+        refusal: ServerReply | None = None
         try:
             self._caller = await self._lobby.service.authenticate(wish.username, wish.password, self._peer)
         except Refusal as refused:
@@ -418,10 +420,10 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
-def _login_reply(refusal: Refusal) -> Reply:
+def _login_reply(refusal: Refusal) -> ServerReply:
     """As AUTH has it (RFC 4954, 6): 454 for what may pass, 535 for what won't."""
     code, status, text = smtp_reply(refusal)
-    return Reply(454, "4.7.0", text) if code < 500 else Reply(535, status, text)
+    return ServerReply(454, "4.7.0", text) if code < 500 else ServerReply(535, status, text)
 
 
 def _peer_of(address: object) -> str:

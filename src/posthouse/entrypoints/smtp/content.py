@@ -7,16 +7,18 @@ Content with a bare CR or LF is followed to the same end, and refused there.
 
 from typing import Final
 
-from posthouse.entrypoints.smtp.replies import Reply
+from posthouse.entrypoints.smtp.replies import ServerReply
 
 END: Final = b"\r\n.\r\n"
 _LINE_END: Final = b"\r\n"
 _DOT: Final = b"\r\n."
 _RETURN: Final = 13
 
-TOO_LARGE: Final = Reply(552, "5.3.4", "The message is larger than the SIZE that EHLO tells.")
-NO_ROOM: Final = Reply(452, "4.3.1", "Too much mail is coming in just now; try again in a minute.")
-BARE: Final = Reply(550, "5.6.0", "The message holds a bare CR or LF: end its lines with CR LF, and send it again.")
+TOO_LARGE: Final = ServerReply(552, "5.3.4", "The message is larger than the SIZE that EHLO tells.")
+NO_ROOM: Final = ServerReply(452, "4.3.1", "Too much mail is coming in just now; try again in a minute.")
+BARE: Final = ServerReply(
+    550, "5.6.0", "The message holds a bare CR or LF: end its lines with CR LF, and send it again."
+)
 
 
 class Room:
@@ -49,7 +51,7 @@ class Content:
     )
 
     def __init__(self, bytes_max: int, room: Room) -> None:
-        self.fault: Reply | None = None
+        self.fault: ServerReply | None = None
         self.received_bytes = 0
         self._bytes_max = bytes_max
         # Lines of a single dot grow by a third when their dots are doubled; what counts is the message without.
@@ -87,7 +89,7 @@ class Content:
         self._kept += piece
         self._note(piece, before)
 
-    def dotted(self) -> bytes | Reply:
+    def dotted(self) -> bytes | ServerReply:
         """The whole message, once its end has come."""
         if self.fault is not None or self._bare:
             return self.fault or BARE
@@ -98,7 +100,7 @@ class Content:
             kept = kept.replace(_DOT, _LINE_END)
         return self._whole(kept)
 
-    def chunked(self) -> bytes | Reply:
+    def chunked(self) -> bytes | ServerReply:
         """The whole message, once its last chunk has come."""
         if self.fault is not None or self._bare:
             return self.fault or BARE
@@ -114,7 +116,7 @@ class Content:
         self._held_bytes = 0
         self._kept = bytearray()
 
-    def _whole(self, kept: bytearray) -> bytes | Reply:
+    def _whole(self, kept: bytearray) -> bytes | ServerReply:
         if len(kept) - len(_LINE_END) > self._bytes_max:
             return TOO_LARGE
         with memoryview(kept) as view:
@@ -139,7 +141,7 @@ class Content:
             self._held_bytes += size
             self._room.used_bytes += size
 
-    def _refuse(self, fault: Reply) -> None:
+    def _refuse(self, fault: ServerReply) -> None:
         self.fault = fault
         self._room.give_back(self._held_bytes)
         self._held_bytes = 0

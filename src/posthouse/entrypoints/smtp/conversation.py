@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from posthouse.entrypoints.smtp import grammar, replies
 from posthouse.entrypoints.smtp.content import NO_ROOM, TOO_LARGE, Content, Room
-from posthouse.entrypoints.smtp.login import Authenticate, Exchange
-from posthouse.entrypoints.smtp.replies import CLOSING, Reply, encoded
-from posthouse.entrypoints.smtp.service import Envelope, Terms
+from posthouse.entrypoints.smtp.login import Authenticate, AuthExchange
+from posthouse.entrypoints.smtp.replies import CLOSING, ServerReply, encoded
+from posthouse.entrypoints.smtp.service import Envelope, Policy
 
 # RFC 5321 has 512; the parameters of AUTH, DSN, SIZE and 8BITMIME add up to another 1,200.
 LINE_BYTES_MAX: Final = 2_048
@@ -43,16 +43,16 @@ _is_client_name: Final = re.compile(r"[!-;=?-~]{1,255}+\Z").match
 # What web browsers and proxies say; they can be made to say more, so that they are not listened to.
 _OTHER_PROTOCOLS: Final = frozenset({b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"CONNECT", b"PATCH", b"DELETE"})
 
-_OK: Final = encoded(Reply(250, "2.0.0", "OK"))
-_SENDER_OK: Final = encoded(Reply(250, "2.1.0", "Sender OK"))
-_RECIPIENT_OK: Final = encoded(Reply(250, "2.1.5", "Recipient OK"))
-_CHUNK_OK: Final = encoded(Reply(250, "2.0.0", "Chunk received"))
+_OK: Final = encoded(ServerReply(250, "2.0.0", "OK"))
+_SENDER_OK: Final = encoded(ServerReply(250, "2.1.0", "Sender OK"))
+_RECIPIENT_OK: Final = encoded(ServerReply(250, "2.1.5", "Recipient OK"))
+_CHUNK_OK: Final = encoded(ServerReply(250, "2.0.0", "Chunk received"))
 _GO_ON: Final = b"354 End data with <CR><LF>.<CR><LF>\r\n"
-_GO_SECURE: Final = encoded(Reply(220, "2.0.0", "Ready to start TLS"))
-_ADMITTED: Final = encoded(Reply(235, "2.7.0", "Authentication successful"))
-_BYE: Final = encoded(Reply(221, "2.0.0", "Bye"))
-_HELP: Final = encoded(Reply(214, "2.0.0", "EHLO STARTTLS AUTH MAIL RCPT DATA BDAT RSET NOOP VRFY HELP QUIT"))
-_NOT_VERIFIED: Final = encoded(Reply(252, "2.5.0", "Send a message, and see whether it is taken"))
+_GO_SECURE: Final = encoded(ServerReply(220, "2.0.0", "Ready to start TLS"))
+_ADMITTED: Final = encoded(ServerReply(235, "2.7.0", "Authentication successful"))
+_BYE: Final = encoded(ServerReply(221, "2.0.0", "Bye"))
+_HELP: Final = encoded(ServerReply(214, "2.0.0", "EHLO STARTTLS AUTH MAIL RCPT DATA BDAT RSET NOOP VRFY HELP QUIT"))
+_NOT_VERIFIED: Final = encoded(ServerReply(252, "2.5.0", "Send a message, and see whether it is taken"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,14 @@ class Close:
     is_agreed: bool = False
 
 
-Wish = StartTls | Authenticate | Take | Close
+Effect = StartTls | Authenticate | Take | Close
 
 
 class Step(NamedTuple):
     """Write the output; then, if there is a wish, see to it."""
 
     output: bytes
-    wish: Wish | None
+    wish: Effect | None
 
 
 # What the next bytes are.
@@ -120,8 +120,8 @@ class Conversation:
 
     def __init__(
         self,
-        terms: Terms,
-        recipient: Callable[[str, int], Reply | None],
+        terms: Policy,
+        recipient: Callable[[str, int], ServerReply | None],
         room: Room,
         *,
         peer: str,
@@ -137,16 +137,16 @@ class Conversation:
         self._expected = _LINES
         self._output: list[bytes] = []
         self._waiting = b""
-        self._wish: Wish | None = None
+        self._wish: Effect | None = None
         self._is_ending = False
         self._client_name = ""
         self._admitted = False
-        self._exchange: Exchange | None = None
+        self._exchange: AuthExchange | None = None
         self._sender: str | None = None
         self._recipients: list[str] = []
         self._content: Content | None = None
         self._chunk_left = 0
-        self._chunk_refusal: Reply | None = None
+        self._chunk_refusal: ServerReply | None = None
         self._is_chunk_last = False
         self._commands_left = COMMANDS_MAX
         self._transactions = self._mistakes = self._rejected = self._logins_failed = self._discarded_bytes = 0
@@ -192,7 +192,7 @@ class Conversation:
         self._output.append(_ADMITTED)
         return self._go_on()
 
-    def not_admitted(self, reply: Reply) -> Step:
+    def not_admitted(self, reply: ServerReply) -> Step:
         if reply.code >= 500:
             self._logins_failed += 1
         if self._logins_failed >= LOGINS_FAILED_MAX:
@@ -201,14 +201,14 @@ class Conversation:
         self._output.append(encoded(reply))
         return self._go_on()
 
-    def taken(self, reply: Reply) -> Step:
+    def taken(self, reply: ServerReply) -> Step:
         """Also when it was not: the reply is what is said to it."""
         self._forget()
         self._commands_left = COMMANDS_MAX
         self._output.append(encoded(reply))
         return self._go_on()
 
-    def end(self, reply: Reply = CLOSING) -> Step:
+    def end(self, reply: ServerReply = CLOSING) -> Step:
         """Close; but a message that is being sent or taken is heard to its end first."""
         if isinstance(self._wish, Take) or self._content is not None:
             self._is_ending = True
@@ -216,7 +216,7 @@ class Conversation:
             self._close(reply)
         return self._said()
 
-    def break_off(self, reply: Reply) -> Step:
+    def break_off(self, reply: ServerReply) -> Step:
         """Close at once; only what is being taken gets its answer."""
         if isinstance(self._wish, Take):
             self._is_ending = True
@@ -400,7 +400,7 @@ class Conversation:
             self._close(replies.TOO_MANY_TRANSACTIONS)
         else:
             sender = grammar.read_sender(argument)
-            if isinstance(sender, Reply):
+            if isinstance(sender, ServerReply):
                 self._mistaken(sender)
             elif sender.size > self._terms.message_bytes_max:
                 self._mistaken(TOO_LARGE)
@@ -411,7 +411,7 @@ class Conversation:
                 self._transactions += 1
                 self._output.append(_SENDER_OK)
 
-    def _fault_of_client(self) -> Reply | None:
+    def _fault_of_client(self) -> ServerReply | None:
         if self._terms.needs_authentication:
             if not self._is_secure:
                 return replies.TLS_FIRST
@@ -427,7 +427,7 @@ class Conversation:
             self._mistaken(replies.CHUNKS_BEGUN)
             return
         address = grammar.read_recipient(argument)
-        if not isinstance(address, Reply):
+        if not isinstance(address, ServerReply):
             count = len(self._recipients)
             if count >= self._terms.recipients_max:
                 self._output.append(encoded(replies.TOO_MANY_RECIPIENTS))
@@ -502,8 +502,8 @@ class Conversation:
         else:
             self._output.append(_CHUNK_OK)
 
-    def _offer(self, content: bytes | Reply) -> None:
-        if isinstance(content, Reply):
+    def _offer(self, content: bytes | ServerReply) -> None:
+        if isinstance(content, ServerReply):
             self._output.append(encoded(content))
             self._forget()
             if self._is_ending:
@@ -552,7 +552,7 @@ class Conversation:
         elif self._sender is not None:
             self._mistaken(replies.LOGIN_NOT_NOW)
         else:
-            exchange = Exchange.named(mechanism)
+            exchange = AuthExchange.named(mechanism)
             if exchange is None:
                 self._mistaken(replies.LOGIN_MECHANISM)
             elif initial:
@@ -566,27 +566,27 @@ class Conversation:
         self._expected = _LINES
         self._exchange = None
         heard = replies.LOGIN_CANCELLED if exchange is None else exchange.hear(line)
-        if isinstance(heard, Reply):
+        if isinstance(heard, ServerReply):
             self._mistaken(heard)
         elif isinstance(heard, Authenticate):
             self._wish = heard
         else:
             self._ask(exchange, heard)
 
-    def _ask(self, exchange: Exchange | None, prompt: bytes) -> None:
+    def _ask(self, exchange: AuthExchange | None, prompt: bytes) -> None:
         self._expected = _CREDENTIALS
         self._exchange = exchange
         self._output.append(prompt)
 
     # Ending
 
-    def _mistaken(self, reply: Reply) -> None:
+    def _mistaken(self, reply: ServerReply) -> None:
         self._output.append(encoded(reply))
         self._mistakes += 1
         if self._mistakes >= MISTAKES_MAX:
             self._close(replies.TOO_MANY_MISTAKES)
 
-    def _close(self, reply: Reply) -> None:
+    def _close(self, reply: ServerReply) -> None:
         self._finish(encoded(reply))
 
     def _finish(self, output: bytes, *, is_agreed: bool = False) -> None:

@@ -7,7 +7,7 @@ import functools
 import re
 from typing import Final, NamedTuple
 
-from posthouse.entrypoints.smtp.replies import Reply
+from posthouse.entrypoints.smtp.replies import ServerReply
 
 LOCAL_CHARACTERS_MAX: Final = 64
 PATH_CHARACTERS_MAX: Final = 254
@@ -26,12 +26,16 @@ ORIGINAL_RECIPIENT_CHARACTERS_MAX: Final = 500
 # Lines of at most 2 KB each.
 REMEMBERED_MAX: Final = 1_024
 
-BAD_PATH: Final = Reply(501, "5.1.7", "The sender can't be read: write MAIL FROM:<ada@example.com>, or MAIL FROM:<>.")
-BAD_RECIPIENT: Final = Reply(501, "5.1.3", "The recipient can't be read: write RCPT TO:<ada@example.com>.")
-ROUTED: Final = Reply(553, "5.1.3", "Source routes are not supported: write the final address alone.")
-NOT_ASCII: Final = Reply(553, "5.6.7", "SMTPUTF8 is not offered: write the address in ASCII, its domain as A-labels.")
-BAD_PARAMETER: Final = Reply(501, "5.5.4", "A parameter after the address can't be read, or stands there twice.")
-NO_SUCH_PARAMETER: Final = Reply(555, "5.5.4", "A parameter after the address is not one that EHLO has offered.")
+BAD_PATH: Final = ServerReply(
+    501, "5.1.7", "The sender can't be read: write MAIL FROM:<ada@example.com>, or MAIL FROM:<>."
+)
+BAD_RECIPIENT: Final = ServerReply(501, "5.1.3", "The recipient can't be read: write RCPT TO:<ada@example.com>.")
+ROUTED: Final = ServerReply(553, "5.1.3", "Source routes are not supported: write the final address alone.")
+NOT_ASCII: Final = ServerReply(
+    553, "5.6.7", "SMTPUTF8 is not offered: write the address in ASCII, its domain as A-labels."
+)
+BAD_PARAMETER: Final = ServerReply(501, "5.5.4", "A parameter after the address can't be read, or stands there twice.")
+NO_SUCH_PARAMETER: Final = ServerReply(555, "5.5.4", "A parameter after the address is not one that EHLO has offered.")
 
 
 class Sender(NamedTuple):
@@ -46,19 +50,19 @@ class Chunk(NamedTuple):
 
 # A client's senders are few, and said with every message.
 @functools.lru_cache(maxsize=REMEMBERED_MAX)
-def read_sender(argument: str) -> Sender | Reply:
+def read_sender(argument: str) -> Sender | ServerReply:
     """What follows MAIL. Senders without a domain are taken: devices and local programs have such."""
     read = _read_path(argument, "FROM:", BAD_PATH)
-    if isinstance(read, Reply):
+    if isinstance(read, ServerReply):
         return read
     path, parameters = read
     return Sender(path, 0) if parameters is None else _read_sender_parameters(path, parameters)
 
 
-def read_recipient(argument: str) -> str | Reply:
+def read_recipient(argument: str) -> str | ServerReply:
     """What follows RCPT."""
     read = _read_path(argument, "TO:", BAD_RECIPIENT)
-    if isinstance(read, Reply):
+    if isinstance(read, ServerReply):
         return read
     path, parameters = read
     if "@" not in path and path.lower() != "postmaster":
@@ -73,7 +77,7 @@ def read_chunk(argument: str) -> Chunk | None:
     return None if found is None else Chunk(int(found[1]), found[2] is not None)
 
 
-def _read_path(argument: str, keyword: str, unreadable: Reply) -> tuple[str, str | None] | Reply:
+def _read_path(argument: str, keyword: str, unreadable: ServerReply) -> tuple[str, str | None] | ServerReply:
     """The path without its brackets, and whatever follows it."""
     if not argument.isascii():
         return NOT_ASCII
@@ -92,7 +96,7 @@ def _read_path(argument: str, keyword: str, unreadable: Reply) -> tuple[str, str
     return path, parameters
 
 
-def _read_parameters(text: str) -> dict[str, str | None] | Reply:
+def _read_parameters(text: str) -> dict[str, str | None] | ServerReply:
     parameters: dict[str, str | None] = {}
     for word in text.split(" "):
         if not word:
@@ -107,9 +111,9 @@ def _read_parameters(text: str) -> dict[str, str | None] | Reply:
     return parameters
 
 
-def _read_sender_parameters(path: str, text: str) -> Sender | Reply:
+def _read_sender_parameters(path: str, text: str) -> Sender | ServerReply:
     parameters = _read_parameters(text)
-    if isinstance(parameters, Reply):
+    if isinstance(parameters, ServerReply):
         return parameters
     size = 0
     for keyword, value in parameters.items():
@@ -133,9 +137,9 @@ def _read_sender_parameters(path: str, text: str) -> Sender | Reply:
     return Sender(path, size)
 
 
-def _fault_of_recipient_parameters(text: str) -> Reply | None:
+def _fault_of_recipient_parameters(text: str) -> ServerReply | None:
     parameters = _read_parameters(text)
-    if isinstance(parameters, Reply):
+    if isinstance(parameters, ServerReply):
         return parameters
     for keyword, value in parameters.items():
         match keyword:

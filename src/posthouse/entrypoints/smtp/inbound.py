@@ -12,10 +12,10 @@ from typing import Final
 import structlog
 
 from posthouse.entrypoints.refusals import smtp_reply
-from posthouse.entrypoints.smtp.replies import FAULT, Reply
-from posthouse.entrypoints.smtp.service import Envelope, Terms
-from posthouse.flows.caller import Caller
-from posthouse.flows.feedback import Feedback
+from posthouse.entrypoints.smtp.replies import FAULT, ServerReply
+from posthouse.entrypoints.smtp.service import Envelope, Policy
+from posthouse.flows.inbound.reports import Reports
+from posthouse.flows.shared.principal import Principal
 from posthouse.mail.envelope import Origin
 from posthouse.rules.limits import MIB
 from posthouse.rules.refusal import Code, Refusal
@@ -27,10 +27,10 @@ MESSAGE_BYTES_MAX: Final = 2 * MIB
 RECIPIENTS_MAX: Final = 20
 ROLES: Final = ("postmaster", "abuse")
 
-TAKEN: Final = Reply(250, "2.0.0", "Thank you; it has arrived.")
-UNKNOWN: Final = Reply(550, "5.1.1", "There is no such address here.")
-NO_RELAY: Final = Reply(550, "5.7.1", "Relaying denied: mail for that domain is not taken here.")
-FULL: Final = Reply(452, "4.3.1", "The mailbox has no room left; try again later.")
+TAKEN: Final = ServerReply(250, "2.0.0", "Thank you; it has arrived.")
+UNKNOWN: Final = ServerReply(550, "5.1.1", "There is no such address here.")
+NO_RELAY: Final = ServerReply(550, "5.7.1", "Relaying denied: mail for that domain is not taken here.")
+FULL: Final = ServerReply(452, "4.3.1", "The mailbox has no room left; try again later.")
 
 
 class _Place(Enum):
@@ -40,10 +40,10 @@ class _Place(Enum):
 
 class Inbound:
     def __init__(
-        self, *, feedback: Feedback, hostname: str, return_path_domain: str, feedback_address: str = ""
+        self, *, feedback: Reports, hostname: str, return_path_domain: str, feedback_address: str = ""
     ) -> None:
         self._feedback = feedback
-        self._terms = Terms(
+        self._terms = Policy(
             hostname=hostname,
             needs_authentication=False,
             message_bytes_max=MESSAGE_BYTES_MAX,
@@ -59,13 +59,13 @@ class Inbound:
         self._own_domains = frozenset(own)
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> Policy:
         return self._terms
 
-    async def authenticate(self, username: str, password: str, peer: str) -> Caller:  # noqa: ARG002
+    async def authenticate(self, username: str, password: str, peer: str) -> Principal:  # noqa: ARG002
         raise Refusal(Code.UNAUTHORIZED, "Nobody logs in here: submit mail to the submission port.")
 
-    def recipient(self, address: str, count: int) -> Reply | None:  # noqa: ARG002
+    def recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002
         if self._place(address) is not None:
             return None
         local, _, domain = address.rpartition("@")
@@ -73,17 +73,17 @@ class Inbound:
         leads_on = not local or any(sign in local for sign in "@%!:")
         return UNKNOWN if domain.lower() in self._own_domains and not leads_on else NO_RELAY
 
-    async def take(self, caller: Caller | None, envelope: Envelope, content: bytes) -> Reply:  # noqa: ARG002
+    async def take(self, caller: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:  # noqa: ARG002
         try:
             return await self._take(envelope, content)
         except Refusal as refusal:
             log.warning("inbound_refused", peer=envelope.peer, code=refusal.code, cause=repr(refusal.__cause__))
-            return Reply(*smtp_reply(refusal))
+            return ServerReply(*smtp_reply(refusal))
         except Exception:
             log.exception("inbound_failed", peer=envelope.peer)
             return FAULT
 
-    async def _take(self, envelope: Envelope, content: bytes) -> Reply:
+    async def _take(self, envelope: Envelope, content: bytes) -> ServerReply:
         places = {address: self._place(address) for address in envelope.recipients}
         origins = [place for place in places.values() if isinstance(place, Origin)]
         # Reports first: when the rest has to come again, the same report twice is one.
@@ -93,7 +93,7 @@ class Inbound:
         for_operator = [address for address, place in places.items() if place is _Place.OPERATOR]
         return await self._keep(envelope, for_operator, content) if for_operator else TAKEN
 
-    async def _keep(self, envelope: Envelope, recipients: Iterable[str], content: bytes) -> Reply:
+    async def _keep(self, envelope: Envelope, recipients: Iterable[str], content: bytes) -> ServerReply:
         is_kept = await self._feedback.keep(
             content, recipient=", ".join(recipients), sender=envelope.sender, peer=envelope.peer
         )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from posthouse.entrypoints.smtp.replies import LOGIN_CANCELLED, LOGIN_FOR_ANOTHER, LOGIN_UNREADABLE, Reply
+from posthouse.entrypoints.smtp.replies import LOGIN_CANCELLED, LOGIN_FOR_ANOTHER, LOGIN_UNREADABLE, ServerReply
 
 _PROMPT: Final = b"334 \r\n"
 _PROMPT_USERNAME: Final = b"334 VXNlcm5hbWU6\r\n"
@@ -23,7 +23,7 @@ class Authenticate:
     password: str = field(repr=False)
 
 
-class Exchange:
+class AuthExchange:
     """PLAIN tells all in one answer; LOGIN the username, then the password."""
 
     __slots__ = ("_is_plain", "_username")
@@ -33,14 +33,14 @@ class Exchange:
         self._username = ""
 
     @classmethod
-    def named(cls, mechanism: str) -> "Exchange | None":
+    def named(cls, mechanism: str) -> "AuthExchange | None":
         return cls(is_plain=mechanism.upper() == "PLAIN") if mechanism.upper() in ("PLAIN", "LOGIN") else None
 
     @property
     def prompt(self) -> bytes:
         return _PROMPT if self._is_plain else _PROMPT_USERNAME
 
-    def hear(self, line: bytes) -> bytes | Authenticate | Reply:
+    def hear(self, line: bytes) -> bytes | Authenticate | ServerReply:
         """The next prompt, what the answers amount to, or what is wrong with them."""
         if line == b"*":
             return LOGIN_CANCELLED
@@ -59,7 +59,7 @@ class Exchange:
         return _login(self._username, given)
 
 
-def _login(username: str, password: str) -> Authenticate | Reply:
+def _login(username: str, password: str) -> Authenticate | ServerReply:
     is_fit = username and password and not _find_control(username) and not _find_control(password)
     return Authenticate(username, password) if is_fit else LOGIN_UNREADABLE
 

@@ -10,7 +10,7 @@ TEXT_CHARACTERS_MAX: Final = 480
 _unfit: Final = re.compile(r"[^ -~]+").sub
 
 
-class Reply(NamedTuple):
+class ServerReply(NamedTuple):
     """`status` is the enhanced code (RFC 3463) without its place in the line; empty for none."""
 
     code: int
@@ -18,7 +18,7 @@ class Reply(NamedTuple):
     text: str
 
 
-def encoded(reply: Reply) -> bytes:
+def encoded(reply: ServerReply) -> bytes:
     text = reply.text
     if not (text.isascii() and text.isprintable()):
         text = _unfit("?", text)
@@ -28,44 +28,56 @@ def encoded(reply: Reply) -> bytes:
 
 
 # Of the service and its limits.
-FAULT: Final = Reply(451, "4.3.0", "The service failed; it has been logged. Try again later.")
-CLOSING: Final = Reply(421, "4.3.2", "The service is closing; try again in a moment.")
-TOO_MANY_CONNECTIONS: Final = Reply(421, "4.7.0", "Too many connections; reuse those you have, or come back later.")
-TOO_SLOW: Final = Reply(421, "4.4.2", "Nothing came in time; connect again when there is mail.")
-TOO_LONG_A_SESSION: Final = Reply(421, "4.4.2", "This session has lasted long enough; open a new one.")
-LOGIN_FAULT: Final = Reply(454, "4.7.0", "The password can't be checked now; it has been logged. Try again later.")
+FAULT: Final = ServerReply(451, "4.3.0", "The service failed; it has been logged. Try again later.")
+CLOSING: Final = ServerReply(421, "4.3.2", "The service is closing; try again in a moment.")
+TOO_MANY_CONNECTIONS: Final = ServerReply(
+    421, "4.7.0", "Too many connections; reuse those you have, or come back later."
+)
+TOO_SLOW: Final = ServerReply(421, "4.4.2", "Nothing came in time; connect again when there is mail.")
+TOO_LONG_A_SESSION: Final = ServerReply(421, "4.4.2", "This session has lasted long enough; open a new one.")
+LOGIN_FAULT: Final = ServerReply(
+    454, "4.7.0", "The password can't be checked now; it has been logged. Try again later."
+)
 
 # Of the conversation.
-MALFORMED: Final = Reply(
+MALFORMED: Final = ServerReply(
     500, "5.5.2", "The line is too long, or holds a control character or a bare CR or LF: end lines with CR LF."
 )
-UNKNOWN: Final = Reply(500, "5.5.1", "There is no such command; HELP tells which there are.")
-NOT_HERE: Final = Reply(502, "5.5.1", "This server does not offer that.")
-NO_ARGUMENT: Final = Reply(501, "5.5.4", "This command takes no argument.")
-NAME_YOURSELF: Final = Reply(501, "5.5.4", "Say EHLO with your host's name.")
-EHLO_FIRST: Final = Reply(503, "5.5.1", "Say EHLO first.")
-MAIL_FIRST: Final = Reply(503, "5.5.1", "Say MAIL first.")
-MAIL_AGAIN: Final = Reply(503, "5.5.1", "MAIL was said already; RSET begins anew.")
-CHUNKS_BEGUN: Final = Reply(503, "5.5.1", "The message has begun by BDAT: go on with BDAT, or begin anew with RSET.")
-NO_RECIPIENTS: Final = Reply(554, "5.5.1", "There are no valid recipients.")
-TOO_MANY_RECIPIENTS: Final = Reply(452, "4.5.3", "Too many recipients: send to the others in another transaction.")
-TLS_FIRST: Final = Reply(530, "5.7.0", "Must issue a STARTTLS command first.")
-TLS_FOR_PASSWORDS: Final = Reply(538, "5.7.11", "Encryption is required for passwords: STARTTLS first.")
-TLS_ALREADY: Final = Reply(503, "5.5.1", "TLS is on already.")
-TLS_INJECTED: Final = Reply(554, "5.5.1", "Nothing may follow STARTTLS before TLS is on.")
-LOGIN_FIRST: Final = Reply(530, "5.7.0", "Authentication required: AUTH first.")
-LOGIN_ALREADY: Final = Reply(503, "5.5.1", "You have authenticated already.")
-LOGIN_NOT_NOW: Final = Reply(503, "5.5.1", "AUTH is not for the middle of a transaction.")
-LOGIN_MECHANISM: Final = Reply(504, "5.5.4", "Use AUTH PLAIN or AUTH LOGIN.")
-LOGIN_CANCELLED: Final = Reply(501, "5.7.0", "Authentication cancelled.")
-LOGIN_UNREADABLE: Final = Reply(501, "5.5.2", "That is not base64 of what the mechanism wants.")
-LOGIN_FOR_ANOTHER: Final = Reply(535, "5.7.8", "Nobody may act for another: leave the authorization identity empty.")
+UNKNOWN: Final = ServerReply(500, "5.5.1", "There is no such command; HELP tells which there are.")
+NOT_HERE: Final = ServerReply(502, "5.5.1", "This server does not offer that.")
+NO_ARGUMENT: Final = ServerReply(501, "5.5.4", "This command takes no argument.")
+NAME_YOURSELF: Final = ServerReply(501, "5.5.4", "Say EHLO with your host's name.")
+EHLO_FIRST: Final = ServerReply(503, "5.5.1", "Say EHLO first.")
+MAIL_FIRST: Final = ServerReply(503, "5.5.1", "Say MAIL first.")
+MAIL_AGAIN: Final = ServerReply(503, "5.5.1", "MAIL was said already; RSET begins anew.")
+CHUNKS_BEGUN: Final = ServerReply(
+    503, "5.5.1", "The message has begun by BDAT: go on with BDAT, or begin anew with RSET."
+)
+NO_RECIPIENTS: Final = ServerReply(554, "5.5.1", "There are no valid recipients.")
+TOO_MANY_RECIPIENTS: Final = ServerReply(
+    452, "4.5.3", "Too many recipients: send to the others in another transaction."
+)
+TLS_FIRST: Final = ServerReply(530, "5.7.0", "Must issue a STARTTLS command first.")
+TLS_FOR_PASSWORDS: Final = ServerReply(538, "5.7.11", "Encryption is required for passwords: STARTTLS first.")
+TLS_ALREADY: Final = ServerReply(503, "5.5.1", "TLS is on already.")
+TLS_INJECTED: Final = ServerReply(554, "5.5.1", "Nothing may follow STARTTLS before TLS is on.")
+LOGIN_FIRST: Final = ServerReply(530, "5.7.0", "Authentication required: AUTH first.")
+LOGIN_ALREADY: Final = ServerReply(503, "5.5.1", "You have authenticated already.")
+LOGIN_NOT_NOW: Final = ServerReply(503, "5.5.1", "AUTH is not for the middle of a transaction.")
+LOGIN_MECHANISM: Final = ServerReply(504, "5.5.4", "Use AUTH PLAIN or AUTH LOGIN.")
+LOGIN_CANCELLED: Final = ServerReply(501, "5.7.0", "Authentication cancelled.")
+LOGIN_UNREADABLE: Final = ServerReply(501, "5.5.2", "That is not base64 of what the mechanism wants.")
+LOGIN_FOR_ANOTHER: Final = ServerReply(
+    535, "5.7.8", "Nobody may act for another: leave the authorization identity empty."
+)
 
-TOO_MANY_MISTAKES: Final = Reply(421, "4.7.0", "Too many mistakes.")
-TOO_MANY_REJECTED: Final = Reply(421, "4.7.0", "Too many recipients that are not taken.")
-TOO_MANY_COMMANDS: Final = Reply(421, "4.7.0", "Too many commands without a message.")
-TOO_MANY_TRANSACTIONS: Final = Reply(421, "4.7.0", "Enough for one session; go on in a new one.")
-TOO_MANY_LOGINS: Final = Reply(421, "4.7.0", "Too many failed logins; check username and password.")
-TOO_MUCH: Final = Reply(421, "4.7.0", "Too much that can't be taken.")
-CHUNK_UNREADABLE: Final = Reply(501, "5.5.4", "Write BDAT, the chunk's size in octets, and LAST with the last one.")
-NO_BROWSERS: Final = Reply(421, "4.7.0", "This is an SMTP server.")
+TOO_MANY_MISTAKES: Final = ServerReply(421, "4.7.0", "Too many mistakes.")
+TOO_MANY_REJECTED: Final = ServerReply(421, "4.7.0", "Too many recipients that are not taken.")
+TOO_MANY_COMMANDS: Final = ServerReply(421, "4.7.0", "Too many commands without a message.")
+TOO_MANY_TRANSACTIONS: Final = ServerReply(421, "4.7.0", "Enough for one session; go on in a new one.")
+TOO_MANY_LOGINS: Final = ServerReply(421, "4.7.0", "Too many failed logins; check username and password.")
+TOO_MUCH: Final = ServerReply(421, "4.7.0", "Too much that can't be taken.")
+CHUNK_UNREADABLE: Final = ServerReply(
+    501, "5.5.4", "Write BDAT, the chunk's size in octets, and LAST with the last one."
+)
+NO_BROWSERS: Final = ServerReply(421, "4.7.0", "This is an SMTP server.")

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from posthouse.entrypoints.smtp import replies
-from posthouse.entrypoints.smtp.connection import Bounds, Connection, Deadlines, Lobby
+from posthouse.entrypoints.smtp.connection import Bounds, Connection, ServerDeadlines, ServerState
 from posthouse.entrypoints.smtp.service import Service
 from posthouse.entrypoints.smtp.tls import TlsFiles
 
@@ -34,19 +34,19 @@ class Listener:
     is_shared: bool = False  # with other processes
 
 
-class Server:
+class SmtpServer:
     def __init__(
         self,
         service: Service,
         *,
         tls: TlsFiles | None = None,
         bounds: Bounds | None = None,
-        deadlines: Deadlines | None = None,
+        deadlines: ServerDeadlines | None = None,
     ) -> None:
         """Without a certificate TLS is not offered; where authentication is needed nobody can then send."""
         self._tls = tls
-        self._deadlines = deadlines or Deadlines()
-        self._lobby = Lobby(service, None if tls is None else tls.context, bounds or Bounds(), self._deadlines)
+        self._deadlines = deadlines or ServerDeadlines()
+        self._lobby = ServerState(service, None if tls is None else tls.context, bounds or Bounds(), self._deadlines)
         self._sockets: list[socket.socket] = []
         self._accepting: list[socket.socket] = []  # those that no loop accepts for
         self._listening: list[asyncio.Server] = []

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from posthouse.entrypoints.smtp.replies import Reply
-from posthouse.flows.caller import Caller
+from posthouse.entrypoints.smtp.replies import ServerReply
+from posthouse.flows.shared.principal import Principal
 from posthouse.rules import limits
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Policy:
     """What a server says of itself, and asks of its clients.
 
     Where authentication is needed it is offered, under TLS alone; elsewhere it is not offered at all.
@@ -33,15 +33,15 @@ class Envelope(NamedTuple):
 
 class Service(Protocol):
     @property
-    def terms(self) -> Terms: ...
+    def terms(self) -> Policy: ...
 
-    async def authenticate(self, username: str, password: str, peer: str) -> Caller:
+    async def authenticate(self, username: str, password: str, peer: str) -> Principal:
         """Raises a Refusal; cancelled when the client has gone. Never called where nobody authenticates."""
 
-    def recipient(self, address: str, count: int) -> Reply | None:
+    def recipient(self, address: str, count: int) -> ServerReply | None:
         """None when it is taken. The path is well-formed; `count` recipients of this message were taken before."""
 
-    async def take(self, caller: Caller | None, envelope: Envelope, content: bytes) -> Reply:
+    async def take(self, caller: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
         """Whether the message is ours now. Never raises but for a cancellation. Goes on when the client has gone.
 
         The content has its dots as they were written, lines that end in CRLF, and whatever else was sent.

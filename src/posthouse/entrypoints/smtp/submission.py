@@ -12,13 +12,13 @@ from posthouse.clock import Clock
 from posthouse.entrypoints.refusals import smtp_reply
 from posthouse.entrypoints.smtp import replies
 from posthouse.entrypoints.smtp.backoff import Backoff
-from posthouse.entrypoints.smtp.replies import Reply
-from posthouse.entrypoints.smtp.service import Envelope, Terms
-from posthouse.flows.admission import Admission
-from posthouse.flows.caller import Caller
-from posthouse.flows.intake import Accepted, Intake
+from posthouse.entrypoints.smtp.replies import ServerReply
+from posthouse.entrypoints.smtp.service import Envelope, Policy
+from posthouse.flows.accept.admission import Admission
+from posthouse.flows.accept.intake import AcceptedMessage, Intake
+from posthouse.flows.shared.principal import Principal
 from posthouse.mail.address import AddressError, parse_mailbox
-from posthouse.mail.raw import RawError, is_laborious
+from posthouse.mail.submitted import RawError, is_laborious
 from posthouse.rules import credential, ids, limits
 from posthouse.rules.ids import RequestId
 from posthouse.rules.refusal import Code, Refusal
@@ -36,7 +36,7 @@ class Submission:
     """The service behind the submission ports."""
 
     def __init__(self, *, admission: Admission, intake: Intake, clock: Clock, chance: Chance, hostname: str) -> None:
-        self.terms = Terms(hostname, needs_authentication=True)
+        self.terms = Policy(hostname, needs_authentication=True)
         self._admission = admission
         self._intake = intake
         self._clock = clock
@@ -44,7 +44,7 @@ class Submission:
         self._backoff = Backoff()
         self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
 
-    async def authenticate(self, username: str, password: str, peer: str) -> Caller:
+    async def authenticate(self, username: str, password: str, peer: str) -> Principal:
         """A login that follows failed ones is answered late; its connection waits, and nobody else."""
         backoff, clock = self._backoff, self._clock
         place = credential.neighbourhood(peer)
@@ -71,14 +71,14 @@ class Submission:
         crash.point("submission.authenticated")
         return caller
 
-    def recipient(self, address: str, count: int) -> Reply | None:  # noqa: ARG002 (the terms tell how many)
+    def recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002 (the terms tell how many)
         try:
             _read_recipient(address)
         except AddressError as error:
-            return Reply(553, "5.1.3", f"The recipient's address {error}.")
+            return ServerReply(553, "5.1.3", f"The recipient's address {error}.")
         return None
 
-    async def take(self, caller: Caller | None, envelope: Envelope, content: bytes) -> Reply:
+    async def take(self, caller: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
         request_id = RequestId(ids.new_id(self._clock.now(), self._chance.bytes(ids.RANDOM_BYTES)))
         crash.point("submission.received")
         try:
@@ -92,18 +92,20 @@ class Submission:
                 accepted = await self._accept(caller, envelope, content, request_id)
         except RawError as error:
             code, _, status = error.status.partition(" ")
-            return Reply(int(code), status, str(error))
+            return ServerReply(int(code), status, str(error))
         except Refusal as refusal:
             if refusal.code in _UNAVAILABLE:
                 log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
             refusal.forget_origin()
-            return Reply(*smtp_reply(refusal))
+            return ServerReply(*smtp_reply(refusal))
         except Exception as fault:
             log.exception("fault", request_id=ids.text(ids.REQUEST, request_id), fault=type(fault).__name__)
             return replies.FAULT
         crash.point("submission.before_answer")
-        return Reply(250, "2.0.0", f"queued as {ids.text(ids.MESSAGE, accepted.message_id)}")
+        return ServerReply(250, "2.0.0", f"queued as {ids.text(ids.MESSAGE, accepted.message_id)}")
 
-    async def _accept(self, caller: Caller, envelope: Envelope, content: bytes, request_id: RequestId) -> Accepted:
+    async def _accept(
+        self, caller: Principal, envelope: Envelope, content: bytes, request_id: RequestId
+    ) -> AcceptedMessage:
         recipients = [_read_recipient(address) for address in envelope.recipients]
         return await self._intake.adopt(caller, content, recipients, envelope.sender, request_id)

@@ -15,7 +15,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 
-class Kind(StrEnum):
+class TicketKind(StrEnum):
     """What a ticket is for; also the first word of its subject, as in `deliver.7`."""
 
     DELIVER = "deliver"
@@ -44,14 +44,14 @@ class StreamSettings:
 
 
 @dataclass(slots=True)
-class Counts:
+class PublishCounts:
     """What became of the tickets given to `publish`; the rest still waits or travels."""
 
     confirmed: int = 0
     dropped: int = 0
 
 
-class Delivery(Protocol):
+class StreamMessage(Protocol):
     """A ticket, held until it is acknowledged, released, or `ack_wait_seconds` have passed.
 
     The three answers are sent and not confirmed: one that gets lost makes the ticket come again.
@@ -75,19 +75,21 @@ class Delivery(Protocol):
 
 class Stream(Protocol):
     @property
-    def counts(self) -> Counts: ...
+    def counts(self) -> PublishCounts: ...
 
-    def publish(self, kind: Kind, shard: int, payload: bytes) -> None:
+    def publish(self, kind: TicketKind, shard: int, payload: bytes) -> None:
         """Fire and forget: never waits and never fails; what doesn't fit or arrive is dropped and counted."""
 
-    async def fetch(self, kind: Kind, shards: frozenset[int], count: int, wait_seconds: float) -> list[Delivery]:
+    async def fetch(
+        self, kind: TicketKind, shards: frozenset[int], count: int, wait_seconds: float
+    ) -> list[StreamMessage]:
         """Up to `count` tickets of these shards, as soon as there are any; none after `wait_seconds`.
 
         One loop fetches a kind: tickets that were on their way here for a shard that is no longer asked
         for are given back to whoever holds it now.
         """
 
-    async def backlog(self, kind: Kind) -> int:
+    async def backlog(self, kind: TicketKind) -> int:
         """About how many tickets of this kind were published and are not acknowledged yet, as far as is known.
 
         Other processes' tickets count too. What they did in the last second may be missing, and all that

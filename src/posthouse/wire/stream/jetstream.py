@@ -15,10 +15,10 @@ from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import BadRequestError, NotFoundError
 
-from posthouse.wire.stream import Counts, Delivery, Kind, StreamSettings
+from posthouse.wire.stream import PublishCounts, StreamMessage, StreamSettings, TicketKind
 from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected
 from posthouse.wire.stream.publishing import Publisher
-from posthouse.wire.stream.pulling import ACK, JetStreamDelivery, Puller, stream_name
+from posthouse.wire.stream.pulling import ACK, JetStreamMessage, Puller, stream_name
 from posthouse.wire.stream.waiting import wait_for
 
 log = structlog.get_logger(__name__)
@@ -58,13 +58,13 @@ class JetStream:
                 note_missing=self._publisher.note_missing,
                 monotonic=monotonic,
             )
-            for kind in Kind
+            for kind in TicketKind
         }
-        self._fetching: set[Kind] = set()
+        self._fetching: set[TicketKind] = set()
         self._client: Client | None = None
-        self._epochs: dict[Kind, datetime | None] = {}
-        self._backlogs = {kind: _Backlog() for kind in Kind}
-        self._late_acks: deque[JetStreamDelivery] = deque(maxlen=LATE_ACKS_MAX)
+        self._epochs: dict[TicketKind, datetime | None] = {}
+        self._backlogs = {kind: _Backlog() for kind in TicketKind}
+        self._late_acks: deque[JetStreamMessage] = deque(maxlen=LATE_ACKS_MAX)
         self._keeping: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -77,7 +77,7 @@ class JetStream:
         return stream
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PublishCounts:
         return self._publisher.counts
 
     @property
@@ -85,13 +85,15 @@ class JetStream:
         """A server is there and has the streams."""
         return self._client is not None
 
-    def publish(self, kind: Kind, shard: int, payload: bytes) -> None:
+    def publish(self, kind: TicketKind, shard: int, payload: bytes) -> None:
         if self._closed:
             self.counts.dropped += 1
         else:
             self._publisher.offer(kind, shard, payload)
 
-    async def fetch(self, kind: Kind, shards: frozenset[int], count: int, wait_seconds: float) -> list[Delivery]:
+    async def fetch(
+        self, kind: TicketKind, shards: frozenset[int], count: int, wait_seconds: float
+    ) -> list[StreamMessage]:
         if kind in self._fetching:
             raise RuntimeError(f"two loops fetch {kind.value} tickets from one connection")
         self._fetching.add(kind)
@@ -100,7 +102,7 @@ class JetStream:
         finally:
             self._fetching.discard(kind)
 
-    async def backlog(self, kind: Kind) -> int:
+    async def backlog(self, kind: TicketKind) -> int:
         known = self._backlogs[kind]
         if self._client is not None and not known.is_asked_for and time.monotonic() >= known.good_until:
             confirmed = self._publisher.confirmed[kind]
@@ -129,11 +131,11 @@ class JetStream:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
 
-    async def _fetch(self, puller: Puller, shards: frozenset[int], count: int, deadline: float) -> list[Delivery]:
+    async def _fetch(self, puller: Puller, shards: frozenset[int], count: int, deadline: float) -> list[StreamMessage]:
         while True:
             puller.changed.clear()
             await puller.give_back(shards)
-            taken: list[Delivery] = [*puller.take(shards, count)]
+            taken: list[StreamMessage] = [*puller.take(shards, count)]
             # Asked for before these are handed out, so that the next ones travel meanwhile.
             look_again_at = await puller.ask(shards, count)
             now = time.monotonic()
@@ -163,8 +165,8 @@ class JetStream:
 
     async def _establish(self, client: Client, jetstream: JetStreamContext) -> None:
         """The streams exist, and everybody knows which ones they are."""
-        epochs: dict[Kind, datetime | None] = {}
-        for kind in Kind:
+        epochs: dict[TicketKind, datetime | None] = {}
+        for kind in TicketKind:
             info = await _created(jetstream, self._configuration(kind))
             epochs[kind] = info.created
         self._epochs = epochs
@@ -184,7 +186,7 @@ class JetStream:
         self._publisher.expect_no_answers()
         self._publisher.note_missing()
 
-    def _configuration(self, kind: Kind) -> StreamConfig:
+    def _configuration(self, kind: TicketKind) -> StreamConfig:
         return StreamConfig(
             name=stream_name(kind),
             subjects=[f"{kind.value}.*"],
@@ -196,7 +198,7 @@ class JetStream:
             num_replicas=self._settings.replicas,
         )
 
-    async def _answer(self, ticket: JetStreamDelivery, body: bytes) -> None:
+    async def _answer(self, ticket: JetStreamMessage, body: bytes) -> None:
         if self._client is None:
             if body == ACK:
                 self._late_acks.append(ticket)

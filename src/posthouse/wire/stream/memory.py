@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from posthouse.wire.stream import Counts, Delivery, Kind, StreamSettings
+from posthouse.wire.stream import PublishCounts, StreamMessage, StreamSettings, TicketKind
 from posthouse.wire.stream.waiting import wait_for
 
 STALE_ENDS_MAX: Final = 1_000
@@ -18,7 +18,7 @@ WAIT_SECONDS_MIN: Final = 0.001
 
 @dataclass(slots=True)
 class _Shard:
-    kind: Kind
+    kind: TicketKind
     waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
     # Tickets that are out, by number: when each comes again unless it is acknowledged, and what it holds.
     out: dict[int, tuple[float, bytes]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class _Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class _MemoryDelivery:
+class _MemoryMessage:
     payload: bytes
     shard: int
     _number: int
@@ -75,20 +75,20 @@ class MemoryStream:
     ) -> None:
         self.settings = settings or StreamSettings()
         self.monotonic = monotonic
-        self._counts = Counts()
-        self._shards: dict[tuple[Kind, int], _Shard] = {}
+        self._counts = PublishCounts()
+        self._shards: dict[tuple[TicketKind, int], _Shard] = {}
         self._numbers = itertools.count(1)
         self._waiters: set[asyncio.Event] = set()
         # Each kind has its own bound: what nobody here works off mustn't keep the others out.
-        self._sizes: Counter[Kind] = Counter()
+        self._sizes: Counter[TicketKind] = Counter()
         self._turn = 0
         self._closed = False
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PublishCounts:
         return self._counts
 
-    def publish(self, kind: Kind, shard: int, payload: bytes) -> None:
+    def publish(self, kind: TicketKind, shard: int, payload: bytes) -> None:
         if self._closed or self._sizes[kind] >= self.settings.waiting_max:
             self._counts.dropped += 1
             return
@@ -97,7 +97,9 @@ class MemoryStream:
         self._counts.confirmed += 1
         self._changed()
 
-    async def fetch(self, kind: Kind, shards: frozenset[int], count: int, wait_seconds: float) -> list[Delivery]:
+    async def fetch(
+        self, kind: TicketKind, shards: frozenset[int], count: int, wait_seconds: float
+    ) -> list[StreamMessage]:
         changed = asyncio.Event()
         self._waiters.add(changed)
         try:
@@ -117,7 +119,7 @@ class MemoryStream:
         finally:
             self._waiters.discard(changed)
 
-    async def backlog(self, kind: Kind) -> int:
+    async def backlog(self, kind: TicketKind) -> int:
         return self._sizes[kind]
 
     async def close(self) -> None:
@@ -141,12 +143,12 @@ class MemoryStream:
         for waiter in self._waiters:
             waiter.set()
 
-    def _take(self, homes: dict[int, _Shard], count: int, until: float) -> list[Delivery]:
+    def _take(self, homes: dict[int, _Shard], count: int, until: float) -> list[StreamMessage]:
         self._turn += 1
         order = sorted(homes)
         start = self._turn % max(len(order), 1)
         order = order[start:] + order[:start]
-        taken: list[Delivery] = []
+        taken: list[StreamMessage] = []
         while len(taken) < count:
             # A ticket from each shard in turn, so that a long queue doesn't hide the others.
             order = [one for one in order if homes[one].waiting and self._has_room(homes[one])]
@@ -156,7 +158,7 @@ class MemoryStream:
                 home = homes[shard]
                 number, payload = home.waiting.popleft()
                 home.give_out(number, payload, until)
-                taken.append(_MemoryDelivery(payload, shard, number, home, self))
+                taken.append(_MemoryMessage(payload, shard, number, home, self))
         return taken
 
     def _has_room(self, home: _Shard) -> bool:

@@ -15,7 +15,7 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from posthouse.wire.stream import Counts, Kind, StreamSettings
+from posthouse.wire.stream import PublishCounts, StreamSettings, TicketKind
 from posthouse.wire.stream.connection import FAULTS
 from posthouse.wire.stream.waiting import wait_for
 
@@ -28,7 +28,7 @@ BURST: Final = 64
 
 @dataclass(slots=True)
 class _Ticket:
-    kind: Kind
+    kind: TicketKind
     subject: str
     payload: bytes
     sent_at: float = 0.0
@@ -37,17 +37,17 @@ class _Ticket:
 
 class Publisher:
     def __init__(self, settings: StreamSettings) -> None:
-        self.counts = Counts()
-        self.confirmed: Counter[Kind] = Counter()
+        self.counts = PublishCounts()
+        self.confirmed: Counter[TicketKind] = Counter()
         self.stream_missing = False
         # Kinds whose stream takes tickets and says nothing, again and again: its files are gone or broken.
-        self.stuck: set[Kind] = set()
+        self.stuck: set[TicketKind] = set()
         self._settings = settings
         self._waiting: deque[_Ticket] = deque()
         # What was sent and is not yet confirmed, by number, the oldest first.
         self._unconfirmed: dict[int, _Ticket] = {}
         # Since when a kind's tickets have gone unanswered on this connection.
-        self._silent_since: dict[Kind, float] = {}
+        self._silent_since: dict[TicketKind, float] = {}
         self._number = 0
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -56,7 +56,7 @@ class Publisher:
         self._client: Client | None = None
         self._inbox = ""
 
-    def offer(self, kind: Kind, shard: int, payload: bytes) -> None:
+    def offer(self, kind: TicketKind, shard: int, payload: bytes) -> None:
         if len(self._waiting) >= self._settings.waiting_max:
             self.counts.dropped += 1
             return
@@ -64,7 +64,7 @@ class Publisher:
         self._idle.clear()
         self._wake.set()
 
-    def unconfirmed(self, kind: Kind) -> int:
+    def unconfirmed(self, kind: TicketKind) -> int:
         """How many of this kind wait here, or were sent and may have arrived."""
         tickets = itertools.chain(self._waiting, self._unconfirmed.values())
         return sum(ticket.kind is kind for ticket in tickets)

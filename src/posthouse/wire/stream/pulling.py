@@ -24,7 +24,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import NotFoundError
 
-from posthouse.wire.stream import Kind, StreamSettings
+from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.connection import FAULTS
 from posthouse.wire.stream.waiting import wait_for
 
@@ -43,18 +43,18 @@ NO_MESSAGES: Final = "404"
 HEARTBEAT: Final = "100"
 NOBODY_THERE: Final = "503"
 
-Answer = Callable[["JetStreamDelivery", bytes], Awaitable[None]]
+Answer = Callable[["JetStreamMessage", bytes], Awaitable[None]]
 
 
-def stream_name(kind: Kind) -> str:
+def stream_name(kind: TicketKind) -> str:
     return kind.value.upper()
 
 
 @dataclass(frozen=True, slots=True)
-class JetStreamDelivery:
+class JetStreamMessage:
     payload: bytes
     shard: int
-    kind: Kind
+    kind: TicketKind
     reply: str
     # When the stream was created: an answer to a ticket of its predecessor must not reach it.
     epoch: datetime | None
@@ -76,7 +76,7 @@ class JetStreamDelivery:
 class _Request:
     shard: int
     inbox: str
-    subscription: Subscription | None = None
+    webhook_endpoint: Subscription | None = None
     consumer_known: bool = False
     opening: bool = False
     tickets_wanted: int = 0
@@ -110,7 +110,7 @@ class Puller:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: TicketKind,
         settings: StreamSettings,
         *,
         answer: Answer,
@@ -123,7 +123,7 @@ class Puller:
         self._answer = answer
         self._note_missing = note_missing
         self._monotonic = monotonic
-        self._kept: dict[int, deque[JetStreamDelivery]] = {}
+        self._kept: dict[int, deque[JetStreamMessage]] = {}
         self._link: _Link | None = None
         self._turn = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,14 +140,14 @@ class Puller:
             for request in link.requests.values():
                 self._abandon(link, request)
 
-    def take(self, shards: frozenset[int], count: int) -> list[JetStreamDelivery]:
+    def take(self, shards: frozenset[int], count: int) -> list[JetStreamMessage]:
         """Up to `count` of the tickets kept, one from each shard in turn."""
         stale = self._monotonic() - self._settings.ack_wait_seconds / 2
         self._turn += 1
         order = sorted(shard for shard in shards if self._kept.get(shard))
         start = self._turn % max(len(order), 1)
         order = order[start:] + order[:start]
-        taken: list[JetStreamDelivery] = []
+        taken: list[JetStreamMessage] = []
         while order and len(taken) < count:
             for shard in order[: count - len(taken)]:
                 ticket = self._kept[shard].popleft()
@@ -198,9 +198,9 @@ class Puller:
     async def _open(self, link: _Link, request: _Request) -> None:
         stream, consumer = stream_name(self._kind), f"{self._kind.value}-{request.shard}"
         try:
-            if request.subscription is None:
+            if request.webhook_endpoint is None:
                 heard = functools.partial(self._arrived, link, request)
-                request.subscription = await link.client.subscribe(request.inbox, cb=heard)
+                request.webhook_endpoint = await link.client.subscribe(request.inbox, cb=heard)
             if not request.consumer_known:
                 await _establish(link.jetstream, stream, self._consumer(consumer, request.shard))
                 request.consumer_known = True
@@ -239,7 +239,7 @@ class Puller:
         status = message.headers.get("Status") if message.headers else None
         now = self._monotonic()
         if status is None:
-            ticket = JetStreamDelivery(
+            ticket = JetStreamMessage(
                 message.data, request.shard, self._kind, message.reply, link.epoch, now, self._answer
             )
             request.tickets_left -= 1
@@ -267,9 +267,9 @@ class Puller:
         while request.stands(now := self._monotonic()) and not link.client.is_closed:
             request.ended.clear()
             await wait_for(request.ended, max(request.open_until - now, RETRY_SECONDS))
-        if request.subscription is not None:
+        if request.webhook_endpoint is not None:
             with contextlib.suppress(*FAULTS):
-                await request.subscription.drain()  # type: ignore[no-untyped-call]
+                await request.webhook_endpoint.drain()  # type: ignore[no-untyped-call]
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -7,10 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
 from posthouse.rules import limits
 from posthouse.rules.draft import Variable
-from posthouse.rules.endpoint import URL_CHARACTERS_MAX
 from posthouse.rules.event import Type
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.refusal import Code
+from posthouse.rules.webhook_url import URL_CHARACTERS_MAX
 
 _ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
 

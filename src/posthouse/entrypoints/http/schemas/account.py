@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Response, described
-from posthouse.flows.accounting import Kind
+from posthouse.flows.account.usage_and_ledger import Kind
 from posthouse.rules.credential import Role
 from posthouse.rules.message import RecipientStatus
 
@@ -32,7 +32,7 @@ class CreditsAnswer(BaseModel):
     is_more: Annotated[bool, described("More mail is open than is counted.")]
 
 
-class WaitingAnswer(BaseModel):
+class WaitingMailAnswer(BaseModel):
     model_config = ConfigDict(title="WaitingMail")
 
     queued: Annotated[int, described("Recipients that were not tried yet.")]
@@ -83,7 +83,7 @@ class AccountAnswer(BaseModel):
     created_at: Moment
     role: Annotated[Role, described("Whose token this is, in this account.")]
     credits: CreditsAnswer
-    waiting: WaitingAnswer
+    waiting: WaitingMailAnswer
     sending: SendingAnswer
     rate: RateAnswer
     warmup: WarmupAnswer
@@ -178,7 +178,7 @@ class UsageResponse(Response):
             format="date-time",
         ),
     ]
-    now: Annotated[WaitingAnswer, described("What is open at this moment, of all days.")]
+    now: Annotated[WaitingMailAnswer, described("What is open at this moment, of all days.")]
     days: Annotated[list[UsageDayAnswer], described("Every day that was asked for, the newest first.")]
     providers: Annotated[list[ProviderAnswer], described("Of all these days together.")]
 

@@ -8,7 +8,7 @@ from posthouse.entrypoints.http.schemas.shapes import Moment, Response, describe
 from posthouse.rules.event import Type
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.outcome import Stage
-from posthouse.rules.waiting import WaitReason
+from posthouse.rules.wait_reason import WaitReason
 
 _MaybeMoment = Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
 

@@ -1,0 +1,190 @@
+"""Commands about accounts and their credits."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from posthouse.cli import show
+from posthouse.cli.desk import fail, perform
+from posthouse.cli.show import AccountGiven, AsJson
+
+account = typer.Typer(no_args_is_help=True, help="Accounts: who may send.")
+credits_ = typer.Typer(no_args_is_help=True, help="Credits: what sending costs.")
+
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept with the change.")]
+
+_LIST_COLUMNS = ("id", "name", "available", "suspended_reason", "created_at")
+
+
+@account.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="What to call the account; unique.")], as_json: AsJson = False
+) -> None:
+    """Make an account and its default SMTP credential."""
+    made = perform(lambda desk: desk.accounts.create_account(name))
+    secret = {"username": made.credential.credential.username, "password": made.credential.password}
+    if as_json:
+        return show.write_json({**show.account(made.account), "credential": secret})
+    show.write_values({"account": show.account(made.account)["id"], "name": made.account.name, **secret})
+    show.write_line("\nThe password is shown this once: keep it now.")
+    return show.write_line(
+        f"Next: `posthouse credits grant {made.account.name!r} 1000 --reason …` and "
+        f"`posthouse domain add {made.account.name!r} example.com`."
+    )
+
+
+@account.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Show all accounts."""
+    rows = [show.account(row) for row in perform(lambda desk: desk.accounts.list_accounts())]
+    if as_json:
+        return show.write_json(rows)
+    if not rows:
+        return show.write_line("There are no accounts yet: make one with `posthouse account create NAME`.")
+    return show.write_table(rows, _LIST_COLUMNS)
+
+
+@account.command("show")
+def show_(account: AccountGiven, as_json: AsJson = False) -> None:
+    """Show one account: balance, limits, warm-up, domains, credentials, keys, users."""
+    view = show.account_view(perform(lambda desk: desk.accounts.account(account)))
+    if as_json:
+        return show.write_json(view)
+    tables = {
+        "domains": ("name", "verified_at", "missing_since"),
+        "credentials": ("id", "username", "name", "is_default", "allowed_networks", "revoked_at"),
+        "keys": ("id", "hint", "name", "mode", "may_read", "expires_at", "revoked_at"),
+        "users": ("id", "email", "role"),
+    }
+    show.write_values({name: value for name, value in view.items() if name not in tables})
+    for name, columns in tables.items():
+        rows = view[name]
+        if isinstance(rows, list) and rows:
+            show.write_line()
+            show.write_table(rows, columns, title=name)
+    return None
+
+
+@account.command("suspend")
+def suspend(account: AccountGiven, reason: Reason) -> None:
+    """Block sending; reading still works, queued mail is held."""
+    row = perform(lambda desk: desk.accounts.suspend(account, reason))
+    show.write_line(f"{row.name} is suspended: {row.suspended_reason}")
+
+
+@account.command("resume")
+def resume(account: AccountGiven) -> None:
+    """Let a suspended account send again."""
+    row = perform(lambda desk: desk.accounts.resume(account))
+    show.write_line(f"{row.name} may send again.")
+
+
+@account.command("conduct")
+def conduct(
+    account: AccountGiven,
+    exempt: Annotated[
+        bool | None,
+        typer.Option("--exempt/--no-exempt", help="Whether it is only warned about, and never suspended by itself."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how an account behaves: unknown addresses and complaints among its latest results."""
+    view = perform(lambda desk: desk.accounts.conduct(account, exempt=exempt))
+    standing, figures = view.standing, view.figures
+    if as_json:
+        return show.write_json(
+            {
+                "account": standing.name,
+                "conduct": view.conduct,
+                "exempt": standing.exempt,
+                "suspended_at": standing.suspended_at,
+                "warned_at": standing.warned_at,
+                "counted_since": view.counted_since,
+                "results": figures.finals,
+                "unknown_addresses": figures.unknown,
+                "unknown_addresses_percent": round(figures.unknown_percent, 2),
+                "complaints": figures.complaints,
+                "complaints_percent": round(figures.complaints_percent, 2),
+            }
+        )
+    return show.write_values(
+        {
+            "account": standing.name,
+            "conduct": view.conduct,
+            "exempt": standing.exempt,
+            "suspended": standing.suspended_at,
+            "last warning": standing.warned_at,
+            "counted since": view.counted_since,
+            "results": figures.finals,
+            "unknown addresses": f"{figures.unknown} ({figures.unknown_percent:.1f} %)",
+            "complaints": f"{figures.complaints} ({figures.complaints_percent:.2f} %)",
+        }
+    )
+
+
+@account.command("limits")
+def limits(
+    account: AccountGiven,
+    rate: Annotated[
+        str | None, typer.Option(metavar="N|default", help="Requests a second; default: the service's own.")
+    ] = None,
+    burst: Annotated[
+        str | None, typer.Option(metavar="N|default", help="Requests at once; default: the service's own.")
+    ] = None,
+    warmup: Annotated[
+        str | None,
+        typer.Option(metavar="exempt|default|N,N,…", help="Recipients a day, day by day; or exempt; or default."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set an account's own limits; what is not given stays."""
+    if rate is None and burst is None and warmup is None:
+        fail("nothing to set: give --rate, --burst or --warmup (`posthouse account show` shows the limits)")
+    rate_given, burst_given, warmup_given = _number(rate), _number(burst), _warmup(warmup)
+    row = perform(
+        lambda desk: desk.accounts.set_limits(
+            account, rate_per_second=rate_given, rate_burst=burst_given, warmup=warmup_given
+        )
+    )
+    if as_json:
+        return show.write_json(show.account(row))
+    return show.write_values(
+        {
+            "account": row.name,
+            "rate_per_second": row.rate_per_second or "the service's own",
+            "burst": row.rate_burst or "the service's own",
+            "warmup": "exempt" if row.warmup_exempt else row.warmup_limits or "the service's own",
+        }
+    )
+
+
+@credits_.command("grant", context_settings={"ignore_unknown_options": True})
+def grant(
+    account: AccountGiven,
+    amount: Annotated[int, typer.Argument(help="How many; a negative number takes back a mistake.")],
+    reason: Reason,
+    as_json: AsJson = False,
+) -> None:
+    """Give an account credits: one pays for one recipient."""
+    row = perform(lambda desk: desk.accounts.grant_credits(account, amount, reason))
+    if as_json:
+        return show.write_json(show.account(row))
+    return show.write_line(f"{row.name} has {row.available} credits available.")
+
+
+def _number(given: str | None) -> int | Literal["default"] | None:
+    if given is None or given == "default":
+        return given  # type: ignore[return-value]
+    try:
+        return int(given)
+    except ValueError:
+        fail(f"{given!r} is neither a number nor `default`")
+
+
+def _warmup(given: str | None) -> list[int] | Literal["default", "exempt"] | None:
+    if given is None or given in ("default", "exempt"):
+        return given  # type: ignore[return-value]
+    try:
+        return [int(part) for part in given.split(",")]
+    except ValueError:
+        fail(f"{given!r} is neither `exempt`, `default` nor numbers separated by commas")

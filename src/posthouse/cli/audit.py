@@ -1,0 +1,125 @@
+"""The audit: whether the promises hold, promise by promise."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posthouse.cli import show
+from posthouse.cli.desk import fail, perform
+from posthouse.mail.reply import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from posthouse.compose.processes import Desk
+    from posthouse.flows.operate.audit import AuditProgress, Logs
+    from posthouse.rules.audit.promises import Tally
+
+
+def _log(whose: str) -> typer.models.OptionInfo:
+    told = f"The log of {whose}, a JSON object a line: see the reference."
+    option: typer.models.OptionInfo = typer.Option(exists=True, dir_okay=False, readable=True, help=told)
+    return option
+
+
+def audit(
+    account: Annotated[str | None, typer.Option(help="Only this account, by its name or id.")] = None,
+    sender: Annotated[Path | None, _log("a sender")] = None,
+    receiver: Annotated[Path | None, _log("a receiving server")] = None,
+    webhooks: Annotated[Path | None, _log("a webhook's receiver")] = None,
+    as_json: show.AsJson = False,
+) -> None:
+    """Check every promise on what is on record, and against the logs of a sender, a receiving server and a webhook.
+
+    Ends with 1 when a promise is broken. Safe beside the running service.
+    """
+    from posthouse.rules.audit.outside_logs import OutsideLogError
+
+    with ExitStack() as opened:
+        logs = _logs(opened, sender, receiver, webhooks)
+        report = opened.enter_context(nullcontext(_silent) if as_json else _progress())
+
+        async def act(desk: "Desk") -> "Tally":
+            only = None if account is None else await desk.accounts.account_id(account)
+            return await desk.audit.audit(logs, report, only=only)
+
+        try:
+            tally = perform(act)
+        except OutsideLogError as error:
+            fail(f"A log can't be read: {error}.")
+    if as_json:
+        show.write_json({"is_broken": tally.is_broken, "promises": _promises(tally), "findings": _findings(tally)})
+    else:
+        _print(tally)
+    if tally.is_broken:
+        raise typer.Exit(1)
+
+
+def _logs(opened: ExitStack, sender: Path | None, receiver: Path | None, webhooks: Path | None) -> "Logs":
+    from posthouse.flows.operate.audit import Logs
+
+    def lines(path: Path | None) -> "Iterator[str] | None":
+        return None if path is None else opened.enter_context(path.open(encoding="utf-8"))
+
+    return Logs(lines(sender), lines(receiver), lines(webhooks))
+
+
+def _silent(_: "AuditProgress") -> None:
+    """Whoever reads JSON wants nothing else."""
+
+
+@contextmanager
+def _progress() -> "Iterator[Callable[[AuditProgress], None]]":
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading the witnesses' logs", total=None)
+
+        def report(at: "AuditProgress") -> None:
+            told = f"account {at.account}: {at.messages:,} messages, {at.events:,} events checked in all"
+            bar.update(task, description=told)
+
+        yield report
+
+
+def _print(tally: "Tally") -> None:
+    rows = _promises(tally)
+    show.write_table(rows, list(rows[0]), title="The promises")
+    if tally.findings:
+        show.write_table(_findings(tally), ["promise", "fault", "where", "what"], title="What was found")
+    broken = [str(promise.value) for promise, count in tally.counts.items() if count.is_broken]
+    show.write_line(f"Broken: {', '.join(broken)}." if broken else "Every promise that could be checked holds.")
+
+
+def _promises(tally: "Tally") -> list[show.Plain]:
+    from posthouse.rules.audit.promises import TITLES
+
+    return [
+        {
+            "number": promise.value,
+            "promise": TITLES[promise],
+            "checked": count.checked,
+            "ok": count.ok,
+            **{fault.value: number for fault, number in count.faults.items()},
+            "explained": count.explained,
+        }
+        for promise, count in tally.counts.items()
+    ]
+
+
+def _findings(tally: "Tally") -> list[show.Plain]:
+    return [
+        {
+            "promise": one.promise.value,
+            "fault": one.fault.value,
+            "where": printable(one.where.encode()),
+            "what": printable(one.what.encode()),
+        }
+        for one in tally.findings
+    ]

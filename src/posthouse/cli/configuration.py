@@ -1,0 +1,55 @@
+"""Commands about the settings."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posthouse.cli import show
+from posthouse.cli.desk import fail, settings
+from posthouse.cli.show import AsJson
+
+config = typer.Typer(no_args_is_help=True, help="Settings: where they are and what they say.")
+
+
+@config.command("init")
+def init(
+    file: Annotated[Path, typer.Option(help="Where to write it.")] = Path("posthouse.toml"),
+    database_url: Annotated[
+        str | None, typer.Option(envvar="POSTHOUSE_DATABASE_URL", help="postgresql://user@host:port/database")
+    ] = None,
+) -> None:
+    """Write a configuration file with fresh secrets, every setting explained."""
+    from posthouse.config_text import EXAMPLE_DATABASE_URL, commented_toml, generated
+
+    text = commented_toml(generated(), database_url or EXAMPLE_DATABASE_URL)
+    try:
+        # Made anew, readable by nobody else from its first moment; never over an existing file.
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        fail(
+            f"{file} exists already, and without its secrets the stored keys are worthless: "
+            "name another with --file, or move it to a safe place first"
+        )
+    except OSError as error:
+        fail(f"{file} can't be written: {error.strerror}")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as written:
+        written.write(text)
+    show.write_line(f"{file} is written. It holds secrets: keep a copy of it in a safe place.")
+    show.write_line("Next: set database_url in it, then run `posthouse migrate` and `posthouse doctor`.")
+
+
+@config.command("show")
+def show_(as_json: AsJson = False) -> None:
+    """Show the settings in force, secrets hidden."""
+    from posthouse.config import config_file
+    from posthouse.config_text import shown
+
+    values = shown(settings())
+    if as_json:
+        return show.write_json(values)
+    show.write_line(f"# from {config_file() or 'the environment alone'}\n")
+    for name, value in values.items():
+        show.write_line(f"{name:<24} {show.text(value)}")
+    return None

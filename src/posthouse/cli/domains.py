@@ -1,0 +1,139 @@
+"""Commands about sender domains."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posthouse.cli import show
+from posthouse.cli.desk import perform_for
+from posthouse.cli.show import AccountGiven, AsJson
+from posthouse.mail.reply import printable
+from posthouse.rules.actor import OPERATOR
+
+if TYPE_CHECKING:
+    from posthouse.flows.account.domains import ShownRecord, Verification
+
+domain = typer.Typer(no_args_is_help=True, help="Domains: what an account may send from.")
+
+DomainGiven = Annotated[str, typer.Argument(metavar="DOMAIN", help="Such as example.com.")]
+
+
+@domain.command("add")
+def add(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
+    """Register a domain; prints the DNS records that its owner has to publish."""
+    view = perform_for(account, lambda desk, at: desk.domains.add(at, domain, OPERATOR))
+    if as_json:
+        return show.write_json(show.domain(view))
+    _write_records(view.lines)
+    return show.write_line(
+        "\nPublish them (the first two prove the domain, the others are recommended), "
+        f"then run `posthouse domain verify {account!r} {view.domain.name}`."
+    )
+
+
+@domain.command("verify")
+def verify(
+    account: AccountGiven,
+    domain: DomainGiven,
+    vouched: Annotated[
+        bool, typer.Option("--vouched", help="Take my word for it: no DNS record is asked for, now or later.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look for a domain's DNS records; it may be sent from once the required ones are found."""
+    checked = perform_for(account, lambda desk, at: desk.domains.verify(at, domain, OPERATOR, vouched=vouched))
+    findings = [show.finding(line.finding) for line in checked.view.lines if line.finding is not None]
+    if as_json:
+        show.write_json(
+            {
+                "name": checked.domain.name,
+                "verified_at": checked.domain.verified_at,
+                "missing_since": checked.domain.missing_since,
+                "vouched": checked.domain.is_vouched_for,
+                "findings": findings,
+            }
+        )
+    else:
+        _write_verification(checked)
+    if checked.domain.verified_at is None:
+        raise typer.Exit(1)
+
+
+@domain.command("list")
+def list_(
+    account: AccountGiven,
+    records: Annotated[bool, typer.Option("--records", help="Show the DNS records to publish, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show an account's domains."""
+    views = perform_for(account, lambda desk, at: desk.domains.all(at))
+    if as_json:
+        return show.write_json([show.domain(view) for view in views])
+    if not views:
+        return show.write_line("The account has no domains yet: add one with `posthouse domain add`.")
+    show.write_table(
+        [show.domain(view) for view in views],
+        ("name", "verified_at", "vouched", "checked_at", "missing_since"),
+    )
+    if records:
+        for view in views:
+            _write_records(view.lines)
+    return None
+
+
+@domain.command("rotate")
+def rotate(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
+    """Make new DKIM keys, which sign once their record is seen; prints the records to publish."""
+    view = perform_for(account, lambda desk, at: desk.domains.rotate(at, domain, OPERATOR))
+    if as_json:
+        return show.write_json(show.domain(view))
+    _write_records([line for line in view.lines if line.stage == "pending"])
+    return show.write_line(
+        "\nPublish them beside those of the present keys, which stay until a week after the new ones sign. That begins "
+        f"within an hour, or with `posthouse domain verify {account!r} {view.domain.name}`."
+    )
+
+
+@domain.command("remove")
+def remove(account: AccountGiven, domain: DomainGiven) -> None:
+    """Remove a domain and its keys; mail from it that is still queued goes out unsigned."""
+    perform_for(account, lambda desk, at: desk.domains.remove(at, domain, OPERATOR))
+    show.write_line(f"{domain} is removed.")
+
+
+def _write_records(lines: "Sequence[ShownRecord]") -> None:
+    for line in lines:
+        if line.record.value:
+            show.write_line(f"\nTXT    {line.record.name}{_note(line)}\nvalue  {line.record.value}")
+
+
+def _note(line: "ShownRecord") -> str:
+    if line.stage != "active":
+        return f"  ({line.stage})"
+    return "" if line.record.is_required else "  (recommended)"
+
+
+def _write_verification(checked: "Verification") -> None:
+    row = checked.domain
+    for line in checked.view.lines:
+        if line.finding is None:
+            continue
+        show.write_line(f"{line.finding.result:<8} TXT {line.record.name}{_note(line)}")
+        if line.advice:
+            if line.record.value:
+                show.write_line(f"  expected  {line.record.value}")
+            for value in line.finding.found:
+                show.write_line(f"  found     {printable(value.encode('utf-8', 'replace'))}")
+            show.write_line(f"  {line.advice}")
+    if row.verified_at is None:
+        show.write_line(f"{row.name} is not verified.")
+    elif row.is_vouched_for:
+        show.write_line(f"{row.name} is verified: an operator vouches for it.")
+    elif row.missing_since is not None:
+        show.write_line(
+            f"{row.name} is still verified, but falls back after 7 days without its records "
+            f"(missing since {show.text(row.missing_since)})."
+        )
+    else:
+        show.write_line(f"{row.name} is verified.")

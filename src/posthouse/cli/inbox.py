@@ -1,0 +1,74 @@
+"""Commands about the inbox: mail to postmaster@ and abuse@, kept for the operator."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posthouse.cli import show
+from posthouse.cli.desk import fail, perform
+from posthouse.cli.show import AsJson, Plain
+from posthouse.mail.reply import printable
+from posthouse.rules import ids
+
+if TYPE_CHECKING:
+    from posthouse.flows.operate.monitor import InboxMail
+
+inbox = typer.Typer(no_args_is_help=True, help="Inbox: mail to postmaster@ and abuse@.")
+
+_COLUMNS = ("id", "at", "recipient", "sender", "subject", "bytes")
+
+
+@inbox.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Show what is there, newest first."""
+    rows = [_plain(mail) for mail in perform(lambda desk: desk.monitor.inbox())]
+    if as_json:
+        return show.write_json(rows)
+    if not rows:
+        return show.write_line("The inbox is empty.")
+    return show.write_table([{**row, "sender": row["sender"] or "<>"} for row in rows], _COLUMNS)
+
+
+@inbox.command("show")
+def show_(
+    mail_id: Annotated[str, typer.Argument(metavar="ID", help="The mail's id (in_…).")],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write the mail's bytes as they came, for a file or a program.")
+    ] = False,
+) -> None:
+    """Show one mail. What strangers wrote can't steer the terminal, unless it is asked for raw."""
+    mail, mime = perform(lambda desk: desk.monitor.inbox_mail(mail_id))
+    if raw:
+        sys.stdout.buffer.write(mime)
+        sys.stdout.buffer.flush()
+        return
+    show.write_values({**_plain(mail), "sender": printable((mail.sender or "<>").encode())})
+    show.write_line()
+    for line in mime.replace(b"\r\n", b"\n").split(b"\n"):
+        show.write_line(printable(line))
+
+
+@inbox.command("forget")
+def forget(
+    mail_ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids (in_…) of mail to remove.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all of it.")] = False,
+) -> None:
+    """Remove mail for good."""
+    named = mail_ids or []
+    if bool(named) is everything:
+        fail("name what to forget: ids as `posthouse inbox list` shows them, or --all")
+    count = perform(lambda desk: desk.accounts.forget_mail(named))
+    show.write_line(f"Forgotten: {count}.")
+
+
+def _plain(mail: "InboxMail") -> Plain:
+    return {
+        "id": ids.text(ids.INBOX_MAIL, mail.id),
+        "at": mail.at,
+        "recipient": printable(mail.recipient.encode()),
+        "sender": printable(mail.sender.encode()),
+        "peer": mail.peer,
+        "subject": printable(mail.subject.encode()),
+        "bytes": mail.mime_bytes,
+    }

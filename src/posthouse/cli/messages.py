@@ -1,0 +1,278 @@
+"""Commands about single messages: what became of one, told in order and in words."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+
+from posthouse.cli import show
+from posthouse.cli.desk import perform
+from posthouse.cli.show import AsJson, Plain
+from posthouse.rules import ids
+from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
+
+if TYPE_CHECKING:
+    from posthouse.flows.operate.monitor import Attempt, RecipientTimeline, Report, Timeline
+
+message = typer.Typer(no_args_is_help=True, help="Messages: what became of one.")
+
+_STYLES: Final = {
+    "delivered": "green",
+    "partial": "yellow",
+    "deferred": "yellow",
+    "bounced": "red",
+    "failed": "red",
+}
+_SOURCES: Final = {"api": "over HTTP", "smtp": "over SMTP", "test": "over HTTP with a test key: a rehearsal"}
+# What a member sends to oneself is a test, but it leaves, at the usual price.
+_TEST_MAIL: Final = "over HTTP, a test mail to its sender"
+_BILLING: Final = {
+    "reserved": "its credit is reserved",
+    "settled": "its credit is settled",
+    "released": "its credit was given back",
+}
+# From MAIL on there was a conversation, and it either was encrypted or was not.
+_TALKED: Final = frozenset({"mail", "rcpt", "data", "dot"})
+
+
+class TimelineLine(NamedTuple):
+    text: str
+    style: str = ""
+
+
+@message.command("show")
+def show_(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id (em_…), of any account.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show one message's timeline: accepted, every attempt, what it waits for, how it ended."""
+    found = perform(lambda desk: desk.monitor.timeline(message_id))
+    if as_json:
+        return show.write_json(plain(found))
+    return _write(narrated(found))
+
+
+def _source(timeline: "Timeline") -> str:
+    if timeline.source == "test" and timeline.credits_reserved:
+        return _TEST_MAIL
+    return _SOURCES.get(timeline.source, timeline.source)
+
+
+def _write(lines: Sequence[TimelineLine]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(Text(line.text, style=line.style))
+
+
+def narrated(timeline: "Timeline") -> list[TimelineLine]:
+    """The timeline as an operator reads it. What strangers wrote can't steer the terminal."""
+    lines = [*_heading(timeline)]
+    for recipient in timeline.recipients:
+        lines += [TimelineLine(""), *_recipient(timeline, recipient)]
+    if timeline.reports:
+        lines += [TimelineLine(""), *map(_report, timeline.reports)]
+    if timeline.is_shortened:
+        lines += [TimelineLine(""), TimelineLine("Only the latest attempts are shown; there were more before them.")]
+    return lines
+
+
+def _heading(timeline: "Timeline") -> Iterator[TimelineLine]:
+    charged = timeline.credits_reserved
+    values = {
+        "message": ids.text(ids.MESSAGE, timeline.id),
+        "status": timeline.status,
+        "account": f"{timeline.account_name} ({ids.text(ids.ACCOUNT, timeline.account_id)})",
+        "accepted": (
+            f"{show.text(timeline.created_at)} {_source(timeline)}, "
+            f"request {ids.text(ids.REQUEST, timeline.request_id)}"
+        ),
+        "from": timeline.sender,
+        "envelope": timeline.envelope_sender or "<>",
+        "subject": timeline.subject,
+        "template": timeline.template,
+        "tags": ", ".join(timeline.tags),
+        "recipients": str(timeline.recipient_count),
+        "credits": f"{charged}, {timeline.billing_status}" if charged else "none: a test key's mail costs nothing",
+    }
+    if timeline.sender.endswith(f"<{timeline.envelope_sender}>") or timeline.sender == timeline.envelope_sender:
+        del values["envelope"]
+    width = max(map(len, values))
+    for name, value in values.items():
+        if value:
+            yield TimelineLine(
+                f"{name:<{width}}  {one_line(value)}", _STYLES.get(value, "") if name == "status" else ""
+            )
+    if timeline.suspended_at is not None:
+        yield TimelineLine(
+            f"The account is suspended since {show.text(timeline.suspended_at)}: "
+            f"{one_line(timeline.suspended_reason or '')}. Its mail is held.",
+            "yellow",
+        )
+
+
+def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator[TimelineLine]:
+    recipient_id = ids.text(ids.RECIPIENT, ids.recipient_id(timeline.id, recipient.position))
+    style = _STYLES.get(recipient.status, "")
+    yield TimelineLine(
+        f"{recipient.field} {one_line(recipient.email)}: {recipient.status} ({recipient_id})", f"bold {style}"
+    )
+    number = 0
+    for attempt in recipient.attempts:
+        number += attempt.outcome != "postponed"
+        yield TimelineLine(f"  {show.text(attempt.started_at)}  {_attempt(recipient, attempt, number)}")
+    if recipient.final_at is not None:
+        yield TimelineLine(f"  {show.text(recipient.final_at)}  {_end(timeline, recipient)}", style)
+    else:
+        yield TimelineLine(f"  {show.text(timeline.read_at)}  now: {_waiting(timeline, recipient)}", style)
+    for report in recipient.reports:
+        yield _report(report)
+    if recipient.suppression is not None:
+        why = recipient.suppression
+        said = quoted(why.code, why.response)
+        what = suppressed_for(why.reason, why.at)
+        yield TimelineLine(f"  {what[0].upper()}{what[1:]}{said}")
+
+
+def _report(report: "Report") -> TimelineLine:
+    about = one_line(report.detail)
+    if report.kind == "complaint":
+        what = f"a complaint ({about})" + ("" if report.position is not None else " that names no recipient")
+    elif report.position is not None:
+        what = "a bounce"
+    else:
+        what = f"a bounce of {about or 'nobody'}, who is no recipient"
+    said = quoted(report.code, report.response or report.status)
+    return TimelineLine(f"  {show.text(report.at)}  came back later: {what}{said}", "yellow")
+
+
+def _attempt(recipient: "RecipientTimeline", attempt: "Attempt", number: int) -> str:
+    whither = f" to {one_line(attempt.exchange)}" if attempt.exchange else ""
+    if attempt.address:
+        whither += f" [{one_line(attempt.address)}]"
+        whither += f" over {attempt.tls}" if attempt.tls else " without TLS" if attempt.stage in _TALKED else ""
+    if attempt.outcome is None:
+        if recipient.is_under_way(attempt):
+            return f"attempt {number}{whither} is under way"
+        return (
+            f"attempt {number}{whither} has no outcome: its worker was lost; the mail may have arrived, and the "
+            "attempt counts"
+        )
+    said = quoted(attempt.code, attempt.response) or f": {attempt.outcome}"
+    doubt = " — ambiguous: it may have arrived all the same" if attempt.is_ambiguous else ""
+    if attempt.outcome == "postponed":
+        return f"claimed, then put off{whither}{said} (no attempt is counted)"
+    waiting = recipient.waiting
+    is_last = attempt is recipient.attempts[-1]
+    then = ""
+    if is_last and attempt.outcome == "deferred" and waiting is not None and waiting.held_since is None:
+        then = f" — next try {show.text(waiting.next_at)}"
+    return f"attempt {number}{whither}{said}{doubt}{then}"
+
+
+def _end(timeline: "Timeline", recipient: "RecipientTimeline") -> str:
+    told = recipient.event
+    parts = [recipient.status]
+    # What ended it without an attempt is nowhere else.
+    if not recipient.attempts or recipient.attempts[-1].outcome != recipient.status:
+        parts[0] += quoted(recipient.code, recipient.response)
+    if timeline.credits_reserved:
+        parts.append(_BILLING.get(recipient.billing_status, recipient.billing_status))
+    parts.append("no event is on record" if told is None else f"event {ids.text(ids.EVENT, told.id)} ({told.type})")
+    return "; ".join(parts)
+
+
+def _waiting(timeline: "Timeline", recipient: "RecipientTimeline") -> str:
+    wait = timeline.wait(recipient)
+    return "" if wait is None else wait.text
+
+
+def plain(timeline: "Timeline") -> Plain:
+    """The same for programs, with every id as the service writes it."""
+    return {
+        "id": ids.text(ids.MESSAGE, timeline.id),
+        "account_id": ids.text(ids.ACCOUNT, timeline.account_id),
+        "account": timeline.account_name,
+        "account_suspended_at": timeline.suspended_at,
+        "account_suspended_reason": timeline.suspended_reason,
+        "request_id": ids.text(ids.REQUEST, timeline.request_id),
+        "source": timeline.source,
+        "status": timeline.status,
+        "billing_status": timeline.billing_status,
+        "from": timeline.sender,
+        "envelope_sender": timeline.envelope_sender,
+        "subject": timeline.subject,
+        "tags": timeline.tags,
+        "template": timeline.template,
+        "recipient_count": timeline.recipient_count,
+        "credits_reserved": timeline.credits_reserved,
+        "created_at": timeline.created_at,
+        "recipients": [_plain_recipient(timeline, recipient) for recipient in timeline.recipients],
+        "reports": [_plain_report(report) for report in timeline.reports],
+        "is_shortened": timeline.is_shortened,
+        "read_at": timeline.read_at,
+    }
+
+
+def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Plain:
+    told, waiting, suppression = recipient.event, recipient.waiting, recipient.suppression
+    return {
+        "id": ids.text(ids.RECIPIENT, ids.recipient_id(timeline.id, recipient.position)),
+        "field": recipient.field,
+        "email": recipient.email,
+        "status": recipient.status,
+        "billing_status": recipient.billing_status,
+        "attempt_count": recipient.attempt_count if waiting is None else waiting.attempt_count,
+        "last_smtp_code": recipient.code,
+        "last_smtp_response": recipient.response,
+        "final_at": recipient.final_at,
+        "attempts": [
+            {
+                "started_at": attempt.started_at,
+                "finished_at": attempt.finished_at,
+                "outcome": attempt.outcome,
+                "is_under_way": recipient.is_under_way(attempt),
+                "is_ambiguous": attempt.is_ambiguous,
+                "exchange": attempt.exchange,
+                "address": attempt.address,
+                "tls": attempt.tls,
+                "stage": attempt.stage,
+                "code": attempt.code,
+                "response": attempt.response,
+                "worker": str(attempt.worker_id),
+            }
+            for attempt in recipient.attempts
+        ],
+        "waiting": waiting
+        and {
+            "next_at": waiting.next_at,
+            "because": _waiting(timeline, recipient),
+            "is_claimed": waiting.worker_id is not None,
+            "is_worker_alive": waiting.is_worker_alive,
+            "held_since": waiting.held_since,
+            "held_seconds": waiting.held.total_seconds(),
+        },
+        "suppression": suppression
+        and {
+            "reason": suppression.reason,
+            "at": suppression.at,
+            "code": suppression.code,
+            "response": suppression.response,
+        },
+        "event": told and {"id": ids.text(ids.EVENT, told.id), "type": told.type, "created_at": told.created_at},
+        "reports": [_plain_report(report) for report in recipient.reports],
+    }
+
+
+def _plain_report(report: "Report") -> Plain:
+    return {
+        "kind": report.kind,
+        "detail": report.detail,
+        "status": report.status,
+        "code": report.code,
+        "response": report.response,
+        "suppressed": report.suppressed,
+        "at": report.at,
+    }

@@ -1,0 +1,220 @@
+"""Commands about what waits: a live view of the calendar and of the lanes."""
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Final
+from uuid import UUID
+
+import typer
+
+from posthouse.cli import show
+from posthouse.cli.desk import perform, told
+from posthouse.cli.show import Plain
+from posthouse.mail.reply import printable
+from posthouse.rules.refusal import Refusal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from posthouse.compose.processes import Desk
+    from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, QueueView
+
+queue = typer.Typer(no_args_is_help=True, help="The queue: what waits, and what holds it up.")
+
+PAUSE_SECONDS: Final = 1.0
+# Around the rows of lanes: totals, the table's head, and the hint below.
+_FRAME_LINES: Final = 8
+_REPLY_CHARACTERS: Final = 60
+
+# A worker's part of a lane.
+_Part = tuple[UUID, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRow:
+    """A lane as all workers together see it; `per_second` is None until two reports were seen."""
+
+    lane: str
+    workers: int
+    waiting: int
+    in_flight: int
+    connections: int
+    delivered_total: int
+    deferred_total: int
+    per_second: float | None
+    paused_until: datetime | None
+    last_reply: str | None
+
+
+class Rates:
+    """Mails delivered a second, from one report to the next."""
+
+    def __init__(self) -> None:
+        self._seen: dict[_Part, tuple[LaneReport, float | None]] = {}
+
+    def observe(self, reports: "Sequence[LaneReport]") -> Mapping[_Part, float | None]:
+        seen: dict[_Part, tuple[LaneReport, float | None]] = {}
+        for report in reports:
+            part = report.worker_id, report.state.lane
+            before, rate = self._seen.get(part, (report, None))
+            passed = (report.reported_at - before.reported_at).total_seconds()
+            # Workers report less often than we look: until the next report the last rate stands.
+            if passed > 0:
+                rate = (report.state.delivered_total - before.state.delivered_total) / passed
+            seen[part] = report, rate
+        self._seen = seen
+        return {part: rate for part, (_, rate) in seen.items()}
+
+
+@queue.command("top")
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Look once, and print JSON, for programs.")] = False,
+) -> None:
+    """Watch what waits, lane by lane, until Ctrl-C."""
+    if as_json or once or not sys.stdout.isatty():
+        view = perform(lambda desk: desk.monitor.queue())
+        rows = merged(view.reports, {})
+        return show.write_json(plain(view, rows)) if as_json else _print(view, rows)
+    with suppress(KeyboardInterrupt):
+        perform(_watch)
+    return None
+
+
+async def _watch(desk: "Desk") -> None:
+    from rich.live import Live
+
+    rates = Rates()
+    with Live(screen=True, auto_refresh=False) as live:
+        while True:
+            try:
+                view = await desk.monitor.queue()
+            except Refusal as refusal:
+                # Whoever watches wants to see when it is over.
+                live.update(f"posthouse: {told(refusal)}", refresh=True)
+            else:
+                rows = merged(view.reports, rates.observe(view.reports))
+                live.update(pictured(view, rows[: max(1, live.console.height - _FRAME_LINES)]), refresh=True)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _print(view: "QueueView", rows: "Sequence[LaneRow]") -> None:
+    from rich.console import Console
+
+    Console(highlight=False, width=None if sys.stdout.isatty() else show.PIPE_WIDTH).print(pictured(view, rows))
+
+
+def merged(reports: "Sequence[LaneReport]", rates: Mapping[_Part, float | None]) -> list[LaneRow]:
+    """The lanes, each once, the busiest first."""
+    rows = []
+    by_lane = sorted(reports, key=lambda report: report.state.lane)
+    for lane, group in groupby(by_lane, key=lambda report: report.state.lane):
+        parts = sorted(group, key=lambda report: report.reported_at, reverse=True)
+        states = [part.state for part in parts]
+        known = [rate for part in parts if (rate := rates.get((part.worker_id, lane))) is not None]
+        rows.append(
+            LaneRow(
+                lane=lane,
+                workers=len(parts),
+                waiting=sum(state.waiting for state in states),
+                in_flight=sum(state.in_flight for state in states),
+                connections=sum(state.connections for state in states),
+                delivered_total=sum(state.delivered_total for state in states),
+                deferred_total=sum(state.deferred_total for state in states),
+                per_second=sum(known) if known else None,
+                paused_until=max((state.paused_until for state in states if state.paused_until), default=None),
+                last_reply=next((state.last_reply for state in states if state.last_reply), None),
+            )
+        )
+    return sorted(rows, key=lambda row: (-(row.waiting + row.in_flight), -(row.per_second or 0), row.lane))
+
+
+def pictured(view: "QueueView", rows: "Sequence[LaneRow]") -> "RenderableType":
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("lane", "waiting", "in flight", "allowed", "delivered/s", "state", "last reply"):
+        is_number = name in ("waiting", "in flight", "allowed", "delivered/s")
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+    for row in rows:
+        rate = "–" if row.per_second is None else f"{row.per_second:,.1f}"
+        numbers = (f"{row.waiting:,}", f"{row.in_flight:,}", f"{row.connections:,}", rate)
+        reply = printable((row.last_reply or "–").encode("utf-8", "replace"))[:_REPLY_CHARACTERS]
+        is_paused = _is_paused(row, view.at)
+        texts = (row.lane, *numbers, state_of(row, view.at), reply)
+        table.add_row(*map(Text, texts), style="yellow" if is_paused else "")
+    hint = (
+        "No worker has reported a lane in the last seconds: nothing waits, or no `posthouse run delivery` is running."
+    )
+    return Group(Text(totals_of(view.backlog, view.at)), table if rows else Text(f"\n{hint}"))
+
+
+def totals_of(backlog: "Backlog", now: datetime) -> str:
+    """The calendar in one line, with the age of what has waited longest."""
+    counts = {
+        "due now": backlog.due,
+        "handed out": backlog.leased,
+        "being tried": backlog.claimed,
+        "later": backlog.later,
+        "held": backlog.held,
+    }
+    oldest = backlog.oldest_due_at
+    age = "–" if oldest is None else f"{max(0.0, (now - oldest).total_seconds()):,.0f} s"
+    told_counts = "   ".join(f"{name} {counted(count)}" for name, count in counts.items())
+    return f"{now:%Y-%m-%d %H:%M:%S} UTC   {told_counts}   oldest due {age}"
+
+
+def counted(count: "BoundedCount") -> str:
+    return f"{count.number:,}{'+' if count.is_more else ''}"
+
+
+def state_of(row: LaneRow, now: datetime) -> str:
+    if row.paused_until is not None and _is_paused(row, now):
+        seconds = (row.paused_until - now).total_seconds()
+        return f"paused until {row.paused_until:%H:%M:%S} ({seconds:,.0f} s)"
+    if row.waiting and row.in_flight >= row.connections:
+        return "full"
+    return "busy" if row.waiting or row.in_flight else "idle"
+
+
+def _is_paused(row: LaneRow, now: datetime) -> bool:
+    return row.paused_until is not None and row.paused_until > now
+
+
+def plain(view: "QueueView", rows: Sequence[LaneRow]) -> Plain:
+    backlog = view.backlog
+    counts = {
+        "due": backlog.due,
+        "leased": backlog.leased,
+        "claimed": backlog.claimed,
+        "later": backlog.later,
+        "held": backlog.held,
+    }
+    return {
+        "at": view.at,
+        **{name: {"count": count.number, "is_more": count.is_more} for name, count in counts.items()},
+        "oldest_due_at": backlog.oldest_due_at,
+        "lanes": [
+            {
+                "lane": row.lane,
+                "workers": row.workers,
+                "waiting": row.waiting,
+                "in_flight": row.in_flight,
+                "connections": row.connections,
+                "delivered_total": row.delivered_total,
+                "deferred_total": row.deferred_total,
+                "paused_until": row.paused_until,
+                "last_reply": row.last_reply,
+                "state": state_of(row, view.at),
+            }
+            for row in rows
+        ],
+    }

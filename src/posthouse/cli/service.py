@@ -1,0 +1,278 @@
+"""Commands that run the service and look after it."""
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from posthouse.cli import show
+from posthouse.cli.desk import fail, perform, settings, told
+from posthouse.cli.show import AsJson
+
+if TYPE_CHECKING:
+    from posthouse.config import Settings
+
+STOP_SECONDS_MAX: Final = 30.0
+# What a process has open beside its connections: the database's, the stream's, logs, and some to spare.
+_FILES_BESIDE: Final = 100
+_POLL_SECONDS: Final = 0.2
+
+
+class ServicePart(StrEnum):
+    HTTP = "http"
+    SUBMISSION = "submission"
+    INBOUND = "inbound"
+    DISPATCH = "dispatch"
+    DELIVERY = "delivery"
+    NOTIFICATION = "notification"
+    UPKEEP = "upkeep"
+
+
+def migrate() -> None:
+    """Bring the database's tables up to date, with room for the days ahead."""
+    from posthouse.compose import processes
+    from posthouse.rules.refusal import Refusal
+
+    try:
+        asyncio.run(processes.migrate(settings()))
+    except Refusal as refusal:
+        fail(told(refusal))
+    except processes.UnsafeDatabase as error:
+        fail(str(error))
+    made = perform(lambda desk: desk.upkeep.make_partitions())
+    show.write_line(f"The tables are up to date; {made} partitions were made for the days ahead.")
+
+
+def upkeep() -> None:
+    """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains, count use."""
+    done = perform(lambda desk: desk.upkeep.round())
+    counted = perform(lambda desk: desk.usage_counter.round())
+    show.write_values(
+        {
+            "partitions_made": done.partitions_made,
+            "partitions_dropped": done.partitions_dropped,
+            "keys_forgotten": done.keys_forgotten,
+            "domains_checked": done.domains_checked,
+            "domains_lost": done.domains_lost,
+            "secrets_resealed": done.secrets_resealed,
+            "domain_keys_made": done.domain_keys_made,
+            "usage_steps": counted.steps,
+        }
+    )
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check that everything is in place; says what to do where it is not."""
+    from posthouse.config import ConfigError, config_file, load
+    from posthouse.flows.operate.doctor import DoctorCheck
+
+    checks: list[DoctorCheck] = []
+    try:
+        load()
+    except ConfigError as error:
+        checks.append(
+            DoctorCheck("settings can be used", False, str(error), "Correct them, or see `posthouse config`.")
+        )
+    else:
+        file = config_file()
+        checks.append(DoctorCheck("settings can be used", True, f"from {file}" if file else "from the environment"))
+        if file is not None:
+            is_private = not file.stat().st_mode & 0o077
+            advice = "" if is_private else f"Run `chmod 600 {file}`: it holds secrets."
+            checks.append(DoctorCheck("the file is private", is_private, oct(file.stat().st_mode & 0o777)[2:], advice))
+        checks += perform(lambda desk: desk.health.check_up(), for_check_up=True)
+    if as_json:
+        show.write_json(
+            [{"check": one.name, "is_well": one.is_well, "found": one.found, "advice": one.advice} for one in checks]
+        )
+    else:
+        for one in checks:
+            show.write_line(f"{'ok  ' if one.is_well else 'FAIL'}  {one.name}: {one.found}")
+            if one.advice:
+                show.write_line(f"      → {one.advice}")
+    if not all(one.is_well for one in checks):
+        raise typer.Exit(1)
+
+
+def run(
+    parts: Annotated[
+        list[ServicePart] | None,
+        typer.Argument(help="Which parts of the service; when none is named, all that are set up."),
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="How many processes serve HTTP.")] = 1,
+    host: Annotated[str | None, typer.Option(help="Listen here instead of the settings' http_host.")] = None,
+    port: Annotated[int | None, typer.Option(help="Listen here instead of the settings' http_port.")] = None,
+) -> None:
+    """Run the service until it is told to stop (Ctrl-C, SIGTERM).
+
+    http answers requests, submission takes mail over SMTP (once tls_certificate_file is set), inbound takes what
+    comes back (once return_path_domain is set), dispatch hands out what is due, delivery sends it, notification
+    calls webhooks, upkeep keeps house.
+    """
+    given = settings()
+    chosen = list(dict.fromkeys(parts or _set_up(given)))
+    if ServicePart.SUBMISSION in chosen and not given.tls_certificate_file:
+        fail("submission needs a certificate: set tls_certificate_file and tls_key_file")
+    in_memory = not given.stream_servers
+    if in_memory and ((ServicePart.DISPATCH in chosen) != (ServicePart.DELIVERY in chosen) or _is_deaf(chosen)):
+        fail(
+            "with the stream in memory, dispatch, delivery and notification work in one process only: name them "
+            "together, as in `posthouse run dispatch delivery notification`, or set `stream` to the address of a NATS "
+            "server"
+        )
+    _raise_file_limit(given, chosen)
+    _refuse_what_can_not_work(given)
+    groups = _grouped(chosen, processes, in_memory)
+    address = host or given.http_host, given.http_port if port is None else port
+    match groups:
+        case [[ServicePart.HTTP]]:
+            from posthouse.compose.processes import serve_http
+
+            serve_http(given, address, processes)
+        case [alone]:
+            _work(given, alone, address)
+        case _:
+            _supervise([_command(group, processes, host, port) for group in groups])
+
+
+def _set_up(given: "Settings") -> list[ServicePart]:
+    missing = set()
+    if not given.tls_certificate_file:
+        missing.add(ServicePart.SUBMISSION)
+    if not given.return_path_domain:
+        missing.add(ServicePart.INBOUND)
+    return [part for part in ServicePart if part not in missing]
+
+
+def _is_deaf(parts: list[ServicePart]) -> bool:
+    """Nobody would hand out what is to be told."""
+    return ServicePart.NOTIFICATION in parts and ServicePart.DISPATCH not in parts
+
+
+def _grouped(parts: list[ServicePart], processes: int, in_memory: bool) -> list[list[ServicePart]]:
+    """Which parts share a process: those that share a stream in memory, and then all, but for HTTP in several."""
+    if not in_memory:
+        return [[part] for part in parts]
+    apart = [ServicePart.HTTP] if processes > 1 else []
+    groups = [[part for part in parts if part in apart], [part for part in parts if part not in apart]]
+    return [group for group in groups if group]
+
+
+def _raise_file_limit(given: "Settings", parts: Sequence[ServicePart]) -> None:
+    """Every connection is an open file. Where they run out, clients hang instead of being told to come back."""
+    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems call it unlimited, and mean less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+    needed = {
+        ServicePart.SUBMISSION: ("smtp_connections_max", given.smtp_connections_max),
+        ServicePart.INBOUND: ("smtp_connections_max", given.smtp_connections_max),
+        ServicePart.DELIVERY: ("delivery_sessions_max", given.delivery_sessions_max),
+    }
+    for part in parts:
+        name, most = needed.get(part, ("", 0))
+        if allowed != resource.RLIM_INFINITY and allowed < most + _FILES_BESIDE:
+            fail(
+                f"{part} may have {most} connections ({name}), and this process may have only {allowed} files open: "
+                f"allow it {most + _FILES_BESIDE} (LimitNOFILE= in systemd, `ulimit -Hn`), or lower {name}"
+            )
+
+
+def _refuse_what_can_not_work(given: "Settings") -> None:
+    """A database without tables or one that would lose mail: told before anything starts.
+
+    A database that is away is no reason not to start: callers are told to try again until it is back. Nor is
+    a NATS server that is away: mail is accepted and waits.
+    """
+    from posthouse.compose import processes
+    from posthouse.rules.refusal import Refusal
+
+    async def look() -> None:
+        async with processes.operator(given):
+            pass
+
+    try:
+        asyncio.run(look())
+    except processes.UnsafeDatabase as error:
+        fail(str(error))
+    except Refusal as refusal:
+        if refusal.__cause__ is None:
+            fail(refusal.text)
+
+
+def _work(given: "Settings", parts: Sequence[ServicePart], address: tuple[str, int]) -> None:
+    """Runs the parts in this process until a signal says stop; ends with status 0 when they ended in order."""
+    import uvloop
+
+    from posthouse.compose import processes
+
+    async def until_told_to_stop() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await processes.run(given, frozenset(parts), address if ServicePart.HTTP in parts else None, stop)
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(until_told_to_stop())
+    except processes.NotServing as error:
+        fail(str(error))
+
+
+def _command(parts: Sequence[ServicePart], processes: int, host: str | None, port: int | None) -> list[str]:
+    command = [sys.executable, "-m", "posthouse", "run", *parts]
+    if ServicePart.HTTP in parts:
+        command += ["--processes", str(processes)]
+        command += ["--host", host] if host is not None else []
+        command += ["--port", str(port)] if port is not None else []
+    return command
+
+
+def _supervise(commands: Sequence[Sequence[str]]) -> None:
+    """Runs each part as a process of its own. When one ends, for whatever reason, all end.
+
+    Starting them again is left to whoever started us: systemd or a container engine does it better, and
+    sees the failure.
+    """
+    asked_to_stop = False
+
+    def stop(number: int, frame: object) -> None:  # noqa: ARG001 (the shape of a signal handler)
+        nonlocal asked_to_stop
+        asked_to_stop = True
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        # In sessions of their own, so that Ctrl-C reaches them once, from here.
+        children += [subprocess.Popen(command, start_new_session=True) for command in commands]  # noqa: S603
+        while not asked_to_stop and all(child.poll() is None for child in children):
+            time.sleep(_POLL_SECONDS)
+    finally:
+        codes = _ended(children)
+    # A server that was told to stop says so by ending with that signal.
+    failures = [abs(code) for code in codes if code not in (0, -signal.SIGTERM)]
+    if failures or not asked_to_stop:
+        raise typer.Exit(failures[0] if failures else 1)
+
+
+def _ended(children: Sequence["subprocess.Popen[bytes]"]) -> list[int]:
+    for child in children:
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+    codes = []
+    for child in children:
+        try:
+            codes.append(child.wait(STOP_SECONDS_MAX))
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            codes.append(child.wait())
+    return codes

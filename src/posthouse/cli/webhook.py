@@ -1,0 +1,189 @@
+"""Commands for whoever receives webhooks: is this request genuine, and what would my program be sent?"""
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from posthouse.cli import events, show
+from posthouse.cli.desk import fail
+from posthouse.cli.show import AsJson
+from posthouse.rules.event import SECRET_PREFIX, SIGNATURE_HEADER
+
+if TYPE_CHECKING:
+    from posthouse.cli.feed import Login
+
+webhook = typer.Typer(no_args_is_help=True, help="Webhooks as their receiver meets them: verify one, listen to them.")
+
+BODY_BYTES_MAX: Final = 256 * 1024
+# Longer than any service keeps its events, and not before there were ids.
+LONG_AGO: Final = timedelta(days=3_650)
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_length: Final = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII).fullmatch
+_NAME: Final = f"{SIGNATURE_HEADER.lower()}:"
+
+Secret = Annotated[
+    str,
+    typer.Option(envvar="POSTHOUSE_WEBHOOK_SECRET", show_default=False, help="The endpoint's secret (whsec_…)."),
+]
+SecretFile = Annotated[Path | None, typer.Option(help="A file that holds the secret.", show_default=False)]
+
+
+@webhook.command("verify")
+def verify(
+    header: Annotated[str, typer.Option(help=f"The value of {SIGNATURE_HEADER}: 't=…,v1=…'.")],
+    body: Annotated[str, typer.Argument(metavar="[BODY]", help="A file with the raw body; - is standard input.")] = "-",
+    secret: Secret = "",
+    secret_file: SecretFile = None,
+    at: Annotated[
+        str, typer.Option(metavar="TIME", help="As of then: Unix seconds, or such as 2026-11-15T07:00:00Z.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a request is genuine, or exactly why it is not; the exit status is then 1."""
+    now = _moment(at)
+    raw = _body(body)
+    value = header.strip()
+    if value.lower().startswith(_NAME):
+        value = value[len(_NAME) :].strip()
+    key = _secret(secret, secret_file) or _asked("Secret", "set POSTHOUSE_WEBHOOK_SECRET, or use --secret-file")
+    found = events.judged(key, value, raw, now)
+    if as_json:
+        told = events.read(raw) if found.is_signed else None
+        show.write_json({"valid": found.is_genuine, "verdict": found.verdict, "reason": found.reason, "event": told})
+    else:
+        show.write_line(f"{'valid' if found.is_genuine else 'not valid'}: {found.reason}")
+        if found.is_signed:
+            events.write(raw)
+    if not found.is_genuine:
+        raise typer.Exit(1)
+
+
+@webhook.command("listen")
+def listen(
+    url: Annotated[
+        str, typer.Option(envvar="POSTHOUSE_URL", help="The service whose events are followed.")
+    ] = "http://127.0.0.1:8025",
+    email: Annotated[
+        str,
+        typer.Option(
+            show_default=False,
+            help="Log in with this address; the password is asked for, or in POSTHOUSE_PASSWORD. Without it, "
+            "POSTHOUSE_TOKEN holds the token of a login.",
+        ),
+    ] = "",
+    forward: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            show_default=False,
+            help="Send events to this program instead of to ourselves, such as http://127.0.0.1:3000/hook.",
+        ),
+    ] = "",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Listen here on 127.0.0.1; 0 is any free one.")] = 0,
+    secret: Secret = "",
+    secret_file: SecretFile = None,
+    since: Annotated[str, typer.Option(metavar="30m|2h|7d", help="Begin with events of so long ago.")] = "0s",
+    count: Annotated[int, typer.Option(min=0, help="End after so many events; 0 is never.")] = 0,
+    follow: Annotated[bool, typer.Option(help="Follow the feed, or only listen.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each event, for programs.")] = False,
+) -> None:
+    """Show events as they come, verified, without an address on the Internet; Ctrl-C ends it.
+
+    They are fetched from the service's feed and sent on, signed as the service signs: to a listener here, which
+    verifies and shows whatever it is sent, or with --forward to your own program, whose answers are shown.
+    """
+    from posthouse.cli.feed import FeedClosed
+    from posthouse.cli.listening import NotListening, Wishes
+    from posthouse.cli.listening import listen as listen_to
+
+    length = _length(since)
+    if length is None:
+        fail(f"--since {since!r} is no length of time: write such as 90s, 30m, 2h or 7d")
+    if forward and not follow:
+        fail("--forward sends what the feed tells: leave --no-follow out")
+    access = _access(email) if follow else None
+    key = _secret(secret, secret_file)
+    if not key:
+        key = SECRET_PREFIX + secrets.token_hex(24)
+        _say(f"The secret of this session is {key}")
+    back = min(timedelta(**{_UNITS[length[2]]: int(length[1])}), LONG_AGO)
+    wishes = Wishes(url, access, back, forward, port, key, count, as_json)
+
+    async def until_told_to_stop() -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 (asyncio.run makes one)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        await listen_to(wishes, _say)
+
+    try:
+        asyncio.run(until_told_to_stop())
+    except asyncio.CancelledError:
+        _say("Stopped.")
+    except (FeedClosed, NotListening) as end:
+        fail(str(end))
+
+
+def _say(text: str) -> None:
+    """Beside the events, which alone are on standard output."""
+    sys.stderr.write(f"{text}\n")
+
+
+def _access(email: str) -> "Login | str":
+    from posthouse.cli.feed import Login
+
+    if email:
+        return Login(email, os.environ.get("POSTHOUSE_PASSWORD") or _asked("Password", "set POSTHOUSE_PASSWORD"))
+    token = os.environ.get("POSTHOUSE_TOKEN", "").strip()
+    return token or fail("log in with --email, or set POSTHOUSE_TOKEN to the token of a login")
+
+
+def _secret(given: str, file: Path | None) -> str:
+    if file is None:
+        return given.strip()
+    try:
+        return file.read_text("utf-8").strip() or fail(f"{file} is empty: write the secret into it")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"{file} can't be read: {error}")
+
+
+def _asked(name: str, otherwise: str) -> str:
+    if not sys.stdin.isatty():
+        fail(f"the {name.lower()} is missing: {otherwise}")
+    return str(typer.prompt(name, hide_input=True, err=True)).strip()
+
+
+def _body(given: str) -> bytes:
+    try:
+        if given == "-":
+            raw = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
+        else:
+            with Path(given).open("rb") as file:
+                raw = file.read(BODY_BYTES_MAX + 1)
+    except OSError as error:
+        fail(f"{given} can't be read: {error.strerror}")
+    if len(raw) > BODY_BYTES_MAX:
+        fail(f"the body is longer than {BODY_BYTES_MAX // 1024} KB, which no event is")
+    return raw
+
+
+def _moment(given: str) -> int:
+    if not given:
+        return int(time.time())
+    if given.isascii() and given.isdecimal() and len(given) <= 12:
+        return int(given)
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        fail(f"{given!r} is no time: write Unix seconds, or a date and time such as 2026-11-15T07:00:00Z")
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

@@ -1,0 +1,65 @@
+"""What the routes share: who asks, what they sent, how much they want at once, and the form of the answer."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import Query, Request
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
+from posthouse.entrypoints.http.services import Services
+from posthouse.flows.shared.principal import Member
+from posthouse.rules import role
+from posthouse.rules.refusal import invalid
+
+PAGE_DEFAULT: Final = 50
+PAGE_MAX: Final = 100
+SMALL_BODY_BYTES_MAX: Final = 64 * 1024
+
+Body = TypeVar("Body", bound=BaseModel)
+
+PageSize = Annotated[
+    str,
+    Query(
+        description="1 to 100.",
+        json_schema_extra={"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
+    ),
+]
+
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+
+
+def services_of(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+async def member_of(request: Request) -> Member:
+    """Whoever is logged in, if their role may do what the route is for: the one place where that is looked at."""
+    member = await services_of(request).admission.member(request.headers.get("authorization"))
+    role.require(member.role, request.scope["route"].operation_id)
+    return member
+
+
+async def body_of(request: Request, model: type[Body], bytes_max: int = SMALL_BODY_BYTES_MAX) -> Body:
+    reader: BodyReader = request.app.state.reader
+    reader.check_headers(dict(request.scope["headers"]), bytes_max)
+    return validated(model, parsed(await reader.read(request.receive, bytes_max)))
+
+
+def page_size(given: str) -> int:
+    if given.isascii() and given.isdigit() and 1 <= int(given[:9]) <= PAGE_MAX:
+        return int(given[:9])
+    raise invalid(f"`limit` is a number from 1 to {PAGE_MAX}.")
+
+
+def answered(request: Request, content: Mapping[str, Any], status: int = 200) -> Response:
+    whole = {**content, "request_id": responses.request_id_text(request.scope)}
+    return Response(responses.encoded(whole), status_code=status, media_type="application/json")
+
+
+def moment(at: datetime | None) -> str | None:
+    return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,217 @@
+"""The routes of the account, its use and its ledger: read the request, call one flow, shape the answer."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http.openapi import answers_with
+from posthouse.entrypoints.http.route_context import (
+    PAGE_DEFAULT,
+    PageSize,
+    answered,
+    member_of,
+    moment,
+    page_size,
+    services_of,
+)
+from posthouse.entrypoints.http.schemas import account as schemas
+from posthouse.flows.account.usage_and_ledger import (
+    AccountBacklog,
+    AccountSummary,
+    DayUsage,
+    ExplainedEntry,
+    Kind,
+    ProviderUsage,
+    message_id_of,
+)
+from posthouse.rules import ids, reputation
+from posthouse.rules.credential import Role
+from posthouse.rules.usage import DAYS_DEFAULT, DAYS_MAX
+
+router = APIRouter()
+
+_From = Annotated[
+    str | None, Query(alias="from", description="The first day, in UTC.", json_schema_extra={"format": "date"})
+]
+_To = Annotated[
+    str | None, Query(alias="to", description="The last day, in UTC.", json_schema_extra={"format": "date"})
+]
+
+
+@router.get(
+    "/v1/account",
+    operation_id="getAccount",
+    summary="The account: its credits, its limits and what is left of them, whether it may send",
+    tags=["Account"],
+    responses=answers_with(200, schemas.AccountResponse, 401, 500, 503),
+)
+async def get_account(request: Request) -> Response:
+    member = await member_of(request)
+    view = await services_of(request).usage_and_ledger.account(member.account_id)
+    return answered(request, {"account": _account(view, member.role)})
+
+
+@router.get(
+    "/v1/usage",
+    operation_id="listUsage",
+    summary="What was sent, day by day, what became of it, and how long that took",
+    tags=["Account"],
+    responses=answers_with(200, schemas.UsageResponse, 400, 401, 500, 503),
+)
+async def list_usage(
+    request: Request,
+    days: Annotated[
+        str,
+        Query(
+            description=f"So many, up to today. Instead of them: `from` and `to`, {DAYS_MAX} days at most.",
+            json_schema_extra={"type": "integer", "minimum": 1, "maximum": DAYS_MAX, "default": DAYS_DEFAULT},
+        ),
+    ] = str(DAYS_DEFAULT),
+    first: _From = None,
+    last: _To = None,
+) -> Response:
+    member = await member_of(request)
+    asked = days if "days" in request.query_params else None
+    view = await services_of(request).usage_and_ledger.usage(member.account_id, days=asked, first=first, last=last)
+    content = {
+        "counted_at": moment(view.counted_to),
+        "now": _waiting(view.waiting),
+        "days": [_day(one) for one in view.days],
+        "providers": _providers(view.providers),
+    }
+    return answered(request, content)
+
+
+@router.get(
+    "/v1/ledger",
+    operation_id="listLedger",
+    summary="Where every credit came from and went to, and why, by message, the newest first",
+    tags=["Account"],
+    responses=answers_with(200, schemas.LedgerResponse, 400, 401, 500, 503),
+)
+async def list_ledger(
+    request: Request,
+    message_id: Annotated[
+        str | None, Query(description="Only of this message; one that the account doesn't have gives an empty list.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        Query(
+            description="Only of this kind. A page may then hold fewer than `limit`, even none, and yet have a cursor.",
+            json_schema_extra={"enum": [one.value for one in Kind]},
+        ),
+    ] = None,
+    first: _From = None,
+    last: _To = None,
+    limit: PageSize = str(PAGE_DEFAULT),
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).usage_and_ledger.ledger(
+        member.account_id, page_size(limit), cursor, message_id=message_id, kind=kind, first=first, last=last
+    )
+    content = {"entries": [_entry(one) for one in page.entries], "next_cursor": page.next_cursor}
+    return answered(request, content)
+
+
+def _account(view: AccountSummary, role: Role) -> dict[str, Any]:
+    account, warmup = view.account, view.warmup
+    return {
+        "id": ids.text(ids.ACCOUNT, account.id),
+        "name": account.name,
+        "created_at": moment(account.created_at),
+        "role": role.value,
+        "credits": {
+            "available": account.available,
+            "reserved": view.waiting.credits,
+            "granted": view.granted,
+            "is_more": view.waiting.is_more,
+        },
+        "waiting": _waiting(view.waiting),
+        "sending": {
+            "suspended": account.suspended_at is not None,
+            "reason": account.suspended_reason,
+            "since": moment(account.suspended_at),
+        },
+        "rate": {
+            "per_second": view.rate.per_second,
+            "burst": view.rate.burst,
+            "remaining": view.reading.remaining,
+            "reset_seconds": view.reading.reset_seconds,
+        },
+        "warmup": {
+            "exempt": account.warmup_exempt,
+            "day": warmup.day,
+            "limit": warmup.limit,
+            "used": warmup.used,
+            "resets_at": moment(view.midnight),
+        },
+        "conduct": None
+        if view.warned_at is None
+        else {"warned_at": moment(view.warned_at), "text": reputation.WARNING},
+    }
+
+
+def _waiting(waiting: AccountBacklog) -> dict[str, Any]:
+    return {
+        "queued": waiting.queued,
+        "deferred": waiting.deferred,
+        "held": waiting.held,
+        "is_more": waiting.is_more,
+    }
+
+
+def _day(usage: DayUsage) -> dict[str, Any]:
+    counts = usage.counts
+    return {
+        "day": counts.day.isoformat(),
+        "accepted": counts.accepted,
+        "delivered": counts.delivered,
+        "bounced": counts.bounced,
+        "failed": counts.failed,
+        "open": counts.open,
+        "providers": _providers(usage.providers),
+    }
+
+
+def _providers(usages: Sequence[ProviderUsage]) -> list[dict[str, Any]]:
+    return [
+        {
+            "provider": one.provider,
+            "results": one.results,
+            "p50_seconds": one.percentiles.p50,
+            "p95_seconds": one.percentiles.p95,
+            "p99_seconds": one.percentiles.p99,
+        }
+        for one in usages
+    ]
+
+
+def _entry(explained: ExplainedEntry) -> dict[str, Any]:
+    entry, fate = explained.entry, explained.fate
+    message_id = message_id_of(entry)
+    has_recipient = entry.kind in (Kind.SETTLE, Kind.RELEASE)
+    return {
+        "id": explained.id,
+        "kind": entry.kind.value,
+        "amount": explained.amount,
+        "at": moment(entry.at),
+        "why": explained.why,
+        "message_id": None if message_id is None else ids.text(ids.MESSAGE, message_id),
+        "recipient_id": ids.text(ids.RECIPIENT, ids.recipient_id(message_id, entry.place.position))
+        if message_id is not None and has_recipient
+        else None,
+        "email": None if fate is None else fate.email,
+        "status": None if fate is None else fate.status,
+        "smtp_code": None if fate is None else fate.code,
+        "smtp_response": None if fate is None else fate.response,
+        "day": _sum(explained) if entry.kind is Kind.DAY else None,
+    }
+
+
+def _sum(explained: ExplainedEntry) -> dict[str, Any]:
+    reserved, settled, released = explained.entry.credits
+    day = explained.entry.at.date().isoformat()
+    return {"day": day, "reserved": reserved, "settled": settled, "released": released}

@@ -1,0 +1,196 @@
+"""The routes of SMTP credentials and API keys: read the request, call one flow, shape the answer."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.route_context import (
+    PAGE_DEFAULT,
+    Cursor,
+    PageSize,
+    answered,
+    body_of,
+    member_of,
+    moment,
+    page_size,
+    services_of,
+)
+from posthouse.entrypoints.http.schemas import credentials as shapes
+from posthouse.flows.account.credentials import CredentialRow, KeyRow
+from posthouse.rules import credential, ids, input_checks, limits
+from posthouse.rules.credential import Scope
+
+router = APIRouter()
+
+_CredentialId = Annotated[str, Path(alias="id", description="The id of a credential: `cr_…`.")]
+_KeyId = Annotated[str, Path(alias="id", description="The id of a key: `ak_…`.")]
+
+
+@router.get(
+    "/v1/credentials",
+    operation_id="listCredentials",
+    summary="The account's SMTP credentials, newest first, revoked ones included",
+    tags=["Credentials"],
+    responses=answers_with(200, shapes.CredentialListResponse, 400, 401, 403, 500, 503),
+)
+async def list_credentials(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).credentials.credentials(member.account_id, page_size(limit), cursor)
+    content = {"credentials": [_credential(row) for row in page.credentials], "next_cursor": page.next_cursor}
+    return answered(request, content)
+
+
+@router.post(
+    "/v1/credentials",
+    operation_id="createCredential",
+    summary="Create an SMTP credential; its password is shown this once",
+    tags=["Credentials"],
+    status_code=201,
+    openapi_extra=takes(shapes.CredentialBody),
+    responses=answers_with(201, shapes.NewCredentialResponse, 400, 401, 403, 409, 413, 500, 503),
+)
+async def create_credential(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, shapes.CredentialBody)
+    made = await services_of(request).credentials.create_credential(
+        member.account_id, body.name, body.allowed_networks or (), member.actor
+    )
+    return answered(request, {"credential": _credential(made.credential), "password": made.password}, 201)
+
+
+@router.post(
+    "/v1/credentials/{id}/rotate",
+    operation_id="rotateCredential",
+    summary="Get a new password, shown this once; the old one works until the overlap ends",
+    tags=["Credentials"],
+    openapi_extra=takes(shapes.RotationBody),
+    responses=answers_with(200, shapes.NewCredentialResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+)
+async def rotate_credential(request: Request, credential_id: _CredentialId) -> Response:
+    member = await member_of(request)
+    overlap_seconds = _overlap_seconds(await body_of(request, shapes.RotationBody))
+    made = await services_of(request).credentials.rotate_credential(
+        member.account_id, credential_id, member.actor, overlap_seconds=overlap_seconds
+    )
+    return answered(request, {"credential": _credential(made.credential), "password": made.password})
+
+
+@router.delete(
+    "/v1/credentials/{id}",
+    operation_id="revokeCredential",
+    summary="Revoke a credential and its keys, within seconds; the last one stays",
+    tags=["Credentials"],
+    responses=answers_with(200, shapes.CredentialResponse, 401, 403, 404, 409, 500, 503),
+)
+async def revoke_credential(request: Request, credential_id: _CredentialId) -> Response:
+    member = await member_of(request)
+    row = await services_of(request).credentials.revoke_credential(member.account_id, credential_id, member.actor)
+    return answered(request, {"credential": _credential(row)})
+
+
+@router.get(
+    "/v1/keys",
+    operation_id="listKeys",
+    summary="The account's API keys, newest first, revoked ones included",
+    tags=["Keys"],
+    responses=answers_with(200, shapes.KeyListResponse, 400, 401, 403, 500, 503),
+)
+async def list_keys(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).credentials.keys(member.account_id, page_size(limit), cursor)
+    return answered(request, {"keys": [_key(row) for row in page.keys], "next_cursor": page.next_cursor})
+
+
+@router.post(
+    "/v1/keys",
+    operation_id="createKey",
+    summary="Create an API key, which is shown this once",
+    tags=["Keys"],
+    status_code=201,
+    openapi_extra=takes(shapes.KeyBody),
+    responses=answers_with(201, shapes.NewKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+)
+async def create_key(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, shapes.KeyBody)
+    made = await services_of(request).credentials.create_key(
+        member.account_id,
+        member.actor,
+        name=input_checks.name("`name`", body.name),
+        mode=credential.mode(body.mode),
+        scopes=credential.scopes(body.scopes),
+        given_credential=body.credential_id,
+        allowed_networks=body.allowed_networks or (),
+        expires_at=None if body.expires_at is None else input_checks.moment("expires_at", body.expires_at),
+    )
+    return answered(request, {"key": _key(made.key), "secret": made.secret}, 201)
+
+
+@router.post(
+    "/v1/keys/{id}/rotate",
+    operation_id="rotateKey",
+    summary="Get a key that takes this one's place, shown this once; this one works until the overlap ends",
+    tags=["Keys"],
+    status_code=201,
+    openapi_extra=takes(shapes.RotationBody),
+    responses=answers_with(201, shapes.RotatedKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+)
+async def rotate_key(request: Request, key_id: _KeyId) -> Response:
+    member = await member_of(request)
+    overlap_seconds = _overlap_seconds(await body_of(request, shapes.RotationBody))
+    made = await services_of(request).credentials.rotate_key(
+        member.account_id, key_id, member.actor, overlap_seconds=overlap_seconds
+    )
+    previous = None if made.previous is None else _key(made.previous)
+    return answered(request, {"key": _key(made.key), "secret": made.secret, "previous": previous}, 201)
+
+
+@router.delete(
+    "/v1/keys/{id}",
+    operation_id="revokeKey",
+    summary="Revoke an API key, within seconds",
+    tags=["Keys"],
+    responses=answers_with(200, shapes.KeyResponse, 401, 403, 404, 409, 500, 503),
+)
+async def revoke_key(request: Request, key_id: _KeyId) -> Response:
+    member = await member_of(request)
+    row = await services_of(request).credentials.revoke_key(member.account_id, key_id, member.actor)
+    return answered(request, {"key": _key(row)})
+
+
+def _overlap_seconds(body: shapes.RotationBody) -> int:
+    return limits.OVERLAP_SECONDS if body.overlap_seconds is None else body.overlap_seconds
+
+
+def _credential(row: CredentialRow) -> dict[str, Any]:
+    return {
+        "id": ids.text(ids.CREDENTIAL, row.id),
+        "username": row.username,
+        "name": row.name,
+        "is_default": row.is_default,
+        "allowed_networks": [str(network) for network in row.allowed_networks],
+        "created_at": moment(row.created_at),
+        "last_used_at": moment(row.last_used_at),
+        "previous_password_until": moment(row.previous_until),
+        "revoked_at": moment(row.revoked_at),
+    }
+
+
+def _key(row: KeyRow) -> dict[str, Any]:
+    may = {Scope.SEND: row.may_send, Scope.READ: row.may_read}
+    return {
+        "id": ids.text(ids.API_KEY, row.id),
+        "hint": row.hint,
+        "name": row.name,
+        "mode": row.mode,
+        "scopes": [scope for scope, is_given in may.items() if is_given],
+        "credential_id": ids.text(ids.CREDENTIAL, row.credential_id),
+        "allowed_networks": [str(network) for network in row.allowed_networks],
+        "created_at": moment(row.created_at),
+        "last_used_at": moment(row.last_used_at),
+        "expires_at": moment(row.expires_at),
+        "replaced_by": None if row.replaced_by is None else ids.text(ids.API_KEY, row.replaced_by),
+        "revoked_at": moment(row.revoked_at),
+    }

@@ -1,0 +1,150 @@
+"""The routes of domains: read the request, call one flow, shape the answer."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http import schemas
+from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.route_context import (
+    PAGE_DEFAULT,
+    PageSize,
+    answered,
+    body_of,
+    member_of,
+    moment,
+    page_size,
+    services_of,
+)
+from posthouse.entrypoints.http.schemas import domains as shapes
+from posthouse.flows.account.domains import DomainRow, DomainView, ShownRecord
+from posthouse.rules import ids
+
+router = APIRouter()
+
+# Whoever owns a name decides what is found there.
+FOUND_SHOWN_MAX: Final = 10
+FOUND_CHARACTERS_SHOWN_MAX: Final = 1_000
+
+_Name = Annotated[str, Path(description="The domain, such as `example.com`.")]
+
+
+@router.get(
+    "/v1/domains",
+    operation_id="listDomains",
+    summary="The account's domains, newest first, without their records",
+    tags=["Domains"],
+    responses=answers_with(200, shapes.DomainListResponse, 400, 401, 500, 503),
+)
+async def list_domains(
+    request: Request,
+    limit: PageSize = str(PAGE_DEFAULT),
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).domains.page(member.account_id, page_size(limit), cursor)
+    return answered(request, {"domains": [_summary(row) for row in page.domains], "next_cursor": page.next_cursor})
+
+
+@router.post(
+    "/v1/domains",
+    operation_id="addDomain",
+    summary="Add a domain; the answer has the DNS records to publish",
+    tags=["Domains"],
+    status_code=201,
+    openapi_extra=takes(shapes.DomainBody),
+    responses=answers_with(201, shapes.DomainResponse, 400, 401, 403, 409, 413, 500, 503),
+)
+async def add_domain(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, shapes.DomainBody)
+    view = await services_of(request).domains.add(member.account_id, body.name, member.actor)
+    return answered(request, {"domain": _domain(view)}, 201)
+
+
+@router.get(
+    "/v1/domains/{name}",
+    operation_id="getDomain",
+    summary="A domain with its DNS records",
+    tags=["Domains"],
+    responses=answers_with(200, shapes.DomainResponse, 401, 404, 500, 503),
+)
+async def get_domain(request: Request, name: _Name) -> Response:
+    member = await member_of(request)
+    return answered(request, {"domain": _domain(await services_of(request).domains.get(member.account_id, name))})
+
+
+@router.post(
+    "/v1/domains/{name}/verify",
+    operation_id="verifyDomain",
+    summary="Ask DNS for the domain's records, now; 5 seconds between two checks",
+    tags=["Domains"],
+    responses=answers_with(200, shapes.DomainResponse, 401, 403, 404, 409, 429, 500, 503),
+)
+async def verify_domain(request: Request, name: _Name) -> Response:
+    member = await member_of(request)
+    checked = await services_of(request).domains.verify(member.account_id, name, member.actor)
+    return answered(request, {"domain": _domain(checked.view)})
+
+
+@router.post(
+    "/v1/domains/{name}/rotate",
+    operation_id="rotateDomainKeys",
+    summary="Make new DKIM keys, which sign once their record is seen; until then the present ones do",
+    tags=["Domains"],
+    responses=answers_with(200, shapes.DomainResponse, 401, 403, 404, 409, 500, 503),
+)
+async def rotate_domain_keys(request: Request, name: _Name) -> Response:
+    member = await member_of(request)
+    view = await services_of(request).domains.rotate(member.account_id, name, member.actor)
+    return answered(request, {"domain": _domain(view)})
+
+
+@router.delete(
+    "/v1/domains/{name}",
+    operation_id="removeDomain",
+    summary="Remove a domain and its keys; mail from it that is still queued goes out unsigned",
+    tags=["Domains"],
+    responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
+)
+async def remove_domain(request: Request, name: _Name) -> Response:
+    member = await member_of(request)
+    await services_of(request).domains.remove(member.account_id, name, member.actor)
+    return answered(request, {"deleted": True})
+
+
+def _summary(row: DomainRow) -> dict[str, Any]:
+    return {
+        "id": ids.text(ids.DOMAIN, row.id),
+        "name": row.name,
+        "verified": row.verified_at is not None,
+        "vouched": row.is_vouched_for,
+        "verified_at": moment(row.verified_at),
+        "checked_at": moment(row.checked_at),
+        "missing_since": moment(row.missing_since),
+        "created_at": moment(row.created_at),
+    }
+
+
+def _domain(view: DomainView) -> dict[str, Any]:
+    records = [_record(line) for line in view.lines]
+    return {**_summary(view.domain), "rotating": view.waiting is not None, "records": records}
+
+
+def _record(line: ShownRecord) -> dict[str, Any]:
+    record, finding = line.record, line.finding
+    found = None
+    if finding is not None:
+        found = [value[:FOUND_CHARACTERS_SHOWN_MAX] for value in finding.found[:FOUND_SHOWN_MAX]]
+    return {
+        "purpose": record.purpose,
+        "state": line.stage,
+        "type": "TXT",
+        "name": record.name,
+        "value": record.value or None,
+        "required": record.is_required,
+        "result": None if finding is None else finding.result,
+        "found": found,
+        "advice": line.advice,
+    }

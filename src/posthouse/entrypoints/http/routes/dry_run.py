@@ -1,0 +1,140 @@
+"""The routes of test mail and dry runs: read the request, call one flow, shape the answer."""
+
+import asyncio
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
+from posthouse.entrypoints.http.route_context import answered, member_of, services_of
+from posthouse.entrypoints.http.schemas import SendBody
+from posthouse.entrypoints.http.schemas.dry_run import TestEmailAnswer, TestEmailBody, TrialResponse
+from posthouse.entrypoints.http.send_email import answer_of, canonical, draft_of, headers_of, idempotency_key, peer_of
+from posthouse.flows.accept.dry_run import Addressee, SenderDomain, Trial
+from posthouse.flows.shared.principal import Member
+from posthouse.rules import limits
+from posthouse.rules.draft import Draft
+from posthouse.rules.message import Source
+
+router = APIRouter()
+
+TEST_BODY_BYTES_MAX: Final = limits.THREAD_BODY_BYTES_MIN
+# Keeps what is asked here apart from what is asked of POST /emails under the same key.
+_TEST_EMAIL: Final = b"test-email "
+_KEY: Final = {
+    "parameters": [
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "description": "As for POST /emails. Without one, the same request within 10 seconds is one mail.",
+            "schema": {"type": "string", "minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARACTERS_MAX},
+        }
+    ]
+}
+
+
+@router.post(
+    "/v1/test-email",
+    operation_id="sendTestEmail",
+    summary="Send a mail to your own address, by the real road and at the usual price",
+    tags=["Email"],
+    status_code=202,
+    openapi_extra=takes(TestEmailBody) | _KEY,
+    responses=answers_with(202, TestEmailAnswer, 400, 401, 402, 403, 409, 413, 429, 500, 503),
+)
+async def send_test_email(request: Request) -> Response:
+    member = await member_of(request)
+    services = services_of(request)
+    headers = dict(request.scope["headers"])
+    reader: BodyReader = request.app.state.reader
+    reader.check_headers(headers, TEST_BODY_BYTES_MAX)
+    key = idempotency_key(headers) if b"idempotency-key" in headers else None
+    content = parsed(await reader.read(request.receive, TEST_BODY_BYTES_MAX))
+    body = validated(TestEmailBody, content)
+    caller = await services.admission.sender(request.headers.get("authorization"), peer_of(request.scope))
+    draft = await services.dry_run.test_draft(member, body.sender, body.subject, body.text, body.html)
+    # Two members ask for two mails, though they ask for the same.
+    body_hash = services.intake.fingerprint(_TEST_EMAIL + member.user_id.bytes + canonical(content))
+    if key is None:
+        key = await services.dry_run.click_key(caller, member, body_hash)
+    request_id = responses.request_id_of(request.scope)
+    accepted = await services.intake.accept(caller, key, draft, body_hash, request_id, Source.TEST)
+    answer = answer_of(draft, accepted, responses.request_id_text(request.scope), Source.TEST)
+    response = answered(request, answer, 202)
+    response.headers.update(headers_of(accepted))
+    return response
+
+
+@router.post(
+    "/v1/emails/dry-run",
+    operation_id="dryRunEmail",
+    summary="What would become of a message, without sending it",
+    description="Takes the body of POST /emails. What is wrong with the body itself is refused as it is there; what "
+    "the account, its domain or its credits would refuse is told in `refusal`. Nothing is reserved, counted or kept.",
+    tags=["Email"],
+    openapi_extra=takes(SendBody),
+    responses=answers_with(200, TrialResponse, 400, 401, 403, 413, 429, 500, 503),
+)
+async def dry_run_email(request: Request) -> Response:
+    member = await member_of(request)
+    reader: BodyReader = request.app.state.reader
+    reader.check_headers(dict(request.scope["headers"]))
+    body = await reader.read(request.receive)
+    if len(body) <= limits.THREAD_BODY_BYTES_MIN:
+        return await _tried(request, member, _draft(body))
+    with reader.held(body):
+        async with reader.large:
+            return await _tried(request, member, await asyncio.to_thread(_draft, body))
+
+
+async def _tried(request: Request, member: Member, draft: Draft) -> Response:
+    trial = await services_of(request).dry_run.dry_run(member.account_id, draft)
+    if trial.mime is not None and len(trial.mime) > limits.THREAD_BODY_BYTES_MIN:
+        return await asyncio.to_thread(lambda: answered(request, _trial(trial)))
+    return answered(request, _trial(trial))
+
+
+def _draft(body: bytes) -> Draft:
+    return draft_of(validated(SendBody, parsed(body)))
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    refusal = trial.refusal
+    return {
+        "would_accept": refusal is None,
+        "refusal": None if refusal is None else {"code": refusal.code.value, "error": refusal.text},
+        "mime": None if trial.mime is None else trial.mime.decode("utf-8", "replace"),
+        "size_bytes": None if trial.mime is None else len(trial.mime),
+        "subject": trial.subject,
+        "template": trial.template,
+        "recipients": [_addressee(one) for one in trial.recipients],
+        "credits": {"needed": trial.credits_needed, "available": trial.credits_available},
+        "domain": _domain(trial.domain),
+        "warnings": trial.warnings,
+    }
+
+
+def _addressee(one: Addressee) -> dict[str, Any]:
+    return {
+        "email": one.email,
+        "field": one.field,
+        "suppressed": one.suppressed,
+        "lane": one.lane,
+        "simulator": one.is_simulated,
+    }
+
+
+def _domain(domain: SenderDomain) -> dict[str, Any]:
+    return {
+        "name": domain.name,
+        "registered": domain.is_registered,
+        "verified": domain.is_verified,
+        "dkim_selectors": domain.selectors,
+        "dkim_aligned": domain.is_dkim_aligned,
+        "return_path": domain.return_path,
+        "spf_aligned": domain.is_spf_aligned,
+    }

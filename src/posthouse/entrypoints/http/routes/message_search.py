@@ -1,0 +1,97 @@
+"""The route of the list of messages: read the request, call one flow, shape the answer."""
+
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http.openapi import answers_with
+from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, PAGE_MAX, answered, member_of, page_size, services_of
+from posthouse.entrypoints.http.schemas.message_search import MessageListResponse
+from posthouse.flows.account.message_search import Listed
+from posthouse.rules import ids
+from posthouse.rules.ids import CredentialId
+from posthouse.rules.message import MessageStatus, Source
+from posthouse.rules.search import WORD_CHARACTERS_MIN, WORDS_ASKED_MAX, Filters
+
+router = APIRouter()
+
+CREDENTIALS_SPELLED_MAX: Final = 1_000
+
+_DESCRIPTION: Final = """\
+Newest first. All filters that are given must hold. A page costs a bounded amount of work however rare what is asked
+for is, so that with filters it may hold fewer messages than `limit`, even none, and yet not be the last: go on until
+`next_cursor` is null. A change of status is found by `status` up to a minute later.
+"""
+
+
+def _parameter(name: str, text: str, example: str | None = None, **schema: Any) -> dict[str, Any]:
+    declared = {"name": name, "in": "query", "required": False, "description": text}
+    shown = {} if example is None else {"example": example}
+    return {**declared, "schema": {"type": "string", **schema}, **shown}
+
+
+# Declared here and read by hand, since to have them read takes longer than all the rest of the route.
+_PARAMETERS: Final = [
+    _parameter("status", "Only of this status.", enum=list(MessageStatus)),
+    _parameter("recipient", "Only to this address, be it `to`, `cc` or `bcc`.", "ada@example.net"),
+    _parameter("sender", "Only from this address.", "hello@example.com"),
+    _parameter(
+        "subject",
+        f"1 to {WORDS_ASKED_MAX} whole words, all of which are in the subject, in any order and case. A word has "
+        f"{WORD_CHARACTERS_MIN} characters or more.",
+        "order 1023",
+    ),
+    _parameter("tag", "Only with this tag.", "shipping"),
+    _parameter("template", "Only those made from the template of this alias.", "order-shipped"),
+    _parameter("source", "Only those that came in this way.", enum=list(Source)),
+    _parameter("credential_id", "Only those sent with this SMTP credential, or with an API key of it."),
+    _parameter("after", "Only those accepted at this time or after it.", "2026-11-14T09:30:00Z", format="date-time"),
+    _parameter("before", "Only those accepted before this time.", "2026-11-15T09:30:00Z", format="date-time"),
+    _parameter("limit", "1 to 100.", type="integer", minimum=1, maximum=PAGE_MAX, default=PAGE_DEFAULT),
+    _parameter("cursor", "`next_cursor` of the page before, which had the same filters."),
+]
+_FILTERS: Final = tuple(field.name for field in fields(Filters))
+
+
+@router.get(
+    "/v1/messages",
+    operation_id="listMessages",
+    summary="The account's messages, newest first, all or those that the filters name",
+    description=_DESCRIPTION,
+    tags=["Messages"],
+    openapi_extra={"parameters": _PARAMETERS},
+    responses=answers_with(200, MessageListResponse, 400, 401, 500, 503),
+)
+async def list_messages(request: Request) -> Response:
+    member = await member_of(request)
+    given = request.query_params
+    filters = Filters(*[given.get(name) for name in _FILTERS])
+    limit = page_size(given.get("limit", str(PAGE_DEFAULT)))
+    page = await services_of(request).message_search.page(member.account_id, filters, limit, given.get("cursor"))
+    return answered(request, {"messages": list(map(_listed, page.messages)), "next_cursor": page.next_cursor})
+
+
+@lru_cache(CREDENTIALS_SPELLED_MAX)
+def _credential(credential_id: CredentialId) -> str:
+    return ids.text(ids.CREDENTIAL, credential_id)
+
+
+def _listed(message: Listed) -> dict[str, Any]:
+    return {
+        "id": ids.text(ids.MESSAGE, message.id),
+        "status": message.status,
+        "source": message.source,
+        "from": message.sender,
+        "to": message.recipients,
+        "recipient_count": message.recipient_count,
+        "subject": message.subject,
+        "tags": message.tags or (),
+        "template": message.template,
+        "credential_id": _credential(message.credential_id),
+        "billing_status": message.billing_status,
+        # In UTC already, as PostgreSQL's times are.
+        "created_at": f"{message.created_at.isoformat(timespec='milliseconds')[:-6]}Z",
+    }

@@ -1,0 +1,163 @@
+"""The routes of login, logout, password and second factor: read the request, call one flow, shape the answer."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.route_context import answered, body_of, member_of, moment, services_of
+from posthouse.entrypoints.http.schemas import sessions as schemas
+from posthouse.entrypoints.http.send_email import peer_of
+from posthouse.flows.shared.principal import LoginSession
+from posthouse.rules import ids
+
+router = APIRouter()
+
+
+def _login_answers() -> dict[int | str, dict[str, Any]]:
+    declared = answers_with(200, schemas.LoginAnswer, 400, 401, 413, 429, 500, 503)
+    second_factor = {
+        "Second-Factor": {
+            "description": "`required` when the password is right, and `code` is missing or wrong.",
+            "schema": {"type": "string", "const": "required"},
+        }
+    }
+    declared[401]["headers"] = declared[401]["headers"] | second_factor
+    return declared
+
+
+@router.post(
+    "/v1/auth/login",
+    operation_id="login",
+    summary="Log in to the dashboard",
+    tags=["Sessions"],
+    openapi_extra=takes(schemas.LoginBody, is_public=True),
+    responses=_login_answers(),
+)
+async def login(request: Request) -> Response:
+    body = await body_of(request, schemas.LoginBody)
+    session = await services_of(request).sessions.login(
+        body.email, body.password, body.code or None, peer_of(request.scope)
+    )
+    return answered(request, _session(session))
+
+
+@router.post(
+    "/v1/auth/logout",
+    operation_id="logout",
+    summary="End the session, and all of its tokens",
+    tags=["Sessions"],
+    responses=answers_with(200, schemas.LogoutAnswer, 401, 500, 503),
+)
+async def logout(request: Request) -> Response:
+    member = await member_of(request)
+    await services_of(request).sessions.logout(member)
+    return answered(request, {"logged_out": True})
+
+
+@router.get(
+    "/v1/auth/me",
+    operation_id="getMe",
+    summary="Who is logged in, and where they are a member",
+    tags=["Sessions"],
+    responses=answers_with(200, schemas.MeAnswer, 401, 500, 503),
+)
+async def get_me(request: Request) -> Response:
+    me = await services_of(request).sessions.me(await member_of(request))
+    return answered(
+        request,
+        {
+            "user": {
+                "id": ids.text(ids.USER, me.member.user_id),
+                "email": me.member.email,
+                "totp_enabled": me.has_second_factor,
+                "recovery_codes_left": me.recovery_codes_left,
+            },
+            "account_id": ids.text(ids.ACCOUNT, me.member.account_id),
+            "role": me.member.role,
+            "expires_at": moment(me.expires_at),
+            "accounts": [
+                {"id": ids.text(ids.ACCOUNT, one.account_id), "name": one.name, "role": one.role} for one in me.accounts
+            ],
+        },
+    )
+
+
+@router.post(
+    "/v1/auth/switch",
+    operation_id="switchAccount",
+    summary="A token of the same session for another of the user's accounts",
+    tags=["Sessions"],
+    openapi_extra=takes(schemas.SwitchBody),
+    responses=answers_with(200, schemas.LoginAnswer, 400, 401, 404, 413, 500, 503),
+)
+async def switch_account(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.SwitchBody)
+    return answered(request, _session(await services_of(request).sessions.switch(member, body.account_id)))
+
+
+@router.post(
+    "/v1/auth/password",
+    operation_id="changePassword",
+    summary="Change the user's password; all of their other sessions end",
+    tags=["Sessions"],
+    openapi_extra=takes(schemas.PasswordBody),
+    responses=answers_with(200, schemas.PasswordAnswer, 400, 401, 403, 409, 413, 429, 500, 503),
+)
+async def change_password(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.PasswordBody)
+    await services_of(request).sessions.change_password(
+        member, body.current_password, body.new_password, peer_of(request.scope)
+    )
+    return answered(request, {"changed": True})
+
+
+@router.post(
+    "/v1/auth/totp",
+    operation_id="beginTotp",
+    summary="Begin a second factor; it counts once it is confirmed",
+    tags=["Sessions"],
+    openapi_extra=takes(schemas.BeginTotpBody),
+    responses=answers_with(200, schemas.BeginTotpAnswer, 400, 401, 403, 409, 413, 429, 500, 503),
+)
+async def begin_totp(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.BeginTotpBody)
+    secret = await services_of(request).sessions.begin_totp(member, body.password, peer_of(request.scope))
+    return answered(request, {"secret": secret.text, "uri": secret.uri})
+
+
+@router.post(
+    "/v1/auth/totp/confirm",
+    operation_id="confirmTotp",
+    summary="Confirm the second factor; from now on a login needs a code, and all other sessions end",
+    tags=["Sessions"],
+    openapi_extra=takes(schemas.ConfirmTotpBody),
+    responses=answers_with(200, schemas.ConfirmTotpAnswer, 400, 401, 403, 409, 413, 500, 503),
+)
+async def confirm_totp(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.ConfirmTotpBody)
+    return answered(request, {"recovery_codes": await services_of(request).sessions.confirm_totp(member, body.code)})
+
+
+@router.post(
+    "/v1/auth/totp/disable",
+    operation_id="disableTotp",
+    summary="Remove the second factor and its recovery codes",
+    tags=["Sessions"],
+    openapi_extra=takes(schemas.DisableTotpBody),
+    responses=answers_with(200, schemas.DisableTotpAnswer, 400, 401, 403, 409, 413, 429, 500, 503),
+)
+async def disable_totp(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.DisableTotpBody)
+    await services_of(request).sessions.disable_totp(member, body.password, body.code, peer_of(request.scope))
+    return answered(request, {"disabled": True})
+
+
+def _session(session: LoginSession) -> dict[str, Any]:
+    return {"token": session.token, "expires_at": moment(session.expires_at)}

@@ -1,0 +1,278 @@
+"""The routes of suppressions: read the request, call one flow, shape the answer."""
+
+import asyncio
+import csv
+import io
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from posthouse.entrypoints.http import responses, schemas
+from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.request_body import Disconnected
+from posthouse.entrypoints.http.route_context import (
+    PAGE_DEFAULT,
+    PageSize,
+    answered,
+    body_of,
+    member_of,
+    moment,
+    page_size,
+    services_of,
+)
+from posthouse.entrypoints.http.schemas.suppressions import (
+    SuppressionBody,
+    SuppressionListResponse,
+    SuppressionResponse,
+)
+from posthouse.flows.account.suppressions import Import, SuppressionRow, Suppressions
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.suppression import (
+    EXPORT_HEADER,
+    IMPORT_BYTES_MAX,
+    IMPORT_LINES_MAX,
+    WHY_CHARACTERS_MAX,
+    Reason,
+    guarded,
+)
+
+router = APIRouter()
+
+# Nothing of the file for so long, or not all of it after so long: nobody waits for the rest.
+PIECE_SECONDS_MAX: Final = 30
+IMPORT_SECONDS_MAX: Final = 3600
+PROGRESS_TYPE: Final = "application/x-ndjson"
+CSV_TYPE: Final = "text/csv"
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+
+_WHY: Final = {
+    "parameters": [
+        {
+            "name": "reason",
+            "in": "query",
+            "required": True,
+            "description": "Why the address may get mail again; the account's log keeps it.",
+            "schema": {"type": "string", "minLength": 1, "maxLength": WHY_CHARACTERS_MAX},
+        }
+    ]
+}
+_FILE: Final = {
+    "requestBody": {
+        "required": True,
+        "description": "UTF-8. The address stands in the first column, or in the one that a first line names "
+        "`email`, `address` or `recipient`; a column `note` or `reason` is kept as the note.",
+        "content": {
+            CSV_TYPE: {"schema": {"type": "string"}, "example": "email,note\r\nada@example.net,asked for no mail\r\n"}
+        },
+    }
+}
+
+
+@router.get(
+    "/v1/suppressions",
+    operation_id="listSuppressions",
+    summary="The addresses that get no mail of the account, newest first",
+    tags=["Suppressions"],
+    responses=answers_with(200, SuppressionListResponse, 400, 401, 500, 503),
+)
+async def list_suppressions(
+    request: Request,
+    email: Annotated[str | None, Query(description="Only this address.")] = None,
+    search: Annotated[
+        str | None,
+        Query(
+            description="Addresses that begin with this, in the order of the alphabet, without `reason`; or, with an "
+            "`@` before it, those of this domain."
+        ),
+    ] = None,
+    reason: Annotated[
+        str | None,
+        Query(description="Only with this reason.", json_schema_extra={"enum": [one.value for one in Reason]}),
+    ] = None,
+    limit: PageSize = str(PAGE_DEFAULT),
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).suppression.page(
+        member.account_id, page_size(limit), cursor, email=email, search=search, reason=reason
+    )
+    content = {"suppressions": [_suppression(one) for one in page.suppressions], "next_cursor": page.next_cursor}
+    return answered(request, content)
+
+
+@router.post(
+    "/v1/suppressions",
+    operation_id="addSuppression",
+    summary="Suppress an address; one that is suppressed already stays as it is",
+    tags=["Suppressions"],
+    status_code=201,
+    openapi_extra=takes(SuppressionBody),
+    responses=answers_with(201, SuppressionResponse, 400, 401, 403, 409, 413, 500, 503)
+    | {200: answers_with(200, SuppressionResponse)[200]},
+)
+async def add_suppression(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, SuppressionBody)
+    row, is_new = await services_of(request).suppression.add(member.account_id, member.actor, body.email, body.note)
+    return answered(request, {"suppression": _suppression(row)}, 201 if is_new else 200)
+
+
+@router.post(
+    "/v1/suppressions/import",
+    operation_id="importSuppressions",
+    summary="Suppress the addresses of a CSV file",
+    description=f"At most {IMPORT_LINES_MAX:,} lines and {IMPORT_BYTES_MAX // 1_000_000} MB, and one import at a time. "
+    "The answer begins while the file is sent: a line of JSON at most once a second, "
+    '`{"lines", "added", "known", "invalid"}`, and at the end one that has `"done": true` and, in `errors`, the first '
+    '100 lines that are invalid; or `"done": false` with `error` and `code`. What was entered by then stays, and the '
+    "same file can be sent again.",
+    tags=["Suppressions"],
+    openapi_extra=_FILE,
+    response_class=StreamingResponse,
+    responses=answers_with(200, PROGRESS_TYPE, 400, 401, 403, 409, 413, 500, 503),
+)
+async def import_suppressions(request: Request) -> Response:
+    member = await member_of(request)
+    _check_file(request)
+    suppression = services_of(request).suppression
+    importing = await suppression.begin_import(member.account_id, member.actor)
+    return _Importing(suppression, importing, responses.request_id_text(request.scope))
+
+
+@router.get(
+    "/v1/suppressions/export",
+    operation_id="exportSuppressions",
+    summary="All suppressed addresses as a CSV file, in the order of the addresses",
+    tags=["Suppressions"],
+    response_class=StreamingResponse,
+    responses=answers_with(200, CSV_TYPE, 401, 403, 500, 503),
+)
+async def export_suppressions(request: Request) -> Response:
+    member = await member_of(request)
+    batches = services_of(request).suppression.export(member.account_id)
+    # PostgreSQL is asked before the answer begins, so that its being away is still an answer.
+    first: list[SuppressionRow] = await anext(batches, [])
+    headers = {**_NO_STORE, "Content-Disposition": 'attachment; filename="suppressions.csv"'}
+    return StreamingResponse(_file(first, batches), media_type=f"{CSV_TYPE}; charset=utf-8", headers=headers)
+
+
+@router.delete(
+    "/v1/suppressions/{email:path}",
+    operation_id="removeSuppression",
+    summary="Let an address get mail again",
+    tags=["Suppressions"],
+    openapi_extra=_WHY,
+    responses=answers_with(200, schemas.DeletedResponse, 400, 401, 403, 404, 500, 503),
+)
+async def remove_suppression(
+    request: Request, email: Annotated[str, Path(description="The address.", examples=["ada@example.net"])]
+) -> Response:
+    member = await member_of(request)
+    why = request.query_params.get("reason", "")
+    await services_of(request).suppression.remove(member.account_id, member.actor, email, why)
+    return answered(request, {"deleted": True})
+
+
+class _Importing(Response):
+    """Reads the file and tells of it at the same time, so that it needs the wire in both directions."""
+
+    media_type = PROGRESS_TYPE
+
+    def __init__(self, suppression: Suppressions, importing: Import, request_id: str) -> None:
+        super().__init__(headers=_NO_STORE)
+        del self.headers["content-length"]
+        self._suppression = suppression
+        self._importing = importing
+        self._request_id = request_id
+        self._has_begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        importing = self._importing
+        try:
+            async with aclosing(self._suppression.bring_in(importing, self._chunks(receive, send))) as brought_in:
+                async for _ in brought_in:
+                    await send(self._line({}))
+        except Refusal as refusal:
+            if not self._has_begun:
+                raise
+            refusal.forget_origin()
+            last: dict[str, Any] = {"done": False, "error": refusal.text, "code": refusal.code.value}
+        else:
+            last = {"done": True}
+        errors = [{"line": one.number, "error": f"Line {one.number} {one.fault}."} for one in importing.faults]
+        await send(self._line({**last, "errors": errors, "request_id": self._request_id}, more_body=False))
+
+    async def _chunks(self, receive: Receive, send: Send) -> AsyncIterator[bytes]:
+        """The file; the answer begins when the file does, because some clients ask for leave before they send it."""
+        async for chunk in _chunks(receive):
+            if not self._has_begun:
+                self._has_begun = True
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            yield chunk
+
+    def _line(self, more: dict[str, Any], *, more_body: bool = True) -> dict[str, Any]:
+        done = self._importing.progress
+        counts = {"lines": done.lines, "added": done.added, "known": done.known, "invalid": done.invalid}
+        return {
+            "type": "http.response.body",
+            "body": responses.encoded({**counts, **more}) + b"\n",
+            "more_body": more_body,
+        }
+
+
+def _check_file(request: Request) -> None:
+    media_type, _, parameters = request.headers.get("content-type", "").partition(";")
+    charset = parameters.replace('"', "").strip().lower()
+    if media_type.strip().lower() != CSV_TYPE or (charset.startswith("charset=") and charset != "charset=utf-8"):
+        raise invalid("The Content-Type must be text/csv, in UTF-8.")
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > IMPORT_BYTES_MAX:
+        raise Refusal(Code.PAYLOAD_TOO_LARGE, f"The file is larger than {IMPORT_BYTES_MAX // 1_000_000} MB: split it.")
+
+
+async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
+    ends_at = asyncio.get_running_loop().time() + IMPORT_SECONDS_MAX
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout_at(min(ends_at, asyncio.get_running_loop().time() + PIECE_SECONDS_MAX)):
+                event = await receive()
+        except TimeoutError:
+            raise invalid("The file came too slowly: send it again, faster.") from None
+        if event["type"] == "http.disconnect":
+            raise Disconnected
+        more = event.get("more_body", False)
+        yield event.get("body", b"")
+
+
+async def _file(first: list[SuppressionRow], batches: AsyncIterator[list[SuppressionRow]]) -> AsyncIterator[bytes]:
+    yield _written([EXPORT_HEADER])
+    yield _written([_cells(row) for row in first])
+    async for batch in batches:
+        yield _written([_cells(row) for row in batch])
+
+
+def _cells(row: SuppressionRow) -> tuple[str, ...]:
+    return (guarded(row.email), row.reason, guarded(row.note or ""), moment(row.at) or "")
+
+
+def _written(rows: list[tuple[str, ...]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
+
+
+def _suppression(row: SuppressionRow) -> dict[str, Any]:
+    return {
+        "email": row.email,
+        "reason": row.reason,
+        "note": row.note,
+        "added_by": row.added_by,
+        "smtp_code": row.code,
+        "smtp_response": row.response,
+        "at": moment(row.at),
+    }

@@ -1,0 +1,180 @@
+"""The routes of the team and the log of what it changed: read the request, call one flow, shape the answer."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http import schemas
+from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.route_context import (
+    PAGE_DEFAULT,
+    Cursor,
+    PageSize,
+    answered,
+    body_of,
+    member_of,
+    moment,
+    page_size,
+    services_of,
+)
+from posthouse.entrypoints.http.schemas import team as shapes
+from posthouse.entrypoints.http.send_email import peer_of
+from posthouse.flows.account.team import AuditLogEntry, InvitationRow, MemberRow
+from posthouse.rules import ids, limits, role
+
+router = APIRouter()
+
+_MemberId = Annotated[str, Path(alias="id", description="The id of a member: `us_…`.")]
+_InvitationId = Annotated[str, Path(alias="id", description="The id of an open invitation: `iv_…`.")]
+
+
+@router.get(
+    "/v1/members",
+    operation_id="listMembers",
+    summary="Who belongs to the account, newest first",
+    tags=["Team"],
+    responses=answers_with(200, shapes.MemberListResponse, 400, 401, 500, 503),
+)
+async def list_members(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).team.members(member.account_id, page_size(limit), cursor)
+    return answered(request, {"members": [_member(one) for one in page.members], "next_cursor": page.next_cursor})
+
+
+@router.put(
+    "/v1/members/{id}",
+    operation_id="changeMemberRole",
+    summary="Give a member another role; the last owner stays one",
+    tags=["Team"],
+    openapi_extra=takes(shapes.MemberRoleBody),
+    responses=answers_with(200, shapes.MemberResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+)
+async def change_member_role(request: Request, user_id: _MemberId) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, shapes.MemberRoleBody)
+    changed = await services_of(request).team.change_role(
+        member.account_id, user_id, role.named(body.role), member.actor
+    )
+    return answered(request, {"member": _member(changed)})
+
+
+@router.delete(
+    "/v1/members/{id}",
+    operation_id="removeMember",
+    summary="Remove a member; their tokens end within seconds, and the last owner stays",
+    tags=["Team"],
+    responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 409, 500, 503),
+)
+async def remove_member(request: Request, user_id: _MemberId) -> Response:
+    member = await member_of(request)
+    await services_of(request).team.remove(member.account_id, user_id, member.actor)
+    return answered(request, {"deleted": True})
+
+
+@router.get(
+    "/v1/invitations",
+    operation_id="listInvitations",
+    summary="The invitations that are open, newest first",
+    tags=["Team"],
+    responses=answers_with(200, shapes.InvitationListResponse, 400, 401, 403, 500, 503),
+)
+async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).team.invitations(member.account_id, page_size(limit), cursor)
+    content = {"invitations": [_invitation(one) for one in page.invitations], "next_cursor": page.next_cursor}
+    return answered(request, content)
+
+
+@router.post(
+    "/v1/invitations",
+    operation_id="inviteMember",
+    summary="Invite someone by a link that works once, for 7 days; it is shown in this answer alone",
+    tags=["Team"],
+    status_code=201,
+    openapi_extra=takes(shapes.InvitationBody),
+    responses=answers_with(201, shapes.InvitationCreatedResponse, 400, 401, 403, 409, 413, 500, 503),
+)
+async def invite_member(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, shapes.InvitationBody)
+    made = await services_of(request).team.invite(member.account_id, body.email, role.named(body.role), member.actor)
+    content = {"invitation": _invitation(made.invitation), "token": made.token, "link": made.link}
+    return answered(request, content, 201)
+
+
+@router.post(
+    "/v1/invitations/accept",
+    operation_id="acceptInvitation",
+    summary="Join the account that an invitation is to; then log in",
+    tags=["Team"],
+    openapi_extra=takes(shapes.AcceptanceBody, is_public=True),
+    responses=answers_with(200, shapes.InvitationAcceptedResponse, 400, 401, 404, 409, 413, 429, 500, 503),
+)
+async def accept_invitation(request: Request) -> Response:
+    body = await body_of(request, shapes.AcceptanceBody)
+    joined = await services_of(request).team.accept(body.token, body.password, body.code, peer_of(request.scope))
+    content = {
+        "account": {"id": ids.text(ids.ACCOUNT, joined.account.id), "name": joined.account.name},
+        "email": joined.member.email,
+        "role": joined.member.role,
+    }
+    return answered(request, content)
+
+
+@router.delete(
+    "/v1/invitations/{id}",
+    operation_id="revokeInvitation",
+    summary="Take an invitation back",
+    tags=["Team"],
+    responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
+)
+async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> Response:
+    member = await member_of(request)
+    await services_of(request).team.revoke_invitation(member.account_id, invitation_id, member.actor)
+    return answered(request, {"deleted": True})
+
+
+@router.get(
+    "/v1/audit-log",
+    operation_id="listAuditLog",
+    summary=f"Who changed what in the last {limits.AUDIT_LOG_DAYS} days, newest first",
+    tags=["Team"],
+    responses=answers_with(200, shapes.AuditLogResponse, 400, 401, 403, 500, 503),
+)
+async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).team.log(member.account_id, page_size(limit), cursor)
+    return answered(request, {"entries": [_entry(one) for one in page.entries], "next_cursor": page.next_cursor})
+
+
+def _member(row: MemberRow) -> dict[str, Any]:
+    return {
+        "id": ids.text(ids.USER, row.user_id),
+        "email": row.email,
+        "role": row.role,
+        "created_at": moment(row.created_at),
+    }
+
+
+def _invitation(row: InvitationRow) -> dict[str, Any]:
+    return {
+        "id": ids.text(ids.INVITATION, row.id),
+        "email": row.email,
+        "role": row.role,
+        "invited_by": row.inviter.name,
+        "created_at": moment(row.created_at),
+        "expires_at": moment(row.expires_at),
+    }
+
+
+def _entry(entry: AuditLogEntry) -> dict[str, Any]:
+    user_id = entry.actor.user_id
+    return {
+        "id": ids.text(ids.AUDIT_ENTRY, entry.id),
+        "at": moment(entry.at),
+        "actor": {"name": entry.actor.name, "user_id": None if user_id is None else ids.text(ids.USER, user_id)},
+        "action": entry.action,
+        "target": entry.target,
+        "detail": dict(entry.detail),
+    }

@@ -1,0 +1,211 @@
+"""The routes of webhooks and events: read the request, call one flow, shape the answer."""
+
+from typing import Annotated, Any
+
+import pydantic_core
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http import schemas
+from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.route_context import (
+    PAGE_DEFAULT,
+    PageSize,
+    answered,
+    body_of,
+    member_of,
+    moment,
+    page_size,
+    services_of,
+)
+from posthouse.flows.webhooks.endpoint import EndpointRow, WebhookDelivery
+from posthouse.rules import ids
+from posthouse.rules.event import Type
+
+router = APIRouter()
+
+_MessageId = Annotated[
+    str | None, Query(description="Only of this message; one that the account doesn't have gives an empty list.")
+]
+
+
+@router.get(
+    "/v1/webhook",
+    operation_id="getWebhook",
+    summary="The account's webhook, or null",
+    tags=["Webhooks"],
+    responses=answers_with(200, schemas.WebhookResponse, 401, 500, 503),
+)
+async def get_webhook(request: Request) -> Response:
+    member = await member_of(request)
+    found = await services_of(request).webhook_endpoint.get(member.account_id)
+    return answered(request, {"webhook": None if found is None else _endpoint(found)})
+
+
+@router.put(
+    "/v1/webhook",
+    operation_id="saveWebhook",
+    summary="Save the webhook; its secret is shown when it is first created",
+    tags=["Webhooks"],
+    openapi_extra=takes(schemas.WebhookBody),
+    responses=answers_with(200, schemas.WebhookSavedResponse, 400, 401, 403, 413, 500, 503),
+)
+async def save_webhook(request: Request) -> Response:
+    member = await member_of(request)
+    body = await body_of(request, schemas.WebhookBody)
+    saved = await services_of(request).webhook_endpoint.save(
+        member.account_id, body.url, body.events or [], member.actor, enabled=body.enabled
+    )
+    secret = {} if saved.secret is None else {"secret": saved.secret}
+    return answered(request, {"webhook": _endpoint(saved.endpoint), **secret})
+
+
+@router.delete(
+    "/v1/webhook",
+    operation_id="deleteWebhook",
+    summary="Delete the webhook and its log; what is pending is cancelled",
+    tags=["Webhooks"],
+    responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
+)
+async def delete_webhook(request: Request) -> Response:
+    member = await member_of(request)
+    await services_of(request).webhook_endpoint.delete(member.account_id, member.actor)
+    return answered(request, {"deleted": True})
+
+
+@router.post(
+    "/v1/webhook/rotate-secret",
+    operation_id="rotateWebhookSecret",
+    summary="Get a new secret; the old one ends at once",
+    tags=["Webhooks"],
+    responses=answers_with(200, schemas.WebhookSecretResponse, 401, 403, 404, 500, 503),
+)
+async def rotate_webhook_secret(request: Request) -> Response:
+    member = await member_of(request)
+    secret = await services_of(request).webhook_endpoint.rotate_secret(member.account_id, member.actor)
+    return answered(request, {"secret": secret})
+
+
+@router.post(
+    "/v1/webhook/ping",
+    operation_id="pingWebhook",
+    summary="Send a test event, once; 15 seconds between two of them",
+    tags=["Webhooks"],
+    status_code=202,
+    responses=answers_with(202, schemas.WebhookPingResponse, 401, 403, 404, 409, 429, 500, 503),
+)
+async def ping_webhook(request: Request) -> Response:
+    member = await member_of(request)
+    delivery = await services_of(request).webhook_endpoint.ping(member.account_id)
+    content = {"event_id": ids.text(ids.EVENT, delivery.event_id), "delivery": _delivery(delivery)}
+    return answered(request, content, 202)
+
+
+@router.get(
+    "/v1/webhook/deliveries",
+    operation_id="listWebhookDeliveries",
+    summary="What was sent in the last 7 days, newest first",
+    tags=["Webhooks"],
+    responses=answers_with(200, schemas.WebhookDeliveryListResponse, 400, 401, 500, 503),
+)
+async def list_webhook_deliveries(
+    request: Request,
+    message_id: _MessageId = None,
+    limit: PageSize = str(PAGE_DEFAULT),
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).webhook_endpoint.deliveries(
+        member.account_id, page_size(limit), cursor, message_id
+    )
+    content = {"deliveries": [_delivery(one) for one in page.deliveries], "next_cursor": page.next_cursor}
+    return answered(request, content)
+
+
+@router.post(
+    "/v1/webhook/deliveries/{id}/replay",
+    operation_id="replayWebhookDelivery",
+    summary="Send an event again: the same body and event id, signed anew, with all attempts",
+    tags=["Webhooks"],
+    status_code=202,
+    responses=answers_with(202, schemas.WebhookReplayResponse, 401, 403, 404, 409, 500, 503),
+)
+async def replay_webhook_delivery(
+    request: Request, delivery_id: Annotated[str, Path(alias="id", description="The id of a delivery of the log.")]
+) -> Response:
+    member = await member_of(request)
+    delivery = await services_of(request).webhook_endpoint.replay(member.account_id, delivery_id)
+    return answered(request, {"delivery": _delivery(delivery)}, 202)
+
+
+@router.get(
+    "/v1/events",
+    operation_id="listEvents",
+    summary="The events of the last 30 days, oldest first, for whoever would rather fetch them",
+    tags=["Events"],
+    responses=answers_with(200, schemas.EventListResponse, 400, 401, 500, 503),
+)
+async def list_events(
+    request: Request,
+    event_type: Annotated[
+        str | None,
+        Query(alias="type", description="Only of this type.", json_schema_extra={"enum": [one.value for one in Type]}),
+    ] = None,
+    message_id: _MessageId = None,
+    limit: PageSize = str(PAGE_DEFAULT),
+    after: Annotated[
+        str | None, Query(description="`next_cursor` of the page before: only what came after it is shown.")
+    ] = None,
+) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).webhook_endpoint.events(
+        member.account_id, page_size(limit), after=after, event_type=event_type, message_id=message_id
+    )
+    content = {
+        "events": [pydantic_core.from_json(one.body) for one in page.events],
+        "next_cursor": page.next_cursor,
+        "has_more": page.has_more,
+    }
+    return answered(request, content)
+
+
+def _endpoint(row: EndpointRow) -> dict[str, Any]:
+    return {
+        "url": row.url,
+        "events": row.events,
+        "enabled": row.enabled,
+        "created_at": moment(row.created_at),
+        "updated_at": moment(row.updated_at),
+    }
+
+
+def _delivery(delivery: WebhookDelivery) -> dict[str, Any]:
+    message_id, position = delivery.message_id, delivery.position
+    return {
+        "id": ids.text(ids.WEBHOOK_DELIVERY, delivery.id),
+        "event_id": ids.text(ids.EVENT, delivery.event_id),
+        "type": delivery.type,
+        "message_id": None if message_id is None else ids.text(ids.MESSAGE, message_id),
+        "recipient_id": None
+        if message_id is None or position is None
+        else ids.text(ids.RECIPIENT, ids.recipient_id(message_id, position)),
+        "url": delivery.url,
+        "status": delivery.status,
+        "attempt": delivery.attempt,
+        "max_attempts": delivery.max_attempts,
+        "http_status": delivery.http_status,
+        "error": delivery.error,
+        "duration_ms": delivery.duration_ms,
+        "request_body": _text(delivery.request_body),
+        "response_body": _text(delivery.response_body),
+        "truncated": delivery.request_truncated or delivery.response_truncated,
+        "replay_of": None if delivery.replay_of is None else ids.text(ids.WEBHOOK_DELIVERY, delivery.replay_of),
+        "created_at": moment(delivery.created_at),
+        "last_attempt_at": moment(delivery.last_attempt_at),
+        "next_attempt_at": moment(delivery.next_attempt_at),
+    }
+
+
+def _text(body: bytes | None) -> str | None:
+    """Whatever a receiver answered, or what is left of a character that the limit cut through, is shown as text."""
+    return None if body is None else body.decode("utf-8", "replace")

@@ -1,0 +1,227 @@
+"""The shapes of SMTP credentials and API keys."""
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.config import JsonDict
+
+from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
+from posthouse.rules import limits
+from posthouse.rules.credential import Mode, Scope
+from posthouse.rules.input_checks import NAME_CHARACTERS_MAX, NETWORKS_MAX
+
+_REQUEST_ID: Final = "rq_01kmx2v3q8f7t9n5r6w4y0zabc"
+_CREDENTIAL: Final[JsonDict] = {
+    "id": "cr_01kmx2v3q8f7t9n5r6w4y0zabc",
+    "username": "smtp_mf2xk4tboj2wk3dm",
+    "name": "shop",
+    "is_default": True,
+    "allowed_networks": ["192.0.2.0/24"],
+    "created_at": "2026-11-15T09:30:00.000Z",
+    "last_used_at": "2026-11-15T10:02:00.000Z",
+    "previous_password_until": None,
+    "revoked_at": None,
+}
+_KEY: Final[JsonDict] = {
+    "id": "ak_01kmx2v3q8f7t9n5r6w4y0zabc",
+    "hint": "ph_live_…x7Qd",
+    "name": "shop",
+    "mode": "live",
+    "scopes": ["send", "read"],
+    "credential_id": "cr_01kmx2v3q8f7t9n5r6w4y0zabc",
+    "allowed_networks": [],
+    "created_at": "2026-11-15T09:30:00.000Z",
+    "last_used_at": None,
+    "expires_at": None,
+    "replaced_by": None,
+    "revoked_at": None,
+}
+
+GivenName = Annotated[str, described("What it is for.", minLength=1, maxLength=NAME_CHARACTERS_MAX)]
+GivenNetworks = Annotated[
+    list[str] | None,
+    described(
+        "From where it may be used: networks (`192.0.2.0/24`) or addresses. Empty: from anywhere.",
+        maxItems=NETWORKS_MAX,
+    ),
+]
+Networks = Annotated[list[str], described("From where it may be used; empty: from anywhere.")]
+LastUsed = Annotated[Moment | None, described("To the minute or so; null when it never was.")]
+
+
+class CredentialBody(Request):
+    model_config = ConfigDict(
+        title="CredentialRequest",
+        json_schema_extra={"examples": [{"name": "shop", "allowed_networks": ["192.0.2.0/24"]}]},
+    )
+
+    name: GivenName
+    allowed_networks: GivenNetworks = None
+
+
+class RotationBody(Request):
+    model_config = ConfigDict(title="RotationRequest", json_schema_extra={"examples": [{"overlap_seconds": 3600}]})
+
+    overlap_seconds: Annotated[
+        int | None,
+        described(
+            f"How long the old one works beside the new one; {limits.OVERLAP_SECONDS} when left out.",
+            minimum=0,
+            maximum=limits.OVERLAP_SECONDS_MAX,
+        ),
+    ] = None
+
+
+class KeyBody(Request):
+    model_config = ConfigDict(
+        title="KeyRequest",
+        json_schema_extra={"examples": [{"name": "shop", "mode": "live", "scopes": ["send", "read"]}]},
+    )
+
+    name: GivenName
+    mode: Annotated[
+        str | None,
+        described(
+            "`test` keys rehearse: no mail leaves, no credit is used. `live` when left out.",
+            enum=[*[one.value for one in Mode], None],
+        ),
+    ] = None
+    scopes: Annotated[
+        list[str] | None,
+        described(
+            "What it may do; `send` when left out.",
+            minItems=1,
+            items={"type": "string", "enum": [one.value for one in Scope]},
+        ),
+    ] = None
+    credential_id: Annotated[
+        str | None, described("The credential it belongs to; the account's default one when left out.")
+    ] = None
+    allowed_networks: GivenNetworks = None
+    expires_at: Annotated[
+        str | None,
+        described("When it ends, RFC 3339 and at most ten years away; never when left out.", format="date-time"),
+    ] = None
+
+
+class CredentialAnswer(BaseModel):
+    model_config = ConfigDict(title="Credential", json_schema_extra={"examples": [_CREDENTIAL]})
+
+    id: str
+    username: str
+    name: str
+    is_default: Annotated[bool, described("Whether members who are logged in send under it.")]
+    allowed_networks: Networks
+    created_at: Moment
+    last_used_at: LastUsed
+    previous_password_until: Annotated[
+        Moment | None, described("Until when the password before this one works, if it was rotated.")
+    ]
+    revoked_at: Moment | None
+
+
+class KeyAnswer(BaseModel):
+    model_config = ConfigDict(title="Key", json_schema_extra={"examples": [_KEY]})
+
+    id: str
+    hint: Annotated[str, described("How the key begins and ends, to recognise it by.")]
+    name: str
+    mode: Annotated[str, described("Whether mail leaves.", enum=[one.value for one in Mode])]
+    scopes: Annotated[
+        list[str],
+        described("What it may do.", items={"type": "string", "enum": [one.value for one in Scope]}),
+    ]
+    credential_id: str
+    allowed_networks: Annotated[
+        list[str], described("From where it may be used; its credential's list holds beside it. Empty: from anywhere.")
+    ]
+    created_at: Moment
+    last_used_at: LastUsed
+    expires_at: Moment | None
+    replaced_by: Annotated[str | None, described("The id of the key that took its place, if it was rotated.")]
+    revoked_at: Moment | None
+
+
+class CredentialResponse(Response):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"credential": _CREDENTIAL, "request_id": _REQUEST_ID}]})
+
+    credential: CredentialAnswer
+
+
+class NewCredentialResponse(CredentialResponse):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "credential": _CREDENTIAL,
+                    "password": "0aB9cD8eF7gH6iJ5kL4mN3oP2qR1sT0uV9wX8yZ7aB6",
+                    "request_id": _REQUEST_ID,
+                }
+            ]
+        }
+    )
+
+    password: Annotated[str, described("Shown this once.")]
+
+
+class CredentialListResponse(Response):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"credentials": [_CREDENTIAL], "next_cursor": None, "request_id": _REQUEST_ID}]}
+    )
+
+    credentials: list[CredentialAnswer]
+    next_cursor: NextCursor
+
+
+class KeyResponse(Response):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"key": _KEY, "request_id": _REQUEST_ID}]})
+
+    key: KeyAnswer
+
+
+class NewKeyResponse(KeyResponse):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "key": _KEY,
+                    "secret": "ph_live_0aB9cD8eF7gH6iJ5kL4mN3oP2qR1sT0uV9wX8yZx7Qd",
+                    "request_id": _REQUEST_ID,
+                }
+            ]
+        }
+    )
+
+    secret: Annotated[str, described("Shown this once.")]
+
+
+class RotatedKeyResponse(NewKeyResponse):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "key": _KEY,
+                    "secret": "ph_live_0aB9cD8eF7gH6iJ5kL4mN3oP2qR1sT0uV9wX8yZx7Qd",
+                    "previous": {
+                        **_KEY,
+                        "id": "ak_01kmx2v3q8f7t9n5r6w4y0zabb",
+                        "hint": "ph_live_…k2Wp",
+                        "expires_at": "2026-11-16T09:30:00.000Z",
+                        "replaced_by": "ak_01kmx2v3q8f7t9n5r6w4y0zabc",
+                    },
+                    "request_id": _REQUEST_ID,
+                }
+            ]
+        }
+    )
+
+    previous: Annotated[KeyAnswer, described("The key whose place it takes, with the time at which it ends.")]
+
+
+class KeyListResponse(Response):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"keys": [_KEY], "next_cursor": None, "request_id": _REQUEST_ID}]}
+    )
+
+    keys: list[KeyAnswer]
+    next_cursor: NextCursor

@@ -1,0 +1,159 @@
+"""POST /emails, close to the wire: headers, body, draft, intake, 202."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pydantic_core
+from starlette.types import Receive, Scope, Send
+
+from posthouse import crash
+from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
+from posthouse.entrypoints.http.schemas import SendBody
+from posthouse.entrypoints.http.services import Services
+from posthouse.flows.accept.intake import AcceptedMessage
+from posthouse.mail.mime import Attachment
+from posthouse.rules import ids, limits
+from posthouse.rules.draft import AttachmentRequest, Draft, compose
+from posthouse.rules.message import BillingStatus, MessageStatus, Source
+from posthouse.rules.refusal import invalid
+
+REPLAYED: Final = "Idempotent-Replayed"
+
+
+class SendEndpoint:
+    """An ASGI application of its own; `services` is set once they are open."""
+
+    services: Services
+
+    def __init__(self, reader: BodyReader) -> None:
+        self._reader = reader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        services = self.services
+        caller = await services.admission.sender(authorization_of(headers), peer_of(scope))
+        crash.point("accept.admitted")
+        self._reader.check_headers(headers)
+        key = idempotency_key(headers)
+        body = await self._reader.read(receive)
+        crash.point("accept.read")
+        request_id = responses.request_id_of(scope)
+        if len(body) > limits.THREAD_BODY_BYTES_MIN:
+            with self._reader.held(body):
+                async with self._reader.large:
+                    draft, fingerprint = await asyncio.to_thread(self._understand, body)
+                    accepted = await services.intake.accept(caller, key, draft, fingerprint, request_id)
+        else:
+            draft, fingerprint = self._understand(body)
+            accepted = await services.intake.accept(caller, key, draft, fingerprint, request_id)
+        crash.point("accept.before_answer")
+        answer = answer_of(draft, accepted, responses.request_id_text(scope))
+        await responses.send_json(send, 202, answer, headers_of(accepted))
+        crash.point("accept.answered")
+
+    def _understand(self, body: bytes) -> tuple[Draft, bytes]:
+        """The draft, and the fingerprint of what was asked: of the values, however they were spaced or ordered."""
+        content = parsed(body)
+        draft = draft_of(validated(SendBody, content))
+        return draft, self.services.intake.fingerprint(canonical(content))
+
+
+def canonical(content: dict[str, Any]) -> bytes:
+    """One spelling for all bodies that say the same: keys in order, no white space."""
+    return pydantic_core.to_json(_ordered(content))
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [_ordered(one) for one in value]
+    return value
+
+
+def authorization_of(headers: Mapping[bytes, bytes]) -> str | None:
+    given = headers.get(b"authorization")
+    return None if given is None else given.decode("latin-1")
+
+
+def peer_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def idempotency_key(headers: Mapping[bytes, bytes]) -> str:
+    key = headers.get(b"idempotency-key", b"").decode("latin-1").strip()
+    if not 1 <= len(key) <= limits.IDEMPOTENCY_KEY_CHARACTERS_MAX:
+        raise invalid(
+            f"The header Idempotency-Key is required, with 1 to {limits.IDEMPOTENCY_KEY_CHARACTERS_MAX} "
+            "characters: make a new one for each message, and repeat it when you retry."
+        )
+    return key
+
+
+def headers_of(accepted: AcceptedMessage) -> Mapping[str, str]:
+    return {**accepted.rate_headers, REPLAYED: "true"} if accepted.is_replay else accepted.rate_headers
+
+
+def draft_of(body: SendBody) -> Draft:
+    return compose(
+        sender=body.sender,
+        to=_listed(body.to),
+        cc=_listed(body.cc),
+        bcc=_listed(body.bcc),
+        reply_to=body.reply_to,
+        subject=body.subject,
+        text=body.text,
+        html=body.html,
+        template=body.template,
+        variables=body.variables,
+        headers=body.headers,
+        tags=_listed(body.tags),
+        attachments=[
+            AttachmentRequest(one.filename, one.content, one.content_type, one.content_id)
+            for one in body.attachments or ()
+        ],
+    )
+
+
+def _listed(given: str | list[str] | None) -> list[str]:
+    if given is None:
+        return []
+    return [given] if isinstance(given, str) else given
+
+
+def answer_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source: Source = Source.API) -> dict[str, Any]:
+    echo = draft.echo
+    answer = {
+        "id": ids.text(ids.MESSAGE, accepted.message_id),
+        "status": MessageStatus.QUEUED.value,
+        "source": source.value,
+        "request_id": request_id,
+        "from": echo.sender,
+        "to": echo.to,
+        "cc": echo.cc,
+        "bcc": echo.bcc,
+        "subject": accepted.subject,
+        "billing_status": BillingStatus.RESERVED.value,
+        "recipient_count": accepted.recipient_count,
+        "credits_reserved": accepted.credits_reserved,
+        "headers": dict(echo.headers),
+        "tags": draft.tags,
+        "attachments": [_metadata(one) for one in draft.attachments],
+    }
+    if echo.reply_to is not None:
+        answer["reply_to"] = echo.reply_to
+    return answer
+
+
+def _metadata(attachment: Attachment) -> dict[str, str | int]:
+    metadata: dict[str, str | int] = {
+        "filename": attachment.filename,
+        "content_type": attachment.content_type,
+        "size": len(attachment.content),
+    }
+    if attachment.content_id is not None:
+        metadata["content_id"] = attachment.content_id
+    return metadata

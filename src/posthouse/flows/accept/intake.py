@@ -1,0 +1,397 @@
+"""Accepting a message: from a valid draft to a committed row, or a refusal that costs nothing."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from posthouse import crash
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.accept.preparation import Preparation
+from posthouse.flows.shared.account_limits import Defaults, suspended, working_copy
+from posthouse.flows.shared.batching import Batcher
+from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.flows.shared.principal import Principal
+from posthouse.flows.shared.tickets import Tickets
+from posthouse.mail.address import Mailbox
+from posthouse.mail.submitted import Submitted, adopt, is_laborious
+from posthouse.rules import ids, limits, send_quota, unsubscribe
+from posthouse.rules.credential import Mode
+from posthouse.rules.draft import Draft, DraftRecipient, too_large
+from posthouse.rules.ids import AccountId, MessageId, RequestId
+from posthouse.rules.message import Source
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store import acceptance, accounts, messages
+from posthouse.store.acceptance import Key, PreparedMessage, RememberedKey, Spending
+from posthouse.store.control_cache import ControlCache
+from posthouse.store.postgres import Connection, Database
+
+# What a batch that failed may cost when it is tried again in parts. It has waited for its locks once, so
+# that a part waits only as long as other batches take.
+APART_SECONDS_MAX: Final = 3.0
+APART_LOCK_MILLISECONDS_MAX: Final = 250
+# Who goes through messages in the order of their ids (the catalogue, the books) passes by one that is written later.
+WAITED_MAX: Final = timedelta(seconds=20)
+
+
+class AcceptedMessage(NamedTuple):
+    message_id: MessageId
+    subject: str
+    recipient_count: int
+    credits_reserved: int
+    is_replay: bool
+    rate_headers: Mapping[str, str]
+
+
+class Intake:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        control_cache: ControlCache,
+        clock: Clock,
+        chance: Chance,
+        defaults: Defaults,
+        hostname: str,
+        fingerprint_key: bytes,
+        simulator_domain: str,
+        tickets: Tickets | None = None,
+        offers_one_click: bool = False,
+        storage: DiskSpace | None = None,
+    ) -> None:
+        """Without tickets, mail is due at once, and dispatch finds it; without storage, there is always room."""
+        self._database = database
+        self._clock = clock
+        self._chance = chance
+        self._defaults = defaults
+        self._hostname = hostname
+        self._simulator_domain = simulator_domain
+        self._tickets = tickets
+        self._storage = storage or DiskSpace()
+        self._preparation = Preparation(
+            control_cache=control_cache, hostname=hostname, offers_one_click=offers_one_click
+        )
+        self._fingerprint_key = blake2b(fingerprint_key).digest()
+        self._batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
+        self._being_accepted: set[Key] = set()
+
+    def fingerprint(self, canonical: bytes) -> bytes:
+        """By which two bodies are told apart; keyed, since a body may hold something guessable."""
+        return blake2b(canonical, key=self._fingerprint_key, digest_size=32).digest()
+
+    async def accept(
+        self,
+        caller: Principal,
+        key_text: str,
+        draft: Draft,
+        body_hash: bytes,
+        request_id: RequestId,
+        source: Source = Source.API,
+    ) -> AcceptedMessage:
+        """Accept the draft once per key.
+
+        The key is recalled before anything else is refused, as the order of refusals wants it, but only
+        a draft that would be refused has to ask for it here: all others find it in the transaction.
+        """
+        key = Key(caller.account_id, caller.credential_id, key_text)
+        if caller.mode is Mode.TEST:
+            # Test and live keys of a credential share their scope. A rehearsal must never pass for the mail
+            # itself, so that it counts as another body.
+            body_hash = blake2b(body_hash, person=b"rehearsal", digest_size=32).digest()
+        # The first fence. Advisory locks are re-entrant within a session, so two requests of one batch
+        # would both be granted the second.
+        if key in self._being_accepted:
+            async with self._database.connection() as connection:
+                replay = await self._recalled(connection, key, body_hash)
+            if replay is None:
+                raise _in_progress()
+            return replay
+        self._being_accepted.add(key)
+        try:
+            try:
+                self._storage.require()
+                entry = await self._prepare(caller, key, draft, body_hash, request_id, source)
+                crash.point("accept.prepared")
+            except Refusal as refusal:
+                return await self._replay_or_refuse(key, body_hash, refusal)
+            return await self._batcher.submit(entry, len(entry.mime))
+        finally:
+            self._being_accepted.discard(key)
+
+    async def adopt(
+        self, caller: Principal, raw: bytes, recipients: Sequence[Mailbox], envelope_sender: str, request_id: RequestId
+    ) -> AcceptedMessage:
+        """Accept a mail that was written elsewhere, for the envelope's recipients; a RawError says why it can't be.
+
+        There is no key: a client that hears no answer sends it again, and only it knows.
+        """
+        self._storage.require()
+        now = self._clock.now()
+        message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+
+        def read() -> Submitted:
+            return adopt(
+                raw, date=now, message_id=self._preparation.message_id_text(message_id), hostname=self._hostname
+            )
+
+        is_slow = len(raw) > limits.THREAD_BODY_BYTES_MIN or is_laborious(raw)
+        submitted = await asyncio.to_thread(read) if is_slow else read()
+        choice = unsubscribe.choice(submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe)
+        try:
+            senders = [submitted.sender, *filter(None, [submitted.sender_field])]
+            await self._preparation.require(caller.account_id, senders, one_click=choice.one_click)
+            if len(submitted.content) > limits.MIME_BYTES_MAX:
+                raise too_large()
+        except Refusal:
+            async with self._database.connection() as connection:
+                if await accounts.is_suspended(connection, caller.account_id):
+                    raise suspended() from None
+            raise
+        addressed = _addressed(recipients, submitted)
+        entry = PreparedMessage(
+            account_id=caller.account_id,
+            credential_id=caller.credential_id,
+            key=None,
+            body_hash=b"",
+            message_id=message_id,
+            request_id=request_id,
+            source=Source.SMTP,
+            sender=submitted.sender_text,
+            envelope_sender=envelope_sender,
+            subject=submitted.subject,
+            tags=submitted.tags,
+            template=None,
+            recipients=addressed,
+            credits=len(addressed),
+            mime=submitted.content,
+            mailing_list=choice.mailing_list,
+            one_click=choice.one_click,
+        )
+        return await self._batcher.submit(entry, len(entry.mime))
+
+    async def drain(self) -> None:
+        await self._batcher.drain()
+
+    async def _prepare(
+        self, caller: Principal, key: Key, draft: Draft, body_hash: bytes, request_id: RequestId, source: Source
+    ) -> PreparedMessage:
+        await self._preparation.require(caller.account_id, [draft.sender], one_click=draft.one_click)
+        letter = await self._preparation.letter(caller.account_id, draft)
+        now = self._clock.now()
+        message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+        written = await self._preparation.write(letter, message_id, now)
+        # Where the mail came from is one thing, whether it is only rehearsed another: a mail from a member to
+        # oneself is a test, and yet it leaves.
+        is_rehearsed = caller.mode is Mode.TEST
+        return PreparedMessage(
+            account_id=caller.account_id,
+            credential_id=caller.credential_id,
+            key=key,
+            body_hash=body_hash,
+            message_id=message_id,
+            request_id=request_id,
+            source=Source.TEST if is_rehearsed else source,
+            sender=draft.echo.sender,
+            envelope_sender=draft.sender.address,
+            subject=letter.subject,
+            tags=draft.tags,
+            template=draft.template,
+            recipients=draft.recipients,
+            credits=0 if is_rehearsed else len(draft.recipients),
+            mime=written,
+            routed_to=self._simulator_domain if is_rehearsed else None,
+            mailing_list=draft.mailing_list,
+            one_click=draft.one_click,
+        )
+
+    async def _replay_or_refuse(self, key: Key, body_hash: bytes, refusal: Refusal) -> AcceptedMessage:
+        async with self._database.connection() as connection:
+            replay = await self._recalled(connection, key, body_hash)
+            if replay is not None:
+                return replay
+            if await accounts.is_suspended(connection, key.account_id):
+                raise suspended()
+        raise refusal
+
+    async def _recalled(self, connection: Connection, key: Key, body_hash: bytes) -> AcceptedMessage | None:
+        known = (await acceptance.recall(connection, [key])).get(key)
+        if known is None or known.expires_at <= self._clock.now():
+            return None
+        return await _replay(connection, key, body_hash, known)
+
+    async def _accept_batch(self, entries: Sequence[PreparedMessage]) -> Sequence[AcceptedMessage | BaseException]:
+        """One transaction for all; where that fails, smaller ones, so that nobody fails for a neighbour."""
+        try:
+            return await self._accept_together(entries)
+        except Refusal as refusal:
+            if refusal.code is not Code.TEMPORARY_FAILURE:
+                raise
+            # Somebody holds an account's row: the other accounts needn't wait for it.
+            groups = _by_account(entries)
+        except Exception as fault:
+            if len(entries) == 1:
+                return [fault]
+            groups = [[entry] for entry in entries]
+        answers = await self._accept_apart(groups)
+        return [answers[entry.message_id] for entry in entries]
+
+    async def _accept_apart(
+        self, groups: Sequence[Sequence[PreparedMessage]]
+    ) -> dict[MessageId, AcceptedMessage | BaseException]:
+        give_up_at = self._clock.monotonic() + APART_SECONDS_MAX
+        answers: dict[MessageId, AcceptedMessage | BaseException] = {}
+        for group in groups:
+            try:
+                if self._clock.monotonic() > give_up_at:
+                    raise _waited_too_long()
+                results = await self._accept_together(group, lock_milliseconds=APART_LOCK_MILLISECONDS_MAX)
+            except Refusal as refusal:
+                results = [refusal.again() for _ in group]
+            except Exception as fault:
+                if len(group) > 1:
+                    answers |= await self._accept_apart([[entry] for entry in group])
+                    continue
+                results = [fault]
+            answers |= {entry.message_id: result for entry, result in zip(group, results, strict=True)}
+        return answers
+
+    async def _accept_together(
+        self, entries: Sequence[PreparedMessage], lock_milliseconds: int | None = None
+    ) -> list[AcceptedMessage | BaseException]:
+        keys = [entry.key for entry in entries if entry.key is not None]
+        async with self._database.transaction() as tx:
+            if lock_milliseconds is not None:
+                await acceptance.limit_waiting(tx, lock_milliseconds)
+            granted, rows = await acceptance.lock(tx, keys, sorted({entry.account_id for entry in entries}))
+            crash.point("accept.locked")
+            remembered = await acceptance.recall(tx, keys) if keys else {}
+            now = self._clock.now()
+            batch = _Batch({row.id: working_copy(row, self._defaults) for row in rows.values()}, now)
+            oldest = ids.lowest_id(now - WAITED_MAX)
+            answers: list[AcceptedMessage | BaseException] = []
+            for entry in entries:
+                try:
+                    if entry.key is not None:
+                        known = remembered.get(entry.key)
+                        if known is not None and known.expires_at > now:
+                            answers.append(await _replay(tx, entry.key, entry.body_hash, known))
+                            continue
+                        if not granted[entry.key]:
+                            raise _in_progress()
+                    if entry.message_id < oldest:
+                        raise _waited_too_long()
+                    answers.append(batch.admit(entry))
+                except Refusal as refusal:
+                    answers.append(refusal)
+            expired = [key for key, known in remembered.items() if known.expires_at <= now]
+            if expired:
+                await acceptance.forget(tx, expired)
+            crash.point("accept.decided")
+            if batch.entries:
+                due_at = now if self._tickets is None else now + self._tickets.lease
+                await acceptance.write(tx, batch.entries, batch.spendings(), now, due_at)
+            crash.point("accept.before_commit")
+        crash.point("accept.after_commit")
+        if self._tickets is not None:
+            self._tickets.publish(_tickets(batch.entries))
+            crash.point("accept.published")
+        return answers
+
+
+def _addressed(recipients: Sequence[Mailbox], submitted: Submitted) -> tuple[DraftRecipient, ...]:
+    """The envelope's recipients, each once, in its first spelling; whoever the header doesn't name was blind-copied."""
+    unique: dict[str, DraftRecipient] = {}
+    for mailbox in recipients:
+        key = mailbox.key
+        field = "to" if key in submitted.to else "cc" if key in submitted.cc else "bcc"
+        unique.setdefault(key, DraftRecipient(field, mailbox.address, mailbox.domain))
+    return tuple(unique.values())
+
+
+def _tickets(entries: Sequence[PreparedMessage]) -> Iterator[DeliveryTicket]:
+    for entry in entries:
+        for position, recipient in enumerate(entry.recipients):
+            destination = entry.routed_to or recipient.destination
+            yield DeliveryTicket(entry.account_id, entry.message_id, position, 0, destination)
+
+
+def _by_account(entries: Sequence[PreparedMessage]) -> list[list[PreparedMessage]]:
+    groups: dict[AccountId, list[PreparedMessage]] = {}
+    for entry in entries:
+        groups.setdefault(entry.account_id, []).append(entry)
+    return list(groups.values())
+
+
+class _Batch:
+    """The decisions of one shared transaction, made in order on working copies of the accounts."""
+
+    def __init__(self, working: dict[AccountId, send_quota.Account], now: datetime) -> None:
+        self._accounts = working
+        self._now = now
+        self._spent: dict[AccountId, int] = {}
+        self.entries: list[PreparedMessage] = []
+
+    def admit(self, entry: PreparedMessage) -> AcceptedMessage:
+        account = self._accounts[entry.account_id]
+        if account.suspended:
+            raise suspended()
+        count = len(entry.recipients)
+        reading = send_quota.admit(account, send_quota.Charge(count, entry.credits), self._now)
+        self._spent[account.id] = self._spent.get(account.id, 0) + entry.credits
+        self.entries.append(entry)
+        return AcceptedMessage(
+            message_id=entry.message_id,
+            subject=entry.subject,
+            recipient_count=count,
+            credits_reserved=entry.credits,
+            is_replay=False,
+            rate_headers=send_quota.rate_headers(account.rate, reading),
+        )
+
+    def spendings(self) -> list[Spending]:
+        return [self._spending(self._accounts[account_id], spent) for account_id, spent in self._spent.items()]
+
+    @staticmethod
+    def _spending(account: send_quota.Account, spent: int) -> Spending:
+        return Spending(
+            account_id=account.id,
+            credits=spent,
+            rate_full_at=account.full_at,
+            warmup_started_on=account.warmup_started_on,
+            warmup_day=account.warmup_day,
+            warmup_used=account.warmup_used,
+        )
+
+
+async def _replay(connection: Connection, key: Key, body_hash: bytes, known: RememberedKey) -> AcceptedMessage:
+    if known.body_hash != body_hash:
+        raise Refusal(
+            Code.IDEMPOTENCY_CONFLICT,
+            "This Idempotency-Key was used for another body in the last 24 hours: use a new key for a new message.",
+        )
+    receipt = await messages.receipt(connection, key.account_id, known.message_id)
+    if receipt is None:
+        raise RuntimeError(f"key of message {known.message_id} is remembered, the message is not")
+    return AcceptedMessage(
+        message_id=receipt.message_id,
+        subject=receipt.subject,
+        recipient_count=receipt.recipient_count,
+        credits_reserved=receipt.credits_reserved,
+        is_replay=True,
+        rate_headers={},
+    )
+
+
+def _waited_too_long() -> Refusal:
+    return Refusal(Code.TEMPORARY_FAILURE, "The service was busy: try again.", 1)
+
+
+def _in_progress() -> Refusal:
+    return Refusal(
+        Code.IDEMPOTENCY_IN_PROGRESS,
+        "A request with this Idempotency-Key is being accepted right now: repeat it in a second.",
+        retry_after_seconds=1,
+    )

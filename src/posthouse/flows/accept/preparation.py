@@ -1,0 +1,82 @@
+"""Preparation: all of accepting a message that comes before the transaction, for intake and for whoever only asks.
+
+What a message needs of its account, its template rendered, and its MIME written; each a refusal where it can't be.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from posthouse.mail import mime
+from posthouse.mail.address import Mailbox
+from posthouse.mail.header_writer import HeaderError
+from posthouse.mail.mime import Letter
+from posthouse.rules import ids, limits, template, unsubscribe
+from posthouse.rules.draft import Draft, too_large
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.template import RenderedTemplate
+from posthouse.store.control_cache import ControlCache
+
+
+class Preparation:
+    def __init__(self, *, control_cache: ControlCache, hostname: str, offers_one_click: bool) -> None:
+        self._control_cache = control_cache
+        self._hostname = hostname
+        self._offers_one_click = offers_one_click
+
+    async def require(self, account_id: AccountId, senders: Sequence[Mailbox], *, one_click: bool) -> None:
+        """What a message needs of its account and of this installation."""
+        for sender in senders:
+            if not await self._control_cache.is_verified(account_id, sender.domain):
+                raise Refusal(
+                    Code.FORBIDDEN,
+                    f"The domain {sender.domain!r} is not a verified domain of this account: "
+                    "register it and publish its DNS records, or send from one that is.",
+                )
+        if one_click and not self._offers_one_click:
+            raise unsubscribe.not_offered()
+
+    async def letter(self, account_id: AccountId, draft: Draft) -> Letter:
+        """What is to be written: the draft's own words, or those of its template."""
+        return draft.letter(await self._render(account_id, draft))
+
+    async def write(self, letter: Letter, message_id: MessageId, now: datetime) -> bytes:
+        large = sum(len(attachment.content) for attachment in letter.attachments)
+        large += len(letter.text or "") + len(letter.html or "")
+        if large > limits.MIME_BYTES_MAX:
+            raise too_large()
+
+        def write() -> bytes:
+            return mime.write(
+                letter,
+                date=now,
+                message_id=self.message_id_text(message_id),
+                boundary=message_id.hex,
+            )
+
+        try:
+            written = await asyncio.to_thread(write) if large > limits.THREAD_BODY_BYTES_MIN else write()
+        except HeaderError as error:
+            raise invalid(f"The message {error}.") from error
+        if len(written) > limits.MIME_BYTES_MAX:
+            raise too_large()
+        return written
+
+    def message_id_text(self, message_id: MessageId) -> str:
+        return f"{ids.text('', message_id)}@{self._hostname}"
+
+    async def _render(self, account_id: AccountId, draft: Draft) -> RenderedTemplate | None:
+        if draft.template is None:
+            return None
+        found = await self._control_cache.published_template(account_id, draft.template)
+        if found is None:
+            raise invalid(
+                f"`template`: this account has no published template {draft.template!r}: "
+                "create and publish it, or correct the alias."
+            )
+        if draft.subject is not None:
+            # The template's subject isn't used, so its variables aren't needed.
+            found = replace(found, subject=None)
+        return template.render(found, draft.variables, bytes_max=limits.MIME_BYTES_MAX)

@@ -1,0 +1,298 @@
+"""The keyring: an account's SMTP credentials and API keys.
+
+Secrets are in what the creating call returns and nowhere else afterwards. Whatever changes one locks the account
+first, and so waits for its turn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.new_credential import CredentialGenerator
+from posthouse.flows.shared.new_credential import NewCredential as NewCredential
+from posthouse.rules import credential, ids, input_checks, limits
+from posthouse.rules.actor import Actor
+from posthouse.rules.credential import Mode, Scope
+from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.store import accounts, audit_log, credentials
+from posthouse.store.credentials import CredentialRow as CredentialRow
+from posthouse.store.credentials import KeyRow as KeyRow
+from posthouse.store.postgres import Connection, Database
+
+_KEY_HINT_CHARACTERS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """`previous` is the key whose place it takes, if it takes one's."""
+
+    key: KeyRow
+    secret: str = field(repr=False)
+    previous: KeyRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialPage:
+    credentials: Sequence[CredentialRow]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    keys: Sequence[KeyRow]
+    next_cursor: str | None
+
+
+class Credentials:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, pepper: bytes) -> None:
+        self._database = database
+        self._clock = clock
+        self._chance = chance
+        self._audit_log = AuditLog(chance)
+        self._pepper = pepper
+        self._mint = CredentialGenerator(chance, pepper)
+
+    # Credentials.
+
+    async def credentials(self, account_id: AccountId, limit: int, cursor: str | None = None) -> CredentialPage:
+        before = _position(ids.CREDENTIAL, cursor)
+        async with self._database.connection() as connection:
+            rows = await credentials.page_of_credentials(connection, account_id, before, limit + 1)
+        is_last = len(rows) <= limit
+        return CredentialPage(rows[:limit], None if is_last else ids.text(ids.CREDENTIAL, rows[limit - 1].id))
+
+    async def create_credential(
+        self, account_id: AccountId, name: str, allowed_networks: Sequence[str], actor: Actor
+    ) -> NewCredential:
+        """An SMTP username and password, usable from the given networks only, or from anywhere when none."""
+        name = input_checks.name("A credential's name", name)
+        networks = input_checks.networks(allowed_networks)
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            live = await credentials.live_credentials(tx, account_id)
+            if len(live) >= limits.CREDENTIALS_MAX:
+                raise Refusal(
+                    Code.CONFLICT, f"An account has at most {limits.CREDENTIALS_MAX} credentials: revoke one first."
+                )
+            made = await self._mint.credential(tx, account_id, name, networks, now)
+            if not any(one.is_default for one in live):
+                # An operator may have ended the last one.
+                await credentials.make_default(tx, account_id, made.credential.id, now)
+                made = replace(made, credential=replace(made.credential, is_default=True))
+            detail = {"username": made.credential.username, "name": name}
+            await self._audit_log.note(tx, account_id, actor, "credential.created", _text(made.credential), now, detail)
+        return made
+
+    async def rotate_credential(
+        self, account_id: AccountId, given: str, actor: Actor, *, overlap_seconds: int = limits.OVERLAP_SECONDS
+    ) -> NewCredential:
+        """A new password; the one before it works for so many seconds more, and one before that no longer."""
+        overlap = _overlap(overlap_seconds)
+        now = self._clock.now()
+        password, secret_hash = self._mint.password()
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            row = await _credential(tx, account_id, given)
+            if row.revoked_at is not None:
+                raise Refusal(Code.CONFLICT, f"The credential {row.username} is revoked: create another instead.")
+            until = now + overlap if overlap else None
+            await credentials.rotate_credential(tx, account_id, row.id, secret_hash, until, now)
+            detail: audit_log.Detail = {"username": row.username, "overlap_seconds": overlap_seconds}
+            await self._audit_log.note(tx, account_id, actor, "credential.rotated", _text(row), now, detail)
+        return NewCredential(replace(row, previous_until=until), password)
+
+    async def revoke_credential(
+        self, account_id: AccountId, given: str, actor: Actor, *, even_the_last: bool = False
+    ) -> CredentialRow:
+        """Ends the credential, named by its username or id, and all API keys that belong to it.
+
+        Another takes the place of the default one, under which whoever is logged in sends. If there is none, only an
+        operator may: `even_the_last`.
+        """
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            row = await _credential(tx, account_id, given)
+            if row.revoked_at is not None:
+                raise Refusal(Code.CONFLICT, f"The credential {row.username} was revoked already.")
+            others = [one for one in await credentials.live_credentials(tx, account_id) if one.id != row.id]
+            if not others and not even_the_last:
+                raise Refusal(
+                    Code.CONFLICT,
+                    f"{row.username} is the account's only credential, under which its members send: create another "
+                    "first, or rotate this one.",
+                )
+            if row.is_default and others:
+                await credentials.make_default(tx, account_id, others[0].id, now)
+                row = replace(row, is_default=False)
+            await credentials.revoke_credential(tx, account_id, row.id, now)
+            await self._audit_log.note(
+                tx, account_id, actor, "credential.revoked", _text(row), now, {"username": row.username}
+            )
+        return replace(row, revoked_at=now, previous_until=None)
+
+    # Keys.
+
+    async def keys(self, account_id: AccountId, limit: int, cursor: str | None = None) -> KeyPage:
+        before = _position(ids.API_KEY, cursor)
+        async with self._database.connection() as connection:
+            rows = await credentials.page_of_keys(connection, account_id, before, limit + 1)
+        is_last = len(rows) <= limit
+        return KeyPage(rows[:limit], None if is_last else ids.text(ids.API_KEY, rows[limit - 1].id))
+
+    async def create_key(
+        self,
+        account_id: AccountId,
+        actor: Actor,
+        *,
+        name: str = "",
+        mode: Mode = Mode.LIVE,
+        scopes: Sequence[Scope] = (Scope.SEND,),
+        given_credential: str | None = None,
+        allowed_networks: Sequence[str] = (),
+        expires_at: datetime | None = None,
+    ) -> NewKey:
+        """An API key of the given credential (username or id), or of the account's default one."""
+        name = input_checks.name("A key's name", name or f"{mode} key")
+        networks = input_checks.networks(allowed_networks)
+        if not scopes:
+            raise invalid("`scopes` is empty: a key may `send`, `read`, or both.")
+        now = self._clock.now()
+        if expires_at is not None and expires_at <= now:
+            raise invalid("The key would have expired before it exists: give a time to come.")
+        if expires_at is not None and expires_at - now > timedelta(days=limits.KEY_DAYS_MAX):
+            raise invalid("The key would live for more than ten years: give an earlier time, or none.")
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            owner = await _credential(tx, account_id, given_credential)
+            if owner.revoked_at is not None:
+                raise Refusal(Code.CONFLICT, f"The credential {owner.username} is revoked: name another for the key.")
+            if await credentials.count_keys(tx, account_id, now) >= limits.KEYS_MAX:
+                raise Refusal(Code.CONFLICT, f"An account has at most {limits.KEYS_MAX} keys: revoke one first.")
+            like = KeyRow(
+                account_id=account_id,
+                id=ApiKeyId(self._new_id(now)),
+                credential_id=owner.id,
+                hint="",
+                name=name,
+                mode=mode,
+                may_read=Scope.READ in scopes,
+                created_at=now,
+                expires_at=expires_at,
+                revoked_at=None,
+                may_send=Scope.SEND in scopes,
+                allowed_networks=networks,
+            )
+            made = await self._add_key(tx, like, now)
+            await self._audit_log.note(tx, account_id, actor, "key.created", _key_text(made.key), now, _about(made.key))
+        return made
+
+    async def rotate_key(
+        self, account_id: AccountId, given: str, actor: Actor, *, overlap_seconds: int = limits.OVERLAP_SECONDS
+    ) -> NewKey:
+        """A new key like the old one, which ends when the overlap does, or sooner if it would have anyway.
+
+        One that was to expire is followed by one that lives as long, counted anew.
+        """
+        overlap = _overlap(overlap_seconds)
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            row = await _key(tx, account_id, given)
+            _require_use(row, now)
+            new_id = ApiKeyId(self._new_id(now))
+            expires_at = None if row.expires_at is None else now + (row.expires_at - row.created_at)
+            like = replace(row, id=new_id, created_at=now, expires_at=expires_at, last_used_at=None)
+            made = await self._add_key(tx, like, now)
+            ends_at = await credentials.replace_key(tx, account_id, row.id, new_id, now + overlap, now)
+            detail: audit_log.Detail = {"replaced_by": _key_text(made.key), "overlap_seconds": overlap_seconds}
+            await self._audit_log.note(tx, account_id, actor, "key.rotated", _key_text(row), now, detail)
+        return replace(made, previous=replace(row, expires_at=ends_at, replaced_by=new_id))
+
+    async def revoke_key(self, account_id: AccountId, given: str, actor: Actor) -> KeyRow:
+        """Ends an API key, named by its id (`ak_…`)."""
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            row = await _key(tx, account_id, given)
+            if not await credentials.revoke_key(tx, account_id, row.id, now):
+                raise Refusal(Code.CONFLICT, f"The key {row.hint} was revoked already.")
+            await self._audit_log.note(tx, account_id, actor, "key.revoked", _key_text(row), now, _about(row))
+        return replace(row, revoked_at=now)
+
+    async def _add_key(self, tx: Connection, like: KeyRow, now: datetime) -> NewKey:
+        secret = credential.new_api_key(like.mode, self._chance.bytes(credential.SECRET_RANDOM_BYTES))
+        row = replace(like, hint=f"{secret[: secret.rindex('_') + 1]}…{secret[-_KEY_HINT_CHARACTERS:]}")
+        await credentials.insert_key(tx, row, credential.secret_hash(secret, self._pepper), now)
+        return NewKey(row, secret)
+
+    def _new_id(self, now: datetime) -> UUID:
+        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+
+
+async def _credential(connection: Connection, account_id: AccountId, given: str | None) -> CredentialRow:
+    """By its id or its username; without either, the account's default one."""
+    if given is None:
+        row = await credentials.default_credential(connection, account_id)
+    elif (credential_id := ids.parse(ids.CREDENTIAL, given)) is not None:
+        row = await credentials.find_credential(connection, account_id, CredentialId(credential_id))
+    elif credential.is_smtp_username(given):
+        row = await credentials.find_username(connection, account_id, given)
+    else:
+        row = None
+    if row is None:
+        raise Refusal(Code.NOT_FOUND, "The account has no credential with this id: list its credentials.")
+    return row
+
+
+async def _key(connection: Connection, account_id: AccountId, given: str) -> KeyRow:
+    key_id = ids.parse(ids.API_KEY, given)
+    row = None if key_id is None else await credentials.find_key(connection, account_id, ApiKeyId(key_id))
+    if row is None:
+        raise Refusal(Code.NOT_FOUND, "The account has no key with this id: list its keys.")
+    return row
+
+
+def _require_use(row: KeyRow, now: datetime) -> None:
+    """A key that works, and that nothing took the place of yet."""
+    if row.revoked_at is not None:
+        state = "is revoked"
+    elif row.replaced_by is not None:
+        state = "was rotated already"
+    elif row.expires_at is not None and row.expires_at <= now:
+        state = "has expired"
+    else:
+        return
+    raise Refusal(Code.CONFLICT, f"The key {row.hint} {state}: create a new one.")
+
+
+def _overlap(seconds: int) -> timedelta:
+    if not 0 <= seconds <= limits.OVERLAP_SECONDS_MAX:
+        raise invalid(f"`overlap_seconds` is a number from 0 to {limits.OVERLAP_SECONDS_MAX}.")
+    return timedelta(seconds=seconds)
+
+
+def _position(prefix: str, cursor: str | None) -> UUID | None:
+    position = None if cursor is None else ids.parse(prefix, cursor)
+    if cursor is not None and position is None:
+        raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.")
+    return position
+
+
+def _text(row: CredentialRow) -> str:
+    return ids.text(ids.CREDENTIAL, row.id)
+
+
+def _key_text(row: KeyRow) -> str:
+    return ids.text(ids.API_KEY, row.id)
+
+
+def _about(row: KeyRow) -> audit_log.Detail:
+    return {"hint": row.hint, "name": row.name}

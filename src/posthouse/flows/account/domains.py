@@ -1,0 +1,347 @@
+"""Registration: an account's domains, the records that prove them, and the keys that sign for them."""
+
+import asyncio
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.domain_check import DomainCheck, Look, records_of, waiting_among
+from posthouse.mail import dkim
+from posthouse.mail.dkim import KeyPair
+from posthouse.rules import domain, ids, input_checks, limits
+from posthouse.rules.actor import OPERATOR, Actor
+from posthouse.rules.domain import Judgement, Record, RecordCheck, Records
+from posthouse.rules.ids import AccountId, DomainId
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.store import accounts, domains
+from posthouse.store.domains import DomainRow as DomainRow
+from posthouse.store.domains import KeysRow
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.seal import Sealer
+from posthouse.wire.dns import Resolver
+
+LIST_MAX: Final = limits.DOMAINS_MAX
+# An RSA key takes a good part of a second of a core: they are made one by one, and nobody waits for many.
+MAKING_MAX: Final = 10
+# Each look has a few sockets open for seconds, when name servers are slow.
+LOOKS_MAX: Final = 50
+_TOKEN_BYTES: Final = 20
+_SELECTOR_BYTES: Final = 5
+_ASKED_EVERY: Final = timedelta(seconds=limits.DOMAIN_ASKED_SECONDS)
+
+
+class KeyStage(StrEnum):
+    """Which keys a record is of; what isn't of a key counts to those that sign."""
+
+    ACTIVE = "active"
+    PENDING = "pending"
+    PREVIOUS = "previous"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """A record as it is shown; without a finding nobody looked for it now."""
+
+    record: Record
+    stage: KeyStage
+    advice: str
+    finding: RecordCheck | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DomainView:
+    """A domain with what there is to publish for it, and what was found if someone looked."""
+
+    domain: DomainRow
+    keys: Sequence[KeysRow]
+    advised: tuple[Record, Record]
+    findings: Mapping[str, RecordCheck] = field(default_factory=dict)
+
+    @property
+    def records(self) -> Records:
+        """Of the keys that sign."""
+        return records_of(self.domain)
+
+    @property
+    def waiting(self) -> KeysRow | None:
+        return waiting_among(self.keys)
+
+    @property
+    def lines(self) -> Sequence[ShownRecord]:
+        shown = [self._line(record, KeyStage.ACTIVE) for record in self.records.all]
+        for keys in self.keys:
+            of_keys = records_of(self.domain, keys).all[1:]
+            shown += [self._line(record, KeyStage.PENDING, keys.retired_at) for record in of_keys]
+        return [*shown, *[self._line(record, KeyStage.ACTIVE) for record in self.advised]]
+
+    def _line(self, record: Record, stage: KeyStage, retired_at: datetime | None = None) -> ShownRecord:
+        finding = self.findings.get(record.name)
+        if retired_at is not None:
+            until = domain.left_until(retired_at)
+            advice = (
+                f"Leave it in DNS until {until:%Y-%m-%d %H:%M} UTC, for mail that was signed with it and is still on "
+                "its way; then remove it."
+            )
+            return ShownRecord(record, KeyStage.PREVIOUS, advice, finding)
+        return ShownRecord(record, stage, domain.unlooked(record) if finding is None else finding.advice, finding)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The domain after the check; no judgement when an operator vouched for it."""
+
+    view: DomainView
+    judgement: Judgement | None
+
+    @property
+    def domain(self) -> DomainRow:
+        return self.view.domain
+
+
+@dataclass(frozen=True, slots=True)
+class DomainPage:
+    domains: Sequence[DomainRow]
+    next_cursor: str | None
+
+
+class Domains:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        sealer: Sealer,
+        resolver: Resolver,
+        return_path: str,
+    ) -> None:
+        """`return_path` is the domain that bounces are addressed to."""
+        self._database = database
+        self._clock = clock
+        self._chance = chance
+        self._audit_log = AuditLog(chance)
+        self._sealer = sealer
+        self._return_path = return_path
+        self._domain_check = DomainCheck(database=database, clock=clock, chance=chance, resolver=resolver)
+        self._making = asyncio.Lock()
+        self._making_count = 0
+        self._looks = 0
+
+    async def add(self, account_id: AccountId, given: str, actor: Actor) -> DomainView:
+        """Registers the domain, unverified; returns the DNS records to publish."""
+        name = input_checks.domain_name(given)
+        async with self._database.connection() as connection:
+            await _require_room(connection, account_id, name)
+        rsa, ed25519 = await self._new_pairs()
+        now = self._clock.now()
+        domain_id, selector = DomainId(self._new_id(now)), self._new_selector()
+        row = DomainRow(
+            account_id=account_id,
+            id=domain_id,
+            name=name,
+            token=_base32(self._chance.bytes(_TOKEN_BYTES)),
+            selector=selector,
+            dkim_public=rsa.public,
+            created_at=now,
+            verified_at=None,
+            checked_at=None,
+            missing_since=None,
+            dkim_sealed=self._sealer.seal(rsa.private_der, domains.dkim_purpose(account_id, domain_id)),
+            ed25519_selector=domain.ed25519_selector(selector),
+            ed25519_public=ed25519.public,
+            ed25519_sealed=self._sealer.seal(ed25519.private_der, domains.ed25519_purpose(account_id, domain_id)),
+        )
+        if len(records_of(row).dkim.name) > domain.NAME_CHARACTERS_MAX:
+            raise invalid("The domain is too long: the name of its DKIM record would not fit into DNS.")
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            await _require_room(tx, account_id, name)
+            if not await domains.insert(tx, row, now):
+                raise _there_already(name)
+            await self._audit_log.note(tx, account_id, actor, "domain.added", name, now)
+        return self._view(row, ())
+
+    async def all(self, account_id: AccountId) -> Sequence[DomainView]:
+        """In the order of their names."""
+        async with self._database.connection() as connection:
+            rows = await domains.list_of_account(connection, account_id, LIST_MAX)
+            keys = await domains.keys(connection, account_id, [row.id for row in rows])
+        return [self._view(row, keys[row.id]) for row in rows]
+
+    async def page(self, account_id: AccountId, limit: int, cursor: str | None = None) -> DomainPage:
+        before = None if cursor is None else ids.parse(ids.DOMAIN, cursor)
+        if cursor is not None and before is None:
+            raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.")
+        async with self._database.connection() as connection:
+            rows = await domains.page(connection, account_id, before, limit + 1)
+        is_last = len(rows) <= limit
+        return DomainPage(rows[:limit], None if is_last else ids.text(ids.DOMAIN, rows[limit - 1].id))
+
+    async def get(self, account_id: AccountId, given: str) -> DomainView:
+        async with self._database.connection() as connection:
+            row, keys = await _found(connection, account_id, given)
+        return self._view(row, keys)
+
+    async def verify(self, account_id: AccountId, given: str, actor: Actor, *, vouched: bool = False) -> Verification:
+        """Looks for the records in DNS; or takes the operator's word for it and asks no DNS, now or later."""
+        async with self._database.transaction() as tx:
+            row, keys = await _found(tx, account_id, given)
+            if actor != OPERATOR:
+                await self._take_turn(tx, row)
+        if vouched:
+            look = None
+            written = await self._domain_check.vouch(row, waiting_among(keys), actor)
+        else:
+            look = await self._look(row, waiting_among(keys))
+            written = await self._domain_check.record(look, actor)
+        if written is None:
+            raise Refusal(Code.CONFLICT, f"{row.name} was checked by someone else meanwhile: try again.")
+        async with self._database.connection() as connection:
+            keys = (await domains.keys(connection, account_id, [row.id]))[row.id]
+        return Verification(self._view(written, keys, look), None if look is None else look.judgement)
+
+    async def rotate(self, account_id: AccountId, given: str, actor: Actor) -> DomainView:
+        """Makes new keys, which sign once the record of the RSA key is seen; until then the present ones do."""
+        async with self._database.connection() as connection:
+            row, keys = await _found(connection, account_id, given)
+        _require_rest(row, keys)
+        rsa, ed25519 = await self._new_pairs()
+        now = self._clock.now()
+        selector = self._new_selector()
+        waiting = KeysRow(
+            account_id=account_id,
+            domain_id=row.id,
+            selector=selector,
+            dkim_public=rsa.public,
+            ed25519_selector=domain.ed25519_selector(selector),
+            ed25519_public=ed25519.public,
+            created_at=now,
+            checked_at=now,
+            dkim_sealed=self._sealer.seal(rsa.private_der, domains.dkim_purpose(account_id, row.id)),
+            ed25519_sealed=self._sealer.seal(ed25519.private_der, domains.ed25519_purpose(account_id, row.id)),
+        )
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            again, keys = await _found(tx, account_id, given)
+            if again.id != row.id:
+                raise Refusal(Code.CONFLICT, f"{row.name} was removed and added anew meanwhile: try again.")
+            _require_rest(again, keys)
+            await domains.add_keys(tx, waiting)
+            detail = {"selector": selector, "previous_selector": again.selector}
+            await self._audit_log.note(tx, account_id, actor, "domain.rotation_started", row.name, now, detail)
+        return self._view(again, [waiting, *keys])
+
+    async def remove(self, account_id: AccountId, given: str, actor: Actor) -> None:
+        """The domain and its keys are gone at once; mail of it that is still queued goes out unsigned."""
+        name = _read_name(given)
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            await accounts.lock(tx, account_id)
+            if not await domains.delete(tx, account_id, name, now):
+                raise _unknown(given)
+            await self._audit_log.note(tx, account_id, actor, "domain.removed", name, now)
+
+    async def _take_turn(self, tx: Connection, row: DomainRow) -> None:
+        now = self._clock.now()
+        since = now - _ASKED_EVERY
+        if not await domains.take_turn(tx, row, now, since):
+            raise Refusal(
+                Code.RATE_LIMITED,
+                f"{row.name} was looked at a moment ago: wait {limits.DOMAIN_ASKED_SECONDS} s between two checks. "
+                "A new record can take an hour to be seen.",
+                limits.DOMAIN_ASKED_SECONDS,
+            )
+        if await domains.asked_since(tx, row.account_id, since) > limits.DOMAINS_ASKED_MAX:
+            raise Refusal(
+                Code.RATE_LIMITED,
+                f"{limits.DOMAINS_ASKED_MAX} domains of the account were looked at within "
+                f"{limits.DOMAIN_ASKED_SECONDS} s: go on after a moment.",
+                limits.DOMAIN_ASKED_SECONDS,
+            )
+
+    async def _look(self, row: DomainRow, waiting: KeysRow | None) -> Look:
+        if self._looks >= LOOKS_MAX:
+            raise Refusal(Code.TEMPORARY_FAILURE, "Many domains are looked at this moment: try again.", 2)
+        self._looks += 1
+        try:
+            return await self._domain_check.look(row, waiting, domain.advised(row.name, self._return_path))
+        finally:
+            self._looks -= 1
+
+    async def _new_pairs(self) -> tuple[KeyPair, KeyPair]:
+        if self._making_count >= MAKING_MAX:
+            raise Refusal(Code.TEMPORARY_FAILURE, "Many keys are being made at this moment: try again.", 2)
+        self._making_count += 1
+        try:
+            async with self._making:
+                return await asyncio.to_thread(lambda: (dkim.new_key_pair(), dkim.new_ed25519_key_pair()))
+        finally:
+            self._making_count -= 1
+
+    def _view(self, row: DomainRow, keys: Sequence[KeysRow], look: Look | None = None) -> DomainView:
+        findings = {} if look is None else {finding.record.name: finding for finding in look.findings}
+        now = self._clock.now()
+        # What may be removed from DNS is not shown any more, even before upkeep forgets it.
+        shown = [one for one in keys if one.retired_at is None or now < domain.left_until(one.retired_at)]
+        return DomainView(row, shown, domain.advised(row.name, self._return_path), findings)
+
+    def _new_selector(self) -> str:
+        return domain.SELECTOR_PREFIX + _base32(self._chance.bytes(_SELECTOR_BYTES))
+
+    def _new_id(self, now: datetime) -> UUID:
+        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+
+
+async def _found(connection: Connection, account_id: AccountId, given: str) -> tuple[DomainRow, Sequence[KeysRow]]:
+    row = await domains.find(connection, account_id, _read_name(given))
+    if row is None:
+        raise _unknown(given)
+    return row, (await domains.keys(connection, account_id, [row.id]))[row.id]
+
+
+async def _require_room(connection: Connection, account_id: AccountId, name: str) -> None:
+    if await domains.find(connection, account_id, name) is not None:
+        raise _there_already(name)
+    if await domains.count(connection, account_id) >= limits.DOMAINS_MAX:
+        raise Refusal(Code.CONFLICT, f"An account has at most {limits.DOMAINS_MAX} domains: remove one first.")
+
+
+def _require_rest(row: DomainRow, keys: Sequence[KeysRow]) -> None:
+    if waiting_among(keys) is not None:
+        raise Refusal(
+            Code.CONFLICT,
+            f"New keys of {row.name} wait for their records already: publish those, then verify the domain.",
+        )
+    if len(keys) >= limits.DOMAIN_KEYS_RETIRED_MAX:
+        raise Refusal(
+            Code.CONFLICT,
+            f"The keys of {row.name} were replaced {len(keys)} times in a week: wait until the oldest of the previous "
+            "ones is not shown any more.",
+        )
+
+
+def _read_name(given: str) -> str:
+    """What can't be a domain is one that the account doesn't have."""
+    try:
+        return input_checks.domain_name(given)
+    except Refusal:
+        raise _unknown(given) from None
+
+
+def _unknown(given: str) -> Refusal:
+    return Refusal(Code.NOT_FOUND, f"The account has no domain {given[:253]!r}: add it first.")
+
+
+def _there_already(name: str) -> Refusal:
+    return Refusal(Code.CONFLICT, f"The account has {name} already, with records to publish: see the domain itself.")
+
+
+def _base32(random: bytes) -> str:
+    return base64.b32encode(random).decode().lower().rstrip("=")

@@ -1,0 +1,122 @@
+"""Inquiry: what became of a message, and what it said while that is kept."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from posthouse.clock import Clock
+from posthouse.mail import rendering
+from posthouse.mail.rendering import Attached as Attached
+from posthouse.mail.rendering import HeaderField as HeaderField
+from posthouse.mail.rendering import RenderedMail as RenderedMail
+from posthouse.rules import ids
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import bodies, message_detail, messages
+from posthouse.store.message_detail import Attempt as Attempt
+from posthouse.store.message_detail import RecipientTimeline as RecipientTimeline
+from posthouse.store.message_detail import Report as Report
+from posthouse.store.message_detail import Timeline as Timeline
+from posthouse.store.message_detail import WebhookDeliverySummary as WebhookDeliverySummary
+from posthouse.store.messages import Message as Message
+from posthouse.store.messages import Recipient as Recipient
+from posthouse.store.postgres import Database
+
+# Of a header only what fits here is looked at for the fields of note.
+HEAD_BYTES_MAX: Final = 64 * 1024
+# A large mail is in memory several times over while it is read and taken apart.
+LARGE_AT_ONCE_MAX: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """`headers` are those of note; None when the content is no longer stored."""
+
+    timeline: Timeline
+    headers: tuple[HeaderField, ...] | None
+
+
+class MessageDetail:
+    def __init__(self, *, database: Database, clock: Clock, bodies_days: int) -> None:
+        """`bodies_days` is how long content is kept after the day on which its message was accepted."""
+        self._database = database
+        self._clock = clock
+        self._bodies_days = bodies_days
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
+
+    async def message(self, account_id: AccountId, given_id: str) -> Message:
+        """The account's message; another account's is not found, exactly like one that never was."""
+        message_id = _message_id(given_id)
+        async with self._database.connection() as connection:
+            found = await messages.message(connection, account_id, message_id)
+        if found is None:
+            raise _no_message()
+        return found
+
+    async def detail(self, account_id: AccountId, given_id: str) -> Detail:
+        """All that happened to it, from one snapshot."""
+        message_id = _message_id(given_id)
+        async with (
+            self._database.connection() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            found = await message_detail.timeline(connection, account_id, message_id, self._clock.now())
+            head = await bodies.beginning(connection, account_id, message_id, HEAD_BYTES_MAX)
+        if found is None:
+            raise _no_message()
+        return Detail(found, None if head is None else rendering.of_note(head))
+
+    async def content(self, account_id: AccountId, given_id: str) -> RenderedMail:
+        """What it says, part by part."""
+        message_id = _message_id(given_id)
+        size = await self._size(account_id, message_id)
+        if size < THREAD_BODY_BYTES_MIN:
+            return rendering.rendered(await self._body(account_id, message_id))
+        async with self._large:
+            return await asyncio.to_thread(rendering.rendered, await self._body(account_id, message_id))
+
+    async def raw(self, account_id: AccountId, given_id: str) -> bytes:
+        """Its bytes as they were stored."""
+        message_id = _message_id(given_id)
+        if await self._size(account_id, message_id) < THREAD_BODY_BYTES_MIN:
+            return await self._body(account_id, message_id)
+        async with self._large:
+            return await self._body(account_id, message_id)
+
+    async def _size(self, account_id: AccountId, message_id: MessageId) -> int:
+        async with self._database.connection() as connection:
+            found = await bodies.length(connection, account_id, message_id)
+        if found is None:
+            raise _no_message()
+        if found.bytes is None:
+            raise self._dropped(found.created_at)
+        return found.bytes
+
+    async def _body(self, account_id: AccountId, message_id: MessageId) -> bytes:
+        async with self._database.connection() as connection:
+            mime = await bodies.whole(connection, account_id, message_id)
+        if mime is None:
+            raise self._dropped(ids.time_of(message_id))
+        return mime
+
+    def _dropped(self, created_at: datetime) -> Refusal:
+        last = created_at.date() + timedelta(days=self._bodies_days)
+        days = "1 day" if self._bodies_days == 1 else f"{self._bodies_days} days"
+        return Refusal(
+            Code.NOT_FOUND,
+            f"The content of this message is no longer stored: it was kept until {last:%Y-%m-%d}, {days} after the day "
+            "on which the message was accepted. What became of it is still at GET /v1/messages/{id}.",
+        )
+
+
+def _message_id(given: str) -> MessageId:
+    message_id = ids.parse(ids.MESSAGE, given)
+    if message_id is None:
+        raise _no_message()
+    return MessageId(message_id)
+
+
+def _no_message() -> Refusal:
+    return Refusal(Code.NOT_FOUND, "This account has no message with that id.")

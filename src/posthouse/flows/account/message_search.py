@@ -1,0 +1,200 @@
+"""The archive: finding an account's messages, newest first.
+
+However rare or common what is asked for is, a page costs a bounded amount of work: so many messages are looked at, and
+then the page ends, be it full or not, and the next goes on from there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.clock import Clock
+from posthouse.rules import ids, search
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.message import MessageStatus
+from posthouse.rules.search import Filters, Wanted
+from posthouse.store import message_search, search_index
+from posthouse.store.message_search import Listed as Listed
+from posthouse.store.message_search import Span, Uncatalogued
+from posthouse.store.postgres import Connection, Database
+
+# Messages that are looked at for a page of several filters, or as many as it holds.
+EXAMINED_MAX: Final = 80
+# Of those that are not in the catalogue yet, each of which is judged here.
+UNCATALOGUED_MAX: Final = 120
+# Each day is a partition, to be opened and looked into however little it has.
+DAYS_EXAMINED_MAX: Final = 5
+# A mark that is a little old only means that more messages are judged here.
+MARK_SECONDS_MAX: Final = 2.0
+# What the processes' clocks differ by, at most.
+CLOCKS_DIFFER: Final = timedelta(seconds=5)
+
+_BEGINNING: Final = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`next_cursor` is None on the last page; another may be short, or empty."""
+
+    messages: Sequence[Listed]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Messages in their order, and the id from which to look on, or None when there is nothing more."""
+
+    messages: list[Listed]
+    position: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """The id below which every message is in the catalogue, and the one from which on there are any."""
+
+    catalogued_to: UUID
+    kept_from: UUID
+
+
+class MessageSearch:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        examined_max: int = EXAMINED_MAX,
+        days_examined_max: int = DAYS_EXAMINED_MAX,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._examined_max = examined_max
+        self._days_examined = timedelta(days=days_examined_max)
+        self._marks = _Marks(_BEGINNING, _BEGINNING)
+        self._marked_at = float("-inf")
+
+    async def page(self, account_id: AccountId, filters: Filters, limit: int, cursor: str | None) -> Page:
+        wanted = search.wanted(filters)
+        # There is nothing in the days to come: they need not be looked into.
+        before = min(wanted.before, ids.lowest_id(self._clock.now() + CLOCKS_DIFFER))
+        if cursor is not None:
+            before = min(before, wanted.position(cursor))
+        async with self._database.connection() as connection:
+            if wanted.is_everything:
+                span = Span(wanted.lowest, before)
+                newest = await message_search.newest(connection, account_id, span, limit + 1)
+                found = await _first(connection, account_id, newest, span, limit, None)
+            else:
+                found = await self._wanted(connection, account_id, wanted, before, limit)
+        return Page(found.messages, None if found.position is None else wanted.cursor(found.position))
+
+    async def _wanted(
+        self, connection: Connection, account_id: AccountId, wanted: Wanted, before: UUID, limit: int
+    ) -> _Found:
+        """Those that the catalogue doesn't have yet are the newest, and come first."""
+        marks = await self._read_marks(connection)
+        kept = Span(max(wanted.lowest, marks.kept_from), min(before, marks.catalogued_to))
+        if before <= marks.catalogued_to:
+            return await self._catalogued(connection, account_id, wanted, kept, limit)
+        span = Span(max(wanted.lowest, marks.catalogued_to), before)
+        looked_at = await message_search.uncatalogued(connection, account_id, span, UNCATALOGUED_MAX)
+        newer = [one.id for one in looked_at if _is_wanted(one, wanted)]
+        if len(newer) > limit:
+            return _Found(await message_search.shown(connection, account_id, newer[:limit]), newer[limit - 1])
+        messages = await message_search.shown(connection, account_id, newer)
+        if len(looked_at) == UNCATALOGUED_MAX:
+            return _Found(messages, looked_at[-1].id)
+        older = await self._catalogued(connection, account_id, wanted, kept, limit - len(newer))
+        return _Found(messages + older.messages, older.position)
+
+    async def _read_marks(self, connection: Connection) -> _Marks:
+        now = self._clock.monotonic()
+        if now - self._marked_at > MARK_SECONDS_MAX:
+            progress = await search_index.progress(connection)
+            kept_from = await search_index.kept_from(connection)
+            self._marks = _Marks(_BEGINNING if progress is None else progress.messages_to, kept_from or _BEGINNING)
+            self._marked_at = now
+        return self._marks
+
+    async def _catalogued(
+        self, connection: Connection, account_id: AccountId, wanted: Wanted, span: Span, limit: int
+    ) -> _Found:
+        """`limit` may be nothing, for whoever only asks whether there is more."""
+        if span.before <= span.lowest:
+            return _Found([], None)
+        looked_to = max(span.lowest, ids.lowest_id(ids.time_of(span.before) - self._days_examined))
+        found = await self._within(connection, account_id, wanted, Span(looked_to, span.before), limit)
+        if found.position is None and looked_to > span.lowest:
+            return _Found(found.messages, looked_to)
+        return found
+
+    async def _within(
+        self, connection: Connection, account_id: AccountId, wanted: Wanted, span: Span, limit: int
+    ) -> _Found:
+        if len(wanted.terms) == 1 and not wanted.is_queued:
+            found = await message_search.with_term(connection, account_id, span, limit + 1, wanted.terms[0])
+            return await _first(connection, account_id, found, span, limit, None)
+        return await self._with_all(connection, account_id, wanted, span, limit)
+
+    async def _with_all(
+        self, connection: Connection, account_id: AccountId, wanted: Wanted, span: Span, limit: int
+    ) -> _Found:
+        """Of all that is asked for, the rarest here leads, and the others are asked about each that it names."""
+        most = max(self._examined_max, limit + 1)
+        lists = (
+            await message_search.with_each_term(connection, account_id, span, most, wanted.terms)
+            if wanted.terms
+            else []
+        )
+        if wanted.is_queued:
+            lists.append(await message_search.queued(connection, account_id, span, most))
+        # How far back each list goes; one that is shorter than it might be goes back to the beginning.
+        reaches = [_BEGINNING if len(one) < most else one[-1] for one in lists]
+        leading = min(range(len(lists)), key=lambda place: (reaches[place], len(lists[place])))
+        examined_to = None if reaches[leading] == _BEGINNING else reaches[leading]
+        candidates = list(dict.fromkeys(lists[leading]))
+        for place, others in enumerate(lists):
+            if place != leading:
+                known, reach = set(others), reaches[place]
+                candidates = [one for one in candidates if one in known or one < reach]
+        unsure = sorted(
+            [place for place, reach in enumerate(reaches) if candidates and candidates[-1] < reach],
+            key=lambda place: reaches[place],
+        )
+        if not unsure:
+            return await _first(connection, account_id, candidates, span, limit, examined_to)
+        terms = [wanted.terms[place] for place in unsure if place < len(wanted.terms)]
+        status = MessageStatus.QUEUED if wanted.is_queued else None
+        found = await message_search.shown_if(connection, account_id, candidates, limit + 1, terms=terms, status=status)
+        if len(found) > limit:
+            return _Found(found[:limit], found[limit - 1].id if limit else span.before)
+        return _Found(found, examined_to)
+
+
+async def _first(
+    connection: Connection,
+    account_id: AccountId,
+    found: Sequence[MessageId],
+    span: Span,
+    limit: int,
+    examined_to: UUID | None,
+) -> _Found:
+    """The first so many of what was found; if that is all, the next page goes on where the looking ended."""
+    messages = await message_search.shown(connection, account_id, found[:limit])
+    if len(found) > limit:
+        return _Found(messages, found[limit - 1] if limit else span.before)
+    return _Found(messages, examined_to)
+
+
+def _is_wanted(message: Uncatalogued, wanted: Wanted) -> bool:
+    terms = search.terms_of(
+        sender=message.sender,
+        recipients=message.recipients,
+        subject=message.subject,
+        tags=message.tags,
+        template=message.template,
+        source=message.source,
+        credential_id=message.credential_id,
+    )
+    return wanted.has(terms, message.status)

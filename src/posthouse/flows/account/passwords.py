@@ -1,0 +1,166 @@
+"""Passwords: proof that someone is the user whose address they give, at a pace that no guessing can bear.
+
+Whoever asks for a password asks here, so that a try counts wherever it is made. A try counts against the person
+at that place, and against the place. A right password forgives the place its try, and the person once the code of
+their second factor, if they have one, is right as well. Codes count against their user wherever they come from:
+there are only a million, and whoever guesses at them has the password, and may have many addresses.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.rules import credential, limits, rate_limit, totp
+from posthouse.rules.ids import UserId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import logins, second_factors, users
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.seal import Sealer
+from posthouse.store.users import UserRow
+
+# Each check holds 64 MiB and a core for a while.
+PASSWORD_CHECKS_AT_ONCE_MAX: Final = 2
+# Many people can share an address, so it is blocked later than one person at it.
+PEER_FAILURES_PER_PERSON: Final = 10
+# What tells a program that a code is all that is missing.
+SECOND_FACTOR_HEADER: Final = "Second-Factor"
+_WRONG: Final = "The e-mail address or the password is wrong."
+_WRONG_CODE: Final = "The code is wrong, or was used already: give the one that is shown now, or a recovery code."
+_CODE_NEEDED: Final = (
+    "This user has a second factor: send `code` as well, from the authenticator app, or one of the recovery codes."
+)
+
+
+class Passwords:
+    """One for a whole process: what is hashed at once is bounded by it."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        sealer: Sealer,
+        pepper: bytes,
+        hasher: PasswordHasher | None = None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._sealer = sealer
+        self._pepper = pepper
+        self._hasher = hasher or PasswordHasher()
+        self._checks = asyncio.Semaphore(PASSWORD_CHECKS_AT_ONCE_MAX)
+        self._nobodys_password = chance.bytes(16).hex()
+        self._nobodys_hash = ""
+
+    async def proven(self, email: str, password: str, peer: str, code: str | None = None) -> UserRow:
+        """The user of that address, whose password and code these are."""
+        user = await self.recognised(email, password, peer)
+        if user is None:
+            raise Refusal(Code.UNAUTHORIZED, _WRONG)
+        async with self._database.connection() as connection:
+            needs_code = await second_factors.is_active(connection, user.id)
+        if needs_code and not code:
+            raise Refusal(Code.UNAUTHORIZED, _CODE_NEEDED, headers={SECOND_FACTOR_HEADER: "required"})
+        if needs_code and not await self.is_code(user.id, code or ""):
+            raise Refusal(Code.UNAUTHORIZED, _WRONG_CODE, headers={SECOND_FACTOR_HEADER: "required"})
+        await self.trust(user.email, peer)
+        return user
+
+    async def recognised(self, email: str, password: str, peer: str) -> UserRow | None:
+        """The user of that address, if this is their password; the try counts until the person is trusted."""
+        email = email.strip().lower()
+        if len(email) > limits.ADDRESS_CHARACTERS_MAX or not email.isprintable():
+            return None
+        place = _place(peer)
+        await self._count_try({place: PEER_FAILURES_PER_PERSON, person(email, peer, self._pepper): 1})
+        async with self._database.connection() as connection:
+            known = await users.find_by_email(connection, email)
+        is_right = await self.is_right(None if known is None else known.password_hash, password)
+        if known is None or not is_right:
+            return None
+        async with self._database.transaction() as tx:
+            # Of the place only this try is forgiven: whoever guesses there may have a login of their own.
+            await logins.forgive(tx, place, self._clock.now())
+        return known
+
+    async def trust(self, email: str, peer: str) -> None:
+        """The person is who they say: what they tried in vain is forgotten."""
+        async with self._database.transaction() as tx:
+            await logins.clear(tx, person(email, peer, self._pepper))
+
+    async def is_code(self, user_id: UserId, given: str) -> bool:
+        """Whether it is a code of the user's second factor, or a recovery code; either is good once."""
+        subject = f"code {user_id}"
+        await self._count_try({subject: 1})
+        async with self._database.transaction() as tx:
+            is_right = await self._use(tx, user_id, given)
+            if is_right:
+                await logins.clear(tx, subject)
+        return is_right
+
+    async def _use(self, tx: Connection, user_id: UserId, given: str) -> bool:
+        code_hash = totp.recovery_code_hash(given, self._pepper)
+        if code_hash is not None:
+            return await second_factors.use_recovery_code(tx, user_id, code_hash)
+        factor = await second_factors.lock(tx, user_id)
+        if factor is None or factor.confirmed_at is None:
+            return False
+        secret = self._sealer.open(factor.secret_sealed, second_factors.secret_purpose(user_id))
+        step = totp.matching_step(secret, given, self._clock.now(), factor.last_step)
+        return step is not None and await second_factors.use_step(tx, user_id, step)
+
+    async def hashed(self, password: str) -> str:
+        """What is stored in place of a password."""
+        # Made slow on purpose: not on the event loop, and never inside a transaction.
+        async with self._checks:
+            return await asyncio.to_thread(self._hasher.hash, password)
+
+    async def is_right(self, password_hash: str | None, password: str) -> bool:
+        """Nobody's hash takes as long as anybody's, so that the time taken doesn't tell whether there is a user."""
+        async with self._checks:
+            # Made at the first check, whosever it is.
+            if not self._nobodys_hash:
+                self._nobodys_hash = await asyncio.to_thread(self._hasher.hash, self._nobodys_password)
+            try:
+                return await asyncio.to_thread(self._hasher.verify, password_hash or self._nobodys_hash, password)
+            except (VerificationError, InvalidHashError):
+                return False
+
+    async def _count_try(self, per_failure: Mapping[str, int]) -> None:
+        """Count this try against each of the subjects, or, while one is blocked by those before it, against none.
+
+        They come in one order, a place before its persons: tries at once wait for each other, never in a circle.
+        """
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            # Most of those who are blocked are refused without a write.
+            until = await logins.blocked_until(tx, list(per_failure))
+            if until is not None and until > now:
+                raise _blocked(until, now)
+            for subject, failures in per_failure.items():
+                count = await logins.count_try(tx, subject, now)
+                if count is None:
+                    raise _blocked(await logins.blocked_until(tx, [subject]), now)
+                await logins.block(tx, subject, now, rate_limit.login_wait_seconds(count // failures))
+
+
+def _blocked(until: datetime | None, now: datetime) -> Refusal:
+    # Whoever made the subject wait may have been forgiven since.
+    seconds = 1 if until is None else max(1, -((now - until) // timedelta(seconds=1)))
+    return Refusal(Code.RATE_LIMITED, f"Too many failed logins: try again in {seconds} s.", seconds)
+
+
+def person(email: str, peer: str, pepper: bytes) -> str:
+    """Nobody's address, since people type their password where the address belongs, and this is kept for a day."""
+    return f"person {credential.secret_hash(email, pepper).hex()} {credential.neighbourhood(peer)}"
+
+
+def _place(peer: str) -> str:
+    return f"peer {credential.neighbourhood(peer)}"

@@ -1,0 +1,248 @@
+"""Sessions: logging in and out of the dashboard, passwords, and the second factor.
+
+A login begins a session, and all tokens that are issued in it, for whichever of the user's accounts, end with it.
+A change of a person's own, of the password or the second factor, is noted in the log of each account that trusts
+them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.account.passwords import Passwords
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.principal import LoginSession, Member
+from posthouse.rules import ids, input_checks, limits, token, totp
+from posthouse.rules.actor import OPERATOR, Actor
+from posthouse.rules.credential import Role
+from posthouse.rules.ids import AccountId, SessionId, UserId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import second_factors, sessions, users
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.seal import Sealer
+from posthouse.store.sessions import SessionRow
+from posthouse.store.users import AccountOfUser as AccountOfUser
+from posthouse.store.users import UserRow
+
+# Nobody works for more; whoever does is told of the ones that they joined first.
+ACCOUNTS_SHOWN_MAX: Final = 100
+_OVER: Final = "The session is over: log in again."
+_NOT_BEGUN: Final = "There is no second factor to confirm: begin one with POST /v1/auth/totp."
+_THERE_IS_ONE: Final = "There is a second factor already: disable it before you begin another."
+_THERE_IS_NONE: Final = "There is no second factor to disable."
+_WRONG_CODE: Final = "The code is wrong: see that the device's clock is right, and give the code that it shows now."
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """Who is logged in, until when, and where they may switch to."""
+
+    member: Member
+    expires_at: datetime
+    has_second_factor: bool
+    recovery_codes_left: int
+    accounts: Sequence[AccountOfUser]
+
+
+@dataclass(frozen=True, slots=True)
+class NewSecret:
+    """A second factor's secret, for the authenticator app: shown this once."""
+
+    text: str = field(repr=False)
+    uri: str = field(repr=False)
+
+
+class Sessions:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        passwords: Passwords,
+        sealer: Sealer,
+        pepper: bytes,
+        token_secret: str,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._chance = chance
+        self._audit_log = AuditLog(chance)
+        self._passwords = passwords
+        self._sealer = sealer
+        self._pepper = pepper
+        self._token_secret = token_secret
+
+    async def login(self, email: str, password: str, code: str | None, peer: str) -> LoginSession:
+        """A new session, in the account that the user joined first."""
+        user = await self._passwords.proven(email, password, peer, code)
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            joined = await users.accounts_of(tx, user.id, 1)
+            if not joined:
+                raise Refusal(
+                    Code.UNAUTHORIZED, "You are a member of no account any more: ask an owner for a new invitation."
+                )
+            session = SessionRow(
+                SessionId(ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))),
+                user.id,
+                joined[0].account_id,
+                now,
+                token.end_of_session(now),
+            )
+            if not await sessions.begin(tx, session, user.password_hash, limits.SESSIONS_PER_USER_MAX):
+                raise Refusal(Code.UNAUTHORIZED, "The password was changed at this moment: log in with the new one.")
+        return self._token(session, joined[0].account_id, joined[0].role)
+
+    async def logout(self, member: Member) -> None:
+        """The session ends, and every token of it with it."""
+        async with self._database.transaction() as tx:
+            await sessions.revoke(tx, member.session_id, member.user_id, self._clock.now())
+
+    async def me(self, member: Member) -> Me:
+        async with self._database.connection() as connection:
+            session = await sessions.live(connection, member.session_id, member.user_id, self._clock.now())
+            if session is None:
+                raise Refusal(Code.UNAUTHORIZED, _OVER)
+            return Me(
+                member,
+                session.expires_at,
+                await second_factors.is_active(connection, member.user_id),
+                await second_factors.recovery_codes_left(connection, member.user_id),
+                await users.accounts_of(connection, member.user_id, ACCOUNTS_SHOWN_MAX),
+            )
+
+    async def switch(self, member: Member, given: str) -> LoginSession:
+        """A token of the same session, until the same end, for another of the user's accounts."""
+        account_id = ids.parse(ids.ACCOUNT, given)
+        async with self._database.connection() as connection:
+            session = await sessions.live(connection, member.session_id, member.user_id, self._clock.now())
+            if session is None:
+                raise Refusal(Code.UNAUTHORIZED, _OVER)
+            joined = None
+            if account_id is not None:
+                joined = await users.find_member(connection, AccountId(account_id), member.user_id)
+        if account_id is None or joined is None:
+            raise Refusal(
+                Code.NOT_FOUND, "You are a member of no account with this id: GET /v1/auth/me lists your accounts."
+            )
+        return self._token(session, AccountId(account_id), joined.role)
+
+    async def change_password(self, member: Member, current: str, new: str, peer: str) -> None:
+        """Ends all other sessions of the user: whoever else knew the password is out."""
+        input_checks.check_password(new)
+        user = await self._passwords.recognised(member.email, current, peer)
+        if user is None:
+            raise Refusal(Code.FORBIDDEN, "`current_password` is wrong.")
+        await self._replace_password(user, await self._passwords.hashed(new), member.session_id, member.actor)
+        await self._passwords.trust(user.email, peer)
+
+    async def begin_totp(self, member: Member, password: str, peer: str) -> NewSecret:
+        """A secret that counts for nothing until a code of it confirms that the app has it.
+
+        It takes the password: with a token alone, found or stolen, nobody is to lock its user out.
+        """
+        async with self._database.connection() as connection:
+            if await second_factors.is_active(connection, member.user_id):
+                raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
+        user = await self._passwords.recognised(member.email, password, peer)
+        if user is None:
+            raise Refusal(Code.FORBIDDEN, "`password` is wrong: give it as for a login.")
+        secret = self._chance.bytes(totp.SECRET_BYTES)
+        sealed = self._sealer.seal(secret, second_factors.secret_purpose(member.user_id))
+        async with self._database.transaction() as tx:
+            if not await second_factors.begin(tx, member.user_id, sealed, self._clock.now()):
+                raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
+        await self._passwords.trust(user.email, peer)
+        return NewSecret(totp.secret_text(secret), totp.secret_uri(secret, member.email))
+
+    async def confirm_totp(self, member: Member, code: str) -> Sequence[str]:
+        """From now on a login needs a code; returns the recovery codes, which are shown this once.
+
+        All other sessions of the user end: they began without a code.
+        """
+        now = self._clock.now()
+        codes = totp.new_recovery_codes(self._chance.bytes(totp.RECOVERY_CODES * totp.RECOVERY_CODE_BYTES))
+        hashes = [code_hash for one in codes if (code_hash := totp.recovery_code_hash(one, self._pepper)) is not None]
+        async with self._database.transaction() as tx:
+            factor = await second_factors.lock(tx, member.user_id)
+            if factor is None:
+                raise Refusal(Code.CONFLICT, _NOT_BEGUN)
+            if factor.confirmed_at is not None:
+                raise Refusal(Code.CONFLICT, _THERE_IS_ONE)
+            secret = self._sealer.open(factor.secret_sealed, second_factors.secret_purpose(member.user_id))
+            step = totp.matching_step(secret, code, now, factor.last_step)
+            if step is None:
+                raise Refusal(Code.FORBIDDEN, _WRONG_CODE)
+            await second_factors.confirm(tx, member.user_id, step, hashes, now)
+            await sessions.revoke_all(tx, member.user_id, member.session_id, now)
+            await self._note(tx, member.user_id, member.actor, "user.totp_enabled", member.email, now)
+        return codes
+
+    async def disable_totp(self, member: Member, password: str, code: str, peer: str) -> None:
+        async with self._database.connection() as connection:
+            if not await second_factors.is_active(connection, member.user_id):
+                raise Refusal(Code.CONFLICT, _THERE_IS_NONE)
+        user = await self._passwords.recognised(member.email, password, peer)
+        if user is None or not await self._passwords.is_code(user.id, code):
+            raise Refusal(Code.FORBIDDEN, "`password` or `code` is wrong: give both as for a login.")
+        await self._remove_factor(user, member.actor)
+        await self._passwords.trust(user.email, peer)
+
+    # What an operator does for someone who can't help themselves.
+
+    async def reset_password(self, email: str, password: str) -> int:
+        """Sets a password without knowing the one before, and ends all sessions; returns how many there were."""
+        input_checks.check_password(password)
+        user = await self._user(email)
+        return await self._replace_password(user, await self._passwords.hashed(password), None, OPERATOR)
+
+    async def switch_off_totp(self, email: str) -> None:
+        """For someone who lost both the device and the recovery codes."""
+        await self._remove_factor(await self._user(email), OPERATOR)
+
+    async def _user(self, email: str) -> UserRow:
+        address = input_checks.user_address(email)
+        async with self._database.connection() as connection:
+            user = await users.find_by_email(connection, address)
+        if user is None:
+            raise Refusal(Code.NOT_FOUND, f"There is no user {address}: `account show` lists an account's users.")
+        return user
+
+    async def _replace_password(self, user: UserRow, password_hash: str, but: SessionId | None, actor: Actor) -> int:
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            if not await users.replace_password(tx, user, password_hash):
+                raise Refusal(Code.CONFLICT, "The password was changed by someone else at this moment: try again.")
+            ended = await sessions.revoke_all(tx, user.id, but, now)
+            await self._note(tx, user.id, actor, "user.password_changed", user.email, now)
+        return ended
+
+    async def _remove_factor(self, user: UserRow, actor: Actor) -> None:
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            if not await second_factors.remove(tx, user.id):
+                raise Refusal(Code.CONFLICT, _THERE_IS_NONE)
+            await self._note(tx, user.id, actor, "user.totp_disabled", user.email, now)
+
+    async def _note(
+        self, tx: Connection, user_id: UserId, actor: Actor, action: str, email: str, now: datetime
+    ) -> None:
+        for one in await users.accounts_of(tx, user_id, ACCOUNTS_SHOWN_MAX):
+            await self._audit_log.note(tx, one.account_id, actor, action, email, now)
+
+    def _token(self, session: SessionRow, account_id: AccountId, role: Role) -> LoginSession:
+        issued = token.issue(
+            account_id=account_id,
+            user_id=session.user_id,
+            role=role,
+            session_id=session.id,
+            expires_at=session.expires_at,
+            token_id=self._chance.bytes(16).hex(),
+            secret=self._token_secret,
+            now=self._clock.now(),
+        )
+        return LoginSession(issued, session.expires_at)

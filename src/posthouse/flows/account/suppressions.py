@@ -1,0 +1,280 @@
+"""Suppression: the addresses that an account sends nothing to.
+
+An import takes what it is given a batch at a time, each in a transaction of its own that begins when the batch is
+complete: a client that sends slowly holds up nobody, and one that goes away leaves whole batches behind. What is
+there already stays as it is, so that the same file can be sent again.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.rules import ids, reputation, suppression
+from posthouse.rules.actor import Actor
+from posthouse.rules.ids import AccountId
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.suppression import IMPORT_BYTES_MAX, IMPORT_LINES_MAX, MANUAL_MAX, ImportLine, ImportLines, Reason
+from posthouse.store import suppressions
+from posthouse.store.postgres import Database
+from posthouse.store.suppressions import Position
+from posthouse.store.suppressions import SuppressionRow as SuppressionRow
+
+BATCH: Final = 1_000
+# So much of a file is looked at before others have their turn.
+PIECE_BYTES: Final = 16 * 1024
+# What has come so far is entered, and told, after this long, if it isn't a batch before.
+PROGRESS_SECONDS: Final = 1.0
+# An import that enters nothing for this long makes room for another.
+HELD_FOR: Final = timedelta(seconds=60)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_SECOND: Final = timedelta(seconds=1)
+# Newer than all there is, and before every address.
+_START: Final = (datetime(9999, 1, 1, tzinfo=UTC), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    suppressions: list[SuppressionRow]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportProgress:
+    """What came of an import's lines so far; each was added, was known before, or is invalid."""
+
+    lines: int
+    added: int
+    known: int
+    invalid: int
+
+
+class Import:
+    """The account's one import at this time; `bring_in` reads the file to its end, and `faults` are the first of it."""
+
+    def __init__(self, account_id: AccountId, actor: Actor, importer: UUID) -> None:
+        self.account_id = account_id
+        self.actor = actor
+        self.importer = importer
+        self.faults: list[ImportLine] = []
+        self.progress = ImportProgress(0, 0, 0, 0)
+        self.has_begun = False
+
+
+class Suppressions:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, storage: DiskSpace | None = None) -> None:
+        self._database = database
+        self._clock = clock
+        self._chance = chance
+        self._audit_log = AuditLog(chance)
+        self._storage = storage or DiskSpace()
+
+    async def page(
+        self,
+        account_id: AccountId,
+        count: int,
+        cursor: str | None = None,
+        *,
+        email: str | None = None,
+        search: str | None = None,
+        reason: str | None = None,
+    ) -> Page:
+        """The newest first; what a search by prefix finds, in the order of the addresses."""
+        before = _START if cursor is None else _position(cursor)
+        reasons = list(Reason) if reason is None else [suppression.reason_of(reason)]
+        if email is not None:
+            if search is not None:
+                raise invalid("`email` and `search` don't go together: leave one of them out.")
+            return await self._one(account_id, suppression.address_of(email), reasons)
+        wanted = suppression.Search() if search is None else suppression.search_of(search)
+        async with self._database.connection() as connection:
+            if wanted.prefix is not None:
+                if reason is not None:
+                    raise invalid("`search` by the beginning of an address takes no `reason`: leave one of them out.")
+                found = await suppressions.by_address(connection, account_id, wanted.prefix, before[1], count + 1)
+            else:
+                found = await suppressions.newest(connection, account_id, reasons, before, count + 1, wanted.domain)
+        return Page(found[:count], _cursor(found[count - 1]) if len(found) > count else None)
+
+    async def _one(self, account_id: AccountId, email: str, reasons: list[Reason]) -> Page:
+        async with self._database.connection() as connection:
+            found = await suppressions.find(connection, account_id, email)
+        return Page([found] if found is not None and found.reason in reasons else [], None)
+
+    async def add(
+        self, account_id: AccountId, actor: Actor, email: str, note: str | None = None
+    ) -> tuple[SuppressionRow, bool]:
+        """The suppression, and whether it is new: one that is there stays as it is."""
+        address = suppression.address_of(email)
+        note = suppression.checked_note(note)
+        async with self._database.transaction() as tx:
+            now = self._clock.now()
+            is_new = bool(await suppressions.add(tx, account_id, [(address, note)], actor.name, now))
+            if is_new:
+                if await suppressions.enter(tx, account_id, 1) > MANUAL_MAX:
+                    raise _too_many()
+                await self._audit_log.note(tx, account_id, actor, "suppression.added", address, now, {"note": note})
+            row = await suppressions.find(tx, account_id, address)
+        if row is None:
+            raise Refusal(Code.TEMPORARY_FAILURE, "The address was just removed by someone else: try again.", 1)
+        return row, is_new
+
+    async def remove(self, account_id: AccountId, actor: Actor, email: str, why: str) -> SuppressionRow:
+        """The address may get mail again. That it bounced or complained still counts for the account's conduct."""
+        why = suppression.checked_why(why)
+        address = suppression.known_address(email)
+        async with self._database.transaction() as tx:
+            now = self._clock.now()
+            row = None if address is None else await suppressions.remove(tx, account_id, address)
+            if row is None:
+                raise Refusal(Code.NOT_FOUND, "This account suppresses no such address.")
+            if row.reason == Reason.MANUAL:
+                await suppressions.enter(tx, account_id, -1)
+            elif row.at >= now - reputation.WINDOW:
+                await suppressions.lift(tx, account_id, row)
+            detail = {"reason": why, "was": row.reason, "suppressed_at": row.at.isoformat()}
+            await self._audit_log.note(tx, account_id, actor, "suppression.removed", row.email, now, detail)
+        return row
+
+    async def export(self, account_id: AccountId) -> AsyncGenerator[list[SuppressionRow], None]:
+        """All of them, in the order of the addresses; no batch waits in a transaction for the next."""
+        after = ""
+        while True:
+            async with self._database.connection() as connection:
+                found = await suppressions.by_address(connection, account_id, "", after, BATCH)
+            if found:
+                yield found
+            if len(found) < BATCH:
+                return
+            after = found[-1].email
+
+    # Imports.
+
+    async def begin_import(self, account_id: AccountId, actor: Actor) -> Import:
+        """Leave to import, which one has at a time; it ends with `bring_in`, or by itself."""
+        self._storage.require()
+        now = self._clock.now()
+        importer = self._new_id(now)
+        async with self._database.transaction() as tx:
+            if not await suppressions.hold(tx, account_id, importer, now, now + HELD_FOR):
+                until = await suppressions.held_until(tx, account_id) or now
+                seconds = max(1, -((now - until) // _SECOND))
+                raise Refusal(
+                    Code.CONFLICT, "Another import of this account is under way: wait until it is done.", seconds
+                )
+        return Import(account_id, actor, importer)
+
+    async def bring_in(self, importing: Import, chunks: AsyncIterator[bytes]) -> AsyncGenerator[ImportProgress, None]:
+        """Enters the addresses of a file, and tells at most once a second how far it is."""
+        lines = ImportLines()
+        batch: list[ImportLine] = []
+        told_at = entered_at = self._clock.monotonic()
+        try:
+            async for piece in _pieces(chunks):
+                batch += lines.feed(piece) if piece else lines.finish()
+                await asyncio.sleep(0)
+                if lines.count > IMPORT_LINES_MAX:
+                    await self._enter(importing, batch)
+                    raise Refusal(
+                        Code.PAYLOAD_TOO_LARGE,
+                        f"The file has more than {IMPORT_LINES_MAX:,} lines, of which the first are entered: split it.",
+                    )
+                now = self._clock.monotonic()
+                if len(batch) >= BATCH or not piece or now - entered_at >= PROGRESS_SECONDS:
+                    await self._enter(importing, batch)
+                    batch = []
+                    entered_at = now
+                    if now - told_at >= PROGRESS_SECONDS:
+                        told_at = now
+                        yield importing.progress
+        finally:
+            await self._end(importing)
+
+    async def _enter(self, importing: Import, batch: list[ImportLine]) -> None:
+        """The lines of a batch, or none of them."""
+        self._storage.require()
+        given: dict[str, str | None] = {}
+        for line in batch:
+            if line.fault is None:
+                given.setdefault(line.email, line.note)
+        now = self._clock.now()
+        account_id = importing.account_id
+        async with self._database.transaction() as tx:
+            if not importing.has_begun:
+                await self._audit_log.note(tx, account_id, importing.actor, "suppressions.import_began", "", now, {})
+            added = 0
+            if given:
+                added = await suppressions.add(tx, account_id, list(given.items()), importing.actor.name, now)
+            manual = await suppressions.hold_on(tx, account_id, importing.importer, added, now + HELD_FOR)
+            if manual is None:
+                raise Refusal(Code.CONFLICT, "Another import has begun, because this one was idle: send it again.", 1)
+            if manual > MANUAL_MAX and added:
+                raise _too_many()
+        importing.has_begun = True
+        faults = [line for line in batch if line.fault is not None]
+        importing.faults += faults[: suppression.FAULTS_TOLD_MAX - len(importing.faults)]
+        done = importing.progress
+        importing.progress = ImportProgress(
+            lines=done.lines + len(batch),
+            added=done.added + added,
+            known=done.known + len(batch) - len(faults) - added,
+            invalid=done.invalid + len(faults),
+        )
+
+    async def _end(self, importing: Import) -> None:
+        now = self._clock.now()
+        done = importing.progress
+        async with self._database.transaction() as tx:
+            await suppressions.let_go(tx, importing.account_id, importing.importer)
+            if importing.has_begun:
+                detail = {"lines": done.lines, "added": done.added, "known": done.known, "invalid": done.invalid}
+                await self._audit_log.note(
+                    tx, importing.account_id, importing.actor, "suppressions.imported", "", now, detail
+                )
+
+    def _new_id(self, now: datetime) -> UUID:
+        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+
+
+async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The file in small pieces, and an empty one at its end."""
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > IMPORT_BYTES_MAX:
+            raise Refusal(
+                Code.PAYLOAD_TOO_LARGE,
+                f"The file is larger than {IMPORT_BYTES_MAX // 1_000_000} MB: split it.",
+            )
+        for at in range(0, len(chunk), PIECE_BYTES):
+            yield chunk[at : at + PIECE_BYTES]
+    yield b""
+
+
+def _too_many() -> Refusal:
+    return Refusal(
+        Code.CONFLICT,
+        f"An account enters at most {MANUAL_MAX:,} addresses by itself: remove some that it needs no more.",
+    )
+
+
+def _cursor(row: SuppressionRow) -> str:
+    return f"{(row.at - _EPOCH) // _MICROSECOND:x}.{row.email}"
+
+
+def _position(cursor: str) -> Position:
+    microseconds, dot, email = cursor.partition(".")
+    try:
+        if not dot or not email.isascii() or not email.isprintable():
+            raise ValueError(cursor)
+        return _EPOCH + int(microseconds, 16) * _MICROSECOND, email
+    except (ValueError, OverflowError) as error:
+        raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.") from error

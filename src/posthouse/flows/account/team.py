@@ -1,0 +1,321 @@
+"""The team: an account's members, the invitations to join it, and the log of who changed what.
+
+Whatever changes the team holds the lock of the account's row from its first look on, so that two changes at once
+can neither take the last owner away nor make more members than there may be. Within it the actor is looked at once
+more: what their token was checked against may be some seconds old.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.account.passwords import Passwords
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.rules import credential, ids, input_checks, limits
+from posthouse.rules.actor import Actor
+from posthouse.rules.credential import Role
+from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.store import accounts, audit_log, invitations, users
+from posthouse.store.accounts import AccountRow
+from posthouse.store.audit_log import AuditLogEntry as AuditLogEntry
+from posthouse.store.audit_log import Detail
+from posthouse.store.invitations import InvitationRow as InvitationRow
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.users import MemberRow as MemberRow
+from posthouse.store.users import UserRow
+
+INVITATION_LIFETIME: Final = timedelta(seconds=limits.INVITATION_LIFETIME_SECONDS)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPage:
+    members: list[MemberRow]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationPage:
+    invitations: list[InvitationRow]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    entries: list[AuditLogEntry]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewInvitation:
+    """`link` is None where nobody said at which address people reach the service."""
+
+    invitation: InvitationRow
+    token: str = field(repr=False)
+    link: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    account: AccountRow
+    member: MemberRow
+
+
+class Team:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        passwords: Passwords,
+        pepper: bytes,
+        public_url: str,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._chance = chance
+        self._audit_log = AuditLog(chance)
+        self._passwords = passwords
+        self._pepper = pepper
+        self._public_url = public_url
+
+    # Members.
+
+    async def members(self, account_id: AccountId, limit: int, cursor: str | None = None) -> MemberPage:
+        """Whoever joined last is first."""
+        before = users.END if cursor is None else _member_position(cursor)
+        async with self._database.connection() as connection:
+            found = await users.page_of_members(connection, account_id, before, limit + 1)
+        is_last = len(found) <= limit
+        return MemberPage(found[:limit], None if is_last else _member_cursor(found[limit - 1]))
+
+    async def change_role(self, account_id: AccountId, given_id: str, role: Role, actor: Actor) -> MemberRow:
+        async with self._database.transaction() as tx:
+            await self._lock(tx, account_id, actor)
+            member = await _member(tx, account_id, given_id)
+            if member.role is role:
+                return member
+            if role is not Role.OWNER:
+                await _require_another_owner(tx, account_id, member)
+            now = self._clock.now()
+            await users.change_role(tx, account_id, member.user_id, role, now)
+            detail = {**_told(member.user_id, role), "was": member.role}
+            await self._audit_log.note(tx, account_id, actor, "member.role_changed", member.email, now, detail)
+        return MemberRow(member.user_id, member.email, role, member.created_at)
+
+    async def remove(self, account_id: AccountId, given_id: str, actor: Actor) -> None:
+        """They are a user still, and may be a member elsewhere; here, their tokens end within seconds."""
+        async with self._database.transaction() as tx:
+            await self._lock(tx, account_id, actor)
+            member = await _member(tx, account_id, given_id)
+            await _require_another_owner(tx, account_id, member)
+            now = self._clock.now()
+            await users.leave_account(tx, account_id, member.user_id, now)
+            await invitations.clear(tx, account_id, member.email)
+            detail = _told(member.user_id, member.role)
+            await self._audit_log.note(tx, account_id, actor, "member.removed", member.email, now, detail)
+
+    async def create_user(
+        self, account_id: AccountId, email: str, password: str, role: Role, actor: Actor
+    ) -> MemberRow:
+        """A member without an invitation, whose password someone else chose."""
+        user = await self._new_user(input_checks.user_address(email), password)
+        async with self._database.transaction() as tx:
+            await self._lock(tx, account_id, actor)
+            if not await users.insert(tx, user):
+                raise Refusal(Code.CONFLICT, f"There is a user {user.email} already: invite them to this account.")
+            return await self._join(tx, account_id, user, role, actor, "member.created")
+
+    # Invitations.
+
+    async def invitations(self, account_id: AccountId, limit: int, cursor: str | None = None) -> InvitationPage:
+        """Those that are open, the newest first."""
+        before = invitations.END if cursor is None else _position(ids.INVITATION, cursor)
+        async with self._database.connection() as connection:
+            found = await invitations.page(connection, account_id, before, limit + 1, self._clock.now())
+        is_last = len(found) <= limit
+        return InvitationPage(found[:limit], None if is_last else ids.text(ids.INVITATION, found[limit - 1].id))
+
+    async def invite(self, account_id: AccountId, email: str, role: Role, actor: Actor) -> NewInvitation:
+        """The address's invitation, in the place of any before it; its token is shown this once."""
+        address = input_checks.user_address(email)
+        token = credential.new_invitation_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
+        async with self._database.transaction() as tx:
+            await self._lock(tx, account_id, actor)
+            now = self._clock.now()
+            if await users.is_member(tx, account_id, address):
+                raise Refusal(Code.CONFLICT, f"{address} is a member already: change their role instead.")
+            await invitations.clear(tx, account_id, address)
+            if await invitations.count_open(tx, account_id, now) >= limits.INVITATIONS_MAX:
+                raise Refusal(
+                    Code.CONFLICT,
+                    f"An account has at most {limits.INVITATIONS_MAX} open invitations: revoke one first.",
+                )
+            row = InvitationRow(
+                account_id=account_id,
+                id=self._new_id(now),
+                email=address,
+                role=role,
+                inviter=actor,
+                created_at=now,
+                expires_at=now + INVITATION_LIFETIME,
+            )
+            await invitations.insert(tx, row, credential.secret_hash(token, self._pepper))
+            await accounts.touch(tx, account_id, now)
+            await self._audit_log.note(tx, account_id, actor, "invitation.created", address, now, _offered(row))
+        # Behind the #, where a browser keeps it to itself: no server on the way logs it.
+        link = f"{self._public_url}/invitation#{token}" if self._public_url else None
+        return NewInvitation(row, token, link)
+
+    async def revoke_invitation(self, account_id: AccountId, given_id: str, actor: Actor) -> None:
+        invitation_id = ids.parse(ids.INVITATION, given_id)
+        async with self._database.transaction() as tx:
+            await self._lock(tx, account_id, actor)
+            now = self._clock.now()
+            row = None if invitation_id is None else await invitations.revoke(tx, account_id, invitation_id, now)
+            if row is None:
+                raise Refusal(Code.NOT_FOUND, "This account has no open invitation with that id.")
+            await accounts.touch(tx, account_id, now)
+            await self._audit_log.note(tx, account_id, actor, "invitation.revoked", row.email, now, _offered(row))
+
+    async def accept(self, token: str, password: str, code: str | None, peer: str) -> Joined:
+        """Whoever is no user yet becomes one, with this password; whoever is proves it, as at a login."""
+        token_hash = credential.secret_hash(token, self._pepper)
+        async with self._database.connection() as connection:
+            invitation = await _open(connection, token_hash, self._clock.now())
+            await _require_standing(connection, invitation)
+            known = await users.find_by_email(connection, invitation.email)
+        if known is None:
+            user = await self._new_user(invitation.email, password)
+        else:
+            user = await self._passwords.proven(invitation.email, password, peer, code)
+        async with self._database.transaction() as tx:
+            account = await accounts.lock(tx, invitation.account_id)
+            # Much may have happened while the password was looked at.
+            invitation = await _open(tx, token_hash, self._clock.now())
+            await _require_standing(tx, invitation)
+            if known is None and not await users.insert(tx, user):
+                raise Refusal(
+                    Code.CONFLICT, f"{user.email} became a user this moment: accept again with that user's password."
+                )
+            actor = Actor(user.id, user.email)
+            return Joined(account, await self._join(tx, account.id, user, invitation.role, actor, "member.joined"))
+
+    # The log.
+
+    async def log(self, account_id: AccountId, limit: int, cursor: str | None = None) -> LogPage:
+        """The newest first."""
+        before = audit_log.END if cursor is None else _position(ids.AUDIT_ENTRY, cursor)
+        async with self._database.connection() as connection:
+            found = await audit_log.page(connection, account_id, before, limit + 1)
+        is_last = len(found) <= limit
+        return LogPage(found[:limit], None if is_last else ids.text(ids.AUDIT_ENTRY, found[limit - 1].id))
+
+    async def _lock(self, tx: Connection, account_id: AccountId, actor: Actor) -> None:
+        """From here on nobody else changes the team; and an actor who is one of it still may."""
+        await accounts.lock(tx, account_id)
+        if actor.user_id is None:
+            return
+        member = await users.find_member(tx, account_id, actor.user_id)
+        if member is None or member.role is not Role.OWNER:
+            raise Refusal(Code.FORBIDDEN, "You are no longer an owner of this account: ask one of them.")
+
+    async def _new_user(self, email: str, password: str) -> UserRow:
+        input_checks.check_password(password)
+        password_hash = await self._passwords.hashed(password)
+        now = self._clock.now()
+        return UserRow(UserId(self._new_id(now)), email, now, password_hash)
+
+    async def _join(
+        self, tx: Connection, account_id: AccountId, user: UserRow, role: Role, actor: Actor, action: str
+    ) -> MemberRow:
+        """With the account locked: the user is a member, and no invitation to their address is left."""
+        if await users.count_members(tx, account_id) >= limits.MEMBERS_MAX:
+            raise Refusal(
+                Code.CONFLICT, f"An account has at most {limits.MEMBERS_MAX} members: one must be removed first."
+            )
+        now = self._clock.now()
+        if not await users.join_account(tx, account_id, user.id, role, now):
+            raise Refusal(Code.CONFLICT, f"{user.email} is a member already: log in.")
+        await invitations.clear(tx, account_id, user.email)
+        await self._audit_log.note(tx, account_id, actor, action, user.email, now, _told(user.id, role))
+        return MemberRow(user.id, user.email, role, now)
+
+    def _new_id(self, now: datetime) -> UUID:
+        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+
+
+async def _member(tx: Connection, account_id: AccountId, given_id: str) -> MemberRow:
+    user_id = ids.parse(ids.USER, given_id)
+    found = None if user_id is None else await users.find_member(tx, account_id, UserId(user_id))
+    if found is None:
+        raise Refusal(Code.NOT_FOUND, "This account has no member with that id.")
+    return found
+
+
+async def _require_another_owner(tx: Connection, account_id: AccountId, member: MemberRow) -> None:
+    """With the account locked: besides this member, if they are one themselves."""
+    if member.role is Role.OWNER and await users.count_members(tx, account_id, Role.OWNER) == 1:
+        raise Refusal(Code.CONFLICT, f"{member.email} is the account's last owner: make someone else an owner first.")
+
+
+async def _open(connection: Connection, token_hash: bytes, now: datetime) -> InvitationRow:
+    found = await invitations.find_open(connection, token_hash, now)
+    if found is None:
+        raise Refusal(
+            Code.NOT_FOUND,
+            "No invitation is open to this token: it was accepted (then log in), replaced, revoked, or is older than "
+            f"{INVITATION_LIFETIME.days} days. Ask an owner of the account for a new one.",
+        )
+    return found
+
+
+async def _require_standing(connection: Connection, invitation: InvitationRow) -> None:
+    """It is an owner's word, and holds for as long as they are one; an operator's stands."""
+    inviter = invitation.inviter
+    if inviter.user_id is None:
+        return
+    member = await users.find_member(connection, invitation.account_id, inviter.user_id)
+    if member is None or member.role is not Role.OWNER:
+        raise Refusal(
+            Code.CONFLICT,
+            "Whoever invited you is no longer an owner of the account: ask one of them for a new invitation.",
+        )
+
+
+def _told(user_id: UserId, role: Role) -> Detail:
+    return {"user_id": ids.text(ids.USER, user_id), "role": role}
+
+
+def _offered(row: InvitationRow) -> Detail:
+    return {"invitation_id": ids.text(ids.INVITATION, row.id), "role": row.role}
+
+
+def _position(prefix: str, cursor: str) -> UUID:
+    position = ids.parse(prefix, cursor)
+    if position is None:
+        raise _unknown_cursor()
+    return position
+
+
+def _member_cursor(row: MemberRow) -> str:
+    return f"{(row.created_at - _EPOCH) // _MICROSECOND:x}.{ids.text(ids.USER, row.user_id)}"
+
+
+def _member_position(cursor: str) -> tuple[datetime, UserId]:
+    microseconds, _, user = cursor.partition(".")
+    try:
+        return _EPOCH + int(microseconds, 16) * _MICROSECOND, UserId(_position(ids.USER, user))
+    except (ValueError, OverflowError):
+        raise _unknown_cursor() from None
+
+
+def _unknown_cursor() -> Refusal:
+    return invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.")

@@ -1,0 +1,169 @@
+"""Authoring: an account's templates, their versions, and which one is published."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.rules import limits, template
+from posthouse.rules.actor import Actor
+from posthouse.rules.draft import Variable
+from posthouse.rules.ids import AccountId
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.template import RenderedTemplate, Template
+from posthouse.store import accounts, templates
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.templates import TemplateRow as TemplateRow
+from posthouse.store.templates import VersionRow as VersionRow
+
+# The end of a template's history, which comes with its texts; older versions stay, and can be published.
+VERSIONS_SHOWN_MAX: Final = 20
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    templates: list[TemplateRow]
+    next_cursor: str | None
+
+
+class Templates:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, storage: DiskSpace | None = None) -> None:
+        self._database = database
+        self._clock = clock
+        self._audit_log = AuditLog(chance)
+        self._storage = storage or DiskSpace()
+
+    async def create(
+        self, account_id: AccountId, alias: str, name: str | None, content: Template, actor: Actor, *, publish: bool
+    ) -> TemplateRow:
+        template.check_alias(alias)
+        template.check(content)
+        template.check_name(name or alias)
+        self._storage.require()
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            if await templates.count(tx, account_id, limits.TEMPLATES_MAX) >= limits.TEMPLATES_MAX:
+                raise Refusal(
+                    Code.CONFLICT, f"An account has at most {limits.TEMPLATES_MAX} templates: delete one first."
+                )
+            created = await templates.insert(tx, account_id, alias, name or alias, now)
+            if created is None:
+                raise Refusal(Code.CONFLICT, f"The alias {alias!r} is taken: choose another, or add a version to it.")
+            await templates.insert_version(tx, account_id, alias, 1, content, now)
+            detail = {"published": publish}
+            await self._audit_log.note(tx, account_id, actor, "template.created", alias, now, detail)
+            return await self._published(tx, account_id, created, publish, now)
+
+    async def add_version(
+        self, account_id: AccountId, alias: str, content: Template, actor: Actor, *, publish: bool
+    ) -> TemplateRow:
+        _require_alias(alias)
+        template.check(content)
+        self._storage.require()
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            grown = await templates.take_next_version(tx, account_id, alias, now)
+            if grown is None:
+                raise _unknown(alias)
+            await templates.insert_version(tx, account_id, alias, grown.latest_version, content, now)
+            detail = {"version": grown.latest_version, "published": publish}
+            await self._audit_log.note(tx, account_id, actor, "template.version_added", alias, now, detail)
+            return await self._published(tx, account_id, grown, publish, now)
+
+    async def publish(self, account_id: AccountId, alias: str, version: int, actor: Actor) -> TemplateRow:
+        _require_alias(alias)
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            await self._version(tx, account_id, alias, version)
+            await self._audit_log.note(tx, account_id, actor, "template.published", alias, now, {"version": version})
+            return await self._publish(tx, account_id, alias, version, now)
+
+    async def page(self, account_id: AccountId, cursor: str | None, count: int) -> Page:
+        before = None if cursor is None else _position(cursor)
+        async with self._database.connection() as connection:
+            found = await templates.templates(connection, account_id, before, count + 1)
+        is_last = len(found) <= count
+        return Page(found[:count], None if is_last else _cursor(found[count - 1]))
+
+    async def template(self, account_id: AccountId, alias: str) -> tuple[TemplateRow, list[VersionRow]]:
+        _require_alias(alias)
+        async with self._database.connection() as connection:
+            found = await templates.template(connection, account_id, alias)
+            if found is None:
+                raise _unknown(alias)
+            return found, await templates.versions(connection, account_id, alias, VERSIONS_SHOWN_MAX)
+
+    async def preview(
+        self, account_id: AccountId, alias: str, version: int | None, variables: Mapping[str, Variable]
+    ) -> RenderedTemplate:
+        """The version as it would be sent: the one asked for, else the published, else the latest."""
+        _require_alias(alias)
+        async with self._database.connection() as connection:
+            found = await templates.template(connection, account_id, alias)
+            if found is None:
+                raise _unknown(alias)
+            number = version if version is not None else found.published_version or found.latest_version
+            shown = await self._version(connection, account_id, alias, number)
+        return template.render(shown.content, variables, bytes_max=limits.MIME_BYTES_MAX)
+
+    async def delete(self, account_id: AccountId, alias: str, actor: Actor) -> None:
+        _require_alias(alias)
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            if not await templates.delete(tx, account_id, alias):
+                raise _unknown(alias)
+            await accounts.touch(tx, account_id, now)
+            await self._audit_log.note(tx, account_id, actor, "template.deleted", alias, now)
+
+    async def _published(
+        self, tx: Connection, account_id: AccountId, row: TemplateRow, publish: bool, now: datetime
+    ) -> TemplateRow:
+        return await self._publish(tx, account_id, row.alias, row.latest_version, now) if publish else row
+
+    async def _publish(
+        self, tx: Connection, account_id: AccountId, alias: str, version: int, now: datetime
+    ) -> TemplateRow:
+        published = await templates.publish(tx, account_id, alias, version, now)
+        if published is None:
+            raise _unknown(alias)
+        await accounts.touch(tx, account_id, now)
+        return published
+
+    @staticmethod
+    async def _version(connection: Connection, account_id: AccountId, alias: str, number: int) -> VersionRow:
+        is_possible = 1 <= number <= limits.TEMPLATE_VERSION_MAX
+        found = await templates.version(connection, account_id, alias, number) if is_possible else None
+        if found is None:
+            raise Refusal(Code.NOT_FOUND, f"The template {alias!r} has no version {number}.")
+        return found
+
+
+def _require_alias(alias: str) -> None:
+    """What can't be an alias names no template; asking PostgreSQL could even be a fault (a NUL)."""
+    if not template.is_alias(alias):
+        raise _unknown(alias)
+
+
+def _unknown(alias: str) -> Refusal:
+    return Refusal(Code.NOT_FOUND, f"This account has no template {alias!r}.")
+
+
+def _cursor(row: TemplateRow) -> str:
+    return f"{(row.created_at - _EPOCH) // _MICROSECOND:x}.{row.alias}"
+
+
+def _position(cursor: str) -> tuple[datetime, str]:
+    microseconds, dot, alias = cursor.partition(".")
+    try:
+        if not dot or "\0" in alias:
+            raise ValueError(cursor)
+        return _EPOCH + int(microseconds, 16) * _MICROSECOND, alias
+    except (ValueError, OverflowError) as error:
+        raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.") from error

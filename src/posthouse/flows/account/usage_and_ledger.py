@@ -1,0 +1,263 @@
+"""Accounting: what an account holds, may send, has sent, and paid for."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, assert_never
+from uuid import UUID
+
+from posthouse.clock import Clock
+from posthouse.flows.shared.account_limits import Defaults, working_copy
+from posthouse.rules import ids, rate_limit, send_quota, usage
+from posthouse.rules import reputation as conduct_rules
+from posthouse.rules.ids import AccountId, MessageId, lowest_id
+from posthouse.rules.rate_limit import Rate, RateReading
+from posthouse.rules.refusal import invalid
+from posthouse.rules.send_quota import WarmupReading
+from posthouse.rules.usage import Percentiles as Percentiles
+from posthouse.store import acceptance, accounts, backlog, ledger, reputation
+from posthouse.store import usage as books
+from posthouse.store.accounts import AccountRow
+from posthouse.store.backlog import AccountBacklog as AccountBacklog
+from posthouse.store.ledger import Fate as Fate
+from posthouse.store.ledger import Kind as Kind
+from posthouse.store.ledger import LedgerEntry as LedgerEntry
+from posthouse.store.ledger import LedgerPosition, LedgerRange
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.usage import UsageDay as UsageDay
+
+_DAY: Final = timedelta(days=1)
+_BEGINNING: Final = UUID(int=0)
+# An entry's id, which is also where a reader goes on: the id in its place, and behind it its position from zero on.
+_POSITION_DIGITS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSummary:
+    account: AccountRow
+    granted: int
+    waiting: AccountBacklog
+    rate: Rate
+    reading: RateReading
+    warmup: WarmupReading
+    # When the day of the warm-up ends.
+    midnight: datetime
+    warned_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderUsage:
+    provider: str
+    results: int
+    percentiles: Percentiles
+
+
+@dataclass(frozen=True, slots=True)
+class DayUsage:
+    counts: UsageDay
+    providers: Sequence[ProviderUsage]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    """`counted_to`: all that happened before is in the numbers; None when nothing was counted yet."""
+
+    days: Sequence[DayUsage]
+    providers: Sequence[ProviderUsage]
+    waiting: AccountBacklog
+    counted_to: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedEntry:
+    """`amount` is what it did to the credits that are available: all of them add up to these."""
+
+    id: str
+    entry: LedgerEntry
+    amount: int
+    why: str
+    fate: Fate | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPage:
+    entries: Sequence[ExplainedEntry]
+    next_cursor: str | None
+
+
+class UsageAndLedger:
+    def __init__(self, *, database: Database, clock: Clock, defaults: Defaults) -> None:
+        self._database = database
+        self._clock = clock
+        self._defaults = defaults
+
+    async def account(self, account_id: AccountId) -> AccountSummary:
+        async with self._looking() as connection:
+            account = await accounts.find_by_id(connection, account_id)
+            standing = await reputation.standing(connection, account_id)
+            if account is None or standing is None:
+                raise RuntimeError("an account is gone, which none ever is")
+            granted = await accounts.granted(connection, account_id)
+            waiting = await backlog.waiting(connection, account_id)
+            row = await acceptance.read(connection, account_id)
+        now = self._clock.now()
+        sending = working_copy(row, self._defaults)
+        is_warning = conduct_rules.is_warning(standing.warned_at, standing.since, now)
+        return AccountSummary(
+            account=account,
+            granted=granted,
+            waiting=waiting,
+            rate=sending.rate,
+            reading=rate_limit.reading(sending.rate, sending.full_at, now),
+            warmup=send_quota.warmup_reading(sending, now),
+            midnight=_start(now.astimezone(UTC).date() + _DAY),
+            warned_at=standing.warned_at if is_warning else None,
+        )
+
+    async def usage(
+        self, account_id: AccountId, *, days: str | None = None, first: str | None = None, last: str | None = None
+    ) -> UsageView:
+        """Every day that is asked for, the newest first, those without mail as well."""
+        since, until = usage.span(days, first, last, self._clock.now().astimezone(UTC).date())
+        async with self._looking() as connection:
+            state = await books.state(connection)
+            counted = await books.days(connection, account_id, since, until)
+            latency = await books.latency(connection, account_id, since, until)
+            waiting = await backlog.waiting(connection, account_id)
+        by_day: defaultdict[date, dict[str, Sequence[int]]] = defaultdict(dict)
+        by_provider: defaultdict[str, list[Sequence[int]]] = defaultdict(list)
+        for one in latency:
+            by_day[one.day][one.provider] = one.counts
+            by_provider[one.provider].append(one.counts)
+        asked = [until - _DAY * number for number in range((until - since).days + 1)]
+        return UsageView(
+            days=[DayUsage(counted.get(day, UsageDay(day)), _providers(by_day[day])) for day in asked],
+            providers=_providers({name: usage.added(several) for name, several in by_provider.items()}),
+            waiting=waiting,
+            counted_to=None if state is None else state.counted_to(account_id),
+        )
+
+    async def ledger(
+        self,
+        account_id: AccountId,
+        limit: int,
+        cursor: str | None = None,
+        *,
+        message_id: str | None = None,
+        kind: str | None = None,
+        first: str | None = None,
+        last: str | None = None,
+    ) -> LedgerPage:
+        """The newest message first, grants at their time; a message that the account doesn't have has no entries."""
+        if kind is not None and kind not in list(Kind):
+            raise invalid(f"`kind` is one of {', '.join(Kind)}.")
+        tomorrow = self._clock.now().astimezone(UTC).date() + _DAY
+        lowest = _BEGINNING if first is None else lowest_id(_start(usage.day("from", first)))
+        place = LedgerPosition(
+            lowest_id(_start(tomorrow if last is None else usage.day("to", last)) + _DAY), ledger.DAY_POSITION
+        )
+        if cursor is not None:
+            place = min(place, _place(cursor))
+        if message_id is not None:
+            about = ids.parse(ids.MESSAGE, message_id)
+            if about is None:
+                return LedgerPage([], None)
+            lowest = max(lowest, about)
+            place = min(place, LedgerPosition(about, ledger.POSITION_END))
+        if place.id < lowest:
+            return LedgerPage([], None)
+        async with self._looking() as connection:
+            stretch = await ledger.below(
+                connection, account_id, place, lowest, limit, None if kind is None else Kind(kind)
+            )
+            fates = await _fates(connection, account_id, stretch)
+        entries = [_explained(entry, fates.get(entry.place)) for entry in stretch.entries]
+        return LedgerPage(entries, None if stretch.read_to is None else _entry_id(stretch.read_to))
+
+    @asynccontextmanager
+    async def _looking(self) -> AsyncIterator[Connection]:
+        """Everything as it was at one moment."""
+        async with (
+            self._database.connection() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            yield connection
+
+
+def _start(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)
+
+
+def _providers(histograms: Mapping[str, Sequence[int]]) -> list[ProviderUsage]:
+    """The one with the most results first."""
+    read = [(name, sum(counts), usage.percentiles(counts)) for name, counts in histograms.items()]
+    found = [ProviderUsage(name, results, found) for name, results, found in read if found is not None]
+    return sorted(found, key=lambda one: (-one.results, one.provider))
+
+
+def _entry_id(place: LedgerPosition) -> str:
+    return f"{ids.text(ids.LEDGER_ENTRY, place.id)}{place.position - ledger.DAY_POSITION:0{_POSITION_DIGITS}}"
+
+
+def _place(given: str) -> LedgerPosition:
+    position = given[-_POSITION_DIGITS:]
+    found = ids.parse(ids.LEDGER_ENTRY, given[:-_POSITION_DIGITS])
+    if found is None or not (position.isascii() and position.isdigit()):
+        raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.")
+    return LedgerPosition(found, int(position) + ledger.DAY_POSITION)
+
+
+async def _fates(connection: Connection, account_id: AccountId, stretch: LedgerRange) -> Mapping[LedgerPosition, Fate]:
+    closing = [entry.place for entry in stretch.entries if entry.kind in (Kind.SETTLE, Kind.RELEASE)]
+    return await ledger.fates(connection, account_id, closing)
+
+
+def _explained(entry: LedgerEntry, fate: Fate | None) -> ExplainedEntry:
+    amount, why = _told(entry, fate)
+    return ExplainedEntry(_entry_id(entry.place), entry, amount, why, fate)
+
+
+def _told(entry: LedgerEntry, fate: Fate | None) -> tuple[int, str]:
+    """What the entry did to what is available, and why, in plain words."""
+    credits_, *others = entry.credits
+    match entry.kind:
+        case Kind.GRANT:
+            return credits_, f"{'Granted' if credits_ > 0 else 'Taken back'}: {entry.reason}"
+        case Kind.RESERVE:
+            recipients = "its one recipient" if credits_ == 1 else f"each of its {credits_} recipients"
+            return -credits_, f"The message was accepted: a credit for {recipients} is set aside."
+        case Kind.SETTLE:
+            return 0, f"Spent: {_fate(fate, 'the recipient got it, or was tried to the end')}"
+        case Kind.RELEASE:
+            return credits_, f"Given back: {_fate(fate, 'the recipient was refused for good')}"
+        case Kind.DAY:
+            settled, released = others
+            return released - credits_, (
+                f"The sum of a day whose entries are no longer stored: {credits_} set aside, {settled} spent, "
+                f"{released} given back."
+            )
+        case _:
+            assert_never(entry.kind)
+
+
+_WORDS: Final = {
+    "delivered": "the recipient's server took the message",
+    "bounced": "the message was refused for good",
+    "failed": "the message was tried until it was given up",
+}
+
+
+def _fate(fate: Fate | None, otherwise: str) -> str:
+    if fate is None:
+        return f"{otherwise}."
+    what = _WORDS.get(fate.status, otherwise)
+    if fate.response is None:
+        return f"{what}."
+    said = fate.response if fate.code is None else f"{fate.code} {fate.response}"
+    return f"{what}; last said: {said}"
+
+
+def message_id_of(entry: LedgerEntry) -> MessageId | None:
+    return MessageId(entry.place.id) if entry.place.position >= ledger.RESERVE_POSITION else None

@@ -1,0 +1,140 @@
+"""Dispatch: what is due gets a ticket; what a dead worker had claimed is due again.
+
+Intake publishes tickets for new mail by itself. What comes here are retries, and tickets that were lost.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from posthouse import crash
+from posthouse.clock import Clock
+from posthouse.flows.shared.tickets import Tickets
+from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.ticket import Ticket
+from posthouse.store import delivery_schedule, webhook_schedule
+from posthouse.store.postgres import Connection, Database
+from posthouse.wire.stream import TicketKind
+
+log = structlog.get_logger(__name__)
+
+# The more rows one lease takes, the more of them share a page of a long calendar, and the less each of them costs. But
+# whoever wants one of them meanwhile waits until it is over, and gives up after half a second (`lock_timeout`).
+DISPATCHED_AT_ONCE_MIN: Final = 1_000
+DISPATCHED_AT_ONCE_MAX: Final = 8_000
+LEASE_SECONDS_MAX: Final = 0.4
+# Others on the event loop get their turn after this many tickets.
+PUBLISHED_AT_ONCE_MAX: Final = 1_000
+# While this many messages of the stream are under way, more would only bring the same tickets again: whatever
+# they stand for is still due when the workers have caught up.
+BACKLOG_MAX: Final = 10_000
+# The database's time and ours drift apart by no more than this in ordinary life.
+JUMP_SECONDS_MAX: Final = 2.0
+# Whoever was stopped for longer than this can't say that the database was there all the while.
+UNSEEN_SECONDS_MAX: Final = 10.0
+
+_MAIL: Final = ("dispatch.leased", "dispatch.before_publish", "dispatch.published")
+_CALLS: Final = ("dispatch.calls_leased", "dispatch.before_publish_of_calls", "dispatch.calls_published")
+
+
+class Dispatch:
+    def __init__(
+        self, *, database: Database, clock: Clock, tickets: Tickets, worker_lease: timedelta = WORKER_LEASE
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._tickets = tickets
+        self._worker_lease_seconds = worker_lease.total_seconds()
+        self._at_once = dict.fromkeys(TicketKind, DISPATCHED_AT_ONCE_MIN)
+        self._sure_since: float | None = None
+        self._last_look: tuple[datetime, float] | None = None
+
+    async def step(self) -> int:
+        """Lease what mail is due, commit, publish. As many as DISPATCHED_AT_ONCE_MIN means that there may be more."""
+        return await self._hand_out(TicketKind.DELIVER, delivery_schedule.lease_due, _MAIL)
+
+    async def step_calls(self) -> int:
+        """The same for what customers are to be told."""
+        return await self._hand_out(TicketKind.NOTIFY, webhook_schedule.lease_due, _CALLS)
+
+    async def _hand_out(
+        self,
+        kind: TicketKind,
+        lease_due: Callable[[Connection, datetime, datetime, int], Awaitable[Sequence[Ticket]]],
+        points: tuple[str, str, str],
+    ) -> int:
+        room = BACKLOG_MAX - await self._tickets.backlog(kind)
+        if room <= 0:
+            return 0
+        # What raises here begins with few again.
+        at_once, self._at_once[kind] = self._at_once[kind], DISPATCHED_AT_ONCE_MIN
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            began = self._clock.monotonic()
+            due = await lease_due(tx, now, now + self._tickets.lease, min(room, at_once))
+            if due:
+                crash.point(points[0])
+        if len(due) == at_once:
+            self._at_once[kind] = at_once_after(at_once, self._clock.monotonic() - began)
+        if due:
+            crash.point(points[1])
+            for start in range(0, len(due), PUBLISHED_AT_ONCE_MAX):
+                self._tickets.publish(due[start : start + PUBLISHED_AT_ONCE_MAX])
+                await asyncio.sleep(0)
+            crash.point(points[2])
+        return len(due)
+
+    async def reclaim(self) -> int:
+        """What dead workers had claimed is due now; how many.
+
+        Workers renew their leases in the same database. While it was away none of them could, and a time that
+        jumped ends leases that nobody gave up: so nobody is taken for dead before the database was there, and
+        its time steady, for as long as a whole lease.
+        """
+        sure_since, self._sure_since = self._sure_since, None
+        self._note_gap()
+        # What raises here begins the wait anew.
+        async with self._database.transaction() as tx:
+            now = self._clock.monotonic()
+            if sure_since is None or self._last_look is None:
+                sure_since = now
+            is_sure = now - sure_since >= self._worker_lease_seconds
+            reclaimed = await _reclaimed(tx, self._clock.now()) if is_sure else 0
+            if reclaimed:
+                crash.point("reclaim.before_commit")
+        self._sure_since = sure_since
+        self._last_look = self._clock.now(), self._clock.monotonic()
+        if reclaimed:
+            crash.point("reclaim.after_commit")
+            log.warning("claims_taken_back", claims=reclaimed)
+        return reclaimed
+
+    def _note_gap(self) -> None:
+        if self._last_look is None:
+            return
+        then, then_seconds = self._last_look
+        passed = self._clock.monotonic() - then_seconds
+        jump = (self._clock.now() - then).total_seconds() - passed
+        if abs(jump) > JUMP_SECONDS_MAX:
+            log.warning("database_time_jumped", seconds=round(jump, 1))
+            self._last_look = None
+        elif passed > UNSEEN_SECONDS_MAX:
+            log.warning("dispatch_was_stopped", seconds=round(passed, 1))
+            self._last_look = None
+
+
+def at_once_after(at_once: int, seconds: float) -> int:
+    """How many rows to lease after a lease of so many took so long: more, if twice as many would not take too long."""
+    if seconds > LEASE_SECONDS_MAX:
+        return DISPATCHED_AT_ONCE_MIN
+    return min(2 * at_once, DISPATCHED_AT_ONCE_MAX) if 2 * seconds <= LEASE_SECONDS_MAX else at_once
+
+
+async def _reclaimed(tx: Connection, now: datetime) -> int:
+    # Of calls first: with the mail's, the dead are forgotten.
+    return await webhook_schedule.reclaim_expired_workers(tx, now) + await delivery_schedule.reclaim_expired_workers(
+        tx, now
+    )

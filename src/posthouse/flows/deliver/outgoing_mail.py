@@ -1,0 +1,164 @@
+"""Letters: a claimed message as it goes out, with its trace, its signatures and its return path."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from posthouse.clock import Clock
+from posthouse.flows.deliver.dkim_signing import DkimSigning
+from posthouse.mail import header_reader, trace
+from posthouse.mail.address import parse_mailbox
+from posthouse.mail.envelope import Origin, feedback_token, return_path
+from posthouse.rules import ids, unsubscribe
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.message import Source
+from posthouse.rules.unsubscribe import Leaver
+from posthouse.store import bodies
+from posthouse.store.control_cache import SealedKey
+from posthouse.store.delivery_claims import Claimed, ClaimedMessage
+from posthouse.store.postgres import Database
+from posthouse.wire.carrier import Parcel
+from posthouse.wire.smtp import SmtpContent
+
+SENDERS_PARSED_MAX: Final = 10_000
+# Recipients of one message at several destinations are served at about the same time: all get the same bytes.
+KEPT_MAX: Final = 500
+
+Selectors = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How this installation names itself to the world.
+
+    Without a public URL, mail gets no links to leave its list; without a feedback address, no word on where
+    complaints go.
+    """
+
+    hostname: str
+    return_path_domain: str
+    return_path_key: bytes = field(repr=False)
+    public_url: str = ""
+    unsubscribe_key: bytes = field(default=b"", repr=False)
+    feedback_address: str = ""
+
+
+class OutgoingMail:
+    """Without signing, mail goes out as it is."""
+
+    def __init__(self, *, database: Database, clock: Clock, signing: DkimSigning | None, identity: Identity) -> None:
+        self._database = database
+        self._clock = clock
+        self._signing = signing
+        self._identity = identity
+        # By the keys as well: what is tried again after they were replaced must not go out with the old signatures.
+        self._kept: OrderedDict[tuple[MessageId, Selectors], asyncio.Future[SmtpContent]] = OrderedDict()
+
+    async def parcel(self, claimed: Sequence[Claimed]) -> Parcel:
+        """One message for recipients of one destination."""
+        first = claimed[0]
+        if self.is_personal(first.message):
+            content = await self._personal(first)
+        else:
+            content = await self._content(first.account_id, first.message)
+        sender = self._sender(first.account_id, first.message, first.position if len(claimed) == 1 else None)
+        return Parcel(sender, tuple([one.email for one in claimed]), content)
+
+    def is_personal(self, message: ClaimedMessage) -> bool:
+        """Whether each recipient gets a letter of its own, and so a parcel of its own."""
+        return message.one_click and bool(self._identity.public_url)
+
+    def _sender(self, account_id: AccountId, message: ClaimedMessage, position: int | None) -> str:
+        # A bounce, or an answering machine: nobody wants its bounces.
+        if not message.envelope_sender:
+            return ""
+        identity = self._identity
+        origin = Origin.of(account_id, message.id, position)
+        return return_path(origin, identity.return_path_domain, identity.return_path_key)
+
+    async def _personal(self, claimed: Claimed) -> SmtpContent:
+        message, identity = claimed.message, self._identity
+        if message.mailing_list is None:
+            raise RuntimeError("a link was asked for by which to leave a list, and there is no list")
+        leaver = Leaver(claimed.account_id, message.mailing_list, claimed.email)
+        link = f"{identity.public_url}{unsubscribe.PATH}{unsubscribe.token(leaver, identity.unsubscribe_key)}"
+        keys = await self._keys(claimed.account_id, message)
+        return await self._written(claimed.account_id, message, keys, trace.unsubscribe(link))
+
+    async def _keys(self, account_id: AccountId, message: ClaimedMessage) -> tuple[SealedKey, ...]:
+        if self._signing is None:
+            return ()
+        return await self._signing.keys(account_id, _domain_of(message.sender))
+
+    async def _content(self, account_id: AccountId, message: ClaimedMessage) -> SmtpContent:
+        keys = await self._keys(account_id, message)
+        if message.mime is None:
+            # One that was too large to come along with its claim is too large to be kept as well.
+            return await self._written(account_id, message, keys)
+        known_as = message.id, tuple([key.selector for key in keys])
+        kept = self._kept.get(known_as)
+        if kept is not None:
+            return await asyncio.shield(kept)
+        writing = self._kept[known_as] = asyncio.get_running_loop().create_future()
+        if len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        try:
+            content = await self._written(account_id, message, keys)
+        except BaseException as fault:
+            self._kept.pop(known_as, None)
+            writing.set_exception(
+                fault if isinstance(fault, Exception) else RuntimeError("stopped while it was written")
+            )
+            writing.exception()  # if nobody else waited for it, nobody else has to hear
+            raise
+        writing.set_result(content)
+        return content
+
+    async def _written(
+        self, account_id: AccountId, message: ClaimedMessage, keys: tuple[SealedKey, ...], leaving: bytes = b""
+    ) -> SmtpContent:
+        """`leaving` is the field with the link by which one recipient leaves the list."""
+        mime = message.mime or await self._body(account_id, message.id)
+        domain = _domain_of(message.sender)
+        head = trace.received(
+            hostname=self._identity.hostname,
+            protocol="ESMTP" if message.source == Source.SMTP else "HTTP",
+            id_text=ids.text(ids.MESSAGE, message.id),
+            at=message.created_at,
+        )
+        if not trace.has_field(mime, trace.FEEDBACK_ID):
+            head += trace.feedback_id(domain=domain, account=ids.text(ids.ACCOUNT, account_id), source=message.source)
+        if leaving:
+            head += leaving + trace.unsubscribe_post()
+            if trace.has_field(mime, trace.UNSUBSCRIBE_POST):
+                mime = _without(mime, trace.UNSUBSCRIBE_POST)
+        address = self._identity.feedback_address
+        if address and not trace.has_field(mime, trace.COMPLAINTS):
+            origin = Origin.of(account_id, message.id, None)
+            head += trace.complaints(address=address, token=feedback_token(origin, self._identity.return_path_key))
+        content = head + mime
+        if self._signing is not None:
+            content = await self._signing.sign(domain, keys, content, self._clock.now())
+        return SmtpContent(content)
+
+    async def _body(self, account_id: AccountId, message_id: MessageId) -> bytes:
+        async with self._database.connection() as connection:
+            body = await bodies.whole(connection, account_id, message_id)
+        if body is None:
+            raise RuntimeError("the body was dropped while its message was open")
+        return body
+
+
+def _without(mime: bytes, field: bytes) -> bytes:
+    """Beside a link of ours, a customer's word on what to do with it could only be another one than ours."""
+    end = mime.find(b"\r\n\r\n") + 2
+    kept = [line for line in header_reader.scan(mime[:end]) if line[0].lower() != field.lower()]
+    return b"".join([*map(b"".join, kept), mime[end:]])
+
+
+@lru_cache(SENDERS_PARSED_MAX)
+def _domain_of(sender: str) -> str:
+    return parse_mailbox(sender).domain

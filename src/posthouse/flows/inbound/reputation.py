@@ -1,0 +1,141 @@
+"""Conduct: accounts whose mail nobody has or nobody wants are warned about, and suspended, before all suffer for it.
+
+A round looks at accounts with newly suppressed addresses, and again at those of them that had too few results to
+be judged. A suspension is the same as an operator's: mail is held, not dropped, until `account resume`.
+"""
+
+from collections import OrderedDict
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+import structlog
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.rules import ids
+from posthouse.rules import reputation as rules
+from posthouse.rules.actor import SERVICE
+from posthouse.rules.ids import AccountId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.reputation import WINDOW, Figures
+from posthouse.store import accounts, reputation
+from posthouse.store.postgres import Database
+from posthouse.store.reputation import Standing
+
+log = structlog.get_logger(__name__)
+
+WARN_AGAIN: Final = timedelta(days=1)
+UNDECIDED_MAX: Final = 1_000
+# A suppression is stamped before its transaction commits: what commits within this is still seen.
+COMMIT_LONGEST: Final = timedelta(seconds=60)
+
+
+class ReputationRound(NamedTuple):
+    """What one round did."""
+
+    looked: int = 0
+    warned: int = 0
+    suspended: int = 0
+
+
+class _Look(NamedTuple):
+    """What came of a look at one account; an undecided one is looked at again."""
+
+    is_decided: bool = True
+    is_warned: bool = False
+    is_suspended: bool = False
+
+
+class Reputation:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance) -> None:
+        self._database = database
+        self._clock = clock
+        self._audit_log = AuditLog(chance)
+        self._looked_to: datetime | None = None
+        # Not looked at yet, or too few results so far; and until when those that there are count.
+        self._undecided: OrderedDict[AccountId, datetime] = OrderedDict()
+
+    async def round(self) -> ReputationRound:
+        now = self._clock.now()
+        since = now - WINDOW if self._looked_to is None else self._looked_to - COMMIT_LONGEST
+        async with self._database.connection() as connection:
+            found = await reputation.suppressing(connection, since)
+            for account_id in found:
+                self._undecided[account_id] = now + WINDOW
+                self._undecided.move_to_end(account_id)
+            while len(self._undecided) > max(UNDECIDED_MAX, len(found)):
+                self._undecided.popitem(last=False)
+            reasons = await reputation.reasons(connection, now - WINDOW) if self._undecided else {}
+        self._looked_to = now
+        done = ReputationRound()
+        for account_id, until in list(self._undecided.items()):
+            bounces, complaints = reasons.get(account_id, (0, 0))
+            try:
+                look = await self._look(account_id, can_be_bad=rules.can_be_bad(bounces, complaints))
+            except Refusal as refusal:
+                if refusal.code is not Code.TEMPORARY_FAILURE:
+                    raise
+                # Someone holds its lock, or its mail takes too long to count: the others shall not wait for that.
+                log.warning(
+                    "account_conduct_is_unknown",
+                    account=ids.text(ids.ACCOUNT, account_id),
+                    cause=repr(refusal.__cause__),
+                )
+                look = _Look(is_decided=False)
+            if look.is_decided or until <= now:
+                del self._undecided[account_id]
+            done = ReputationRound(done.looked + 1, done.warned + look.is_warned, done.suspended + look.is_suspended)
+        return done
+
+    async def _look(self, account_id: AccountId, *, can_be_bad: bool) -> _Look:
+        # To count what became of a day's mail takes a third of a second, and most have no reason for it.
+        if not can_be_bad:
+            return _Look()
+        now = self._clock.now()
+        async with self._database.connection() as connection:
+            standing = await reputation.standing(connection, account_id)
+            if standing is None or standing.suspended_at is not None:
+                return _Look()
+            figures = await reputation.figures(connection, account_id, rules.counted_since(standing.since, now))
+        is_decided = figures.finals >= rules.FINALS_MIN
+        match rules.judge(*figures):
+            case rules.ReputationVerdict.WELL:
+                return _Look(is_decided)
+            case rules.ReputationVerdict.SUSPEND if not standing.exempt:
+                return _Look(is_decided, is_suspended=await self._suspend(standing, figures))
+            case _:
+                return _Look(is_decided, is_warned=await self._warn(standing, figures))
+
+    async def _suspend(self, standing: Standing, figures: Figures) -> bool:
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            # An operator who was here meanwhile is right.
+            if await reputation.lock(tx, standing.account_id) != standing:
+                return False
+            reason = f"Its conduct: {rules.described(figures)}."
+            await accounts.suspend(tx, standing.account_id, reason, now)
+            detail = {"reason": reason}
+            await self._audit_log.note(
+                tx, standing.account_id, SERVICE, "account.suspended", standing.name, now, detail
+            )
+        log.warning("account_suspended_for_its_conduct", **_told(standing, figures))
+        return True
+
+    async def _warn(self, standing: Standing, figures: Figures) -> bool:
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            is_time = await reputation.warn(tx, standing.account_id, now, now - WARN_AGAIN)
+        if is_time:
+            log.warning("account_conduct_is_bad", exempt=standing.exempt, **_told(standing, figures))
+        return is_time
+
+
+def _told(standing: Standing, figures: Figures) -> dict[str, object]:
+    return {
+        "account": ids.text(ids.ACCOUNT, standing.account_id),
+        "name": standing.name,
+        "results": figures.finals,
+        "unknown_percent": round(figures.unknown_percent, 2),
+        "complaints_percent": round(figures.complaints_percent, 2),
+    }

@@ -1,0 +1,269 @@
+"""Administration: what an operator does to accounts and their money.
+
+An account is named by its name or its id (`ac_…`). Secrets are in what the creating call returns and
+nowhere else afterwards.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal
+from uuid import UUID
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.new_credential import CredentialGenerator, NewCredential
+from posthouse.rules import ids, input_checks
+from posthouse.rules import reputation as conduct_rules
+from posthouse.rules.actor import OPERATOR
+from posthouse.rules.ids import AccountId
+from posthouse.rules.limits import CONTROL_CACHE_SECONDS
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.reputation import Figures
+from posthouse.rules.reputation import ReputationVerdict as ReputationVerdict
+from posthouse.store import accounts, credentials, delivery_schedule, domains, inbox, reputation, users
+from posthouse.store.accounts import AccountRow as AccountRow
+from posthouse.store.audit_log import Detail
+from posthouse.store.credentials import CredentialRow as CredentialRow
+from posthouse.store.credentials import KeyRow as KeyRow
+from posthouse.store.domains import DomainRow as DomainRow
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.reputation import Standing
+from posthouse.store.users import MemberRow as MemberRow
+
+LIST_MAX: Final = 1_000
+WARMUP_DAYS_MAX: Final = 366
+# Large enough for anybody, small enough that no sum of grants leaves PostgreSQL's bigint.
+CREDITS_MAX: Final = 10**12
+# The columns are integers of four bytes.
+LIMIT_MAX: Final = 10**9
+RESUMED_AT_ONCE: Final = 5_000
+# Whoever still believes the account to be suspended would hold its mail again.
+HEARD_EVERYWHERE: Final = timedelta(seconds=CONTROL_CACHE_SECONDS + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class NewAccount:
+    account: AccountRow
+    credential: NewCredential
+
+
+@dataclass(frozen=True, slots=True)
+class AccountDetail:
+    """An account with everything that belongs to it."""
+
+    account: AccountRow
+    granted: int
+    domains: Sequence[DomainRow]
+    credentials: Sequence[CredentialRow]
+    keys: Sequence[KeyRow]
+    members: Sequence[MemberRow]
+
+
+@dataclass(frozen=True, slots=True)
+class ConductView:
+    """How an account behaves: what its latest mail came to, and what that makes of it."""
+
+    standing: Standing
+    figures: Figures
+    conduct: ReputationVerdict
+    counted_since: datetime
+
+
+class Accounts:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        pepper: bytes,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._chance = chance
+        self._audit_log = AuditLog(chance)
+        self._mint = CredentialGenerator(chance, pepper)
+
+    # Accounts.
+
+    async def create_account(self, name: str) -> NewAccount:
+        """The account and its default SMTP credential, whose password is shown this once."""
+        name = input_checks.name("An account's name", name)
+        if name.startswith(ids.ACCOUNT):
+            raise invalid(f"An account's name can't begin with {ids.ACCOUNT}, as ids do: choose another.")
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            account = await accounts.insert(tx, AccountId(self._new_id(now)), name, now)
+            if account is None:
+                raise Refusal(Code.CONFLICT, f"There is an account named {name!r} already: choose another name.")
+            created = await self._mint.credential(tx, account.id, "default", (), now, is_default=True)
+            await self._note(tx, account, "account.created", now)
+        return NewAccount(account, created)
+
+    async def list_accounts(self, limit: int = LIST_MAX) -> Sequence[AccountRow]:
+        async with self._database.connection() as connection:
+            return await accounts.list_all(connection, max(1, min(limit, LIST_MAX)))
+
+    async def account(self, account: str) -> AccountDetail:
+        async with self._database.connection() as connection:
+            found = await _account(connection, account)
+            return AccountDetail(
+                account=found,
+                granted=await accounts.granted(connection, found.id),
+                domains=await domains.list_of_account(connection, found.id, LIST_MAX),
+                credentials=await credentials.list_credentials(connection, found.id, LIST_MAX),
+                keys=await credentials.list_keys(connection, found.id, LIST_MAX),
+                members=await users.list_members(connection, found.id, LIST_MAX),
+            )
+
+    async def account_id(self, account: str) -> AccountId:
+        """Whom a name or an id means."""
+        async with self._database.connection() as connection:
+            return (await _account(connection, account)).id
+
+    async def suspend(self, account: str, reason: str) -> AccountRow:
+        """Sending ends; reading still works; mail already queued is held."""
+        reason = input_checks.reason(reason)
+        async with self._database.transaction() as tx:
+            found = await accounts.lock(tx, (await _account(tx, account)).id)
+            if found.suspended_at is not None:
+                raise Refusal(
+                    Code.CONFLICT,
+                    f"The account is suspended already, for this reason: {found.suspended_reason}",
+                )
+            now = self._clock.now()
+            await accounts.suspend(tx, found.id, reason, now)
+            await self._note(tx, found, "account.suspended", now, {"reason": reason})
+            return await accounts.lock(tx, found.id)
+
+    async def resume(self, account: str) -> AccountRow:
+        """Sending begins anew; mail that was held goes out as soon as every worker has heard of it."""
+        async with self._database.transaction() as tx:
+            found = await accounts.lock(tx, (await _account(tx, account)).id)
+            if found.suspended_at is None:
+                raise Refusal(Code.CONFLICT, "The account is not suspended: there is nothing to resume.")
+            now = self._clock.now()
+            await accounts.resume(tx, found.id, now)
+            await self._note(tx, found, "account.resumed", now)
+            resumed = await accounts.lock(tx, found.id)
+        due_at = self._clock.now() + HEARD_EVERYWHERE
+        is_more = True
+        while is_more:
+            async with self._database.transaction() as tx:
+                is_more = await delivery_schedule.resume(tx, found.id, due_at, RESUMED_AT_ONCE) == RESUMED_AT_ONCE
+        return resumed
+
+    async def set_limits(
+        self,
+        account: str,
+        *,
+        rate_per_second: int | Literal["default"] | None = None,
+        rate_burst: int | Literal["default"] | None = None,
+        warmup: Sequence[int] | Literal["default", "exempt"] | None = None,
+    ) -> AccountRow:
+        """Sets what is given; None leaves a limit as it is, "default" returns it to the service's own."""
+        numbers = [number for number in (rate_per_second, rate_burst) if isinstance(number, int)]
+        if warmup is not None and not isinstance(warmup, str):
+            if not 1 <= len(warmup) <= WARMUP_DAYS_MAX:
+                raise invalid(f"Warm-up takes 1 to {WARMUP_DAYS_MAX} numbers, one a day; or exempt the account.")
+            numbers += warmup
+        if any(not 1 <= number <= LIMIT_MAX for number in numbers):
+            raise invalid(f"A limit is a number from 1 to {LIMIT_MAX}.")
+        async with self._database.transaction() as tx:
+            found = await accounts.lock(tx, (await _account(tx, account)).id)
+            exempt, own = found.warmup_exempt, found.warmup_limits
+            if warmup is not None:
+                exempt = warmup == "exempt"
+                own = None if isinstance(warmup, str) else tuple(warmup)
+            now = self._clock.now()
+            await accounts.set_limits(
+                tx,
+                found.id,
+                _changed(found.rate_per_second, rate_per_second),
+                _changed(found.rate_burst, rate_burst),
+                exempt,
+                own,
+                now,
+            )
+            limited = await accounts.lock(tx, found.id)
+            await self._note(tx, limited, "account.limits_set", now, _limits(limited))
+            return limited
+
+    async def grant_credits(self, account: str, amount: int, reason: str) -> AccountRow:
+        """Adds credits; a negative amount takes back a mistake, never below what is available."""
+        reason = input_checks.reason(reason)
+        if amount == 0 or abs(amount) > CREDITS_MAX:
+            raise invalid(f"An amount is a whole number other than 0, up to {CREDITS_MAX} either way.")
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            found = await accounts.lock(tx, (await _account(tx, account)).id)
+            if found.available + amount < 0:
+                raise Refusal(
+                    Code.CONFLICT,
+                    f"Only {found.available} credits are available: take back {found.available} at most.",
+                )
+            if found.available + amount > CREDITS_MAX:
+                raise Refusal(Code.CONFLICT, f"An account holds {CREDITS_MAX} credits at most: grant fewer.")
+            available = await accounts.grant(tx, found.id, self._new_id(now), amount, reason, now)
+            await self._note(tx, found, "credits.granted", now, {"amount": amount, "reason": reason})
+        return replace(found, available=available, changed_at=now)
+
+    async def conduct(self, account: str, *, exempt: bool | None = None) -> ConductView:
+        """How the account behaves; an exempt one is warned about and never suspended for it. None leaves that."""
+        now = self._clock.now()
+        async with self._database.transaction() as tx:
+            found = await _account(tx, account)
+            if exempt is not None:
+                await reputation.set_exempt(tx, found.id, exempt, now)
+                await self._note(tx, found, "account.conduct_exemption_set", now, {"exempt": exempt})
+        async with self._database.connection() as connection:
+            standing = await reputation.standing(connection, found.id)
+            if standing is None:
+                raise RuntimeError("an account is gone, which none ever is")
+            since = conduct_rules.counted_since(standing.since, now)
+            figures = await reputation.figures(connection, found.id, since)
+        return ConductView(standing, figures, conduct_rules.judge(*figures), since)
+
+    # The inbox.
+
+    async def forget_mail(self, given_ids: Sequence[str]) -> int:
+        """Removes mail from the inbox for good; all of it when none is named."""
+        mail_ids = [ids.parse(ids.INBOX_MAIL, given) for given in given_ids]
+        named = [mail_id for mail_id in mail_ids if mail_id is not None]
+        if len(named) < len(mail_ids):
+            wrong = given_ids[mail_ids.index(None)]
+            raise Refusal(Code.NOT_FOUND, f"The inbox has no mail {wrong!r}: `inbox list` shows what it has.")
+        async with self._database.transaction() as tx:
+            return await inbox.forget(tx, named) if given_ids else await inbox.forget_all(tx)
+
+    def _new_id(self, now: datetime) -> UUID:
+        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+
+    async def _note(
+        self, tx: Connection, account: AccountRow, action: str, now: datetime, detail: Detail | None = None
+    ) -> None:
+        await self._audit_log.note(tx, account.id, OPERATOR, action, account.name, now, detail)
+
+
+async def _account(connection: Connection, given: str) -> AccountRow:
+    account_id = ids.parse(ids.ACCOUNT, given)
+    if account_id is not None:
+        found = await accounts.find_by_id(connection, AccountId(account_id))
+    else:
+        found = await accounts.find_by_name(connection, input_checks.name("An account's name", given))
+    if found is None:
+        raise Refusal(Code.NOT_FOUND, f"There is no account {given!r}: `account list` shows them all.")
+    return found
+
+
+def _changed(now: int | None, wanted: int | Literal["default"] | None) -> int | None:
+    return now if wanted is None else None if wanted == "default" else wanted
+
+
+def _limits(account: AccountRow) -> Detail:
+    """As the log of changes tells them; None is the service's own."""
+    days = account.warmup_limits
+    warmup = "exempt" if account.warmup_exempt else None if days is None else ", ".join(map(str, days))
+    return {"rate_per_second": account.rate_per_second, "rate_burst": account.rate_burst, "warmup": warmup}

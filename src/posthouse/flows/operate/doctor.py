@@ -1,0 +1,176 @@
+"""A check-up: is everything in place for mail to be accepted and kept? Each no says what to do."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Final
+
+from posthouse.clock import Clock
+from posthouse.flows.shared.disk_space import DiskSpace, Gauge
+from posthouse.rules.disk_space import FreeMark
+from posthouse.rules.limits import GIB, PARTITION_DAYS_AHEAD
+from posthouse.rules.refusal import Refusal
+from posthouse.store import doctor, partitions, revision
+from posthouse.store.doctor import DatabaseServer
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.seal import Sealer
+
+OLDEST_VERSION: Final = 15
+LOCKS_PER_TRANSACTION_MIN: Final = 256
+DAYS_NAMED_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorCheck:
+    """One thing looked at: what was found, and, when it is not well, what to do."""
+
+    name: str
+    is_well: bool
+    found: str
+    advice: str = ""
+
+
+class Doctor:
+    """`stream_probes` are by the servers' addresses, and raise ConnectionError where one can't be used."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        clock: Clock,
+        sealer: Sealer,
+        storage: DiskSpace | None = None,
+        stream_probes: Mapping[str, Callable[[], Awaitable[str]]] = MappingProxyType({}),
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._sealer = sealer
+        self._storage = storage or DiskSpace()
+        self._stream_probes = stream_probes
+
+    async def check_up(self) -> Sequence[DoctorCheck]:
+        try:
+            async with self._database.connection() as connection:
+                tables = await _tables(connection)
+                checks = [
+                    DoctorCheck("PostgreSQL answers", True, "yes"),
+                    *_server_checks(await doctor.server(connection)),
+                    tables,
+                ]
+                if tables.is_well:
+                    checks += [await self._partitions(connection), await self._seal_keys(connection)]
+            return [*checks, *await self._room(), *await self._stream()]
+        except Refusal as refusal:
+            cause = str(refusal.__cause__ or "").strip().splitlines()
+            advice = "Start PostgreSQL, and see that database_url names its host, port, user and database."
+            return [DoctorCheck("PostgreSQL answers", False, cause[0] if cause else refusal.text, advice)]
+
+    async def _partitions(self, connection: Connection) -> DoctorCheck:
+        name = f"room for the next {PARTITION_DAYS_AHEAD} days"
+        today = self._clock.now().date()
+        days = [today + timedelta(days=ahead) for ahead in range(PARTITION_DAYS_AHEAD + 1)]
+        attached = set(await partitions.attached(connection))
+        lacking = [
+            day for day in days if any(partitions.Partition(day, table) not in attached for table in partitions.TABLES)
+        ]
+        if not lacking:
+            return DoctorCheck(name, True, f"partitions until {days[-1]}")
+        named = ", ".join(map(str, lacking[:DAYS_NAMED_MAX])) + (" …" if len(lacking) > DAYS_NAMED_MAX else "")
+        advice = "Run `posthouse upkeep` now, and keep `posthouse run upkeep` running: it makes them each day."
+        return DoctorCheck(name, False, f"no partitions for {named}", advice)
+
+    async def _seal_keys(self, connection: Connection) -> DoctorCheck:
+        uses = await doctor.sealing_key_uses(connection)
+        unknown = {key_id: count for key_id, count in uses.items() if key_id not in self._sealer.key_ids}
+        if not unknown:
+            return DoctorCheck("stored secrets can be opened", True, f"{sum(uses.values())} sealed")
+        found = ", ".join(f"{count} sealed with {key_id!r}" for key_id, count in sorted(unknown.items()))
+        return DoctorCheck("stored secrets can be opened", False, found, "Put the missing keys back into `seal_keys`.")
+
+    async def _room(self) -> list[DoctorCheck]:
+        gauges = self._storage.gauges
+        if not gauges:
+            hint = "not looked at: set storage_directory, or storage_bytes_max if PostgreSQL is on another machine"
+            return [DoctorCheck("room in storage", True, hint)]
+        return [await _room_of(gauge) for gauge in gauges]
+
+    async def _stream(self) -> list[DoctorCheck]:
+        return [await _answer_of(address, probe) for address, probe in self._stream_probes.items()]
+
+
+async def _answer_of(address: str, probe: Callable[[], Awaitable[str]]) -> DoctorCheck:
+    name = f"the stream's server at {address} answers"
+    try:
+        return DoctorCheck(name, True, await probe())
+    except ConnectionError as error:
+        advice = (
+            "Start a NATS server there with JetStream (`nats-server --jetstream`), or correct `stream`. As long as "
+            "none answers, mail is accepted and waits."
+        )
+        return DoctorCheck(name, False, str(error), advice)
+
+
+async def _tables(connection: Connection) -> DoctorCheck:
+    applied, newest = await revision.applied(connection), revision.newest()
+    found = f"{applied}, the newest" if applied == newest else f"{applied or 'none'}, the newest known here is {newest}"
+    # Newer ones are those of a newer version, which may be coming process by process.
+    return _expect("tables up to date", applied is not None and applied >= newest, found, "Run `posthouse migrate`.")
+
+
+async def _room_of(gauge: Gauge) -> DoctorCheck:
+    name = f"room in storage ({gauge.name})"
+    mark = gauge.mark
+    try:
+        measured = await gauge.measure()
+    except OSError as error:
+        return DoctorCheck(
+            name, False, str(error), "Correct storage_directory: nothing is refused while it can't be read."
+        )
+    if isinstance(mark, FreeMark):
+        found = f"{_gib(measured)} free, mail is refused at {_gib(mark.bytes_min)}"
+        advice = f"Mail is refused until {_gib(mark.again_bytes)} are free. Make room on the volume, or enlarge it"
+    else:
+        found = f"{_gib(measured)} used, mail is refused at {_gib(mark.bytes_max)}"
+        advice = f"Mail is refused until {_gib(mark.again_bytes)} are used. Raise storage_bytes_max if there is room"
+    advice += "; shorter retention_days_… free some at the next upkeep."
+    return _expect(name, not mark.is_low(measured, was_low=False), found, advice)
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:,.2f} GiB"
+
+
+def _server_checks(server: DatabaseServer) -> list[DoctorCheck]:
+    return [
+        _expect(
+            "PostgreSQL is new enough",
+            server.version_number >= OLDEST_VERSION * 10_000,
+            server.version,
+            f"Upgrade PostgreSQL to {OLDEST_VERSION} or newer.",
+        ),
+        *(
+            _expect(
+                f"{setting} is on",
+                value == "on",
+                value,
+                f"Set {setting} = on in postgresql.conf and restart PostgreSQL: accepted mail could be lost.",
+            )
+            for setting, value in (
+                ("fsync", server.fsync),
+                ("full_page_writes", server.full_page_writes),
+                ("synchronous_commit", server.synchronous_commit),
+            )
+        ),
+        _expect(
+            "enough locks a transaction",
+            server.locks_per_transaction_max >= LOCKS_PER_TRANSACTION_MIN,
+            f"max_locks_per_transaction = {server.locks_per_transaction_max}",
+            f"Set max_locks_per_transaction = {LOCKS_PER_TRANSACTION_MIN} in postgresql.conf and restart "
+            "PostgreSQL: a transaction may touch many days of every table.",
+        ),
+    ]
+
+
+def _expect(name: str, is_well: bool, found: str, advice: str) -> DoctorCheck:
+    return DoctorCheck(name, is_well, found, "" if is_well else advice)

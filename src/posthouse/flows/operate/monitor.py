@@ -1,0 +1,78 @@
+"""Oversight: what an operator looks at while mail is on its way. Nothing here changes anything."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from posthouse.clock import Clock
+from posthouse.rules import ids
+from posthouse.rules.ids import MessageId
+from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.store import backlog, inbox, lane_reports, message_detail
+from posthouse.store.backlog import Backlog as Backlog
+from posthouse.store.backlog import BoundedCount as BoundedCount
+from posthouse.store.inbox import InboxMail as InboxMail
+from posthouse.store.lane_reports import LaneReport as LaneReport
+from posthouse.store.lane_reports import LaneState as LaneState
+from posthouse.store.message_detail import Attempt as Attempt
+from posthouse.store.message_detail import RecipientTimeline as RecipientTimeline
+from posthouse.store.message_detail import Report as Report
+from posthouse.store.message_detail import Timeline as Timeline
+from posthouse.store.postgres import Database
+
+# As long as a ticket is good for.
+TICKET_LEASE: Final = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    at: datetime
+    backlog: Backlog
+    reports: Sequence[LaneReport]
+
+
+class Monitor:
+    def __init__(self, *, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def timeline(self, given_id: str) -> Timeline:
+        """All that is known of one message, whoever's it is."""
+        message_id = ids.parse(ids.MESSAGE, given_id)
+        if message_id is None:
+            raise invalid(f"{given_id!r} is no message's id: one looks like em_01k… and has 29 characters.")
+        async with (
+            self._database.connection() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            found = await message_detail.timeline_of_any(connection, MessageId(message_id), self._clock.now())
+        if found is None:
+            raise Refusal(
+                Code.NOT_FOUND, f"No account has a message {given_id}; those older than the retention are gone."
+            )
+        return found
+
+    async def queue(self) -> QueueView:
+        """How much waits, and what the workers' lanes look like."""
+        now = self._clock.now()
+        async with self._database.connection() as connection:
+            counted = await backlog.backlog(connection, now, now + TICKET_LEASE)
+            reports = await lane_reports.read(connection, now - lane_reports.SHOWN_FOR)
+        return QueueView(now, counted, reports)
+
+    async def inbox(self) -> Sequence[InboxMail]:
+        """Mail to postmaster@ and abuse@, newest first."""
+        async with self._database.connection() as connection:
+            return await inbox.list_all(connection)
+
+    async def inbox_mail(self, given_id: str) -> tuple[InboxMail, bytes]:
+        """One of them, and its bytes as they came."""
+        mail_id = ids.parse(ids.INBOX_MAIL, given_id)
+        found = None
+        if mail_id is not None:
+            async with self._database.connection() as connection:
+                found = await inbox.find(connection, mail_id)
+        if found is None:
+            raise Refusal(Code.NOT_FOUND, f"The inbox has no mail {given_id!r}: `inbox list` shows what it has.")
+        return found

@@ -1,0 +1,29 @@
+"""The journal: who changed what, noted in the transaction that changes it."""
+
+from datetime import datetime
+
+from posthouse.chance import Chance
+from posthouse.rules import ids
+from posthouse.rules.actor import Actor
+from posthouse.rules.ids import AccountId
+from posthouse.store import audit_log
+from posthouse.store.audit_log import AuditLogEntry, Detail
+from posthouse.store.postgres import Connection
+
+
+class AuditLog:
+    def __init__(self, chance: Chance) -> None:
+        self._chance = chance
+
+    async def note(
+        self,
+        tx: Connection,
+        account_id: AccountId,
+        actor: Actor,
+        action: str,
+        target: str,
+        now: datetime,
+        detail: Detail | None = None,
+    ) -> None:
+        entry_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+        await audit_log.note(tx, account_id, AuditLogEntry(entry_id, now, actor, action, target, detail or {}))

@@ -1,0 +1,143 @@
+"""Work that is done together: what arrived while the last batch was running is the next batch.
+
+Where someone stands by, there is no timer. A lone item starts at once; under load the batches grow by
+themselves, and a transaction's cost (its round trips, its locks, its fsync) is shared by everyone who waited for it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from posthouse.rules import limits
+from posthouse.rules.refusal import Code, Refusal
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Batcher(Generic[Item, Result]):
+    """Runs `work` on batches, one at a time. Each item's answer is its own: a result, or what to raise."""
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],
+        *,
+        items_max: int = limits.BATCH_ITEMS_MAX,
+        waiting_max: int = limits.WAITING_ITEMS_MAX,
+        linger_seconds: float = 0.0,
+    ) -> None:
+        """With `linger_seconds`, a batch that isn't full waits that long for others: for work nobody stands by for."""
+        self._work = work
+        self._linger_seconds = linger_seconds
+        self._items_max = items_max
+        self._waiting_max = waiting_max
+        self._waiting: deque[tuple[Item, int, asyncio.Future[Result]]] = deque()
+        self._waiting_bytes = 0
+        self._running: asyncio.Task[None] | None = None
+
+    async def submit(self, item: Item, size_bytes: int) -> Result:
+        if len(self._waiting) >= self._waiting_max or self._waiting_bytes >= limits.WAITING_BYTES_MAX:
+            raise Refusal(Code.TEMPORARY_FAILURE, "More requests are waiting than the service takes: try again.", 1)
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, size_bytes, answer))
+        self._waiting_bytes += size_bytes
+        if self._running is None:
+            self._running = asyncio.create_task(self._run())
+        return await answer
+
+    async def drain(self) -> None:
+        """Return when nothing waits any more."""
+        while self._running is not None:
+            await asyncio.shield(self._running)
+
+    async def _run(self) -> None:
+        try:
+            # The first turn is given away, so that requests that are already being read can join.
+            await asyncio.sleep(0)
+            while self._waiting:
+                if self._linger_seconds and len(self._waiting) < self._items_max:
+                    await asyncio.sleep(self._linger_seconds)
+                batch = self._take()
+                items = [item for item, _ in batch]
+                try:
+                    results = await self._work(items)
+                except Refusal as refusal:
+                    # What stops a whole batch (storage is away) would stop those who wait as well.
+                    self._refuse([answer for _, answer in batch], refusal)
+                    self._refuse(self._take_answers(), refusal)
+                    continue
+                except BaseException as fault:
+                    for _, answer in batch:
+                        if not answer.done():
+                            answer.set_exception(_copied(fault))
+                    if not isinstance(fault, Exception):
+                        raise
+                    continue
+                for (_, answer), result in zip(batch, results, strict=True):
+                    if answer.done():
+                        continue
+                    if isinstance(result, BaseException):
+                        answer.set_exception(result)
+                    else:
+                        answer.set_result(result)
+        finally:
+            self._running = None
+
+    def _refuse(self, answers: Sequence[asyncio.Future[Result]], refusal: Refusal) -> None:
+        for answer in answers:
+            if not answer.done():
+                answer.set_exception(refusal.again())
+
+    def _take_answers(self) -> list[asyncio.Future[Result]]:
+        answers = [answer for _, _, answer in self._waiting]
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return answers
+
+    def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        bytes_left = limits.BATCH_BYTES_MAX
+        while self._waiting and len(batch) < self._items_max:
+            item, size_bytes, answer = self._waiting[0]
+            if batch and size_bytes > bytes_left:
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= size_bytes
+            bytes_left -= size_bytes
+            batch.append((item, answer))
+        return batch
+
+
+async def together_or_apart(
+    batch: Sequence[Item], work: Callable[[Sequence[Item]], Awaitable[list[Result | BaseException]]]
+) -> list[Result | BaseException]:
+    """All in one transaction; where that fails for a reason that doesn't pass, each in its own."""
+    try:
+        return await work(batch)
+    except Refusal:
+        raise
+    except Exception as fault:
+        if len(batch) == 1:
+            return [fault]
+    done: list[Result | BaseException] = []
+    for item in batch:
+        try:
+            done += await work([item])
+        except Exception as fault:
+            done.append(fault)
+    return done
+
+
+async def submit_until_taken(batcher: Batcher[Item, Result], item: Item, pause_seconds: float) -> Result:
+    """However long the database is away: for what has happened in the world and only wants to be told."""
+    while True:
+        try:
+            return await batcher.submit(item, 0)
+        except Refusal:
+            await asyncio.sleep(pause_seconds)
+
+
+def _copied(fault: BaseException) -> BaseException:
+    # One exception can't be raised in several tasks: each would add its own traceback to it.
+    return RuntimeError(f"the batch failed: {fault!r}") if isinstance(fault, Exception) else fault

@@ -1,0 +1,175 @@
+"""Proving: what DNS says of a domain, and what follows: it is proved or not, and keys that waited begin to sign.
+
+Whoever asks for a check and the daily one come here, so that both judge alike. DNS is asked outside any
+transaction and within a bound; what was found is written only if nobody else wrote meanwhile.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.rules import domain
+from posthouse.rules.actor import Actor
+from posthouse.rules.domain import Judgement, Record, RecordCheck, RecordResult, Records, TextAnswer, UnknownTexts
+from posthouse.rules.limits import DOMAIN_CHECK_SECONDS_MAX
+from posthouse.store import accounts, audit_log, domains
+from posthouse.store.domains import DomainRow, KeysRow, VerificationState
+from posthouse.store.postgres import Connection, Database
+from posthouse.wire.dns import Resolver
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found of a domain's records, and of those of the keys that wait."""
+
+    domain: DomainRow
+    signing: Judgement
+    waiting_keys: KeysRow | None = None
+    waiting: Judgement | None = None
+    advice: tuple[RecordCheck, ...] = ()
+
+    @property
+    def is_switch_due(self) -> bool:
+        """The RSA key decides: the other one signs beside it when its own record is seen."""
+        return self.waiting is not None and self.waiting.dkim.result is RecordResult.FOUND
+
+    @property
+    def judgement(self) -> Judgement:
+        """Of the keys that sign from now on."""
+        return self.waiting if self.waiting is not None and self.is_switch_due else self.signing
+
+    @property
+    def findings(self) -> tuple[RecordCheck, ...]:
+        waiting = () if self.waiting is None else self.waiting.findings[1:]
+        return (*self.signing.findings, *waiting, *self.advice)
+
+
+class DomainCheck:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, resolver: Resolver) -> None:
+        self._database = database
+        self._clock = clock
+        self._audit_log = AuditLog(chance)
+        self._resolver = resolver
+
+    async def look(
+        self, row: DomainRow, waiting_keys: KeysRow | None, advised: tuple[Record, Record] | None = None
+    ) -> Look:
+        """Asks DNS all at once, also for what is advised if that is given."""
+        signing = records_of(row)
+        waiting = None if waiting_keys is None else records_of(row, waiting_keys)
+        wanted = list(signing.all) + list(() if waiting is None else waiting.all[1:]) + list(advised or ())
+        answers = dict(zip(wanted, await self._answers(wanted), strict=True))
+        ownership = answers[signing.ownership]
+        return Look(
+            domain=row,
+            signing=domain.judge(signing, *[answers[record] for record in signing.all]),
+            waiting_keys=waiting_keys,
+            waiting=(
+                None
+                if waiting is None
+                else domain.judge(waiting, ownership, *[answers[record] for record in waiting.all[1:]])
+            ),
+            advice=() if advised is None else domain.advise(advised, *[answers[record] for record in advised]),
+        )
+
+    async def record(self, look: Look, actor: Actor) -> DomainRow | None:
+        """The domain as it is after the look; None when someone else wrote what they found meanwhile."""
+        row, judgement, now = look.domain, look.judgement, self._clock.now()
+        was_published = row.ed25519_published and not look.is_switch_due
+        verified_at, missing_since = domain.after_check(row.verified_at, row.missing_since, judgement.result, now)
+        check = VerificationState(verified_at, missing_since, now, judgement.is_ed25519_published(was_published))
+        # Missing records take nothing from a domain that stands on the operator's word.
+        if row.is_vouched_for and judgement.result is not RecordResult.FOUND:
+            published = check.ed25519_published if look.is_switch_due else row.ed25519_published
+            check = VerificationState(row.verified_at, None, None, published)
+        return await self._write(row, check, look.waiting_keys, look.is_switch_due, actor, now)
+
+    async def vouch(self, row: DomainRow, waiting_keys: KeysRow | None, actor: Actor) -> DomainRow | None:
+        """The word holds for the Ed25519 record as well, and for keys that wait."""
+        now = self._clock.now()
+        is_switch_due = waiting_keys is not None
+        check = VerificationState(row.verified_at or now, None, None, is_switch_due or row.ed25519_sealed is not None)
+        return await self._write(row, check, waiting_keys, is_switch_due, actor, now)
+
+    async def _write(
+        self,
+        row: DomainRow,
+        check: VerificationState,
+        waiting_keys: KeysRow | None,
+        is_switch_due: bool,
+        actor: Actor,
+        now: datetime,
+    ) -> DomainRow | None:
+        async with self._database.transaction() as tx:
+            # Before its domains, here as everywhere, so that nobody waits for each other.
+            await accounts.lock(tx, row.account_id)
+            # What is known of the new keys' records is written with them.
+            of_old_keys = replace(check, ed25519_published=row.ed25519_published) if is_switch_due else check
+            if not await domains.record_check(tx, row, of_old_keys, now):
+                return None
+            written = _checked(row, check)
+            if waiting_keys is not None and is_switch_due:
+                if not await domains.switch_keys(tx, row, waiting_keys, check.ed25519_published, now):
+                    raise RuntimeError("a domain's keys changed under the lock of its account")
+                written = _switched(written, waiting_keys)
+                detail = {"selector": waiting_keys.selector, "previous_selector": row.selector}
+                await self._note(tx, row, actor, "domain.keys_switched", now, detail)
+            elif waiting_keys is not None:
+                await domains.keys_checked(tx, waiting_keys, now)
+            if (row.verified_at is None) != (written.verified_at is None):
+                action = "domain.unverified" if written.verified_at is None else "domain.verified"
+                await self._note(tx, row, actor, action, now, {"vouched": written.is_vouched_for})
+        return written
+
+    async def _note(
+        self, tx: Connection, row: DomainRow, actor: Actor, action: str, now: datetime, detail: audit_log.Detail
+    ) -> None:
+        await self._audit_log.note(tx, row.account_id, actor, action, row.name, now, detail)
+
+    async def _answers(self, wanted: Sequence[Record]) -> Sequence[TextAnswer]:
+        return await asyncio.gather(*[self._texts(record.name) for record in wanted])
+
+    async def _texts(self, name: str) -> TextAnswer:
+        try:
+            async with asyncio.timeout(DOMAIN_CHECK_SECONDS_MAX):
+                return await self._resolver.texts(name)
+        except TimeoutError:
+            return UnknownTexts("the name servers did not answer in time")
+
+
+def records_of(row: DomainRow, keys: KeysRow | None = None) -> Records:
+    """The records of a domain with the keys that sign, or with others."""
+    of: DomainRow | KeysRow = keys or row
+    return domain.records(row.name, row.token, of.selector, of.dkim_public, of.ed25519_selector, of.ed25519_public)
+
+
+def waiting_among(keys: Sequence[KeysRow]) -> KeysRow | None:
+    return next((one for one in keys if one.retired_at is None), None)
+
+
+def _checked(row: DomainRow, check: VerificationState) -> DomainRow:
+    return replace(
+        row,
+        verified_at=check.verified_at,
+        missing_since=check.missing_since,
+        checked_at=check.checked_at,
+        ed25519_published=check.ed25519_published,
+    )
+
+
+def _switched(row: DomainRow, keys: KeysRow) -> DomainRow:
+    if keys.dkim_sealed is None:
+        raise ValueError("keys that were retired sign no more")
+    return replace(
+        row,
+        selector=keys.selector,
+        dkim_public=keys.dkim_public,
+        dkim_sealed=keys.dkim_sealed,
+        ed25519_selector=keys.ed25519_selector,
+        ed25519_public=keys.ed25519_public,
+        ed25519_sealed=keys.ed25519_sealed,
+    )

@@ -1,0 +1,53 @@
+"""Minting: new SMTP credentials, whose password is shown to whoever asked for it, and to nobody afterwards."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from ipaddress import IPv4Network, IPv6Network
+
+from posthouse.chance import Chance
+from posthouse.rules import credential, ids
+from posthouse.rules.ids import AccountId, CredentialId
+from posthouse.store import credentials
+from posthouse.store.credentials import CredentialRow
+from posthouse.store.postgres import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class NewCredential:
+    credential: CredentialRow
+    password: str = field(repr=False)
+
+
+class CredentialGenerator:
+    def __init__(self, chance: Chance, pepper: bytes) -> None:
+        self._chance = chance
+        self._pepper = pepper
+
+    async def credential(
+        self,
+        tx: Connection,
+        account_id: AccountId,
+        name: str,
+        networks: tuple[IPv4Network | IPv6Network, ...],
+        now: datetime,
+        *,
+        is_default: bool = False,
+    ) -> NewCredential:
+        password, secret_hash = self.password()
+        row = CredentialRow(
+            account_id=account_id,
+            id=CredentialId(ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))),
+            username=credential.new_smtp_username(self._chance.bytes(credential.USERNAME_RANDOM_BYTES)),
+            name=name,
+            is_default=is_default,
+            allowed_networks=networks,
+            created_at=now,
+            revoked_at=None,
+        )
+        await credentials.insert_credential(tx, row, secret_hash, now)
+        return NewCredential(row, password)
+
+    def password(self) -> tuple[str, bytes]:
+        """A password, and what is stored of it."""
+        password = credential.new_smtp_password(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
+        return password, credential.secret_hash(password, self._pepper)

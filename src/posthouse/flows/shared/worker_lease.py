@@ -1,0 +1,90 @@
+"""A worker's standing: the lease under which its claims are its own, and the leave to do what can't be undone."""
+
+import asyncio
+from collections.abc import Callable, Collection, Set
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from posthouse import crash
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.rules.lease import WORKER_LEASE, Lease
+from posthouse.rules.refusal import Refusal
+from posthouse.store import delivery_schedule
+from posthouse.store.postgres import Database
+
+log = structlog.get_logger(__name__)
+
+RETIRE_SECONDS_MAX: Final = 2.0
+
+
+@dataclass(slots=True)
+class SendPermit:
+    """Whether the step may be taken after which nothing can be withdrawn; asked once, at the last moment."""
+
+    lease: Lease
+    era: int
+    good_until: float
+    monotonic: Callable[[], float]
+    is_given: bool = False
+    is_refused: bool = False
+
+    def __call__(self) -> bool:
+        now = self.monotonic()
+        self.is_given = self.lease.is_good(self.era, now) and now < self.good_until
+        self.is_refused = not self.is_given
+        return self.is_given
+
+
+class WorkerLease:
+    """One for each process and kind of work. Nothing may be claimed in its name before it was renewed once."""
+
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance, lease: timedelta = WORKER_LEASE) -> None:
+        self.id = UUID(bytes=chance.bytes(16))
+        self._database = database
+        self._clock = clock
+        self._length = lease
+        self._lease = Lease(lease.total_seconds())
+
+    async def renew(self) -> None:
+        """The worker, and with it its claims, live on."""
+        asked_at = self._clock.monotonic()
+        async with self._database.transaction() as tx:
+            await delivery_schedule.renew_worker(tx, self.id, self._clock.now() + self._length)
+            crash.point("worker.before_renewal")
+        crash.point("worker.renewed")
+        self._lease.renewed(asked_at, self._clock.monotonic())
+
+    def leave(self, seconds_max: float) -> SendPermit:
+        """To be asked for before the claim is sent: a claim is no older than its leave."""
+        monotonic = self._clock.monotonic
+        return SendPermit(self._lease, self._lease.era, monotonic() + seconds_max, monotonic)
+
+    async def end(
+        self, tasks: Collection[asyncio.Task[None]], stoppable: Set[asyncio.Task[None]], seconds: float
+    ) -> None:
+        """Let tasks finish, stop those that don't in time and may be stopped, and retire.
+
+        Whoever only records what has happened is not stopped, and goes on with that.
+        """
+        if tasks:
+            _, unfinished = await asyncio.wait(tasks, timeout=seconds * 2 / 3)
+            for task in unfinished & stoppable:
+                task.cancel()
+            if unfinished:
+                await asyncio.wait(unfinished, timeout=seconds / 3)
+        await self._retire()
+
+    async def _retire(self) -> None:
+        """Whatever it should have left claimed is taken back at the next look."""
+        try:
+            async with asyncio.timeout(RETIRE_SECONDS_MAX), self._database.transaction() as tx:
+                await delivery_schedule.retire_worker(tx, self.id)
+                crash.point("worker.before_retirement")
+            crash.point("worker.retired")
+        except (Refusal, TimeoutError):
+            log.warning("worker_not_retired", worker=str(self.id))

@@ -1,0 +1,266 @@
+"""Bounces in words alone: the notices of servers that write no RFC 3464, recognised by how they talk.
+
+Only mail that introduces itself as a notice of failed delivery is looked at, since the patterns that find
+an address in such a notice would find one in many a letter. Most forms are known to flufl.bounce; what it
+finds no address in is searched for the sentences that quote a server's refusal.
+"""
+
+import re
+from email.message import Message
+from itertools import islice, pairwise
+from string import ascii_lowercase, ascii_uppercase
+from typing import Final, NamedTuple
+
+from flufl.bounce import all_failures
+
+from posthouse.mail.address import AddressError, parse_mailbox
+from posthouse.mail.envelope import LOCAL_PREFIX
+from posthouse.mail.parts import Mail, MimePart, decode_words
+
+# Words are few: a notice about more recipients than these has a list of them, and a form.
+FINDINGS_MAX: Final = 16
+# What flufl.bounce may see. It tries some fifty patterns on every line, and some take cubic time on
+# lines made for it; a notice's lines are short and its first screenfuls say everything.
+_LINES_MAX: Final = 200
+_LINE_CHARACTERS_MAX: Final = 200
+_WORD_CHARACTERS_MAX: Final = 100
+_SIGNS_MAX: Final = 4
+_WORDS_CHARACTERS_MAX: Final = 8 * 1024
+_HEADING_CHARACTERS_MAX: Final = 40
+_MENTIONS_MAX: Final = 3
+_SHARE_CHARACTERS_MAX: Final = 600
+_PRECISION_MAX: Final = 3
+
+# RFC 5321 and its extensions; a number that is none of these is a port, a size or a year.
+_CODE: Final = r"4(?:21|3[0-9]|4[0-9]|5[0-9]|7[0-9])|5(?:0[0-9]|1[0-9]|2[0-9]|3[0-9]|4[0-9]|5[0-9]|7[0-9])"
+_STATUS: Final = r"[45]\.(?:0|[1-9][0-9]{0,2})\.(?:0|[1-9][0-9]{0,2})(?!\.?[0-9])"
+_find_pairs: Final = re.compile(rf"(?<![0-9.])({_CODE})[ :'\"\[(,#<-]{{1,6}}({_STATUS})").findall
+_find_code: Final = re.compile(
+    rf"(?:^|[:#(<'\"\[;]|\b(?:said|error|code|reply|status|returned|response|with)\b:?) ?({_CODE})(?=[ :;,.)'\"-]|$)",
+    re.IGNORECASE | re.MULTILINE,
+).search
+_find_statuses: Final = re.compile(rf"(?<![0-9.])({_STATUS})").findall
+
+_is_daemon: Final = re.compile(
+    r"(?:mailer[-_.]?daemon|mail[-_.]?daemon|postmaster|mdaemon|mail[-_.]?delivery|microsoftexchange[0-9a-f]{8,})",
+    re.IGNORECASE,
+).match
+_is_daemon_name: Final = re.compile(r"mail (?:delivery|system|router|administrator)|mailer-daemon", re.I).search
+_is_failure_subject: Final = re.compile(
+    "undeliver|returned (?:e-?mail|message)|returned to sender|delivery (?:status )?notification|failure notice"
+    "|deliver[a-z]{0,20} .{0,30}fail|fail[a-z]{0,20} .{0,30}deliver|mail failure|non-?delivery|not delivered"
+    "|permanent(?:ly)? fail|(?:could not|couldn't|can't|cannot) be delivered|unable to deliver"
+    "|message (?:rejected|blocked)|mail system error|unzustellbar|nicht zustellbar|nicht zugestellt"
+    "|non remis|non distribu|échec de .{0,12}remise|non recapita|mancato recapito|no se (?:ha )?pud?o? ?entreg"
+    "|no entregad|devuelto|não entregue|não pôde ser entregue|onbestelbaar|недоставлен|не доставлен"
+    "|не может быть доставлен|退信|退回|配信不能|配信エラー|配信できません|iletilemedi",
+    re.IGNORECASE,
+).search
+_is_delay: Final = re.compile(
+    r"(?:delivery|message) .{0,60}\bdelayed\b|\(delay\)|delayed (?:mail|delivery)"
+    r"|warning: could not send|has not yet been delivered|not been delivered yet"
+    r"|this is a warning message only|do not need to resend|don't need to resend|will (?:be retried|keep trying|retry)"
+    r"|still (?:being tried|trying)|delivery attempts will continue|verzögert|zustellung wird weiter",
+    re.IGNORECASE,
+).search
+# Where the words end and the mail that they are about begins, if it is not a part of its own.
+_find_original: Final = re.compile(
+    r"^(?:return-path:|received: |[-=_*#> ]{2,40}(?:this|below|here|original|returned|copy|the (?:body|header|start)"
+    r"|included|message|start of|begin)\b|original message (?:follows|headers)|message headers follow|old message:)",
+    re.IGNORECASE | re.MULTILINE,
+).search
+_address: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9-]{1,63}\.[A-Za-z0-9.-]{1,253}")
+_shorten_words: Final = re.compile(rf"[^\s@]{{{_WORD_CHARACTERS_MAX},}}").sub
+
+
+class UndeliveredAddress(NamedTuple):
+    """An address that got no mail, if it is named, and what was said about it."""
+
+    recipient: str | None
+    text: str
+
+
+class Diagnosis(NamedTuple):
+    code: int | None
+    status: str | None
+
+
+class Paragraph(NamedTuple):
+    text: str
+    lowered: str
+    addresses: frozenset[str]
+    diagnosis: Diagnosis
+
+
+class Words(NamedTuple):
+    text: str
+    paragraphs: tuple[Paragraph, ...]
+
+
+# Of ASCII alone, so that every character keeps its place.
+_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+_NO_DIAGNOSIS: Final = Diagnosis(None, None)
+_END: Final = Paragraph("", "", frozenset(), _NO_DIAGNOSIS)
+
+
+def diagnose(text: str) -> Diagnosis:
+    """The SMTP code and the enhanced status (RFC 3463) that a server's words hold; of several, the most precise.
+
+    What a server said stands behind what a gateway made of it: "5.1.0 address error 550-5.1.1 no such user".
+    """
+    # `max` takes the first of equals.
+    code, status = max(_find_pairs(text), key=lambda pair: precision(pair[1]), default=("", None))
+    if not code and (alone := _find_code(text)):
+        code = alone[1]
+    if precision(status) < _PRECISION_MAX:
+        # A status by itself may be a version of something; it has to fit the code.
+        others = [other for other in _find_statuses(text) if other[0] == code[:1] or not code]
+        status = max([status, *others], key=precision)
+    return Diagnosis(int(code) if code else None, status)
+
+
+def precision(status: str | None) -> int:
+    """How much a status says: nothing, its class alone, its subject too, or everything."""
+    if status is None:
+        return 0
+    _, subject, detail = status.split(".")
+    return 1 if subject == "0" else 2 if detail == "0" else _PRECISION_MAX
+
+
+def address_of(given: str) -> str | None:
+    """The bare address, as rows keep it, or None where it is no address that mail of ours could go to."""
+    given = given.strip(" \t<>\"'.,;:()[]").removeprefix("mailto:")
+    try:
+        address = parse_mailbox(given).key
+    except AddressError:
+        return None
+    # Our return path is who the mail came from, never whom it went to.
+    return None if address.startswith(LOCAL_PREFIX) else address
+
+
+def words_of(mail: Mail) -> Words:
+    """What the notice says to a person, without the mail that it is about."""
+    text = "\n".join([line.strip() for line in mail.text()[:_WORDS_CHARACTERS_MAX].split("\n")])
+    original = _find_original(text)
+    text = text[: original.start()] if original else text
+    paragraphs = [paragraph.strip() for paragraph in text.split("\n\n", _LINES_MAX)[:_LINES_MAX]]
+    return Words(text, tuple([_paragraph(text) for text in paragraphs if text]))
+
+
+def _paragraph(text: str) -> Paragraph:
+    lowered = text.translate(_LOWER)
+    addresses = frozenset([match[0].rstrip(".-") for match in _address.finditer(lowered)])
+    return Paragraph(text, lowered, addresses, diagnose(text))
+
+
+def is_notice(outer: MimePart, subject: str) -> bool:
+    return _is_from_daemon(outer) or _is_failure_subject(subject) is not None
+
+
+def is_delay(subject: str, words: Words) -> bool:
+    # The subject of a failure quotes that of the mail, which may well be about something delayed.
+    return (_is_failure_subject(subject) is None and _is_delay(subject) is not None) or (
+        _is_delay(words.text) is not None
+    )
+
+
+def find(mail: Mail, subject: str, words: Words) -> list[UndeliveredAddress]:
+    """Who got no mail, according to a notice of failed delivery; nobody if that can't be made out."""
+    outer = mail.outer
+    if failed := outer.get("x-failed-recipients"):
+        addresses = [address_of(given) for given in failed.split(",")[:FINDINGS_MAX]]
+    else:
+        addresses = _known_forms(outer, words)
+    findings = [UndeliveredAddress(address, about(address, words)) for address in dict.fromkeys(addresses) if address]
+    findings = findings or _quoted_refusals(outer, subject, words)
+    if failed or _is_from_daemon(outer):
+        return findings
+    # Anybody can write "delivery failed" over a letter: then only a quoted refusal counts.
+    return [finding for finding in findings if diagnose(finding.text) != _NO_DIAGNOSIS]
+
+
+def about(address: str, words: Words) -> str:
+    """What the paragraphs that name the address say: the first with a code in it, else the last.
+
+    The first ones repeat the mail's header, or list addresses whose reasons follow.
+    """
+    last = ""
+    naming = (pair for pair in pairwise((*words.paragraphs, _END)) if address in pair[0].lowered)
+    for paragraph, below in islice(naming, _MENTIONS_MAX):
+        text, diagnosis = _share_of(address, paragraph)
+        # An address as a heading of its own has its reason below it, unless that is another's.
+        is_heading = len(text) < len(address) + _HEADING_CHARACTERS_MAX and not below.addresses
+        if diagnosis == _NO_DIAGNOSIS and is_heading:
+            text, diagnosis = f"{text}\n{below.text}", below.diagnosis
+        if diagnosis != _NO_DIAGNOSIS:
+            return text
+        last = text
+    return last
+
+
+def _share_of(address: str, paragraph: Paragraph) -> tuple[str, Diagnosis]:
+    """What of the paragraph is about this address: all of it, or the lines before the next address has its own."""
+    if paragraph.addresses <= {address}:
+        return paragraph.text, paragraph.diagnosis
+    found = paragraph.lowered.index(address)
+    begin = paragraph.lowered.rfind("\n", 0, found) + 1
+    first, *others = paragraph.text[begin : begin + _SHARE_CHARACTERS_MAX].split("\n")
+    lines = [first]
+    for line in others:
+        other = _address.match(line.lstrip("<>* "))
+        if other and address not in other[0].lower():
+            break
+        lines.append(line)
+    text = "\n".join(lines)
+    return text, diagnose(text)
+
+
+def _is_from_daemon(outer: MimePart) -> bool:
+    sender = decode_words(outer.get("from"))[:1_000]
+    name, opening, address = sender.rpartition("<")
+    if address.strip(" <>") == "":
+        # Nobody but a server writes mail from nobody.
+        return True
+    return _is_daemon(address.strip()) is not None or (opening != "" and _is_daemon_name(name) is not None)
+
+
+def _known_forms(outer: MimePart, words: Words) -> list[str | None]:
+    lines = []
+    for line in words.text.split("\n", _LINES_MAX)[:_LINES_MAX]:
+        # Without commas: one of its patterns takes any address between two of them for a bounced one.
+        line = _shorten_words("", line[:_LINE_CHARACTERS_MAX]).replace(",", " ")
+        if all(line.count(sign) <= _SIGNS_MAX for sign in "@<["):
+            lines.append(line)
+    text = Message()
+    text["Content-Type"] = "text/plain"
+    text["Content-Description"] = "notification"
+    text.set_payload("\n".join(lines).encode("ascii", "replace").decode("ascii"))
+    notice = text
+    if outer.type.startswith("multipart/"):
+        # Some of its forms are told apart by the type of the whole.
+        notice = Message()
+        notice["Content-Type"] = "multipart/mixed"
+        notice.set_payload([text, Message()])
+    # It asks no more of the header than these, and stumbles over a sender that is no address.
+    sender = _address.search(outer.get("from")[:_LINE_CHARACTERS_MAX])
+    notice["From"] = sender[0] if sender else "mailer-daemon@example.invalid"
+    notice["X-Mailer"] = outer.get("x-mailer")[:_LINE_CHARACTERS_MAX].encode("ascii", "replace").decode("ascii")
+    try:
+        _, permanent = all_failures(notice)
+    except Exception:
+        # It was made to read archives, not what a stranger wrote for it, and says nothing of what it may raise.
+        return []
+    return [address_of(address.decode("ascii", "replace")) for address in sorted(permanent)[:FINDINGS_MAX]]
+
+
+def _quoted_refusals(outer: MimePart, subject: str, words: Words) -> list[UndeliveredAddress]:
+    findings: dict[str | None, UndeliveredAddress] = {}
+    above: str | None = None
+    for text, _, _, diagnosis in words.paragraphs:
+        given = (match[0] for match in islice(_address.finditer(text), _SIGNS_MAX))
+        above = next(filter(None, map(address_of, given)), above)
+        if diagnosis != _NO_DIAGNOSIS and len(findings) < FINDINGS_MAX:
+            findings.setdefault(above, UndeliveredAddress(above, text))
+    if not findings and above is not None and _is_from_daemon(outer) and _is_failure_subject(subject):
+        return [UndeliveredAddress(above, about(above, words))]
+    return list(findings.values())

@@ -1,0 +1,206 @@
+"""Header fields as submitted: a block taken apart, and a field brought within what every server carries.
+
+A field within the limits (7-bit, lines of 998 at most) is never touched. Others keep what they say:
+text is written as encoded words, file names by RFC 2231, names of mailboxes as words beside addresses
+that stay, and long lines are folded where there is white space. What can't be kept is refused.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from posthouse.mail import address_fields, encoded_words, header_writer
+from posthouse.mail.address import AddressError
+from posthouse.mail.header_writer import LINE_CHARACTERS, LINE_CHARACTERS_MAX, HeaderError
+
+HEADER_BYTES_MAX: Final = 256 * 1024
+FIELDS_MAX: Final = 1_000
+_NAME_CHARACTERS_SHOWN: Final = 60
+_PARAMETER_CHARACTERS_MAX: Final = 60
+_PARAMETERS_MAX: Final = 100
+
+_WITH_ADDRESSES: Final = frozenset(
+    {
+        b"from", b"sender", b"reply-to", b"to", b"cc", b"resent-from", b"resent-sender", b"resent-reply-to",
+        b"resent-to", b"resent-cc", b"disposition-notification-to", b"return-receipt-to", b"errors-to",
+        b"mail-followup-to", b"mail-reply-to", b"x-confirm-reading-to", b"delivered-to", b"x-original-to", b"list-id",
+    }
+)  # fmt: skip
+_WITH_PARAMETERS: Final = frozenset({b"content-type", b"content-disposition"})
+# Beside those that `headers` knows: fields that a customer can't set over HTTP, but a mail may have.
+_STRUCTURED: Final = frozenset(
+    {
+        b"authentication-results", b"content-id", b"content-location", b"content-transfer-encoding", b"date",
+        b"delivery-date", b"dkim-signature", b"domainkey-signature", b"message-id", b"mime-version", b"received",
+        b"received-spf", b"resent-date", b"resent-message-id",
+    }
+)  # fmt: skip
+
+# A line always matches, so that the search never begins anew inside one.
+_scan: Final = re.compile(rb"([!-9;-~]*+)([ \t]*+)(:?)([^\r\n]*+(?:\r\n[ \t][^\r\n]*+)*+\r\n)").findall
+_words: Final = re.compile(rb"[ \t]*+[^ \t]++").findall
+_next_parameter: Final = re.compile(
+    r';[ \t;]*+([^=;"\s]++)[ \t]*+=[ \t]*+("(?:[^"\\]|\\.)*+"|[^;"]*+)[ \t]*+|;[ \t;]*+\Z'
+).match
+_unescape: Final = re.compile(r"\\(.)").sub
+_is_attribute_character: Final = re.compile(r"[A-Za-z0-9!#$&+.^_`|~-]").match
+
+
+class RawError(ValueError):
+    """Submitted mail that can't be passed on: the status of the reply, and a sentence that says what to do."""
+
+    def __init__(self, text: str, status: str = "550 5.6.0") -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Field(NamedTuple):
+    """`name` is in lower case; `written` is the whole field as it came, its line end included."""
+
+    name: bytes
+    written: bytes
+
+    @property
+    def value(self) -> bytes:
+        """Unfolded."""
+        return self.written.partition(b":")[2].replace(b"\r\n", b"").strip(b" \t")
+
+
+def scan(head: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """The block's lines, folded ones joined: name, white space, colon, and the rest with its line end.
+
+    A line that is no field comes without a name or a colon. The block ends with a line end, and holds no half of one.
+    """
+    return _scan(head)
+
+
+def split(head: bytes) -> list[Field] | None:
+    """The block's fields, or None if a line of it is no field."""
+    fields = []
+    for name, space, colon, rest in _scan(head):
+        if not name or not colon:
+            return None
+        fields.append(Field(name.lower(), name + space + colon + rest))
+    return fields
+
+
+def has_long_line(data: bytes) -> bool:
+    """A step of a thousand bytes must pass a line end: so few steps that Python is fast enough."""
+    position = 0
+    length = len(data)
+    while length - position > LINE_CHARACTERS_MAX:
+        found = data.rfind(b"\n", position, position + LINE_CHARACTERS_MAX + 2)
+        if found < 0:
+            return True
+        position = found + 1
+    return False
+
+
+def is_within_limits(data: bytes) -> bool:
+    return data.isascii() and b"\0" not in data and not has_long_line(data)
+
+
+def rewritten(field: Field) -> bytes:
+    """The field, which not every server would carry, written anew so that every one does."""
+    name = field.written.partition(b":")[0].rstrip(b" \t").decode("ascii")
+    shown = name[:_NAME_CHARACTERS_SHOWN]
+    try:
+        text = field.value.decode()
+    except UnicodeDecodeError as error:
+        raise RawError(
+            f"The header field {shown} has bytes that are not UTF-8; write it as encoded words (RFC 2047)"
+        ) from error
+    try:
+        return _written(field, name, text)
+    except (AddressError, HeaderError) as error:
+        raise RawError(f"The header field {shown} {error}") from error
+
+
+def _written(field: Field, name: str, text: str) -> bytes:
+    header_writer.refuse_control(text.replace("\t", " "))
+    if field.name in _WITH_ADDRESSES:
+        return _folded(f"{name}: {address_fields.rewritten(text)}\r\n".encode())
+    if text.isascii():
+        return _folded(field.written)
+    if field.name in _WITH_PARAMETERS:
+        return _folded(f"{name}: {_parameters_in_ascii(text)}\r\n".encode())
+    if field.name in _STRUCTURED or header_writer.is_structured(name) or field.name.startswith(b"arc-"):
+        raise HeaderError("takes ASCII only; remove the other characters or encode them")
+    # Readers decode words wherever they stand, so words already there become part of the text.
+    return header_writer.unstructured(name, encoded_words.decode(text).replace("\t", " ").strip(" "))
+
+
+def _folded(written: bytes) -> bytes:
+    """The field with its lines of more than 998 characters broken before white space."""
+    return b"\r\n".join([_folded_line(line) for line in written.split(b"\r\n")])
+
+
+def _folded_line(line: bytes) -> bytes:
+    if len(line) <= LINE_CHARACTERS_MAX and (b"?=" not in line or len(line) <= LINE_CHARACTERS):
+        return line
+    lines: list[bytes] = []
+    filled = b""
+    # White space at the end means nothing, and the search for words would try each of its places.
+    for word in _words(line.rstrip(b" \t")):
+        # The name and the first word stay together: some readers take an empty first line for the whole field.
+        if filled and filled[-1:] != b":" and len(filled) + len(word) > LINE_CHARACTERS:
+            lines.append(filled)
+            filled = word
+        else:
+            filled += word
+    lines.append(filled)
+    if max(map(len, lines)) > LINE_CHARACTERS_MAX:
+        raise HeaderError(f"has no white space to fold at within {LINE_CHARACTERS_MAX} characters; shorten it")
+    return b"\r\n".join(lines)
+
+
+def parameters(text: str) -> tuple[str, list[tuple[str, str]]] | None:
+    """What stands before the first semicolon, and the parameters as they are written; None if they can't be read."""
+    end = text.find(";")
+    if end < 0:
+        return text.strip(" \t"), []
+    found: list[tuple[str, str]] = []
+    main = text[:end].strip(" \t")
+    while end < len(text):
+        parameter = _next_parameter(text, end)
+        if parameter is None or len(found) == _PARAMETERS_MAX:
+            return None
+        if parameter[1] is not None:
+            found.append((parameter[1], parameter[2].strip(" \t")))
+        end = parameter.end()
+    return main, found
+
+
+def unquoted(value: str) -> str:
+    return _unescape(r"\1", value[1:-1]) if value.startswith('"') else value
+
+
+def _parameters_in_ascii(text: str) -> str:
+    """Each parameter outside ASCII is written by RFC 2231; the others stay."""
+    read = parameters(text)
+    if read is None or not read[0].isascii():
+        raise HeaderError("has characters outside ASCII where they can't be encoded; remove them")
+    main, found = read
+    pieces = [main]
+    for name, value in found:
+        if value.isascii():
+            pieces.append(f"{name}={value}")
+        elif not name.isascii() or "*" in name or name.lower() == "boundary":
+            raise HeaderError("has a parameter that takes ASCII only; encode it by RFC 2231")
+        else:
+            pieces += _sections(name, encoded_words.decode(unquoted(value)))
+    return "; ".join(pieces)
+
+
+def _sections(name: str, value: str) -> list[str]:
+    header_writer.refuse_control(value)
+    sections = ["utf-8''"]
+    for character in value:
+        encoded = "".join(
+            [chr(byte) if _is_attribute_character(chr(byte)) else f"%{byte:02X}" for byte in character.encode()]
+        )
+        if len(sections[-1]) + len(encoded) > _PARAMETER_CHARACTERS_MAX:
+            sections.append("")
+        sections[-1] += encoded
+    if len(sections) == 1:
+        return [f"{name}*={sections[0]}"]
+    return [f"{name}*{number}*={section}" for number, section in enumerate(sections)]

@@ -1,0 +1,229 @@
+"""Mail as submitted over SMTP: read, checked, rid of what nobody may see, and made fit for any server.
+
+Everything here is done once, when the mail is accepted. What is fine already passes byte for byte:
+nothing is parsed and written again, since every parser and writer loses something, and the signatures
+of the customer's own systems have to survive. So the header is only scanned, and of its fields only
+those are taken out, added or rewritten that the rules name; a body is opened only if some server on
+the way could not carry it (`reencode`).
+
+A header that two readers could read differently is refused, not repaired. The exceptions are white
+space before a colon and lines of nothing but white space, both of which old programs write: they are
+removed, after which there is one way to read what is left.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Final, NamedTuple
+
+from posthouse.mail import address_fields, encoded_words
+from posthouse.mail.address import AddressError, Mailbox
+from posthouse.mail.header_reader import FIELDS_MAX, HEADER_BYTES_MAX, RawError, is_within_limits, scan
+from posthouse.mail.reencode import reencoded
+
+__all__ = ["RawError", "Submitted", "adopt", "is_laborious"]
+
+RECEIVED_MAX: Final = 50
+TEXT_CHARACTERS_MAX: Final = 998
+TAGS_MAX: Final = 100
+TAG_CHARACTERS_MAX: Final = 128
+_NAME_CHARACTERS_SHOWN: Final = 60
+# What a header or a mail to be encoded anew may measure for a busy loop to read it between two other things.
+_LIGHT_BYTES_MAX: Final = 8 * 1024
+# Of all To fields together, and of all Cc fields: far more than one message has recipients. What lies beyond
+# is sent all the same, but nobody looks at it.
+_NAMED_CHARACTERS_MAX: Final = 16 * 1024
+# What an encoded word takes for one character of text, its frame included, is less.
+_ENCODED_CHARACTERS_MAX: Final = 16
+
+# Recipients that nobody may see, what only the last server may write, and what is said to us alone.
+_REMOVED: Final = frozenset({b"bcc", b"resent-bcc", b"return-path", b"x-service-unsubscribe"})
+_READ: Final = frozenset(
+    {
+        b"from", b"sender", b"subject", b"to", b"cc", b"date", b"message-id", b"mime-version", b"received",
+        b"list-unsubscribe", b"list-unsubscribe-post", b"x-service-tag", b"authentication-results", *_REMOVED,
+    }
+)  # fmt: skip
+# All but TAB, CR and LF: some readers end a line, or a string, at one of these.
+_CONTROLS: Final = bytes([*range(9), 11, 12, *range(14, 32), 127])
+
+_drop_blank_lines: Final = re.compile(rb"\r\n[ \t]++(?=\r\n)").sub
+_first_token: Final = re.compile(r'[ \t]*+"?([^\s;"/]*+)').match
+
+
+class Submitted(NamedTuple):
+    """`content` is what is stored; the rest is what was read from it. Texts are on one line and printable.
+
+    `to` and `cc` hold the keys of the addresses named there, as far as they can be read.
+    """
+
+    sender: Mailbox
+    sender_field: Mailbox | None
+    sender_text: str
+    subject: str
+    tags: tuple[str, ...]
+    to: frozenset[str]
+    cc: frozenset[str]
+    unsubscribe: str | None
+    has_own_unsubscribe: bool
+    content: bytes
+
+
+def is_laborious(raw: bytes) -> bool:
+    """Whether reading may take some hundred milliseconds, for its header or for what has to be encoded anew."""
+    if len(raw) <= _LIGHT_BYTES_MAX:
+        return False
+    return raw.find(b"\r\n\r\n", 0, _LIGHT_BYTES_MAX) < 0 or not is_within_limits(raw)
+
+
+def adopt(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> Submitted:
+    """The mail made our own. `date` and `message_id` (without brackets) are used where it has none.
+
+    The server has refused a CR or LF that stands alone; `raw` may hold any other byte.
+    """
+    head, rest = _parted(raw)
+    if len(head.translate(None, _CONTROLS)) != len(head):
+        raise RawError("The header holds a NUL or another control character; remove it")
+    values, amended = _amended(head, hostname)
+    added = _missing(values, date, message_id)
+    if len(values.get(b"received", ())) > RECEIVED_MAX:
+        raise RawError(f"The mail has more than {RECEIVED_MAX} Received fields: it runs in a loop", "554 5.4.6")
+    sender = _mailbox("From", values.get(b"from", ()))
+    sender_field = _mailbox("Sender", values[b"sender"]) if b"sender" in values else None
+    is_same = amended is head and not added and len(head) + len(rest) == len(raw)
+    content = raw if is_same else b"".join((amended, added, rest))
+    if not is_within_limits(content):
+        content = reencoded(content)
+    unsubscribe = values.get(b"x-service-unsubscribe")
+    return Submitted(
+        sender=sender,
+        sender_field=sender_field,
+        sender_text=address_fields.as_read(sender)[:TEXT_CHARACTERS_MAX],
+        subject=_text(values[b"subject"][0], TEXT_CHARACTERS_MAX) if b"subject" in values else "",
+        tags=_tags(values.get(b"x-service-tag", ())),
+        to=_named(values.get(b"to", ())),
+        cc=_named(values.get(b"cc", ())),
+        unsubscribe=_text(unsubscribe[0], TEXT_CHARACTERS_MAX) if unsubscribe else None,
+        has_own_unsubscribe=b"list-unsubscribe" in values,
+        content=content,
+    )
+
+
+def _parted(raw: bytes) -> tuple[bytes, bytes]:
+    """The header, and the empty line with all that follows it; both end with a line end."""
+    if not raw.endswith(b"\r\n"):
+        raw += b"\r\n"
+    end = raw.find(b"\r\n\r\n", 0, HEADER_BYTES_MAX + 4)
+    if raw.startswith(b"\r\n"):
+        raise RawError("The mail begins with an empty line, so it has no header; begin with its From field")
+    if end >= 0:
+        return raw[: end + 2], raw[end + 2 :]
+    if len(raw) > HEADER_BYTES_MAX:
+        raise RawError(f"The header is larger than {HEADER_BYTES_MAX // 1024} KB; end it with an empty line")
+    # A mail without a body is one all the same.
+    return raw, b"\r\n"
+
+
+def _amended(head: bytes, hostname: str) -> tuple[dict[bytes, list[bytes]], bytes]:
+    """The values of the fields that matter here, and the header without the fields that have to go."""
+    values: dict[bytes, list[bytes]] = {}
+    kept = _drop_blank_lines(b"", head)
+    fields = scan(kept)
+    if len(fields) > FIELDS_MAX:
+        raise RawError(f"The header has more than {FIELDS_MAX} fields")
+    has_words = b"=?" in kept
+    is_amended = len(kept) != len(head)
+    gone: set[int] = set()
+    for index, (name, space, colon, rest) in enumerate(fields):
+        if not name or not colon:
+            raise RawError(
+                f"The header's field {index + 1} is none: write a name of printable ASCII, a colon and a value, "
+                "and an empty line before the body"
+            )
+        if space:
+            is_amended = True
+        if has_words and b"=?" in rest:
+            _refuse_hidden_break(name, rest)
+        lowered = name.lower()
+        if lowered in _READ:
+            values.setdefault(lowered, []).append(rest)
+            if lowered in _REMOVED or (lowered == b"authentication-results" and _is_ours(rest, hostname)):
+                gone.add(index)
+        elif lowered.startswith(b"cfbl-"):
+            # RFC 9477: where complaints go is for us to say, who have to hear of them.
+            gone.add(index)
+    if b"list-unsubscribe-post" in values and b"list-unsubscribe" not in values:
+        # RFC 8058: it says how to use a field that isn't there, and would say so of ours.
+        gone.update(index for index, field in enumerate(fields) if field[0].lower() == b"list-unsubscribe-post")
+    if not is_amended and not gone:
+        return values, head
+    return values, b"".join(
+        [b"%b:%b" % (name, rest) for index, (name, _, _, rest) in enumerate(fields) if index not in gone]
+    )
+
+
+def _is_ours(rest: bytes, hostname: str) -> bool:
+    """RFC 8601, 5: whoever reads our results trusts them, so nobody else may write them.
+
+    A field that can't be read is taken for ours: some reader may find our name in it.
+    """
+    try:
+        token = _first_token(address_fields.first_word(_unfolded(rest)))
+    except AddressError:
+        return True
+    return token is None or token[1].rstrip(".").lower() in ("", hostname.rstrip(".").lower())
+
+
+def _missing(values: dict[bytes, list[bytes]], date: datetime, message_id: str) -> bytes:
+    added = b""
+    if b"date" not in values:
+        added = f"Date: {format_datetime(date.astimezone(UTC))}\r\n".encode("ascii")
+    if b"message-id" not in values:
+        added += f"Message-ID: <{message_id}>\r\n".encode("ascii")
+    if b"mime-version" not in values:
+        added += b"MIME-Version: 1.0\r\n"
+    return added
+
+
+def _mailbox(name: str, fields: Sequence[bytes]) -> Mailbox:
+    if len(fields) != 1:
+        raise RawError(f"The mail has {len(fields)} {name} fields; write exactly one, with one mailbox")
+    try:
+        return address_fields.only_mailbox(fields[0].decode().replace("\r\n", ""))
+    except UnicodeDecodeError as error:
+        raise RawError(f"The {name} field has bytes that are not UTF-8; write its name as encoded words") from error
+    except AddressError as error:
+        raise RawError(f"The {name} field {error}") from error
+
+
+def _refuse_hidden_break(name: bytes, rest: bytes) -> None:
+    """Some programs decode first and parse then: a hidden line break would be a forged field to them."""
+    if encoded_words.hides_line_break(_unfolded(rest)):
+        shown = name[:_NAME_CHARACTERS_SHOWN].decode("ascii")
+        raise RawError(f"The header field {shown} has an encoded word with a line break or NUL; remove it")
+
+
+def _unfolded(rest: bytes) -> str:
+    return rest.decode("utf-8", "replace").replace("\r\n", "")
+
+
+def _text(rest: bytes, characters_max: int) -> str:
+    given = _unfolded(rest)[: _ENCODED_CHARACTERS_MAX * characters_max]
+    return address_fields.printable(encoded_words.decode(given), characters_max)
+
+
+def _tags(fields: Sequence[bytes]) -> tuple[str, ...]:
+    if not fields:
+        return ()
+    return tuple(filter(None, [_text(rest, TAG_CHARACTERS_MAX) for rest in fields[:TAGS_MAX]]))
+
+
+def _named(fields: Sequence[bytes]) -> frozenset[str]:
+    keys: set[str] = set()
+    room = _NAMED_CHARACTERS_MAX
+    for rest in fields:
+        value = _unfolded(rest)[:room]
+        keys |= address_fields.named(value)
+        room -= len(value)
+    return frozenset(keys)

@@ -1,0 +1,201 @@
+"""Witnesses: what those outside saw, one JSON line each, and how far it agrees with what is on record.
+
+A sender's log says what was asked and answered, a receiving server's what arrived, a webhook receiver's what it was
+told. Whoever keeps such a log writes a line before it acts on it, so that a crash of its own makes it say too little
+and never too much.
+"""
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from posthouse.mail import encoded_words
+from posthouse.rules import event, ids
+from posthouse.rules.audit.message_record import AttemptRecord, MessageRecord, RecipientRecord, unproven
+from posthouse.rules.audit.promises import AuditFinding, Fault, Promise, Tally
+from posthouse.rules.ids import MessageId
+
+LINE_BYTES_MAX: Final = 998
+# By how much a receiver's clock may differ from ours.
+CLOCKS_SECONDS_MAX: Final = 30.0
+
+
+class OutsideLogError(ValueError):
+    """A line that can't be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """`{"via", "outcome", "key"?, "id"?}`: a request, and whether it was accepted, refused, or not answered."""
+
+    via: Literal["http", "smtp"]
+    outcome: Literal["accepted", "refused", "unanswered"]
+    key: str | None
+    message_id: MessageId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """`{"sender", "recipient", "message"?}`: a mail that was taken for one recipient; the message is base64."""
+
+    sender: str
+    recipient: str
+    message: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """`{"at", "signature", "body", "status"}`: a webhook call and what was answered; the body is base64."""
+
+    at: float
+    signature: str
+    body: bytes
+    status: int
+
+
+def sent(line: str) -> Sent:
+    given = _object(line)
+    try:
+        via, outcome = given["via"], given["outcome"]
+        message_id = None if given.get("id") is None else ids.parse(ids.MESSAGE, given["id"])
+    except (KeyError, TypeError) as error:
+        raise OutsideLogError(f"a sender's line has `via` and `outcome`: {error}") from None
+    if via not in ("http", "smtp") or outcome not in ("accepted", "refused", "unanswered"):
+        raise OutsideLogError("`via` is http or smtp, `outcome` is accepted, refused or unanswered")
+    if outcome == "accepted" and message_id is None:
+        raise OutsideLogError("what was accepted has the `id` of its message")
+    return Sent(via, outcome, given.get("key"), None if message_id is None else MessageId(message_id))
+
+
+def arrived(line: str) -> Arrived:
+    given = _object(line)
+    try:
+        message = given.get("message")
+        content = None if message is None else base64.b64decode(message, validate=True)
+        return Arrived(given["sender"], given["recipient"].lower(), content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise OutsideLogError(f"a server's line has `sender`, `recipient` and perhaps `message`: {error}") from None
+
+
+def called(line: str) -> Called:
+    given = _object(line)
+    try:
+        body = base64.b64decode(given["body"], validate=True)
+        return Called(float(given["at"]), given["signature"], body, int(given["status"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise OutsideLogError(f"a webhook's line has `at`, `signature`, `body` and `status`: {error}") from None
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        given = json.loads(line)
+    except ValueError as error:
+        raise OutsideLogError(f"a line is a JSON object: {error}") from None
+    if not isinstance(given, dict):
+        raise OutsideLogError("a line is a JSON object")
+    return given
+
+
+def compare_arrivals(
+    dossier: MessageRecord, recipients: Sequence[RecipientRecord], arrivals: dict[int, int], tally: Tally
+) -> None:
+    """How often the mail arrived at each of these, against what is on record."""
+    for one in recipients:
+        attempts = dossier.attempts_of(one.position)
+        count = arrivals.get(one.position, 0)
+        tally.check(Promise.TRUE, 1, _untold(dossier, one.position, one.status, count, attempts))
+        surplus = count - 1
+        excused = unproven(attempts)
+        findings = []
+        if surplus > excused:
+            what = f"recipient {one.position} got it {count} times, and {excused} attempts excuse a second"
+            findings.append(AuditFinding(Promise.ONCE, Fault.DUPLICATED, dossier.name, what))
+        tally.check(Promise.ONCE, 1, findings, explained=surplus if 0 < surplus <= excused else 0)
+
+
+def _untold(
+    dossier: MessageRecord, position: int, status: str, count: int, attempts: Sequence[AttemptRecord]
+) -> Iterator[AuditFinding]:
+    if status == "delivered" and count == 0:
+        yield AuditFinding(
+            Promise.TRUE, Fault.LOST, dossier.name, f"recipient {position} is delivered, and got nothing"
+        )
+    if status in ("bounced", "failed") and count > unproven(attempts):
+        what = f"recipient {position} is {status}, and got it {count} times"
+        yield AuditFinding(Promise.TRUE, Fault.UNEXPECTED, dossier.name, what)
+
+
+def compare_content(dossier: MessageRecord, position: int, content: bytes, stored: bytes | None, tally: Tally) -> None:
+    """What a recipient got against what was stored: nobody's blind copy in it, and the same bytes."""
+    blind = [one.email.lower() for one in dossier.recipients if one.field == "bcc"]
+    tally.check(Promise.BLIND_COPIES, 1, _blind(dossier, content, blind, position))
+    tally.check(Promise.BYTES, 1, _bytes(dossier, content, stored))
+
+
+def _blind(dossier: MessageRecord, content: bytes, blind: Sequence[str], position: int) -> Iterator[AuditFinding]:
+    head = content.partition(b"\r\n\r\n")[0].replace(b"\r\n ", b" ").replace(b"\r\n\t", b" ")
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        written = encoded_words.decode(value.decode("utf-8", "replace")).lower()
+        is_own = name.strip().lower() in _MAY_NAME_RECIPIENTS
+        if name.strip().lower() in (b"bcc", b"resent-bcc"):
+            yield AuditFinding(
+                Promise.BLIND_COPIES, Fault.UNEXPECTED, dossier.name, f"it arrived with the field {name!r}"
+            )
+        for address in () if is_own else blind:
+            if address in written:
+                what = f"recipient {position} could read of the blind copy to {address} in {name!r}"
+                yield AuditFinding(Promise.BLIND_COPIES, Fault.UNEXPECTED, dossier.name, what)
+
+
+# A recipient's own trace; and the fields that the sender wrote into the mail, where a blind copy's address may stand
+# because the sender put it there.
+_MAY_NAME_RECIPIENTS: Final = frozenset({b"to", b"cc", b"from", b"sender", b"reply-to", b"subject"})
+
+
+def _bytes(dossier: MessageRecord, content: bytes, stored: bytes | None) -> Iterator[AuditFinding]:
+    def finding(fault: Fault, what: str) -> AuditFinding:
+        return AuditFinding(Promise.BYTES, fault, dossier.name, what)
+
+    lines = content.split(b"\r\n")
+    if any(b"\n" in line or b"\r" in line for line in lines):
+        yield finding(Fault.UNEXPECTED, "a line of it ends without CRLF")
+    if b"\0" in content:
+        yield finding(Fault.UNEXPECTED, "it holds a NUL")
+    if max(map(len, lines)) > LINE_BYTES_MAX:
+        yield finding(Fault.UNEXPECTED, f"a line of it is longer than {LINE_BYTES_MAX} bytes")
+    if stored is None:
+        yield finding(Fault.UNKNOWN, "its body is not stored any more")
+    elif content.partition(b"\r\n\r\n")[2] != stored.partition(b"\r\n\r\n")[2]:
+        yield finding(Fault.UNEXPECTED, "its body arrived with other bytes than were stored")
+
+
+def compare_call(call: Called, stored: bytes | None, secret: str | None) -> Iterator[AuditFinding]:
+    """A call against the event that it tells of."""
+    name = _event_name(call.body)
+    if stored is None:
+        yield AuditFinding(Promise.WEBHOOKS, Fault.UNKNOWN, name, "the event is not stored, or not any more")
+    elif stored != call.body:
+        yield AuditFinding(Promise.EVENTS, Fault.UNEXPECTED, name, "it was told with other bytes than are stored")
+    moment = call.signature.partition(",")[0].removeprefix("t=")
+    if not moment.isdecimal() or abs(int(moment) - call.at) > CLOCKS_SECONDS_MAX:
+        yield AuditFinding(Promise.WEBHOOKS, Fault.UNEXPECTED, name, "the signature's time is not that of the call")
+    elif secret is None:
+        yield AuditFinding(Promise.WEBHOOKS, Fault.UNKNOWN, name, "the account has no secret any more")
+    elif event.sign(secret, call.body, int(moment)) != call.signature:
+        yield AuditFinding(Promise.WEBHOOKS, Fault.UNEXPECTED, name, "the signature is not of this body")
+
+
+def event_id(body: bytes) -> UUID | None:
+    try:
+        return ids.parse(ids.EVENT, json.loads(body)["id"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _event_name(body: bytes) -> str:
+    found = event_id(body)
+    return "an event" if found is None else ids.text(ids.EVENT, found)

@@ -1,0 +1,102 @@
+"""The promises that an audit checks, and what it may find about each."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Final
+
+FINDINGS_SHOWN_MAX: Final = 20
+
+
+class Promise(IntEnum):
+    """By their numbers in the list of promises."""
+
+    DURABLE = 1
+    IDEMPOTENT = 2
+    TRUE = 3
+    ONCE = 4
+    LEDGER = 5
+    EVENTS = 6
+    WEBHOOKS = 7
+    BLIND_COPIES = 8
+    BYTES = 9
+    TENANCY = 10
+    REGISTERED = 11
+    SUPPRESSED = 12
+
+
+TITLES: Final = {
+    Promise.DURABLE: "what was accepted comes to one end",
+    Promise.IDEMPOTENT: "one key, one message",
+    Promise.TRUE: "delivered and bounced are true",
+    Promise.ONCE: "sent once, but for what a crash left open",
+    Promise.LEDGER: "every credit is accounted for",
+    Promise.EVENTS: "one event for each end",
+    Promise.WEBHOOKS: "webhooks are told as scheduled",
+    Promise.BLIND_COPIES: "blind copies stay blind",
+    Promise.BYTES: "what was stored is what was sent",
+    Promise.TENANCY: "nothing belongs to two accounts",
+    Promise.REGISTERED: "senders are the account's own",
+    Promise.SUPPRESSED: "suppressed addresses get nothing",
+}
+
+
+class Fault(StrEnum):
+    """`UNKNOWN` is no breach: what would prove it is not kept any more, or was not given."""
+
+    LOST = "lost"
+    DUPLICATED = "duplicated"
+    UNEXPECTED = "unexpected"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """`where` is an id to look up, `what` a sentence."""
+
+    promise: Promise
+    fault: Fault
+    where: str
+    what: str
+
+
+@dataclass(slots=True)
+class PromiseCount:
+    """How often a promise was checked, and what came of it. What has a cause on record is ok, and counted besides."""
+
+    checked: int = 0
+    explained: int = 0
+    faults: dict[Fault, int] = field(default_factory=lambda: dict.fromkeys(Fault, 0))
+
+    @property
+    def ok(self) -> int:
+        return self.checked - sum(self.faults.values())
+
+    @property
+    def is_broken(self) -> bool:
+        return any(count for fault, count in self.faults.items() if fault is not Fault.UNKNOWN)
+
+
+class Tally:
+    """What an audit has found so far; of each promise the first findings are kept, and all are counted."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Promise, PromiseCount] = {promise: PromiseCount() for promise in Promise}
+        self.findings: list[AuditFinding] = []
+
+    @property
+    def is_broken(self) -> bool:
+        return any(count.is_broken for count in self.counts.values())
+
+    def check(self, promise: Promise, checked: int, findings: Iterable[AuditFinding] = (), explained: int = 0) -> None:
+        count = self.counts[promise]
+        count.checked += checked
+        count.explained += explained
+        for finding in findings:
+            self.find(finding)
+
+    def find(self, finding: AuditFinding) -> None:
+        count = self.counts[finding.promise]
+        count.faults[finding.fault] += 1
+        if count.faults[finding.fault] <= FINDINGS_SHOWN_MAX:
+            self.findings.append(finding)

@@ -1,0 +1,128 @@
+"""Whether an account may send this message now: its rate, then its warm-up, then its credits."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import NamedTuple
+
+from posthouse.rules import rate_limit
+from posthouse.rules.ids import AccountId
+from posthouse.rules.rate_limit import Rate, RateReading, RateWait
+from posthouse.rules.refusal import Code, Refusal
+
+
+@dataclass(slots=True)
+class Account:
+    """The working copy of one account's row while a batch is decided; `admit` changes it.
+
+    `warmup_limits` is None for an exempt account. `warmup_used` counts the recipients accepted on
+    `warmup_day`.
+    """
+
+    id: AccountId
+    suspended: bool
+    available: int
+    rate: Rate
+    full_at: datetime
+    warmup_limits: tuple[int, ...] | None
+    warmup_started_on: date | None
+    warmup_day: date | None
+    warmup_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one message costs. Test mail costs no credits, and nothing of the warm-up either."""
+
+    recipients: int
+    credits: int
+
+
+class WarmupReading(NamedTuple):
+    """Today is day number `day` of the warm-up, on which `used` recipients were sent to; None is no limit."""
+
+    started_on: date
+    today: date
+    day: int
+    limit: int | None
+    used: int
+
+
+def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
+    """Charge the account for one message, or refuse it and leave the account as it was."""
+    taken = rate_limit.take(account.rate, account.full_at, now)
+    if isinstance(taken, RateWait):
+        raise _too_fast(account, taken, now)
+    if charge.credits:
+        warmup = warmup_reading(account, now)
+        _check_warmup(account, charge, warmup, now)
+        _check_credits(account, charge, now)
+        account.available -= charge.credits
+        # Counted for exempt accounts too: one that loses its exemption goes on where it really is.
+        account.warmup_started_on = warmup.started_on
+        account.warmup_day = warmup.today
+        account.warmup_used = warmup.used + charge.recipients
+    account.full_at = taken.full_at
+    return taken
+
+
+def warmup_reading(account: Account, now: datetime) -> WarmupReading:
+    """Where the account stands in its warm-up, without sending anything."""
+    # A process whose clock is a moment behind must not reopen the day that another has closed.
+    today = max(now.astimezone(UTC).date(), account.warmup_day or date.min)
+    started_on = account.warmup_started_on or today
+    used = account.warmup_used if account.warmup_day == today else 0
+    day = rate_limit.day_number(started_on, today)
+    limit = None if account.warmup_limits is None else rate_limit.warmup_limit(day, account.warmup_limits)
+    return WarmupReading(started_on, today, day, limit, used)
+
+
+def rate_headers(rate: Rate, reading: RateReading) -> dict[str, str]:
+    return {
+        "RateLimit-Limit": str(rate.burst),
+        "RateLimit-Remaining": str(reading.remaining),
+        "RateLimit-Reset": str(reading.reset_seconds),
+    }
+
+
+def _check_warmup(account: Account, charge: Charge, warmup: WarmupReading, now: datetime) -> None:
+    day, limit, used = warmup.day, warmup.limit, warmup.used
+    if limit is None or used + charge.recipients <= limit:
+        return
+    left = max(0, limit - used)
+    raise Refusal(
+        Code.WARMUP_LIMITED,
+        f"Day {day} of this account's warm-up allows {limit} recipients, {left} are left today and this"
+        f" message has {charge.recipients}: send it after 00:00 UTC, {_or_fewer(left)}",
+        retry_after_seconds=rate_limit.seconds_to_midnight(now),
+        headers=_untaken_headers(account, now),
+    )
+
+
+def _check_credits(account: Account, charge: Charge, now: datetime) -> None:
+    if charge.credits <= account.available:
+        return
+    raise Refusal(
+        Code.INSUFFICIENT_CREDITS,
+        f"This message needs {charge.credits} credits, {account.available} are available:"
+        f" add credits, {_or_fewer(account.available)}",
+        headers=_untaken_headers(account, now),
+    )
+
+
+def _too_fast(account: Account, wait: RateWait, now: datetime) -> Refusal:
+    rate = account.rate
+    return Refusal(
+        Code.RATE_LIMITED,
+        f"This account may send {rate.per_second} requests a second and {rate.burst} at once:"
+        f" try again in {wait.seconds} s.",
+        retry_after_seconds=wait.seconds,
+        headers=_untaken_headers(account, now),
+    )
+
+
+def _or_fewer(recipients: int) -> str:
+    return f"or send to at most {recipients} recipients." if recipients else "or ask the operator for more."
+
+
+def _untaken_headers(account: Account, now: datetime) -> dict[str, str]:
+    return rate_headers(account.rate, rate_limit.reading(account.rate, account.full_at, now))

@@ -1,0 +1,132 @@
+"""Waiting: what a recipient that is not final waits for, in plain words; the same for operators and for customers."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from posthouse.mail.reply import printable
+from posthouse.rules.suppression import Reason
+
+SAID_CHARACTERS_MAX: Final = 300
+
+_is_greylisting: Final = re.compile(r"gr[ea]y-?list", re.IGNORECASE).search
+
+
+class WaitReason(StrEnum):
+    SENDING = "sending"
+    WORKER_LOST = "worker_lost"
+    ACCOUNT_SUSPENDED = "account_suspended"
+    PAUSED = "paused"
+    SUPPRESSED = "suppressed"
+    DUE = "due"
+    ON_ITS_WAY = "on_its_way"
+    GREYLISTED = "greylisted"
+    DEFERRED = "deferred"
+    LANE_FULL = "lane_full"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class LastTry:
+    """The latest attempt that was begun. `fence` is the one that its claim took."""
+
+    fence: int
+    outcome: str | None
+    exchange: str | None
+    code: int | None
+    response: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleState:
+    """The recipient's place in the calendar."""
+
+    next_at: datetime
+    fence: int
+    is_claimed: bool
+    is_worker_alive: bool
+    attempt_count: int
+    held_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitExplanation:
+    reason: WaitReason
+    text: str
+
+
+def explain(
+    place: ScheduleState | None,
+    last: LastTry | None,
+    *,
+    is_suspended: bool,
+    suppressed: tuple[str, datetime] | None,
+    now: datetime,
+) -> WaitExplanation:
+    """Why the recipient is not final. `suppressed` says why the account sends its address no mail, and since when."""
+    if place is None:
+        return WaitExplanation(
+            WaitReason.LOST,
+            "not final, yet the schedule doesn't have it: nobody will try it. Please report this as a fault.",
+        )
+    next_at = when(place.next_at)
+    if place.is_claimed:
+        if place.is_worker_alive:
+            return WaitExplanation(WaitReason.SENDING, "being sent by a worker")
+        text = f"its worker was lost; it is due again as soon as that is noticed, {next_at} at the latest"
+        return WaitExplanation(WaitReason.WORKER_LOST, text)
+    if place.held_since is not None:
+        held = f"held since {when(place.held_since)}, because"
+        if is_suspended:
+            text = f"{held} the account is suspended; looked at again {next_at}"
+            return WaitExplanation(WaitReason.ACCOUNT_SUSPENDED, text)
+        return WaitExplanation(
+            WaitReason.PAUSED, f"{held} its account or its lane was paused; looked at again {next_at}"
+        )
+    if suppressed is not None:
+        why, since = suppressed
+        text = f"suppressed: {suppressed_for(why, since)}; it ends as bounced at the next try, {next_at}"
+        return WaitExplanation(WaitReason.SUPPRESSED, text)
+    if place.next_at <= now:
+        return WaitExplanation(WaitReason.DUE, f"due since {next_at}; it waits for a worker to be free")
+    # A deferral raises the fence by one; whatever put it off since has raised it further.
+    if last is not None and last.outcome == "deferred" and place.fence == last.fence + 1:
+        return _deferred(last, next_at, place.attempt_count)
+    if place.fence == 0:
+        return WaitExplanation(
+            WaitReason.ON_ITS_WAY, f"on its way to a worker; if none takes it, it is due again {next_at}"
+        )
+    text = f"put off until {next_at} for a reason that isn't the destination's: its lane is full or paused"
+    return WaitExplanation(WaitReason.LANE_FULL, text)
+
+
+def _deferred(last: LastTry, next_at: str, attempts: int) -> WaitExplanation:
+    whose = f" by {one_line(last.exchange)}" if last.exchange else ""
+    is_greylisted = last.code is not None and bool(_is_greylisting(last.response or ""))
+    what = f"greylisted{whose}" if is_greylisted else f"deferred{whose}"
+    tried = f"after {attempts} attempt{'' if attempts == 1 else 's'}"
+    said = quoted(last.code, (last.response or "")[:SAID_CHARACTERS_MAX])
+    text = f"{what}{said}; next try at {next_at}, {tried}"
+    return WaitExplanation(WaitReason.GREYLISTED if is_greylisted else WaitReason.DEFERRED, text)
+
+
+def suppressed_for(reason: str, since: datetime) -> str:
+    why = {Reason.BOUNCE: "after a bounce", Reason.COMPLAINT: "after a complaint", Reason.MANUAL: "by its own choice"}
+    return f"the address gets no mail of this account since {when(since)}, {why[Reason(reason)]}"
+
+
+def when(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def quoted(code: int | None, response: str | None) -> str:
+    """What a server said, after a colon: `: 451 4.7.1 try later`."""
+    words = ([] if code is None else [str(code)]) + ([one_line(response)] if response else [])
+    return f": {' '.join(words)}" if words else ""
+
+
+def one_line(text: str) -> str:
+    """What strangers wrote, on one line and without what could steer a terminal."""
+    return printable(" / ".join(text.split("\n")).encode("utf-8", "replace"))

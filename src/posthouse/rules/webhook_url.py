@@ -1,0 +1,190 @@
+"""Webhook URLs: HTTPS on public hosts only, and nothing that two readers of URLs could understand differently.
+
+A URL is checked twice: by its text, here, when it is saved and before each attempt; and by the addresses of its
+host, where the connection is made. What is ambiguous is refused rather than repaired.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Final, NoReturn
+
+import idna
+
+from posthouse.mail.address import AddressError, parse_domain
+from posthouse.rules.public_address import Address, is_public
+from posthouse.rules.refusal import invalid
+
+HTTPS_PORT: Final = 443
+URL_CHARACTERS_MAX: Final = 2_048
+
+# Names that no public server can have: reserved for private use, for software of one machine, or for nobody.
+_PRIVATE_ENDINGS: Final = frozenset(
+    {
+        "alt", "arpa", "corp", "example", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain",
+        "localhost", "mail", "onion", "private", "svc", "test",
+    }
+)  # fmt: skip
+# Clouds' metadata services whose names look public; others' end in one of the above.
+_METADATA_NAMES: Final = frozenset(
+    {"metadata.goog", "metadata.tencentyun.com", "metadata.platformequinix.com", "metadata.packet.net"}
+)
+
+_find_blank: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]").search
+_scheme: Final = re.compile(r"https://(?!/)", re.IGNORECASE | re.ASCII).match  # or the long s would be one, too
+_authority_end: Final = re.compile(r"[/?]").search
+_port: Final = re.compile(r"[1-9][0-9]{0,4}").fullmatch
+# RFC 3986; and brackets in a query, which many write and everyone reads.
+_path_and_query: Final = re.compile(
+    r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*+(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?\[\]-]|%[0-9A-Fa-f]{2})*+)?"
+).fullmatch
+# What some readers take for an IPv4 address: its last part is a number, in any base and any script.
+_ends_in_number: Final = re.compile(r"(?:.*\.)?(?:\d+|0[xX][0-9A-Fa-f]*)\.?").fullmatch
+_find_other_dot: Final = re.compile("[\u3002\uff0e\uff61\u2024]").search
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where events are sent. `host` is a name in A-labels or an address without brackets, in lower case."""
+
+    host: str
+    port: int
+    path_and_query: str
+    url: str
+
+    @property
+    def address(self) -> Address | None:
+        """The address that the host is, unless it is a name."""
+        return _literal(self.host)
+
+    @property
+    def authority(self) -> str:
+        """As the Host header has it."""
+        return _authority(self.host, self.port)
+
+
+def check_url(
+    url: str,
+    *,
+    own_domains: Collection[str] = (),
+    own_addresses: Collection[Address] = (),
+    ports: Collection[int] = (HTTPS_PORT,),
+) -> Target:
+    """The URL's parts, and the one spelling in which it is saved; or a Refusal that says what to do."""
+    if not url:
+        raise invalid("`url` is empty: give the address that events are sent to, such as https://example.com/events.")
+    if len(url) > URL_CHARACTERS_MAX:
+        raise invalid(f"`url` is longer than {URL_CHARACTERS_MAX} characters: shorten it.")
+    if _find_blank(url):
+        raise invalid("`url` holds white space or a control character: remove it, or write a space as %20.")
+    scheme = _scheme(url)
+    if scheme is None:
+        raise invalid("`url` must begin with https:// and a host, such as https://example.com/events.")
+    if "#" in url:
+        raise invalid("`url` has a fragment, which is never sent: leave out the # and what follows it.")
+    if "\\" in url:
+        raise invalid("`url` holds a backslash: write /, or %5C if it must be one.")
+    end = _authority_end(url, scheme.end())
+    authority, rest = (
+        (url[scheme.end() :], "") if end is None else (url[scheme.end() : end.start()], url[end.start() :])
+    )
+    if "@" in authority:
+        raise invalid(
+            "`url` has a user name or password before its host: leave it out; events are authenticated by their "
+            "signature."
+        )
+    host_given, port = _host_and_port(authority, ports)
+    host = _checked_host(host_given, own_domains, own_addresses)
+    if not _path_and_query(rest):
+        raise invalid(
+            "`url` holds a character that can't stand in a path or a query: percent-encode it (RFC 3986), such as "
+            "%C3%BC for ü."
+        )
+    path_and_query = rest if rest.startswith("/") else f"/{rest}"
+    return Target(host, port, path_and_query, f"https://{_authority(host, port)}{path_and_query}")
+
+
+def _host_and_port(authority: str, ports: Collection[int]) -> tuple[str, int]:
+    if authority.startswith("["):
+        host, bracket, after = authority.partition("]")
+        host += bracket
+        colon, port_given = after[:1], after[1:]
+    else:
+        host, colon, port_given = authority.partition(":")
+    if not colon:
+        return host, HTTPS_PORT if HTTPS_PORT in ports else _refuse_port(ports)
+    port = _port(port_given)
+    if colon != ":" or port is None or int(port[0]) not in ports:
+        _refuse_port(ports)
+    return host, int(port_given)
+
+
+def _refuse_port(ports: Collection[int]) -> NoReturn:
+    allowed = " or ".join(map(str, sorted(ports)))
+    raise invalid(f"`url` names a port that events are not sent to: use port {allowed}.")
+
+
+def _checked_host(given: str, own_domains: Collection[str], own_addresses: Collection[Address]) -> str:
+    if not given:
+        raise invalid("`url` has no host: write it in full, such as https://example.com/events.")
+    bare = given[1:-1] if given[0] == "[" and given[-1] == "]" else given
+    address = _literal(bare) if (":" in bare) == (bare is not given) else None
+    if address is not None:
+        if not is_public(address, own_addresses):
+            raise invalid("`url` has an address that is not public: events are sent to public servers only.")
+        return str(address)
+    if bare is not given:
+        raise invalid("`url` has brackets around something that is no IPv6 address: correct it, or use a name.")
+    name = _name(given)
+    labels = name.split(".")
+    if labels[-1] in _PRIVATE_ENDINGS or name in _METADATA_NAMES:
+        raise invalid(f"`url` has the host {name}, which is not public: events are sent to public servers only.")
+    for own in own_domains:
+        if f".{name}".endswith(f".{own.strip('.').lower()}"):
+            raise invalid(f"`url` leads to this service itself ({name}): give an address of your own.")
+    return name
+
+
+def _name(given: str) -> str:
+    """In A-labels, lower case. Nothing is mapped but the case: what is accepted is what it looks like."""
+    if given[-1] == ".":
+        raise invalid("`url` has a host that ends with a dot: leave the dot out.")
+    if _ends_in_number(given):
+        raise invalid(
+            "`url` has a host that is a number or ends in one: write a name, or an IPv4 address as four decimal "
+            "numbers without leading zeros."
+        )
+    try:
+        if given.isascii():
+            name = given
+        elif _find_other_dot(given):
+            raise invalid("`url` has a dot in its host that is none: write it with the dot of ASCII.")
+        else:
+            name = idna.encode(given.lower()).decode()
+        name = parse_domain(name)
+    except AddressError as error:
+        raise invalid(f"`url` {error}.") from error
+    except UnicodeError as error:
+        raise invalid("`url` has characters in its host that no domain name can have: correct it.") from error
+    if _ends_in_number(name):
+        raise invalid("`url` has a host that ends in a number: write a name.")
+    return name
+
+
+# Asked for with every call.
+@lru_cache(maxsize=10_000)
+def _literal(host: str) -> Address | None:
+    """The address that this spells, in the one form that is taken: none that is short, octal, hex or scoped."""
+    try:
+        if ":" in host:
+            return IPv6Address(host) if host.isascii() and "%" not in host else None
+        return IPv4Address(host)
+    except AddressValueError:
+        return None
+
+
+def _authority(host: str, port: int) -> str:
+    bracketed = f"[{host}]" if ":" in host else host
+    return bracketed if port == HTTPS_PORT else f"{bracketed}:{port}"

@@ -1,0 +1,302 @@
+"""The control tables, read through a short cache: who may send, from which domains, signed with which keys.
+
+Every change to an account's control rows moves `accounts.changed_at` in the same transaction. Each
+process asks once a second which accounts changed lately and forgets what it knew of them, so a
+revocation holds everywhere within seconds while the hot path asks PostgreSQL nothing. If that question
+goes unanswered for longer than the cache may be old, nothing that was remembered is believed.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Network, IPv6Network
+from typing import Final, TypeVar
+
+from posthouse.rules.credential import Mode, Role
+from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
+from posthouse.rules.limits import CONTROL_CACHE_SECONDS
+from posthouse.rules.template import Template
+from posthouse.store import accounts
+from posthouse.store.domains import dkim_purpose, ed25519_purpose
+from posthouse.store.postgres import Connection, Database, Row
+
+# A template or a key weighs as many entries as it has kilobytes.
+ENTRIES_MAX: Final = 100_000
+# Whatever else is believed, nothing is remembered for longer.
+REMEMBERED_SECONDS_MAX: Final = 60
+# A change that was stamped before its transaction committed is still seen if it commits within this.
+COMMIT_SECONDS_MAX: Final = 15
+
+_NEVER: Final = datetime(9999, 1, 1, tzinfo=UTC)
+
+Networks = tuple[IPv4Network | IPv6Network, ...]
+Known = TypeVar("Known")
+
+_CHANGED: Final = "SELECT now() AS now, ARRAY(SELECT id FROM accounts WHERE changed_at > $1) AS changed"
+
+_CREDENTIAL: Final = """
+SELECT account_id, id, secret_hash, allowed_networks, previous_hash, previous_until
+FROM credentials WHERE username = $1 AND revoked_at IS NULL
+"""
+
+_CREDENTIAL_OF: Final = """
+SELECT account_id, id, secret_hash, allowed_networks, previous_hash, previous_until
+FROM credentials WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
+"""
+
+_API_KEY: Final = """
+SELECT k.account_id, k.id, k.credential_id, k.mode, k.may_send, k.may_read, k.expires_at,
+       k.allowed_networks AS own_networks, c.allowed_networks,
+       coalesce(k.revoked_at, c.revoked_at) AS revoked_at
+FROM api_keys k JOIN credentials c ON c.account_id = k.account_id AND c.id = k.credential_id
+WHERE k.secret_hash = $1
+"""
+
+_MEMBERSHIP: Final = """
+SELECT m.account_id, m.role, u.email, c.id AS credential_id
+FROM memberships m JOIN users u ON u.id = m.user_id
+JOIN credentials c ON c.account_id = m.account_id AND c.is_default
+WHERE m.account_id = $1 AND m.user_id = $2
+"""
+
+# It is kept with the account in which it was begun, which whoever ends it touches.
+_SESSION: Final = "SELECT account_id, user_id FROM sessions WHERE id = $1 AND revoked_at IS NULL"
+
+_DOMAINS: Final = "SELECT name FROM domains WHERE account_id = $1 AND verified_at IS NOT NULL"
+
+_SIGNING_KEYS: Final = """
+SELECT id, selector, dkim_sealed, ed25519_selector, ed25519_sealed, ed25519_published
+FROM domains WHERE account_id = $1 AND name = $2 AND verified_at IS NOT NULL
+"""
+
+_TEMPLATE: Final = """
+SELECT v.subject, v.text, v.html
+FROM templates t JOIN template_versions v
+  ON v.account_id = t.account_id AND v.alias = t.alias AND v.version = t.published_version
+WHERE t.account_id = $1 AND t.alias = $2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    account_id: AccountId
+    id: CredentialId
+    secret_hash: bytes
+    allowed_networks: Networks
+    previous_hash: bytes | None = None
+    previous_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CachedApiKey:
+    account_id: AccountId
+    id: ApiKeyId
+    credential_id: CredentialId
+    mode: Mode
+    may_send: bool
+    may_read: bool
+    expires_at: datetime | None
+    own_networks: Networks
+    allowed_networks: Networks
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    account_id: AccountId
+    user_id: UserId
+    role: Role
+    email: str
+    credential_id: CredentialId
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKey:
+    """A DKIM key as it is stored; `purpose` is what it was sealed for."""
+
+    selector: str
+    purpose: bytes
+    sealed: bytes = field(repr=False)
+
+
+class ControlCache:
+    def __init__(self, database: Database, monotonic: Callable[[], float]) -> None:
+        self._database = database
+        self._monotonic = monotonic
+        self._known: dict[Hashable, tuple[AccountId, object]] = {}
+        self._weight = 0
+        self._emptied_at = float("-inf")
+        self._checked_at = float("-inf")
+        self._changes_read_to: datetime | None = None
+
+    async def forget_changes(self) -> None:
+        """One look at what changed; `workers` repeats it every second."""
+        asked_at = self._monotonic()
+        read_to = self._changes_read_to
+        since = _NEVER if read_to is None else read_to - timedelta(seconds=COMMIT_SECONDS_MAX)
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(_CHANGED, since)
+        # A gap in the reading, or a database whose time went back (after a failover), may hide changes.
+        has_gap = asked_at - self._checked_at > COMMIT_SECONDS_MAX / 2
+        is_sure = read_to is not None and row["now"] >= read_to and not has_gap
+        if not is_sure or asked_at - self._emptied_at > REMEMBERED_SECONDS_MAX:
+            self._empty()
+        elif row["changed"]:
+            changed = set(row["changed"])
+            self._known = {key: entry for key, entry in self._known.items() if entry[0] not in changed}
+        self._changes_read_to = row["now"]
+        self._checked_at = asked_at
+
+    def _empty(self) -> None:
+        self._known.clear()
+        self._weight = 0
+        self._emptied_at = self._monotonic()
+
+    async def credential(self, username: str) -> Credential | None:
+        return await self._recall(("credential", username), _load_credential, username)
+
+    async def credential_of(self, account_id: AccountId, credential_id: CredentialId) -> Credential | None:
+        """The same by its id, for whoever was let in with it; None once it is revoked."""
+        key = "credential_of", account_id, credential_id
+        return await self._recall(key, _load_credential_of, account_id, credential_id)
+
+    async def api_key(self, secret_hash: bytes) -> CachedApiKey | None:
+        return await self._recall(("api_key", secret_hash), _load_api_key, secret_hash)
+
+    async def membership(self, account_id: AccountId, user_id: UserId) -> Membership | None:
+        return await self._recall(("membership", account_id, user_id), _load_membership, account_id, user_id)
+
+    async def user_of_session(self, session_id: SessionId) -> UserId | None:
+        """Whose it is; None once it has ended."""
+        return await self._recall(("session", session_id), _load_session, session_id)
+
+    async def is_verified(self, account_id: AccountId, domain: str) -> bool:
+        """A domain that was verified this second counts: only a yes is taken from memory."""
+        known = await self._recall(("domains", account_id), _load_domains, account_id)
+        if domain in known:
+            return True
+        self._known.pop(("domains", account_id), None)
+        return domain in await self._recall(("domains", account_id), _load_domains, account_id)
+
+    async def signing_keys(self, account_id: AccountId, domain: str) -> tuple[SealedKey, ...]:
+        """The keys that mail from the domain is signed with; none when it is not the account's (any more)."""
+        return await self._recall(("signing", account_id, domain), _load_signing_keys, account_id, domain) or ()
+
+    async def is_suspended(self, account_id: AccountId) -> bool:
+        return await self._recall(("suspended", account_id), _load_suspended, account_id)
+
+    async def published_template(self, account_id: AccountId, alias: str) -> Template | None:
+        return await self._recall(("template", account_id, alias), _load_template, account_id, alias)
+
+    async def _recall(
+        self,
+        key: Hashable,
+        load: Callable[..., Awaitable[tuple[AccountId, Known] | None]],
+        *arguments: object,
+    ) -> Known:
+        entry = self._known.get(key)
+        if entry is not None and self._monotonic() - self._checked_at < CONTROL_CACHE_SECONDS:
+            return entry[1]  # type: ignore[return-value]
+        checked_at = self._checked_at
+        async with self._database.connection() as connection:
+            loaded = await load(connection, *arguments)
+        # What is unknown is not remembered: a key works the moment it is made.
+        if loaded is None:
+            return None  # type: ignore[return-value]
+        # A change may have been committed after the row was read and forgotten before it is kept here.
+        if checked_at == self._checked_at:
+            self._weight += _weight(loaded[1])
+            if self._weight > ENTRIES_MAX:
+                self._empty()
+            self._known[key] = loaded
+        return loaded[1]
+
+
+def _weight(known: object) -> int:
+    if isinstance(known, tuple):
+        return 1 + sum(len(key.sealed) for key in known if isinstance(key, SealedKey)) // 1024
+    if not isinstance(known, Template):
+        return 1
+    return 1 + sum(len(part or "") for part in (known.subject, known.text, known.html)) // 1024
+
+
+async def _load_credential(connection: Connection, username: str) -> tuple[AccountId, Credential] | None:
+    return _credential(await connection.fetchrow(_CREDENTIAL, username))
+
+
+async def _load_credential_of(
+    connection: Connection, account_id: AccountId, credential_id: CredentialId
+) -> tuple[AccountId, Credential] | None:
+    return _credential(await connection.fetchrow(_CREDENTIAL_OF, account_id, credential_id))
+
+
+def _credential(row: Row | None) -> tuple[AccountId, Credential] | None:
+    if row is None:
+        return None
+    known = Credential(**{**row, "allowed_networks": tuple(row["allowed_networks"])})
+    return known.account_id, known
+
+
+async def _load_api_key(connection: Connection, secret_hash: bytes) -> tuple[AccountId, CachedApiKey] | None:
+    row = await connection.fetchrow(_API_KEY, secret_hash)
+    if row is None or row["revoked_at"] is not None:
+        return None
+    return row["account_id"], _api_key(row)
+
+
+def _api_key(row: Row) -> CachedApiKey:
+    return CachedApiKey(
+        account_id=row["account_id"],
+        id=row["id"],
+        credential_id=row["credential_id"],
+        mode=Mode(row["mode"]),
+        may_send=row["may_send"],
+        may_read=row["may_read"],
+        expires_at=row["expires_at"],
+        own_networks=tuple(row["own_networks"]),
+        allowed_networks=tuple(row["allowed_networks"]),
+    )
+
+
+async def _load_membership(
+    connection: Connection, account_id: AccountId, user_id: UserId
+) -> tuple[AccountId, Membership] | None:
+    row = await connection.fetchrow(_MEMBERSHIP, account_id, user_id)
+    if row is None:
+        return None
+    return account_id, Membership(account_id, user_id, Role(row["role"]), row["email"], row["credential_id"])
+
+
+async def _load_session(connection: Connection, session_id: SessionId) -> tuple[AccountId, UserId] | None:
+    row = await connection.fetchrow(_SESSION, session_id)
+    return None if row is None else (row["account_id"], row["user_id"])
+
+
+async def _load_domains(connection: Connection, account_id: AccountId) -> tuple[AccountId, frozenset[str]]:
+    rows = await connection.fetch(_DOMAINS, account_id)
+    return account_id, frozenset(row["name"] for row in rows)
+
+
+async def _load_signing_keys(
+    connection: Connection, account_id: AccountId, domain: str
+) -> tuple[AccountId, tuple[SealedKey, ...]] | None:
+    row = await connection.fetchrow(_SIGNING_KEYS, account_id, domain)
+    if row is None:
+        return None
+    keys = [SealedKey(row["selector"], dkim_purpose(account_id, row["id"]), row["dkim_sealed"])]
+    if row["ed25519_published"]:
+        purpose = ed25519_purpose(account_id, row["id"])
+        keys.append(SealedKey(row["ed25519_selector"], purpose, row["ed25519_sealed"]))
+    return account_id, tuple(keys)
+
+
+async def _load_suspended(connection: Connection, account_id: AccountId) -> tuple[AccountId, bool]:
+    return account_id, await accounts.is_suspended(connection, account_id)
+
+
+async def _load_template(
+    connection: Connection, account_id: AccountId, alias: str
+) -> tuple[AccountId, Template] | None:
+    row = await connection.fetchrow(_TEMPLATE, account_id, alias)
+    if row is None:
+        return None
+    return account_id, Template(row["subject"], row["text"], row["html"])

@@ -1,0 +1,172 @@
+"""Claims: what a worker takes for itself before it tries it, for many recipients at once.
+
+The rows of the calendar whose fence is the ticket's are locked by one statement; another, whose snapshot is
+newer than the locks, raises their fences and writes the attempts down as begun. So there is an attempt on
+record before there is a connection, and of two tickets for one recipient the second finds the fence gone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId, MessageId, time_of
+from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
+from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store import delivery_schedule
+from posthouse.store.delivery_schedule import Key, columns, id_bounds
+from posthouse.store.postgres import Connection
+
+# A body that comes along with its claim: hundreds are in memory at a time.
+BODY_BYTES_MAX: Final = 64 * 1024
+FOR_EVER: Final = timedelta(days=36_500)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedMessage:
+    """What all recipients of a message share.
+
+    `mailing_list` is the one that it was sent to, by its tag; with `one_click`, its recipients get a link by which
+    to leave it. `mime_bytes` is the length of its body, None when the body is gone or nobody is to get it; `mime`
+    is the body itself unless it is longer than what comes along (`bodies.whole` brings it then).
+    """
+
+    id: MessageId
+    source: str
+    sender: str
+    envelope_sender: str
+    subject: str
+    created_at: datetime
+    mailing_list: str | None
+    one_click: bool
+    mime_bytes: int | None
+    mime: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """One recipient to be tried, under a fence of its own.
+
+    `attempt_count` includes this attempt, and any that no worker lived to report; `held` is how long the
+    recipient was held back since it was accepted. One that is suppressed (for all mail, or because it `has_left`
+    the message's list), or over (tried as often, or known or held for as long as anything may be), is not to be
+    tried: no attempt is written or counted for it, its outcome is all that is wanted.
+    """
+
+    account_id: AccountId
+    message_id: MessageId
+    position: int
+    fence: int
+    destination: str
+    email: str
+    attempt_count: int
+    held: timedelta
+    is_suppressed: bool
+    has_left: bool
+    is_over: bool
+    message: ClaimedMessage
+
+    @property
+    def key(self) -> Key:
+        return self.account_id, self.message_id, self.position, self.fence
+
+
+# Nearly all mail belongs to no list, and then nobody is looked for among those who left one.
+_CLAIM: Final = """
+WITH asked AS MATERIALIZED (
+    SELECT due.*, recipient.email, suppression.email IS NOT NULL OR leaver.email IS NOT NULL AS is_suppressed,
+        leaver.email IS NOT NULL AS has_left,
+        now.attempt_count >= $10 OR now.held + coalesce($2::timestamptz - now.held_since, interval '0') >= $12::interval
+            OR due.accepted_at + $11::interval + now.held + coalesce($2 - now.held_since, interval '0') < $2 AS is_over
+    FROM unnest($6::tid[], $7::uuid[], $8::uuid[], $9::smallint[], $13::timestamptz[], $14::text[])
+        due(place, account_id, message_id, position, accepted_at, mailing_list)
+    CROSS JOIN LATERAL (SELECT attempt_count, held, held_since FROM schedule WHERE ctid = due.place) now
+    CROSS JOIN LATERAL (
+        SELECT email FROM recipients
+        WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
+          AND message_id >= $4 AND message_id <= $5 LIMIT 1) recipient
+    LEFT JOIN LATERAL (
+        SELECT email FROM suppressions
+        WHERE account_id = due.account_id AND email = lower(recipient.email) LIMIT 1) suppression ON true
+    LEFT JOIN LATERAL (
+        SELECT email FROM unsubscriptions
+        WHERE due.mailing_list IS NOT NULL AND account_id = due.account_id
+          AND mailing_list = due.mailing_list AND email = lower(recipient.email) LIMIT 1) leaver ON true
+), claimed AS (
+    UPDATE schedule SET fence = fence + 1, worker_id = $1, next_at = $3,
+        attempt_count = attempt_count + CASE WHEN asked.is_suppressed OR asked.is_over THEN 0 ELSE 1 END,
+        held_since = NULL, held = held + greatest(coalesce($2::timestamptz - held_since, interval '0'), interval '0')
+    FROM asked WHERE schedule.ctid = asked.place
+    RETURNING schedule.account_id, schedule.message_id, schedule.position, fence, destination,
+        asked.email, attempt_count, held, asked.is_suppressed, asked.has_left, coalesce(asked.is_over, false) AS is_over
+), started AS (
+    INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at)
+    SELECT account_id, message_id, position, fence, $1, $2 FROM claimed WHERE NOT is_suppressed AND NOT is_over
+)
+SELECT * FROM claimed
+"""
+
+# The length of a body is known without reading it.
+_MESSAGES: Final = """
+SELECT wanted.account_id, message.*, body.mime_bytes, body.mime
+FROM unnest($4::uuid[], $5::uuid[]) wanted(account_id, id)
+CROSS JOIN LATERAL (
+    SELECT id, source, sender, envelope_sender, subject, created_at, mailing_list, one_click FROM messages
+    WHERE account_id = wanted.account_id AND id = wanted.id AND id >= $1 AND id <= $2 LIMIT 1) message
+LEFT JOIN LATERAL (
+    SELECT octet_length(mime) AS mime_bytes, CASE WHEN octet_length(mime) <= $3 THEN mime END AS mime FROM bodies
+    WHERE account_id = wanted.account_id AND message_id = wanted.id
+      AND message_id >= $1 AND message_id <= $2 LIMIT 1) body ON true
+"""
+
+
+async def claim(
+    tx: Connection,
+    worker_id: UUID,
+    tickets: Iterable[DeliveryTicket],
+    now: datetime,
+    until: datetime,
+    retries: Schedule = DELIVERY,
+) -> list[Claimed]:
+    """What of these the worker now has to itself, written down as begun; tickets that came late are absent.
+
+    It is the worker's for as long as the worker's lease lasts, and not longer than `until`, which is after
+    the end of the longest attempt: whatever the worker forgot is due again then.
+    """
+    places = await delivery_schedule.lock(
+        tx, ((ticket.account_id, ticket.message_id, ticket.position, ticket.fence) for ticket in tickets)
+    )
+    if not places:
+        return []
+    low, high = id_bounds(places)
+    messages = await _messages(tx, places, low, high)
+    due = [(place, *key[:3]) for key, place in places.items()]
+    accepted_at = [time_of(key[1]) for key in places]
+    rows = await tx.fetch(
+        _CLAIM,
+        worker_id,
+        now,
+        until,
+        low,
+        high,
+        *columns(due),
+        retries.attempts_max,
+        retries.lifetime or FOR_EVER,
+        HOLD_MAX,
+        accepted_at,
+        [messages[key[:2]].mailing_list for key in places],
+    )
+    sent = {(row["account_id"], row["message_id"]) for row in rows if not row["is_suppressed"] and not row["is_over"]}
+    if len(sent) < len(messages):
+        messages |= {key: replace(messages[key], mime_bytes=None, mime=None) for key in messages.keys() - sent}
+    return [Claimed(**row, message=messages[row["account_id"], row["message_id"]]) for row in rows]
+
+
+async def _messages(
+    tx: Connection, keys: Iterable[Key], low: MessageId, high: MessageId
+) -> dict[tuple[AccountId, MessageId], ClaimedMessage]:
+    """Each message once, with its body: nearly always someone is to get it."""
+    wanted = list(dict.fromkeys(key[:2] for key in keys))
+    found = await tx.fetch(_MESSAGES, low, high, BODY_BYTES_MAX, *columns(wanted))
+    return {(row["account_id"], row["id"]): ClaimedMessage(*tuple(row)[1:]) for row in found}

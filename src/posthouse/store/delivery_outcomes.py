@@ -1,0 +1,462 @@
+"""Outcomes: what attempts came to, recorded for many recipients at once.
+
+Recording goes in one order, in every process: lock the messages, then the calendar's rows, by their keys;
+change the recipients; fold the messages, by what was really changed; tell events, strike or put off, write
+the ledger; give credits back last, account by account. Locks taken in another order deadlock, a message
+whose recipients are counted by two transactions at once stays open for ever, and an account's row that is
+held for longer than the very end, or touched when nothing is given back, is what everyone waits for.
+
+An event whose account has a webhook that is subscribed to it becomes a webhook delivery in the same
+transaction. Endpoints are only read, so nobody waits for their rows; whoever changes one meanwhile is heard
+when the delivery is claimed.
+
+A statement's snapshot is older than the locks it takes, so one statement locks and later ones change. They
+find what they change by place (its ctid): a join with the keys, planned while a day's partition was
+empty, would read all of the partition for ever after. A message's id that comes with the place, from the
+same look-up, picks the partition.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from operator import itemgetter
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.message import RecipientStatus, billing_of, fold
+from posthouse.rules.retry import WEBHOOK
+from posthouse.rules.ticket import WebhookTicket
+from posthouse.store import webhook_schedule
+from posthouse.store.delivery_schedule import Columns, Key, Place, columns, id_bounds
+from posthouse.store.postgres import Connection, storable
+from posthouse.store.webhook_schedule import NewWebhookDelivery
+
+
+class DeliveryResult(StrEnum):
+    """What an attempt came to for its recipient. `POSTPONED` was none: it doesn't count."""
+
+    DELIVERED = "delivered"
+    BOUNCED = "bounced"
+    FAILED = "failed"
+    DEFERRED = "deferred"
+    POSTPONED = "postponed"
+
+    @property
+    def is_final(self) -> bool:
+        return self in _FINAL
+
+
+_FINAL: Final = frozenset({DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED})
+_MAY_BE_AMBIGUOUS: Final = frozenset({DeliveryResult.FAILED, DeliveryResult.DEFERRED})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What the customer is told; `webhook_delivery_id` is the id of its sending, should there be one."""
+
+    id: UUID
+    type: str
+    body: bytes
+    webhook_delivery_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one claim. Texts are the remote server's, made printable, or our own.
+
+    A final result has its event, any other the time of the next attempt. `suppress`: the address gets no
+    more mail of this account.
+    """
+
+    account_id: AccountId
+    message_id: MessageId
+    position: int
+    fence: int
+    result: DeliveryResult
+    event: Event | None = None
+    next_at: datetime | None = None
+    suppress: bool = False
+    is_ambiguous: bool = False
+    exchange: str | None = None
+    address: str | None = None
+    tls: str | None = None
+    stage: str | None = None
+    code: int | None = None
+    response: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.event is not None) is not self.result.is_final or (self.next_at is None) is not self.result.is_final:
+            raise ValueError(f"a final result has an event, any other a next time: {self.result}")
+        if self.is_ambiguous and self.result not in _MAY_BE_AMBIGUOUS:
+            raise ValueError(f"nobody doubts that it was {self.result}")
+
+    @property
+    def key(self) -> Key:
+        return self.account_id, self.message_id, self.position, self.fence
+
+
+class RecordedOutcomes(NamedTuple):
+    """`counted` changed their recipients; `late` came after someone else's claim or record, and did not.
+
+    `tickets` are those of the webhook deliveries that were made: leased, so that it is for the caller to publish them.
+    """
+
+    counted: tuple[Outcome, ...]
+    late: tuple[Outcome, ...]
+    tickets: tuple[WebhookTicket, ...] = ()
+
+
+_LOCK: Final = """
+SELECT number, place, open_count, delivered_count, released_count, recipient_count, credits_reserved,
+       NULL::smallint AS attempt_count
+FROM (
+    SELECT wanted.number, message.*
+    FROM unnest($3::uuid[], $4::uuid[]) WITH ORDINALITY wanted(account_id, id, number)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, open_count, delivered_count, released_count, recipient_count, credits_reserved
+        FROM messages
+        WHERE account_id = wanted.account_id AND id = wanted.id AND id >= $1 AND id <= $2
+        LIMIT 1 FOR NO KEY UPDATE) message) messages
+UNION ALL
+SELECT number, place, NULL, NULL, NULL, NULL, NULL, attempt_count
+FROM (
+    SELECT asked.number, due.*
+    FROM unnest($5::uuid[], $6::uuid[], $7::smallint[], $8::integer[]) WITH ORDINALITY
+        asked(account_id, message_id, position, fence, number)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, attempt_count FROM schedule
+        WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
+          AND fence = asked.fence
+        LIMIT 1 FOR NO KEY UPDATE) due) schedule
+"""
+
+_CHANGE: Final = """
+UPDATE recipients SET status = told.status, billing_status = told.billing_status,
+    attempt_count = told.attempt_count, last_smtp_code = told.code, last_smtp_response = told.response,
+    delivered_at = CASE told.status WHEN 'delivered' THEN $1::timestamptz END,
+    bounced_at = CASE told.status WHEN 'bounced' THEN $1::timestamptz END,
+    failed_at = CASE told.status WHEN 'failed' THEN $1::timestamptz END
+FROM (
+    SELECT place, place_id, asked.*
+    FROM unnest($4::integer[], $5::uuid[], $6::uuid[], $7::smallint[], $8::text[], $9::text[], $10::smallint[],
+        $11::smallint[], $12::text[])
+        asked(number, account_id, message_id, position, status, billing_status, attempt_count, code, response)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, message_id AS place_id FROM recipients
+        WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
+          AND message_id >= $2 AND message_id <= $3 LIMIT 1) recipient) told
+WHERE recipients.ctid = told.place AND recipients.message_id = told.place_id
+  AND recipients.status IN ('queued', 'deferred')
+RETURNING told.number
+"""
+
+_WRITE: Final = """
+WITH folded AS (
+    UPDATE messages SET open_count = told.open, delivered_count = told.delivered, released_count = told.released,
+        status = told.status, billing_status = told.billing_status
+    FROM unnest($4::tid[], $5::uuid[], $6::smallint[], $7::smallint[], $8::smallint[], $9::text[], $10::text[])
+        told(place, id, open, delivered, released, status, billing_status)
+    WHERE messages.ctid = told.place AND messages.id = told.id
+    RETURNING 1
+), told AS MATERIALIZED (
+    SELECT * FROM unnest($11::uuid[], $12::uuid[], $13::smallint[], $14::integer[], $15::text[], $16::boolean[],
+        $17::text[], $18::text[], $19::text[], $20::text[], $21::smallint[], $22::text[])
+        outcome(account_id, message_id, position, fence, result, is_ambiguous,
+            exchange, address, tls, stage, code, response)
+), tried AS (
+    UPDATE attempts SET finished_at = $1, outcome = attempt.result, is_ambiguous = attempt.is_ambiguous,
+        exchange = attempt.exchange, address = attempt.address, tls = attempt.tls, stage = attempt.stage,
+        code = attempt.code, response = attempt.response
+    FROM (
+        SELECT place, place_id, told.* FROM told CROSS JOIN LATERAL (
+            SELECT ctid AS place, message_id AS place_id FROM attempts
+            WHERE account_id = told.account_id AND message_id = told.message_id AND position = told.position
+              AND fence = told.fence AND message_id >= $2 AND message_id <= $3 LIMIT 1) started) attempt
+    WHERE attempts.ctid = attempt.place AND attempts.message_id = attempt.place_id
+      AND attempts.finished_at IS NULL
+), struck AS (
+    DELETE FROM schedule WHERE ctid = ANY($23::tid[])
+    RETURNING 1
+), put_off AS (
+    UPDATE schedule SET next_at = later.next_at, fence = fence + 1, worker_id = NULL,
+        attempt_count = attempt_count - later.uncounted
+    FROM unnest($24::tid[], $25::timestamptz[], $26::smallint[]) later(place, next_at, uncounted)
+    WHERE schedule.ctid = later.place
+    RETURNING 1
+), closed AS (
+    INSERT INTO ledger (account_id, message_id, position, kind, amount, at)
+    SELECT account_id, message_id, position, kind, 1, $1
+    FROM unnest($27::uuid[], $28::uuid[], $29::smallint[], $30::text[]) entry(account_id, message_id, position, kind)
+), announced AS (
+    INSERT INTO events (account_id, id, message_id, position, type, created_at, body)
+    SELECT account_id, id, message_id, position, type, $1, body
+    FROM unnest($31::uuid[], $32::uuid[], $33::uuid[], $34::smallint[], $35::text[], $36::bytea[])
+        event(account_id, id, message_id, position, type, body)
+)
+SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT count(*) FROM put_off),
+    ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY($37::uuid[]) AND enabled)
+"""
+
+# In one order as well: two who insert the same addresses wait for each other's. A bounce outranks what the account
+# entered by itself, or nobody who suppresses what was just sent would be seen to have sent it.
+_SUPPRESS: Final = """
+INSERT INTO suppressions (account_id, email, reason, code, response, at)
+SELECT DISTINCT ON (1, 2) told.account_id, lower(recipient.email) AS email, 'bounce', told.code, told.response, $1
+FROM unnest($4::uuid[], $5::uuid[], $6::smallint[], $7::smallint[], $8::text[])
+    told(account_id, message_id, position, code, response)
+CROSS JOIN LATERAL (
+    SELECT email FROM recipients
+    WHERE account_id = told.account_id AND message_id = told.message_id AND position = told.position
+      AND message_id >= $2 AND message_id <= $3 LIMIT 1) recipient
+ORDER BY 1, 2
+ON CONFLICT (account_id, email) DO UPDATE
+    SET reason = excluded.reason, code = excluded.code, response = excluded.response, at = excluded.at
+    WHERE suppressions.reason = 'manual'
+"""
+
+_LOCK_ACCOUNTS: Final = "SELECT FROM accounts WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"
+
+_RELEASE: Final = """
+UPDATE accounts SET available = available + freed.credits
+FROM unnest($1::uuid[], $2::bigint[]) freed(account_id, credits)
+WHERE accounts.id = freed.account_id AND accounts.id = ANY($1::uuid[])
+"""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """A locked message, counted down."""
+
+    place: Place
+    open: int
+    delivered: int
+    released: int
+    total: int
+    credits: int
+
+    def close(self, result: DeliveryResult) -> None:
+        self.open -= 1
+        self.delivered += result is DeliveryResult.DELIVERED
+        self.released += result is DeliveryResult.BOUNCED
+
+
+_Messages = dict[tuple[AccountId, MessageId], _Counts]
+# Place and counted attempts of the rows whose fence was still the outcome's.
+_Calendar = dict[Key, tuple[Place, int]]
+
+
+async def record(
+    tx: Connection,
+    outcomes: Iterable[Outcome],
+    now: datetime,
+    *,
+    ticket_lease: timedelta = timedelta(0),
+    webhook_attempts_max: int = WEBHOOK.attempts_max,
+) -> RecordedOutcomes:
+    """Write down what came of claims, with everything that follows; a second time changes nothing.
+
+    An outcome counts while its fence is the calendar's. One that comes late fills its own attempt, and
+    tells of the address if it has to; the recipient belongs to whoever claimed it since. Webhook deliveries
+    are born leased for `ticket_lease`: with none, they are due at once and whoever dispatches finds them.
+    """
+    batch = _in_order(outcomes)
+    if not batch:
+        return RecordedOutcomes((), ())
+    low, high = id_bounds(batch)
+    messages, calendar = await _lock(tx, batch, low, high)
+    changed = await _change(tx, batch, messages, calendar, now, low, high)
+    closed = [outcome for outcome in changed.values() if outcome.result.is_final]
+    for outcome in closed:
+        messages[outcome.key[:2]].close(outcome.result)
+    folded = _fold(messages, closed)
+    struck, later = _calendar_changes(batch, calendar, changed)
+    tried = columns([_attempt(outcome) for outcome in batch.values()])
+    notifications = _notifications(closed)
+    *written, listening = await tx.fetchrow(
+        _WRITE,
+        now,
+        low,
+        high,
+        *folded,
+        *tried,
+        struck,
+        *later,
+        *_close(messages, closed),
+        *_tell(closed),
+        list({one.account_id for one in notifications}),
+    )
+    if written != [len(folded[0]), len(struck), len(later[0])]:
+        raise RuntimeError(f"a row that was locked is not where it was: {written}")
+    tickets: list[WebhookTicket] = []
+    if listening:
+        heard = [one for one in notifications if one.account_id in listening]
+        tickets = await webhook_schedule.enter(tx, heard, now, now + ticket_lease, webhook_attempts_max)
+    await _suppress(tx, batch.values(), now, low, high)
+    await _release(tx, messages, closed)
+    counted = changed.keys() | {key for key in calendar if batch[key].result is DeliveryResult.POSTPONED}
+    return RecordedOutcomes(
+        tuple([outcome for key, outcome in batch.items() if key in counted]),
+        tuple([outcome for key, outcome in batch.items() if key not in counted]),
+        tuple(tickets),
+    )
+
+
+def _in_order(outcomes: Iterable[Outcome]) -> dict[Key, Outcome]:
+    """By their keys, in the order in which everyone locks; of two with one key the first counts."""
+    batch: dict[Key, Outcome] = {}
+    for outcome in outcomes:
+        batch.setdefault(outcome.key, outcome)
+    return dict(sorted(batch.items(), key=itemgetter(0)))
+
+
+async def _lock(
+    tx: Connection, batch: Mapping[Key, Outcome], low: MessageId, high: MessageId
+) -> tuple[_Messages, _Calendar]:
+    """The messages that may come to their end, then the calendar's rows whose fence still matches."""
+    keys = list(batch)
+    ends = list(dict.fromkeys(key[:2] for key, outcome in batch.items() if outcome.result.is_final))
+    messages: _Messages = {}
+    calendar: _Calendar = {}
+    for number, place, *counts, attempt_count in await tx.fetch(_LOCK, low, high, *columns(ends, 2), *columns(keys)):
+        if attempt_count is None:
+            messages[ends[number - 1]] = _Counts(place, *counts)
+        else:
+            calendar[keys[number - 1]] = place, attempt_count
+    return messages, calendar
+
+
+async def _change(
+    tx: Connection,
+    batch: Mapping[Key, Outcome],
+    messages: _Messages,
+    calendar: _Calendar,
+    now: datetime,
+    low: MessageId,
+    high: MessageId,
+) -> dict[Key, Outcome]:
+    """Give the recipients their new states, and tell which were really changed."""
+    keys = [
+        key
+        for key in calendar
+        if batch[key].result is DeliveryResult.DEFERRED or (batch[key].result.is_final and key[:2] in messages)
+    ]
+    told = [
+        (
+            number,
+            *key[:3],
+            batch[key].result,
+            billing_of(RecipientStatus(batch[key].result)),
+            calendar[key][1],
+            batch[key].code,
+            storable(batch[key].response),
+        )
+        for number, key in enumerate(keys)
+    ]
+    if not told:
+        return {}
+    rows = await tx.fetch(_CHANGE, now, low, high, *columns(told))
+    return {keys[number]: batch[keys[number]] for (number,) in rows}
+
+
+def _fold(messages: _Messages, closed: Iterable[Outcome]) -> Columns:
+    told = []
+    for key in dict.fromkeys(outcome.key[:2] for outcome in closed):
+        counts = messages[key]
+        states = fold(counts.open, counts.delivered, counts.released, counts.total)
+        told.append((counts.place, key[1], counts.open, counts.delivered, counts.released, *states))
+    return columns(told, 7)
+
+
+def _attempt(outcome: Outcome) -> tuple[object, ...]:
+    return (
+        *outcome.key,
+        outcome.result,
+        outcome.is_ambiguous,
+        storable(outcome.exchange),
+        outcome.address,
+        outcome.tls,
+        outcome.stage,
+        outcome.code,
+        storable(outcome.response),
+    )
+
+
+def _calendar_changes(
+    batch: Mapping[Key, Outcome], calendar: _Calendar, changed: Mapping[Key, Outcome]
+) -> tuple[list[Place], Columns]:
+    """The places of rows to strike, and what puts off the others."""
+    struck = []
+    later = []
+    for key, (place, attempt_count) in calendar.items():
+        outcome = batch[key]
+        if outcome.result is DeliveryResult.POSTPONED:
+            later.append((place, outcome.next_at, min(attempt_count, 1)))
+        elif outcome.result is DeliveryResult.DEFERRED and key in changed:
+            later.append((place, outcome.next_at, 0))
+        else:
+            # Final now; or found final or gone, and then nobody shall try it again.
+            struck.append(place)
+    return struck, columns(later, 3)
+
+
+def _close(messages: _Messages, closed: Iterable[Outcome]) -> Columns:
+    entries = [
+        (*outcome.key[:3], "release" if outcome.result is DeliveryResult.BOUNCED else "settle")
+        for outcome in closed
+        if messages[outcome.key[:2]].credits
+    ]
+    return columns(entries, 4)
+
+
+def _tell(closed: Iterable[Outcome]) -> Columns:
+    events = [
+        (
+            outcome.account_id,
+            outcome.event.id,
+            outcome.message_id,
+            outcome.position,
+            outcome.event.type,
+            outcome.event.body,
+        )
+        for outcome in closed
+        if outcome.event is not None
+    ]
+    return columns(events, 6)
+
+
+def _notifications(closed: Iterable[Outcome]) -> list[NewWebhookDelivery]:
+    return [
+        NewWebhookDelivery(
+            outcome.account_id,
+            outcome.event.webhook_delivery_id,
+            outcome.event.id,
+            outcome.message_id,
+            outcome.position,
+            outcome.event.type,
+        )
+        for outcome in closed
+        if outcome.event is not None and outcome.event.webhook_delivery_id is not None
+    ]
+
+
+async def _suppress(
+    tx: Connection, outcomes: Iterable[Outcome], now: datetime, low: MessageId, high: MessageId
+) -> None:
+    told = [(*outcome.key[:3], outcome.code, storable(outcome.response)) for outcome in outcomes if outcome.suppress]
+    if told:
+        await tx.execute(_SUPPRESS, now, low, high, *columns(told))
+
+
+async def _release(tx: Connection, messages: _Messages, closed: Iterable[Outcome]) -> None:
+    """Give the credits of bounced recipients back: the last locks that the transaction takes."""
+    freed = Counter(
+        outcome.account_id
+        for outcome in closed
+        if outcome.result is DeliveryResult.BOUNCED and messages[outcome.key[:2]].credits
+    )
+    if freed:
+        await tx.execute(_LOCK_ACCOUNTS, list(freed))
+        await tx.execute(_RELEASE, list(freed), list(freed.values()))

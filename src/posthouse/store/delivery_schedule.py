@@ -1,0 +1,201 @@
+"""The calendar: what is due is leased and carried off; what its worker lost, or can't do now, comes back.
+
+A row's `next_at` is the only thing that makes it due. A lease and a claim push it forward, and whoever
+falls silent lets it come near again. The fence goes up whenever what a ticket says has been used or
+has become untrue: at a claim, a postponement, a deferral. A lease leaves it alone, so that a ticket
+which was late finds its row all the same, and the second of two finds it taken.
+
+Rows are locked in the order of their keys by everyone who waits for them; whoever may leave a row
+for the next round doesn't wait. A row's place (its ctid) may be used only by a later statement of the
+transaction that locked it.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.retry import HOLD_MAX
+from posthouse.rules.ticket import DeliveryTicket
+from posthouse.store.postgres import Connection
+
+RECLAIMED_AT_ONCE_MAX: Final = 1_000
+
+# Account, message, position, fence.
+Key = tuple[AccountId, MessageId, int, int]
+# Where a row lies: its block, and its number there.
+Place = tuple[int, int]
+# The arguments of an `unnest`: an array for each column.
+Columns = list[list[object]]
+
+
+class DeliveryPostponement(NamedTuple):
+    """What a ticket asks can't be done before `next_at`, for a reason that isn't the destination's.
+
+    `is_held`: the account is suspended or the lane paused, and the time until the next claim is not
+    the recipient's.
+    """
+
+    account_id: AccountId
+    message_id: MessageId
+    position: int
+    fence: int
+    next_at: datetime
+    is_held: bool = False
+
+
+# Places found and rows changed are two steps so that no plan can read the table for each of them. A row
+# that changes between them is left for the next round.
+LEASE: Final = """
+UPDATE schedule SET next_at = $2, worker_id = NULL
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM schedule WHERE next_at <= $1 ORDER BY next_at LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING account_id, message_id, position, fence, destination
+"""
+
+# A worker that nobody knows is as good as dead: its row may have gone while a claim of it was under way.
+RECLAIM: Final = """
+UPDATE schedule SET next_at = $1, worker_id = NULL
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM schedule
+    WHERE worker_id IS NOT NULL AND worker_id <> ALL(ARRAY(SELECT id FROM workers WHERE expires_at > $1))
+    LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING 1
+"""
+
+FORGET_WORKERS: Final = """
+DELETE FROM workers WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM workers WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED))
+"""
+
+# Rows that someone is recording or claiming at this moment are not lost.
+LET_GO: Final = """
+UPDATE schedule SET next_at = $2, worker_id = NULL
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM schedule
+    WHERE worker_id = $1 AND (account_id, message_id, position) NOT IN (
+        SELECT * FROM unnest($3::uuid[], $4::uuid[], $5::smallint[]))
+    FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING 1
+"""
+
+RENEW: Final = """
+INSERT INTO workers (id, expires_at) VALUES ($1, $2)
+ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, excluded.expires_at)
+"""
+
+# The limit keeps the look-up inside, key by key, whatever the planner believes of the table's size.
+LOCK: Final = """
+SELECT asked.number, due.place
+FROM unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::integer[]) WITH ORDINALITY
+    asked(account_id, message_id, position, fence, number)
+CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM schedule
+    WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
+      AND fence = asked.fence
+    LIMIT 1 FOR NO KEY UPDATE) due
+"""
+
+RESUME: Final = """
+UPDATE schedule SET next_at = $2
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM schedule
+    WHERE account_id = $1 AND held_since IS NOT NULL AND next_at > $2
+    LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING 1
+"""
+
+HELD_TOO_LONG: Final = """
+SELECT asked.number
+FROM unnest($2::uuid[], $3::uuid[], $4::smallint[], $5::integer[]) WITH ORDINALITY
+    asked(account_id, message_id, position, fence, number)
+CROSS JOIN LATERAL (
+    SELECT held + coalesce($1::timestamptz - held_since, interval '0') AS time FROM schedule
+    WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
+      AND fence = asked.fence
+    LIMIT 1) held
+WHERE held.time >= $6::interval
+"""
+
+POSTPONE: Final = """
+UPDATE schedule SET next_at = told.next_at, fence = fence + 1, worker_id = NULL,
+    held_since = CASE WHEN told.is_held THEN coalesce(schedule.held_since, $1) END,
+    held = held + CASE WHEN told.is_held OR schedule.held_since IS NULL THEN interval '0'
+                       ELSE greatest($1 - schedule.held_since, interval '0') END
+FROM unnest($2::tid[], $3::timestamptz[], $4::boolean[]) told(place, next_at, is_held)
+WHERE schedule.ctid = told.place
+"""
+
+
+async def lease_due(tx: Connection, now: datetime, lease_until: datetime, limit: int) -> list[DeliveryTicket]:
+    """Tickets for what is due, the longest due first; nobody else gets one before `lease_until`."""
+    rows = await tx.fetch(LEASE, now, lease_until, limit)
+    return [DeliveryTicket(*row) for row in rows]
+
+
+async def reclaim_expired_workers(tx: Connection, now: datetime, limit: int = RECLAIMED_AT_ONCE_MAX) -> int:
+    """What dead workers had claimed is due now; how many. As many as `limit` means that there may be more."""
+    reclaimed = len(await tx.fetch(RECLAIM, now, limit))
+    await tx.execute(FORGET_WORKERS, now)
+    return reclaimed
+
+
+async def renew_worker(tx: Connection, worker_id: UUID, expires_at: datetime) -> None:
+    """The worker lives until then, and so do its claims. A lease only ever grows longer."""
+    await tx.execute(RENEW, worker_id, expires_at)
+
+
+async def retire_worker(tx: Connection, worker_id: UUID) -> None:
+    """The worker ends; whatever it should have left claimed is reclaimed at the next look."""
+    await tx.execute("DELETE FROM workers WHERE id = $1", worker_id)
+
+
+async def let_go(
+    tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, MessageId, int]], now: datetime
+) -> int:
+    """What is the worker's and the worker doesn't know of is due now: a claim whose commit nobody heard of."""
+    return len(await tx.fetch(LET_GO, worker_id, now, *columns(list(known), 3)))
+
+
+async def resume(tx: Connection, account_id: AccountId, due_at: datetime, limit: int) -> int:
+    """What is held of the account is due then; how many. As many as `limit` means that there may be more."""
+    return len(await tx.fetch(RESUME, account_id, due_at, limit))
+
+
+async def held_too_long(connection: Connection, keys: Sequence[Key], now: datetime) -> set[Key]:
+    """Those of these that have been held back, all in all, for as long as anything may be."""
+    rows = await connection.fetch(HELD_TOO_LONG, now, *columns(keys, 4), HOLD_MAX)
+    return {keys[number - 1] for (number,) in rows}
+
+
+async def lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, Place]:
+    """Lock the rows whose fence is still the one given, and tell their places; those of others are absent."""
+    ordered = sorted(set(keys))
+    if not ordered:
+        return {}
+    return {ordered[row["number"] - 1]: row["place"] for row in await tx.fetch(LOCK, *columns(ordered))}
+
+
+async def postpone(tx: Connection, postponements: Iterable[DeliveryPostponement], now: datetime) -> int:
+    """Put off what was not claimed: no attempt is counted, and its tickets are worth nothing from now on.
+
+    How many were postponed; those that someone claimed or postponed meanwhile are left alone.
+    """
+    asked = {postponement[:4]: postponement for postponement in postponements}
+    places = await lock(tx, asked)
+    told = [(place, asked[key].next_at, asked[key].is_held) for key, place in places.items()]
+    if told:
+        await tx.execute(POSTPONE, now, *columns(told))
+    return len(told)
+
+
+def columns(rows: Sequence[tuple[object, ...]], width: int = 0) -> Columns:
+    """Rows as arrays; `width` says how many when there may be no rows."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+def id_bounds(keys: Iterable[Key]) -> tuple[MessageId, MessageId]:
+    """The lowest and the highest message id: without them PostgreSQL would open every day's partition."""
+    ids = [key[1] for key in keys]
+    return min(ids), max(ids)

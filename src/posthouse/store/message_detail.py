@@ -1,0 +1,355 @@
+"""One message's timeline: what was asked, every attempt, and what each recipient waits for or came to.
+
+For its account, and for operators, who know a message by its id alone: theirs is the only look-up in all accounts.
+All of it is read from one snapshot, or a recipient could be seen waiting for what had just been struck.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.rules import ids, wait_reason
+from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
+from posthouse.rules.wait_reason import LastTry, ScheduleState, WaitExplanation
+from posthouse.store.delivery_schedule import columns
+from posthouse.store.postgres import Connection, Row
+
+# Postponements count as no attempt, so nothing else bounds how many there are.
+ATTEMPTS_SHOWN_MAX: Final = 2_000
+# Nor does anything bound how often an event is replayed.
+SENDINGS_SHOWN_MAX: Final = 500
+# An event has no index by message. Its id tells when it was made: after the last attempt began, if that is what
+# ended it, and no later than it was recorded, give or take what the processes' clocks differ by.
+_CLOCKS_DIFFER: Final = timedelta(seconds=5)
+_RECORDED_WITHIN: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One claim and what came of it; without an outcome it is under way, or its worker was lost."""
+
+    position: int
+    fence: int
+    worker_id: UUID
+    started_at: datetime
+    finished_at: datetime | None
+    outcome: str | None
+    is_ambiguous: bool
+    exchange: str | None
+    address: str | None
+    tls: str | None
+    stage: str | None
+    code: int | None
+    response: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRecipient:
+    """The recipient's row of the calendar; `is_worker_alive` says whether whoever claimed it still works on it."""
+
+    position: int
+    next_at: datetime
+    fence: int
+    worker_id: UUID | None
+    is_worker_alive: bool
+    attempt_count: int
+    held_since: datetime | None
+    held: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientSuppression:
+    position: int
+    reason: str
+    at: datetime
+    code: int | None
+    response: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDeliverySummary:
+    """A webhook delivery: one sending of an event, as its last attempt left it."""
+
+    id: UUID
+    event_id: UUID
+    status: str
+    attempt: int
+    max_attempts: int
+    http_status: int | None
+    error: str | None
+    replay_of: UUID | None
+    created_at: datetime
+    last_attempt_at: datetime | None
+    next_attempt_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientEvent:
+    """The event that tells the customer of the final result, and its sendings, the newest first."""
+
+    position: int
+    id: UUID
+    type: str
+    created_at: datetime
+    sendings: tuple[WebhookDeliverySummary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A bounce or a complaint that came back; without a position it names none of the recipients.
+
+    `detail` is the address that a bounce names, or the kind of a complaint; `suppressed` says whether it is a reason
+    for the address to get no more mail.
+    """
+
+    position: int | None
+    kind: str
+    detail: str
+    status: str | None
+    code: int | None
+    response: str | None
+    suppressed: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientTimeline:
+    """`waiting` is None once it is final; `suppression` is the account's, and may be younger than the message."""
+
+    position: int
+    field: str
+    email: str
+    status: str
+    billing_status: str
+    attempt_count: int
+    code: int | None
+    response: str | None
+    final_at: datetime | None
+    attempts: tuple[Attempt, ...]
+    waiting: ScheduledRecipient | None
+    suppression: RecipientSuppression | None
+    event: RecipientEvent | None
+    reports: tuple[Report, ...]
+
+    def is_under_way(self, attempt: Attempt) -> bool:
+        """Whether whoever began the attempt still has the recipient to itself, and lives."""
+        return (
+            attempt.outcome is None
+            and self.waiting is not None
+            and self.waiting.is_worker_alive
+            and (self.waiting.worker_id, self.waiting.fence) == (attempt.worker_id, attempt.fence)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    account_id: AccountId
+    account_name: str
+    suspended_at: datetime | None
+    suspended_reason: str | None
+    id: MessageId
+    credential_id: CredentialId
+    credential_name: str | None
+    request_id: RequestId
+    source: str
+    status: str
+    billing_status: str
+    sender: str
+    envelope_sender: str
+    subject: str
+    tags: tuple[str, ...]
+    template: str | None
+    recipient_count: int
+    credits_reserved: int
+    created_at: datetime
+    recipients: tuple[RecipientTimeline, ...]
+    # Those that are about none of the recipients.
+    reports: tuple[Report, ...]
+    # Some attempts or sendings were left out: those before the latest ATTEMPTS_SHOWN_MAX, or SENDINGS_SHOWN_MAX.
+    is_shortened: bool
+    read_at: datetime
+
+    def wait(self, recipient: RecipientTimeline) -> WaitExplanation | None:
+        """What the recipient waits for; None when it is final."""
+        if recipient.final_at is not None:
+            return None
+        row, last, why = recipient.waiting, recipient.attempts[-1:], recipient.suppression
+        place = None
+        if row is not None:
+            is_claimed = row.worker_id is not None
+            place = ScheduleState(
+                row.next_at, row.fence, is_claimed, row.is_worker_alive, row.attempt_count, row.held_since
+            )
+        return wait_reason.explain(
+            place,
+            next((LastTry(one.fence, one.outcome, one.exchange, one.code, one.response) for one in last), None),
+            is_suspended=self.suspended_at is not None,
+            suppressed=None if why is None else (why.reason, why.at),
+            now=self.read_at,
+        )
+
+
+_MESSAGE: Final = """
+SELECT accounts.id AS account_id, accounts.name AS account_name, suspended_at, suspended_reason, message.*,
+    (SELECT name FROM credentials WHERE account_id = accounts.id AND id = message.credential_id) AS credential_name
+FROM accounts CROSS JOIN LATERAL (
+    SELECT id, credential_id, request_id, source, status, billing_status, sender, envelope_sender, subject,
+        coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at
+    FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
+"""
+# A look into each account's part of the one day that the id names: some microseconds an account.
+_MESSAGE_OF_ANY: Final = f"{_MESSAGE} LIMIT 1"
+_MESSAGE_OF_ONE: Final = f"{_MESSAGE} WHERE accounts.id = $2"
+
+_RECIPIENTS: Final = """
+SELECT position, field, email, status, billing_status, attempt_count, last_smtp_code AS code,
+    last_smtp_response AS response, coalesce(delivered_at, bounced_at, failed_at) AS final_at
+FROM recipients WHERE account_id = $1 AND message_id = $2 ORDER BY position
+"""
+
+_ATTEMPTS: Final = """
+SELECT position, fence, worker_id, started_at, finished_at, outcome, is_ambiguous, exchange, address, tls, stage,
+    code, response
+FROM attempts WHERE account_id = $1 AND message_id = $2 ORDER BY started_at DESC, position, fence DESC LIMIT $3
+"""
+
+_WAITING: Final = """
+SELECT position, next_at, fence, worker_id, attempt_count, held_since, held,
+    EXISTS (SELECT FROM workers WHERE workers.id = worker_id AND expires_at > $3) AS is_worker_alive
+FROM schedule WHERE account_id = $1 AND message_id = $2
+"""
+
+_SUPPRESSIONS: Final = """
+SELECT asked.position, suppression.*
+FROM unnest($2::smallint[], $3::text[]) asked(position, email)
+CROSS JOIN LATERAL (
+    SELECT reason, at, code, response FROM suppressions
+    WHERE account_id = $1 AND email = lower(asked.email) LIMIT 1) suppression
+"""
+
+# From the end of the span down: an event is made a moment before its recipient is final, and the span may be an hour.
+# The bounds of all spans leave the other days' partitions unopened.
+_EVENTS: Final = """
+SELECT asked.position, event.*
+FROM unnest($3::smallint[], $4::uuid[], $5::uuid[]) asked(position, lowest, highest)
+CROSS JOIN LATERAL (
+    SELECT id, type, created_at FROM events
+    WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest AND id >= $6 AND id < $7
+      AND message_id = $2 AND position = asked.position
+    ORDER BY id DESC LIMIT 1) event
+"""
+
+
+# As many as are kept of one message.
+_REPORTS: Final = """
+SELECT position, kind, detail, status, code, response, suppressed, at
+FROM reports WHERE account_id = $1 AND message_id = $2 ORDER BY at, id
+"""
+
+
+# The log has a partition for each day of its own ids. A sending is no older than its event, but a replay may be days
+# younger: what is looked into are the days from then until now, for most messages one or two.
+_SENDINGS: Final = """
+SELECT id, event_id, status, attempt, max_attempts, http_status, error, replay_of, created_at, last_attempt_at,
+    next_attempt_at
+FROM webhook_deliveries
+WHERE account_id = $1 AND message_id = $2 AND id >= $3 AND id < $4 ORDER BY id DESC LIMIT $5
+"""
+
+
+async def timeline(tx: Connection, account_id: AccountId, message_id: MessageId, now: datetime) -> Timeline | None:
+    """What is known of the account's message. `tx` sees one snapshot."""
+    return await _told(tx, await tx.fetchrow(_MESSAGE_OF_ONE, message_id, account_id), now)
+
+
+async def timeline_of_any(tx: Connection, message_id: MessageId, now: datetime) -> Timeline | None:
+    """The same of a message, whoever's it is."""
+    return await _told(tx, await tx.fetchrow(_MESSAGE_OF_ANY, message_id), now)
+
+
+async def _told(tx: Connection, message: Row | None, now: datetime) -> Timeline | None:
+    if message is None:
+        return None
+    message_id = message["id"]
+    key = message["account_id"], message_id
+    recipients = await tx.fetch(_RECIPIENTS, *key)
+    newest = [Attempt(**row) for row in await tx.fetch(_ATTEMPTS, *key, ATTEMPTS_SHOWN_MAX + 1)]
+    attempts: defaultdict[int, list[Attempt]] = defaultdict(list)
+    for attempt in reversed(newest[:ATTEMPTS_SHOWN_MAX]):
+        attempts[attempt.position].append(attempt)
+    calendar = {row["position"]: ScheduledRecipient(**row) for row in await tx.fetch(_WAITING, *key, now)}
+    suppressions = await _suppressions(tx, key[0], recipients)
+    spans = _spans(recipients, attempts)
+    sendings = await _sendings(tx, key, spans, now)
+    events = await _events(tx, key, spans, sendings[:SENDINGS_SHOWN_MAX])
+    reports = [Report(**row) for row in await tx.fetch(_REPORTS, *key)]
+    return Timeline(
+        **{**message, "tags": tuple(message["tags"])},
+        recipients=tuple(
+            [
+                RecipientTimeline(
+                    **row,
+                    attempts=tuple(attempts.get(row["position"], ())),
+                    waiting=calendar.get(row["position"]),
+                    suppression=suppressions.get(row["position"]),
+                    event=events.get(row["position"]),
+                    reports=tuple([report for report in reports if report.position == row["position"]]),
+                )
+                for row in recipients
+            ]
+        ),
+        reports=tuple([report for report in reports if report.position is None]),
+        is_shortened=len(newest) > ATTEMPTS_SHOWN_MAX or len(sendings) > SENDINGS_SHOWN_MAX,
+        read_at=now,
+    )
+
+
+async def _suppressions(
+    tx: Connection, account_id: AccountId, recipients: Sequence[Row]
+) -> dict[int, RecipientSuppression]:
+    asked = [row["position"] for row in recipients], [row["email"] for row in recipients]
+    return {row["position"]: RecipientSuppression(**row) for row in await tx.fetch(_SUPPRESSIONS, account_id, *asked)}
+
+
+def _spans(recipients: Sequence[Row], attempts: Mapping[int, Sequence[Attempt]]) -> list[tuple[int, UUID, UUID]]:
+    """For each recipient that is final, between which ids its event is."""
+    spans = []
+    for row in recipients:
+        position, final_at = row["position"], row["final_at"]
+        if final_at is not None:
+            began = [attempt.started_at - _CLOCKS_DIFFER for attempt in attempts.get(position, ())[-1:]]
+            since = max([final_at - _RECORDED_WITHIN, *began])
+            spans.append((position, ids.lowest_id(since), ids.lowest_id(final_at + _CLOCKS_DIFFER)))
+    return spans
+
+
+async def _sendings(
+    tx: Connection, key: tuple[AccountId, MessageId], spans: Sequence[tuple[int, UUID, UUID]], now: datetime
+) -> list[WebhookDeliverySummary]:
+    """The newest first; one more than are shown, if there are."""
+    if not spans:
+        return []
+    since = min(lowest for _, lowest, _ in spans)
+    until = ids.lowest_id(now + _CLOCKS_DIFFER)
+    return [
+        WebhookDeliverySummary(**row) for row in await tx.fetch(_SENDINGS, *key, since, until, SENDINGS_SHOWN_MAX + 1)
+    ]
+
+
+async def _events(
+    tx: Connection,
+    key: tuple[AccountId, MessageId],
+    spans: Sequence[tuple[int, UUID, UUID]],
+    sendings: Sequence[WebhookDeliverySummary],
+) -> dict[int, RecipientEvent]:
+    by_event: defaultdict[UUID, list[WebhookDeliverySummary]] = defaultdict(list)
+    for sending in sendings:
+        by_event[sending.event_id].append(sending)
+    if not spans:
+        return {}
+    bounds = min(lowest for _, lowest, _ in spans), max(highest for _, _, highest in spans)
+    found = await tx.fetch(_EVENTS, *key, *columns(spans, 3), *bounds)
+    return {row["position"]: RecipientEvent(**row, sendings=tuple(by_event.get(row["id"], ()))) for row in found}

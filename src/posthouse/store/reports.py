@@ -1,0 +1,129 @@
+"""Reports that came back: whose message they are about, a line for each, and addresses that get no more mail."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.reports import Note
+from posthouse.store.delivery_schedule import columns
+from posthouse.store.postgres import Connection, storable
+
+# Someone who got the mail can make up any number of reports about it. Those that suppress an address always have
+# room: they are few for each recipient, and count for conduct.
+REPORTS_A_MESSAGE_MAX: Final = 100
+TEXT_CHARACTERS_MAX: Final = 2_000
+
+
+class Addressed(NamedTuple):
+    """Whose message it is, to whom it went, by position, and who complained by a token that others got as well."""
+
+    account_id: AccountId
+    recipients: Mapping[int, str]
+    complainer: int | None
+
+
+class NewSuppression(NamedTuple):
+    account_id: AccountId
+    email: str
+    reason: str
+    code: int | None
+    response: str
+
+
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('posthouse.feedback', 0) # $1)"
+
+# Accounts whose ids end alike are few; one of them, or none, has the message.
+_FIND: Final = """
+SELECT owner.account_id, recipient.position, recipient.email, (
+    SELECT position FROM reports
+    WHERE account_id = owner.account_id AND message_id = $1 AND kind = 'complaint' AND suppressed AND shared
+    LIMIT 1) AS complainer
+FROM (
+    SELECT accounts.id AS account_id
+    FROM accounts CROSS JOIN LATERAL (
+        SELECT FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
+    WHERE substring(uuid_send(accounts.id) FROM 13) = $2
+    LIMIT 1) owner
+CROSS JOIN LATERAL (
+    SELECT position, email FROM recipients WHERE account_id = owner.account_id AND message_id = $1) recipient
+ORDER BY recipient.position
+"""
+
+_NOTE: Final = """
+INSERT INTO reports (
+    account_id, message_id, id, position, kind, detail, status, code, response, suppressed, shared, at)
+SELECT $1, $2, note.id, note.position, note.kind, note.detail, note.status, note.code, note.response,
+    note.suppressed, note.shared, $3
+FROM unnest($5::uuid[], $6::smallint[], $7::text[], $8::text[], $9::text[], $10::smallint[], $11::text[],
+    $12::boolean[], $13::boolean[])
+    WITH ORDINALITY note(id, position, kind, detail, status, code, response, suppressed, shared, number)
+WHERE note.suppressed OR note.number + (
+    SELECT count(*) FROM reports WHERE account_id = $1 AND message_id = $2 AND NOT suppressed) <= $4
+ON CONFLICT DO NOTHING
+RETURNING 1
+"""
+
+# In the order in which everyone inserts them. A complaint outranks a bounce, and both what the account entered by
+# itself; otherwise the older one stays.
+_SUPPRESS: Final = """
+INSERT INTO suppressions (account_id, email, reason, code, response, at)
+SELECT account_id, email, reason, code, response, $1
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::text[])
+    told(account_id, email, reason, code, response)
+ORDER BY account_id, email
+ON CONFLICT (account_id, email) DO UPDATE
+    SET reason = excluded.reason, code = excluded.code, response = excluded.response, at = excluded.at
+    WHERE suppressions.reason = 'manual' OR (suppressions.reason = 'bounce' AND excluded.reason = 'complaint')
+RETURNING 1
+"""
+
+
+async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Addressed | None:
+    """The message that a token names; None when nobody has it (any more). Its other reports wait for this one."""
+    # The end of a message's id is chance. Its row would do too, but whoever delivers it shall not wait.
+    await tx.execute(_LOCK, int.from_bytes(message_id.bytes[-8:], "big", signed=True))
+    rows = await tx.fetch(_FIND, message_id, account_tail)
+    if not rows:
+        return None
+    return Addressed(rows[0]["account_id"], {row["position"]: row["email"] for row in rows}, rows[0]["complainer"])
+
+
+async def note(
+    tx: Connection, account_id: AccountId, message_id: MessageId, notes: Sequence[Note], now: datetime
+) -> int:
+    """Write down what wasn't said before, as far as there is room; how many that were."""
+    told = [
+        (
+            _id(one),
+            one.position,
+            one.kind,
+            storable(one.detail, TEXT_CHARACTERS_MAX),
+            storable(one.status),
+            one.code,
+            storable(one.response, TEXT_CHARACTERS_MAX),
+            one.suppress,
+            one.is_shared,
+        )
+        for one in notes
+    ]
+    return len(await tx.fetch(_NOTE, account_id, message_id, now, REPORTS_A_MESSAGE_MAX, *columns(told, 9)))
+
+
+async def suppress(tx: Connection, suppressions: Sequence[NewSuppression], now: datetime) -> int:
+    """These addresses get no more mail of their accounts; how many are new, or rank higher now."""
+    chosen: dict[tuple[AccountId, str], NewSuppression] = {}
+    for one in suppressions:
+        key = one.account_id, one.email.lower()
+        if key not in chosen or one.reason == "complaint":
+            chosen[key] = one
+    told = [(*key, one.reason, one.code, storable(one.response, TEXT_CHARACTERS_MAX)) for key, one in chosen.items()]
+    return len(await tx.fetch(_SUPPRESS, now, *columns(told))) if told else 0
+
+
+def _id(one: Note) -> UUID:
+    """The same for the same report: a second one finds its place taken."""
+    return UUID(bytes=blake2b(json.dumps(one.likeness).encode(), digest_size=16).digest())

@@ -1,0 +1,140 @@
+"""Conduct: what became of an account's latest mail, counted; and whom to look at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from posthouse.rules.ids import AccountId, lowest_id
+from posthouse.rules.outcome import SUPPRESSING
+from posthouse.rules.reputation import RECIPIENTS_MAX, Figures
+from posthouse.store import accounts
+from posthouse.store.postgres import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an account stands: what counts is the mail that it sent after `since`, if that is set."""
+
+    account_id: AccountId
+    name: str
+    suspended_at: datetime | None
+    exempt: bool
+    since: datetime | None
+    warned_at: datetime | None
+
+
+# What an account suppresses by itself says nothing about its mail; what it lifts again still does.
+_SUPPRESSING: Final = """
+SELECT account_id FROM suppressions WHERE reason <> 'manual' AND at >= $1
+UNION
+SELECT account_id FROM lifted_suppressions WHERE at >= $1
+"""
+
+_STANDING: Final = """
+SELECT id, name, suspended_at, conduct_exempt, conduct_since, conduct_warned_at FROM accounts WHERE id = $1
+"""
+_STANDING_LOCKED: Final = _STANDING + "FOR NO KEY UPDATE"
+
+# By the time alone: an account's addresses may be a million, those of a day are fewer, and are read once for all.
+_REASONS: Final = """
+SELECT account_id, count(*) FILTER (WHERE reason = 'bounce'), count(*) FILTER (WHERE reason = 'complaint')
+FROM (
+    SELECT account_id, reason FROM suppressions WHERE reason <> 'manual' AND at >= $1
+    UNION ALL
+    SELECT account_id, reason FROM lifted_suppressions WHERE at >= $1) suppressed
+GROUP BY account_id
+"""
+
+# A server that answered has an address and a code; the simulator has no address, a broken connection no code, and
+# what was suppressed no attempt. The status is the first in the reply, as `mail.reply` finds it. Of what any
+# of several recipients could have written, a message counts one bounce and one complaint. What costs nothing is a
+# rehearsal; test mail that members send to themselves leaves, and counts.
+_FIGURES: Final = r"""
+WITH latest AS MATERIALIZED (
+    SELECT recipient.*
+    FROM (
+        SELECT id FROM messages WHERE account_id = $1 AND id >= $2 AND credits_reserved > 0
+        ORDER BY id DESC LIMIT $3) message
+    CROSS JOIN LATERAL (
+        SELECT message_id, position, status FROM recipients
+        WHERE account_id = $1 AND message_id = message.id AND message_id >= $2) recipient
+    ORDER BY message.id DESC LIMIT $3
+), final AS MATERIALIZED (
+    SELECT latest.message_id, latest.position,
+        CASE WHEN latest.status = 'bounced' AND answered.outcome = 'bounced' AND answered.stage = 'rcpt'
+             THEN substring(answered.response FROM '(?n)^[245]\.\d{1,3}\.\d{1,3}(?![0-9.])') END AS status
+    FROM latest
+    CROSS JOIN LATERAL (
+        SELECT outcome, stage, response FROM attempts
+        WHERE account_id = $1 AND message_id = latest.message_id AND message_id >= $2
+          AND position = latest.position AND address IS NOT NULL AND code IS NOT NULL
+        ORDER BY fence DESC LIMIT 1) answered
+    WHERE latest.status IN ('delivered', 'bounced', 'failed')
+)
+SELECT final.status, later.is_unknown, later.is_complaint, count(*)
+FROM final
+CROSS JOIN LATERAL (
+    SELECT coalesce(bool_or(kind = 'bounce'), false) AS is_unknown,
+        coalesce(bool_or(kind = 'complaint'), false) AS is_complaint
+    FROM reports
+    WHERE account_id = $1 AND message_id = final.message_id AND message_id >= $2 AND position = final.position
+      AND suppressed AND (NOT shared OR NOT EXISTS (
+        SELECT FROM reports another
+        WHERE another.account_id = $1 AND another.message_id = final.message_id AND another.message_id >= $2
+          AND another.kind = reports.kind AND another.suppressed AND another.shared AND another.id < reports.id))
+    ) later
+GROUP BY 1, 2, 3
+"""
+
+_WARN: Final = """
+UPDATE accounts SET conduct_warned_at = $2
+WHERE id = $1 AND (conduct_warned_at IS NULL OR conduct_warned_at < $3)
+RETURNING 1
+"""
+
+_SET_EXEMPT: Final = "UPDATE accounts SET conduct_exempt = $2 WHERE id = $1"
+
+
+async def suppressing(connection: Connection, since: datetime) -> Sequence[AccountId]:
+    """Whose addresses were suppressed since then, each once: they are no more than there are accounts."""
+    return [row["account_id"] for row in await connection.fetch(_SUPPRESSING, since)]
+
+
+async def standing(connection: Connection, account_id: AccountId) -> Standing | None:
+    row = await connection.fetchrow(_STANDING, account_id)
+    return None if row is None else Standing(*row)
+
+
+async def lock(tx: Connection, account_id: AccountId) -> Standing:
+    """How it stands, and will until the transaction ends."""
+    return Standing(*await tx.fetchrow(_STANDING_LOCKED, account_id))
+
+
+async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId, tuple[int, int]]:
+    """How many addresses bounced and how many complained since then, of each account that has any."""
+    return {row[0]: (row[1], row[2]) for row in await connection.fetch(_REASONS, since)}
+
+
+async def figures(
+    connection: Connection, account_id: AccountId, since: datetime, recipients_max: int = RECIPIENTS_MAX
+) -> Figures:
+    """What became of the latest mail that was accepted since then."""
+    finals = unknown = complaints = 0
+    for status, is_unknown, is_complaint, count in await connection.fetch(
+        _FIGURES, account_id, lowest_id(since), recipients_max
+    ):
+        finals += count
+        unknown += count if is_unknown or status in SUPPRESSING else 0
+        complaints += count if is_complaint else 0
+    return Figures(finals, unknown, complaints)
+
+
+async def warn(tx: Connection, account_id: AccountId, now: datetime, last_before: datetime) -> bool:
+    """Whether it is time to warn about the account; whoever is told so does it."""
+    return await tx.fetchval(_WARN, account_id, now, last_before) is not None
+
+
+async def set_exempt(tx: Connection, account_id: AccountId, exempt: bool, now: datetime) -> None:
+    await tx.execute(_SET_EXEMPT, account_id, exempt)
+    await accounts.touch(tx, account_id, now)

@@ -1,0 +1,164 @@
+"""The catalogue as it is written: from where to go on, what is new since, and the entries."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId, CredentialId, MessageId, lowest_id
+from posthouse.store.postgres import SETTINGS, Connection
+
+
+@dataclass(frozen=True, slots=True)
+class IndexProgress:
+    """All messages below the one id are in the catalogue, and what all events below the other have told."""
+
+    messages_to: UUID
+    events_to: UUID
+
+
+class NewMessage(NamedTuple):
+    account_id: AccountId
+    id: MessageId
+    sender: str
+    recipients: Sequence[str]
+    subject: str
+    tags: Sequence[str] | None
+    template: str | None
+    source: str
+    credential_id: CredentialId
+
+
+class NewResult(NamedTuple):
+    """A final event's message, and what that has come to; None while it waits for other recipients, or is gone."""
+
+    account_id: AccountId
+    event_id: UUID
+    message_id: MessageId
+    status: str | None
+
+
+class IndexEntry(NamedTuple):
+    account_id: AccountId
+    term: int
+    message_id: MessageId
+
+
+_ALONE: Final = "SELECT pg_try_advisory_lock(hashtext('posthouse.catalogue'))"
+_NO_LONGER_ALONE: Final = "SELECT pg_advisory_unlock(hashtext('posthouse.catalogue'))"
+
+PROGRESS: Final = "SELECT messages_to, events_to FROM catalogue_progress WHERE is_the_only_row"
+
+BEGIN: Final = "INSERT INTO catalogue_progress (messages_to, events_to) VALUES ($1, $1) ON CONFLICT DO NOTHING"
+
+MESSAGES_ENTERED: Final = "UPDATE catalogue_progress SET messages_to = $1 WHERE is_the_only_row"
+
+EVENTS_ENTERED: Final = "UPDATE catalogue_progress SET events_to = $1 WHERE is_the_only_row"
+
+# Their names are those of their days.
+FIRST_DAY: Final = """
+SELECT min(inhrelid::regclass::text) FROM pg_inherits
+WHERE inhparent = CAST('messages' AS regclass) AND NOT inhdetachpending
+"""
+
+# An id is made before the transaction that it is written in begins, so that no transaction need be open for one that is
+# still to come: whoever asks leaves time for both.
+OLDEST_OPEN: Final = """
+SELECT min(xact_start) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
+"""
+
+# No index leads to what is new in all accounts, and none is worth its price to whoever accepts: a look into each
+# account's newest day takes some microseconds an account.
+NEW_MESSAGES: Final = """
+SELECT found.account_id, found.id, message.sender, recipient.emails, message.subject, message.tags, message.template,
+    message.source, message.credential_id
+FROM (
+    SELECT accounts.id AS account_id, new.id
+    FROM accounts CROSS JOIN LATERAL (
+        SELECT id FROM messages WHERE account_id = accounts.id AND id >= $1 AND id < $2 ORDER BY id LIMIT $3) new
+    ORDER BY new.id LIMIT $3) found
+CROSS JOIN LATERAL (
+    SELECT sender, subject, tags, template, source, credential_id FROM messages
+    WHERE account_id = found.account_id AND id = found.id AND id >= $1 AND id < $2 LIMIT 1) message
+CROSS JOIN LATERAL (
+    SELECT array_agg(email) AS emails FROM recipients
+    WHERE account_id = found.account_id AND message_id = found.id AND message_id >= $1 AND message_id < $2) recipient
+"""
+
+NEW_RESULTS: Final = """
+SELECT found.account_id, found.id, found.message_id,
+    (SELECT status FROM messages
+     WHERE account_id = found.account_id AND id = found.message_id AND status <> 'queued') AS status
+FROM (
+    SELECT accounts.id AS account_id, new.id, new.message_id
+    FROM accounts CROSS JOIN LATERAL (
+        SELECT id, message_id FROM events
+        WHERE account_id = accounts.id AND id >= $1 AND id < $2 AND message_id IS NOT NULL
+        ORDER BY id LIMIT $3) new
+    ORDER BY new.id LIMIT $3) found
+"""
+
+ENTER: Final = """
+INSERT INTO catalogue (account_id, term, message_id)
+SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::uuid[]) ON CONFLICT DO NOTHING
+"""
+
+
+@asynccontextmanager
+async def alone(connection: Connection) -> AsyncIterator[bool]:
+    """Whether this is the one process that writes the catalogue now."""
+    is_alone: bool = await connection.fetchval(_ALONE)
+    try:
+        yield is_alone
+    finally:
+        if is_alone:
+            await connection.fetchval(_NO_LONGER_ALONE)
+
+
+async def progress(connection: Connection) -> IndexProgress | None:
+    row = await connection.fetchrow(PROGRESS)
+    return None if row is None else IndexProgress(*row)
+
+
+async def kept_from(connection: Connection) -> UUID | None:
+    """The id from which on there are messages at all: that of the first day that is kept."""
+    first: str | None = await connection.fetchval(FIRST_DAY)
+    return None if first is None else lowest_id(datetime.strptime(first, "messages_%Y%m%d").replace(tzinfo=UTC))
+
+
+async def begin(tx: Connection, at: UUID) -> None:
+    await tx.execute(BEGIN, at)
+
+
+async def settled_before(connection: Connection, now: datetime, settled_after: timedelta) -> UUID:
+    """The bound below which nothing comes to light any more, if ids are made no longer than that before a commit."""
+    oldest = await connection.fetchval(OLDEST_OPEN, SETTINGS["application_name"])
+    return lowest_id((now if oldest is None else min(now, oldest)) - settled_after)
+
+
+async def new_messages(connection: Connection, since: UUID, before: UUID, limit: int) -> list[NewMessage]:
+    """Those of all accounts between the two, the oldest first."""
+    return [NewMessage(*row) for row in await connection.fetch(NEW_MESSAGES, since, before, limit)]
+
+
+async def new_results(connection: Connection, since: UUID, before: UUID, limit: int) -> list[NewResult]:
+    """What events of all accounts between the two have told, the oldest first."""
+    return [NewResult(*row) for row in await connection.fetch(NEW_RESULTS, since, before, limit)]
+
+
+async def enter(tx: Connection, entries: Sequence[IndexEntry]) -> None:
+    """What stands there already stays as it is."""
+    # In the order of the key, neighbours go to the same page.
+    columns = zip(*sorted(entries), strict=True) if entries else ((), (), ())
+    await tx.execute(ENTER, *[list(column) for column in columns])
+
+
+async def messages_entered(tx: Connection, to: UUID) -> None:
+    await tx.execute(MESSAGES_ENTERED, to)
+
+
+async def events_entered(tx: Connection, to: UUID) -> None:
+    await tx.execute(EVENTS_ENTERED, to)

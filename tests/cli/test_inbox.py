@@ -1,0 +1,105 @@
+"""The operator's inbox, and how accounts behave, as an operator types it."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from posthouse.chance import SystemChance
+from posthouse.cli.app import app
+from posthouse.clock import DatabaseClock
+from posthouse.flows.inbound.reports import Reports
+from posthouse.store.postgres import Database
+from tests.support.service import settings_for
+
+MAIL = b"Subject: =?utf-8?q?Stop=1B[2J_it?=\r\nFrom: ada@example.org\r\n\r\nPlease\x1b]0;x\x07 stop.\r\n"
+
+Type = Callable[..., Result]
+
+
+@pytest.fixture
+def typed(database_url: str) -> Type:
+    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
+
+    def type_(*words: str, status: int = 0) -> Result:
+        done = CliRunner().invoke(app, [*words], env={**others, **settings_for(database_url)})
+        assert done.exit_code == status, (done.output, done.exception)
+        return done
+
+    return type_
+
+
+def keep(database_url: str, *recipients: str) -> None:
+    async def kept() -> None:
+        database = await Database.open(database_url)
+        feedback = Reports(
+            database=database, clock=DatabaseClock(), chance=SystemChance(), return_path_domain="example.com", keys=()
+        )
+        for recipient in recipients:
+            assert await feedback.keep(MAIL, recipient=recipient, sender="", peer="192.0.2.1")
+        await database.close()
+
+    asyncio.run(kept())
+
+
+def listed(typed: Type) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(typed("inbox", "list", "--json").stdout)
+    return rows
+
+
+def test_mail_is_listed_shown_and_forgotten(typed: Type, database_url: str) -> None:
+    assert "The inbox is empty." in typed("inbox", "list").stdout
+    keep(database_url, "abuse@example.com", "postmaster@example.com", "postmaster")
+    newest, middle, oldest = listed(typed)
+    assert [mail["recipient"] for mail in (oldest, middle, newest)] == [
+        "abuse@example.com", "postmaster@example.com", "postmaster",
+    ]  # fmt: skip
+    assert (newest["sender"], newest["peer"], newest["bytes"]) == ("", "192.0.2.1", len(MAIL))
+    assert newest["id"] in typed("inbox", "list").stdout
+
+    shown = typed("inbox", "show", oldest["id"]).stdout
+    assert "abuse@example.com" in shown
+    assert "stop." in shown
+    # What strangers wrote can't steer the terminal.
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert typed("inbox", "show", oldest["id"], "--raw").stdout_bytes == MAIL
+
+    assert "Forgotten: 1." in typed("inbox", "forget", oldest["id"]).stdout
+    assert "Forgotten: 0." in typed("inbox", "forget", oldest["id"]).stdout
+    assert [mail["id"] for mail in listed(typed)] == [newest["id"], middle["id"]]
+    assert "Forgotten: 2." in typed("inbox", "forget", "--all").stdout
+    assert listed(typed) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "in_00000000000000000000000000"), "inbox list"),
+        (("show", "hello"), "inbox list"),
+        (("forget", "hello"), "inbox list"),
+        (("forget",), "--all"),
+        (("forget", "--all", "in_00000000000000000000000000"), "--all"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_words(typed: Type, words: tuple[str, ...], said: str) -> None:
+    assert said in typed("inbox", *words, status=1).stderr
+
+
+def test_an_account_shows_its_conduct_and_can_be_exempt_from_suspension(typed: Type) -> None:
+    typed("account", "create", "Acme")
+    plain = typed("account", "conduct", "Acme").stdout
+    assert "0 (0.0 %)" in plain
+    for word, exempt in (("--exempt", True), ("--no-exempt", False)):
+        assert json.loads(typed("account", "conduct", "Acme", word, "--json").stdout)["exempt"] is exempt
+        again = json.loads(typed("account", "conduct", "Acme", "--json").stdout)
+        assert (again["exempt"], again["conduct"], again["results"]) == (exempt, "well", 0)
+    typed("account", "suspend", "Acme", "--reason", "its conduct")
+    typed("account", "resume", "Acme")
+    since = json.loads(typed("account", "conduct", "Acme", "--json").stdout)["counted_since"]
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() < 60
+    assert "account list" in typed("account", "conduct", "nobody", status=1).stderr

@@ -1,0 +1,200 @@
+"""The live view of the queue: lanes of many workers as one, with how fast they go."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+from rich.console import Console
+
+from posthouse.cli import show
+from posthouse.cli.queue import LaneRow, Rates, counted, merged, pictured, plain, state_of, totals_of
+from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, LaneState, Monitor, QueueView
+from posthouse.store.lane_reports import report
+from tests.cli.test_cli import Terminal, environment, secrets
+from tests.support.rounds import Rounds, beginning
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ONE, OTHER = UUID(int=1), UUID(int=2)
+NONE = BoundedCount(0, False)
+EMPTY = Backlog(NONE, NONE, NONE, NONE, NONE, None)
+
+
+def lane(name: str = "google", **given: Any) -> LaneState:
+    usual: dict[str, Any] = {
+        "waiting": 0,
+        "in_flight": 0,
+        "connections": 2,
+        "delivered_total": 0,
+        "deferred_total": 0,
+        "paused_until": None,
+        "last_reply": None,
+    }
+    return LaneState(lane=name, **{**usual, **given})
+
+
+def told(worker: UUID, seconds: float, state: LaneState) -> LaneReport:
+    return LaneReport(worker, NOON + timedelta(seconds=seconds), state)
+
+
+def text_of(view: QueueView) -> str:
+    out = StringIO()
+    Console(file=out, width=240).print(pictured(view, merged(view.reports, {})))
+    return out.getvalue()
+
+
+def test_the_parts_of_a_lane_are_added_up() -> None:
+    reports = [
+        told(ONE, 0, lane(waiting=3, in_flight=1, delivered_total=10, last_reply="250 old")),
+        told(OTHER, 1, lane(waiting=4, in_flight=2, delivered_total=5, last_reply="250 new", paused_until=NOON)),
+        told(ONE, 0, lane("example.org", waiting=100)),
+    ]
+    assert merged(reports, {(ONE, "google"): 1.5, (OTHER, "google"): 2.5}) == [
+        LaneRow("example.org", 1, 100, 0, 2, 0, 0, None, None, None),
+        LaneRow("google", 2, 7, 3, 4, 15, 0, 4.0, NOON, "250 new"),
+    ]
+
+
+def test_a_rate_is_from_one_report_to_the_next() -> None:
+    rates = Rates()
+    part = ONE, "google"
+    assert rates.observe([told(ONE, 0, lane(delivered_total=100))]) == {part: None}
+    assert rates.observe([told(ONE, 2, lane(delivered_total=150))]) == {part: 25.0}
+    assert rates.observe([told(ONE, 2, lane(delivered_total=150))]) == {part: 25.0}, "no new report, no new rate"
+    assert rates.observe([told(ONE, 4, lane(delivered_total=150))]) == {part: 0.0}
+    assert rates.observe([]) == {}
+    assert rates.observe([told(ONE, 9, lane(delivered_total=900))]) == {part: None}, "it was away"
+
+
+@pytest.mark.parametrize(
+    ("given", "state"),
+    [
+        ({}, "idle"),
+        ({"in_flight": 1}, "busy"),
+        ({"waiting": 1, "in_flight": 1}, "busy"),
+        ({"waiting": 1, "in_flight": 2}, "full"),
+        ({"waiting": 1, "paused_until": NOON + timedelta(seconds=90)}, "paused until 12:01:30 (90 s)"),
+        ({"waiting": 1, "paused_until": NOON}, "busy"),
+    ],
+)
+def test_a_lane_is_in_one_state(given: dict[str, Any], state: str) -> None:
+    (row,) = merged([told(ONE, 0, lane(**given))], {})
+    assert state_of(row, NOON) == state
+
+
+def test_totals_say_where_counting_ended() -> None:
+    assert [
+        counted(BoundedCount(0, False)),
+        counted(BoundedCount(1_234, False)),
+        counted(BoundedCount(10_000, True)),
+    ] == [
+        "0",
+        "1,234",
+        "10,000+",
+    ]
+    backlog = Backlog(
+        BoundedCount(10_000, True), NONE, NONE, BoundedCount(7, False), NONE, NOON - timedelta(minutes=30)
+    )
+    told_totals = totals_of(backlog, NOON)
+    assert "due now 10,000+" in told_totals
+    assert "later 7" in told_totals
+    assert told_totals.endswith("oldest due 1,800 s")
+    assert totals_of(EMPTY, NOON).endswith("oldest due –")
+
+
+def test_the_picture_shows_lanes_and_what_holds_them_up() -> None:
+    busy = lane(
+        "example.org", waiting=1_200, last_reply="421 too\x1b[2J many", paused_until=NOON + timedelta(seconds=5)
+    )
+    text = text_of(QueueView(NOON, EMPTY, [told(ONE, 0, busy), told(ONE, 0, lane("[red]"))]))
+    assert "example.org" in text
+    assert "1,200" in text
+    assert "paused until 12:00:05 (5 s)" in text
+    assert "\x1b[2J" not in text
+    assert "[red]" in text, "a lane's name is no markup"
+
+
+def test_silence_says_what_it_may_mean() -> None:
+    assert "no `posthouse run delivery` is running" in text_of(QueueView(NOON, EMPTY, []))
+
+
+@pytest_asyncio.fixture
+async def rounds(database_url: str) -> AsyncIterator[Rounds]:
+    async with beginning(database_url) as begun:
+        yield begun
+
+
+async def test_the_view_is_of_the_database_as_it_is(rounds: Rounds) -> None:
+    await rounds.accept(3)
+    now = rounds.clock.now()
+    async with rounds.database.transaction() as tx:
+        await report(tx, uuid4(), [lane(waiting=3)], now)
+        await report(tx, uuid4(), [lane("example.org")], now - timedelta(seconds=11))
+    view = await Monitor(database=rounds.database, clock=rounds.clock).queue()
+    assert [each.state.lane for each in view.reports] == ["google"], "who has been silent is not shown"
+    told_view = json.loads(json.dumps(plain(view, merged(view.reports, {})), default=show._encoded))
+    assert told_view["due"] == {"count": 3, "is_more": False}
+    assert [(row["lane"], row["waiting"], row["state"]) for row in told_view["lanes"]] == [("google", 3, "busy")]
+
+
+@pytest.mark.slow
+def test_the_command_shows_the_queue_once_or_until_it_is_stopped(database_url: str, tmp_path: Path) -> None:
+    made = {"DATABASE_URL": database_url, **secrets()}
+    terminal = Terminal(tmp_path, environment(**made))
+    assert "due now 0" in terminal.type("queue", "top", "--once").out
+    assert terminal.type("queue", "top", "--json").json["lanes"] == []
+    terminal.refuses("message", "show", "em_1", said="is no message's id")
+    terminal.refuses("message", "show", "em_00000000000000000000000000", said="No account has a message")
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "posthouse", "queue", "top"]
+    # A session of its own: the signal is for the command alone, and it listens even if whoever runs the tests doesn't.
+    watching = subprocess.Popen(
+        command, cwd=tmp_path, env=terminal.environment, stdin=theirs, stdout=theirs, stderr=theirs,
+        start_new_session=True, preexec_fn=_listen_to_interrupts,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        shown = _until(ours, b"oldest due")
+        assert b"due now 0" in shown
+        watching.send_signal(signal.SIGINT)
+        assert b"Traceback" not in _until(ours, b"")
+        assert watching.wait(10) == 0
+    finally:
+        if watching.poll() is None:
+            watching.kill()
+            watching.wait()
+        os.close(ours)
+
+
+def _listen_to_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _until(terminal: int, awaited: bytes) -> bytes:
+    """What is shown until the awaited is, or, without any, until the command has gone."""
+    shown = b""
+    deadline = time.monotonic() + 30
+    while not awaited or awaited not in shown:
+        assert time.monotonic() < deadline, shown
+        if select.select([terminal], [], [], 1)[0]:
+            try:
+                part = os.read(terminal, 65_536)
+            except OSError:  # how Linux says that nobody holds the other end any more
+                break
+            if not part:
+                break
+            shown += part
+    return shown

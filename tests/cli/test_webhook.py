@@ -1,0 +1,468 @@
+"""Webhooks on their receiver's machine: verified, fetched from the feed, sent on as the service would, and shown."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as some
+from typer.testing import CliRunner, Result
+from yarl import URL
+
+from posthouse.chance import SystemChance
+from posthouse.cli import events, listening
+from posthouse.cli.app import app
+from posthouse.cli.feed import Feed, FeedClosed, Login
+from posthouse.cli.listening import BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, NotListening, Wishes
+from posthouse.rules import event, ids
+from posthouse.rules.event import SignatureVerdict, Type, sign
+from tests.support.hooks import Hooks
+from tests.support.server import Server, close_desk
+from tests.support.service import PASSWORD, Tenant
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+T = 1_794_726_000
+NOW = datetime(2026, 11, 15, 7, 0, tzinfo=UTC)
+LOGIN = Login("ada@example.com", "correct horse")
+COMMAND_SECONDS_MAX = 60
+SOON_SECONDS_MAX = 10
+
+
+def told(number: int = 0, **given: Any) -> bytes:
+    """An event's body as the service writes it."""
+    usual: dict[str, Any] = {
+        "event_id": ids.new_id(NOW, bytes(9) + bytes([number])),
+        "type": Type.BOUNCED,
+        "created_at": NOW,
+        "message_id": ids.new_message_id(NOW, bytes(10)),
+        "position": 0,
+        "to": "ada@example.org",
+        "sender": "news@example.com",
+        "subject": "Grüße",
+        "smtp_code": 550,
+        "smtp_response": "5.1.1 \x1b[31mno such\r\nmailbox",
+    }
+    return event.body(**{**usual, **given})
+
+
+def wishes(**given: Any) -> Wishes:
+    usual: dict[str, Any] = {
+        "url": "http://127.0.0.1:1", "access": None, "back": timedelta(0), "forward": "", "port": 0, "secret": SECRET,
+        "events_max": 0, "as_json": True,
+    }  # fmt: skip
+    return Wishes(**{**usual, **given})
+
+
+# What is found out about a request.
+
+
+@pytest.mark.parametrize(("header", "body", "now", "verdict", "reason"), [
+    (sign(SECRET, b"{}", T), b"{}", T + 12, SignatureVerdict.GENUINE, "signed 12 s ago"),
+    (sign(SECRET, b"{}", T), b"{}", T - 12, SignatureVerdict.GENUINE, "signed 12 s from now"),
+    (sign(SECRET, b"{}", T), b"{}", T + 301, SignatureVerdict.STALE,
+     "too old: signed 301 s ago, and 300 s are allowed"),
+    (sign(SECRET, b"{}", T), b"{}", T - 301, SignatureVerdict.STALE,
+     "too new: signed 301 s from now, and 300 s are allowed"),
+    (sign(SECRET, b"{}", T), b"{ }", T, SignatureVerdict.FORGED,
+     "wrong signature: another secret signed it, or the body"),
+    (sign(SECRET, b"{}", T), b"{}\n", T, SignatureVerdict.FORGED,
+     "wrong signature: it fits the body without the line break"),
+    ("t=1", b"{}", T, SignatureVerdict.UNREADABLE, "malformed: Service-Signature is t=<unix_seconds>,v1=<64"),
+])  # fmt: skip
+def test_a_request_is_judged_in_a_sentence(
+    header: str, body: bytes, now: int, verdict: SignatureVerdict, reason: str
+) -> None:
+    found = events.judged(SECRET, header, body, now)
+    assert found.verdict is verdict
+    assert found.reason.startswith(reason)
+
+
+def test_a_secret_that_lost_its_prefix_is_suspected() -> None:
+    bare = SECRET.removeprefix("whsec_")
+    assert "begins with whsec_" in events.judged(bare, sign(SECRET, b"{}", T), b"{}", T).reason
+
+
+@given(some.text(), some.text(), some.text(), some.text())
+def test_an_event_of_the_feed_is_sent_on_in_the_services_bytes(to: str, sender: str, subject: str, said: str) -> None:
+    body = told(to=to, sender=sender, subject=subject, smtp_response=said)
+    assert events.as_sent(json.loads(body)) == body
+
+
+def test_a_test_event_is_sent_on_in_the_services_bytes() -> None:
+    body = event.test_body(event_id=ids.new_id(NOW, bytes(10)), created_at=NOW)
+    assert events.as_sent(json.loads(body)) == body
+
+
+def test_what_strangers_wrote_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    events.write(told(), ("verified", "green"))
+    shown = capsys.readouterr().out
+    assert "2026-11-15T07:00:00.000Z  email.bounced  ada@example.org\n" in shown
+    assert "smtp_response 5.1.1 \N{REPLACEMENT CHARACTER}[31mno such  mailbox\n" in shown
+    assert "\x1b" not in shown
+    assert shown.endswith("  verified\n")
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[1]", b'{"type":"email.bounced"}', b"[" * 100_000])
+def test_what_is_no_event_is_shown_as_none(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    events.write(body)
+    assert capsys.readouterr().out.startswith("The body is no event: ")
+
+
+# The feed.
+
+
+@dataclass
+class Office:
+    """The service's side of the feed, on a real socket. `refusals` are given first, one to each request for events."""
+
+    bodies: list[bytes] = field(default_factory=list)
+    refusals: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    logins: int = 0
+    asked: list[dict[str, str]] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    page_size: int = 2
+    url: str = ""
+
+    async def login(self, request: web.Request) -> web.Response:
+        self.logins += 1
+        if await request.json() != LOGIN._asdict():
+            return web.json_response({"error": "Email or password is wrong.", "code": "unauthorized"}, status=401)
+        return web.json_response({"token": f"token-{self.logins}", "expires_at": "later"})
+
+    async def events(self, request: web.Request) -> web.Response:
+        self.asked.append(dict(request.query))
+        self.tokens.append(request.headers["Authorization"])
+        if self.refusals:
+            status, headers = self.refusals.pop(0)
+            return web.json_response({"error": "Not now.", "code": "x"}, status=status, headers=headers)
+        parsed = [json.loads(body) for body in self.bodies]
+        after = request.query.get("after", "")
+        left = [one for one in parsed if one["id"] > after]
+        page = left[: min(self.page_size, int(request.query["limit"]))]
+        cursor = page[-1]["id"] if page else after or None
+        answer = {"events": page, "next_cursor": cursor, "has_more": len(left) > len(page)}
+        # The service's clock is not ours.
+        return web.json_response(answer, headers={"Date": "Sun, 15 Nov 2026 07:00:30 GMT"})
+
+
+@asynccontextmanager
+async def opened(office: Office) -> AsyncIterator[Office]:
+    application = web.Application()
+    application.router.add_post("/v1/auth/login", office.login)
+    application.router.add_get("/v1/events", office.events)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    office.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield office
+    finally:
+        await runner.cleanup()
+
+
+async def followed(
+    office: Office,
+    count: int,
+    access: Login | str = LOGIN,
+    back: timedelta = timedelta(minutes=1),
+    say: Callable[[str], None] = lambda _: None,
+) -> list[bytes]:
+    """The first so many events that the feed gives."""
+    found: list[bytes] = []
+    async with aiohttp.ClientSession() as http, asyncio.timeout(SOON_SECONDS_MAX):
+        async for one in Feed(http, office.url, access, say, pause_seconds=0.01).events(back):
+            found.append(events.as_sent(one))
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_the_feed_is_read_from_page_to_page_in_order() -> None:
+    bodies = [told(number) for number in range(5)]
+    async with opened(Office(bodies)) as office:
+        assert await followed(office, 5) == bodies
+    assert [len(asked) for asked in office.asked] == [1, 2, 2, 2]
+    assert office.asked[2]["after"] == json.loads(bodies[1])["id"]
+
+
+async def test_what_was_before_is_not_shown_by_the_services_clock() -> None:
+    async with opened(Office([told(0), told(1, event_id=ids.new_id(NOW + timedelta(minutes=5), bytes(10)))])) as office:
+        assert await followed(office, 1, back=timedelta(0)) == office.bodies[1:]
+        assert await followed(office, 1, back=timedelta(seconds=31)) == office.bodies[:1]
+
+
+async def test_a_token_that_ended_is_renewed() -> None:
+    async with opened(Office([told()], refusals=[(401, {})])) as office:
+        assert await followed(office, 1) == office.bodies
+    assert office.logins == 2
+    assert office.tokens == ["Bearer token-1", "Bearer token-2", "Bearer token-2"]
+
+
+async def test_who_asks_for_patience_gets_it() -> None:
+    said: list[str] = []
+    async with opened(Office([told()])) as office:
+
+        def busy_once(text: str) -> None:
+            if not said:
+                office.refusals.append((503, {"Retry-After": "1"}))
+            said.append(text)
+
+        began_at = time.monotonic()
+        assert await followed(office, 1, say=busy_once) == office.bodies
+    assert time.monotonic() - began_at >= 1
+    assert said[1] == f"{office.url} asks for patience (503: Not now.); asking again in 1 s."
+
+
+async def test_a_service_that_goes_away_is_followed_on_when_it_is_back() -> None:
+    said: list[str] = []
+    async with opened(Office([told()])) as office:
+
+        def away_for_a_while(text: str) -> None:
+            if not said:
+                office.refusals.extend([(500, {}), (502, {}), (503, {})])
+            said.append(text)
+
+        assert await followed(office, 1, "token", say=away_for_a_while) == office.bodies
+    assert [text.split("(")[1][:3] for text in said[1:]] == ["500", "502", "503"]
+
+
+async def test_nobody_is_told_a_password_in_the_clear() -> None:
+    async with aiohttp.ClientSession() as http:
+        feed = Feed(http, "http://mail.example.com", Login("ada@example.com", PASSWORD), print)
+        with pytest.raises(FeedClosed, match="name it with https://"):
+            await anext(feed.events(timedelta(0)))
+
+
+async def test_nobody_there_is_told_at_once() -> None:
+    async with opened(Office()) as office:
+        pass
+    with pytest.raises(FeedClosed, match=r"can't be reached \(Connection refused\): see that the service runs there"):
+        await followed(office, 1)
+
+
+async def test_a_wrong_password_and_a_wrong_token_are_told() -> None:
+    async with opened(Office()) as office:
+        with pytest.raises(FeedClosed, match=r"ada@example.com could not log in at .*: Email or password is wrong"):
+            await followed(office, 1, Login(LOGIN.email, "wrong"))
+        assert office.logins == 1
+        office.refusals = [(401, {})]
+        with pytest.raises(FeedClosed, match="take that of a new login, not an API key"):
+            await followed(office, 1, "ph_live_abc")
+        office.refusals = [(404, {})]
+        with pytest.raises(FeedClosed, match=r"does not show its events: Not now\."):
+            await followed(office, 1, "token")
+
+
+# The listener.
+
+
+@asynccontextmanager
+async def listening_to(chosen: Wishes) -> AsyncIterator[str]:
+    """The listener's address."""
+    said: asyncio.Queue[str] = asyncio.Queue()
+    task = asyncio.create_task(listening.listen(chosen, said.put_nowait))
+    try:
+        yield (await asyncio.wait_for(said.get(), SOON_SECONDS_MAX)).removeprefix("Listening on ")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_listener_takes_the_genuine_and_shows_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    body = told()
+    async with listening_to(wishes()) as url, aiohttp.ClientSession() as http:
+        assert (await listening.send(http, url, SECRET, body)).status == 200
+        other = await listening.send(http, url + "any/path", "whsec_other", body)
+        assert (other.status, other.text[:16]) == (400, "wrong signature:")
+        async with http.post(url, data=b"{}") as answer:
+            assert answer.status == 400
+        async with http.get(url) as answer:
+            assert answer.status == 405
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["verdict"] for one in shown] == ["genuine", "forged", "unreadable"]
+    assert shown[0]["event"] == json.loads(body)
+    assert shown[2]["event"] is None
+
+
+async def test_a_longer_body_than_any_event_is_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    async with listening_to(wishes()) as url, aiohttp.ClientSession() as http:
+        answer = await listening.send(http, url, SECRET, b"x" * (BODY_BYTES_MAX + 1))
+        assert answer.status == 413
+    assert capsys.readouterr().out == ""
+
+
+async def test_who_sends_slowly_keeps_only_so_many_places() -> None:
+    async with listening_to(wishes()) as url, aiohttp.ClientSession() as http:
+        port = URL(url).port
+        writers = []
+        for _ in range(REQUESTS_AT_ONCE_MAX):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+            writers.append(writer)
+        deadline = time.monotonic() + SOON_SECONDS_MAX
+        while (await listening.send(http, url, SECRET, told())).status != 503:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        for writer in writers:
+            writer.close()
+        while (await listening.send(http, url, SECRET, told())).status != 200:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+
+async def test_a_port_that_is_taken_is_told() -> None:
+    async with listening_to(wishes()) as url:
+        taken = URL(url).port
+        with pytest.raises(NotListening, match=f"can't listen on port {taken} .*: name another --port"):
+            await listening.listen(wishes(port=taken), lambda _: None)
+
+
+async def test_the_feeds_events_come_to_the_listener_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    async with opened(Office([told(0), told(1)])) as office, asyncio.timeout(SOON_SECONDS_MAX):
+        chosen = wishes(url=office.url, access=LOGIN, back=timedelta(minutes=1), events_max=2, as_json=False)
+        await listening.listen(chosen, lambda _: None)
+    shown = capsys.readouterr().out
+    assert shown.count("  verified: signed 0 s ago\n") + shown.count("  verified: signed 1 s ago\n") == 2
+
+
+# A program under development.
+
+
+async def test_a_program_is_sent_what_the_service_would_send_and_its_answer_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bodies = [told(0), told(1)]
+    async with opened(Office(bodies)) as office, Hooks(None) as hooks, asyncio.timeout(SOON_SECONDS_MAX):
+        forward = f"http://127.0.0.1:{hooks.port}/status/422"
+        await listening.listen(
+            wishes(url=office.url, access="token", back=timedelta(minutes=1), forward=forward, events_max=2),
+            lambda _: None,
+        )
+    assert [request.body for request in hooks.requests] == bodies
+    for request in hooks.requests:
+        signature = request.headers["service-signature"]
+        assert event.verify(SECRET, signature, request.body, int(time.time())) is SignatureVerdict.GENUINE
+        assert request.line == "POST /status/422 HTTP/1.1"
+        assert request.headers["content-type"] == "application/json"
+        assert request.headers["user-agent"] == "Service-Webhook/1.0"
+    answers = [json.loads(line)["answer"] for line in capsys.readouterr().out.splitlines()]
+    assert [answer["status"] for answer in answers] == [422, 422]
+
+
+async def test_a_program_that_is_not_running_is_told() -> None:
+    async with Hooks(None) as hooks:
+        url = f"http://127.0.0.1:{hooks.port}/"
+    async with aiohttp.ClientSession() as http:
+        reply = await listening.send(http, url, SECRET, told())
+    assert (reply.status, reply.text) == (None, "no answer: Connection refused")
+
+
+# As it is typed.
+
+
+def typed(*words: str, given: bytes = b"", **settings: str) -> Result:
+    others = dict.fromkeys(name for name in os.environ if name.startswith("POSTHOUSE_"))
+    done = CliRunner().invoke(app, ["webhook", *words], given, {**others, **environment(**settings)})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def environment(**settings: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")}
+    return {**kept, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
+
+
+def test_a_request_is_verified_on_the_command_line(tmp_path: Path) -> None:
+    body, secret = tmp_path / "body.json", tmp_path / "secret"
+    body.write_bytes(told())
+    secret.write_text(SECRET + "\n")
+    header = sign(SECRET, told(), T)
+
+    done = typed("verify", str(body), "--header", header, "--secret-file", str(secret), "--at", "2026-11-15T07:00:05Z")
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "valid: signed 5 s ago")
+    assert "email.bounced  ada@example.org" in done.stdout
+
+    words = ("verify", "--header", f"Service-Signature: {header}", "--at", str(T + 900), "--json")
+    done = typed(*words, given=told(), WEBHOOK_SECRET=SECRET)
+    answer = json.loads(done.stdout)
+    assert (done.exit_code, answer["valid"], answer["verdict"]) == (1, False, "stale")
+    assert answer["reason"].startswith("too old: signed 900 s ago")
+    assert answer["event"] == json.loads(told())
+
+    done = typed("verify", "--header", header, "--secret", "whsec_x", "--at", str(T), given=told())
+    assert (done.exit_code, done.stdout.count("\n")) == (1, 1)
+    assert done.stdout.startswith("not valid: wrong signature: ")
+
+    done = typed("verify", "--header", header, given=told())
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "the secret is missing: set POSTHOUSE_WEBHOOK_SECRET" in done.stderr
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("listen",), "log in with --email, or set POSTHOUSE_TOKEN"),
+    (("listen", "--email", "ada@example.com"), "the password is missing: set POSTHOUSE_PASSWORD"),
+    (("listen", "--since", "soon"), "--since 'soon' is no length of time: write such as 90s, 30m, 2h or 7d"),
+    (("listen", "--forward", "http://127.0.0.1:3000/", "--no-follow"), "leave --no-follow out"),
+    (("verify", "--header", "x", "--at", "noon"), "'noon' is no time: write Unix seconds"),
+    (("verify", "no-such-file", "--header", "x"), "no-such-file can't be read: No such file or directory"),
+    (("verify", "--header", "x", "--secret-file", "no-such-file"), "no-such-file can't be read: "),
+])  # fmt: skip
+def test_what_can_not_be_is_said_in_one_line(words: tuple[str, ...], said: str) -> None:
+    done = typed(*words)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert said in done.stderr
+
+
+@pytest.mark.slow
+async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url: str, tmp_path: Path) -> None:
+    server = Server(database_url, tmp_path / "server.log")
+    await server.start()
+    desk = await server.desk()
+    try:
+        tenant = await desk.account()
+        stored = await happened(tenant)
+        words = ["listen", "--url", server.url, "--email", await tenant.user("owner"), "--since", "999999d", "--json"]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "posthouse", "webhook", *words,
+            env=environment(PASSWORD=PASSWORD), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        line = json.loads(await asyncio.wait_for(process.stdout.readline(), COMMAND_SECONDS_MAX))
+        assert line["verdict"] == "genuine"
+        assert events.as_sent(line["event"]) == stored
+        process.send_signal(signal.SIGINT)
+        _, said = await asyncio.wait_for(process.communicate(), SOON_SECONDS_MAX)
+        assert process.returncode == 0
+        lines = said.decode().splitlines()
+        assert lines[0].startswith("The secret of this session is whsec_")
+        assert lines[-1] == "Stopped."
+        assert not any("Traceback" in one for one in lines)
+    finally:
+        await close_desk(desk)
+        server.kill()
+
+
+async def happened(tenant: Tenant) -> bytes:
+    """An event of a minute ago, as a delivery worker would have left it."""
+    at = datetime.now(UTC) - timedelta(minutes=1)
+    event_id, message_id = ids.new_id(at, SystemChance().bytes(10)), ids.new_message_id(at, SystemChance().bytes(10))
+    body = told(event_id=event_id, message_id=message_id, created_at=at)
+    await tenant.service.sql(
+        "INSERT INTO events (account_id, id, message_id, position, type, created_at, body)"
+        " VALUES ($1, $2, $3, 0, $4, $5, $6)",
+        tenant.id, event_id, message_id, Type.BOUNCED, at, body,
+    )  # fmt: skip
+    return body

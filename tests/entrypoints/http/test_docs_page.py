@@ -1,0 +1,139 @@
+"""The API reference: a page that asks for nothing that the service doesn't serve itself."""
+
+import gzip
+import re
+from dataclasses import dataclass, field
+
+import pytest
+from starlette.types import Message
+
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.entrypoints.http.app import create_router
+from posthouse.entrypoints.http.frame import Frame
+from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.send_email import SendEndpoint
+
+STYLE = "text/css; charset=utf-8"
+SCRIPT = "text/javascript; charset=utf-8"
+LINK = re.compile(r'(?:src|href)="([^"]+)"')
+
+
+@dataclass(slots=True)
+class Answer:
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    async def take(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        else:
+            self.body += message.get("body", b"")
+
+
+SEND_ENDPOINT = SendEndpoint(BodyReader())
+APPLICATION = Frame(create_router(SEND_ENDPOINT), SEND_ENDPOINT, DatabaseClock(), SystemChance())
+
+
+async def get(address: str, **headers: str) -> Answer:
+    path, _, query = address.partition("?")
+    answer = Answer()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+    await APPLICATION(scope, receive, answer.take)
+    return answer
+
+
+async def assets() -> list[str]:
+    """The addresses that the page asks for, as a browser that is at /docs understands them."""
+    page = (await get("/docs")).body.decode()
+    return [f"/{link}" for link in LINK.findall(page) if link.startswith("docs/")]
+
+
+async def test_the_page_is_html() -> None:
+    answer = await get("/docs")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["x-request-id"].startswith("rq_")
+    assert b"Posthouse API reference" in answer.body
+
+
+async def test_the_page_refers_to_this_service_alone() -> None:
+    page = (await get("/docs")).body.decode()
+    assert re.findall(r"(?:https?:)?//", page) == []
+    assert {link.partition("?")[0] for link in LINK.findall(page)} == {
+        "data:,",
+        "openapi.json",
+        "docs/swagger-ui.css",
+        "docs/swagger-ui-bundle.js",
+        "docs/start.js",
+    }
+
+
+async def test_the_page_shows_the_served_document_and_asks_no_validator() -> None:
+    start = (await get("/docs/start.js")).body.decode()
+    assert 'url: "openapi.json"' in start
+    assert "validatorUrl: null" in start
+    assert (await get("/openapi.json")).status == 200
+
+
+async def test_browsers_are_told_to_load_and_call_nothing_else() -> None:
+    for address in ["/docs", *await assets()]:
+        policy = (await get(address)).headers["content-security-policy"]
+        rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+        assert rules["default-src"] == "'none'"
+        assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
+        assert rules["img-src"] == "'self' data:"
+        assert rules["frame-ancestors"] == "'none'"
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type", "size_min"),
+    [
+        ("swagger-ui.css", STYLE, 100_000),
+        ("swagger-ui-bundle.js", SCRIPT, 1_000_000),
+        ("start.js", SCRIPT, 100),
+    ],
+)
+async def test_each_asset_is_served(name: str, media_type: str, size_min: int) -> None:
+    address = next(address for address in await assets() if f"/{name}?" in address)
+    plain, compressed = await get(address), await get(address, accept_encoding="gzip, br")
+    assert plain.status == compressed.status == 200
+    assert plain.headers["content-type"] == compressed.headers["content-type"] == media_type
+    assert len(plain.body) > size_min
+    assert "content-encoding" not in plain.headers
+    assert compressed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(compressed.body) == plain.body
+    assert plain.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert plain.headers["vary"] == "Accept-Encoding"
+
+
+async def test_what_may_change_is_not_kept() -> None:
+    assert (await get("/docs")).headers["cache-control"] == "no-cache"
+    assert (await get("/docs/start.js")).headers["cache-control"] == "no-cache"
+    assert (await get("/docs/start.js?v=old")).headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize("path", ["/docs/favicon-32x32.png", "/docs/..%2f__init__.py", "/docs/", "/redoc"])
+async def test_nothing_else_is_served(path: str) -> None:
+    answer = await get(path)
+    assert answer.status == 404
+    assert b'"code":"not_found"' in answer.body

@@ -1,0 +1,61 @@
+"""Bodies are bounded before anything is built of them."""
+
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from posthouse.entrypoints.http.request_body import HELD_BYTES_MAX, STRUCTURE_MAX, WEIGHT, BodyReader, parsed
+from posthouse.rules.refusal import Code, Refusal
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":[' + b",".join([b"[" * 100 + b"]" * 100] * 80_000) + b"]}",
+        b'{"a":[' + b"{}," * 5_000_000 + b"{}]}",
+        b"[" * 16_000_000,
+        b'{"a":"' + b'\\"' * 8_000_000,
+        b'{"a":"' + b"\\\\" * 4_000_000 + b'","b":[' + b"," * 4_000_000,
+    ],
+    ids=["deep", "wide", "open", "unterminated", "after escapes"],
+)
+def test_a_body_that_is_all_structure_costs_next_to_nothing(body: bytes) -> None:
+    tracemalloc.start()
+    started = time.process_time()
+    with pytest.raises(Refusal) as caught:
+        parsed(body)
+    seconds = time.process_time() - started
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert caught.value.code is Code.INVALID_REQUEST
+    assert seconds < 2
+    assert peak < 4 * len(body)
+
+
+def test_text_may_hold_as_many_commas_as_it_likes() -> None:
+    text = 'a, [b], {c}, \\" \\\\' * STRUCTURE_MAX
+    assert parsed(b'{"text":"' + text.encode() + b'"}')["text"].count(",") == 3 * STRUCTURE_MAX
+
+
+def test_a_body_counts_for_as_long_as_it_is_worked_on() -> None:
+    reader = BodyReader()
+    half = bytes(HELD_BYTES_MAX // WEIGHT // 2 + 1)
+    with reader.held(half):
+        with pytest.raises(Refusal) as caught, reader.held(half):
+            pass
+        assert caught.value.code is Code.TEMPORARY_FAILURE
+    with reader.held(half):
+        pass
+
+
+def test_a_refusal_that_was_told_holds_on_to_nothing() -> None:
+    def refuse(mail: Any) -> None:
+        raise Refusal(Code.INVALID_REQUEST, f"{len(mail)}") from ValueError(mail)
+
+    with pytest.raises(Refusal) as caught:
+        refuse(bytes(10))
+    refusal = caught.value
+    refusal.forget_origin()
+    assert (refusal.__traceback__, refusal.__cause__, refusal.__context__) == (None, None, None)

@@ -1,0 +1,30 @@
+"""Accepting what had to wait: nothing is written under an id that others have passed by already."""
+
+import asyncio
+
+import pytest
+
+from posthouse.flows.accept.intake import WAITED_MAX
+from posthouse.rules.refusal import Code, Refusal
+from tests.support.rounds import beginning
+from tests.support.service import eventually
+
+
+async def test_a_message_that_waited_too_long_is_refused_and_may_come_again(database_url: str) -> None:
+    async with beginning(database_url) as rounds:
+        house, sender = rounds.house, rounds.sender
+        async with rounds.database.transaction() as tx:
+            await tx.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", sender.account_id)
+            waiting = asyncio.create_task(house.accept(sender, "key"))
+
+            async def waits() -> int:
+                number: int = await tx.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+                return number
+
+            await eventually(waits, bool)
+            rounds.clock.advance(WAITED_MAX * 2)
+        with pytest.raises(Refusal) as refused:
+            await waiting
+        assert refused.value.code is Code.TEMPORARY_FAILURE
+        assert await rounds.value("SELECT count(*) FROM messages") == 0
+        assert not (await house.accept(sender, "key")).is_replay

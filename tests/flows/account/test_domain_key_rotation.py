@@ -1,0 +1,64 @@
+"""Keys replaced while mail is on its way: every mail that arrives verifies, retries with the new keys."""
+
+from collections.abc import AsyncIterator, Mapping
+
+import dkim as dkimpy
+import pytest
+
+from posthouse.rules.actor import OPERATOR
+from posthouse.rules.ids import AccountId
+from tests.support.receiver import Delivered
+from tests.support.round_trip import RoundTrip, on_the_road
+
+
+@pytest.fixture
+async def road(database_url: str) -> AsyncIterator[RoundTrip]:
+    async with on_the_road(database_url) as one:
+        one.serve("example.org", "example.net")
+        yield one
+
+
+async def records(road: RoundTrip) -> Mapping[bytes, bytes]:
+    """What the domain's owner is to have in DNS, of the keys that sign and of those that did."""
+    (view,) = await road.rounds.operator.domains.all(AccountId(road.rounds.sender.account_id))
+    return {f"{line.record.name}.".encode(): line.record.value.encode() for line in view.lines}
+
+
+def verdicts(delivered: Delivered, zone: Mapping[bytes, bytes]) -> list[bool]:
+    count = delivered.message.count(b"DKIM-Signature:")
+    verified = dkimpy.DKIM(delivered.message).verify
+    return [bool(verified(idx=number, dnsfunc=lambda asked, **_: zone.get(asked))) for number in range(count)]
+
+
+async def switched(road: RoundTrip) -> tuple[str, str]:
+    """The keys of the sender's domain are replaced on the operator's word; the selectors before and after."""
+    sender, domains = road.rounds.sender, road.rounds.operator.domains
+    before = await domains.rotate(AccountId(sender.account_id), sender.domain, OPERATOR)
+    after = await domains.verify(AccountId(sender.account_id), sender.domain, OPERATOR, vouched=True)
+    return before.domain.selector, after.domain.selector
+
+
+async def test_a_retry_after_the_keys_were_replaced_is_signed_with_the_new_ones(road: RoundTrip) -> None:
+    message = await road.rounds.accept(["greylist@example.org", "ada@example.net"])
+    await road.round()
+    assert await road.statuses(message) == ["deferred", "delivered"]
+    old, new = await switched(road)
+    for _ in range(2):
+        road.clock.advance(hours=1)
+        await road.round()
+    assert await road.statuses(message) == ["delivered"] * 2
+    zone = await records(road)
+    by_recipient = {one.recipient: one for one in road.receiver.accepted}
+    assert f"s={new};".encode() in by_recipient["greylist@example.org"].message
+    assert f"s={old};".encode() in by_recipient["ada@example.net"].message
+    assert [verdicts(one, zone) for one in by_recipient.values()] == [[True, True]] * 2
+
+
+async def test_mail_of_a_domain_that_was_removed_goes_out_unsigned(road: RoundTrip) -> None:
+    sender = road.rounds.sender
+    message = await road.rounds.accept(["ada@example.org"])
+    await road.rounds.operator.domains.remove(AccountId(sender.account_id), sender.domain, OPERATOR)
+    await road.round()
+    assert await road.statuses(message) == ["delivered"]
+    (one,) = road.receiver.accepted
+    assert b"DKIM-Signature" not in one.message

@@ -1,0 +1,291 @@
+"""The archive on a real database: every filter, pages that join up, and bounded work for each."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from itertools import combinations
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from posthouse.entrypoints.http.route_context import PAGE_MAX
+from posthouse.flows.account.message_search import UNCATALOGUED_MAX, MessageSearch, Page
+from posthouse.flows.operate.search_indexer import SETTLED_AFTER, SearchIndexer
+from posthouse.rules import ids, search
+from posthouse.rules.credential import Mode
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.refusal import Refusal
+from posthouse.rules.search import Filters, SearchField
+from posthouse.store import partitions, search_index
+from posthouse.store.delivery_outcomes import DeliveryResult
+from posthouse.store.partitions import Partition
+from posthouse.store.search_index import IndexEntry
+from tests.support.clock import SettableClock
+from tests.support.rounds import Rounds, beginning
+
+SETTLED = SETTLED_AFTER + timedelta(seconds=1)
+
+
+class Shelf:
+    """An archive, with what was sent into it."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self.rounds = rounds
+        self.archive = MessageSearch(database=rounds.database, clock=rounds.clock)
+        self.search_indexer = SearchIndexer(database=rounds.database, clock=rounds.clock)
+
+    @property
+    def account_id(self) -> AccountId:
+        return AccountId(self.rounds.sender.account_id)
+
+    async def page(self, limit: int = 50, cursor: str | None = None, **filters: str) -> Page:
+        return await self.archive.page(self.account_id, Filters(**filters), limit, cursor)
+
+    async def all(self, limit: int = 50, **filters: Any) -> list[MessageId]:
+        """Page after page, to the last."""
+        found: list[MessageId] = []
+        cursor = None
+        for _ in range(100):
+            page = await self.page(limit, cursor, **filters)
+            assert len(page.messages) <= limit
+            found += [one.id for one in page.messages]
+            cursor = page.next_cursor
+            if cursor is None:
+                assert found == sorted(set(found), reverse=True)
+                return found
+        raise AssertionError("there is no end to it")
+
+    async def send(self, *, to: Sequence[str] = ("ada@example.org",), **fields: Any) -> MessageId:
+        self.rounds.clock.advance(milliseconds=2)
+        return await self.rounds.accept(to, **fields)
+
+    async def settle(self) -> None:
+        self.rounds.clock.advance(SETTLED)
+        await self.search_indexer.round()
+
+    async def send_by_hand(self, count: int, **columns: object) -> list[MessageId]:
+        """Many at once, each with a row of its own and one recipient; all are queued."""
+        made = []
+        async with self.rounds.database.transaction() as tx:
+            for _ in range(count):
+                self.rounds.clock.advance(milliseconds=2)
+                now = self.rounds.clock.now()
+                message_id = ids.new_message_id(now, uuid4().bytes[:10])
+                await tx.execute(
+                    "INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, "
+                    "subject, tags, recipient_count, credits_reserved, open_count, created_at) "
+                    "VALUES ($1, $2, $3, $2, 'api', 'a@b.example', 'a@b.example', $5, $6, 1, 1, 1, $4)",
+                    self.account_id, message_id, self.rounds.sender.credential_id, now,
+                    columns.get("subject", "Hello"), columns.get("tags"),
+                )  # fmt: skip
+                await tx.execute(
+                    "INSERT INTO recipients (account_id, message_id, position, field, email) "
+                    "VALUES ($1, $2, 0, 'to', 'many@example.org')",
+                    self.account_id, message_id,
+                )  # fmt: skip
+                made.append(message_id)
+        return made
+
+
+@pytest_asyncio.fixture
+async def shelf(database_url: str) -> AsyncIterator[Shelf]:
+    async with beginning(database_url) as rounds:
+        yield Shelf(rounds)
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+async def test_each_filter_and_each_pair_of_them_finds_what_it_names(shelf: Shelf, *, is_settled: bool) -> None:
+    """The same before the catalogue has them and afterwards."""
+    rounds = shelf.rounds
+    stranger = await rounds.another_sender("stranger")
+    wanted = {
+        "recipient": "bob@example.org",
+        "subject": "1023 order",
+        "tag": "vip",
+        "source": "test",
+        "sender": "billing@acme.example.com",
+        "template": "welcome",
+        "credential_id": ids.text(ids.CREDENTIAL, rounds.sender.credential_id),
+    }
+    having: dict[str, set[MessageId]] = {name: set() for name in wanted}
+    for bits in range(16):
+        message_id = await shelf.send(
+            to=["ada@example.org", *(["Bob@Example.org"] if bits & 1 else [])],
+            subject="Your Order #1023!" if bits & 2 else "Your order #99",
+            tags=["news", "vip"] if bits & 4 else ["news"],
+            mode=Mode.TEST if bits & 8 else Mode.LIVE,
+        )
+        having["credential_id"].add(message_id)
+        for bit, name in enumerate(("recipient", "subject", "tag", "source")):
+            if bits >> bit & 1:
+                having[name].add(message_id)
+    await rounds.accept(["bob@example.org"], sender=stranger, subject="Order 1023", tags=["vip"])
+    if is_settled:
+        await shelf.settle()
+        assert await rounds.value("SELECT count(*) FROM catalogue") > 0
+
+    everything = having["credential_id"]
+    assert set(await shelf.all()) == everything
+    for name, value in wanted.items():
+        for limit in (1, 5, 50):
+            assert set(await shelf.all(limit, **{name: value})) == having[name], name
+    for one, other in combinations(wanted, 2):
+        found = await shelf.all(3, **{one: wanted[one], other: wanted[other]})
+        assert set(found) == having[one] & having[other], (one, other)
+    assert await shelf.all(recipient="nobody@example.org") == []
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+async def test_a_status_finds_those_that_have_it(shelf: Shelf, *, is_settled: bool) -> None:
+    rounds = shelf.rounds
+    (delivered,) = await rounds.claimed(["a@example.org"], tags=["t"])
+    first, second = await rounds.claimed(["a@example.org", "b@example.org"], tags=["t"])
+    (failed,) = await rounds.claimed(["c@example.org"])
+    (waiting,) = await rounds.claimed(["d@example.org"])
+    queued = [await shelf.send(to=["a@example.org", "b@example.org"], tags=["t"]) for _ in range(3)]
+    await rounds.record(
+        rounds.outcome(delivered, DeliveryResult.DELIVERED),
+        rounds.outcome(first, DeliveryResult.DELIVERED),
+        rounds.outcome(second, DeliveryResult.BOUNCED),
+        rounds.outcome(failed, DeliveryResult.FAILED),
+        rounds.outcome(waiting, DeliveryResult.DEFERRED),
+    )
+    if is_settled:
+        await shelf.settle()
+    assert await shelf.all(status="delivered") == [delivered.message_id]
+    assert await shelf.all(status="partial") == [first.message_id]
+    assert await shelf.all(status="failed") == [failed.message_id]
+    assert await shelf.all(2, status="queued") == [*reversed(queued), waiting.message_id]
+    assert await shelf.all(status="queued", tag="t") == list(reversed(queued))
+    assert await shelf.all(status="delivered", tag="t") == [delivered.message_id]
+    assert await shelf.all(status="failed", tag="t") == []
+
+
+async def test_what_is_new_comes_before_what_is_catalogued(shelf: Shelf) -> None:
+    old = [await shelf.send(tags=["t"]) for _ in range(5)]
+    await shelf.settle()
+    new = [await shelf.send(tags=["t"]) for _ in range(5)]
+    for limit in (1, 2, 4, 5, 6, 10, 11):
+        assert await shelf.all(limit, tag="t") == [*reversed(new), *reversed(old)], limit
+        assert await shelf.all(limit, tag="t", subject="hello") == [*reversed(new), *reversed(old)], limit
+
+
+async def test_times_bound_what_is_shown(shelf: Shelf) -> None:
+    sent = []
+    for _ in range(4):
+        shelf.rounds.clock.advance(seconds=10)
+        sent.append(await shelf.rounds.accept(tags=["t"]))
+    await shelf.settle()
+    second, fourth = (ids.time_of(sent[place]).isoformat() for place in (1, 3))
+    asked: list[dict[str, Any]] = [{}, {"tag": "t"}, {"tag": "t", "subject": "hello"}, {"status": "queued"}]
+    for filters in asked:
+        assert await shelf.all(after=second, before=fourth, **filters) == [sent[2], sent[1]], filters
+        assert await shelf.all(after=fourth, before=second, **filters) == [], filters
+
+
+async def test_a_message_is_listed_with_what_it_is(shelf: Shelf) -> None:
+    to = [f"r{number}@example.org" for number in range(5)]
+    sent = await shelf.send(to=to, subject="Hello", tags=["b", "a"])
+    (listed,) = (await shelf.page()).messages
+    assert (listed.id, listed.status, listed.source, listed.billing_status) == (sent, "queued", "api", "reserved")
+    assert (list(listed.recipients), listed.recipient_count) == (to[:3], 5)
+    assert (listed.sender, listed.subject, listed.tags) == ("news@acme.example.com", "Hello", ["b", "a"])
+    assert (listed.template, listed.credential_id) == (None, shelf.rounds.sender.credential_id)
+    assert abs(listed.created_at - shelf.rounds.clock.now()) < timedelta(seconds=1)
+
+
+async def test_of_what_is_not_catalogued_only_so_many_are_looked_at_for_a_page(shelf: Shelf) -> None:
+    needle = await shelf.send(tags=["needle"])
+    await shelf.send_by_hand(UNCATALOGUED_MAX)
+    page = await shelf.page(tag="needle")
+    assert list(page.messages) == []
+    assert page.next_cursor is not None
+    page = await shelf.page(cursor=page.next_cursor, tag="needle")
+    assert [one.id for one in page.messages] == [needle]
+    assert page.next_cursor is None
+
+
+async def test_where_two_common_things_hardly_meet_a_page_may_be_short(shelf: Shelf) -> None:
+    """None of the leading ones has the other, for longer than one page looks."""
+    shelf.archive = MessageSearch(database=shelf.rounds.database, clock=shelf.rounds.clock, examined_max=10)
+    both = await shelf.send_by_hand(2, subject="red blue")
+    for _ in range(35):
+        await shelf.send_by_hand(1, subject="red")
+        await shelf.send_by_hand(1, subject="blue")
+    newest = await shelf.send_by_hand(1, subject="blue red")
+    await shelf.settle()
+    page = await shelf.page(1, subject="red blue")
+    assert [one.id for one in page.messages] == newest
+    page = await shelf.page(1, page.next_cursor, subject="red blue")
+    assert (list(page.messages), page.next_cursor is None) == ([], False)
+    for limit in (1, 2, 50):
+        assert await shelf.all(limit, subject="red blue") == [*newest, *reversed(both)]
+        assert await shelf.all(limit, subject="red blue", recipient="many@example.org") == [*newest, *reversed(both)]
+
+
+async def test_a_page_looks_through_so_many_days_and_the_last_ends_with_the_first_day(shelf: Shelf) -> None:
+    """Four days are kept: today, yesterday, and two that are made here."""
+    rounds = shelf.rounds
+    shelf.archive = MessageSearch(database=rounds.database, clock=rounds.clock, days_examined_max=1)
+    today = rounds.clock.now().date()
+    async with rounds.database.connection() as connection:
+        for back in (2, 3):
+            for table in partitions.TABLES:
+                await partitions.create(connection, Partition(today - timedelta(days=back), table))
+    sent = []
+    for back in (3, 1, 0):
+        clock = SettableClock(rounds.clock.now() - timedelta(days=back))
+        sent += await Shelf(replace(rounds, clock=clock)).send_by_hand(2, tags=["t"])
+    await shelf.settle()
+    assert await shelf.all(1, tag="t") == sorted(sent, reverse=True)
+    assert await shelf.all(tag="t", subject="hello") == sorted(sent, reverse=True)
+    page = await shelf.page(tag="t")
+    assert len(page.messages) < len(sent)
+    assert page.next_cursor is not None
+    assert await shelf.all(tag="u") == []
+
+
+async def test_the_rarer_leads_so_that_it_is_found_at_once(shelf: Shelf) -> None:
+    shelf.archive = MessageSearch(database=shelf.rounds.database, clock=shelf.rounds.clock, examined_max=10)
+    first = await shelf.send_by_hand(1, subject="invoice 48213")
+    await shelf.send_by_hand(30, subject="invoice")
+    await shelf.settle()
+    page = await shelf.page(subject="invoice 48213")
+    assert ([one.id for one in page.messages], page.next_cursor) == (first, None)
+    page = await shelf.page(subject="48213", status="queued")
+    assert [one.id for one in page.messages] == []  # by hand: nothing is in the calendar
+
+
+async def test_what_the_catalogue_still_names_and_is_gone_is_left_out(shelf: Shelf) -> None:
+    sent = [await shelf.send(tags=["t"]) for _ in range(3)]
+    await shelf.settle()
+    async with shelf.rounds.database.transaction() as tx:
+        gone = ids.new_message_id(ids.time_of(sent[1]) + timedelta(milliseconds=1), bytes(10))
+        await search_index.enter(tx, [IndexEntry(shelf.account_id, search.term(SearchField.TAG, "t"), gone)])
+    assert await shelf.all(1, tag="t") == list(reversed(sent))
+
+
+async def test_a_cursor_of_another_search_is_refused(shelf: Shelf) -> None:
+    for _ in range(3):
+        await shelf.send(tags=["t"])
+    cursor = (await shelf.page(1, tag="t")).next_cursor
+    assert cursor is not None
+    with pytest.raises(Refusal, match="another search"):
+        await shelf.page(1, cursor, tag="u")
+    with pytest.raises(Refusal, match="another search"):
+        await shelf.page(1, cursor)
+
+
+def test_a_page_looks_at_more_than_it_can_hold() -> None:
+    assert UNCATALOGUED_MAX > PAGE_MAX
+
+
+async def test_however_few_are_looked_at_a_page_of_several_filters_is_filled_when_all_are_wanted(shelf: Shelf) -> None:
+    shelf.archive = MessageSearch(database=shelf.rounds.database, clock=shelf.rounds.clock, examined_max=5)
+    sent = await shelf.send_by_hand(12, subject="red blue")
+    await shelf.settle()
+    page = await shelf.page(10, subject="red blue")
+    assert [one.id for one in page.messages] == sent[:1:-1]
+    assert page.next_cursor is not None

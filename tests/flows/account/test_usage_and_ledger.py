@@ -1,0 +1,366 @@
+"""Accounting on a real database: the account as it stands, its days, and a ledger that explains every credit."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+
+from posthouse.flows.account.usage_and_ledger import ExplainedEntry, Kind, UsageAndLedger, message_id_of
+from posthouse.flows.operate.usage_counter import UsageCounter
+from posthouse.flows.shared.account_limits import Defaults
+from posthouse.rules import ids
+from posthouse.rules.credential import Mode
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.rate_limit import Rate
+from posthouse.rules.refusal import Refusal
+from posthouse.store import ledger as store
+from posthouse.store import partitions
+from posthouse.store.delivery_outcomes import DeliveryResult
+from posthouse.store.partitions import Partition
+from tests.support.house import Sender
+from tests.support.rounds import Rounds, beginning, new_id
+
+DELIVERED, BOUNCED, FAILED, DEFERRED = (
+    DeliveryResult.DELIVERED,
+    DeliveryResult.BOUNCED,
+    DeliveryResult.FAILED,
+    DeliveryResult.DEFERRED,
+)
+MOMENT: Final = timedelta(milliseconds=1)
+WARMUP: Final = (200, 300)
+
+
+@dataclass(slots=True)
+class Counter:
+    """An account's desk: mail that came to its ends, and what the account reads of it."""
+
+    rounds: Rounds
+    usage_and_ledger: UsageAndLedger
+
+    @property
+    def account_id(self) -> AccountId:
+        return AccountId(self.rounds.sender.account_id)
+
+    async def send(self, *results: DeliveryResult | None, **how: Any) -> MessageId:
+        """A message whose recipients came to these ends; None is not tried yet."""
+        claimed = await self.rounds.claimed(len(results), **how)
+        ended = [
+            self.rounds.outcome(one, result) for one, result in zip(claimed, results, strict=True) if result is not None
+        ]
+        await self.rounds.record(*ended)
+        self.rounds.clock.advance(MOMENT)
+        return claimed[0].message_id
+
+    async def grant(self, amount: int) -> None:
+        await self.rounds.operator.grant_credits(self.account_id, amount)
+
+    async def available(self) -> int:
+        return (await self.usage_and_ledger.account(self.account_id)).account.available
+
+    async def whole(self, limit: int = 100, **filters: Any) -> list[ExplainedEntry]:
+        """All pages."""
+        entries: list[ExplainedEntry] = []
+        cursor = None
+        while True:
+            page = await self.usage_and_ledger.ledger(self.account_id, limit, cursor, **filters)
+            entries += page.entries
+            cursor = page.next_cursor
+            if cursor is None:
+                return entries
+
+
+@pytest_asyncio.fixture
+async def desk(database_url: str) -> AsyncIterator[Counter]:
+    async with beginning(database_url) as rounds:
+        # The operator's clock is the database's, and has gone on.
+        rounds.clock.advance(seconds=10)
+        defaults = Defaults(rate=Rate(20, 40), warmup_limits=WARMUP)
+        yield Counter(rounds, UsageAndLedger(database=rounds.database, clock=rounds.clock, defaults=defaults))
+
+
+def told(entries: Sequence[ExplainedEntry]) -> list[tuple[str, int]]:
+    return [(one.entry.kind.value, one.amount) for one in entries]
+
+
+# The account.
+
+
+async def test_reserved_is_what_is_open_and_costs(desk: Counter) -> None:
+    await desk.send(DELIVERED, BOUNCED, DEFERRED, None)
+    await desk.rounds.accept(2)
+    await desk.rounds.accept(3, mode=Mode.TEST)
+    view = await desk.usage_and_ledger.account(desk.account_id)
+    assert view.granted == 1_000_000
+    assert view.account.available == 1_000_000 - 5
+    assert view.waiting.credits == 4
+    assert (view.waiting.queued, view.waiting.deferred, view.waiting.held, view.waiting.is_more) == (6, 1, 0, False)
+    spent = view.granted - view.account.available - view.waiting.credits
+    assert spent == 1
+
+
+async def test_a_second_attempt_that_is_under_way_is_still_deferred(desk: Counter) -> None:
+    await desk.send(DEFERRED)
+    desk.rounds.clock.advance(minutes=6)
+    await desk.rounds.renew()
+    assert len(await desk.rounds.claim(await desk.rounds.lease())) == 1
+    waiting = (await desk.usage_and_ledger.account(desk.account_id)).waiting
+    assert (waiting.queued, waiting.deferred) == (0, 1)
+
+
+async def test_the_warm_up_is_read_as_it_is_enforced(desk: Counter) -> None:
+    operator = desk.rounds.operator
+    assert (await desk.usage_and_ledger.account(desk.account_id)).warmup.limit is None, "exempt"
+    await operator.set_limits(desk.account_id, rate=None, warmup=None)
+    fresh = await desk.usage_and_ledger.account(desk.account_id)
+    assert (fresh.warmup.day, fresh.warmup.limit, fresh.warmup.used) == (1, 200, 0)
+    await desk.rounds.accept(7)
+    begun = await desk.usage_and_ledger.account(desk.account_id)
+    assert (begun.warmup.day, begun.warmup.limit, begun.warmup.used) == (1, 200, 7)
+    assert begun.midnight.date() == desk.rounds.clock.now().date() + timedelta(days=1)
+    desk.rounds.clock.advance(days=1)
+    second = await desk.usage_and_ledger.account(desk.account_id)
+    assert (second.warmup.day, second.warmup.limit, second.warmup.used) == (2, 300, 0)
+    desk.rounds.clock.advance(days=1)
+    assert (await desk.usage_and_ledger.account(desk.account_id)).warmup.limit is None
+
+
+async def test_the_rate_is_the_accounts_or_the_services(desk: Counter) -> None:
+    assert (await desk.usage_and_ledger.account(desk.account_id)).rate == Rate(20, 40)
+    await desk.rounds.operator.set_limits(desk.account_id, rate=(2, 3), warmup=())
+    await desk.rounds.house.directory.forget_changes()
+    view = await desk.usage_and_ledger.account(desk.account_id)
+    assert (view.rate, view.reading.remaining, view.reading.reset_seconds) == (Rate(2, 3), 3, 0)
+    await desk.rounds.accept()
+    view = await desk.usage_and_ledger.account(desk.account_id)
+    assert (view.reading.remaining, view.reading.reset_seconds) == (2, 1)
+
+
+async def test_a_warning_is_shown_while_it_counts(desk: Counter) -> None:
+    async def warned(ago: timedelta, forgiven_ago: timedelta | None = None) -> datetime | None:
+        now = desk.rounds.clock.now()
+        since = None if forgiven_ago is None else now - forgiven_ago
+        query = "UPDATE accounts SET conduct_warned_at = $2, conduct_since = $3 WHERE id = $1"
+        await desk.rounds.fetch(query, desk.account_id, now - ago, since)
+        return (await desk.usage_and_ledger.account(desk.account_id)).warned_at
+
+    hour = timedelta(hours=1)
+    assert (await desk.usage_and_ledger.account(desk.account_id)).warned_at is None
+    assert await warned(hour) == desk.rounds.clock.now() - hour
+    assert await warned(25 * hour) is None
+    assert await warned(2 * hour, forgiven_ago=hour) is None
+
+
+# The days.
+
+
+async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(desk: Counter) -> None:
+    today = desk.rounds.clock.now().astimezone(UTC).date()
+    empty = await desk.usage_and_ledger.usage(desk.account_id)
+    assert (empty.counted_to, len(empty.days), empty.providers) == (None, 7, [])
+    now = desk.rounds.clock.now()
+    await desk.rounds.fetch("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", now, today)
+    await desk.send(DELIVERED, BOUNCED, DEFERRED)
+    desk.rounds.clock.advance(days=1)
+    await desk.rounds.renew()
+    await desk.send(FAILED, None)
+    desk.rounds.clock.advance(minutes=3)
+    longest = timedelta(hours=6)
+    await UsageCounter(database=desk.rounds.database, clock=desk.rounds.clock, window_longest=longest).round()
+    # The days of the sending: minutes may have led over midnight.
+    view = await desk.usage_and_ledger.usage(desk.account_id, first=str(today), last=str(today + timedelta(days=1)))
+    second, first = view.days
+    assert (first.counts.day, second.counts.day) == (today, today + timedelta(days=1))
+    counts = first.counts
+    assert (counts.accepted, counts.delivered, counts.bounced, counts.failed, counts.open) == (3, 1, 1, 0, 1)
+    counts = second.counts
+    assert (counts.accepted, counts.delivered, counts.bounced, counts.failed, counts.open) == (2, 0, 0, 1, 1)
+    assert [(one.provider, one.results) for one in first.providers] == [("other", 2)]
+    assert [(one.provider, one.results) for one in view.providers] == [("other", 3)]
+    assert (view.waiting.queued, view.waiting.deferred) == (1, 1)
+    assert view.counted_to is not None
+    assert timedelta(0) < desk.rounds.clock.now() - view.counted_to < timedelta(minutes=5)
+    stranger = await desk.usage_and_ledger.usage(AccountId(uuid4()))
+    assert {one.counts.accepted for one in stranger.days} == {0}
+
+
+# The ledger.
+
+
+async def test_every_credit_is_explained_after_a_day_of_mixed_outcomes(desk: Counter) -> None:
+    await desk.grant(500)
+    for results in (
+        [DELIVERED, BOUNCED, FAILED],
+        [DEFERRED, None],
+        [BOUNCED, BOUNCED],
+        [DELIVERED] * 50,
+    ):
+        await desk.send(*results)
+    await desk.send(DELIVERED, mode=Mode.TEST)
+    await desk.grant(-100)
+    for limit in (1, 7, 100):
+        entries = await desk.whole(limit)
+        assert sum(one.amount for one in entries) == await desk.available()
+        assert len({one.id for one in entries}) == len(entries) == 3 + 4 + 3 + 2 + 50
+    view = await desk.usage_and_ledger.account(desk.account_id)
+    settled = [one for one in entries if one.entry.kind is Kind.SETTLE]
+    assert view.granted - len(settled) - view.waiting.credits == view.account.available
+
+
+async def test_the_newest_message_is_first_and_its_reserve_comes_after_its_ends(desk: Counter) -> None:
+    older = await desk.send(DELIVERED)
+    newer = await desk.send(BOUNCED, FAILED)
+    entries = await desk.whole()
+    assert [(message_id_of(one.entry), one.entry.kind, one.amount) for one in entries] == [
+        (newer, Kind.SETTLE, 0),
+        (newer, Kind.RELEASE, 1),
+        (newer, Kind.RESERVE, -2),
+        (older, Kind.SETTLE, 0),
+        (older, Kind.RESERVE, -1),
+        (None, Kind.GRANT, 1_000_000),
+    ]
+    settle, release, reserve, *_, grant = entries
+    assert settle.why == "Spent: the message was tried until it was given up; last said: 451 it was failed"
+    assert release.why == "Given back: the message was refused for good; last said: 550 it was bounced"
+    assert reserve.why == "The message was accepted: a credit for each of its 2 recipients is set aside."
+    assert grant.why == "Granted: acceptance tests"
+    assert release.fate is not None
+    assert (release.fate.email, release.fate.status, release.fate.code) == ("r0@example.org", "bounced", 550)
+
+
+async def test_one_message_one_kind_or_some_days_can_be_asked_for(desk: Counter) -> None:
+    first_day = desk.rounds.clock.now().astimezone(UTC).date()
+    older = await desk.send(DELIVERED, BOUNCED)
+    desk.rounds.clock.advance(days=1)
+    await desk.rounds.renew()
+    newer = await desk.send(BOUNCED)
+    about = ids.text(ids.MESSAGE, older)
+    assert told(await desk.whole(1, message_id=about)) == [("release", 1), ("settle", 0), ("reserve", -2)]
+    assert told(await desk.whole(message_id=about, kind="release")) == [("release", 1)]
+    assert await desk.whole(message_id="em_nothing") == []
+    assert await desk.whole(message_id=ids.text(ids.MESSAGE, uuid4())) == []
+
+    assert [message_id_of(one.entry) for one in await desk.whole(1, kind="release")] == [newer, older]
+    assert told(await desk.whole(kind="reserve")) == [("reserve", -1), ("reserve", -2)]
+    assert told(await desk.whole(kind="grant")) == [("grant", 1_000_000)]
+    assert await desk.whole(kind="day") == []
+
+    second_day = str(first_day + timedelta(days=1))
+    assert {message_id_of(one.entry) for one in await desk.whole(first=second_day)} == {newer}
+    earlier = await desk.whole(last=str(first_day))
+    assert {message_id_of(one.entry) for one in earlier} == {older, None}
+    assert await desk.whole(first=second_day, last=str(first_day)) == []
+    assert await desk.whole(first="2100-01-01") == []
+
+
+async def test_a_rare_kind_is_looked_for_in_parts(desk: Counter) -> None:
+    release = await desk.send(BOUNCED)
+    await _fill(desk, store.SEARCHED_AT_ONCE_MAX)
+    first = await desk.usage_and_ledger.ledger(desk.account_id, 100, kind="release")
+    assert first.entries == []
+    assert first.next_cursor is not None
+    second = await desk.usage_and_ledger.ledger(desk.account_id, 100, first.next_cursor, kind="release")
+    assert [message_id_of(one.entry) for one in second.entries] == [release]
+    assert second.next_cursor is None
+
+
+async def _fill(desk: Counter, number: int) -> None:
+    """So many messages' reserves, as nobody would wait for them to be accepted."""
+    now = desk.rounds.clock.now() + MOMENT
+    made = [ids.new_message_id(now, uuid4().bytes[:10]) for _ in range(number)]
+    await desk.rounds.fetch(
+        "INSERT INTO ledger (account_id, message_id, position, kind, amount, at)"
+        " SELECT $1, id, -1, 'reserve', 1, $3 FROM unnest($2::uuid[]) made(id)",
+        desk.account_id, made, now,
+    )  # fmt: skip
+    desk.rounds.clock.advance(2 * MOMENT)
+
+
+async def test_a_day_that_is_gone_is_one_entry_and_the_sum_stays(desk: Counter) -> None:
+    day = desk.rounds.clock.now().astimezone(UTC).date()
+    await desk.send(DELIVERED, BOUNCED, FAILED)
+    async with desk.rounds.database.connection() as connection:
+        await partitions.detach(connection, Partition(day, "ledger"))
+        async with connection.transaction():
+            await partitions.drop(connection, Partition(day, "ledger"))
+    desk.rounds.clock.advance(days=1)
+    await desk.rounds.renew()
+    await desk.send(DELIVERED)
+    for limit in (1, 100):
+        entries = await desk.whole(limit)
+        assert told(entries) == [("settle", 0), ("reserve", -1), ("grant", 1_000_000), ("day", -2)]
+        assert sum(one.amount for one in entries) == await desk.available()
+    (folded,) = await desk.whole(kind="day")
+    assert (folded.entry.credits, folded.entry.at.date()) == ((3, 2, 1), day)
+    assert folded.why.endswith("3 set aside, 2 spent, 1 given back.")
+    assert await desk.whole(first=str(day), last=str(day), kind="day") == [folded]
+    assert await desk.whole(first=str(day + timedelta(days=1)), kind="day") == []
+
+
+async def test_a_page_is_of_one_moment(desk: Counter) -> None:
+    """Grants, days and entries are read one after the other, and all as they were before the first."""
+    await desk.send(DELIVERED)
+    before = told(await desk.whole())
+    account_id, now = desk.account_id, desk.rounds.clock.now()
+    day = now.astimezone(UTC).date() - timedelta(days=3)
+    async with desk.rounds.database.transaction() as tx:
+        await tx.execute("LOCK TABLE ledger_days IN ACCESS EXCLUSIVE MODE")
+        page = asyncio.create_task(desk.usage_and_ledger.ledger(account_id, 100))
+        # It has read the grants, and waits for the days.
+        while not await tx.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE relation = 'ledger_days'::regclass AND NOT granted"
+        ):
+            assert not page.done()
+            await asyncio.sleep(0.01)
+        await tx.execute(
+            "INSERT INTO ledger_days (account_id, day, reserved, settled, released) VALUES ($1, $2, 5, 5, 0)",
+            account_id,
+            day,
+        )
+        await tx.execute(
+            "INSERT INTO ledger (account_id, message_id, position, kind, amount, at)"
+            " VALUES ($1, $2, -1, 'reserve', 1, $3)",
+            account_id, new_id(now), now,
+        )  # fmt: skip
+    assert told((await page).entries) == before
+    assert len(await desk.whole()) == len(before) + 2
+
+
+async def test_another_accounts_ledger_is_nobodys(desk: Counter) -> None:
+    message_id = await desk.send(DELIVERED)
+    stranger: Sender = await desk.rounds.another_sender("stranger")
+    theirs = await desk.usage_and_ledger.ledger(AccountId(stranger.account_id), 100)
+    assert told(theirs.entries) == [("grant", 1_000_000)]
+    about = ids.text(ids.MESSAGE, message_id)
+    assert (await desk.usage_and_ledger.ledger(AccountId(stranger.account_id), 100, message_id=about)).entries == []
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["", "le_", "le_01k6wq3v5e7m8x9c0b2d4f6h80", "em_01k6wq3v5e7m8x9c0b2d4f6h8000", "le_" + "z" * 28, "²" * 31],
+)
+async def test_a_cursor_that_nobody_gave_is_refused(cursor: str, desk: Counter) -> None:
+    with pytest.raises(Refusal, match="`cursor`"):
+        await desk.usage_and_ledger.ledger(desk.account_id, 10, cursor)
+
+
+async def test_a_cursor_from_the_end_of_time_reads_from_the_newest(desk: Counter) -> None:
+    await desk.send(DELIVERED)
+    highest = ids.text("le_", UUID(int=2**128 - 1)) + "99"
+    page = await desk.usage_and_ledger.ledger(desk.account_id, 10, highest)
+    assert told(page.entries) == told(await desk.whole())
+
+
+@pytest.mark.parametrize("filters", [{"kind": "gift"}, {"first": "today"}, {"last": "2026-13-01"}])
+async def test_a_filter_that_cannot_be_is_refused(filters: dict[str, str], desk: Counter) -> None:
+    with pytest.raises(Refusal):
+        await desk.usage_and_ledger.ledger(desk.account_id, 10, **filters)
+
+
+def test_a_days_place_is_its_beginning() -> None:
+    place = store.day_place(date(2026, 11, 15))
+    assert ids.time_of(place.id) == datetime(2026, 11, 15, tzinfo=UTC)

@@ -1,0 +1,206 @@
+"""Signing: another program finds every signature right, with keys that were stored sealed and read back."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import dkim as dkimpy
+import pytest
+import pytest_asyncio
+
+from posthouse.flows.deliver import dkim_signing
+from posthouse.flows.deliver.dkim_signing import DkimSigning
+from posthouse.mail import dkim
+from posthouse.rules.domain import Records, records
+from posthouse.rules.ids import AccountId
+from posthouse.store import accounts
+from posthouse.store.control_cache import ControlCache
+from posthouse.store.domains import DomainRow, dkim_purpose
+from posthouse.store.postgres import Database
+from posthouse.store.seal import Sealer, SealError
+from tests.support.administration import Operator
+from tests.support.clock import SettableClock
+from tests.support.service import _settings
+
+NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LETTER: Final = (
+    b"From: Ada <ada@example.com>\r\n"
+    b"To: bob@example.net\r\n"
+    b"Subject: Hello\r\n"
+    b"Date: Sun, 1 Mar 2026 12:00:00 +0000\r\n"
+    b"Message-ID: <1@example.com>\r\n"
+    b"Feedback-ID: campaign:account:transactional:posthouse\r\n"
+    b"\r\n"
+    b"Hello Bob,\r\nhow are you?\r\n"
+)
+
+
+@dataclass
+class Room:
+    """Signing on a real database, for one account."""
+
+    database: Database
+    directory: ControlCache
+    operator: Operator
+    sealer: Sealer
+    signing: DkimSigning
+    account_id: AccountId
+
+    async def sign(self, domain: str = "example.com", message: bytes = LETTER) -> bytes:
+        keys = await self.signing.keys(self.account_id, domain)
+        return await self.signing.sign(domain, keys, message, NOW)
+
+    async def change(self, statement: str, *arguments: object) -> None:
+        """As an administration would: the caches are told, and look."""
+        async with self.database.transaction() as tx:
+            await tx.execute(statement, *arguments)
+            await accounts.touch(tx, self.account_id, datetime.now(UTC))
+        await self.directory.forget_changes()
+
+    async def row(self, name: str = "example.com") -> DomainRow:
+        async with self.database.connection() as connection:
+            row = await connection.fetchrow("SELECT * FROM domains WHERE name = $1", name)
+        return DomainRow(**row)
+
+    async def records(self, name: str = "example.com") -> Records:
+        row = await self.row(name)
+        return records(name, row.token, row.selector, row.dkim_public, row.ed25519_selector, row.ed25519_public)
+
+    async def verdicts(self, message: bytes, name: str = "example.com") -> list[bool]:
+        """What dkimpy says of each signature, from the top, going by the records that the owner was given."""
+        zone = {f"{record.name}.".encode(): record.value.encode() for record in (await self.records(name)).all}
+        results = []
+        for index in range(message.count(b"DKIM-Signature:")):
+            try:
+                results.append(bool(dkimpy.DKIM(message).verify(idx=index, dnsfunc=lambda asked, **_: zone.get(asked))))
+            except dkimpy.DKIMException:
+                results.append(False)
+        return results
+
+
+@pytest_asyncio.fixture
+async def room(database_url: str, database: Database) -> AsyncIterator[Room]:
+    settings = _settings(database_url)
+    operator = await Operator.open(settings)
+    directory = ControlCache(database, SettableClock().monotonic)
+    await directory.forget_changes()
+    sealer = Sealer(settings.seal_key_bytes, settings.seal_key_active)
+    made = await operator.create_account("acme")
+    await operator.add_verified_domain(made.id, "example.com")
+    one = Room(database, directory, operator, sealer, DkimSigning(directory, sealer), AccountId(made.id))
+    yield one
+    one.signing.close()
+    await operator.close()
+
+
+def algorithms(message: bytes) -> list[bytes]:
+    return re.findall(rb"^DKIM-Signature: v=1; a=([a-z0-9-]+);", message, re.MULTILINE)
+
+
+async def test_both_signatures_stand_before_the_message_and_are_right(room: Room) -> None:
+    signed = await room.sign()
+    assert signed.endswith(LETTER)
+    assert algorithms(signed) == [b"rsa-sha256", b"ed25519-sha256"]
+    assert await room.verdicts(signed) == [True, True]
+    assert await room.verdicts(signed.replace(b"campaign:", b"another:")) == [False, False]
+
+
+async def test_a_key_whose_record_was_not_seen_does_not_sign(room: Room) -> None:
+    await room.change("UPDATE domains SET ed25519_published = false")
+    signed = await room.sign()
+    assert algorithms(signed) == [b"rsa-sha256"]
+    assert await room.verdicts(signed) == [True]
+
+
+@pytest.mark.parametrize("how", ["UPDATE domains SET verified_at = NULL", "DELETE FROM domains"])
+async def test_mail_from_a_domain_that_the_account_lost_goes_out_unsigned(room: Room, how: str) -> None:
+    assert await room.sign() != LETTER
+    await room.change(how)
+    assert await room.sign() == LETTER
+    assert await room.sign("never-had.example.com") == LETTER
+
+
+async def test_another_accounts_domain_signs_nothing(room: Room) -> None:
+    other = await room.operator.create_account("other")
+    assert await room.signing.keys(AccountId(other.id), "example.com") == ()
+    assert await room.signing.sign("example.com", (), LETTER, NOW) == LETTER
+
+
+async def test_a_new_key_signs_as_soon_as_the_caches_were_told(room: Room) -> None:
+    before = await room.sign()
+    row, pair = await room.row(), dkim.new_key_pair()
+    sealed = room.sealer.seal(pair.private_der, dkim_purpose(row.account_id, row.id))
+    await room.change("UPDATE domains SET selector = 'ph2', dkim_public = $1, dkim_sealed = $2", pair.public, sealed)
+    after = await room.sign()
+    assert b"s=ph2;" in after
+    assert await room.verdicts(after) == [True, True]
+    assert await room.verdicts(before) == [False, True], "its record is gone"
+
+
+async def test_what_waits_is_signed_in_groups_and_each_caller_gets_the_own(room: Room) -> None:
+    await room.operator.add_verified_domain(room.account_id, "example.net")
+    letters = [LETTER.replace(b"Hello", b"Hello %d" % number) for number in range(5 * dkim_signing.GROUP_MAX)]
+    names = ["example.com" if number % 3 else "example.net" for number in range(len(letters))]
+    signed = await asyncio.gather(*map(room.sign, names, letters))
+    for one, letter, name in zip(signed, letters, names, strict=True):
+        assert one.endswith(letter)
+        assert f"d={name};".encode() in one
+    assert await room.verdicts(signed[0], "example.net") == await room.verdicts(signed[-1]) == [True, True]
+
+
+async def test_a_large_message_is_signed_with_few_others_and_rightly(room: Room) -> None:
+    large = LETTER + b"0123456789 \t abcdef\r\n" * 100_000
+    signed = await asyncio.gather(*[room.sign(message=message) for message in (LETTER, large, large, large, LETTER)])
+    for one in signed:
+        assert await room.verdicts(one) == [True, True]
+
+
+async def test_a_key_that_does_not_open_is_a_fault_of_its_own_message_only(room: Room) -> None:
+    await room.operator.add_verified_domain(room.account_id, "broken.example.com")
+    # A key that was sealed for another row.
+    await room.change(
+        "UPDATE domains SET dkim_sealed = $1 WHERE name = 'broken.example.com'", (await room.row()).dkim_sealed
+    )
+    names = ["broken.example.com" if number % 2 else "example.com" for number in range(40)]
+    answers = await asyncio.gather(*map(room.sign, names), return_exceptions=True)
+    for name, answer in zip(names, answers, strict=True):
+        if name == "example.com":
+            assert isinstance(answer, bytes)
+        else:
+            assert isinstance(answer, SealError)
+
+
+async def test_who_gives_up_waiting_stops_nobody(room: Room) -> None:
+    waiting = [asyncio.create_task(room.sign()) for _ in range(50)]
+    await asyncio.sleep(0.005)
+    for task in waiting[::2]:
+        task.cancel()
+    for task in waiting[1::2]:
+        assert algorithms(await asyncio.wait_for(task, 10)) == [b"rsa-sha256", b"ed25519-sha256"]
+
+
+async def test_keys_are_kept_within_a_bound_and_the_longest_unused_makes_room(room: Room) -> None:
+    for name in ("two.example.com", "three.example.com"):
+        await room.operator.add_verified_domain(room.account_id, name)
+    small = DkimSigning(room.directory, room.sealer, keys_max=4)
+    try:
+        for name in ("example.com", "two.example.com", "example.com", "three.example.com"):
+            signed = await small.sign(name, await small.keys(room.account_id, name), LETTER, NOW)
+            assert await room.verdicts(signed, name) == [True, True]
+        kept = [domain for domain, _, _ in small._signer._keys]
+        assert kept == ["example.com", "example.com", "three.example.com", "three.example.com"]
+    finally:
+        small.close()
+
+
+async def test_closing_ends_the_threads_and_those_who_still_wait(room: Room) -> None:
+    await room.sign()  # from here on nobody has to ask the database first
+    waiting = [asyncio.create_task(room.sign()) for _ in range(100)]
+    await asyncio.sleep(0)
+    room.signing.close()
+    answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+    assert any(isinstance(answer, bytes) for answer in answers)
+    assert any(isinstance(answer, asyncio.CancelledError) for answer in answers)

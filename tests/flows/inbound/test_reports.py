@@ -1,0 +1,301 @@
+"""What comes back on a real database: believed with our token alone, written down once, and it changes no result."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import pytest_asyncio
+from structlog.testing import capture_logs
+
+from posthouse.chance import SystemChance
+from posthouse.flows.inbound.reports import Received, Reports
+from posthouse.mail.envelope import Origin, feedback_token, return_path
+from posthouse.rules.refusal import Refusal
+from posthouse.store import inbox
+from posthouse.store import reports as store
+from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.support.returns import VACATION, bounce, complaint
+from tests.support.rounds import Rounds, beginning
+
+DOMAIN = "bounce.example.com"
+KEY, OLD_KEY = b"k" * 32, b"o" * 32
+ADA, BOB = "Ada@example.org", "bob@example.org"
+
+
+@dataclass
+class Desk:
+    rounds: Rounds
+    feedback: Reports
+
+    async def receive(self, mail: bytes, *origins: Origin) -> Received:
+        return await self.feedback.receive(mail, origins)
+
+    async def delivered(self, *recipients: str, **how: Any) -> list[Claimed]:
+        claimed = await self.rounds.claimed(recipients or [ADA], **how)
+        await self.rounds.record(*[self.rounds.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
+        return claimed
+
+    async def lines(self) -> list[Any]:
+        return await self.rounds.fetch(
+            "SELECT position, kind, detail, status, code, suppressed FROM reports ORDER BY 1, 2, 4, 3"
+        )
+
+    async def suppressions(self) -> list[Any]:
+        return await self.rounds.fetch("SELECT account_id, email, reason FROM suppressions ORDER BY email")
+
+
+@pytest_asyncio.fixture
+async def desk(database_url: str) -> AsyncIterator[Desk]:
+    async with beginning(database_url) as rounds:
+        feedback = Reports(
+            database=rounds.database,
+            clock=rounds.clock,
+            chance=SystemChance(),
+            return_path_domain=DOMAIN,
+            keys=(KEY, OLD_KEY),
+        )
+        yield Desk(rounds, feedback)
+
+
+def origin(claimed: Claimed, position: int | None = 0, account_id: UUID | None = None) -> Origin:
+    return Origin.of(account_id or claimed.account_id, claimed.message_id, position)
+
+
+def verp(claimed: Claimed, position: int | None = 0, key: bytes = KEY) -> str:
+    return return_path(origin(claimed, position), DOMAIN, key)
+
+
+async def state(rounds: Rounds) -> list[Any]:
+    """All that a late report must not touch."""
+    return [
+        await rounds.fetch(f"SELECT * FROM {table} ORDER BY 1, 2, 3")
+        for table in ("messages", "recipients", "events", "ledger", "schedule", "accounts", "attempts")
+    ]
+
+
+async def test_a_late_bounce_is_noted_and_suppresses_and_changes_nothing_else(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    before = await state(desk.rounds)
+    assert await desk.receive(bounce("ada@example.org"), origin(claimed)) == (1, 1, "")
+    assert await desk.lines() == [(0, "bounce", "ada@example.org", "5.1.1", 550, True)]
+    assert await desk.suppressions() == [(claimed.account_id, "ada@example.org", "bounce")]
+    assert await state(desk.rounds) == before
+    (again,) = await desk.rounds.claimed([ADA])
+    assert again.is_suppressed
+
+
+async def test_a_queued_recipient_is_not_touched(desk: Desk) -> None:
+    (claimed,) = await desk.rounds.claimed([ADA])
+    before = await state(desk.rounds)
+    assert (await desk.receive(bounce("ada@example.org"), origin(claimed))).noted == 1
+    assert await state(desk.rounds) == before
+
+
+@pytest.mark.parametrize("status", ["5.2.2", "5.7.1", "5.1.8", "4.4.7"])
+async def test_other_failures_are_noted_and_suppress_nobody(desk: Desk, status: str) -> None:
+    (claimed,) = await desk.delivered()
+    assert await desk.receive(bounce("ada@example.org", status=status), origin(claimed)) == (1, 0, "")
+    assert await desk.suppressions() == []
+
+
+async def test_the_same_report_twice_leaves_one_line_also_at_once(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    mail, named = bounce("ada@example.org"), origin(claimed)
+    received = await asyncio.gather(*[desk.receive(mail, named) for _ in range(5)])
+    assert sum(one.noted for one in received) == sum(one.suppressed for one in received) == 1
+    assert await desk.receive(mail, named, named) == (0, 0, "")
+    assert (await desk.receive(bounce("ada@example.org", status="5.2.1"), named)).noted == 1
+    assert len(await desk.lines()) == 2
+
+
+async def test_a_shared_envelopes_bounce_is_found_by_its_address(desk: Desk) -> None:
+    first, _ = await desk.delivered(ADA, BOB)
+    assert await desk.receive(bounce("bob@example.org", "eve@example.org"), origin(first, None)) == (2, 1, "")
+    assert await desk.lines() == [
+        (1, "bounce", "bob@example.org", "5.1.1", 550, True),
+        (None, "bounce", "eve@example.org", "5.1.1", 550, False),
+    ]
+    assert await desk.suppressions() == [(first.account_id, "bob@example.org", "bounce")]
+
+
+async def test_a_complaint_outranks_a_bounce_and_otherwise_the_older_one_stays(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    await desk.receive(bounce("ada@example.org"), origin(claimed))
+    bounced_at = desk.rounds.clock.now()
+    desk.rounds.clock.advance(hours=1)
+    await desk.receive(complaint(), origin(claimed))
+    complained_at = desk.rounds.clock.now()
+    desk.rounds.clock.advance(hours=1)
+    (other,) = await desk.delivered(BOB)
+    await desk.rounds.fetch("UPDATE recipients SET email = $1 WHERE message_id = $2", ADA, other.message_id)
+    assert await desk.receive(bounce("ada@example.org"), origin(other)) == (1, 0, "")
+    assert await desk.receive(complaint(), origin(other)) == (1, 0, "")
+    found = await desk.rounds.fetch("SELECT reason, at FROM suppressions")
+    assert found == [("complaint", complained_at)]
+    assert complained_at > bounced_at
+
+
+async def test_whoever_says_that_it_was_no_spam_is_not_suppressed(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    assert await desk.receive(complaint(kind="not-spam"), origin(claimed)) == (1, 0, "")
+    assert await desk.lines() == [(0, "complaint", "not-spam", None, None, False)]
+
+
+async def test_a_vacation_reply_and_anything_else_changes_nothing(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    letter = b"From: ada@example.org\r\nSubject: Re: Hello\r\n\r\nThe server said: 550 5.1.1 user unknown\r\n"
+    for mail in (VACATION, letter, b"", b"\0\xff" * 5_000):
+        received = await desk.receive(mail, origin(claimed))
+        assert received[:2] == (0, 0)
+        assert received.reason
+    assert (await desk.lines(), await desk.suppressions()) == ([], [])
+
+
+# The address for complaints: tokens are inside.
+
+
+async def test_a_complaint_is_known_by_the_return_path_of_the_mail_that_it_holds(desk: Desk) -> None:
+    claimed, _ = await desk.delivered(ADA, BOB)
+    # The one with a position says more than the one without.
+    token = feedback_token(origin(claimed), OLD_KEY)
+    mail = complaint(f"Return-Path: <{verp(claimed, 1)}>", f"CFBL-Feedback-ID: {token}", recipient="x@example.net")
+    assert await desk.receive(mail) == (1, 1, "")
+    assert await desk.lines() == [(1, "complaint", "abuse", None, None, True)]
+
+
+async def test_a_complaint_is_known_by_the_feedback_id(desk: Desk) -> None:
+    claimed, _ = await desk.delivered(ADA, BOB)
+    head = f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"
+    assert await desk.receive(complaint(head)) == (1, 0, "")
+    assert await desk.receive(complaint(head, recipient="BOB@example.org")) == (1, 1, "")
+    assert await desk.suppressions() == [(claimed.account_id, "bob@example.org", "complaint")]
+
+
+async def test_one_recipient_does_not_complain_for_all_the_others(desk: Desk) -> None:
+    addresses = [f"r{number}@example{number % 2}.org" for number in range(8)]
+    claimed, *_ = await desk.delivered(*addresses)
+    head = f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"
+    forged = [complaint(head, recipient=address) for address in addresses]
+    # Nobody else is the first at the same moment.
+    async with desk.rounds.database.transaction() as tx:
+        await store.lock(tx, claimed.message_id, origin(claimed).account_tail)
+        with pytest.raises(Refusal):
+            await desk.receive(forged[0])
+    for mail in forged:
+        await desk.receive(mail)
+    # All of them are on the timeline, once, and one counts.
+    assert await desk.receive(forged[0]) == (0, 0, "")
+    assert len(await desk.suppressions()) == 1
+    assert sorted(line[-1] for line in await desk.lines()) == [False] * 7 + [True]
+    assert await desk.receive(complaint(), origin(claimed, 5)) == (1, 1, "")
+    assert sum(line[-1] for line in await desk.lines()) == 2
+
+
+async def test_the_address_for_complaints_takes_no_bounce(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    for head in (f"Return-Path: <{verp(claimed)}>", f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"):
+        received = await desk.receive(bounce("ada@example.org", original=f"{head}\n"))
+        assert received == (0, 0, "a bounce that didn't come to a return path")
+    assert (await desk.lines(), await desk.suppressions()) == ([], [])
+
+
+async def test_a_forged_token_changes_nothing(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    forged = [
+        verp(claimed, key=b"guessed"),
+        verp(claimed).replace(DOMAIN, "elsewhere.example"),
+        "bounces+" + "a" * 48 + "@" + DOMAIN,
+    ]
+    for address in forged:
+        assert desk.feedback.origin(address) is None
+        received = await desk.receive(complaint(f"Return-Path: <{address}>", recipient="ada@example.org"))
+        assert received == (0, 0, "it holds no token of ours")
+    for token in (feedback_token(origin(claimed), b"guessed"), verp(claimed)[8:56], "a" * 48, "x"):
+        assert (await desk.receive(complaint(f"CFBL-Feedback-ID: {token}")))[:2] == (0, 0)
+    assert (await desk.receive(complaint()))[:2] == (0, 0)
+    assert (await desk.lines(), await desk.suppressions()) == ([], [])
+
+
+# Accounts.
+
+
+async def test_another_accounts_token_never_touches_this_one(desk: Desk) -> None:
+    other = await desk.rounds.another_sender("beta")
+    (mine,) = await desk.delivered()
+    (theirs,) = await desk.delivered(ADA, sender=other)
+    # Signed, but for a message that the account doesn't have: nobody's.
+    assert await desk.receive(bounce("ada@example.org"), origin(mine, 0, other.account_id)) == (0, 0, "")
+    assert await desk.receive(bounce("ada@example.org"), origin(theirs)) == (1, 1, "")
+    assert await desk.suppressions() == [(other.account_id, "ada@example.org", "bounce")]
+    assert await desk.rounds.fetch("SELECT account_id, message_id FROM reports") == [
+        (other.account_id, theirs.message_id)
+    ]
+
+
+async def test_accounts_whose_ids_end_alike_are_told_apart_by_the_message(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    twin = UUID(bytes=uuid4().bytes[:12] + claimed.account_id.bytes[-4:])
+    insert = "INSERT INTO accounts (id, name, created_at, changed_at) VALUES ($1, 'twin', now(), now())"
+    await desk.rounds.fetch(insert, twin)
+    await desk.receive(bounce("ada@example.org"), origin(claimed), origin(claimed, 0, twin))
+    assert await desk.suppressions() == [(claimed.account_id, "ada@example.org", "bounce")]
+
+
+async def test_a_message_that_is_gone_or_never_was_changes_nothing(desk: Desk) -> None:
+    (claimed,) = await desk.delivered()
+    for message_id in (uuid4(), UUID(int=0), UUID(int=2**128 - 1)):
+        gone = Origin.of(claimed.account_id, message_id, 0)
+        assert await desk.receive(bounce("ada@example.org"), gone) == (0, 0, "")
+    assert await desk.receive(bounce("ada@example.org"), origin(claimed, 7)) == (0, 0, "")
+
+
+# Bounds.
+
+
+async def test_a_message_has_so_many_lines_and_no_more(desk: Desk) -> None:
+    claimed, _ = await desk.delivered(ADA, BOB)
+    for batch in range(3):
+        strangers = [f"stranger{batch}x{number}@example.org" for number in range(45)]
+        await desk.receive(bounce(*strangers), origin(claimed, None))
+    assert len(await desk.lines()) == store.REPORTS_A_MESSAGE_MAX
+    # Whoever filled them keeps nobody from complaining: what suppresses an address always has its line.
+    assert await desk.receive(bounce("bob@example.org"), origin(claimed, 1)) == (1, 1, "")
+    for number in range(3):
+        noted = await desk.receive(complaint(kind=f"made-up-{number}"), origin(claimed, 1))
+        assert noted == (int(number == 0), int(number == 0), "")
+    assert len(await desk.lines()) == store.REPORTS_A_MESSAGE_MAX + 2
+    assert await desk.receive(bounce("bob@example.org", status="5.2.2"), origin(claimed, 1)) == (0, 0, "")
+
+
+async def test_mail_for_the_operator_is_kept_until_there_is_no_room(desk: Desk) -> None:
+    mail = b"Subject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\0\r\n\r\n" + b"\xff\0" * 10
+
+    async def keep(peer: str, mime: bytes = mail) -> bool:
+        return await desk.feedback.keep(mime, recipient="abuse@example.com", sender="", peer=peer)
+
+    assert [await keep("192.0.2.1") for _ in range(21)] == [True] * 20 + [False]
+    assert [await keep(f"192.0.2.{2 + number // 20}") for number in range(181)] == [True] * 180 + [False]
+    desk.rounds.clock.advance(days=1, seconds=1)
+    assert await keep("192.0.2.1")
+    fill = "INSERT INTO inbox SELECT gen_random_uuid(), '', '', '', '', '', 'epoch' FROM generate_series(1, $1)"
+    await desk.rounds.fetch(fill, inbox.MAILS_MAX - 202)
+    assert await keep("192.0.2.1")
+    assert not await keep("192.0.2.1")
+    assert await desk.rounds.value("SELECT subject FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == "Grüße"
+    assert await desk.rounds.value("SELECT mime FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == mail
+
+
+async def test_neighbours_share_one_place_in_the_inbox_and_the_operator_sees_that_it_is_full(desk: Desk) -> None:
+    async def keep(peer: str) -> bool:
+        return await desk.feedback.keep(b"Subject: a\r\n\r\n", recipient="abuse@example.com", sender="", peer=peer)
+
+    with capture_logs() as logs:
+        assert all([await keep(f"2001:db8::{number:x}") for number in range(20)])
+        assert logs == []
+        assert not await keep("2001:db8::ffff:1")
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("inbox_has_no_room", "warning")]
+    assert await keep("2001:db8:0:1::1")

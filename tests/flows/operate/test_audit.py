@@ -1,0 +1,339 @@
+"""The audit finds each breach that was planted, names its promise, and finds nothing where there is none."""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from posthouse.flows.operate.audit import Audit, Logs
+from posthouse.rules import event, ids
+from posthouse.rules.audit.outside_logs import OutsideLogError
+from posthouse.rules.audit.promises import Fault, Promise, Tally
+from posthouse.rules.ids import AccountId
+from posthouse.store.seal import Sealer
+from posthouse.store.webhooks import secret_purpose
+from tests.support.receiver import Delivered
+from tests.support.round_trip import IDENTITY, RoundTrip, on_the_road
+
+SECRET = f"{event.SECRET_PREFIX}of-the-tests"
+
+
+@dataclass(slots=True)
+class Audited:
+    """A house in which mail was delivered, bounced and put off, and one that looks after it."""
+
+    road: RoundTrip
+    flow: Audit
+    messages: list[str]
+
+    async def sql(self, statement: str, *arguments: object) -> list[Any]:
+        return await self.road.rounds.fetch(statement, *arguments)
+
+    async def audit(self, **logs: list[dict[str, Any]]) -> Tally:
+        written = {name: [json.dumps(line) for line in lines] for name, lines in logs.items()}
+        return await self.flow.audit(Logs(**written), lambda _: None)
+
+    @property
+    def arrivals(self) -> list[dict[str, Any]]:
+        return [_arrival(one) for one in self.road.receiver.accepted]
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        return [
+            {"via": "http", "outcome": "accepted", "key": f"key {number}", "id": name}
+            for number, name in enumerate(self.messages)
+        ]
+
+
+def _arrival(one: Delivered, **changes: Any) -> dict[str, Any]:
+    line = {"sender": one.sender, "recipient": one.recipient, "message": base64.b64encode(one.message).decode()}
+    return line | changes
+
+
+def found(tally: Tally) -> set[tuple[int, str]]:
+    return {(one.promise.value, one.fault.value) for one in tally.findings}
+
+
+@pytest.fixture
+async def audited(database_url: str) -> AsyncIterator[Audited]:
+    async with on_the_road(database_url) as road:
+        road.serve("example.org", "example.net")
+        sent = [
+            await road.rounds.accept(["ada@example.org", "bob@example.net"]),
+            await road.rounds.accept(["550-rcpt@example.org"]),
+            await road.rounds.accept(["450-rcpt@example.org", "cy@example.org"]),
+        ]
+        await road.round()
+        sealer = Sealer({"1": bytes(32)}, "1")
+        sealed = sealer.seal(SECRET.encode(), secret_purpose(AccountId(road.rounds.sender.account_id)))
+        await road.rounds.fetch(
+            "INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)"
+            " VALUES ($1, 'https://hooks.example.com/', '{email.delivered}', true, $2, now(), now())",
+            road.rounds.sender.account_id,
+            sealed,
+        )
+        audit = Audit(
+            database=road.rounds.database,
+            clock=road.clock,
+            sealer=sealer,
+            return_path_domain=IDENTITY.return_path_domain,
+            return_path_key=IDENTITY.return_path_key,
+            simulator_domain="simulator.invalid",
+        )
+        yield Audited(road, audit, [ids.text(ids.MESSAGE, one) for one in sent])
+
+
+async def test_a_house_in_order_passes_with_every_witness(audited: Audited) -> None:
+    keys = await audited.sql("SELECT key, message_id FROM idempotency")
+    requests = [
+        {"via": "http", "outcome": "accepted", "key": key, "id": ids.text(ids.MESSAGE, one)} for key, one in keys
+    ]
+    tally = await audited.audit(sender=requests, receiver=audited.arrivals, webhooks=[])
+    assert tally.findings == []
+    assert not tally.is_broken
+    checked = {promise for promise, count in tally.counts.items() if count.checked}
+    assert checked == set(Promise) - {Promise.WEBHOOKS}
+    assert tally.counts[Promise.DURABLE].ok == tally.counts[Promise.DURABLE].checked >= 5
+
+
+async def test_what_ends_without_an_attempt_for_a_reason_of_ours_is_no_breach(audited: Audited) -> None:
+    await audited.road.rounds.accept(["550-rcpt-unknown@example.org", "dee@example.org"])
+    await audited.sql(
+        "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'dee@example.org', 'complaint', $2)",
+        audited.road.rounds.sender.account_id,
+        audited.road.clock.now(),
+    )
+    await audited.road.round()
+    audited.road.clock.advance(days=4)
+    await audited.road.round()
+    ended = await audited.sql(
+        "SELECT status FROM recipients r WHERE status IN ('bounced', 'failed') AND NOT EXISTS ("
+        " SELECT FROM attempts a WHERE a.message_id = r.message_id AND a.position = r.position"
+        " AND a.outcome = r.status) ORDER BY status"
+    )
+    assert ended == [("bounced",), ("failed",)]
+    assert (await audited.audit(receiver=audited.arrivals)).findings == []
+
+
+DELIVERED = "(SELECT message_id FROM recipients WHERE email = 'ada@example.org')"
+PLANTED = {
+    "a deleted schedule row": ("DELETE FROM schedule", 1, Fault.LOST),
+    "a schedule row of one who is final": (
+        (
+            "INSERT INTO schedule (account_id, message_id, position, destination, next_at)"
+            " SELECT account_id, message_id, position, 'example.org', now() FROM recipients"
+            " WHERE email = 'ada@example.org'"
+        ),
+        1,
+        Fault.UNEXPECTED,
+    ),
+    "a deleted recipient": ("DELETE FROM recipients WHERE email = 'cy@example.org'", 1, Fault.LOST),
+    "a body gone too soon": ("DELETE FROM bodies", 1, Fault.LOST),
+    "a message that says something else than its recipients": (
+        "UPDATE messages SET status = 'failed' WHERE status = 'delivered'",
+        1,
+        Fault.UNEXPECTED,
+    ),
+    "a key without its message": (
+        f"UPDATE idempotency SET message_id = '01890000-0000-7000-8000-000000000000' WHERE message_id = {DELIVERED}",
+        2,
+        Fault.LOST,
+    ),
+    "a delivery that no attempt made": (f"DELETE FROM attempts WHERE message_id = {DELIVERED}", 3, Fault.UNEXPECTED),
+    "a delivery that no server confirmed": (
+        f"UPDATE attempts SET code = NULL WHERE message_id = {DELIVERED}",
+        3,
+        Fault.UNEXPECTED,
+    ),
+    "a bounce that was not permanent": (
+        "UPDATE attempts SET code = 450 WHERE outcome = 'bounced'",
+        3,
+        Fault.UNEXPECTED,
+    ),
+    "a repeated send": (
+        (
+            "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id, started_at,"
+            " finished_at, outcome, is_ambiguous, exchange, address, tls, stage, code, response FROM attempts"
+            " WHERE outcome = 'delivered'"
+        ),
+        4,
+        Fault.DUPLICATED,
+    ),
+    "a release of one who was delivered to": (
+        "UPDATE ledger SET kind = 'release' WHERE kind = 'settle'",
+        5,
+        Fault.UNEXPECTED,
+    ),
+    "a close that is missing": ("DELETE FROM ledger WHERE kind = 'release'", 5, Fault.UNEXPECTED),
+    "credits from nowhere": ("UPDATE accounts SET available = available + 1", 5, Fault.UNEXPECTED),
+    "an event that was never made": ("DELETE FROM events WHERE type = 'email.bounced'", 6, Fault.LOST),
+    "an event of another kind": (
+        "UPDATE events SET type = 'email.failed' WHERE type = 'email.bounced'",
+        6,
+        Fault.UNEXPECTED,
+    ),
+    "an event that was made twice": (
+        (
+            "INSERT INTO events SELECT account_id, overlay(id::text placing 'ffffffffffff' from 25)::uuid, message_id,"
+            " position, type, created_at, body FROM events WHERE type = 'email.bounced'"
+        ),
+        6,
+        Fault.DUPLICATED,
+    ),
+    "an event for one who is not final": (
+        (
+            "INSERT INTO events SELECT e.account_id, overlay(e.id::text placing 'ffffffffffff' from 25)::uuid,"
+            " r.message_id, r.position, e.type, e.created_at, e.body FROM events e, recipients r"
+            " WHERE e.type = 'email.bounced' AND r.status = 'deferred'"
+        ),
+        6,
+        Fault.UNEXPECTED,
+    ),
+    "a webhook delivery that nothing will send": (
+        (
+            "INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts,"
+            " created_at, next_attempt_at) SELECT account_id, id, id, type, message_id, position, 'https://x', 7,"
+            " now(), now() FROM events"
+        ),
+        7,
+        Fault.LOST,
+    ),
+    "a message of a credential that the account doesn't have": (
+        "UPDATE messages SET credential_id = account_id",
+        10,
+        Fault.UNEXPECTED,
+    ),
+    "a try after the address was suppressed": (
+        (
+            "INSERT INTO suppressions (account_id, email, reason, at)"
+            " SELECT account_id, 'ada@example.org', 'complaint', created_at - interval '1 hour' FROM messages LIMIT 1"
+        ),
+        12,
+        Fault.UNEXPECTED,
+    ),
+}
+
+
+@pytest.mark.parametrize("breach", PLANTED)
+async def test_a_planted_breach_is_found(audited: Audited, breach: str) -> None:
+    statement, promise, fault = PLANTED[breach]
+    await audited.sql(statement)
+    tally = await audited.audit()
+    assert (promise, fault.value) in found(tally)
+    assert tally.is_broken
+
+
+def _without_one(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return lines[1:]
+
+
+def _with_one_twice(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*lines, lines[0]]
+
+
+def _changed(**changes: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    return lambda lines: [lines[0] | changes, *lines[1:]]
+
+
+def _rewritten(old: bytes, new: bytes) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    def change(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        message = base64.b64decode(lines[0]["message"])
+        assert old in message
+        return [lines[0] | {"message": base64.b64encode(message.replace(old, new, 1)).decode()}, *lines[1:]]
+
+    return change
+
+
+HEARD = {
+    "a mail that never arrived": (_without_one, 3, Fault.LOST),
+    "a mail that arrived twice": (_with_one_twice, 4, Fault.DUPLICATED),
+    "a mail to somebody else": (_changed(recipient="eve@example.org"), 3, Fault.UNEXPECTED),
+    "a mail of nobody's": (_changed(sender="bounces+x@bounces.posthouse.test"), 11, Fault.UNEXPECTED),
+    "a Bcc field": (_rewritten(b"\r\nSubject:", b"\r\nBcc: someone@example.org\r\nSubject:"), 8, Fault.UNEXPECTED),
+    "a bare line feed": (_rewritten(b"Good morning.", b"Good\nmorning."), 9, Fault.UNEXPECTED),
+    "a NUL": (_rewritten(b"Good morning.", b"Good\0morning."), 9, Fault.UNEXPECTED),
+    "a line that is too long": (_rewritten(b"Good morning.", b"x" * 999), 9, Fault.UNEXPECTED),
+    "other bytes than were stored": (_rewritten(b"Good morning.", b"Good evening."), 9, Fault.UNEXPECTED),
+}
+
+
+@pytest.mark.parametrize("breach", HEARD)
+async def test_what_a_receiving_server_saw_is_held_against_the_record(audited: Audited, breach: str) -> None:
+    change, promise, fault = HEARD[breach]
+    tally = await audited.audit(receiver=change(audited.arrivals))
+    assert (promise, fault.value) in found(tally)
+    assert tally.is_broken
+
+
+async def test_a_copy_that_an_orphan_excuses_is_explained(audited: Audited) -> None:
+    await audited.sql(
+        "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id, started_at FROM attempts"
+        " WHERE outcome = 'delivered'"
+    )
+    tally = await audited.audit(receiver=_with_one_twice(audited.arrivals))
+    assert not tally.is_broken
+    assert tally.counts[Promise.ONCE].explained == 1
+
+
+async def test_a_copy_of_one_whose_report_came_too_late_is_explained(audited: Audited) -> None:
+    # It was taken for dead a minute after it began, and another one sent the mail while it waited for its answer.
+    await audited.sql("UPDATE attempts SET finished_at = started_at + interval '2 minutes' WHERE outcome = 'delivered'")
+    await audited.sql(
+        "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id,"
+        " started_at + interval '1 minute', finished_at, outcome, is_ambiguous, exchange, address, tls, stage, code,"
+        " response FROM attempts WHERE outcome = 'delivered'"
+    )
+    tally = await audited.audit(receiver=_with_one_twice(audited.arrivals))
+    assert not tally.is_broken
+    assert tally.counts[Promise.ONCE].explained == 1
+
+
+async def test_a_blind_copy_that_others_can_read_of_is_found(audited: Audited) -> None:
+    sent = await audited.road.rounds.accept(["ada@example.org"], bcc=["secret@example.net"])
+    await audited.road.round()
+    lines = [_arrival(one) for one in audited.road.receiver.accepted]
+    assert not (await audited.audit(receiver=lines)).is_broken
+    leaked = [one for one in audited.road.receiver.accepted if one.recipient == "secret@example.net"][-1]
+    message = b"X-Envelope-To: =?utf-8?q?secret=40example=2Enet?=\r\n" + leaked.message
+    lines[-1] = _arrival(leaked, message=base64.b64encode(message).decode())
+    tally = await audited.audit(receiver=lines)
+    assert {one.where for one in tally.findings if one.promise is Promise.BLIND_COPIES} == {ids.text(ids.MESSAGE, sent)}
+
+
+async def test_what_was_accepted_and_is_not_on_record_is_lost(audited: Audited) -> None:
+    lost = {"via": "http", "outcome": "accepted", "key": "k", "id": "em_01k00000000000000000000000"}
+    tally = await audited.audit(sender=[lost])
+    assert (1, "lost") in found(tally)
+
+
+async def test_two_messages_for_one_key_are_found(audited: Audited) -> None:
+    first, second, *_ = audited.messages
+    lines = [{"via": "http", "outcome": "accepted", "key": "k", "id": one} for one in (first, second)]
+    assert (2, "duplicated") in found(await audited.audit(sender=lines))
+
+
+def _call(body: bytes, *, at: float = 1_800_000_000.0, secret: str = SECRET, status: int = 200) -> dict[str, Any]:
+    signature = event.sign(secret, body, int(at))
+    return {"at": at, "signature": signature, "body": base64.b64encode(body).decode(), "status": status}
+
+
+async def test_what_a_webhooks_receiver_heard_is_held_against_the_events(audited: Audited) -> None:
+    ((body,),) = await audited.sql("SELECT body FROM events WHERE type = 'email.bounced'")
+    assert not (await audited.audit(webhooks=[_call(body)])).is_broken
+    late = {**_call(body), "at": 1_800_000_100.0}
+    for line, promise in (
+        (_call(body + b" "), Promise.EVENTS),
+        (_call(body, secret="whsec_another"), Promise.WEBHOOKS),
+        (late, Promise.WEBHOOKS),
+        ({**_call(body), "body": base64.b64encode(b"no event").decode()}, Promise.WEBHOOKS),
+    ):
+        tally = await audited.audit(webhooks=[line])
+        assert tally.counts[promise].is_broken
+
+
+async def test_a_line_that_cant_be_read_is_named(audited: Audited) -> None:
+    with pytest.raises(OutsideLogError, match="line 2: "):
+        await audited.flow.audit(Logs(receiver=["", "[]"]), lambda _: None)

@@ -1,0 +1,101 @@
+"""The check-up against real databases, well and unwell."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.flows.account.domains import Domains
+from posthouse.flows.operate.accounts import Accounts
+from posthouse.flows.operate.doctor import Doctor, DoctorCheck
+from posthouse.flows.shared.disk_space import DiskSpace, size, volume
+from posthouse.rules.actor import OPERATOR
+from posthouse.store import partitions
+from posthouse.store.partitions import Partition
+from posthouse.store.postgres import Database
+from posthouse.store.seal import Sealer
+from posthouse.wire.dns import Resolver
+from tools.private_postgres import PrivatePostgres, free_port
+
+SEALER = Sealer({"old": b"o" * 32}, "old")
+
+
+async def check_up(
+    database: Database, sealer: Sealer = SEALER, storage: DiskSpace | None = None
+) -> Sequence[DoctorCheck]:
+    return await Doctor(database=database, clock=DatabaseClock(), sealer=sealer, storage=storage).check_up()
+
+
+def unwell(checks: Sequence[DoctorCheck]) -> list[DoctorCheck]:
+    assert all(bool(check.advice) is not check.is_well for check in checks)
+    return [check for check in checks if not check.is_well]
+
+
+async def test_a_migrated_database_with_its_partitions_is_well(database: Database) -> None:
+    checks = await check_up(database)
+    assert unwell(checks) == []
+    assert len(checks) == 10
+
+
+async def test_a_missing_day_is_named(database: Database) -> None:
+    day = (datetime.now(UTC) + timedelta(days=3)).date()
+    async with database.transaction() as tx:
+        await tx.execute(f"DROP TABLE {Partition(day, 'recipients').name}")
+    async with database.connection() as connection:
+        assert Partition(day, "recipients") not in await partitions.attached(connection)
+    (check,) = unwell(await check_up(database))
+    assert str(day) in check.found
+    assert "posthouse upkeep" in check.advice
+
+
+async def test_a_dropped_seal_key_is_named(database: Database) -> None:
+    clock, chance = DatabaseClock(), SystemChance()
+    accounts = Accounts(database=database, clock=clock, chance=chance, pepper=b"pepper")
+    domains = Domains(
+        database=database,
+        clock=clock,
+        chance=chance,
+        sealer=SEALER,
+        resolver=Resolver([("127.0.0.1", 1)]),
+        return_path="bounces.example",
+    )
+    account_id = (await accounts.create_account("Acme")).account.id
+    await domains.add(account_id, "example.com", OPERATOR)
+    await domains.rotate(account_id, "example.com", OPERATOR)
+    assert unwell(await check_up(database)) == []
+    (check,) = unwell(await check_up(database, Sealer({"new": b"n" * 32}, "new")))
+    assert check.found == "4 sealed with 'old'"
+    assert "seal_keys" in check.advice
+
+
+async def test_storage_is_well_while_there_is_room_and_else_says_what_to_do(database: Database, tmp_path: Path) -> None:
+    (unwatched,) = [check for check in await check_up(database) if "room in storage" in check.name]
+    assert "storage_directory" in unwatched.found
+    assert unwell(await check_up(database, storage=DiskSpace([volume(str(tmp_path), 1), size(database, 2**50)]))) == []
+    absent = volume(str(tmp_path / "absent"), 1)
+    low, large, lost = unwell(
+        await check_up(database, storage=DiskSpace([volume(str(tmp_path), 2**60), size(database, 1), absent]))
+    )
+    assert "free, mail is refused at 1,073,741,824.00 GiB" in low.found
+    assert "Make room on the volume" in low.advice
+    assert "used, mail is refused at 0.00 GiB" in large.found
+    assert "storage_bytes_max" in large.advice
+    assert "No such file" in lost.found
+    assert "storage_directory" in lost.advice
+
+
+async def test_an_empty_database_wants_its_tables(postgres: PrivatePostgres) -> None:
+    postgres.create_database("empty_for_health")
+    database = await Database.open(postgres.url("empty_for_health"))
+    (check,) = unwell(await check_up(database))
+    await database.close()
+    assert "posthouse migrate" in check.advice
+
+
+async def test_a_database_that_is_away_is_the_one_thing_said() -> None:
+    database = await Database.open(f"postgresql://postgres@127.0.0.1:{free_port()}/posthouse")
+    (check,) = await check_up(database)
+    await database.close()
+    assert not check.is_well
+    assert "database_url" in check.advice

@@ -1,0 +1,141 @@
+"""Cataloguing on a real database: what is entered, when, once, and by one process at a time."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from posthouse.flows.operate.search_indexer import SETTLED_AFTER, IndexingRound, SearchIndexer
+from posthouse.rules import search
+from posthouse.rules.ids import MessageId, lowest_id
+from posthouse.rules.search import SearchField
+from posthouse.store import search_index
+from posthouse.store.delivery_outcomes import DeliveryResult
+from tests.support.rounds import Rounds, beginning
+
+SETTLED = SETTLED_AFTER + timedelta(seconds=1)
+
+
+@pytest_asyncio.fixture
+async def rounds(database_url: str) -> AsyncIterator[Rounds]:
+    async with beginning(database_url) as begun:
+        yield begun
+
+
+def cataloguer(rounds: Rounds) -> SearchIndexer:
+    return SearchIndexer(database=rounds.database, clock=rounds.clock)
+
+
+async def entered(rounds: Rounds, field: SearchField, value: str) -> list[MessageId]:
+    found = await rounds.fetch(
+        "SELECT message_id FROM catalogue WHERE term = $1 ORDER BY message_id", search.term(field, value)
+    )
+    return [message_id for (message_id,) in found]
+
+
+async def test_a_message_is_entered_once_it_is_settled(rounds: Rounds) -> None:
+    sent = await rounds.accept(["ada@example.org", "Bob@example.org"], subject="Order 1023", tags=["vip"])
+    assert await cataloguer(rounds).round() == IndexingRound()
+    rounds.clock.advance(SETTLED)
+    assert await cataloguer(rounds).round() == IndexingRound(messages=1)
+    for field, value in (
+        (SearchField.RECIPIENT, "ada@example.org"),
+        (SearchField.RECIPIENT, "bob@example.org"),
+        (SearchField.SENDER, "news@acme.example.com"),
+        (SearchField.WORD, "order"),
+        (SearchField.WORD, "1023"),
+        (SearchField.TAG, "vip"),
+        (SearchField.SOURCE, "api"),
+        (SearchField.CREDENTIAL, rounds.sender.credential_id.hex),
+    ):
+        assert await entered(rounds, field, value) == [sent], value
+    assert await rounds.value("SELECT count(*) FROM catalogue") == 8
+    assert await rounds.value("SELECT bool_and(account_id = $1) FROM catalogue", rounds.sender.account_id)
+
+
+async def test_what_became_of_a_message_is_entered_once_the_last_recipient_is_final(rounds: Rounds) -> None:
+    first, second = await rounds.claimed(["ada@example.org", "bob@example.org"])
+    (alone,) = await rounds.claimed(["eve@example.org"])
+    await rounds.record(rounds.outcome(first, DeliveryResult.BOUNCED), rounds.outcome(alone, DeliveryResult.DELIVERED))
+    rounds.clock.advance(SETTLED)
+    assert await cataloguer(rounds).round() == IndexingRound(messages=2, results=2)
+    assert await entered(rounds, SearchField.STATUS, "delivered") == [alone.message_id]
+    assert (
+        await rounds.value("SELECT count(*) FROM catalogue WHERE term = $1", search.term(SearchField.STATUS, "queued"))
+        == 0
+    )
+
+    await rounds.record(rounds.outcome(second, DeliveryResult.DELIVERED))
+    rounds.clock.advance(SETTLED)
+    assert await cataloguer(rounds).round() == IndexingRound(results=1)
+    assert await entered(rounds, SearchField.STATUS, "partial") == [first.message_id]
+    assert await entered(rounds, SearchField.STATUS, "delivered") == [alone.message_id]
+
+
+async def test_many_messages_of_several_accounts_take_several_batches(rounds: Rounds) -> None:
+    other = await rounds.another_sender("other")
+    sent = []
+    for number in range(12):
+        sent.append(await rounds.accept(subject=f"Hello {number:02}", sender=other if number % 3 else None))
+        rounds.clock.advance(seconds=40 if number % 2 else 0)
+    rounds.clock.advance(SETTLED)
+    assert await SearchIndexer(database=rounds.database, clock=rounds.clock, batch=5).round() == IndexingRound(
+        messages=12
+    )
+    assert await entered(rounds, SearchField.WORD, "hello") == sorted(sent)
+
+
+async def test_what_is_entered_twice_is_there_once(rounds: Rounds) -> None:
+    await rounds.accept()
+    rounds.clock.advance(SETTLED)
+    assert (await cataloguer(rounds).round()).messages == 1
+    before = await rounds.value("SELECT count(*) FROM catalogue")
+    async with rounds.database.transaction() as tx:
+        await search_index.messages_entered(tx, lowest_id(rounds.clock.now() - timedelta(hours=1)))
+    assert (await cataloguer(rounds).round()).messages == 1
+    assert await rounds.value("SELECT count(*) FROM catalogue") == before
+
+
+async def test_only_one_process_is_at_it(rounds: Rounds) -> None:
+    await rounds.accept()
+    rounds.clock.advance(SETTLED)
+    async with rounds.database.connection() as connection, search_index.alone(connection) as is_alone:
+        assert is_alone
+        assert await cataloguer(rounds).round() == IndexingRound()
+    assert (await cataloguer(rounds).round()).messages == 1
+
+
+async def test_a_batch_that_fails_moves_nothing(rounds: Rounds) -> None:
+    await rounds.accept()
+    rounds.clock.advance(SETTLED)
+    await rounds.fetch("ALTER TABLE catalogue ADD CONSTRAINT broken CHECK (term IS NULL) NOT VALID")
+    with pytest.raises(asyncpg.CheckViolationError, match="broken"):
+        await cataloguer(rounds).round()
+    async with rounds.database.connection() as connection:
+        progress = await search_index.progress(connection)
+    assert progress is not None
+    assert progress.messages_to < lowest_id(rounds.clock.now() - SETTLED)
+    await rounds.fetch("ALTER TABLE catalogue DROP CONSTRAINT broken")
+    assert (await cataloguer(rounds).round()).messages == 1
+
+
+async def test_nobody_passes_a_transaction_that_is_still_open(rounds: Rounds) -> None:
+    await rounds.accept()
+    rounds.clock.advance(SETTLED)
+    async with rounds.database.transaction() as tx:
+        await tx.fetchval("SELECT 1")
+        # It began now by PostgreSQL's clock, which the test's is ahead of.
+        assert (await cataloguer(rounds).round()).messages == 0
+    assert (await cataloguer(rounds).round()).messages == 1
+
+
+async def test_without_a_day_there_is_nothing_to_do(rounds: Rounds) -> None:
+    for (name,) in await rounds.fetch(
+        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'messages'::regclass"
+    ):
+        await rounds.fetch(f"DROP TABLE {name}")
+    assert await cataloguer(rounds).round() == IndexingRound()
+    async with rounds.database.connection() as connection:
+        assert await search_index.progress(connection) is None

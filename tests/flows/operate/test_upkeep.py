@@ -1,0 +1,598 @@
+"""Upkeep, day by day on a clock that the tests turn: partitions, keys, domains."""
+
+import asyncio
+import contextlib
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from posthouse.chance import SystemChance
+from posthouse.flows.operate.upkeep import KEYS_A_BATCH, Retention, Upkeep
+from posthouse.mail import dkim
+from posthouse.rules import domain, limits
+from posthouse.rules.ids import AccountId, lowest_id
+from posthouse.rules.refusal import Refusal
+from posthouse.store import logins, partitions, webhooks
+from posthouse.store.domains import dkim_purpose, ed25519_purpose
+from posthouse.store.partitions import Partition
+from posthouse.store.postgres import Database
+from posthouse.store.seal import Sealer
+from posthouse.wire.dns import Resolver
+from tests.support.administration import MadeAccount, Operator
+from tests.support.books import faults_in_the_books
+from tests.support.clock import SettableClock
+from tests.support.house import House, Sender, new_sender, opened
+from tests.support.nameserver import SERVFAIL, Nameserver
+from tests.support.service import SEAL_KEY, _settings
+
+MESSAGES_DAYS = 10
+BODIES_DAYS = 3
+TABLES = len(partitions.TABLES)
+# Yesterday, today and the days ahead.
+DAYS_MADE = limits.PARTITION_DAYS_AHEAD + 2
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    return SettableClock()
+
+
+@pytest_asyncio.fixture
+async def nameserver() -> AsyncIterator[Nameserver]:
+    async with Nameserver() as running:
+        yield running
+
+
+def upkeep_on(database: Database, clock: SettableClock, nameserver: Nameserver) -> Upkeep:
+    return Upkeep(
+        database=database,
+        clock=clock,
+        resolver=Resolver([nameserver.endpoint], lookup_seconds_max=2),
+        sealer=Sealer({"first": SEAL_KEY.encode()[:32]}, "first", SystemChance()),
+        retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
+    )
+
+
+@pytest.fixture
+def upkeep(database: Database, clock: SettableClock, nameserver: Nameserver) -> Upkeep:
+    return upkeep_on(database, clock, nameserver)
+
+
+@pytest_asyncio.fixture
+async def operator(database_url: str) -> AsyncIterator[Operator]:
+    desk = await Operator.open(_settings(database_url))
+    yield desk
+    await desk.close()
+
+
+@pytest_asyncio.fixture
+async def house(database_url: str, clock: SettableClock) -> AsyncIterator[House]:
+    async with opened(database_url, clock) as one:
+        yield one
+
+
+@pytest_asyncio.fixture
+async def sender(operator: Operator) -> Sender:
+    return await new_sender(operator, "acme", credits=1_000)
+
+
+async def attached(database: Database) -> set[Partition]:
+    async with database.connection() as connection:
+        return set(await partitions.attached(connection))
+
+
+async def count(database: Database, query: str, *arguments: object) -> int:
+    async with database.connection() as connection:
+        number: int = await connection.fetchval(query, *arguments)
+        return number
+
+
+async def finish(database: Database, message_id: UUID, kind: str = "settle") -> None:
+    """Everyone's final result, as delivery will write it."""
+    status, time = ("delivered", "delivered_at") if kind == "settle" else ("bounced", "bounced_at")
+    async with database.transaction() as tx:
+        await tx.execute(
+            f"UPDATE recipients SET status = $2, billing_status = $3, {time} = now() WHERE message_id = $1",
+            message_id, status, f"{kind}d" if kind == "release" else "settled",
+        )  # fmt: skip
+        row = await tx.fetchrow(
+            """
+            UPDATE messages SET open_count = 0,
+                delivered_count = CASE WHEN $2 = 'settle' THEN recipient_count ELSE 0 END,
+                released_count = CASE WHEN $2 = 'settle' THEN 0 ELSE recipient_count END,
+                status = CASE WHEN $2 = 'settle' THEN 'delivered' ELSE 'failed' END,
+                billing_status = CASE WHEN $2 = 'settle' THEN 'settled' ELSE 'released' END
+            WHERE id = $1 RETURNING account_id, recipient_count
+            """,
+            message_id, kind,
+        )  # fmt: skip
+        await tx.execute(
+            """
+            INSERT INTO ledger (account_id, message_id, position, kind, amount, at)
+            SELECT account_id, message_id, position, $2, 1, now() FROM recipients WHERE message_id = $1
+            """,
+            message_id, kind,
+        )  # fmt: skip
+        if kind == "release":
+            await tx.execute(
+                "UPDATE accounts SET available = available + $2 WHERE id = $1",
+                row["account_id"],
+                row["recipient_count"],
+            )
+        await tx.execute("DELETE FROM schedule WHERE message_id = $1", message_id)
+
+
+async def test_partitions_are_made_ahead_and_only_once(
+    database: Database, upkeep: Upkeep, clock: SettableClock
+) -> None:
+    clock.advance(days=100)
+    assert await upkeep.make_partitions() == DAYS_MADE * TABLES
+    assert await upkeep.make_partitions() == 0
+    clock.advance(days=1)
+    assert await upkeep.make_partitions() == TABLES
+    today = clock.now().date()
+    wanted = {
+        Partition(today + timedelta(days=ahead), table)
+        for ahead in range(-1, limits.PARTITION_DAYS_AHEAD + 1)
+        for table in partitions.TABLES
+    }
+    assert wanted <= await attached(database)
+
+
+async def test_two_processes_at_once_make_each_partition_once(
+    database_url: str, clock: SettableClock, nameserver: Nameserver
+) -> None:
+    clock.advance(days=100)
+    databases = [await Database.open(database_url) for _ in range(2)]
+    try:
+        made = await asyncio.gather(
+            *(upkeep_on(database, clock, nameserver).make_partitions() for database in databases for _ in range(2))
+        )
+        again = await upkeep_on(databases[0], clock, nameserver).make_partitions()
+    finally:
+        for database in databases:
+            await database.close()
+    assert sum(made) + again == DAYS_MADE * TABLES
+
+
+async def test_two_processes_at_once_drop_each_partition_once(
+    database_url: str, clock: SettableClock, nameserver: Nameserver
+) -> None:
+    databases = [await Database.open(database_url) for _ in range(2)]
+    try:
+        before = await attached(databases[0])
+        clock.advance(days=100)
+        dropped = await asyncio.gather(
+            *(upkeep_on(database, clock, nameserver).drop_partitions() for database in databases for _ in range(2))
+        )
+        rest = await upkeep_on(databases[1], clock, nameserver).drop_partitions()
+        assert sum(dropped) + rest == len(before)
+        assert await attached(databases[0]) == set()
+    finally:
+        for database in databases:
+            await database.close()
+
+
+async def test_bodies_go_before_their_messages_and_the_sums_stay(
+    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender, database_url: str
+) -> None:
+    first_day = clock.now().date()
+    delivered = await house.accept(sender, "delivered", sender.draft(3))
+    bounced = await house.accept(sender, "bounced", sender.draft(2))
+    await finish(database, delivered.message_id)
+    await finish(database, bounced.message_id, "release")
+    bodies_gone, messages_gone = None, None
+    for day in range(MESSAGES_DAYS + 3):
+        await upkeep.make_partitions()
+        await upkeep.drop_partitions()
+        bodies = await count(database, "SELECT count(*) FROM bodies")
+        messages = await count(database, "SELECT count(*) FROM messages")
+        assert await count(database, "SELECT count(*) FROM recipients") == (5 if messages else 0)
+        bodies_gone = day if bodies == 0 and bodies_gone is None else bodies_gone
+        messages_gone = day if messages == 0 and messages_gone is None else messages_gone
+        clock.advance(days=1)
+    assert (bodies_gone, messages_gone) == (BODIES_DAYS + 1, MESSAGES_DAYS + 1)
+    async with database.connection() as connection:
+        (row,) = await connection.fetch("SELECT account_id, day, reserved, settled, released FROM ledger_days")
+    assert tuple(row) == (sender.account_id, first_day, 5, 3, 2)
+    broken = await faults_in_the_books(database_url)
+    assert "available is what was granted, less what is reserved, plus what was released" not in broken
+    assert {one.day for one in await attached(database)} >= {clock.now().date() - timedelta(days=1)}
+
+
+async def test_logs_of_webhooks_go_after_their_week_and_events_stay_as_long_as_a_replay_needs_them(
+    database: Database, upkeep: Upkeep, clock: SettableClock
+) -> None:
+    first_day = clock.now().date()
+    gone: dict[str, int] = {}
+    for day in range(MESSAGES_DAYS + 3):
+        await upkeep.make_partitions()
+        await upkeep.drop_partitions()
+        there = {one.table for one in await attached(database) if one.day == first_day}
+        for table in {"webhook_deliveries", "events", "messages"} - there:
+            gone.setdefault(table, day)
+        clock.advance(days=1)
+    assert gone == {"webhook_deliveries": 8, "events": MESSAGES_DAYS + 1, "messages": MESSAGES_DAYS + 1}
+    assert Retention(2, 1, 9).days("events") == Retention(9, 1, 2).days("events") == 9
+    assert [Retention(30, 3, 7).days(table) for table in ("messages", "bodies", "webhook_deliveries")] == [30, 3, 7]
+
+
+async def test_a_day_of_which_something_is_to_be_sent_stays(
+    database: Database, upkeep: Upkeep, clock: SettableClock
+) -> None:
+    first_day = clock.now().date()
+    start, _ = partitions.bounds(first_day)
+    async with database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO calls (account_id, id, event_id, next_at, max_attempts) VALUES ($1, $2, $2, $3, 7)",
+            uuid4(), lowest_id(start), clock.now(),
+        )  # fmt: skip
+    clock.advance(days=100)
+    await upkeep.drop_partitions()
+    assert {(one.day, one.table) for one in await attached(database) if one.day == first_day} == {
+        (first_day, "events"),
+        (first_day, "webhook_deliveries"),
+    }
+    async with database.transaction() as tx:
+        await tx.execute("DELETE FROM calls")
+    await upkeep.drop_partitions()
+    assert await attached(database) == set()
+
+
+async def test_a_day_with_something_open_stays_and_so_does_every_later_one(
+    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender
+) -> None:
+    first_day = clock.now().date()
+    done = await house.accept(sender, "done")
+    await finish(database, done.message_id)
+    clock.advance(days=1)
+    held = await house.accept(sender, "held")
+    clock.advance(days=1)
+    later = await house.accept(sender, "later")
+    await finish(database, later.message_id)
+    clock.advance(days=100)
+    await upkeep.make_partitions()
+    await upkeep.drop_partitions()
+    days = {one.day for one in await attached(database)}
+    assert first_day not in days
+    assert {first_day + timedelta(days=1), first_day + timedelta(days=2)} <= days
+    assert await count(database, "SELECT count(*) FROM bodies WHERE message_id = $1", held.message_id) == 1
+    await finish(database, held.message_id)
+    await upkeep.drop_partitions()
+    assert await count(database, "SELECT count(*) FROM messages") == 0
+    assert await count(database, "SELECT count(*) FROM ledger_days") == 3
+
+
+async def test_a_detaching_that_was_broken_off_is_finished_by_the_next_round(
+    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender, database_url: str
+) -> None:
+    accepted = await house.accept(sender, "key")
+    await finish(database, accepted.message_id)
+    clock.advance(days=100)
+    reader = await asyncpg.connect(database_url)
+    try:
+        async with reader.transaction():
+            await reader.fetch("SELECT FROM bodies LIMIT 1")
+            with contextlib.suppress(Refusal):
+                await upkeep.drop_partitions()
+            async with database.connection() as connection:
+                assert await partitions.leaving(connection) != []
+    finally:
+        await reader.close()
+    await upkeep.drop_partitions()
+    async with database.connection() as connection:
+        assert await partitions.leaving(connection) == []
+        assert await partitions.detached(connection) == []
+        assert await partitions.attached(connection) == []
+    assert await count(database, "SELECT count(*) FROM ledger_days") == 1
+
+
+async def test_a_day_that_was_detached_and_not_dropped_is_dropped_by_the_next_round(
+    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender
+) -> None:
+    day = clock.now().date()
+    accepted = await house.accept(sender, "key", sender.draft(4))
+    await finish(database, accepted.message_id)
+    async with database.connection() as connection:
+        await partitions.detach(connection, Partition(day, "ledger"))
+    # Whoever detached it, a day is kept for its time.
+    assert await upkeep.drop_partitions() == 0
+    clock.advance(days=MESSAGES_DAYS + 1)
+    assert await upkeep.drop_partitions() > 0
+    async with database.connection() as connection:
+        assert await partitions.detached(connection) == []
+    assert await count(database, "SELECT reserved FROM ledger_days WHERE account_id = $1", sender.account_id) == 4
+
+
+async def test_mail_is_accepted_while_old_days_are_dropped(
+    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender
+) -> None:
+    clock.advance(days=50)
+    await upkeep.make_partitions()
+
+    async def send() -> None:
+        for number in range(100):
+            await house.accept(sender, f"key {number}")
+
+    _, dropped = await asyncio.gather(send(), upkeep.drop_partitions())
+    assert dropped > 0
+    assert await count(database, "SELECT count(*) FROM messages") == 100
+
+
+async def test_expired_keys_go_in_batches_and_live_ones_stay(
+    database: Database, upkeep: Upkeep, clock: SettableClock
+) -> None:
+    expired, live = 2 * KEYS_A_BATCH + 17, 10
+    insert = """
+        INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
+        SELECT $1, $1, $2 || number, '', $1, $3 FROM generate_series(1, $4) number
+    """
+    async with database.transaction() as tx:
+        await tx.execute(insert, uuid4(), "old ", clock.now(), expired)
+        await tx.execute(insert, uuid4(), "live ", clock.now() + timedelta(seconds=1), live)
+    assert await upkeep.forget_expired() == expired
+    assert await count(database, "SELECT count(*) FROM idempotency") == live
+    clock.advance(seconds=1)
+    assert await upkeep.forget_expired() == live
+
+
+async def test_failed_logins_of_yesterday_go_in_batches_and_without_waiting_for_anyone(
+    database: Database, upkeep: Upkeep, clock: SettableClock
+) -> None:
+    insert = "INSERT INTO login_failures SELECT $1 || number, 1, $2 FROM generate_series(1, $3) number"
+    async with database.transaction() as tx:
+        await tx.execute(insert, "old ", clock.now() - timedelta(hours=25), 2 * KEYS_A_BATCH + 17)
+        await tx.execute(insert, "young ", clock.now() - timedelta(hours=23), 10)
+        first = await logins.forget_old(tx, clock.now(), KEYS_A_BATCH)
+    assert first == KEYS_A_BATCH
+    async with database.transaction() as tx:
+        await tx.fetch("SELECT FROM login_failures WHERE starts_with(subject, 'old ') LIMIT 1 FOR UPDATE")
+        await asyncio.wait_for(upkeep.forget_expired(), 5)
+    assert await count(database, "SELECT count(*) FROM login_failures") == 10 + 1
+    await upkeep.forget_expired()
+    assert await count(database, "SELECT count(*) FROM login_failures WHERE starts_with(subject, 'young ')") == 10
+
+
+async def test_expired_keys_that_someone_holds_are_left_for_the_next_round(
+    database: Database, upkeep: Upkeep, clock: SettableClock, database_url: str
+) -> None:
+    async with database.transaction() as tx:
+        await tx.execute("INSERT INTO idempotency VALUES ($1, $1, 'key', '', $1, $2)", uuid4(), clock.now())
+    holder = await asyncpg.connect(database_url)
+    try:
+        async with holder.transaction():
+            await holder.fetch("SELECT FROM idempotency FOR UPDATE")
+            assert await asyncio.wait_for(upkeep.forget_expired(), 3) == 0
+    finally:
+        await holder.close()
+    assert await upkeep.forget_expired() == 1
+
+
+async def proved_domain(
+    operator: Operator, database: Database, nameserver: Nameserver, clock: SettableClock
+) -> tuple[MadeAccount, Any]:
+    """A domain that was verified by its records an hour ago, and whose records are published."""
+    account = await operator.create_account("proved")
+    await operator.add_verified_domain(account.id, "proved.example.com")
+    async with database.transaction() as tx:
+        row = await tx.fetchrow(
+            """
+            UPDATE domains SET checked_at = $1, verified_at = $1
+            RETURNING name, token, selector, dkim_public, ed25519_selector, ed25519_public
+            """,
+            clock.now() - timedelta(hours=1),
+        )
+    wanted = domain.records(*row)
+    nameserver.zone |= {record.name: [record.value] for record in wanted.all}
+    return account, wanted
+
+
+async def domain_row(database: Database) -> Any:
+    async with database.connection() as connection:
+        return await connection.fetchrow(
+            "SELECT verified_at, missing_since, checked_at, ed25519_published FROM domains"
+        )
+
+
+async def test_a_verified_domain_is_looked_at_once_a_day(
+    database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    await proved_domain(operator, database, nameserver, clock)
+    assert await upkeep.recheck_domains() == (0, 0)
+    clock.advance(hours=23, seconds=1)
+    assert await upkeep.recheck_domains() == (1, 0)
+    assert await upkeep.recheck_domains() == (0, 0)
+    assert len(nameserver.asked) == 3
+    row = await domain_row(database)
+    assert (row["missing_since"], row["checked_at"]) == (None, clock.now())
+
+
+async def test_a_domain_falls_back_after_seven_days_without_its_records(
+    database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    account, wanted = await proved_domain(operator, database, nameserver, clock)
+    clock.advance(days=1)
+    del nameserver.zone[wanted.dkim.name]
+    for _ in range(7):
+        clock.advance(days=1, seconds=1)
+        assert await upkeep.recheck_domains() == (1, 0)
+        assert (await domain_row(database))["verified_at"] is not None
+    before = await count(
+        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
+    )
+    clock.advance(days=1, seconds=1)
+    assert await upkeep.recheck_domains() == (1, 1)
+    assert tuple(await domain_row(database))[:2] == (None, None)
+    after = await count(
+        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
+    )
+    assert after > before, "the caches were not told"
+    clock.advance(days=1, seconds=1)
+    assert await upkeep.recheck_domains() == (0, 0)
+
+
+async def test_records_that_come_back_in_time_start_the_week_anew(
+    database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    _, wanted = await proved_domain(operator, database, nameserver, clock)
+    record = nameserver.zone.pop(wanted.ownership.name)
+    clock.advance(days=1)
+    for _ in range(6):
+        clock.advance(days=1)
+        await upkeep.recheck_domains()
+    assert (await domain_row(database))["missing_since"] is not None
+    nameserver.zone[wanted.ownership.name] = record
+    clock.advance(days=1, seconds=1)
+    assert await upkeep.recheck_domains() == (1, 0)
+    assert (await domain_row(database))["missing_since"] is None
+    del nameserver.zone[wanted.ownership.name]
+    clock.advance(days=2)
+    assert await upkeep.recheck_domains() == (1, 0)
+    assert (await domain_row(database))["verified_at"] is not None
+
+
+async def test_a_nameserver_that_fails_takes_nothing_away(
+    database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    _, wanted = await proved_domain(operator, database, nameserver, clock)
+    nameserver.script |= {wanted.ownership.name: SERVFAIL, wanted.dkim.name: SERVFAIL}
+    for _ in range(3):
+        clock.advance(days=10)
+        assert await upkeep.recheck_domains() == (1, 0)
+    row = await domain_row(database)
+    assert (row["verified_at"] is None, row["missing_since"]) == (False, None)
+
+
+async def test_an_ed25519_key_rests_while_its_record_is_gone_and_the_domain_stays_verified(
+    database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    account, wanted = await proved_domain(operator, database, nameserver, clock)
+    record = nameserver.zone.pop(wanted.ed25519.name)
+    for is_published, script, zone in (
+        (False, {}, {}),
+        (True, {}, {wanted.ed25519.name: record}),
+        (True, {wanted.ed25519.name: SERVFAIL}, {}),
+    ):
+        nameserver.script |= script
+        nameserver.zone |= zone
+        for _ in range(9):
+            clock.advance(days=1, seconds=1)
+            assert await upkeep.recheck_domains() == (1, 0)
+        row = await domain_row(database)
+        assert (row["verified_at"] is None, row["missing_since"]) == (False, None)
+        assert row["ed25519_published"] is is_published
+    # The last that changed was that it came back.
+    stamped = await count(
+        database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
+    )
+    assert stamped == int((clock.now() - 17 * timedelta(days=1, seconds=1)).timestamp()), (
+        "caches were not told, or idly"
+    )
+
+
+async def test_an_older_domain_gets_an_ed25519_key_that_does_not_sign_before_it_is_seen(
+    database: Database, upkeep: Upkeep, operator: Operator
+) -> None:
+    account = await operator.create_account("older")
+    await operator.add_verified_domain(account.id, "older.example.com")
+    async with database.transaction() as tx:
+        await tx.execute(
+            """
+            UPDATE domains SET ed25519_selector = NULL, ed25519_public = NULL, ed25519_sealed = NULL,
+                ed25519_published = false
+            """
+        )
+    assert (await upkeep.round()).domain_keys_made == 1
+    assert await upkeep.make_ed25519_keys() == 0
+    async with database.connection() as connection:
+        row = await connection.fetchrow("SELECT * FROM domains")
+    assert row["ed25519_selector"] == domain.ed25519_selector(row["selector"])
+    sealer = Sealer({"first": SEAL_KEY.encode()[:32]}, "first")
+    private = sealer.open(row["ed25519_sealed"], ed25519_purpose(row["account_id"], row["id"]))
+    assert dkim.public_of(private) == row["ed25519_public"]
+    assert not row["ed25519_published"]
+    # Its owner publishes the record; the operator's word, given anew, holds for it as well.
+    await operator.verify_domain(account.id, "older.example.com")
+    assert (await domain_row(database))["ed25519_published"]
+
+
+async def test_a_domain_on_the_operators_word_is_never_looked_at(
+    upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator, sender: Sender
+) -> None:
+    clock.advance(days=100)
+    assert await upkeep.recheck_domains() == (0, 0)
+    assert nameserver.asked == []
+
+
+async def test_a_round_does_it_all(
+    database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    await proved_domain(operator, database, nameserver, clock)
+    had = len(await attached(database))
+    clock.advance(days=100)
+    done = await upkeep.round()
+    assert done.partitions_made == DAYS_MADE * TABLES
+    assert done.partitions_dropped == had
+    assert (done.domains_checked, done.domains_lost) == (1, 0)
+
+
+async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
+    database: Database, clock: SettableClock, nameserver: Nameserver, sender: Sender
+) -> None:
+    old, new = b64decode(SEAL_KEY), bytes(32)
+    query = "SELECT account_id, id, dkim_sealed, ed25519_sealed FROM domains"
+    async with database.connection() as connection:
+        before = await connection.fetchrow(query)
+    purposes = {
+        "dkim_sealed": dkim_purpose(before["account_id"], before["id"]),
+        "ed25519_sealed": ed25519_purpose(before["account_id"], before["id"]),
+    }
+    plain = {name: Sealer({"first": old}, "first").open(before[name], purpose) for name, purpose in purposes.items()}
+    upkeep = Upkeep(
+        database=database,
+        clock=clock,
+        resolver=Resolver([nameserver.endpoint]),
+        sealer=Sealer({"first": old, "second": new}, "second"),
+        retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
+    )
+    assert await upkeep.reseal() == 2
+    assert await upkeep.reseal() == 0
+    async with database.connection() as connection:
+        after = await connection.fetchrow(query)
+    for name, purpose in purposes.items():
+        assert Sealer({"second": new}, "second").open(after[name], purpose) == plain[name]
+    # One of the two is enough to be found.
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE domains SET ed25519_sealed = $1", before["ed25519_sealed"])
+    assert await upkeep.reseal() == 2
+
+
+async def test_secrets_of_webhooks_are_sealed_anew_when_the_key_is_rotated(
+    database: Database, clock: SettableClock, nameserver: Nameserver, operator: Operator
+) -> None:
+    old, new = SEAL_KEY.encode()[:32], bytes(32)
+    made = await operator.create_account("hooked")
+    account_id = AccountId(made.id)
+    purpose = webhooks.secret_purpose(account_id)
+    sealed = Sealer({"first": old}, "first").seal(b"whsec_secret", purpose)
+    async with database.transaction() as tx:
+        await webhooks.save(tx, account_id, "https://example.com/", ["email.failed"], True, sealed, clock.now())
+    upkeep = Upkeep(
+        database=database,
+        clock=clock,
+        resolver=Resolver([nameserver.endpoint]),
+        sealer=Sealer({"first": old, "second": new}, "second"),
+        retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
+    )
+    assert await upkeep.reseal() == 1
+    assert await upkeep.reseal() == 0
+    async with database.connection() as connection:
+        row = await webhooks.find(connection, account_id)
+    assert row is not None
+    assert Sealer({"second": new}, "second").open(row.secret_sealed, purpose) == b"whsec_secret"

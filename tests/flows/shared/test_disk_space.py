@@ -1,0 +1,228 @@
+"""Storage at its mark: what grows is refused and leaves nothing behind, what was promised is still answered."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.flows.account.suppressions import BATCH, Suppressions
+from posthouse.flows.account.templates import Templates
+from posthouse.flows.inbound.reports import Reports
+from posthouse.flows.shared.disk_space import DiskSpace, Gauge, size, volume
+from posthouse.mail.address import parse_mailbox
+from posthouse.rules import ids
+from posthouse.rules.actor import OPERATOR
+from posthouse.rules.disk_space import FreeMark, no_room
+from posthouse.rules.ids import AccountId, RequestId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.template import Template
+from posthouse.store.postgres import Database, as_refusal
+from tests.support.administration import Operator
+from tests.support.house import House, Sender, new_sender, opened
+from tests.support.returns import bounce
+from tests.support.service import _settings
+
+CONTENT = Template(subject="Hello", text="Good morning.", html=None)
+RAW = b"From: news@acme.example.com\r\nTo: ada@example.org\r\nSubject: Hello\r\n\r\nGood morning.\r\n"
+
+
+class Tank:
+    """A volume of the test's own; what it holds is what is free."""
+
+    def __init__(self) -> None:
+        self.held: int | Exception = 5_000
+        self.storage = DiskSpace([Gauge("tank", FreeMark(1_000), self._measure)])
+
+    async def _measure(self) -> int:
+        if isinstance(self.held, Exception):
+            raise self.held
+        return self.held
+
+    async def fall_to(self, held: int | Exception) -> bool:
+        self.held = held
+        await self.storage.check()
+        return self.storage.is_low
+
+
+@pytest.fixture
+def tank() -> Tank:
+    return Tank()
+
+
+@pytest.fixture
+async def operator(database_url: str) -> AsyncIterator[Operator]:
+    made = await Operator.open(_settings(database_url))
+    yield made
+    await made.close()
+
+
+@asynccontextmanager
+async def refused() -> AsyncIterator[None]:
+    with pytest.raises(Refusal) as caught:
+        yield
+    assert caught.value == no_room()
+
+
+async def adopt(house: House, sender: Sender) -> Any:
+    request_id = RequestId(ids.new_id(house.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
+    return await house.intake.adopt(
+        sender.caller(), RAW, [parse_mailbox("ada@example.org")], "news@acme.example.com", request_id
+    )
+
+
+async def left_behind(database: Database) -> list[Any]:
+    async with database.connection() as connection:
+        return [
+            await connection.fetch(f"SELECT * FROM {table} ORDER BY 1, 2")
+            for table in ("accounts", "messages", "ledger", "idempotency", "templates", "suppressions", "audit_log")
+        ]
+
+
+async def test_without_gauges_there_is_always_room() -> None:
+    storage = DiskSpace()
+    await storage.check()
+    storage.require()
+
+
+async def test_room_ends_at_the_mark_and_comes_back_above_it(tank: Tank) -> None:
+    assert not await tank.fall_to(1_001)
+    tank.storage.require()
+    assert await tank.fall_to(1_000)
+    with pytest.raises(Refusal):
+        tank.storage.require()
+    assert await tank.fall_to(1_100)
+    assert not await tank.fall_to(1_250)
+    tank.storage.require()
+
+
+@pytest.mark.parametrize("fault", [OSError("gone"), Refusal(Code.SERVICE_UNAVAILABLE, "away")])
+async def test_a_look_that_fails_keeps_the_last_verdict(tank: Tank, fault: Exception) -> None:
+    assert not await tank.fall_to(fault)
+    assert await tank.fall_to(10)
+    assert await tank.fall_to(fault)
+    assert not await tank.fall_to(5_000)
+
+
+async def test_all_gauges_need_room(tank: Tank) -> None:
+    other = Tank()
+    both = DiskSpace([*tank.storage.gauges, other.storage.gauges[0]._replace(name="other")])
+    tank.held = 10
+    await both.check()
+    assert both.is_low
+    tank.held, other.held = OSError("gone"), 5_000
+    await both.check()
+    assert both.is_low
+    tank.held, other.held = 5_000, 10
+    await both.check()
+    assert both.is_low
+    other.held = 5_000
+    await both.check()
+    assert not both.is_low
+
+
+async def test_the_volume_is_measured_as_postgresql_would_find_it(tmp_path: Path) -> None:
+    found = os.statvfs(tmp_path)
+    free_bytes = await volume(str(tmp_path), 1).measure()
+    assert 0 < free_bytes <= found.f_blocks * found.f_frsize
+    with pytest.raises(FileNotFoundError):
+        await volume(str(tmp_path / "absent"), 1).measure()
+
+
+async def test_a_database_that_grows_is_low_and_that_shrinks_has_room_again(database: Database) -> None:
+    before = await size(database, 1).measure()
+    storage = DiskSpace([size(database, before + before // 5)])
+    await storage.check()
+    assert not storage.is_low
+    async with database.transaction() as tx:
+        await tx.execute("CREATE TABLE filler (content text)")
+        await tx.execute("ALTER TABLE filler ALTER content SET STORAGE EXTERNAL")
+        await tx.execute("INSERT INTO filler VALUES (repeat('x', $1))", before // 4)
+    await storage.check()
+    assert storage.is_low
+    async with database.transaction() as tx:
+        await tx.execute("DROP TABLE filler")
+    await storage.check()
+    assert not storage.is_low
+
+
+async def test_mail_is_refused_and_costs_nothing_and_a_replay_is_answered(
+    database_url: str, operator: Operator, tank: Tank
+) -> None:
+    sender = await new_sender(operator, "acme")
+    async with opened(database_url, DatabaseClock(), storage=tank.storage) as house:
+        first = await house.accept(sender, "one")
+        before = await left_behind(house.database)
+        await tank.fall_to(10)
+        async with refused():
+            await house.accept(sender, "two")
+        async with refused():
+            await adopt(house, sender)
+        again = await house.accept(sender, "one")
+        assert (again.is_replay, again.message_id) == (True, first.message_id)
+        with pytest.raises(Refusal) as caught:
+            await house.accept(sender, "one", body=b"another body")
+        assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
+        assert await left_behind(house.database) == before
+        await tank.fall_to(5_000)
+        # Only what was accepted is remembered, so that the key is free.
+        assert not (await house.accept(sender, "two")).is_replay
+        await adopt(house, sender)
+
+
+async def test_templates_imports_and_reports_are_refused_and_leave_nothing_behind(
+    database_url: str, database: Database, operator: Operator, tank: Tank
+) -> None:
+    account_id = AccountId((await operator.create_account("acme")).id)
+    clock, chance = DatabaseClock(), SystemChance()
+    templates = Templates(database=database, clock=clock, chance=chance, storage=tank.storage)
+    suppression = Suppressions(database=database, clock=clock, chance=chance, storage=tank.storage)
+    feedback = Reports(
+        database=database, clock=clock, chance=chance, return_path_domain="b.example", keys=[b"k"], storage=tank.storage
+    )
+    await templates.create(account_id, "welcome", None, CONTENT, OPERATOR, publish=True)
+    before = await left_behind(database)
+    await tank.fall_to(10)
+    async with refused():
+        await templates.create(account_id, "other", None, CONTENT, OPERATOR, publish=True)
+    async with refused():
+        await templates.add_version(account_id, "welcome", CONTENT, OPERATOR, publish=True)
+    async with refused():
+        await suppression.begin_import(account_id, OPERATOR)
+    async with refused():
+        await feedback.receive(bounce("ada@example.org"), [])
+    async with refused():
+        await feedback.keep(RAW, recipient="postmaster@b.example", sender="", peer="192.0.2.1")
+    assert await left_behind(database) == before
+    await templates.delete(account_id, "welcome", OPERATOR)
+
+
+async def test_an_import_under_way_ends_at_the_mark_with_whole_batches(
+    database: Database, operator: Operator, tank: Tank
+) -> None:
+    account_id = AccountId((await operator.create_account("acme")).id)
+    suppression = Suppressions(database=database, clock=DatabaseClock(), chance=SystemChance(), storage=tank.storage)
+
+    async def file() -> AsyncIterator[bytes]:
+        lines = [b"r%06d@example.org\n" % number for number in range(3 * BATCH)]
+        yield b"".join(lines[:BATCH])
+        await tank.fall_to(10)
+        yield b"".join(lines[BATCH:])
+
+    importing = await suppression.begin_import(account_id, OPERATOR)
+    async with refused(), aclosing(suppression.bring_in(importing, file())) as brought_in:
+        async for _ in brought_in:
+            pass
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM suppressions") == importing.progress.added
+    await tank.fall_to(5_000)
+    await suppression.begin_import(account_id, OPERATOR)
+
+
+def test_a_disk_that_is_full_all_the_same_is_told_alike() -> None:
+    assert as_refusal(asyncpg.DiskFullError("could not extend file")) == no_room()

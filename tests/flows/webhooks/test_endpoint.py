@@ -1,0 +1,282 @@
+"""Subscription: secrets shown once, tickets only for what was committed, pings apart, long logs deleted in parts."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from posthouse.chance import SystemChance
+from posthouse.clock import Clock
+from posthouse.flows.shared.tickets import LEASE, Tickets
+from posthouse.flows.webhooks.endpoint import SETTLED_AFTER, WebhookEndpoint
+from posthouse.rules import ids
+from posthouse.rules.actor import Actor
+from posthouse.rules.ids import AccountId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.ticket import Ticket, WebhookTicket, unpack
+from posthouse.rules.webhook_url import Target, check_url
+from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
+from posthouse.store.seal import Sealer
+from posthouse.store.webhooks import CHANGED_AT_ONCE_MAX, PING_COOLDOWN, secret_purpose
+from posthouse.wire.stream import StreamSettings, TicketKind
+from posthouse.wire.stream.memory import MemoryStream
+from tests.support.clock import SettableClock
+from tests.support.rounds import Rounds, beginning, new_id
+from tests.support.webhooks import URL, Webhooks
+
+SHARDS: Final = 4
+SEALER: Final = Sealer({"first": bytes(32)}, "first")
+ADA: Final = Actor(None, "ada@example.com")
+DELIVERED: Final = MailResult.DELIVERED
+BOUNCED: Final = MailResult.BOUNCED
+
+
+class ImpatientClock(SettableClock):
+    """Whoever looks at it finds that ten seconds have passed."""
+
+    def monotonic(self) -> float:
+        self.advance(seconds=10)
+        return super().monotonic()
+
+
+def judged(url: str) -> Target:
+    return check_url(url, own_domains=["posthouse.example.net"])
+
+
+class Office:
+    """The flow with a stream of its own, on the books of the rounds."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self.rounds = rounds
+        self.stream = MemoryStream(StreamSettings(), monotonic=rounds.clock.monotonic)
+        self.webhook_endpoint = self.with_tickets(Tickets(self.stream, SHARDS))
+
+    def with_tickets(self, tickets: Tickets | None, clock: Clock | None = None) -> WebhookEndpoint:
+        return WebhookEndpoint(
+            database=self.rounds.database,
+            clock=clock or self.rounds.clock,
+            chance=SystemChance(),
+            sealer=SEALER,
+            tickets=tickets,
+            check=judged,
+        )
+
+    @property
+    def account_id(self) -> AccountId:
+        return AccountId(self.rounds.sender.account_id)
+
+    async def published(self) -> list[Ticket]:
+        """The tickets that the stream holds; it holds them no more."""
+        found = await self.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 1_000, 0)
+        for one in found:
+            await one.ack()
+        return [ticket for one in found for ticket in unpack(one.payload)]
+
+    async def call_of(self, delivery_id: UUID) -> Any:
+        (row,) = await self.rounds.fetch("SELECT next_at, fence, max_attempts FROM calls WHERE id = $1", delivery_id)
+        return row
+
+    async def refusal_of(self, doing: Any) -> Refusal:
+        with pytest.raises(Refusal) as caught:
+            await doing
+        return caught.value
+
+
+@pytest_asyncio.fixture
+async def rounds(database_url: str) -> AsyncIterator[Rounds]:
+    async with beginning(database_url) as begun:
+        yield begun
+
+
+@pytest.fixture
+def office(rounds: Rounds) -> Office:
+    return Office(rounds)
+
+
+@pytest.fixture
+def hooks(rounds: Rounds) -> Webhooks:
+    return Webhooks(rounds)
+
+
+async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(office: Office) -> None:
+    saved = await office.webhook_endpoint.save(office.account_id, URL, [], ADA, enabled=True)
+    assert saved.secret is not None
+    assert saved.secret not in repr(saved)
+    sealed = saved.endpoint.secret_sealed
+    assert SEALER.open(sealed, secret_purpose(office.account_id)).decode() == saved.secret
+    again = await office.webhook_endpoint.save(office.account_id, URL, [], ADA, enabled=True)
+    assert again.secret is None
+    assert again.endpoint.secret_sealed == sealed
+    rotated = await office.webhook_endpoint.rotate_secret(office.account_id, ADA)
+    found = await office.webhook_endpoint.get(office.account_id)
+    assert found is not None
+    assert SEALER.open(found.secret_sealed, secret_purpose(office.account_id)).decode() == rotated != saved.secret
+
+
+async def test_the_urls_own_spelling_is_saved_and_this_service_is_refused(office: Office) -> None:
+    saved = await office.webhook_endpoint.save(office.account_id, "HTTPS://Hooks.Example.COM", [], ADA, enabled=True)
+    assert saved.endpoint.url == "https://hooks.example.com/"
+    refusal = await office.refusal_of(
+        office.webhook_endpoint.save(office.account_id, "https://api.posthouse.example.net/", [], ADA, enabled=True)
+    )
+    assert refusal.code is Code.INVALID_REQUEST
+
+
+async def test_what_is_entered_has_a_ticket_that_is_good_and_nobody_else_gets_one_meanwhile(
+    office: Office, hooks: Webhooks
+) -> None:
+    now = office.rounds.clock.now()
+    await hooks.save()
+    ping = await office.webhook_endpoint.ping(office.account_id)
+    assert await office.call_of(ping.id) == (now + LEASE, 0, 1)
+    replay = await office.webhook_endpoint.replay(office.account_id, ids.text(ids.WEBHOOK_DELIVERY, ping.id))
+    assert await office.call_of(replay.id) == (now + LEASE, 0, 7)
+    published = await office.published()
+    assert {ticket.webhook_delivery_id for ticket in published if isinstance(ticket, WebhookTicket)} == {
+        ping.id,
+        replay.id,
+    }
+    assert await hooks.lease() == []
+    claimed = await hooks.claim([ticket for ticket in published if isinstance(ticket, WebhookTicket)])
+    assert {one.id for one in claimed} == {ping.id, replay.id}
+    assert {one.event_id for one in claimed} == {ping.event_id}
+    assert len({one.body for one in claimed}) == 1
+
+
+async def test_without_a_stream_it_is_due_at_once(office: Office, hooks: Webhooks) -> None:
+    await hooks.save()
+    ping = await office.with_tickets(None).ping(office.account_id)
+    assert (await office.call_of(ping.id))[0] == office.rounds.clock.now()
+    assert [ticket.webhook_delivery_id for ticket in await hooks.lease()] == [ping.id]
+
+
+async def test_a_refusal_publishes_nothing(office: Office, hooks: Webhooks) -> None:
+    ping = office.webhook_endpoint.ping
+    assert (await office.refusal_of(ping(office.account_id))).code is Code.NOT_FOUND
+    await hooks.save(enabled=False)
+    assert (await office.refusal_of(ping(office.account_id))).code is Code.CONFLICT
+    assert await office.published() == []
+    assert await office.rounds.value("SELECT count(*) FROM events") == 0
+
+
+async def test_the_next_ping_may_be_sent_when_the_refusal_says(office: Office, hooks: Webhooks) -> None:
+    await hooks.save()
+    await office.webhook_endpoint.ping(office.account_id)
+    office.rounds.clock.advance(seconds=0.5)
+    refusal = await office.refusal_of(office.webhook_endpoint.ping(office.account_id))
+    assert (refusal.code, refusal.retry_after_seconds) == (Code.RATE_LIMITED, 15)
+    office.rounds.clock.advance(PING_COOLDOWN - timedelta(seconds=0.501))
+    refusal = await office.refusal_of(office.webhook_endpoint.ping(office.account_id))
+    assert refusal.retry_after_seconds == 1
+    office.rounds.clock.advance(seconds=refusal.retry_after_seconds)
+    await office.webhook_endpoint.ping(office.account_id)
+    assert len(await office.published()) == 2
+
+
+async def test_what_has_lost_its_event_is_not_replayed(office: Office, hooks: Webhooks) -> None:
+    await hooks.save()
+    (ticket,) = await hooks.tell(DELIVERED)
+    await office.rounds.fetch("DELETE FROM events")
+    given = ids.text(ids.WEBHOOK_DELIVERY, ticket.webhook_delivery_id)
+    refusal = await office.refusal_of(office.webhook_endpoint.replay(office.account_id, given))
+    assert (refusal.code, "no longer stored" in refusal.text) == (Code.CONFLICT, True)
+    assert await office.published() == []
+
+
+async def test_changes_are_on_record_and_secrets_are_not(office: Office) -> None:
+    url = "https://hooks.example.com/inbox?token=hunter2"
+    saved = await office.webhook_endpoint.save(office.account_id, url, ["email.bounced"], ADA, enabled=True)
+    rotated = await office.webhook_endpoint.rotate_secret(office.account_id, ADA)
+    await office.webhook_endpoint.ping(office.account_id)
+    await office.webhook_endpoint.delete(office.account_id, ADA)
+    await office.refusal_of(office.webhook_endpoint.delete(office.account_id, ADA))
+    query = "SELECT action, target, detail::text FROM audit_log WHERE actor = $1"
+    rows = [tuple(row) for row in await office.rounds.fetch(query, ADA.name)]
+    assert {(action, target) for action, target, _ in rows} == {
+        ("webhook.saved", "hooks.example.com"),
+        ("webhook.secret_rotated", "webhook"),
+        ("webhook.deleted", "webhook"),
+    }
+    assert len(rows) == 3
+    assert all(secret not in str(rows) for secret in ("hunter2", saved.secret or "", rotated))
+
+
+async def logged(office: Office, count: int) -> None:
+    """So many deliveries that are pending, each of them a call."""
+    now = office.rounds.clock.now()
+    made = [new_id(now) for _ in range(count)]
+    await office.rounds.fetch(
+        "WITH calls AS (INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)"
+        "   SELECT $1, id, id, $3, 7 FROM unnest($2::uuid[]) made(id))"
+        " INSERT INTO webhook_deliveries (account_id, id, event_id, type, url, max_attempts, created_at,"
+        "   next_attempt_at) SELECT $1, id, id, 'webhook.test', $4, 7, $3, $3 FROM unnest($2::uuid[]) made(id)",
+        office.account_id, made, now, URL,
+    )  # fmt: skip
+
+
+async def left(office: Office) -> tuple[int, int]:
+    calls = await office.rounds.value("SELECT count(*) FROM calls")
+    return calls, await office.rounds.value("SELECT count(*) FROM webhook_deliveries")
+
+
+async def test_a_log_of_several_parts_is_deleted_whole(office: Office, hooks: Webhooks) -> None:
+    await hooks.save()
+    await logged(office, CHANGED_AT_ONCE_MAX + 1)
+    await office.webhook_endpoint.delete(office.account_id, ADA)
+    assert await left(office) == (0, 0)
+    assert await office.webhook_endpoint.get(office.account_id) is None
+
+
+async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(office: Office, hooks: Webhooks) -> None:
+    await hooks.save()
+    await logged(office, CHANGED_AT_ONCE_MAX + 1)
+    hurried = office.with_tickets(None, ImpatientClock(office.rounds.clock.now()))
+    refusal = await office.refusal_of(hurried.delete(office.account_id, ADA))
+    assert (refusal.code, refusal.retry_after_seconds) == (Code.TEMPORARY_FAILURE, 1)
+    assert await left(office) == (1, 1)
+    endpoint = await office.webhook_endpoint.get(office.account_id)
+    assert endpoint is not None
+    assert not endpoint.enabled
+    await hurried.delete(office.account_id, ADA)
+    assert await left(office) == (0, 0)
+    assert await office.webhook_endpoint.get(office.account_id) is None
+
+
+async def test_disabling_cancels_several_parts(office: Office, hooks: Webhooks) -> None:
+    await hooks.save()
+    await logged(office, CHANGED_AT_ONCE_MAX + 1)
+    await office.webhook_endpoint.save(office.account_id, URL, [], ADA, enabled=False)
+    assert await left(office) == (0, CHANGED_AT_ONCE_MAX + 1)
+    assert await office.rounds.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
+
+
+async def test_an_event_is_shown_when_it_has_settled(office: Office, hooks: Webhooks) -> None:
+    await hooks.tell(DELIVERED)
+    page = await office.webhook_endpoint.events(office.account_id, 10)
+    assert (page.events, page.next_cursor, page.has_more) == ([], None, False)
+    office.rounds.clock.advance(SETTLED_AFTER + timedelta(milliseconds=1))
+    page = await office.webhook_endpoint.events(office.account_id, 10)
+    (shown,) = page.events
+    assert (page.next_cursor, page.has_more) == (ids.text(ids.EVENT, shown.id), False)
+
+
+async def test_the_events_of_a_message_are_paged_like_all_others(office: Office, hooks: Webhooks) -> None:
+    await hooks.tell(DELIVERED)
+    claimed = await hooks.outcomes(DELIVERED, BOUNCED, DELIVERED)
+    await office.rounds.record(*claimed)
+    office.rounds.clock.advance(minutes=1)
+    message_id = ids.text(ids.MESSAGE, claimed[0].message_id)
+    whole = await office.webhook_endpoint.events(office.account_id, 10, message_id=message_id)
+    assert sorted(one.type for one in whole.events) == ["email.bounced", "email.delivered", "email.delivered"]
+    first = await office.webhook_endpoint.events(office.account_id, 2, message_id=message_id)
+    assert first.has_more
+    second = await office.webhook_endpoint.events(office.account_id, 2, message_id=message_id, after=first.next_cursor)
+    assert first.events + second.events == whole.events
+    assert not second.has_more
+    bounced = await office.webhook_endpoint.events(
+        office.account_id, 10, message_id=message_id, event_type="email.bounced"
+    )
+    assert [one.type for one in bounced.events] == ["email.bounced"]

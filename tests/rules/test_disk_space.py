@@ -1,0 +1,51 @@
+"""Storage is low at its mark, and has room again only at some distance from it."""
+
+import pytest
+
+from posthouse.rules.disk_space import FreeMark, Mark, UsedMark, no_room
+from posthouse.rules.refusal import Code
+
+FREE = FreeMark(1_000)
+USED = UsedMark(1_000)
+
+
+@pytest.mark.parametrize(
+    ("mark", "measured", "was_low", "is_low"),
+    [
+        (FREE, 1_001, False, False),
+        (FREE, 1_000, False, True),
+        (FREE, 0, False, True),
+        (FREE, 1_001, True, True),
+        (FREE, 1_249, True, True),
+        (FREE, 1_250, True, False),
+        (FREE, 10_000, True, False),
+        (FreeMark(1), 1, True, True),
+        (FreeMark(1), 2, True, False),
+        (USED, 999, False, False),
+        (USED, 1_000, False, True),
+        (USED, 5_000, False, True),
+        (USED, 999, True, True),
+        (USED, 951, True, True),
+        (USED, 950, True, False),
+        (USED, 0, True, False),
+        (UsedMark(1), 0, True, False),
+    ],
+)
+def test_a_mark_is_left_later_than_it_is_reached(mark: Mark, measured: int, was_low: bool, is_low: bool) -> None:
+    assert mark.is_low(measured, was_low=was_low) is is_low
+
+
+def test_what_hovers_at_the_mark_does_not_flap() -> None:
+    for mark, seen in ((FREE, (1_001, 999, 1_001, 1_100, 999, 1_249)), (USED, (999, 1_001, 999, 960, 1_001, 951))):
+        is_low = False
+        verdicts = []
+        for measured in seen:
+            is_low = mark.is_low(measured, was_low=is_low)
+            verdicts.append(is_low)
+        assert verdicts == [False, True, True, True, True, True]
+
+
+def test_the_refusal_says_when_to_come_back() -> None:
+    refusal = no_room()
+    assert (refusal.code, refusal.retry_after_seconds, refusal.lacks_room) == (Code.SERVICE_UNAVAILABLE, 30, True)
+    assert "try again later" in refusal.text

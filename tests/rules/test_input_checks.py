@@ -1,0 +1,85 @@
+"""What an operator may write about accounts, domains, credentials and users."""
+
+from ipaddress import ip_network
+
+import pytest
+
+from posthouse.rules import input_checks
+from posthouse.rules.refusal import Code, Refusal
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("Acme", "Acme"), ("  Café Zoë 东京 ", "Café Zoë 东京"), ("x" * 200, "x" * 200)]
+)
+def test_a_name_is_taken_without_the_space_around_it(given: str, expected: str) -> None:
+    assert input_checks.name("A name", given) == expected
+
+
+@pytest.mark.parametrize("given", ["", "   ", "x" * 201, "a\nb", "a\x00b", "a\u2028b", "a\ud800"])
+def test_a_name_that_would_break_a_line_is_refused(given: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        input_checks.name("A name", given)
+    assert caught.value.code is Code.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("given", ["", "x" * 501, "a\rb"])
+def test_a_reason_is_asked_for(given: str) -> None:
+    with pytest.raises(Refusal, match="Give a reason"):
+        input_checks.reason(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("example.com", "example.com"),
+        (" Example.COM. ", "example.com"),
+        ("bücher.example", "xn--bcher-kva.example"),
+    ],
+)
+def test_a_domain_is_kept_as_dns_writes_it(given: str, expected: str) -> None:
+    assert input_checks.domain_name(given) == expected
+
+
+@pytest.mark.parametrize("given", ["", "localhost", "a..example", "user@example.com", "exa mple.com", "-a.example"])
+def test_what_is_no_domain_is_refused(given: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        input_checks.domain_name(given)
+    assert caught.value.code is Code.INVALID_REQUEST
+
+
+def test_networks_and_single_addresses_are_taken() -> None:
+    given = ["192.0.2.0/24", " 2001:db8::/32", "198.51.100.7", "::1"]
+    expected = ("192.0.2.0/24", "2001:db8::/32", "198.51.100.7/32", "::1/128")
+    assert input_checks.networks(given) == tuple(map(ip_network, expected))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["192.0.2.5/24"], "write 192.0.2.0/24"),
+        (["2001:db8::1/32"], "write 2001:db8::/32"),
+        (["office"], "not a network"),
+        (["192.0.2.0/33"], "not a network"),
+        (["192.0.2.1"] * 101, "100 networks at most"),
+    ],
+)
+def test_a_mistaken_network_is_explained(given: list[str], said: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        input_checks.networks(given)
+    assert said in caught.value.text
+
+
+def test_a_users_address_is_kept_in_lower_case() -> None:
+    assert input_checks.user_address("Ada@Example.com") == "ada@example.com"
+
+
+@pytest.mark.parametrize("given", ["ada", "Ada <ada@example.com>", "ada@localhost", ""])
+def test_a_users_address_is_one_bare_address(given: str) -> None:
+    with pytest.raises(Refusal):
+        input_checks.user_address(given)
+
+
+@pytest.mark.parametrize("length", [0, 11, 257])
+def test_a_password_has_a_sensible_length(length: int) -> None:
+    with pytest.raises(Refusal, match="12 to 256"):
+        input_checks.check_password("x" * length)

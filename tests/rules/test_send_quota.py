@@ -1,0 +1,215 @@
+"""Rate, then warm-up, then credits; a refusal leaves the account as it was."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from posthouse.rules.ids import AccountId
+from posthouse.rules.rate_limit import Rate, RateReading
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.send_quota import Account, Charge, admit, rate_headers
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TODAY = NOON.date()
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+FRESH = Account(
+    id=AccountId(UUID(int=1)),
+    suspended=False,
+    available=1_000,
+    rate=Rate(20, 40),
+    full_at=LONG_AGO,
+    warmup_limits=(200, 300),
+    warmup_started_on=None,
+    warmup_day=None,
+    warmup_used=0,
+)
+EXEMPT = replace(FRESH, warmup_limits=None)
+EMPTY_RATE = NOON + timedelta(seconds=2)
+TEST_MAIL = Charge(recipients=50, credits=0)
+
+
+def mail(recipients: int) -> Charge:
+    return Charge(recipients, recipients)
+
+
+def codes(account: Account, charges: Sequence[Charge], now: datetime = NOON) -> list[Code | None]:
+    """What each charge in turn is answered: None is a yes."""
+    answers: list[Code | None] = []
+    for charge in charges:
+        try:
+            admit(account, charge, now)
+            answers.append(None)
+        except Refusal as refusal:
+            answers.append(refusal.code)
+    return answers
+
+
+def refused(account: Account, charge: Charge, now: datetime = NOON) -> Refusal:
+    before = replace(account)
+    with pytest.raises(Refusal) as caught:
+        admit(account, charge, now)
+    assert account == before
+    return caught.value
+
+
+def test_an_accepted_message_takes_credits_rate_and_warm_up() -> None:
+    account = replace(FRESH)
+    reading = admit(account, mail(3), NOON)
+    assert reading == RateReading(NOON + timedelta(milliseconds=50), remaining=39, reset_seconds=1)
+    assert account == replace(
+        FRESH,
+        available=997,
+        full_at=reading.full_at,
+        warmup_started_on=TODAY,
+        warmup_day=TODAY,
+        warmup_used=3,
+    )
+
+
+def test_a_refused_message_leaves_the_credits_to_the_next() -> None:
+    account = replace(EXEMPT, available=10)
+    assert codes(account, [mail(8), mail(5), mail(2)]) == [None, Code.INSUFFICIENT_CREDITS, None]
+    assert account.available == 0
+
+
+def test_sixty_four_messages_on_ten_credits_are_ten() -> None:
+    account = replace(EXEMPT, available=10, rate=Rate(20, 100))
+    assert codes(account, [mail(1)] * 64).count(None) == 10
+
+
+@pytest.mark.parametrize(
+    ("account", "code"),
+    [
+        (replace(FRESH, full_at=EMPTY_RATE, warmup_limits=(0,), available=0), Code.RATE_LIMITED),
+        (replace(FRESH, warmup_limits=(0,), available=0), Code.WARMUP_LIMITED),
+        (replace(FRESH, available=0), Code.INSUFFICIENT_CREDITS),
+    ],
+)
+def test_rate_is_asked_before_warm_up_before_credits(account: Account, code: Code) -> None:
+    assert refused(replace(account), mail(1)).code is code
+
+
+def test_missing_credits_are_told_with_numbers_and_no_time_to_come_back() -> None:
+    assert refused(replace(FRESH, available=2), mail(5)) == Refusal(
+        Code.INSUFFICIENT_CREDITS,
+        "This message needs 5 credits, 2 are available: add credits, or send to at most 2 recipients.",
+        headers={"RateLimit-Limit": "40", "RateLimit-Remaining": "40", "RateLimit-Reset": "0"},
+    )
+
+
+def test_too_many_requests_are_told_when_to_come_back() -> None:
+    assert refused(replace(FRESH, full_at=EMPTY_RATE), mail(1)) == Refusal(
+        Code.RATE_LIMITED,
+        "This account may send 20 requests a second and 40 at once: try again in 1 s.",
+        retry_after_seconds=1,
+        headers={"RateLimit-Limit": "40", "RateLimit-Remaining": "0", "RateLimit-Reset": "2"},
+    )
+
+
+def test_a_used_up_warm_up_is_told_to_come_back_at_midnight() -> None:
+    account = replace(FRESH, warmup_started_on=TODAY, warmup_day=TODAY, warmup_used=190)
+    assert refused(account, mail(20)) == Refusal(
+        Code.WARMUP_LIMITED,
+        "Day 1 of this account's warm-up allows 200 recipients, 10 are left today and this message has 20:"
+        " send it after 00:00 UTC, or send to at most 10 recipients.",
+        retry_after_seconds=12 * 3600,
+        headers={"RateLimit-Limit": "40", "RateLimit-Remaining": "40", "RateLimit-Reset": "0"},
+    )
+
+
+def test_a_message_fits_the_warm_up_whole_or_is_refused() -> None:
+    account = replace(FRESH, warmup_started_on=TODAY, warmup_day=TODAY, warmup_used=190)
+    assert codes(account, [mail(11), mail(10), mail(1)]) == [Code.WARMUP_LIMITED, None, Code.WARMUP_LIMITED]
+
+
+def test_the_next_day_starts_at_nothing_used_and_the_next_limit() -> None:
+    account = replace(FRESH, warmup_limits=(2, 3))
+    midnight = datetime(2026, 3, 2, tzinfo=UTC)
+    assert codes(account, [mail(2), mail(1)], midnight - timedelta(microseconds=1)) == [
+        None,
+        Code.WARMUP_LIMITED,
+    ]
+    assert codes(account, [mail(3), mail(1)], midnight) == [None, Code.WARMUP_LIMITED]
+    assert account.warmup_started_on == TODAY
+
+
+def test_days_without_mail_count_as_days() -> None:
+    account = replace(FRESH, warmup_limits=(1, 1, 5), warmup_started_on=date(2026, 2, 27))
+    assert codes(account, [mail(5), mail(1)]) == [None, Code.WARMUP_LIMITED]
+
+
+def test_after_the_last_listed_day_the_warm_up_is_off() -> None:
+    account = replace(FRESH, warmup_limits=(1, 1), warmup_started_on=date(2026, 2, 27))
+    assert codes(account, [mail(50), mail(50)]) == [None, None]
+
+
+def test_an_exempt_account_has_no_warm_up_but_its_first_day_is_noted() -> None:
+    account = replace(EXEMPT)
+    assert codes(account, [mail(50)] * 20) == [None] * 20
+    assert (account.warmup_started_on, account.warmup_used) == (TODAY, 1_000)
+
+
+def test_a_process_behind_midnight_does_not_reopen_the_day_before() -> None:
+    midnight = datetime(2026, 3, 2, tzinfo=UTC)
+    account = replace(FRESH, warmup_limits=(2, 3), rate=Rate(1_000, 1_000))
+    assert codes(account, [mail(2)], midnight) == [None]
+    assert codes(account, [mail(1)], midnight - timedelta(milliseconds=1)) == [Code.WARMUP_LIMITED]
+    assert (account.warmup_day, account.warmup_used) == (midnight.date(), 2)
+
+
+def test_test_mail_needs_neither_credits_nor_warm_up_and_starts_none() -> None:
+    account = replace(FRESH, available=0, warmup_limits=(0,))
+    reading = admit(account, TEST_MAIL, NOON)
+    assert account == replace(FRESH, available=0, warmup_limits=(0,), full_at=reading.full_at)
+
+
+def test_test_mail_is_rate_limited() -> None:
+    assert refused(replace(FRESH, full_at=EMPTY_RATE), TEST_MAIL).code is Code.RATE_LIMITED
+
+
+def test_the_limit_in_the_headers_is_the_burst() -> None:
+    assert rate_headers(Rate(20, 40), RateReading(NOON, remaining=7, reset_seconds=2)) == {
+        "RateLimit-Limit": "40",
+        "RateLimit-Remaining": "7",
+        "RateLimit-Reset": "2",
+    }
+
+
+accounts = some.builds(
+    replace,
+    some.just(FRESH),
+    available=some.integers(0, 200),
+    rate=some.builds(Rate, some.integers(1, 50), some.integers(1, 50)),
+    warmup_limits=some.none() | some.lists(some.integers(0, 200), max_size=3).map(tuple),
+)
+charges = some.builds(Charge, some.integers(1, 50), some.just(0)) | some.integers(1, 50).map(mail)
+moments = some.integers(0, 3 * 86_400_000)
+
+
+@given(accounts, some.lists(some.tuples(moments, charges), max_size=30))
+def test_whatever_comes_credits_balance_and_no_day_exceeds_its_limit(
+    account: Account, requests: list[tuple[int, Charge]]
+) -> None:
+    granted, spent = account.available, 0
+    recipients_by_day: dict[date, int] = {}
+    for milliseconds, charge in sorted(requests, key=lambda request: request[0]):
+        now = NOON + timedelta(milliseconds=milliseconds)
+        before = replace(account)
+        try:
+            admit(account, charge, now)
+        except Refusal:
+            assert account == before
+            continue
+        spent += charge.credits
+        recipients_by_day[now.date()] = recipients_by_day.get(now.date(), 0) + charge.credits
+        assert account.available == granted - spent >= 0
+    if account.warmup_limits is not None and account.warmup_started_on is not None:
+        for day, recipients in recipients_by_day.items():
+            number = (day - account.warmup_started_on).days
+            if 0 <= number < len(account.warmup_limits):
+                assert recipients <= account.warmup_limits[number]

@@ -1,0 +1,94 @@
+"""What a recipient waits for: one reason, in words that name who made it wait and until when."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from posthouse.rules.wait_reason import LastTry, ScheduleState, WaitReason, explain
+
+NOW = datetime(2026, 5, 4, 9, 30, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=5)
+AT = "2026-05-04 09:35:00 UTC"
+EARLIER = NOW - timedelta(hours=1)
+SINCE = "2026-05-04 08:30:00 UTC"
+
+NEW = ScheduleState(LATER, 0, is_claimed=False, is_worker_alive=False, attempt_count=0, held_since=None)
+CLAIMED = replace(NEW, fence=1, is_claimed=True, is_worker_alive=True, attempt_count=1)
+DEFERRED = replace(NEW, fence=2, attempt_count=1)
+GREYLISTED = LastTry(1, "deferred", "mx1.example.org", 451, "4.7.1 Grey-listed\ntry later")
+BUSY = replace(GREYLISTED, response="4.3.2 busy")
+NOWHERE = replace(GREYLISTED, exchange=None, code=None, response="DNS gave no usable answer: greylisted.example")
+
+
+@pytest.mark.parametrize(
+    ("place", "last", "reason", "words"),
+    [
+        (None, None, WaitReason.LOST, "Please report this as a fault."),
+        (NEW, None, WaitReason.ON_ITS_WAY, f"on its way to a worker; if none takes it, it is due again {AT}"),
+        (replace(NEW, next_at=EARLIER), None, WaitReason.DUE, f"due since {SINCE}; it waits for a worker to be free"),
+        (CLAIMED, None, WaitReason.SENDING, "being sent by a worker"),
+        (replace(CLAIMED, is_worker_alive=False), None, WaitReason.WORKER_LOST, "its worker was lost; it is due again"),
+        (
+            DEFERRED,
+            GREYLISTED,
+            WaitReason.GREYLISTED,
+            f"greylisted by mx1.example.org: 451 4.7.1 Grey-listed / try later; next try at {AT}, after 1 attempt",
+        ),
+        (
+            replace(DEFERRED, fence=6, attempt_count=3),
+            replace(BUSY, fence=5),
+            WaitReason.DEFERRED,
+            f"deferred by mx1.example.org: 451 4.3.2 busy; next try at {AT}, after 3 attempts",
+        ),
+        (
+            DEFERRED,
+            NOWHERE,
+            WaitReason.DEFERRED,
+            "deferred: DNS gave no usable answer: greylisted.example; next try at",
+        ),
+        (
+            replace(DEFERRED, fence=3),
+            BUSY,
+            WaitReason.LANE_FULL,
+            f"put off until {AT} for a reason that isn't the dest",
+        ),
+        (replace(NEW, fence=1), None, WaitReason.LANE_FULL, "its lane is full or paused"),
+        (DEFERRED, replace(BUSY, outcome="postponed"), WaitReason.LANE_FULL, "its lane is full or paused"),
+        (
+            replace(NEW, held_since=EARLIER),
+            None,
+            WaitReason.PAUSED,
+            f"held since {SINCE}, because its account or its lane",
+        ),
+    ],
+)
+def test_each_state_has_its_words(
+    place: ScheduleState | None, last: LastTry | None, reason: WaitReason, words: str
+) -> None:
+    wait = explain(place, last, is_suspended=False, suppressed=None, now=NOW)
+    assert wait.reason is reason
+    assert words in wait.text
+
+
+def test_what_is_held_while_its_account_is_suspended_says_so() -> None:
+    wait = explain(replace(NEW, held_since=EARLIER), None, is_suspended=True, suppressed=None, now=NOW)
+    assert wait.reason is WaitReason.ACCOUNT_SUSPENDED
+    assert wait.text == f"held since {SINCE}, because the account is suspended; looked at again {AT}"
+
+
+def test_a_suppressed_address_is_told_before_its_next_try_finds_out() -> None:
+    wait = explain(DEFERRED, BUSY, is_suspended=False, suppressed=("complaint", EARLIER), now=NOW)
+    assert wait.reason is WaitReason.SUPPRESSED
+    assert wait.text.startswith(
+        f"suppressed: the address gets no mail of this account since {SINCE}, after a complaint;"
+    )
+    sent = explain(CLAIMED, BUSY, is_suspended=False, suppressed=("complaint", EARLIER), now=NOW)
+    assert sent.reason is WaitReason.SENDING
+
+
+def test_what_a_server_said_is_short_and_can_not_steer_a_terminal() -> None:
+    last = replace(BUSY, exchange="mx\x1b[0m", response="\x1b[2J" + "a" * 2_000)
+    wait = explain(DEFERRED, last, is_suspended=False, suppressed=None, now=NOW)
+    assert wait.text.isprintable()
+    assert len(wait.text) < 500

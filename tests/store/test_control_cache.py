@@ -1,0 +1,247 @@
+"""The directory: quick to believe a yes, quick to forget it, and never sure for long without asking."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+
+import pytest
+import pytest_asyncio
+
+from posthouse.entrypoints.workers import repeated
+from posthouse.rules.ids import AccountId, CredentialId
+from posthouse.rules.limits import CONTROL_CACHE_SECONDS
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import accounts, credentials
+from posthouse.store.control_cache import ControlCache
+from posthouse.store.domains import dkim_purpose, ed25519_purpose
+from posthouse.store.postgres import Database
+from tests.support.administration import MadeAccount, Operator
+from tests.support.clock import SettableClock
+from tests.support.relay import Relay
+from tests.support.service import _settings, eventually
+
+REVOCATION_SECONDS_MAX = 5.0
+
+
+@pytest_asyncio.fixture
+async def operator(database_url: str) -> AsyncIterator[Operator]:
+    desk = await Operator.open(_settings(database_url))
+    yield desk
+    await desk.close()
+
+
+@pytest_asyncio.fixture
+async def account(operator: Operator) -> MadeAccount:
+    return await operator.create_account("acme")
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    return SettableClock()
+
+
+@pytest_asyncio.fixture
+async def directory(database: Database, clock: SettableClock) -> ControlCache:
+    """With a memory that is good for as long as the clock stands still."""
+    made = ControlCache(database, clock.monotonic)
+    await made.forget_changes()
+    return made
+
+
+async def test_a_revocation_is_seen_by_another_process_within_5_seconds(
+    database_url: str, operator: Operator, account: MadeAccount
+) -> None:
+    another = await Database.open(database_url)
+    try:
+        directory = ControlCache(another, time.monotonic)
+        async with repeated(directory.forget_changes, pause_seconds=1.0):
+            username = account.credential.username
+            for _ in range(3):
+                assert await directory.credential(username) is not None
+                await asyncio.sleep(0.3)
+            await operator.revoke_credential(account.id, account.credential.id)
+            await eventually(
+                lambda: directory.credential(username), lambda seen: seen is None, within=REVOCATION_SECONDS_MAX
+            )
+    finally:
+        await another.close()
+
+
+async def test_what_is_known_is_believed_without_asking(
+    directory: ControlCache, operator: Operator, account: MadeAccount, database: Database
+) -> None:
+    username = account.credential.username
+    known = await directory.credential(username)
+    await operator.revoke_credential(account.id, account.credential.id)
+    assert await directory.credential(username) == known
+    await directory.forget_changes()
+    assert await directory.credential(username) is None
+
+
+async def test_what_is_old_is_asked_anew_though_nothing_was_forgotten(
+    directory: ControlCache, operator: Operator, account: MadeAccount, clock: SettableClock
+) -> None:
+    assert await directory.credential(account.credential.username) is not None
+    await operator.revoke_credential(account.id, account.credential.id)
+    clock.advance(seconds=CONTROL_CACHE_SECONDS)
+    assert await directory.credential(account.credential.username) is None
+
+
+async def test_the_unknown_is_never_remembered(
+    directory: ControlCache, operator: Operator, account: MadeAccount
+) -> None:
+    account_id = AccountId(account.id)
+    assert not await directory.is_verified(account_id, "late.example.com")
+    assert await directory.published_template(account_id, "late") is None
+    assert await directory.credential("nobody") is None
+    await operator.add_verified_domain(account.id, "late.example.com")
+    made = await operator.create_credential(account.id, "late")
+    assert await directory.is_verified(account_id, "late.example.com")
+    assert await directory.credential(made.username) is not None
+
+
+async def test_without_postgresql_nothing_is_believed_for_longer_than_the_cache_may_be_old(
+    database_url: str, account: MadeAccount, clock: SettableClock
+) -> None:
+    async with Relay(database_url) as relay:
+        database = await Database.open(relay.url)
+        try:
+            directory = ControlCache(database, clock.monotonic)
+            await directory.forget_changes()
+            known = await directory.credential(account.credential.username)
+            assert known is not None
+            await relay.cut()
+            with pytest.raises(Refusal) as refused:
+                await directory.forget_changes()
+            assert refused.value.code is Code.SERVICE_UNAVAILABLE
+            clock.advance(seconds=CONTROL_CACHE_SECONDS - 0.1)
+            assert await directory.credential(account.credential.username) == known
+            clock.advance(seconds=0.1)
+            with pytest.raises(Refusal) as refused:
+                await directory.credential(account.credential.username)
+            assert refused.value.code is Code.SERVICE_UNAVAILABLE
+            await relay.mend()
+            assert await directory.credential(account.credential.username) == known
+        finally:
+            await database.close()
+
+
+async def test_a_revocation_during_an_outage_is_known_after_it(
+    database_url: str, operator: Operator, account: MadeAccount, clock: SettableClock
+) -> None:
+    async with Relay(database_url) as relay:
+        database = await Database.open(relay.url)
+        try:
+            directory = ControlCache(database, clock.monotonic)
+            await directory.forget_changes()
+            assert await directory.credential(account.credential.username) is not None
+            await relay.cut()
+            await operator.revoke_credential(account.id, account.credential.id)
+            clock.advance(hours=1)
+            await relay.mend()
+            await directory.forget_changes()
+            assert await directory.credential(account.credential.username) is None
+        finally:
+            await database.close()
+
+
+async def test_a_change_that_is_committed_late_is_still_noticed(
+    directory: ControlCache, database: Database, operator: Operator, account: MadeAccount, clock: SettableClock
+) -> None:
+    """Stamped when its transaction began, seen three seconds later; others' changes come in between."""
+    credential = account.credential
+    other = await operator.create_account("other")
+    async with database.transaction() as tx:
+        stamped = datetime.now(UTC)
+        await credentials.revoke_credential(tx, AccountId(account.id), CredentialId(credential.id), stamped)
+        for _ in range(6):
+            await asyncio.sleep(0.5)
+            clock.advance(seconds=0.5)
+            await operator.grant_credits(other.id, 1)
+            await directory.forget_changes()
+            assert await directory.credential(credential.username) is not None
+    await directory.forget_changes()
+    assert await directory.credential(credential.username) is None
+
+
+async def test_what_was_read_before_a_change_is_not_kept_after_it(
+    directory: ControlCache, database: Database, account: MadeAccount, clock: SettableClock
+) -> None:
+    """A row is read, changes, is forgotten, and only then would be remembered."""
+    username = account.credential.username
+    read, changed = asyncio.Event(), asyncio.Event()
+
+    class Slow(ControlCache):
+        async def _recall(self, key: object, load: Callable[..., object], *arguments: object) -> object:  # type: ignore[override]
+            async def slowly(connection: object, *given: object) -> object:
+                loaded = await load(connection, *given)  # type: ignore[misc]
+                read.set()
+                await changed.wait()
+                return loaded
+
+            return await super()._recall(key, slowly, *arguments)  # type: ignore[arg-type]
+
+    slow = Slow(database, clock.monotonic)
+    await slow.forget_changes()
+    asking = asyncio.create_task(slow.credential(username))
+    await read.wait()
+    async with database.transaction() as tx:
+        now = datetime.now(UTC)
+        await credentials.revoke_credential(tx, AccountId(account.id), CredentialId(account.credential.id), now)
+        await accounts.touch(tx, AccountId(account.id), now)
+    clock.advance(seconds=1)
+    await slow.forget_changes()
+    changed.set()
+    assert await asking is not None, "it was true when it was read"
+    assert await slow.credential(username) is None
+
+
+async def test_a_suspension_and_its_end_are_seen_at_the_next_look(
+    directory: ControlCache, operator: Operator, account: MadeAccount
+) -> None:
+    account_id = AccountId(account.id)
+    assert not await directory.is_suspended(account_id)
+    await operator.suspend(account.id)
+    assert not await directory.is_suspended(account_id), "it was remembered"
+    await directory.forget_changes()
+    assert await directory.is_suspended(account_id)
+    await operator.resume(account.id)
+    await directory.forget_changes()
+    assert not await directory.is_suspended(account_id)
+
+
+async def test_a_domain_signs_with_its_rsa_key_and_with_an_ed25519_key_that_is_published(
+    directory: ControlCache, operator: Operator, account: MadeAccount, database: Database
+) -> None:
+    account_id = AccountId(account.id)
+    await operator.add_domain(account.id, "example.com")
+    assert await directory.signing_keys(account_id, "example.com") == (), "it is not verified"
+    await operator.verify_domain(account.id, "example.com")
+    async with database.transaction() as tx:
+        row = await tx.fetchrow("SELECT * FROM domains")
+    rsa, ed25519 = await directory.signing_keys(account_id, "example.com")
+    assert (rsa.selector, rsa.sealed, rsa.purpose) == (
+        row["selector"],
+        row["dkim_sealed"],
+        dkim_purpose(account_id, row["id"]),
+    )
+    assert (ed25519.selector, ed25519.sealed, ed25519.purpose) == (
+        row["ed25519_selector"],
+        row["ed25519_sealed"],
+        ed25519_purpose(account_id, row["id"]),
+    )
+    assert "sealed" not in repr(rsa)
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE domains SET ed25519_published = false")
+        await accounts.touch(tx, account_id, datetime.now(UTC))
+    assert await directory.signing_keys(account_id, "example.com") == (rsa, ed25519), "it was remembered"
+    await directory.forget_changes()
+    assert await directory.signing_keys(account_id, "example.com") == (rsa,)
+
+
+async def test_keys_are_the_accounts_own(directory: ControlCache, operator: Operator, account: MadeAccount) -> None:
+    other = await operator.create_account("other")
+    await operator.add_verified_domain(account.id, "example.com")
+    assert await directory.signing_keys(AccountId(other.id), "example.com") == ()
+    assert await directory.signing_keys(AccountId(account.id), "mail.example.com") == ()

@@ -1,0 +1,688 @@
+"""Calling webhooks over real sockets, TLS and DNS; and never a socket to where none may go."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import random
+import resource
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp.connector import AddrInfoType
+
+from posthouse.rules import event
+from posthouse.rules.public_address import Address, is_public
+from posthouse.rules.webhook_url import Target, check_url
+from posthouse.wire.dns import Resolver
+from posthouse.wire.webhook_client import (
+    ANSWER_BYTES_MAX,
+    CALL_SECONDS_MAX,
+    Answer,
+    Answered,
+    HttpWebhookClient,
+    Unanswered,
+    open_socket,
+    public_tls,
+)
+from tests.rules.test_webhook_url import CORPUS
+from tests.support.bad_input import TRIED, inputs
+from tests.support.hooks import BOMB, GIGABYTE, Hooks, noting_names
+from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
+from tests.support.receiver import Certificates
+
+NAME = "hooks.example.com"
+BODY = b'{"id":"ev_1","type":"webhook.test"}'
+SECONDS_MAX = 0.6
+# What a busy machine may add to a bound.
+GRACE_SECONDS = 1.5
+
+
+@pytest.fixture(scope="module")
+def authority() -> Certificates:
+    return Certificates.make(NAME)
+
+
+@dataclass
+class Sockets:
+    """Opens sockets as the caller's own function does, and remembers where to; `unreachable` opens none."""
+
+    opened: list[str] = field(default_factory=list)
+    unreachable: bool = False
+
+    def open(self, info: AddrInfoType) -> socket.socket:
+        self.opened.append(info[4][0])
+        if self.unreachable:
+            raise OSError(errno.ENETUNREACH, "Network is unreachable")
+        return open_socket(info)
+
+
+@dataclass
+class Time:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Street:
+    """A name server, certificates, and callers that ask it and trust them."""
+
+    names: Nameserver
+    authority: Certificates
+    sockets: Sockets = field(default_factory=Sockets)
+    time: Time = field(default_factory=Time)
+    callers: list[HttpWebhookClient] = field(default_factory=list)
+
+    def leads(self, *addresses: str, name: str = NAME) -> None:
+        """From now on the name has these addresses; what was known of it before is too old."""
+        for kind, is_long in (("A", False), ("AAAA", True)):
+            self.names.records[name, kind] = [address for address in addresses if (":" in address) is is_long]
+        self.time.now += 1_000_000
+
+    def hooks(self, certificate: str = "sound", *, host: str = "127.0.0.1", port: int = 0, manner: str = "") -> Hooks:
+        return Hooks(self.authority.servers[certificate], host=host, port=port, manner=manner)
+
+    def caller(
+        self, *, may_connect: Callable[[Address], bool] | None = None, seconds_max: float = SECONDS_MAX
+    ) -> HttpWebhookClient:
+        caller = HttpWebhookClient(
+            resolver=Resolver([self.names.endpoint], monotonic=self.time),
+            may_connect=may_connect or (lambda address: address.is_loopback),
+            tls=public_tls(self.authority.authority_pem.decode()),
+            seconds_max=seconds_max,
+            open_socket=self.sockets.open,
+        )
+        self.callers.append(caller)
+        return caller
+
+
+@pytest.fixture
+async def street(authority: Certificates) -> AsyncIterator[Street]:
+    async with Nameserver() as names:
+        street = Street(names, authority)
+        street.leads("127.0.0.1")
+        yield street
+        for caller in street.callers:
+            await caller.close()
+
+
+def target(hooks: Hooks, path: str = "/events", host: str = NAME) -> Target:
+    return Target(host, hooks.port, path, f"https://{host}:{hooks.port}{path}")
+
+
+async def call(caller: HttpWebhookClient, at: Target) -> Answer:
+    return await caller.call(at, BODY, {event.SIGNATURE_HEADER: event.sign("whsec_1", BODY, 1_700_000_000)})
+
+
+async def answered(caller: HttpWebhookClient, at: Target) -> Answered:
+    answer = await call(caller, at)
+    assert isinstance(answer, Answered), answer
+    return answer
+
+
+async def unanswered(caller: HttpWebhookClient, at: Target) -> Unanswered:
+    answer = await call(caller, at)
+    assert isinstance(answer, Unanswered), answer
+    return answer
+
+
+# What is sent
+
+
+async def test_the_event_arrives_as_the_contract_has_it(street: Street) -> None:
+    async with Hooks(noting_names(street.authority.servers["sound"])) as hooks:
+        answer = await answered(street.caller(), target(hooks, "/a/%C3%BC?b[]=1&c=%20"))
+        assert (answer.status, answer.body, answer.truncated, answer.address) == (200, b"ok", False, "127.0.0.1")
+        assert 0 <= answer.duration_ms < SECONDS_MAX * 1000
+        request = hooks.requests[0]
+    assert request.line == "POST /a/%C3%BC?b[]=1&c=%20 HTTP/1.1"
+    assert request.body == BODY
+    assert request.server_name == NAME
+    assert request.headers == {
+        "host": f"{NAME}:{hooks.port}",
+        "content-type": "application/json",
+        "user-agent": "Service-Webhook/1.0",
+        "accept": "*/*",
+        "accept-encoding": "identity",
+        "content-length": str(len(BODY)),
+        "service-signature": event.sign("whsec_1", BODY, 1_700_000_000),
+    }
+    assert len(request.raw_names) == len(request.headers)
+
+
+async def test_a_url_that_was_checked_is_called(street: Street) -> None:
+    async with street.hooks() as hooks:
+        checked = check_url(f"https://Hooks.Example.com:{hooks.port}?a=1", ports=(443, hooks.port))
+        assert (await answered(street.caller(), checked)).status == 200
+        assert hooks.requests[0].line == "POST /?a=1 HTTP/1.1"
+
+
+async def test_connections_are_used_again(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller()
+        for path in (
+            "/events",
+            "/status/500",
+            "/redirect",
+            "/exact",
+            "/chunked",
+            "/no-content",
+            "/gzip",
+            "/early-hints",
+        ):
+            await answered(caller, target(hooks, path))
+        assert {request.connection for request in hooks.requests} == {1}
+        assert street.sockets.opened == ["127.0.0.1"]
+
+
+async def test_many_calls_at_once_each_get_their_own_answer(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller(seconds_max=5.0)
+        statuses = [200 + number for number in range(60)]
+        answers = await asyncio.gather(*[answered(caller, target(hooks, f"/status/{one}")) for one in statuses])
+        assert [answer.status for answer in answers] == statuses
+
+
+async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller()
+        for _ in range(3):
+            assert (await answered(caller, target(hooks, "/polite"))).status == 200
+            await hooks.all_closed(GRACE_SECONDS)
+        assert hooks.connections == 3
+
+
+async def test_the_name_is_looked_up_once_a_call_and_not_at_all_for_an_address(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller()
+        for calls in (1, 2):
+            street.leads("127.0.0.1")
+            await answered(caller, target(hooks))
+            assert street.names.asked == [(NAME, "udp")] * 2 * calls  # both families
+        answer = await unanswered(caller, target(hooks, host="127.0.0.1"))
+        assert "certificate" in answer.reason
+        assert len(street.names.asked) == 4
+
+
+async def test_no_proxy_of_the_environment_is_asked(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with street.hooks() as hooks, street.hooks(host="127.0.0.2", manner="plain") as proxy:
+        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.2:{proxy.port}")
+        assert (await answered(street.caller(), target(hooks))).status == 200
+        assert proxy.connections == 0
+
+
+async def test_cookies_are_neither_kept_nor_sent(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller()
+        for _ in range(2):
+            await answered(caller, target(hooks, "/cookie"))
+        assert all("cookie" not in request.headers for request in hooks.requests)
+
+
+# What comes back
+
+
+@pytest.mark.parametrize("status", [200, 201, 299, 300, 304, 400, 404, 410, 429, 500, 503, 599])
+async def test_a_status_is_told_as_it_is(street: Street, status: int) -> None:
+    async with street.hooks() as hooks:
+        answer = await answered(street.caller(), target(hooks, f"/status/{status}"))
+        assert answer.status == status
+        assert answer.body == (b"" if status == 304 else b"said")
+
+
+@pytest.mark.parametrize(("path", "status"), [("/redirect", 301), ("/redirect-inward", 307)])
+async def test_a_redirect_is_an_answer_and_is_not_followed(street: Street, path: str, status: int) -> None:
+    async with street.hooks() as hooks:
+        assert (await answered(street.caller(), target(hooks, path))).status == status
+        assert len(hooks.requests) == 1
+        assert street.sockets.opened == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "truncated"),
+    [
+        ("/exact", b"x" * 2048, False),
+        ("/longer", b"x" * 2048, True),
+        ("/long", b"x" * 2048, True),
+        ("/longer-close", b"x" * 2048, True),
+        ("/long-close", b"x" * 2048, True),
+        ("/longest-close", b"x" * 2048, True),
+        ("/long-until-close", b"x" * 2048, True),
+        ("/long-chunks-close", b"x" * 2048, True),
+        ("/long-chunk-cut", b"x" * 2048, True),
+        ("/tiny-chunks-close", b"x" * 1500, False),
+        ("/chunked", b"abcdef", False),
+        ("/until-close", b"abc", False),
+        ("/old", b"old", False),
+        ("/polite", b"ok", False),
+        ("/twice", b"ok", False),
+        ("/no-content", b"", False),
+        ("/continue", b"ok", False),
+        ("/early-hints", b"ok", False),
+    ],
+)
+async def test_two_kilobytes_of_an_answer_are_read(street: Street, path: str, body: bytes, truncated: bool) -> None:
+    async with street.hooks() as hooks:
+        answer = await answered(street.caller(), target(hooks, path))
+        assert (answer.body, answer.truncated) == (body, truncated)
+        assert answer.status == (204 if path == "/no-content" else 200)
+
+
+@pytest.mark.parametrize("path", ["/gzip", "/deflate", "/chunked-gzip"])
+async def test_nothing_is_decompressed(street: Street, path: str) -> None:
+    async with street.hooks() as hooks:
+        answer = await answered(street.caller(), target(hooks, path))
+        assert answer.body == BOMB
+        assert len(BOMB) <= ANSWER_BYTES_MAX
+
+
+async def test_an_upgrade_is_not_made(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller()
+        assert (await answered(caller, target(hooks, "/upgrade"))).status == 101
+        assert (await answered(caller, target(hooks))).status == 200
+        assert hooks.connections == 2
+
+
+async def test_an_answer_that_nobody_asked_for_is_nobodys(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller()
+        for _ in range(3):
+            assert (await answered(caller, target(hooks, "/twice"))).status == 200
+
+
+@pytest.mark.parametrize("path", ["/endless", "/endless-chunks", "/endless-gzip"])
+async def test_a_gigabyte_is_left_where_it_is(street: Street, path: str) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller(seconds_max=5.0)
+        await answered(caller, target(hooks))
+        peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        answer = await answered(caller, target(hooks, path))
+        assert (answer.status, len(answer.body), answer.truncated) == (200, ANSWER_BYTES_MAX, True)
+        assert await hooks.all_closed(GRACE_SECONDS)
+        assert hooks.bytes_sent < GIGABYTE / 50
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb < 40_000
+
+
+@pytest.mark.parametrize(
+    "path", ["/many-headers", "/huge-header", "/huge-reason", "/endless-headers", "/endless-line", "/endless-continues"]
+)
+async def test_headers_are_bounded(street: Street, path: str) -> None:
+    async with street.hooks() as hooks:
+        answer = await unanswered(street.caller(seconds_max=5.0), target(hooks, path))
+        assert answer.reason == "the answer is not HTTP, or its headers are too long"
+        assert answer.duration_ms < 4_000
+        assert await hooks.all_closed(GRACE_SECONDS)
+        assert hooks.bytes_sent < GIGABYTE / 50
+
+
+async def test_a_body_that_is_nearly_all_framing_is_left_alone_and_costs_no_time(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller(seconds_max=3.0)
+        await answered(caller, target(hooks))
+        before = time.process_time()
+        answer = await unanswered(caller, target(hooks, "/endless-extensions"))
+        assert answer.reason.endswith("reading the answer (200)")
+        assert time.process_time() - before < 1.0, "both ends together, over three seconds"
+        assert await hooks.all_closed(GRACE_SECONDS)
+
+
+@pytest.mark.parametrize("path", ["/garbage", "/odd-status", "/two-lengths", "/odd-length"])
+async def test_what_is_not_http_is_no_answer(street: Street, path: str) -> None:
+    async with street.hooks() as hooks:
+        answer = await unanswered(street.caller(), target(hooks, path))
+        assert answer.reason == "the answer is not HTTP, or its headers are too long"
+
+
+@pytest.mark.parametrize(
+    "path", ["/half", "/tiny-chunks-cut", "/chunked-garbage", "/chunked-endless-size", "/chunked-huge-size"]
+)
+async def test_an_answer_that_breaks_off_is_none(street: Street, path: str) -> None:
+    async with street.hooks() as hooks:
+        answer = await unanswered(street.caller(), target(hooks, path))
+        assert "not HTTP" in answer.reason
+        assert (await answered(street.callers[0], target(hooks))).status == 200
+
+
+async def test_a_server_that_hangs_up_is_told(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller()
+        assert (await unanswered(caller, target(hooks, "/close"))).reason == (
+            "the connection was closed while waiting for the answer"
+        )
+        assert "waiting for the answer" in (await unanswered(caller, target(hooks, "/reset"))).reason
+        assert len(hooks.requests) == 2, "a request that may have been read is not repeated"
+
+
+# Time
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    started_at = time.monotonic()
+    yield
+    assert time.monotonic() - started_at < seconds + GRACE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("path", "doing"),
+    [
+        ("/hang", "waiting for the answer"),
+        ("/hang-headers", "waiting for the answer"),
+        ("/hang-body", "reading the answer (200)"),
+        ("/hang-chunk", "reading the answer (200)"),
+        ("/drip", "waiting for the answer"),
+        ("/drip-chunks", "waiting for the answer"),
+    ],
+)
+async def test_time_runs_out_for_the_whole_call(street: Street, path: str, doing: str) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller()
+        with within(SECONDS_MAX):
+            answer = await unanswered(caller, target(hooks, path))
+        assert answer.reason == f"no whole answer within 0.6 seconds: time ran out while {doing}"
+        assert answer.duration_ms >= SECONDS_MAX * 1000 - 1
+        assert await hooks.all_closed(GRACE_SECONDS), "the connection is cut, whatever the other side wants"
+
+
+async def test_a_body_that_drips_runs_out_of_time(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = street.caller(seconds_max=3.0)
+        with within(3.0):
+            answer = await unanswered(caller, target(hooks, "/drip"))
+        assert answer.reason.endswith("while reading the answer (200)")
+
+
+async def test_a_server_that_takes_connections_and_says_nothing(street: Street) -> None:
+    async with street.hooks(manner="silent") as hooks:
+        with within(SECONDS_MAX):
+            answer = await unanswered(street.caller(), target(hooks))
+        assert answer.reason.endswith("time ran out while connecting")
+        assert await hooks.all_closed(GRACE_SECONDS)
+
+
+@pytest.fixture
+def full_house() -> Iterator[int]:
+    """A port at which connections are neither taken nor refused: so many wait already."""
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        yield listening.getsockname()[1]
+
+
+async def test_a_connection_that_is_never_made(street: Street, full_house: int) -> None:
+    with within(SECONDS_MAX):
+        answer = await unanswered(street.caller(), Target(NAME, full_house, "/", ""))
+    assert answer.reason.endswith("time ran out while connecting")
+
+
+async def test_name_servers_that_say_nothing(street: Street) -> None:
+    street.names.script[NAME] = SILENT
+    with within(SECONDS_MAX):
+        answer = await unanswered(street.caller(), Target(NAME, 443, "/", ""))
+    assert answer.reason.endswith("time ran out while looking up the name")
+    assert street.sockets.opened == []
+
+
+@pytest.mark.alone
+async def test_five_seconds_are_five_seconds(street: Street) -> None:
+    assert CALL_SECONDS_MAX == 5.0
+    async with street.hooks() as hooks:
+        caller = street.caller(seconds_max=CALL_SECONDS_MAX)
+        paths = ("/hang", "/hang-headers", "/hang-body", "/drip-chunks")
+        with within(5.0):
+            answers = await asyncio.gather(*[unanswered(caller, target(hooks, path)) for path in paths])
+        assert all(4_990 <= answer.duration_ms <= 6_500 for answer in answers)
+
+
+async def test_a_cancelled_call_leaves_no_connection(street: Street) -> None:
+    async with street.hooks() as hooks:
+        calling = asyncio.ensure_future(call(street.caller(seconds_max=30), target(hooks, "/hang")))
+        await hooks.came.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        assert await hooks.all_closed(GRACE_SECONDS)
+
+
+# TLS and connections
+
+
+@pytest.mark.parametrize("certificate", ["stranger", "othername"])
+async def test_a_certificate_must_be_trusted_and_of_that_name(street: Street, certificate: str) -> None:
+    async with street.hooks(certificate) as hooks:
+        answer = await unanswered(street.caller(), target(hooks))
+        assert answer.reason.startswith("the certificate is not valid for this host: ")
+        assert hooks.requests == []
+
+
+async def test_the_machines_authorities_alone_do_not_trust_a_private_one(street: Street) -> None:
+    async with street.hooks() as hooks:
+        caller = HttpWebhookClient(
+            resolver=Resolver([street.names.endpoint]), may_connect=lambda _: True, tls=public_tls(), seconds_max=2
+        )
+        assert "certificate" in (await unanswered(caller, target(hooks))).reason
+        await caller.close()
+
+
+async def test_plain_http_is_not_spoken(street: Street) -> None:
+    async with street.hooks(manner="plain") as hooks:
+        answer = await unanswered(street.caller(), target(hooks))
+        assert answer.reason.startswith(("TLS failed: ", "could not connect: ", "no whole answer within"))
+        assert hooks.requests == []
+
+
+async def test_a_server_that_hangs_up_before_tls(street: Street) -> None:
+    async with street.hooks(manner="cut") as hooks:
+        assert (await unanswered(street.caller(), target(hooks))).reason.startswith(
+            ("could not connect: ", "TLS failed")
+        )
+
+
+async def test_a_refused_connection_is_told(street: Street) -> None:
+    async with street.hooks() as hooks:
+        pass
+    answer = await unanswered(street.caller(), target(hooks))
+    assert answer.reason == "could not connect: connection refused"
+
+
+async def test_old_tls_is_not_spoken(street: Street) -> None:
+    assert public_tls().minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert public_tls().check_hostname
+    assert public_tls().verify_mode is ssl.CERT_REQUIRED
+
+
+# Where to
+
+
+async def test_an_address_that_is_away_leads_to_the_next_and_is_asked_last_for_a_while(street: Street) -> None:
+    async with street.hooks(host="::1") as hooks:
+        street.leads("127.0.0.2", "::1")
+        caller = street.caller()
+        for _ in range(3):
+            assert (await answered(caller, target(hooks))).address == "::1"
+        assert street.sockets.opened == ["127.0.0.2", "::1"]
+
+
+async def test_an_address_that_hangs_leaves_time_for_the_next(street: Street, full_house: int) -> None:
+    async with street.hooks(host="::1", port=full_house) as hooks:
+        street.leads("127.0.0.1", "::1")
+        assert (await answered(street.caller(seconds_max=2.0), target(hooks))).address == "::1"
+
+
+async def test_a_request_that_was_sent_does_not_go_to_the_next_address(street: Street) -> None:
+    async with street.hooks() as hooks, street.hooks(host="::1", port=hooks.port) as other:
+        street.leads("127.0.0.1", "::1")
+        caller = street.caller()
+        for path in ("/close", "/hang", "/garbage", "/status/500"):
+            await call(caller, target(hooks, path))
+        assert (len(hooks.requests), other.connections) == (4, 0)
+
+
+async def test_an_ipv6_address_is_called(street: Street) -> None:
+    async with street.hooks(host="::1") as hooks:
+        street.leads("::1")
+        assert (await answered(street.caller(), target(hooks))).address == "::1"
+
+
+async def test_an_address_in_the_url_is_judged_like_any_other(street: Street) -> None:
+    async with street.hooks() as hooks:
+        for host in ("127.0.0.1", "::1", "169.254.169.254", "::ffff:127.0.0.1", "64:ff9b::7f00:1"):
+            answer = await unanswered(street.caller(may_connect=is_public), target(hooks, host=host))
+            assert answer.reason == f"{host} leads to an address that is not public"
+        assert (street.sockets.opened, street.names.asked, hooks.connections) == ([], [], 0)
+
+
+async def test_dns_that_leads_nowhere_is_told_as_what_it_is(street: Street) -> None:
+    street.names.script["broken.example.com"] = SERVFAIL
+    street.names.zone["bare.example.com"] = []
+    caller = street.caller()
+    reasons = {
+        "unknown.example.com": "there is no unknown.example.com in DNS",
+        "bare.example.com": "bare.example.com has no address in DNS",
+        "broken.example.com": "broken.example.com could not be looked up: the name servers could not answer",
+    }
+    for name, reason in reasons.items():
+        assert (await unanswered(caller, Target(name, 443, "/", ""))).reason == reason
+    assert street.sockets.opened == []
+
+
+FORBIDDEN = (
+    "127.0.0.1", "0.0.0.0", "10.0.0.1", "100.100.100.200", "169.254.169.254", "172.16.0.1", "192.168.1.1",
+    "168.63.129.16", "::1", "::", "::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::",
+    "2001:0:4136:e378:8000:63bf:3fff:fdd2", "fe80::1", "fc00::1", "fd00:ec2::254", "ff02::1", "224.0.0.1",
+)  # fmt: skip
+
+
+async def test_no_socket_is_opened_to_a_forbidden_address(street: Street) -> None:
+    async with street.hooks() as hooks, street.hooks(host="::1", port=hooks.port) as other:
+        caller = street.caller(may_connect=is_public)
+        for address in FORBIDDEN:
+            # Alone, and beside a public one, in either order and family.
+            for others in ((), ("8.8.8.8",), ("2606:4700::1111",), ("8.8.8.8", "2606:4700::1111")):
+                for addresses in ((address, *others), (*others, address)):
+                    street.leads(*addresses)
+                    answer = await unanswered(caller, target(hooks))
+                    assert answer.reason == f"{NAME} leads to an address that is not public", addresses
+        assert street.sockets.opened == []
+        assert (hooks.connections, other.connections) == (0, 0)
+
+
+async def test_of_all_the_corpus_no_socket_is_opened_though_nobody_judged_the_urls(street: Street) -> None:
+    """As if all of them had been saved: numbers, disguises and odd names lead nowhere but to their own addresses."""
+    street.sockets.unreachable = True
+    caller = street.caller(may_connect=is_public, seconds_max=10.0)
+    asked = set()
+    for url in CORPUS:
+        with contextlib.suppress(ValueError):
+            asked.add(urlsplit(url).hostname or "")
+    answers = [await call(caller, Target(host, 443, "/", "")) for host in sorted(asked)]
+    assert len(asked) > 200
+    assert [answer for answer in answers if not isinstance(answer, Unanswered)] == []
+    assert [address for address in street.sockets.opened if not is_public(ip_address(address))] == []
+
+
+async def test_a_name_that_turns_inward_after_it_was_looked_up(street: Street) -> None:
+    street.sockets.unreachable = True
+    async with street.hooks() as hooks:
+        caller = street.caller(may_connect=is_public)
+        street.leads("8.8.8.8")
+        assert "network is unreachable" in (await unanswered(caller, target(hooks))).reason
+        street.leads("127.0.0.1")
+        assert "not public" in (await unanswered(caller, target(hooks))).reason
+        assert street.sockets.opened == ["8.8.8.8"]
+        assert hooks.connections == 0
+
+
+async def test_the_address_that_was_judged_is_the_one_that_is_called(street: Street) -> None:
+    """The name server turns the name inward at the very next question: nobody asks one."""
+    async with street.hooks() as allowed, street.hooks(host="127.0.0.9", port=allowed.port) as inward:
+        caller = street.caller(may_connect=lambda address: address == IPv4Address("127.0.0.1"))
+        resolved = street.names.answer
+
+        def rebinding(wire: bytes, transport: str) -> bytes | None:
+            given = resolved(wire, transport)
+            if len(street.names.asked) >= 2:
+                street.names.records[NAME, "A"] = ["127.0.0.9"]
+            return given
+
+        street.names.answer = rebinding  # type: ignore[method-assign]
+        assert (await answered(caller, target(allowed))).address == "127.0.0.1"
+        street.time.now += 1_000_000
+        assert "not public" in (await unanswered(caller, target(allowed))).reason
+        assert street.sockets.opened == ["127.0.0.1"]
+        assert (allowed.connections, inward.connections) == (1, 0)
+
+
+async def test_an_open_connection_is_left_when_the_name_leads_elsewhere(street: Street) -> None:
+    async with street.hooks() as first, street.hooks(host="127.0.0.2", port=first.port) as second:
+        caller = street.caller(may_connect=lambda address: address != IPv4Address("127.0.0.3"))
+        assert (await answered(caller, target(first))).address == "127.0.0.1"
+        street.leads("127.0.0.3")
+        assert "not public" in (await unanswered(caller, target(first))).reason
+        street.leads("127.0.0.2")
+        assert (await answered(caller, target(first))).address == "127.0.0.2"
+        assert (len(first.requests), len(second.requests)) == (1, 1)
+
+
+async def test_a_connection_is_not_shared_between_names(street: Street) -> None:
+    """Its certificate was checked for one of them only."""
+    async with street.hooks() as hooks:
+        street.leads("127.0.0.1", name="other.example.com")
+        caller = street.caller()
+        assert (await answered(caller, target(hooks))).status == 200
+        assert "certificate" in (await unanswered(caller, target(hooks, host="other.example.com"))).reason
+
+
+async def test_the_socket_is_judged_once_more_where_it_is_opened(street: Street) -> None:
+    """Were the look-up ever to be passed by: the judgement changes between the two."""
+    verdicts = {IPv4Address("127.0.0.1"): True, IPv6Address("::1"): False}
+    caller = street.caller(may_connect=verdicts.__getitem__)
+    info = (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("::1", 443, 0, 0))
+    with pytest.raises(PermissionError):
+        caller._judged_socket(info)
+    assert street.sockets.opened == []
+
+
+# Anything
+
+
+@pytest.mark.fuzz("Webhook answers")
+async def test_whatever_comes_back_is_an_answer_or_none(street: Street, caplog: pytest.LogCaptureFixture) -> None:
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    pieces = [
+        b"HTTP/1.1 ", b"HTTP/1.0 ", b"200", b"100", b"204", b"999", b" ", b"OK", b"\r\n", b"\r\n", b"\n", b"\r", b"\0",
+        b"Content-Length: ", b"5", b"-1", b"99999999999999999999", b"Transfer-Encoding: chunked", b"chunked, gzip",
+        b"Content-Encoding: gzip", b"Content-Encoding: br", BOMB[:50], b"Connection: close", b"Upgrade: h2c", b"0",
+        b":", b"Connection: upgrade", b"Location: http://127.0.0.1/", b"Set-Cookie: a", b"\xff\xfe",
+        b"5\r\nhello\r\n",
+        b"0\r\n\r\n", b"Content-Type: ;;=", b"\x80" * 20, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    ]  # fmt: skip
+    said = {}
+    for number in range(inputs(150)):
+        head = b"HTTP/1.1 200 OK\r\n" if chance.random() < 0.6 else b""
+        said[f"/{number}"] = head + b"".join(chance.choices(pieces, k=chance.randrange(12)))
+    caller = street.caller()
+    async with Hooks(street.authority.servers["sound"], said=said) as hooks:
+        for path, text in said.items():
+            TRIED["Webhook answers"] += 1
+            try:
+                assert isinstance(await call(caller, target(hooks, path)), Answered | Unanswered)
+            except Exception as error:
+                raise AssertionError(f"seed {seed}: {text!r}") from error
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
