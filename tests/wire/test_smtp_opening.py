@@ -89,10 +89,6 @@ async def test_a_refused_opening_is_told_with_its_stage(words: str, stage: Stage
     async with Receiver(words) as receiver:
         failure = await open_to(receiver.port)
         assert told(failure) == (stage, code, False)
-        assert isinstance(failure, Failure)
-        assert failure.transcript[0][0] is Stage.GREETING
-        if code is not None:
-            assert failure.transcript[-1] == (stage, failure.reply)
 
 
 @pytest.mark.parametrize(("act", "reason"), BROKEN)
@@ -139,12 +135,7 @@ async def test_a_verified_session_is_encrypted_and_says_how(
         assert session.tls is not None
         assert (session.tls.version, session.tls.is_verified) == ("TLSv1.3", True)
         assert session.tls.cipher.startswith("TLS_")
-        assert [stage for stage, _ in session.opening_transcript] == [
-            Stage.GREETING,
-            Stage.EHLO,
-            Stage.STARTTLS,
-            Stage.EHLO,
-        ]
+        assert [command.split()[0] for command in receiver.commands] == ["EHLO", "STARTTLS", "EHLO"]
         for message in (MESSAGE, LARGE, MESSAGE):
             assert isinstance((await deliver(session, message=message)).results[0], Accepted)
     assert [one.tls for one in receiver.accepted] == ["TLSv1.3"] * 3

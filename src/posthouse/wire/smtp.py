@@ -14,7 +14,7 @@ import enum
 import re
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from posthouse import crash
@@ -27,9 +27,6 @@ START_CONTENT: Final = 354
 # Anything that could end a path or a line early must never reach the wire, whoever checked it before.
 _is_path: Final = re.compile(r"[!-;=?-~]{1,320}").fullmatch
 _is_hostname: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,255}").fullmatch
-
-# What the server said, in order; an answer to RSET belongs to the MAIL after it.
-Transcript = tuple[tuple[Stage, Reply], ...]
 
 
 class TlsUse(enum.Enum):
@@ -95,7 +92,6 @@ class Failure:
     reply: Reply | None
     reason: str
     ambiguous: bool = False
-    transcript: Transcript = ()  # of a session that could not be opened
 
 
 Result = Accepted | Failure
@@ -106,7 +102,6 @@ class Transaction:
     """One result for each recipient, in the order given."""
 
     results: tuple[Result, ...]
-    transcript: Transcript
 
     @property
     def ambiguous(self) -> bool:
@@ -155,12 +150,11 @@ def extensions_of(reply: Reply) -> dict[str, str]:
 class SmtpSession:
     """Made by `Session.open`. One transaction at a time; `deliver` again as long as `is_reusable`."""
 
-    __slots__ = ("_deadlines", "_dialogue", "_is_busy", "_needs_reset", "_opening", "extensions", "tls", "transactions")
+    __slots__ = ("_deadlines", "_dialogue", "_is_busy", "_needs_reset", "extensions", "tls", "transactions")
 
     def __init__(self, dialogue: Dialogue, deadlines: ClientDeadlines) -> None:
         self._dialogue = dialogue
         self._deadlines = deadlines
-        self._opening: list[tuple[Stage, Reply]] = []
         self._is_busy = False
         self._needs_reset = False
         self.extensions: dict[str, str] = {}
@@ -200,7 +194,7 @@ class SmtpSession:
         if failure is None:
             return session
         session.quit()
-        return replace(failure, transcript=session.opening_transcript)
+        return failure
 
     async def introduce(self, hostname: str, tls: TlsPolicy, server_name: str) -> Failure | None:
         """What `open` does once connected: greeting, EHLO, STARTTLS as the policy says."""
@@ -245,7 +239,6 @@ class SmtpSession:
         heard = await self._dialogue.hear(1, seconds)
         if not heard:
             return self._lost(stage)
-        self._opening.append((stage, heard[0]))
         return heard[0] if _is_yes(heard[0]) else self._refused(stage, heard[0])
 
     # Being open
@@ -254,10 +247,6 @@ class SmtpSession:
     def is_reusable(self) -> bool:
         """Whether another transaction may begin. A server that hung up meanwhile is noticed here."""
         return not self._is_busy and self._dialogue.is_open and self._dialogue.is_silent
-
-    @property
-    def opening_transcript(self) -> Transcript:
-        return tuple(self._opening)
 
     @property
     def unsent_bytes(self) -> int:
@@ -283,15 +272,14 @@ class SmtpSession:
         if self._is_busy:
             raise RuntimeError("one transaction at a time")
         commands = self._envelope(sender, recipients, message)
-        transcript: list[tuple[Stage, Reply]] = []
         self._is_busy = True
         self._dialogue.begin(self._deadlines.transaction_seconds_total)
         try:
-            results = await self._carry(commands, message, before_dot, transcript)
+            results = await self._carry(commands, message, before_dot)
         finally:
             self._is_busy = False
         self.transactions += 1
-        return Transaction(tuple(results), tuple(transcript))
+        return Transaction(tuple(results))
 
     def _envelope(self, sender: str, recipients: Sequence[str], message: SmtpContent) -> list[bytes]:
         """MAIL and each RCPT."""
@@ -312,11 +300,10 @@ class SmtpSession:
         envelope: list[bytes],
         message: SmtpContent,
         before_dot: Callable[[], bool],
-        transcript: list[tuple[Stage, Reply]],
     ) -> list[Result]:
         """The envelope, then the content for those recipients that the server took."""
         recipients = len(envelope) - 1
-        if self._needs_reset and not await self._reset(transcript):
+        if self._needs_reset and not await self._reset():
             return [self._lost(Stage.MAIL)] * recipients
         # Until the server has taken a mail whole, it may hold half a transaction.
         self._needs_reset = True
@@ -327,27 +314,25 @@ class SmtpSession:
             heard = await self._dialogue.hear(len(commands), self._deadlines.command_seconds)
         else:
             heard = await self._heard_one_by_one(commands, recipients)
-        transcript += zip((Stage.MAIL, *[Stage.RCPT] * recipients, Stage.DATA), heard, strict=False)
         judged = self._judged(heard, recipients)
         go_ahead = heard[recipients + 1] if len(heard) > recipients + 1 else None
         if None not in judged:
             if go_ahead is not None and go_ahead.code == START_CONTENT:
-                await self._close_empty_content(heard, transcript)
+                await self._close_empty_content(heard)
             return [result for result in judged if result is not None]
         if in_chunks:
-            rest = await self._in_chunks(message.content, before_dot, transcript)
+            rest = await self._in_chunks(message.content, before_dot)
         elif go_ahead is None:
             rest = self._lost(Stage.DATA)
         elif go_ahead.code != START_CONTENT:
             rest = self._refused(Stage.DATA, go_ahead)
         else:
-            rest = await self._dotted(message.stuffed, before_dot, transcript)
+            rest = await self._dotted(message.stuffed, before_dot)
         return [rest if result is None else result for result in judged]
 
-    async def _reset(self, transcript: list[tuple[Stage, Reply]]) -> bool:
+    async def _reset(self) -> bool:
         self._dialogue.say(b"RSET\r\n", 1)
         heard = await self._dialogue.hear(1, self._deadlines.command_seconds)
-        transcript += [(Stage.MAIL, reply) for reply in heard]
         if heard and _is_yes(heard[0]):
             return True
         self._dialogue.end("the server did not reset the session")
@@ -380,18 +365,16 @@ class SmtpSession:
             judged += [self._lost(Stage.RCPT)] * (recipients - len(judged))
         return judged
 
-    async def _close_empty_content(self, heard: list[Reply], transcript: list[tuple[Stage, Reply]]) -> None:
+    async def _close_empty_content(self, heard: list[Reply]) -> None:
         """The server wants content though nobody is left to get it (RFC 2920, 3.1): a lone dot ends that."""
         if any(map(_is_yes, heard[1:-1])):
             # It refused MAIL and took a recipient all the same, who would get an empty mail.
             self._dialogue.end("the server took a recipient of a transaction that it had refused")
             return
         self._dialogue.say(b".\r\n", 1)
-        transcript += [(Stage.DOT, reply) for reply in await self._dialogue.hear(1, self._deadlines.dot_seconds)]
+        await self._dialogue.hear(1, self._deadlines.dot_seconds)
 
-    async def _dotted(
-        self, stuffed: bytes, before_dot: Callable[[], bool], transcript: list[tuple[Stage, Reply]]
-    ) -> Result:
+    async def _dotted(self, stuffed: bytes, before_dot: Callable[[], bool]) -> Result:
         if not await self._dialogue.send(stuffed, self._deadlines.block_seconds):
             return self._lost(Stage.DATA)
         if not before_dot():
@@ -402,11 +385,9 @@ class SmtpSession:
         crash.point("carry.after_dot")
         heard = await self._dialogue.hear(1, self._deadlines.dot_seconds)
         crash.point("carry.answered")
-        return self._closed(heard, transcript)
+        return self._closed(heard)
 
-    async def _in_chunks(
-        self, content: bytes, before_dot: Callable[[], bool], transcript: list[tuple[Stage, Reply]]
-    ) -> Result:
+    async def _in_chunks(self, content: bytes, before_dot: Callable[[], bool]) -> Result:
         """RFC 3030: the content as one chunk, then an empty last one in the place of the dot.
 
         Nothing of it goes out with the envelope: a server that refuses every recipient and does not skip the
@@ -420,7 +401,6 @@ class SmtpSession:
         waits = is_sent and "PIPELINING" not in self.extensions
         heard = await dialogue.hear(1 if waits else 0, deadlines.dot_seconds)
         if heard and not _is_yes(heard[0]):
-            transcript.append((Stage.DATA, heard[0]))
             if not is_sent:
                 dialogue.end("the server refused the content before it had all of it")
             return self._refused(Stage.DATA, heard[0])
@@ -436,17 +416,14 @@ class SmtpSession:
         crash.point("carry.answered")
         if not heard:
             return self._lost(Stage.DOT, ambiguous=True)
-        transcript.append((Stage.DATA, heard[0]))
         if not _is_yes(heard[0]):
-            transcript += [(Stage.DOT, reply) for reply in heard[1:]]
             return self._refused(Stage.DATA, heard[0])
-        return self._closed(heard[1:], transcript)
+        return self._closed(heard[1:])
 
-    def _closed(self, heard: list[Reply], transcript: list[tuple[Stage, Reply]]) -> Result:
+    def _closed(self, heard: list[Reply]) -> Result:
         """What the answer to the dot means; its absence means anything."""
         if not heard:
             return self._lost(Stage.DOT, ambiguous=True)
-        transcript.append((Stage.DOT, heard[0]))
         if not _is_yes(heard[0]):
             return self._refused(Stage.DOT, heard[0])
         self._needs_reset = False
