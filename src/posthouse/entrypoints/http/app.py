@@ -21,6 +21,9 @@ from posthouse.entrypoints.http.routes import (
     credentials,
     domains,
     dry_run,
+    emails,
+    events,
+    health,
     message_detail,
     message_search,
     sessions,
@@ -34,7 +37,8 @@ from posthouse.entrypoints.http.send_email import SendEndpoint
 from posthouse.entrypoints.http.services import Services
 from posthouse.rules.refusal import Code, Refusal, invalid
 
-_PARTS: Final = (
+_FAMILIES: Final = (
+    emails,
     templates,
     sessions,
     team,
@@ -46,7 +50,9 @@ _PARTS: Final = (
     suppressions,
     dry_run,
     webhooks,
+    events,
     unsubscribe,
+    health,
     docs_page,
 )
 
@@ -71,8 +77,8 @@ def create_app(
 
 def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     application = FastAPI(lifespan=lifespan, redirect_slashes=False, openapi_url=None, docs_url=None, redoc_url=None)
-    for part in _PARTS:
-        application.router.routes.extend(part.router.routes)
+    for family in _FAMILIES:
+        application.router.routes.extend(family.router.routes)
     # The frame takes the short way there; the route is what answers other methods with a 405.
     application.router.routes.append(Route("/emails", send_endpoint, methods=["POST"], include_in_schema=False))
     application.add_exception_handler(Refusal, _on_refusal)

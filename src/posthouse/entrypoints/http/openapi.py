@@ -1,6 +1,5 @@
 """The OpenAPI document: what the routes declare, POST /emails beside them, and nothing that isn't so."""
 
-from collections import Counter
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -8,7 +7,9 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from posthouse.entrypoints.http import schemas
+from posthouse.entrypoints.http.schemas.emails import SendRequest, SendResponse
+from posthouse.entrypoints.http.schemas.events import Event
+from posthouse.entrypoints.http.schemas.shapes import Error
 from posthouse.entrypoints.refusals import TELLINGS
 from posthouse.rules import event, limits, retry
 
@@ -69,13 +70,12 @@ _RATE_HEADERS: Final = {
     "RateLimit-Reset": {"description": "Seconds until all are back.", "schema": {"type": "integer"}},
 }
 
-_DECLARED_MODELS: set[type[BaseModel]] = {schemas.ErrorAnswer}
+_DECLARED_MODELS: set[type[BaseModel]] = {Error}
 
 
 def _declare(model: type[BaseModel]) -> dict[str, Any]:
     _DECLARED_MODELS.add(model)
-    name = model.model_config.get("title") or model.__name__
-    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=name)}}}
+    return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}
 
 
 def answers_with(success: int, model: type[BaseModel] | str, *errors: int) -> dict[int | str, dict[str, Any]]:
@@ -92,7 +92,7 @@ def answers_with(success: int, model: type[BaseModel] | str, *errors: int) -> di
         declared[status] = {
             "description": _MEANING[status],
             "headers": headers,
-            "content": _declare(schemas.ErrorAnswer),
+            "content": _declare(Error),
         }
     return declared
 
@@ -104,7 +104,7 @@ def takes(model: type[BaseModel], *, is_public: bool = False) -> dict[str, Any]:
 
 
 def _send_operation() -> dict[str, Any]:
-    responses = answers_with(202, schemas.SendAnswer, 400, 401, 402, 403, 409, 413, 429, 500, 503)
+    responses = answers_with(202, SendResponse, 400, 401, 402, 403, 409, 413, 429, 500, 503)
     responses[202]["description"] = "Accepted and stored; delivery follows."
     replayed = {
         "Idempotent-Replayed": {
@@ -126,7 +126,7 @@ def _send_operation() -> dict[str, Any]:
         "summary": "Send a message",
         "tags": ["Email"],
         "parameters": [key],
-        **takes(schemas.SendBody),
+        **takes(SendRequest),
         "responses": {str(status): response for status, response in responses.items()},
     }
 
@@ -147,7 +147,7 @@ def _event_operation() -> dict[str, Any]:
         "tags": ["Webhooks"],
         "security": [],
         "parameters": [signature],
-        "requestBody": {"required": True, "content": _declare(schemas.EventAnswer)},
+        "requestBody": {"required": True, "content": _declare(Event)},
         "responses": {"2XX": {"description": "Taken. Anything else is tried again."}},
     }
 
@@ -192,23 +192,10 @@ def _schemas() -> dict[str, Any]:
         sorted([(model, "validation") for model in _DECLARED_MODELS], key=lambda pair: pair[0].__name__),
         ref_template=_REFERENCE,
     )
-    titles = {name: schema.get("title", name) for name, schema in definitions["$defs"].items()}
-    if twice := [title for title, count in Counter(titles.values()).items() if count > 1]:
-        raise ValueError(f"two schemas have one title, and one of them would be lost: {twice}")
-    return {titles[name]: _renamed(schema, titles) for name, schema in sorted(definitions["$defs"].items())}
-
-
-def _renamed(schema: Any, titles: dict[str, str]) -> Any:
-    """References by the public titles of the models rather than by the names of our classes."""
-    if isinstance(schema, dict):
-        renamed = {key: _renamed(value, titles) for key, value in schema.items()}
-        if isinstance(reference := renamed.get("$ref"), str):
-            name = reference.rpartition("/")[2]
-            renamed["$ref"] = _REFERENCE.format(model=titles.get(name, name))
-        return renamed
-    if isinstance(schema, list):
-        return [_renamed(one, titles) for one in schema]
-    return schema
+    # Pydantic joins module and class with "__" when two classes have the same name.
+    if ambiguous := [name for name in definitions["$defs"] if "__" in name]:
+        raise ValueError(f"several schemas have the same name: {ambiguous}")
+    return dict(sorted(definitions["$defs"].items()))
 
 
 # A status without a meaning is found at import.

@@ -30,6 +30,9 @@ PageSize = Annotated[
 ]
 
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+MessageFilter = Annotated[
+    str | None, Query(description="Only of this message; one that the account doesn't have gives an empty list.")
+]
 
 
 def services_of(request: Request) -> Services:

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from posthouse import crash
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
-from posthouse.entrypoints.http.schemas import SendBody
+from posthouse.entrypoints.http.schemas.emails import SendRequest
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.accept.intake import AcceptedMessage
 from posthouse.mail.mime import Attachment
@@ -56,7 +56,7 @@ class SendEndpoint:
     def _understand(self, body: bytes) -> tuple[Draft, bytes]:
         """The draft, and the fingerprint of what was asked: of the values, however they were spaced or ordered."""
         content = parsed(body)
-        draft = draft_of(validated(SendBody, content))
+        draft = draft_of(validated(SendRequest, content))
         return draft, self.services.intake.fingerprint(canonical(content))
 
 
@@ -97,7 +97,7 @@ def headers_of(accepted: AcceptedMessage) -> Mapping[str, str]:
     return {**accepted.rate_headers, REPLAYED: "true"} if accepted.is_replay else accepted.rate_headers
 
 
-def draft_of(body: SendBody) -> Draft:
+def draft_of(body: SendRequest) -> Draft:
     return compose(
         sender=body.sender,
         to=_listed(body.to),

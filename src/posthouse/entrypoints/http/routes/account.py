@@ -1,4 +1,4 @@
-"""The routes of the account, its use and its ledger: read the request, call one flow, shape the answer."""
+"""The routes of the account, its use and its ledger."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -9,6 +9,7 @@ from starlette.responses import Response
 from posthouse.entrypoints.http.openapi import answers_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
+    Cursor,
     PageSize,
     answered,
     member_of,
@@ -106,7 +107,7 @@ async def list_ledger(
     first: _From = None,
     last: _To = None,
     limit: PageSize = str(PAGE_DEFAULT),
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+    cursor: Cursor = None,
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).usage_and_ledger.ledger(

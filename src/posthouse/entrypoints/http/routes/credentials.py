@@ -1,4 +1,4 @@
-"""The routes of SMTP credentials and API keys: read the request, call one flow, shape the answer."""
+"""The routes of SMTP credentials and API keys."""
 
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from posthouse.entrypoints.http.route_context import (
     page_size,
     services_of,
 )
-from posthouse.entrypoints.http.schemas import credentials as shapes
+from posthouse.entrypoints.http.schemas import credentials as schemas
 from posthouse.flows.account.credentials import CredentialRow, KeyRow
 from posthouse.rules import credential, ids, input_checks, limits
 from posthouse.rules.credential import Scope
@@ -33,7 +33,7 @@ _KeyId = Annotated[str, Path(alias="id", description="The id of a key: `ak_…`.
     operation_id="listCredentials",
     summary="The account's SMTP credentials, newest first, revoked ones included",
     tags=["Credentials"],
-    responses=answers_with(200, shapes.CredentialListResponse, 400, 401, 403, 500, 503),
+    responses=answers_with(200, schemas.CredentialListResponse, 400, 401, 403, 500, 503),
 )
 async def list_credentials(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
@@ -48,12 +48,12 @@ async def list_credentials(request: Request, limit: PageSize = str(PAGE_DEFAULT)
     summary="Create an SMTP credential; its password is shown this once",
     tags=["Credentials"],
     status_code=201,
-    openapi_extra=takes(shapes.CredentialBody),
-    responses=answers_with(201, shapes.NewCredentialResponse, 400, 401, 403, 409, 413, 500, 503),
+    openapi_extra=takes(schemas.CredentialRequest),
+    responses=answers_with(201, schemas.NewCredentialResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def create_credential(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, shapes.CredentialBody)
+    body = await body_of(request, schemas.CredentialRequest)
     made = await services_of(request).credentials.create_credential(
         member.account_id, body.name, body.allowed_networks or (), member.actor
     )
@@ -65,12 +65,12 @@ async def create_credential(request: Request) -> Response:
     operation_id="rotateCredential",
     summary="Get a new password, shown this once; the old one works until the overlap ends",
     tags=["Credentials"],
-    openapi_extra=takes(shapes.RotationBody),
-    responses=answers_with(200, shapes.NewCredentialResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    openapi_extra=takes(schemas.RotationRequest),
+    responses=answers_with(200, schemas.NewCredentialResponse, 400, 401, 403, 404, 409, 413, 500, 503),
 )
 async def rotate_credential(request: Request, credential_id: _CredentialId) -> Response:
     member = await member_of(request)
-    overlap_seconds = _overlap_seconds(await body_of(request, shapes.RotationBody))
+    overlap_seconds = _overlap_seconds(await body_of(request, schemas.RotationRequest))
     made = await services_of(request).credentials.rotate_credential(
         member.account_id, credential_id, member.actor, overlap_seconds=overlap_seconds
     )
@@ -82,7 +82,7 @@ async def rotate_credential(request: Request, credential_id: _CredentialId) -> R
     operation_id="revokeCredential",
     summary="Revoke a credential and its keys, within seconds; the last one stays",
     tags=["Credentials"],
-    responses=answers_with(200, shapes.CredentialResponse, 401, 403, 404, 409, 500, 503),
+    responses=answers_with(200, schemas.CredentialResponse, 401, 403, 404, 409, 500, 503),
 )
 async def revoke_credential(request: Request, credential_id: _CredentialId) -> Response:
     member = await member_of(request)
@@ -95,7 +95,7 @@ async def revoke_credential(request: Request, credential_id: _CredentialId) -> R
     operation_id="listKeys",
     summary="The account's API keys, newest first, revoked ones included",
     tags=["Keys"],
-    responses=answers_with(200, shapes.KeyListResponse, 400, 401, 403, 500, 503),
+    responses=answers_with(200, schemas.KeyListResponse, 400, 401, 403, 500, 503),
 )
 async def list_keys(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
@@ -109,12 +109,12 @@ async def list_keys(request: Request, limit: PageSize = str(PAGE_DEFAULT), curso
     summary="Create an API key, which is shown this once",
     tags=["Keys"],
     status_code=201,
-    openapi_extra=takes(shapes.KeyBody),
-    responses=answers_with(201, shapes.NewKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    openapi_extra=takes(schemas.KeyRequest),
+    responses=answers_with(201, schemas.NewKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
 )
 async def create_key(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, shapes.KeyBody)
+    body = await body_of(request, schemas.KeyRequest)
     made = await services_of(request).credentials.create_key(
         member.account_id,
         member.actor,
@@ -134,12 +134,12 @@ async def create_key(request: Request) -> Response:
     summary="Get a key that takes this one's place, shown this once; this one works until the overlap ends",
     tags=["Keys"],
     status_code=201,
-    openapi_extra=takes(shapes.RotationBody),
-    responses=answers_with(201, shapes.RotatedKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    openapi_extra=takes(schemas.RotationRequest),
+    responses=answers_with(201, schemas.RotatedKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
 )
 async def rotate_key(request: Request, key_id: _KeyId) -> Response:
     member = await member_of(request)
-    overlap_seconds = _overlap_seconds(await body_of(request, shapes.RotationBody))
+    overlap_seconds = _overlap_seconds(await body_of(request, schemas.RotationRequest))
     made = await services_of(request).credentials.rotate_key(
         member.account_id, key_id, member.actor, overlap_seconds=overlap_seconds
     )
@@ -152,7 +152,7 @@ async def rotate_key(request: Request, key_id: _KeyId) -> Response:
     operation_id="revokeKey",
     summary="Revoke an API key, within seconds",
     tags=["Keys"],
-    responses=answers_with(200, shapes.KeyResponse, 401, 403, 404, 409, 500, 503),
+    responses=answers_with(200, schemas.KeyResponse, 401, 403, 404, 409, 500, 503),
 )
 async def revoke_key(request: Request, key_id: _KeyId) -> Response:
     member = await member_of(request)
@@ -160,7 +160,7 @@ async def revoke_key(request: Request, key_id: _KeyId) -> Response:
     return answered(request, {"key": _key(row)})
 
 
-def _overlap_seconds(body: shapes.RotationBody) -> int:
+def _overlap_seconds(body: schemas.RotationRequest) -> int:
     return limits.OVERLAP_SECONDS if body.overlap_seconds is None else body.overlap_seconds
 
 

@@ -1,14 +1,14 @@
-"""The routes of domains: read the request, call one flow, shape the answer."""
+"""The routes of domains."""
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http import schemas
 from posthouse.entrypoints.http.openapi import answers_with, takes
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
+    Cursor,
     PageSize,
     answered,
     body_of,
@@ -17,7 +17,8 @@ from posthouse.entrypoints.http.route_context import (
     page_size,
     services_of,
 )
-from posthouse.entrypoints.http.schemas import domains as shapes
+from posthouse.entrypoints.http.schemas import domains as schemas
+from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.flows.account.domains import DomainRow, DomainView, ShownRecord
 from posthouse.rules import ids
 
@@ -35,12 +36,12 @@ _Name = Annotated[str, Path(description="The domain, such as `example.com`.")]
     operation_id="listDomains",
     summary="The account's domains, newest first, without their records",
     tags=["Domains"],
-    responses=answers_with(200, shapes.DomainListResponse, 400, 401, 500, 503),
+    responses=answers_with(200, schemas.DomainListResponse, 400, 401, 500, 503),
 )
 async def list_domains(
     request: Request,
     limit: PageSize = str(PAGE_DEFAULT),
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+    cursor: Cursor = None,
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).domains.page(member.account_id, page_size(limit), cursor)
@@ -53,12 +54,12 @@ async def list_domains(
     summary="Add a domain; the answer has the DNS records to publish",
     tags=["Domains"],
     status_code=201,
-    openapi_extra=takes(shapes.DomainBody),
-    responses=answers_with(201, shapes.DomainResponse, 400, 401, 403, 409, 413, 500, 503),
+    openapi_extra=takes(schemas.DomainRequest),
+    responses=answers_with(201, schemas.DomainResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def add_domain(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, shapes.DomainBody)
+    body = await body_of(request, schemas.DomainRequest)
     view = await services_of(request).domains.add(member.account_id, body.name, member.actor)
     return answered(request, {"domain": _domain(view)}, 201)
 
@@ -68,7 +69,7 @@ async def add_domain(request: Request) -> Response:
     operation_id="getDomain",
     summary="A domain with its DNS records",
     tags=["Domains"],
-    responses=answers_with(200, shapes.DomainResponse, 401, 404, 500, 503),
+    responses=answers_with(200, schemas.DomainResponse, 401, 404, 500, 503),
 )
 async def get_domain(request: Request, name: _Name) -> Response:
     member = await member_of(request)
@@ -80,7 +81,7 @@ async def get_domain(request: Request, name: _Name) -> Response:
     operation_id="verifyDomain",
     summary="Ask DNS for the domain's records, now; 5 seconds between two checks",
     tags=["Domains"],
-    responses=answers_with(200, shapes.DomainResponse, 401, 403, 404, 409, 429, 500, 503),
+    responses=answers_with(200, schemas.DomainResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def verify_domain(request: Request, name: _Name) -> Response:
     member = await member_of(request)
@@ -93,7 +94,7 @@ async def verify_domain(request: Request, name: _Name) -> Response:
     operation_id="rotateDomainKeys",
     summary="Make new DKIM keys, which sign once their record is seen; until then the present ones do",
     tags=["Domains"],
-    responses=answers_with(200, shapes.DomainResponse, 401, 403, 404, 409, 500, 503),
+    responses=answers_with(200, schemas.DomainResponse, 401, 403, 404, 409, 500, 503),
 )
 async def rotate_domain_keys(request: Request, name: _Name) -> Response:
     member = await member_of(request)
@@ -106,7 +107,7 @@ async def rotate_domain_keys(request: Request, name: _Name) -> Response:
     operation_id="removeDomain",
     summary="Remove a domain and its keys; mail from it that is still queued goes out unsigned",
     tags=["Domains"],
-    responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
+    responses=answers_with(200, DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def remove_domain(request: Request, name: _Name) -> Response:
     member = await member_of(request)

@@ -1,4 +1,4 @@
-"""The routes of test mail and dry runs: read the request, call one flow, shape the answer."""
+"""The routes of test mail and dry runs."""
 
 import asyncio
 from typing import Any, Final
@@ -10,8 +10,8 @@ from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.openapi import answers_with, takes
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
 from posthouse.entrypoints.http.route_context import answered, member_of, services_of
-from posthouse.entrypoints.http.schemas import SendBody
-from posthouse.entrypoints.http.schemas.dry_run import TestEmailAnswer, TestEmailBody, TrialResponse
+from posthouse.entrypoints.http.schemas.dry_run import DryRunResponse, TestEmailRequest, TestEmailResponse
+from posthouse.entrypoints.http.schemas.emails import SendRequest
 from posthouse.entrypoints.http.send_email import answer_of, canonical, draft_of, headers_of, idempotency_key, peer_of
 from posthouse.flows.accept.dry_run import Addressee, SenderDomain, Trial
 from posthouse.flows.shared.principal import Member
@@ -43,8 +43,8 @@ _KEY: Final = {
     summary="Send a mail to your own address, by the real road and at the usual price",
     tags=["Email"],
     status_code=202,
-    openapi_extra=takes(TestEmailBody) | _KEY,
-    responses=answers_with(202, TestEmailAnswer, 400, 401, 402, 403, 409, 413, 429, 500, 503),
+    openapi_extra=takes(TestEmailRequest) | _KEY,
+    responses=answers_with(202, TestEmailResponse, 400, 401, 402, 403, 409, 413, 429, 500, 503),
 )
 async def send_test_email(request: Request) -> Response:
     member = await member_of(request)
@@ -54,7 +54,7 @@ async def send_test_email(request: Request) -> Response:
     reader.check_headers(headers, TEST_BODY_BYTES_MAX)
     key = idempotency_key(headers) if b"idempotency-key" in headers else None
     content = parsed(await reader.read(request.receive, TEST_BODY_BYTES_MAX))
-    body = validated(TestEmailBody, content)
+    body = validated(TestEmailRequest, content)
     caller = await services.admission.sender(request.headers.get("authorization"), peer_of(request.scope))
     draft = await services.dry_run.test_draft(member, body.sender, body.subject, body.text, body.html)
     # Two members ask for two mails, though they ask for the same.
@@ -76,8 +76,8 @@ async def send_test_email(request: Request) -> Response:
     description="Takes the body of POST /emails. What is wrong with the body itself is refused as it is there; what "
     "the account, its domain or its credits would refuse is told in `refusal`. Nothing is reserved, counted or kept.",
     tags=["Email"],
-    openapi_extra=takes(SendBody),
-    responses=answers_with(200, TrialResponse, 400, 401, 403, 413, 429, 500, 503),
+    openapi_extra=takes(SendRequest),
+    responses=answers_with(200, DryRunResponse, 400, 401, 403, 413, 429, 500, 503),
 )
 async def dry_run_email(request: Request) -> Response:
     member = await member_of(request)
@@ -99,7 +99,7 @@ async def _tried(request: Request, member: Member, draft: Draft) -> Response:
 
 
 def _draft(body: bytes) -> Draft:
-    return draft_of(validated(SendBody, parsed(body)))
+    return draft_of(validated(SendRequest, parsed(body)))
 
 
 def _trial(trial: Trial) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The routes of one message: read the request, call one flow, shape the answer."""
+"""The routes of one message."""
 
 import asyncio
 from collections.abc import Sequence

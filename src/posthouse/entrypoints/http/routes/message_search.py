@@ -1,4 +1,4 @@
-"""The route of the list of messages: read the request, call one flow, shape the answer."""
+"""The route of the list of messages."""
 
 from dataclasses import fields
 from functools import lru_cache

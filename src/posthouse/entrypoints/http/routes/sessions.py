@@ -1,4 +1,4 @@
-"""The routes of login, logout, password and second factor: read the request, call one flow, shape the answer."""
+"""The routes of login, logout, password and second factor."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ router = APIRouter()
 
 
 def _login_answers() -> dict[int | str, dict[str, Any]]:
-    declared = answers_with(200, schemas.LoginAnswer, 400, 401, 413, 429, 500, 503)
+    declared = answers_with(200, schemas.LoginResponse, 400, 401, 413, 429, 500, 503)
     second_factor = {
         "Second-Factor": {
             "description": "`required` when the password is right, and `code` is missing or wrong.",
@@ -32,11 +32,11 @@ def _login_answers() -> dict[int | str, dict[str, Any]]:
     operation_id="login",
     summary="Log in to the dashboard",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.LoginBody, is_public=True),
+    openapi_extra=takes(schemas.LoginRequest, is_public=True),
     responses=_login_answers(),
 )
 async def login(request: Request) -> Response:
-    body = await body_of(request, schemas.LoginBody)
+    body = await body_of(request, schemas.LoginRequest)
     session = await services_of(request).sessions.login(
         body.email, body.password, body.code or None, peer_of(request.scope)
     )
@@ -48,7 +48,7 @@ async def login(request: Request) -> Response:
     operation_id="logout",
     summary="End the session, and all of its tokens",
     tags=["Sessions"],
-    responses=answers_with(200, schemas.LogoutAnswer, 401, 500, 503),
+    responses=answers_with(200, schemas.LogoutResponse, 401, 500, 503),
 )
 async def logout(request: Request) -> Response:
     member = await member_of(request)
@@ -61,7 +61,7 @@ async def logout(request: Request) -> Response:
     operation_id="getMe",
     summary="Who is logged in, and where they are a member",
     tags=["Sessions"],
-    responses=answers_with(200, schemas.MeAnswer, 401, 500, 503),
+    responses=answers_with(200, schemas.MeResponse, 401, 500, 503),
 )
 async def get_me(request: Request) -> Response:
     me = await services_of(request).sessions.me(await member_of(request))
@@ -89,12 +89,12 @@ async def get_me(request: Request) -> Response:
     operation_id="switchAccount",
     summary="A token of the same session for another of the user's accounts",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.SwitchBody),
-    responses=answers_with(200, schemas.LoginAnswer, 400, 401, 404, 413, 500, 503),
+    openapi_extra=takes(schemas.SwitchAccountRequest),
+    responses=answers_with(200, schemas.LoginResponse, 400, 401, 404, 413, 500, 503),
 )
 async def switch_account(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.SwitchBody)
+    body = await body_of(request, schemas.SwitchAccountRequest)
     return answered(request, _session(await services_of(request).sessions.switch(member, body.account_id)))
 
 
@@ -103,12 +103,12 @@ async def switch_account(request: Request) -> Response:
     operation_id="changePassword",
     summary="Change the user's password; all of their other sessions end",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.PasswordBody),
-    responses=answers_with(200, schemas.PasswordAnswer, 400, 401, 403, 409, 413, 429, 500, 503),
+    openapi_extra=takes(schemas.ChangePasswordRequest),
+    responses=answers_with(200, schemas.ChangePasswordResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def change_password(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.PasswordBody)
+    body = await body_of(request, schemas.ChangePasswordRequest)
     await services_of(request).sessions.change_password(
         member, body.current_password, body.new_password, peer_of(request.scope)
     )
@@ -120,12 +120,12 @@ async def change_password(request: Request) -> Response:
     operation_id="beginTotp",
     summary="Begin a second factor; it counts once it is confirmed",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.BeginTotpBody),
-    responses=answers_with(200, schemas.BeginTotpAnswer, 400, 401, 403, 409, 413, 429, 500, 503),
+    openapi_extra=takes(schemas.BeginTotpRequest),
+    responses=answers_with(200, schemas.BeginTotpResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def begin_totp(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.BeginTotpBody)
+    body = await body_of(request, schemas.BeginTotpRequest)
     secret = await services_of(request).sessions.begin_totp(member, body.password, peer_of(request.scope))
     return answered(request, {"secret": secret.text, "uri": secret.uri})
 
@@ -135,12 +135,12 @@ async def begin_totp(request: Request) -> Response:
     operation_id="confirmTotp",
     summary="Confirm the second factor; from now on a login needs a code, and all other sessions end",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.ConfirmTotpBody),
-    responses=answers_with(200, schemas.ConfirmTotpAnswer, 400, 401, 403, 409, 413, 500, 503),
+    openapi_extra=takes(schemas.ConfirmTotpRequest),
+    responses=answers_with(200, schemas.ConfirmTotpResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def confirm_totp(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.ConfirmTotpBody)
+    body = await body_of(request, schemas.ConfirmTotpRequest)
     return answered(request, {"recovery_codes": await services_of(request).sessions.confirm_totp(member, body.code)})
 
 
@@ -149,12 +149,12 @@ async def confirm_totp(request: Request) -> Response:
     operation_id="disableTotp",
     summary="Remove the second factor and its recovery codes",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.DisableTotpBody),
-    responses=answers_with(200, schemas.DisableTotpAnswer, 400, 401, 403, 409, 413, 429, 500, 503),
+    openapi_extra=takes(schemas.DisableTotpRequest),
+    responses=answers_with(200, schemas.DisableTotpResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def disable_totp(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.DisableTotpBody)
+    body = await body_of(request, schemas.DisableTotpRequest)
     await services_of(request).sessions.disable_totp(member, body.password, body.code, peer_of(request.scope))
     return answered(request, {"disabled": True})
 

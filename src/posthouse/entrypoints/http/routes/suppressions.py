@@ -1,4 +1,4 @@
-"""The routes of suppressions: read the request, call one flow, shape the answer."""
+"""The routes of suppressions."""
 
 import asyncio
 import csv
@@ -11,11 +11,12 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from posthouse.entrypoints.http import responses, schemas
+from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.openapi import answers_with, takes
 from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
+    Cursor,
     PageSize,
     answered,
     body_of,
@@ -24,9 +25,10 @@ from posthouse.entrypoints.http.route_context import (
     page_size,
     services_of,
 )
+from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.entrypoints.http.schemas.suppressions import (
-    SuppressionBody,
     SuppressionListResponse,
+    SuppressionRequest,
     SuppressionResponse,
 )
 from posthouse.flows.account.suppressions import Import, SuppressionRow, Suppressions
@@ -94,7 +96,7 @@ async def list_suppressions(
         Query(description="Only with this reason.", json_schema_extra={"enum": [one.value for one in Reason]}),
     ] = None,
     limit: PageSize = str(PAGE_DEFAULT),
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+    cursor: Cursor = None,
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).suppression.page(
@@ -110,13 +112,13 @@ async def list_suppressions(
     summary="Suppress an address; one that is suppressed already stays as it is",
     tags=["Suppressions"],
     status_code=201,
-    openapi_extra=takes(SuppressionBody),
+    openapi_extra=takes(SuppressionRequest),
     responses=answers_with(201, SuppressionResponse, 400, 401, 403, 409, 413, 500, 503)
     | {200: answers_with(200, SuppressionResponse)[200]},
 )
 async def add_suppression(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, SuppressionBody)
+    body = await body_of(request, SuppressionRequest)
     row, is_new = await services_of(request).suppression.add(member.account_id, member.actor, body.email, body.note)
     return answered(request, {"suppression": _suppression(row)}, 201 if is_new else 200)
 
@@ -166,7 +168,7 @@ async def export_suppressions(request: Request) -> Response:
     summary="Let an address get mail again",
     tags=["Suppressions"],
     openapi_extra=_WHY,
-    responses=answers_with(200, schemas.DeletedResponse, 400, 401, 403, 404, 500, 503),
+    responses=answers_with(200, DeletedResponse, 400, 401, 403, 404, 500, 503),
 )
 async def remove_suppression(
     request: Request, email: Annotated[str, Path(description="The address.", examples=["ada@example.net"])]

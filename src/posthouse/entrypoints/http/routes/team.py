@@ -1,11 +1,10 @@
-"""The routes of the team and the log of what it changed: read the request, call one flow, shape the answer."""
+"""The routes of the team and the log of what it changed."""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http import schemas
 from posthouse.entrypoints.http.openapi import answers_with, takes
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
@@ -18,7 +17,8 @@ from posthouse.entrypoints.http.route_context import (
     page_size,
     services_of,
 )
-from posthouse.entrypoints.http.schemas import team as shapes
+from posthouse.entrypoints.http.schemas import team as schemas
+from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.entrypoints.http.send_email import peer_of
 from posthouse.flows.account.team import AuditLogEntry, InvitationRow, MemberRow
 from posthouse.rules import ids, limits, role
@@ -34,7 +34,7 @@ _InvitationId = Annotated[str, Path(alias="id", description="The id of an open i
     operation_id="listMembers",
     summary="Who belongs to the account, newest first",
     tags=["Team"],
-    responses=answers_with(200, shapes.MemberListResponse, 400, 401, 500, 503),
+    responses=answers_with(200, schemas.MemberListResponse, 400, 401, 500, 503),
 )
 async def list_members(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
@@ -47,12 +47,12 @@ async def list_members(request: Request, limit: PageSize = str(PAGE_DEFAULT), cu
     operation_id="changeMemberRole",
     summary="Give a member another role; the last owner stays one",
     tags=["Team"],
-    openapi_extra=takes(shapes.MemberRoleBody),
-    responses=answers_with(200, shapes.MemberResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    openapi_extra=takes(schemas.MemberRoleRequest),
+    responses=answers_with(200, schemas.MemberResponse, 400, 401, 403, 404, 409, 413, 500, 503),
 )
 async def change_member_role(request: Request, user_id: _MemberId) -> Response:
     member = await member_of(request)
-    body = await body_of(request, shapes.MemberRoleBody)
+    body = await body_of(request, schemas.MemberRoleRequest)
     changed = await services_of(request).team.change_role(
         member.account_id, user_id, role.named(body.role), member.actor
     )
@@ -64,7 +64,7 @@ async def change_member_role(request: Request, user_id: _MemberId) -> Response:
     operation_id="removeMember",
     summary="Remove a member; their tokens end within seconds, and the last owner stays",
     tags=["Team"],
-    responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 409, 500, 503),
+    responses=answers_with(200, DeletedResponse, 401, 403, 404, 409, 500, 503),
 )
 async def remove_member(request: Request, user_id: _MemberId) -> Response:
     member = await member_of(request)
@@ -77,7 +77,7 @@ async def remove_member(request: Request, user_id: _MemberId) -> Response:
     operation_id="listInvitations",
     summary="The invitations that are open, newest first",
     tags=["Team"],
-    responses=answers_with(200, shapes.InvitationListResponse, 400, 401, 403, 500, 503),
+    responses=answers_with(200, schemas.InvitationListResponse, 400, 401, 403, 500, 503),
 )
 async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
@@ -92,12 +92,12 @@ async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT)
     summary="Invite someone by a link that works once, for 7 days; it is shown in this answer alone",
     tags=["Team"],
     status_code=201,
-    openapi_extra=takes(shapes.InvitationBody),
-    responses=answers_with(201, shapes.InvitationCreatedResponse, 400, 401, 403, 409, 413, 500, 503),
+    openapi_extra=takes(schemas.InvitationRequest),
+    responses=answers_with(201, schemas.InvitationCreatedResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def invite_member(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, shapes.InvitationBody)
+    body = await body_of(request, schemas.InvitationRequest)
     made = await services_of(request).team.invite(member.account_id, body.email, role.named(body.role), member.actor)
     content = {"invitation": _invitation(made.invitation), "token": made.token, "link": made.link}
     return answered(request, content, 201)
@@ -108,11 +108,11 @@ async def invite_member(request: Request) -> Response:
     operation_id="acceptInvitation",
     summary="Join the account that an invitation is to; then log in",
     tags=["Team"],
-    openapi_extra=takes(shapes.AcceptanceBody, is_public=True),
-    responses=answers_with(200, shapes.InvitationAcceptedResponse, 400, 401, 404, 409, 413, 429, 500, 503),
+    openapi_extra=takes(schemas.AcceptInvitationRequest, is_public=True),
+    responses=answers_with(200, schemas.InvitationAcceptedResponse, 400, 401, 404, 409, 413, 429, 500, 503),
 )
 async def accept_invitation(request: Request) -> Response:
-    body = await body_of(request, shapes.AcceptanceBody)
+    body = await body_of(request, schemas.AcceptInvitationRequest)
     joined = await services_of(request).team.accept(body.token, body.password, body.code, peer_of(request.scope))
     content = {
         "account": {"id": ids.text(ids.ACCOUNT, joined.account.id), "name": joined.account.name},
@@ -127,7 +127,7 @@ async def accept_invitation(request: Request) -> Response:
     operation_id="revokeInvitation",
     summary="Take an invitation back",
     tags=["Team"],
-    responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
+    responses=answers_with(200, DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> Response:
     member = await member_of(request)
@@ -140,7 +140,7 @@ async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> R
     operation_id="listAuditLog",
     summary=f"Who changed what in the last {limits.AUDIT_LOG_DAYS} days, newest first",
     tags=["Team"],
-    responses=answers_with(200, shapes.AuditLogResponse, 400, 401, 403, 500, 503),
+    responses=answers_with(200, schemas.AuditLogResponse, 400, 401, 403, 500, 503),
 )
 async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)

@@ -1,14 +1,14 @@
-"""The routes of mail and templates, except POST /emails: read the request, call one flow, shape the answer."""
+"""The routes of templates."""
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http import schemas
 from posthouse.entrypoints.http.openapi import answers_with, takes
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
+    Cursor,
     PageSize,
     answered,
     body_of,
@@ -17,10 +17,10 @@ from posthouse.entrypoints.http.route_context import (
     page_size,
     services_of,
 )
-from posthouse.entrypoints.http.send_email import peer_of
-from posthouse.flows.account.message_detail import Message, Recipient
+from posthouse.entrypoints.http.schemas import templates as schemas
+from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.flows.account.templates import TemplateRow, VersionRow
-from posthouse.rules import ids, limits
+from posthouse.rules import limits
 from posthouse.rules.template import Template
 
 PREVIEW_BODY_BYTES_MAX: Final = 1 * limits.MIB
@@ -28,22 +28,6 @@ PREVIEW_BODY_BYTES_MAX: Final = 1 * limits.MIB
 TEMPLATE_BODY_BYTES_MAX: Final = 4 * limits.MIB
 
 router = APIRouter()
-
-
-@router.get(
-    "/emails/{id}",
-    operation_id="getEmail",
-    summary="What became of a message",
-    tags=["Email"],
-    responses=answers_with(200, schemas.MessageAnswer, 401, 404, 500, 503),
-)
-async def get_email(
-    request: Request, message_id: Annotated[str, Path(alias="id", description="The id that the send response gave.")]
-) -> Response:
-    services = services_of(request)
-    caller = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
-    message = await services.message_detail.message(caller.account_id, message_id)
-    return answered(request, _message(message))
 
 
 @router.get(
@@ -56,7 +40,7 @@ async def get_email(
 async def list_templates(
     request: Request,
     limit: PageSize = str(PAGE_DEFAULT),
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+    cursor: Cursor = None,
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).templates.page(member.account_id, cursor, page_size(limit))
@@ -70,12 +54,12 @@ async def list_templates(
     summary="Create a template with its first version",
     tags=["Templates"],
     status_code=201,
-    openapi_extra=takes(schemas.TemplateBody),
+    openapi_extra=takes(schemas.TemplateRequest),
     responses=answers_with(201, schemas.TemplateResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def create_template(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.TemplateBody, TEMPLATE_BODY_BYTES_MAX)
+    body = await body_of(request, schemas.TemplateRequest, TEMPLATE_BODY_BYTES_MAX)
     created = await services_of(request).templates.create(
         member.account_id, body.alias, body.name, _content(body), member.actor, publish=body.publish
     )
@@ -100,7 +84,7 @@ async def get_template(request: Request, alias: str) -> Response:
     operation_id="deleteTemplate",
     summary="Delete a template and its versions",
     tags=["Templates"],
-    responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
+    responses=answers_with(200, DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def delete_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
@@ -114,12 +98,12 @@ async def delete_template(request: Request, alias: str) -> Response:
     summary="Add a version; the ones before stay as they are",
     tags=["Templates"],
     status_code=201,
-    openapi_extra=takes(schemas.VersionBody),
+    openapi_extra=takes(schemas.TemplateVersionRequest),
     responses=answers_with(201, schemas.TemplateVersionResponse, 400, 401, 403, 404, 413, 500, 503),
 )
 async def create_template_version(request: Request, alias: str) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.VersionBody, TEMPLATE_BODY_BYTES_MAX)
+    body = await body_of(request, schemas.TemplateVersionRequest, TEMPLATE_BODY_BYTES_MAX)
     grown = await services_of(request).templates.add_version(
         member.account_id, alias, _content(body), member.actor, publish=body.publish
     )
@@ -131,12 +115,12 @@ async def create_template_version(request: Request, alias: str) -> Response:
     operation_id="publishTemplate",
     summary="Make a version the one that is sent",
     tags=["Templates"],
-    openapi_extra=takes(schemas.PublishBody),
+    openapi_extra=takes(schemas.PublishRequest),
     responses=answers_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 413, 500, 503),
 )
 async def publish_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.PublishBody)
+    body = await body_of(request, schemas.PublishRequest)
     published = await services_of(request).templates.publish(member.account_id, alias, body.version, member.actor)
     return answered(request, {"template": _template(published)})
 
@@ -146,26 +130,14 @@ async def publish_template(request: Request, alias: str) -> Response:
     operation_id="previewTemplate",
     summary="Render a version without sending it",
     tags=["Templates"],
-    openapi_extra=takes(schemas.PreviewBody),
+    openapi_extra=takes(schemas.PreviewRequest),
     responses=answers_with(200, schemas.PreviewResponse, 400, 401, 404, 413, 500, 503),
 )
 async def preview_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.PreviewBody, PREVIEW_BODY_BYTES_MAX)
+    body = await body_of(request, schemas.PreviewRequest, PREVIEW_BODY_BYTES_MAX)
     rendered = await services_of(request).templates.preview(member.account_id, alias, body.version, body.variables)
     return answered(request, {"subject": rendered.subject, "text": rendered.text, "html": rendered.html})
-
-
-@router.get(
-    "/healthz",
-    operation_id="health",
-    summary="Whether the process is alive",
-    tags=["Operation"],
-    openapi_extra={"security": []},
-    responses=answers_with(200, schemas.HealthResponse, 500, 503),
-)
-async def health(request: Request) -> Response:
-    return answered(request, {"status": "ok"})
 
 
 def _content(body: schemas.TemplateContentBody) -> Template:
@@ -190,33 +162,4 @@ def _version(row: VersionRow) -> dict[str, Any]:
         "text": row.content.text,
         "html": row.content.html,
         "created_at": moment(row.created_at),
-    }
-
-
-def _message(message: Message) -> dict[str, Any]:
-    return {
-        "id": ids.text(ids.MESSAGE, message.id),
-        "status": message.status,
-        "source": message.source,
-        "from": message.sender,
-        "subject": message.subject,
-        "billing_status": message.billing_status,
-        "recipient_count": message.recipient_count,
-        "credits_reserved": message.credits_reserved,
-        "created_at": moment(message.created_at),
-        "recipients": [_recipient(message, one) for one in message.recipients],
-    }
-
-
-def _recipient(message: Message, recipient: Recipient) -> dict[str, Any]:
-    return {
-        "id": ids.text(ids.RECIPIENT, ids.recipient_id(message.id, recipient.position)),
-        "email": recipient.email,
-        "status": recipient.status,
-        "billing_status": recipient.billing_status,
-        "attempt_count": recipient.attempt_count,
-        "last_smtp_code": recipient.last_smtp_code,
-        "last_smtp_response": recipient.last_smtp_response,
-        "delivered_at": moment(recipient.delivered_at),
-        "bounced_at": moment(recipient.bounced_at),
     }

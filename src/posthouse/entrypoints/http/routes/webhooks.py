@@ -1,15 +1,15 @@
-"""The routes of webhooks and events: read the request, call one flow, shape the answer."""
+"""The routes of the account's webhook and its deliveries."""
 
 from typing import Annotated, Any
 
-import pydantic_core
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http import schemas
 from posthouse.entrypoints.http.openapi import answers_with, takes
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
+    Cursor,
+    MessageFilter,
     PageSize,
     answered,
     body_of,
@@ -18,15 +18,12 @@ from posthouse.entrypoints.http.route_context import (
     page_size,
     services_of,
 )
+from posthouse.entrypoints.http.schemas import webhooks as schemas
+from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.flows.webhooks.endpoint import EndpointRow, WebhookDelivery
 from posthouse.rules import ids
-from posthouse.rules.event import Type
 
 router = APIRouter()
-
-_MessageId = Annotated[
-    str | None, Query(description="Only of this message; one that the account doesn't have gives an empty list.")
-]
 
 
 @router.get(
@@ -47,12 +44,12 @@ async def get_webhook(request: Request) -> Response:
     operation_id="saveWebhook",
     summary="Save the webhook; its secret is shown when it is first created",
     tags=["Webhooks"],
-    openapi_extra=takes(schemas.WebhookBody),
+    openapi_extra=takes(schemas.WebhookRequest),
     responses=answers_with(200, schemas.WebhookSavedResponse, 400, 401, 403, 413, 500, 503),
 )
 async def save_webhook(request: Request) -> Response:
     member = await member_of(request)
-    body = await body_of(request, schemas.WebhookBody)
+    body = await body_of(request, schemas.WebhookRequest)
     saved = await services_of(request).webhook_endpoint.save(
         member.account_id, body.url, body.events or [], member.actor, enabled=body.enabled
     )
@@ -65,7 +62,7 @@ async def save_webhook(request: Request) -> Response:
     operation_id="deleteWebhook",
     summary="Delete the webhook and its log; what is pending is cancelled",
     tags=["Webhooks"],
-    responses=answers_with(200, schemas.DeletedResponse, 401, 403, 404, 500, 503),
+    responses=answers_with(200, DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def delete_webhook(request: Request) -> Response:
     member = await member_of(request)
@@ -110,9 +107,9 @@ async def ping_webhook(request: Request) -> Response:
 )
 async def list_webhook_deliveries(
     request: Request,
-    message_id: _MessageId = None,
+    message_id: MessageFilter = None,
     limit: PageSize = str(PAGE_DEFAULT),
-    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
+    cursor: Cursor = None,
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).webhook_endpoint.deliveries(
@@ -136,37 +133,6 @@ async def replay_webhook_delivery(
     member = await member_of(request)
     delivery = await services_of(request).webhook_endpoint.replay(member.account_id, delivery_id)
     return answered(request, {"delivery": _delivery(delivery)}, 202)
-
-
-@router.get(
-    "/v1/events",
-    operation_id="listEvents",
-    summary="The events of the last 30 days, oldest first, for whoever would rather fetch them",
-    tags=["Events"],
-    responses=answers_with(200, schemas.EventListResponse, 400, 401, 500, 503),
-)
-async def list_events(
-    request: Request,
-    event_type: Annotated[
-        str | None,
-        Query(alias="type", description="Only of this type.", json_schema_extra={"enum": [one.value for one in Type]}),
-    ] = None,
-    message_id: _MessageId = None,
-    limit: PageSize = str(PAGE_DEFAULT),
-    after: Annotated[
-        str | None, Query(description="`next_cursor` of the page before: only what came after it is shown.")
-    ] = None,
-) -> Response:
-    member = await member_of(request)
-    page = await services_of(request).webhook_endpoint.events(
-        member.account_id, page_size(limit), after=after, event_type=event_type, message_id=message_id
-    )
-    content = {
-        "events": [pydantic_core.from_json(one.body) for one in page.events],
-        "next_cursor": page.next_cursor,
-        "has_more": page.has_more,
-    }
-    return answered(request, content)
 
 
 def _endpoint(row: EndpointRow) -> dict[str, Any]:

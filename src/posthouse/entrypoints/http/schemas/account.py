@@ -4,13 +4,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Response, described
+from posthouse.entrypoints.http.schemas.shapes import MaybeMoment, Moment, NextCursor, Response, described
 from posthouse.flows.account.usage_and_ledger import Kind
 from posthouse.rules.credential import Role
 from posthouse.rules.message import RecipientStatus
 
 _Day = Annotated[str, described("A day in UTC.", format="date")]
-_MaybeMoment = Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
 
 _REQUEST_ID: Final = "rq_01k6wq3v5e7m8x9c0b2d4f6h8j"
 _WAITING_EXAMPLE: Final[dict[str, Any]] = {"queued": 3, "deferred": 2, "held": 0, "is_more": False}
@@ -23,44 +22,34 @@ _PROVIDER_EXAMPLE: Final[dict[str, Any]] = {
 }
 
 
-class CreditsAnswer(BaseModel):
-    model_config = ConfigDict(title="Credits")
-
+class Credits(BaseModel):
     available: Annotated[int, described("What can be spent now.")]
     reserved: Annotated[int, described("Set aside for mail whose result is open; at least so many when `is_more`.")]
     granted: Annotated[int, described("All that was ever granted, less what was taken back.")]
     is_more: Annotated[bool, described("More mail is open than is counted.")]
 
 
-class WaitingMailAnswer(BaseModel):
-    model_config = ConfigDict(title="WaitingMail")
-
+class WaitingMail(BaseModel):
     queued: Annotated[int, described("Recipients that were not tried yet.")]
     deferred: Annotated[int, described("Recipients that were tried and will be tried again.")]
     held: Annotated[int, described("How many of both are held, because the account is suspended or a lane is paused.")]
     is_more: Annotated[bool, described("These are the oldest 10,000, and there are more.")]
 
 
-class SendingAnswer(BaseModel):
-    model_config = ConfigDict(title="Sending")
-
+class Sending(BaseModel):
     suspended: bool
     reason: Annotated[str | None, described("Why it is suspended.")]
-    since: _MaybeMoment
+    since: MaybeMoment
 
 
-class RateAnswer(BaseModel):
-    model_config = ConfigDict(title="Rate")
-
+class Rate(BaseModel):
     per_second: Annotated[int, described("Requests a second.")]
     burst: Annotated[int, described("Requests at once.")]
     remaining: Annotated[int, described("How many could be sent at once now.")]
     reset_seconds: Annotated[int, described("Until all of the burst is there again.")]
 
 
-class WarmupAnswer(BaseModel):
-    model_config = ConfigDict(title="WarmUp")
-
+class WarmUp(BaseModel):
     exempt: bool
     day: Annotated[int, described("Which day of the warm-up it is; the first is the day of the first mail.", minimum=1)]
     limit: Annotated[int | None, described("Recipients that today allows; null when there is no limit any more.")]
@@ -68,26 +57,22 @@ class WarmupAnswer(BaseModel):
     resets_at: Moment
 
 
-class ConductAnswer(BaseModel):
-    model_config = ConfigDict(title="ConductWarning")
-
+class ConductWarning(BaseModel):
     warned_at: Moment
     text: str
 
 
-class AccountAnswer(BaseModel):
-    model_config = ConfigDict(title="Account")
-
+class Account(BaseModel):
     id: str
     name: str
     created_at: Moment
     role: Annotated[Role, described("Whose token this is, in this account.")]
-    credits: CreditsAnswer
-    waiting: WaitingMailAnswer
-    sending: SendingAnswer
-    rate: RateAnswer
-    warmup: WarmupAnswer
-    conduct: Annotated[ConductAnswer | None, described("A warning that still counts; null when there is none.")]
+    credits: Credits
+    waiting: WaitingMail
+    sending: Sending
+    rate: Rate
+    warmup: WarmUp
+    conduct: Annotated[ConductWarning | None, described("A warning that still counts; null when there is none.")]
 
 
 class AccountResponse(Response):
@@ -119,12 +104,10 @@ class AccountResponse(Response):
         }
     )
 
-    account: AccountAnswer
+    account: Account
 
 
-class ProviderAnswer(BaseModel):
-    model_config = ConfigDict(title="ProviderUsage")
-
+class ProviderUsage(BaseModel):
     provider: Annotated[
         str, described("Known by the names of its mail servers: `google`, `microsoft`, `yahoo`, `apple` …; or `other`.")
     ]
@@ -134,16 +117,14 @@ class ProviderAnswer(BaseModel):
     p99_seconds: float
 
 
-class UsageDayAnswer(BaseModel):
-    model_config = ConfigDict(title="UsageDay")
-
+class UsageDay(BaseModel):
     day: _Day
     accepted: Annotated[int, described("Recipients of the mail that was accepted on this day.")]
     delivered: Annotated[int, described("How many of them were delivered since.")]
     bounced: int
     failed: int
     open: Annotated[int, described("How many of them had no final result when it was counted.")]
-    providers: Annotated[list[ProviderAnswer], described("The one with the most results first; kept for 40 days.")]
+    providers: Annotated[list[ProviderUsage], described("The one with the most results first; kept for 40 days.")]
 
 
 class UsageResponse(Response):
@@ -178,23 +159,19 @@ class UsageResponse(Response):
             format="date-time",
         ),
     ]
-    now: Annotated[WaitingMailAnswer, described("What is open at this moment, of all days.")]
-    days: Annotated[list[UsageDayAnswer], described("Every day that was asked for, the newest first.")]
-    providers: Annotated[list[ProviderAnswer], described("Of all these days together.")]
+    now: Annotated[WaitingMail, described("What is open at this moment, of all days.")]
+    days: Annotated[list[UsageDay], described("Every day that was asked for, the newest first.")]
+    providers: Annotated[list[ProviderUsage], described("Of all these days together.")]
 
 
-class LedgerDayAnswer(BaseModel):
-    model_config = ConfigDict(title="LedgerDay")
-
+class LedgerDay(BaseModel):
     day: _Day
     reserved: int
     settled: int
     released: int
 
 
-class LedgerEntryAnswer(BaseModel):
-    model_config = ConfigDict(title="LedgerEntry")
-
+class LedgerEntry(BaseModel):
     id: str
     kind: Annotated[
         Kind,
@@ -212,7 +189,7 @@ class LedgerEntryAnswer(BaseModel):
     status: Annotated[RecipientStatus | None, described("What became of the recipient.")]
     smtp_code: int | None
     smtp_response: str | None
-    day: Annotated[LedgerDayAnswer | None, described("Of a `day`.")]
+    day: Annotated[LedgerDay | None, described("Of a `day`.")]
 
 
 class LedgerResponse(Response):
@@ -258,7 +235,7 @@ class LedgerResponse(Response):
     )
 
     entries: Annotated[
-        list[LedgerEntryAnswer],
+        list[LedgerEntry],
         described(
             "By message, the newest first: how its recipients ended, then its reserve. Grants stand at their time."
         ),

@@ -49,9 +49,8 @@ Networks = Annotated[list[str], described("From where it may be used; empty: fro
 LastUsed = Annotated[Moment | None, described("To the minute or so; null when it never was.")]
 
 
-class CredentialBody(Request):
+class CredentialRequest(Request):
     model_config = ConfigDict(
-        title="CredentialRequest",
         json_schema_extra={"examples": [{"name": "shop", "allowed_networks": ["192.0.2.0/24"]}]},
     )
 
@@ -59,8 +58,8 @@ class CredentialBody(Request):
     allowed_networks: GivenNetworks = None
 
 
-class RotationBody(Request):
-    model_config = ConfigDict(title="RotationRequest", json_schema_extra={"examples": [{"overlap_seconds": 3600}]})
+class RotationRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"overlap_seconds": 3600}]})
 
     overlap_seconds: Annotated[
         int | None,
@@ -72,9 +71,8 @@ class RotationBody(Request):
     ] = None
 
 
-class KeyBody(Request):
+class KeyRequest(Request):
     model_config = ConfigDict(
-        title="KeyRequest",
         json_schema_extra={"examples": [{"name": "shop", "mode": "live", "scopes": ["send", "read"]}]},
     )
 
@@ -104,8 +102,8 @@ class KeyBody(Request):
     ] = None
 
 
-class CredentialAnswer(BaseModel):
-    model_config = ConfigDict(title="Credential", json_schema_extra={"examples": [_CREDENTIAL]})
+class Credential(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_CREDENTIAL]})
 
     id: str
     username: str
@@ -120,8 +118,8 @@ class CredentialAnswer(BaseModel):
     revoked_at: Moment | None
 
 
-class KeyAnswer(BaseModel):
-    model_config = ConfigDict(title="Key", json_schema_extra={"examples": [_KEY]})
+class Key(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_KEY]})
 
     id: str
     hint: Annotated[str, described("How the key begins and ends, to recognise it by.")]
@@ -145,7 +143,7 @@ class KeyAnswer(BaseModel):
 class CredentialResponse(Response):
     model_config = ConfigDict(json_schema_extra={"examples": [{"credential": _CREDENTIAL, "request_id": _REQUEST_ID}]})
 
-    credential: CredentialAnswer
+    credential: Credential
 
 
 class NewCredentialResponse(CredentialResponse):
@@ -169,14 +167,14 @@ class CredentialListResponse(Response):
         json_schema_extra={"examples": [{"credentials": [_CREDENTIAL], "next_cursor": None, "request_id": _REQUEST_ID}]}
     )
 
-    credentials: list[CredentialAnswer]
+    credentials: list[Credential]
     next_cursor: NextCursor
 
 
 class KeyResponse(Response):
     model_config = ConfigDict(json_schema_extra={"examples": [{"key": _KEY, "request_id": _REQUEST_ID}]})
 
-    key: KeyAnswer
+    key: Key
 
 
 class NewKeyResponse(KeyResponse):
@@ -215,7 +213,7 @@ class RotatedKeyResponse(NewKeyResponse):
         }
     )
 
-    previous: Annotated[KeyAnswer, described("The key whose place it takes, with the time at which it ends.")]
+    previous: Annotated[Key, described("The key whose place it takes, with the time at which it ends.")]
 
 
 class KeyListResponse(Response):
@@ -223,5 +221,5 @@ class KeyListResponse(Response):
         json_schema_extra={"examples": [{"keys": [_KEY], "next_cursor": None, "request_id": _REQUEST_ID}]}
     )
 
-    keys: list[KeyAnswer]
+    keys: list[Key]
     next_cursor: NextCursor

@@ -33,8 +33,8 @@ _RECORD: Final[JsonDict] = {
 _DOMAIN: Final[JsonDict] = {**_SUMMARY, "rotating": False, "records": [_RECORD]}
 
 
-class DomainBody(Request):
-    model_config = ConfigDict(title="DomainRequest", json_schema_extra={"examples": [{"name": "example.com"}]})
+class DomainRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "example.com"}]})
 
     name: Annotated[
         str,
@@ -44,8 +44,8 @@ class DomainBody(Request):
     ]
 
 
-class DnsRecordAnswer(BaseModel):
-    model_config = ConfigDict(title="DnsRecord", json_schema_extra={"examples": [_RECORD]})
+class DnsRecord(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_RECORD]})
 
     purpose: Annotated[
         str,
@@ -82,8 +82,8 @@ class DnsRecordAnswer(BaseModel):
     advice: Annotated[str, described("What to do, in plain words; empty when all is well.")]
 
 
-class DomainSummaryAnswer(BaseModel):
-    model_config = ConfigDict(title="DomainSummary", json_schema_extra={"examples": [_SUMMARY]})
+class DomainSummary(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_SUMMARY]})
 
     id: str
     name: Annotated[str, described("In A-labels, lower case.")]
@@ -98,11 +98,11 @@ class DomainSummaryAnswer(BaseModel):
     created_at: Moment
 
 
-class DomainAnswer(DomainSummaryAnswer):
-    model_config = ConfigDict(title="Domain", json_schema_extra={"examples": [_DOMAIN]})
+class Domain(DomainSummary):
+    model_config = ConfigDict(json_schema_extra={"examples": [_DOMAIN]})
 
     rotating: Annotated[bool, described("Whether new keys wait for their record to be seen.")]
-    records: Annotated[list[DnsRecordAnswer], described("What there is to publish, and to leave in DNS.")]
+    records: Annotated[list[DnsRecord], described("What there is to publish, and to leave in DNS.")]
 
 
 class DomainResponse(Response):
@@ -110,7 +110,7 @@ class DomainResponse(Response):
         json_schema_extra={"examples": [{"domain": _DOMAIN, "request_id": "rq_01kmx2v3q8f7t9n5r6w4y0zabc"}]}
     )
 
-    domain: DomainAnswer
+    domain: Domain
 
 
 class DomainListResponse(Response):
@@ -122,5 +122,5 @@ class DomainListResponse(Response):
         }
     )
 
-    domains: list[DomainSummaryAnswer]
+    domains: list[DomainSummary]
     next_cursor: NextCursor

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from posthouse.entrypoints.http.schemas import SendAnswer
+from posthouse.entrypoints.http.schemas.emails import SendResponse
 from posthouse.entrypoints.http.schemas.shapes import Request, Response, described
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code
@@ -60,10 +60,8 @@ _SENT: Final[JsonDict] = {
 }
 
 
-class TestEmailBody(Request):
-    model_config = ConfigDict(
-        title="TestEmailRequest", json_schema_extra={"examples": [{}, {"from": "Acme <hello@example.com>"}]}
-    )
+class TestEmailRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"from": "Acme <hello@example.com>"}]})
 
     sender: Annotated[
         str | None,
@@ -79,22 +77,18 @@ class TestEmailBody(Request):
     html: Annotated[str | None, described("HTML body.")] = None
 
 
-class TestEmailAnswer(SendAnswer):
-    model_config = ConfigDict(title="TestEmailResponse", json_schema_extra={"examples": [_SENT]})
+class TestEmailResponse(SendResponse):
+    model_config = ConfigDict(json_schema_extra={"examples": [_SENT]})
 
     source: Annotated[str, Field(json_schema_extra={"const": "test"})]
 
 
-class TrialRefusalAnswer(BaseModel):
-    model_config = ConfigDict(title="TrialRefusal")
-
+class TrialRefusal(BaseModel):
     code: Code
     error: str
 
 
-class TrialRecipientAnswer(BaseModel):
-    model_config = ConfigDict(title="TrialRecipient")
-
+class TrialRecipient(BaseModel):
     email: str
     field: Annotated[str, Field(json_schema_extra={"enum": ["to", "cc", "bcc"]})]
     suppressed: Annotated[Reason | None, described("Why the address gets no mail of the account; null when it does.")]
@@ -107,16 +101,12 @@ class TrialRecipientAnswer(BaseModel):
     simulator: Annotated[bool, described("Whether delivery is only simulated, by the address's own domain.")]
 
 
-class TrialCreditsAnswer(BaseModel):
-    model_config = ConfigDict(title="TrialCredits")
-
+class TrialCredits(BaseModel):
     needed: int
     available: int
 
 
-class TrialDomainAnswer(BaseModel):
-    model_config = ConfigDict(title="TrialDomain")
-
+class TrialDomain(BaseModel):
     name: Annotated[str, described("The domain of `from`.")]
     registered: bool
     verified: bool
@@ -126,11 +116,11 @@ class TrialDomainAnswer(BaseModel):
     spf_aligned: Annotated[bool, described("Whether DMARC passes by SPF as well; the signature is enough.")]
 
 
-class TrialResponse(Response):
-    model_config = ConfigDict(title="DryRunResponse", json_schema_extra={"examples": [_TRIAL]})
+class DryRunResponse(Response):
+    model_config = ConfigDict(json_schema_extra={"examples": [_TRIAL]})
 
     would_accept: bool
-    refusal: Annotated[TrialRefusalAnswer | None, described("The first refusal that sending would meet.")]
+    refusal: Annotated[TrialRefusal | None, described("The first refusal that sending would meet.")]
     mime: Annotated[
         str | None,
         described(
@@ -141,7 +131,7 @@ class TrialResponse(Response):
     size_bytes: int | None
     subject: str | None
     template: Annotated[str | None, described("The alias of the template that was rendered.")]
-    recipients: list[TrialRecipientAnswer]
-    credits: TrialCreditsAnswer
-    domain: TrialDomainAnswer
+    recipients: list[TrialRecipient]
+    credits: TrialCredits
+    domain: TrialDomain
     warnings: Annotated[list[str], described("What is allowed, and yet better mended; for people.")]

@@ -4,13 +4,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.entrypoints.http.schemas.shapes import Moment, Response, described
+from posthouse.entrypoints.http.schemas.shapes import MaybeMoment, Moment, Response, described
 from posthouse.rules.event import Type
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.outcome import Stage
 from posthouse.rules.wait_reason import WaitReason
-
-_MaybeMoment = Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
 
 _ATTEMPT_EXAMPLE: Final[dict[str, Any]] = {
     "started_at": "2026-05-04T09:30:00.120Z",
@@ -95,16 +93,12 @@ _CONTENT_EXAMPLE: Final[dict[str, Any]] = {
 }
 
 
-class HeaderAnswer(BaseModel):
-    model_config = ConfigDict(title="MessageHeader")
-
+class MessageHeader(BaseModel):
     name: str
     value: Annotated[str, described("Decoded, on one line.")]
 
 
-class AttemptAnswer(BaseModel):
-    model_config = ConfigDict(title="Attempt")
-
+class Attempt(BaseModel):
     started_at: Moment
     duration_ms: Annotated[int | None, described("Null while it is under way, or when its worker was lost.")]
     outcome: Annotated[
@@ -125,26 +119,20 @@ class AttemptAnswer(BaseModel):
     response: Annotated[str | None, described("What the server said, or our words for what happened.")]
 
 
-class WaitingAnswer(BaseModel):
-    model_config = ConfigDict(title="Waiting")
-
+class Waiting(BaseModel):
     reason: WaitReason
     text: Annotated[str, described("The same in plain words, for people.")]
     next_at: Annotated[str | None, described("When it is next looked at. RFC 3339, UTC.", format="date-time")]
 
 
-class RecipientSuppressionAnswer(BaseModel):
-    model_config = ConfigDict(title="RecipientSuppression")
-
+class RecipientSuppression(BaseModel):
     reason: str
     at: Moment
     code: int | None
     response: str | None
 
 
-class ReportAnswer(BaseModel):
-    model_config = ConfigDict(title="Report")
-
+class Report(BaseModel):
     kind: Annotated[str, described("What came back after the mail had left.", enum=["bounce", "complaint"])]
     detail: Annotated[str, described("The address that a bounce names, or the kind of a complaint.")]
     status: Annotated[str | None, described("Of RFC 3463, such as `5.1.1`.")]
@@ -154,9 +142,7 @@ class ReportAnswer(BaseModel):
     at: Moment
 
 
-class EventSendingAnswer(BaseModel):
-    model_config = ConfigDict(title="EventWebhookDelivery")
-
+class EventWebhookDelivery(BaseModel):
     id: Annotated[str, described("As in `GET /v1/webhook/deliveries`.")]
     status: Annotated[str, described("`failed` after the last attempt.", enum=["pending", "succeeded", "failed"])]
     attempt: Annotated[int, described("How many there were.")]
@@ -165,25 +151,21 @@ class EventSendingAnswer(BaseModel):
     error: str | None
     replay_of: str | None
     created_at: Moment
-    last_attempt_at: _MaybeMoment
-    next_attempt_at: _MaybeMoment
+    last_attempt_at: MaybeMoment
+    next_attempt_at: MaybeMoment
 
 
-class MessageEventAnswer(BaseModel):
-    model_config = ConfigDict(title="MessageEvent")
-
+class MessageEvent(BaseModel):
     id: str
     type: Annotated[str, Field(json_schema_extra={"enum": [one.value for one in Type if one is not Type.TEST]})]
     recipient_id: str
     created_at: Moment
     webhook_deliveries: Annotated[
-        list[EventSendingAnswer], described("The newest first, as far as the log of the webhook goes back.")
+        list[EventWebhookDelivery], described("The newest first, as far as the log of the webhook goes back.")
     ]
 
 
-class DetailedRecipientAnswer(BaseModel):
-    model_config = ConfigDict(title="DetailedRecipient")
-
+class DetailedRecipient(BaseModel):
     id: str
     field: Annotated[str, described("Where the message named it.", enum=["to", "cc", "bcc"])]
     email: str
@@ -192,27 +174,21 @@ class DetailedRecipientAnswer(BaseModel):
     attempt_count: int
     last_smtp_code: int | None
     last_smtp_response: str | None
-    delivered_at: _MaybeMoment
-    bounced_at: _MaybeMoment
-    failed_at: _MaybeMoment
-    attempts: Annotated[list[AttemptAnswer], described("In their order.")]
-    waiting: Annotated[WaitingAnswer | None, described("Null once the recipient is final.")]
-    suppression: Annotated[
-        RecipientSuppressionAnswer | None, described("As it is now; it may be younger than the message.")
-    ]
-    reports: Annotated[list[ReportAnswer], described("Bounces and complaints that came back later.")]
+    delivered_at: MaybeMoment
+    bounced_at: MaybeMoment
+    failed_at: MaybeMoment
+    attempts: Annotated[list[Attempt], described("In their order.")]
+    waiting: Annotated[Waiting | None, described("Null once the recipient is final.")]
+    suppression: Annotated[RecipientSuppression | None, described("As it is now; it may be younger than the message.")]
+    reports: Annotated[list[Report], described("Bounces and complaints that came back later.")]
 
 
-class CredentialOfMessageAnswer(BaseModel):
-    model_config = ConfigDict(title="MessageCredential")
-
+class MessageCredential(BaseModel):
     id: str
     name: str | None
 
 
-class MessageDetailAnswer(BaseModel):
-    model_config = ConfigDict(title="MessageDetail")
-
+class MessageDetail(BaseModel):
     id: str
     status: MessageStatus
     source: Source
@@ -224,15 +200,15 @@ class MessageDetailAnswer(BaseModel):
     credits_reserved: int
     created_at: Moment
     accepted_request_id: Annotated[str, described("The request, or SMTP transaction, that brought it.")]
-    credential: CredentialOfMessageAnswer
+    credential: MessageCredential
     tags: list[str]
     template: str | None
     headers: Annotated[
-        list[HeaderAnswer] | None, described("Those of note, while the content is stored; null when it no longer is.")
+        list[MessageHeader] | None, described("Those of note, while the content is stored; null when it no longer is.")
     ]
-    recipients: list[DetailedRecipientAnswer]
-    reports: Annotated[list[ReportAnswer], described("Those that are about none of the recipients.")]
-    events: Annotated[list[MessageEventAnswer], described("One for each recipient that is final.")]
+    recipients: list[DetailedRecipient]
+    reports: Annotated[list[Report], described("Those that are about none of the recipients.")]
+    events: Annotated[list[MessageEvent], described("One for each recipient that is final.")]
     is_shortened: Annotated[
         bool,
         described("Whether only the latest are shown of more than 2,000 attempts, or of more than 500 deliveries."),
@@ -242,12 +218,10 @@ class MessageDetailAnswer(BaseModel):
 class MessageDetailResponse(Response):
     model_config = ConfigDict(json_schema_extra={"examples": [_DETAIL_EXAMPLE]})
 
-    message: MessageDetailAnswer
+    message: MessageDetail
 
 
-class AttachedAnswer(BaseModel):
-    model_config = ConfigDict(title="MessageAttachment")
-
+class MessageAttachment(BaseModel):
     part: Annotated[int, described("Its number among the parts that hold no others, from 0.")]
     filename: str | None
     content_type: str
@@ -256,20 +230,18 @@ class AttachedAnswer(BaseModel):
     is_inline: Annotated[bool, described("Whether the HTML shows it, rather than a list of files.")]
 
 
-class MessageContentAnswer(BaseModel):
-    model_config = ConfigDict(title="MessageContent")
-
+class MessageContent(BaseModel):
     subject: str
-    headers: Annotated[list[HeaderAnswer], described("All of them, in their order, decoded.")]
+    headers: Annotated[list[MessageHeader], described("All of them, in their order, decoded.")]
     text: Annotated[str | None, described("The plain text; null without one.")]
     html: Annotated[
         str | None, described("The HTML as it was sent; null without one. Show it in a sandbox: it is not cleaned.")
     ]
-    attachments: list[AttachedAnswer]
+    attachments: list[MessageAttachment]
     is_shortened: Annotated[bool, described("Whether only the first 200 parts are shown.")]
 
 
 class MessageContentResponse(Response):
     model_config = ConfigDict(json_schema_extra={"examples": [_CONTENT_EXAMPLE]})
 
-    content: MessageContentAnswer
+    content: MessageContent

@@ -23,8 +23,8 @@ _EXAMPLE: Final[dict[str, Any]] = {
 }
 
 
-class ListedMessageAnswer(BaseModel):
-    model_config = ConfigDict(title="ListedMessage", json_schema_extra={"examples": [_EXAMPLE]})
+class ListedMessage(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     id: str
     status: MessageStatus
@@ -53,7 +53,7 @@ class MessageListResponse(Response):
         }
     )
 
-    messages: Annotated[list[ListedMessageAnswer], described("Newest first.")]
+    messages: Annotated[list[ListedMessage], described("Newest first.")]
     next_cursor: Annotated[
         str | None,
         described(

@@ -15,27 +15,26 @@ _EXPIRES_AT: Final = "2026-11-16T03:04:05.000Z"
 _CODE: Final = "Six digits from the authenticator app, or a recovery code; each is good once."
 
 
-def _example(title: str, **example: Any) -> ConfigDict:
-    return ConfigDict(title=title, json_schema_extra={"examples": [example]})
+def _example(**example: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [example]})
 
 
-class LoginBody(Request):
-    model_config = _example("LoginRequest", email="ada@example.com", password="correct horse battery staple")  # noqa: S106
+class LoginRequest(Request):
+    model_config = _example(email="ada@example.com", password="correct horse battery staple")  # noqa: S106
 
     email: str
     password: str
     code: Annotated[str | None, described(f"Of a user with a second factor. {_CODE}")] = None
 
 
-class SwitchBody(Request):
-    model_config = _example("SwitchAccountRequest", account_id=_ACCOUNT_ID)
+class SwitchAccountRequest(Request):
+    model_config = _example(account_id=_ACCOUNT_ID)
 
     account_id: Annotated[str, described("One of `accounts` of `GET /v1/auth/me`.")]
 
 
-class PasswordBody(Request):
+class ChangePasswordRequest(Request):
     model_config = _example(
-        "ChangePasswordRequest",
         current_password="correct horse battery staple",  # noqa: S106
         new_password="a new one, longer than that",  # noqa: S106
     )
@@ -51,58 +50,53 @@ class PasswordBody(Request):
     ]
 
 
-class BeginTotpBody(Request):
-    model_config = _example("BeginTotpRequest", password="correct horse battery staple")  # noqa: S106
+class BeginTotpRequest(Request):
+    model_config = _example(password="correct horse battery staple")  # noqa: S106
 
     password: Annotated[str, described("The user's own, as for a login.")]
 
 
-class ConfirmTotpBody(Request):
-    model_config = _example("ConfirmTotpRequest", code="287082")
+class ConfirmTotpRequest(Request):
+    model_config = _example(code="287082")
 
     code: Annotated[str, described("Six digits, as the authenticator app shows them now.")]
 
 
-class DisableTotpBody(Request):
-    model_config = _example("DisableTotpRequest", password="correct horse battery staple", code="287082")  # noqa: S106
+class DisableTotpRequest(Request):
+    model_config = _example(password="correct horse battery staple", code="287082")  # noqa: S106
 
     password: str
     code: Annotated[str, described(_CODE)]
 
 
-class LoginAnswer(Response):
-    model_config = _example("LoginResponse", token=_TOKEN, expires_at=_EXPIRES_AT, request_id=_REQUEST_ID)
+class LoginResponse(Response):
+    model_config = _example(token=_TOKEN, expires_at=_EXPIRES_AT, request_id=_REQUEST_ID)
 
     token: Annotated[str, described("A JWT: send it as `Authorization: Bearer <token>`.")]
     expires_at: Moment
 
 
-class LogoutAnswer(Response):
-    model_config = _example("LogoutResponse", logged_out=True, request_id=_REQUEST_ID)
+class LogoutResponse(Response):
+    model_config = _example(logged_out=True, request_id=_REQUEST_ID)
 
     logged_out: Annotated[bool, Field(json_schema_extra={"const": True})]
 
 
-class PersonAnswer(BaseModel):
-    model_config = ConfigDict(title="Person")
-
+class Person(BaseModel):
     id: str
     email: str
     totp_enabled: bool
     recovery_codes_left: Annotated[int, described("0 without a second factor.")]
 
 
-class AccountOfUserAnswer(BaseModel):
-    model_config = ConfigDict(title="AccountOfUser")
-
+class AccountOfUser(BaseModel):
     id: str
     name: str
     role: Role
 
 
-class MeAnswer(Response):
+class MeResponse(Response):
     model_config = _example(
-        "MeResponse",
         user={
             "id": "us_01kb3ge5p0f8wexample00000u",
             "email": "ada@example.com",
@@ -116,24 +110,23 @@ class MeAnswer(Response):
         request_id=_REQUEST_ID,
     )
 
-    user: PersonAnswer
+    user: Person
     account_id: Annotated[str, described("The account that the token is for.")]
     role: Annotated[Role, described("The user's role there, now.")]
     expires_at: Annotated[str, described("When the session ends. RFC 3339, UTC.", format="date-time")]
     accounts: Annotated[
-        list[AccountOfUserAnswer], described("Where the user is a member, in the order of joining; at most 100.")
+        list[AccountOfUser], described("Where the user is a member, in the order of joining; at most 100.")
     ]
 
 
-class PasswordAnswer(Response):
-    model_config = _example("ChangePasswordResponse", changed=True, request_id=_REQUEST_ID)
+class ChangePasswordResponse(Response):
+    model_config = _example(changed=True, request_id=_REQUEST_ID)
 
     changed: Annotated[bool, Field(json_schema_extra={"const": True})]
 
 
-class BeginTotpAnswer(Response):
+class BeginTotpResponse(Response):
     model_config = _example(
-        "BeginTotpResponse",
         secret="GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ",  # noqa: S106
         uri="otpauth://totp/Posthouse:ada@example.com?secret=GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ&issuer=Posthouse",
         request_id=_REQUEST_ID,
@@ -143,17 +136,15 @@ class BeginTotpAnswer(Response):
     uri: Annotated[str, described("The same as a picture would tell it: show it as a QR code.")]
 
 
-class ConfirmTotpAnswer(Response):
-    model_config = _example(
-        "ConfirmTotpResponse", recovery_codes=["abcd-efgh-ijkl-mn23", "opqr-stuv-wxyz-2345"], request_id=_REQUEST_ID
-    )
+class ConfirmTotpResponse(Response):
+    model_config = _example(recovery_codes=["abcd-efgh-ijkl-mn23", "opqr-stuv-wxyz-2345"], request_id=_REQUEST_ID)
 
     recovery_codes: Annotated[
         list[str], described("Ten codes, each good for one login without the app; they are never shown again.")
     ]
 
 
-class DisableTotpAnswer(Response):
-    model_config = _example("DisableTotpResponse", disabled=True, request_id=_REQUEST_ID)
+class DisableTotpResponse(Response):
+    model_config = _example(disabled=True, request_id=_REQUEST_ID)
 
     disabled: Annotated[bool, Field(json_schema_extra={"const": True})]

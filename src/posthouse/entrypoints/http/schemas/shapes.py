@@ -1,8 +1,11 @@
-"""What all shapes are made of."""
+"""Shapes that several families of schemas share."""
 
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from posthouse.rules.event import Type
+from posthouse.rules.refusal import Code
 
 
 def described(text: str, **schema: Any) -> Any:
@@ -20,3 +23,14 @@ class Response(BaseModel):
 
 Moment = Annotated[str, described("RFC 3339, UTC.", format="date-time")]
 NextCursor = Annotated[str | None, described("Pass it as `cursor` for the next page; null on the last.")]
+MaybeMoment = Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
+EventType = Annotated[str, Field(json_schema_extra={"enum": [event_type.value for event_type in Type]})]
+
+
+class Error(Response):
+    error: Annotated[str, described("What is wrong and what to do, for people.")]
+    code: Code
+
+
+class DeletedResponse(Response):
+    deleted: bool

@@ -20,9 +20,8 @@ _EXAMPLE: Final[JsonDict] = {
 _REQUEST_ID: Final = "rq_01kjm3v0e8f7t9y2w5x6z1b4cd"
 
 
-class SuppressionBody(Request):
+class SuppressionRequest(Request):
     model_config = ConfigDict(
-        title="SuppressionRequest",
         json_schema_extra={"examples": [{"email": "ada@example.net", "note": "Asked on the phone for no more mail."}]},
     )
 
@@ -32,8 +31,8 @@ class SuppressionBody(Request):
     )
 
 
-class SuppressionAnswer(BaseModel):
-    model_config = ConfigDict(title="Suppression", json_schema_extra={"examples": [_EXAMPLE]})
+class Suppression(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     email: Annotated[str, described("In lower case, its domain in A-labels.")]
     reason: Annotated[
@@ -49,7 +48,7 @@ class SuppressionAnswer(BaseModel):
 class SuppressionResponse(Response):
     model_config = ConfigDict(json_schema_extra={"examples": [{"suppression": _EXAMPLE, "request_id": _REQUEST_ID}]})
 
-    suppression: SuppressionAnswer
+    suppression: Suppression
 
 
 class SuppressionListResponse(Response):
@@ -57,5 +56,5 @@ class SuppressionListResponse(Response):
         json_schema_extra={"examples": [{"suppressions": [_EXAMPLE], "next_cursor": None, "request_id": _REQUEST_ID}]}
     )
 
-    suppressions: list[SuppressionAnswer]
+    suppressions: list[Suppression]
     next_cursor: NextCursor

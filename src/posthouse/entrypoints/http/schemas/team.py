@@ -36,15 +36,14 @@ _ENTRY: Final[dict[str, Any]] = {
 }
 
 
-class MemberRoleBody(Request):
-    model_config = ConfigDict(title="MemberRoleRequest", json_schema_extra={"examples": [{"role": "admin"}]})
+class MemberRoleRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"role": "admin"}]})
 
     role: GivenRole
 
 
-class InvitationBody(Request):
+class InvitationRequest(Request):
     model_config = ConfigDict(
-        title="InvitationRequest",
         json_schema_extra={"examples": [{"email": "grace@example.com", "role": "member"}]},
     )
 
@@ -52,9 +51,8 @@ class InvitationBody(Request):
     role: GivenRole
 
 
-class AcceptanceBody(Request):
+class AcceptInvitationRequest(Request):
     model_config = ConfigDict(
-        title="AcceptInvitationRequest",
         json_schema_extra={
             "examples": [
                 {"token": "4TqPBcYV0a8mCkJq3Wz9hXyR2nLdEoFgUsI7tA1bKvM", "password": "correct horse battery staple"}
@@ -75,8 +73,8 @@ class AcceptanceBody(Request):
     ] = None
 
 
-class MemberAnswer(BaseModel):
-    model_config = ConfigDict(title="Member", json_schema_extra={"examples": [_MEMBER]})
+class Member(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_MEMBER]})
 
     id: Annotated[str, described("The user's.")]
     email: str
@@ -85,7 +83,7 @@ class MemberAnswer(BaseModel):
 
 
 class MemberResponse(Response):
-    member: MemberAnswer
+    member: Member
 
 
 class MemberListResponse(Response):
@@ -97,12 +95,12 @@ class MemberListResponse(Response):
         }
     )
 
-    members: Annotated[list[MemberAnswer], described("Whoever joined last is first.")]
+    members: Annotated[list[Member], described("Whoever joined last is first.")]
     next_cursor: NextCursor
 
 
-class InvitationAnswer(BaseModel):
-    model_config = ConfigDict(title="Invitation", json_schema_extra={"examples": [_INVITATION]})
+class Invitation(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_INVITATION]})
 
     id: str
     email: str
@@ -113,46 +111,42 @@ class InvitationAnswer(BaseModel):
 
 
 class InvitationListResponse(Response):
-    invitations: Annotated[list[InvitationAnswer], described("Those that are open, newest first.")]
+    invitations: Annotated[list[Invitation], described("Those that are open, newest first.")]
     next_cursor: NextCursor
 
 
 class InvitationCreatedResponse(Response):
-    invitation: InvitationAnswer
+    invitation: Invitation
     token: Annotated[str, described("Whoever has it can accept the invitation. It is never shown again.")]
     link: Annotated[
         str | None, described("The token in a link for people; null when the service doesn't know its own address.")
     ]
 
 
-class JoinedAccountAnswer(BaseModel):
-    model_config = ConfigDict(title="JoinedAccount")
-
+class JoinedAccount(BaseModel):
     id: str
     name: str
 
 
 class InvitationAcceptedResponse(Response):
-    account: JoinedAccountAnswer
+    account: JoinedAccount
     email: Annotated[str, described("Log in with it, and with the password that was given.")]
     role: Role
 
 
-class ActorAnswer(BaseModel):
-    model_config = ConfigDict(title="Actor")
-
+class Actor(BaseModel):
     name: Annotated[
         str, described("The user's address at that time; `operator`, or `posthouse` for what happens by itself.")
     ]
     user_id: Annotated[str | None, described("Null when it was no user.")]
 
 
-class AuditEntryAnswer(BaseModel):
-    model_config = ConfigDict(title="AuditEntry", json_schema_extra={"examples": [_ENTRY]})
+class AuditEntry(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_ENTRY]})
 
     id: str
     at: Moment
-    actor: ActorAnswer
+    actor: Actor
     action: Annotated[str, described("What was done: of what kind, and how.")]
     target: Annotated[str, described("To what, by its name, address or id.")]
     detail: Annotated[
@@ -162,5 +156,5 @@ class AuditEntryAnswer(BaseModel):
 
 
 class AuditLogResponse(Response):
-    entries: Annotated[list[AuditEntryAnswer], described("Newest first.")]
+    entries: Annotated[list[AuditEntry], described("Newest first.")]
     next_cursor: NextCursor

@@ -1,0 +1,60 @@
+"""The route that reads a sent message's status; POST /emails is in `send_email`."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http.openapi import answers_with
+from posthouse.entrypoints.http.route_context import answered, moment, services_of
+from posthouse.entrypoints.http.schemas import emails as schemas
+from posthouse.entrypoints.http.send_email import peer_of
+from posthouse.flows.account.message_detail import Message, Recipient
+from posthouse.rules import ids
+
+router = APIRouter()
+
+
+@router.get(
+    "/emails/{id}",
+    operation_id="getEmail",
+    summary="What became of a message",
+    tags=["Email"],
+    responses=answers_with(200, schemas.Message, 401, 404, 500, 503),
+)
+async def get_email(
+    request: Request, message_id: Annotated[str, Path(alias="id", description="The id that the send response gave.")]
+) -> Response:
+    services = services_of(request)
+    caller = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
+    message = await services.message_detail.message(caller.account_id, message_id)
+    return answered(request, _message(message))
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return {
+        "id": ids.text(ids.MESSAGE, message.id),
+        "status": message.status,
+        "source": message.source,
+        "from": message.sender,
+        "subject": message.subject,
+        "billing_status": message.billing_status,
+        "recipient_count": message.recipient_count,
+        "credits_reserved": message.credits_reserved,
+        "created_at": moment(message.created_at),
+        "recipients": [_recipient(message, one) for one in message.recipients],
+    }
+
+
+def _recipient(message: Message, recipient: Recipient) -> dict[str, Any]:
+    return {
+        "id": ids.text(ids.RECIPIENT, ids.recipient_id(message.id, recipient.position)),
+        "email": recipient.email,
+        "status": recipient.status,
+        "billing_status": recipient.billing_status,
+        "attempt_count": recipient.attempt_count,
+        "last_smtp_code": recipient.last_smtp_code,
+        "last_smtp_response": recipient.last_smtp_response,
+        "delivered_at": moment(recipient.delivered_at),
+        "bounced_at": moment(recipient.bounced_at),
+    }

@@ -1,0 +1,53 @@
+"""The route that lists events, for accounts that fetch them instead of receiving a webhook."""
+
+from typing import Annotated
+
+import pydantic_core
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from posthouse.entrypoints.http.openapi import answers_with
+from posthouse.entrypoints.http.route_context import (
+    PAGE_DEFAULT,
+    MessageFilter,
+    PageSize,
+    answered,
+    member_of,
+    page_size,
+    services_of,
+)
+from posthouse.entrypoints.http.schemas import events as schemas
+from posthouse.rules.event import Type
+
+router = APIRouter()
+
+
+@router.get(
+    "/v1/events",
+    operation_id="listEvents",
+    summary="The events of the last 30 days, oldest first, for whoever would rather fetch them",
+    tags=["Events"],
+    responses=answers_with(200, schemas.EventListResponse, 400, 401, 500, 503),
+)
+async def list_events(
+    request: Request,
+    event_type: Annotated[
+        str | None,
+        Query(alias="type", description="Only of this type.", json_schema_extra={"enum": [one.value for one in Type]}),
+    ] = None,
+    message_id: MessageFilter = None,
+    limit: PageSize = str(PAGE_DEFAULT),
+    after: Annotated[
+        str | None, Query(description="`next_cursor` of the page before: only what came after it is shown.")
+    ] = None,
+) -> Response:
+    member = await member_of(request)
+    page = await services_of(request).webhook_endpoint.events(
+        member.account_id, page_size(limit), after=after, event_type=event_type, message_id=message_id
+    )
+    content = {
+        "events": [pydantic_core.from_json(one.body) for one in page.events],
+        "next_cursor": page.next_cursor,
+        "has_more": page.has_more,
+    }
+    return answered(request, content)

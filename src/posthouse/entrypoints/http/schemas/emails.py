@@ -1,0 +1,138 @@
+"""Request and response schemas of sending a message and reading its status."""
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from posthouse.entrypoints.http.schemas.shapes import MaybeMoment, Moment, Request, Response, described
+from posthouse.rules import limits
+from posthouse.rules.draft import Variable
+from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
+
+_ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
+
+
+class Attachment(Request):
+    filename: Annotated[
+        str, described("File name without a path.", minLength=1, maxLength=limits.FILENAME_CHARACTERS_MAX)
+    ]
+    content: Annotated[str, described("File content, base64.", contentEncoding="base64")]
+    content_type: Annotated[
+        str | None,
+        described(
+            "Default from the file extension, otherwise `application/octet-stream`; no `multipart/*` or `message/*`."
+        ),
+    ] = None
+    content_id: Annotated[
+        str | None,
+        described("Marks an inline image, in HTML `cid:<content_id>`. Up to 128 letters, digits and `. _ @ + -`."),
+    ] = None
+
+
+class SendRequest(Request):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "from": "Acme <hello@example.com>",
+                    "to": "ada@example.net",
+                    "subject": "Welcome",
+                    "text": "Good to have you here.",
+                    "html": "<p>Good to have you here.</p>",
+                }
+            ]
+        },
+    )
+
+    sender: Annotated[str, Field(alias="from", description=f"{_ADDRESS} Must be of a verified domain of the account.")]
+    to: Annotated[
+        str | list[str],
+        described(f"One address or a list. {_ADDRESS} At most 50 unique ones across `to`, `cc` and `bcc`."),
+    ]
+    cc: Annotated[str | list[str] | None, described("Like `to`.")] = None
+    bcc: Annotated[str | list[str] | None, described("Like `to`; never written into the message.")] = None
+    reply_to: Annotated[str | None, described(f"A single address. {_ADDRESS}")] = None
+    subject: Annotated[
+        str | None,
+        described("Required unless a template supplies it; wins over the template's. At most 500 characters."),
+    ] = None
+    text: Annotated[str | None, described("Plain-text body.")] = None
+    html: Annotated[str | None, described("HTML body.")] = None
+    template: Annotated[str | None, described("Alias of a published template; not together with `text` or `html`.")] = (
+        None
+    )
+    variables: Annotated[
+        dict[str, Variable] | None,
+        described(
+            "Values for the template's `{{name}}` placeholders; only together with `template`.",
+            maxProperties=limits.VARIABLES_MAX,
+        ),
+    ] = None
+    headers: Annotated[
+        dict[str, str] | None,
+        described(
+            "Custom headers. Reserved names (From, To, Subject, Content-* and others) are refused.",
+            maxProperties=limits.HEADERS_MAX,
+        ),
+    ] = None
+    tags: Annotated[
+        str | list[str] | None,
+        described("Up to 20 tags of 1 to 128 printable characters, written as `X-Service-Tag` headers."),
+    ] = None
+    attachments: Annotated[
+        list[Attachment] | None,
+        described(
+            "The assembled message is at most 10 MiB, attachments counted as base64.",
+            maxItems=limits.ATTACHMENTS_MAX,
+        ),
+    ] = None
+
+
+class AttachmentMetadata(BaseModel):
+    filename: str
+    content_type: str
+    size: Annotated[int, described("Decoded length in bytes.")]
+    content_id: str | None = Field(default=None, description="Absent when none was given.")
+
+
+class SendResponse(Response):
+    id: str
+    status: Annotated[str, Field(json_schema_extra={"const": "queued"})]
+    source: Annotated[str, Field(json_schema_extra={"const": "api"})]
+    sender: Annotated[str, Field(alias="from")]
+    to: list[str]
+    cc: list[str]
+    bcc: list[str]
+    reply_to: str | None = Field(default=None, description="Absent when none was given.")
+    subject: str
+    billing_status: BillingStatus
+    recipient_count: int
+    credits_reserved: int
+    headers: dict[str, str]
+    tags: list[str]
+    attachments: list[AttachmentMetadata]
+
+
+class Recipient(BaseModel):
+    id: str
+    email: str
+    status: RecipientStatus
+    billing_status: BillingStatus
+    attempt_count: int
+    last_smtp_code: int | None
+    last_smtp_response: str | None
+    delivered_at: MaybeMoment
+    bounced_at: MaybeMoment
+
+
+class Message(Response):
+    id: str
+    status: MessageStatus
+    source: Source
+    sender: Annotated[str, Field(alias="from")]
+    subject: str
+    billing_status: BillingStatus
+    recipient_count: int
+    credits_reserved: int
+    created_at: Moment
+    recipients: list[Recipient]

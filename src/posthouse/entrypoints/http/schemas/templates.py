@@ -1,0 +1,88 @@
+"""Request and response schemas of templates."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
+from posthouse.rules.draft import Variable
+
+
+class TemplateContentBody(Request):
+    subject: Annotated[str | None, described("May hold `{{name}}` placeholders.")] = None
+    text: Annotated[str | None, described("May hold `{{name}}` placeholders; values are written as they are.")] = None
+    html: Annotated[str | None, described("May hold `{{name}}` placeholders; values are HTML-escaped.")] = None
+    publish: Annotated[bool, described("Publish this version at once.")] = False
+
+
+class TemplateVersionRequest(TemplateContentBody):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"subject": "Welcome, {{name}}", "text": "Good to see you.", "publish": True}]},
+    )
+
+
+class TemplateRequest(TemplateContentBody):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"alias": "welcome", "subject": "Welcome, {{name}}", "text": "Good morning."}]},
+    )
+
+    alias: Annotated[str, described("Unique in the account.", pattern="^[a-z0-9][a-z0-9_-]{0,63}$")]
+    name: Annotated[str | None, described("For people; the alias unless given.", maxLength=200)] = None
+
+
+class PublishRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"version": 1}]})
+
+    version: Annotated[int, described("The number of the version.", minimum=1)]
+
+
+class PreviewRequest(Request):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"variables": {"name": "Ada"}}]})
+
+    variables: dict[str, Variable] = Field(default={}, description="Values for the placeholders.")
+    version: Annotated[int | None, described("Default: the published version, else the latest.")] = None
+
+
+class TemplateVersion(BaseModel):
+    version: int
+    subject: str | None
+    text: str | None
+    html: str | None
+    created_at: Moment
+
+
+class Template(BaseModel):
+    alias: str
+    name: str
+    published_version: int | None
+    latest_version: int
+    created_at: Moment
+    updated_at: Moment
+
+
+class TemplateWithVersions(Template):
+    versions: Annotated[list[TemplateVersion], described("The newest 20, newest first.")]
+
+
+class TemplateResponse(Response):
+    template: Template
+
+
+class TemplateVersionResponse(Response):
+    template: Template
+    version: int
+
+
+class TemplateDetailResponse(Response):
+    template: TemplateWithVersions
+
+
+class TemplateListResponse(Response):
+    templates: list[Template]
+    next_cursor: NextCursor
+
+
+class PreviewResponse(Response):
+    subject: str | None
+    text: str | None
+    html: str | None
