@@ -100,7 +100,7 @@ def written() -> bytes:
     """The letter as the server writes it."""
     now = datetime.now(UTC)
     return mime.write(
-        _draft().letter(None),
+        _draft().mail_content(None),
         date=now,
         message_id=f"{ids.text('', ids.new_message_id(now, bytes(10)))}@localhost.localdomain",
         boundary="0" * 24,
@@ -117,7 +117,7 @@ def _entry() -> PreparedMessage:
         message_id=_MESSAGE,
         request_id=_REQUEST,
         source="api",
-        sender=draft.echo.sender,
+        sender=draft.request_fields.sender,
         envelope_sender=draft.sender.address,
         subject=letter.SUBJECT,
         tags=(),

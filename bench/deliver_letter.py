@@ -28,7 +28,7 @@ def written() -> bytes:
     )
     now = datetime.now(UTC)
     return mime.write(
-        draft.letter(None),
+        draft.mail_content(None),
         date=now,
         message_id=f"{ids.text('', ids.new_message_id(now, bytes(10)))}@mail.example",
         boundary="0" * 24,

@@ -37,7 +37,7 @@ from bench.search_ground import Archive
 from bench.search_load import CLIENTS, Measured, Search, tries_max
 from bench.search_report import Compared, Pair
 from posthouse.rules import ids, search
-from posthouse.rules.search import Filters
+from posthouse.rules.search import SearchFilters
 from tools.private_postgres import PostgresError, PrivatePostgres
 
 ROWS: Final = 10_000_000
@@ -158,7 +158,7 @@ def _page(
     parameters = dict(asked)
     if is_deep and archive is not None and chance is not None:
         position = ids.lowest_id(_some_time(archive, chance))
-        parameters["cursor"] = search.wanted(Filters(**asked)).cursor(position)
+        parameters["cursor"] = search.search_query(SearchFilters(**asked)).cursor(position)
     return f"/v1/messages?{urlencode(parameters)}"
 
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 from posthouse.chance import SystemChance
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.reports import Note
+from posthouse.rules.reports import ReportNote
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule, message_detail, reports
 from posthouse.store.delivery_claims import Claimed
@@ -282,8 +282,8 @@ async def test_what_came_back_later_is_with_its_recipient_or_apart(tenant: Tenan
     message_id = await sent(tenant)
     await postman.deliver(message_id)
     notes = [
-        Note("bounce", 0, "ada@example.org", "5.1.1", 550, "5.1.1 unknown", suppress=True),
-        Note("complaint", None, "abuse", response="stop it"),
+        ReportNote("bounce", 0, "ada@example.org", "5.1.1", 550, "5.1.1 unknown", suppress=True),
+        ReportNote("complaint", None, "abuse", response="stop it"),
     ]
     async with tenant.service.pool.acquire() as connection, connection.transaction():
         await reports.note(connection, postman.account_id, MessageId(uuid(message_id)), notes, datetime.now(UTC))

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from posthouse.chance import SystemChance
 from posthouse.rules import event, ids
-from posthouse.rules.event import Type
+from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule, webhooks
@@ -87,7 +87,7 @@ def new_id(at: datetime) -> UUID:
 
 
 async def told(
-    tenant: Tenant, message_id: str | None = None, type_: Type = Type.DELIVERED, *, at: datetime | None = None
+    tenant: Tenant, message_id: str | None = None, type_: EventType = EventType.DELIVERED, *, at: datetime | None = None
 ) -> tuple[str, str]:
     """An event of a message, and its delivery, as a delivery worker would have left them; their ids."""
     at = at or datetime.now(UTC) - AGO
@@ -532,7 +532,7 @@ async def test_an_event_is_shown_as_it_is_stored(hooked: Tenant) -> None:
 @pytest.mark.rule("EVT-02")
 async def test_events_of_one_type(tenant: Tenant) -> None:
     start = datetime.now(UTC) - AGO
-    types = [Type.DELIVERED, Type.BOUNCED, Type.DELIVERED, Type.FAILED, Type.BOUNCED]
+    types = [EventType.DELIVERED, EventType.BOUNCED, EventType.DELIVERED, EventType.FAILED, EventType.BOUNCED]
     made = [
         (await told(tenant, type_=one, at=start + timedelta(milliseconds=number)))[0]
         for number, one in enumerate(types)

@@ -14,7 +14,7 @@ from posthouse.flows.operate.monitor import Monitor, Timeline
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.reports import Note
+from posthouse.rules.reports import ReportNote
 from posthouse.store import reports
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
@@ -201,10 +201,10 @@ async def test_what_came_back_later_is_told(rounds: Rounds) -> None:
     rounds.clock.advance(hours=1)
     at = show.text(rounds.clock.now())
     notes = [
-        Note("bounce", 0, "ada@example.org", "5.1.1", 550, "5.1.1 \x1b[2J unknown", suppress=True),
-        Note("complaint", 0, "abuse", response="an abuse report"),
-        Note("bounce", None, "eve@example.net", "5.2.2"),
-        Note("complaint", None, "fraud"),
+        ReportNote("bounce", 0, "ada@example.org", "5.1.1", 550, "5.1.1 \x1b[2J unknown", suppress=True),
+        ReportNote("complaint", 0, "abuse", response="an abuse report"),
+        ReportNote("bounce", None, "eve@example.net", "5.2.2"),
+        ReportNote("complaint", None, "fraud"),
     ]
     async with rounds.database.transaction() as tx:
         await reports.note(tx, AccountId(claimed.account_id), claimed.message_id, notes, rounds.clock.now())

@@ -28,7 +28,7 @@ from posthouse.cli.app import app
 from posthouse.cli.feed import Feed, FeedClosed, Login
 from posthouse.cli.listening import BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, NotListening, Wishes
 from posthouse.rules import event, ids
-from posthouse.rules.event import SignatureVerdict, Type, sign
+from posthouse.rules.event import EventType, SignatureVerdict, sign
 from tests.support.hooks import Hooks
 from tests.support.server import Server, close_desk
 from tests.support.service import PASSWORD, Tenant
@@ -45,7 +45,7 @@ def told(number: int = 0, **given: Any) -> bytes:
     """An event's body as the service writes it."""
     usual: dict[str, Any] = {
         "event_id": ids.new_id(NOW, bytes(9) + bytes([number])),
-        "type": Type.BOUNCED,
+        "type": EventType.BOUNCED,
         "created_at": NOW,
         "message_id": ids.new_message_id(NOW, bytes(10)),
         "position": 0,
@@ -463,6 +463,6 @@ async def happened(tenant: Tenant) -> bytes:
     await tenant.service.sql(
         "INSERT INTO events (account_id, id, message_id, position, type, created_at, body)"
         " VALUES ($1, $2, $3, 0, $4, $5, $6)",
-        tenant.id, event_id, message_id, Type.BOUNCED, at, body,
+        tenant.id, event_id, message_id, EventType.BOUNCED, at, body,
     )  # fmt: skip
     return body

@@ -33,7 +33,7 @@ def test_a_code_has_its_status_and_its_reply(code: Code, http: int, smtp: str) -
 
 def test_for_want_of_room_the_reply_says_so() -> None:
     assert smtp_reply(no_room()) == (452, "4.3.1", "The service's storage is nearly full: try again later.")
-    assert smtp_reply(no_room().again())[:2] == (452, "4.3.1")
+    assert smtp_reply(no_room().copy())[:2] == (452, "4.3.1")
     assert http_status(no_room().code) == 503
 
 

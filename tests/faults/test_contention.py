@@ -182,7 +182,7 @@ async def test_an_item_that_postgresql_refuses_fails_alone(house: House, operato
     await known(house, sender, neighbour)
     draft = sender.draft()
     # No draft from outside holds a NUL; should one ever, PostgreSQL refuses it with the whole statement.
-    poison = draft._replace(echo=draft.echo._replace(sender="a\x00b"))
+    poison = draft._replace(request_fields=draft.request_fields._replace(sender="a\x00b"))
     outcomes = await in_one_batch(
         house.accept(neighbour, "before"),
         house.accept(sender, "poison", poison),

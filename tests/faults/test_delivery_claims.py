@@ -26,7 +26,7 @@ from posthouse.rules.retry import DELIVERY
 from posthouse.rules.ticket import DeliveryTicket, unpack
 from posthouse.store import delivery_schedule
 from posthouse.store.postgres import Database
-from posthouse.wire.carrier import Carriage, Carrier, Parcel
+from posthouse.wire.carrier import Carrier, CarrierRequest, CarrierResult
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.books import faults_in_the_books
@@ -97,7 +97,7 @@ class Lingering:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def carry(self, destination: str, parcel: Parcel, before_dot: Callable[[], bool]) -> Carriage:
+    async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
         self.claimed.set()
         if not self.sets_out:
             await self.goes_on.wait()

@@ -19,7 +19,7 @@ from posthouse.flows.shared.tickets import LEASE, Tickets
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, FAULT_OF_OURS, STOPPED, STORAGE_AWAY_SECONDS, UNREADY
 from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.rules.webhook_url import Target
+from posthouse.rules.webhook_url import WebhookTarget
 from posthouse.store import webhooks
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
@@ -28,7 +28,7 @@ from posthouse.store.webhook_schedule import DISABLED
 from posthouse.store.webhooks import secret_purpose
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
-from posthouse.wire.webhook_client import Answer
+from posthouse.wire.webhook_client import WebhookCallResult
 from tests.support.notice import SECRET, SHARDS, Lingering, Notices, is_signed, noticing
 from tests.support.relay import Relay
 from tests.support.rounds import beginning
@@ -273,7 +273,7 @@ async def test_a_secret_that_cannot_be_opened_costs_no_attempt(notices: Notices)
 class Failing:
     """A caller with a fault in it."""
 
-    async def call(self, target: Target, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def call(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> WebhookCallResult:
         raise LookupError(f"nobody thought of {target.url}, {len(body)} bytes, {sorted(headers)}")
 
 

@@ -17,7 +17,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.events import StoredEvent
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
-from posthouse.wire.carrier import Carriage, Carrier
+from posthouse.wire.carrier import Carrier, CarrierResult
 from tests.support.relay import Relay
 from tests.support.round_trip import RoundTrip, on_the_road
 from tests.support.rounds import Rounds
@@ -63,7 +63,7 @@ class Pausing:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def carry(self, *given: Any) -> Carriage:
+    async def carry(self, *given: Any) -> CarrierResult:
         carriage = await self.carrier.carry(*given)
         self.arrived.set()
         await self.goes_on.wait()

@@ -7,28 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from posthouse.mail.address import parse_mailbox
-from posthouse.mail.envelope import Origin, feedback_token, parse_feedback_token, parse_return_path, return_path
+from posthouse.mail.envelope import MailReference, feedback_token, parse_feedback_token, parse_return_path, return_path
 from tests.support.bad_input import bad_input
 
 DOMAIN = "bounce.example.com"
 KEY, OLD_KEY = b"k" * 32, b"o" * 32
 MESSAGE_ID = UUID("01890a5d-ac96-774b-bcce-b302099a8000")
 ACCOUNT_ID = UUID("01890a5d-0000-7000-8000-0000deadbeef")
-ORIGIN = Origin.of(ACCOUNT_ID, MESSAGE_ID, 3)
+ORIGIN = MailReference.of(ACCOUNT_ID, MESSAGE_ID, 3)
 
-origins = some.builds(Origin.of, some.uuids(), some.uuids(), some.none() | some.integers(0, 254))
+origins = some.builds(MailReference.of, some.uuids(), some.uuids(), some.none() | some.integers(0, 254))
 keys = some.binary(min_size=1, max_size=64)
 
 
 @given(origins, keys)
-def test_a_return_path_is_read_back_in_any_case(origin: Origin, key: bytes) -> None:
+def test_a_return_path_is_read_back_in_any_case(origin: MailReference, key: bytes) -> None:
     address = return_path(origin, DOMAIN, key)
     for spelling in (address, address.upper(), address.title()):
         assert parse_return_path(spelling, DOMAIN, [key]) == origin
 
 
 @given(origins)
-def test_a_return_path_is_an_ordinary_address(origin: Origin) -> None:
+def test_a_return_path_is_an_ordinary_address(origin: MailReference) -> None:
     address = return_path(origin, DOMAIN, KEY)
     local, _, domain = address.partition("@")
     assert parse_mailbox(address).address == address
@@ -48,9 +48,9 @@ def test_an_account_is_named_by_the_end_of_its_id() -> None:
 
 
 def test_recipients_that_shared_an_envelope_share_its_return_path() -> None:
-    shared = Origin.of(ACCOUNT_ID, MESSAGE_ID, None)
+    shared = MailReference.of(ACCOUNT_ID, MESSAGE_ID, None)
     address = return_path(shared, DOMAIN, KEY)
-    assert address != return_path(Origin.of(ACCOUNT_ID, MESSAGE_ID, 0), DOMAIN, KEY)
+    assert address != return_path(MailReference.of(ACCOUNT_ID, MESSAGE_ID, 0), DOMAIN, KEY)
     assert parse_return_path(address, DOMAIN, [KEY]) == shared
 
 
@@ -62,7 +62,7 @@ def test_a_key_can_be_replaced_while_mail_is_under_way() -> None:
 
 
 @given(origins, some.integers(0, 47), some.sampled_from("abcdefghijklmnopqrstuvwxyz234567"))
-def test_a_changed_token_is_nobodys(origin: Origin, index: int, digit: str) -> None:
+def test_a_changed_token_is_nobodys(origin: MailReference, index: int, digit: str) -> None:
     address = return_path(origin, DOMAIN, KEY)
     at = len("bounces+") + index
     changed = address[:at] + digit + address[at + 1 :]
@@ -112,19 +112,23 @@ def test_no_text_is_a_fault(text: str) -> None:
 @pytest.mark.parametrize("position", [-1, 255])
 def test_a_position_that_no_token_holds_is_a_fault(position: int) -> None:
     with pytest.raises(ValueError, match="no recipient number"):
-        return_path(Origin.of(ACCOUNT_ID, MESSAGE_ID, position), DOMAIN, KEY)
+        return_path(MailReference.of(ACCOUNT_ID, MESSAGE_ID, position), DOMAIN, KEY)
 
 
 @given(origins, keys)
-def test_a_token_for_complaints_names_the_message_in_any_case_and_no_recipient(origin: Origin, key: bytes) -> None:
+def test_a_token_for_complaints_names_the_message_in_any_case_and_no_recipient(
+    origin: MailReference, key: bytes
+) -> None:
     token = feedback_token(origin, key)
     for spelling in (token, token.upper()):
-        assert parse_feedback_token(spelling, [b"another", key]) == Origin(origin.message_id, None, origin.account_tail)
+        assert parse_feedback_token(spelling, [b"another", key]) == MailReference(
+            origin.message_id, None, origin.account_tail
+        )
     assert len(token) == 48
 
 
 @given(origins)
-def test_a_token_of_one_purpose_is_worth_nothing_for_the_other(origin: Origin) -> None:
+def test_a_token_of_one_purpose_is_worth_nothing_for_the_other(origin: MailReference) -> None:
     assert parse_return_path(f"bounces+{feedback_token(origin, KEY)}@{DOMAIN}", DOMAIN, [KEY]) is None
     assert parse_feedback_token(return_path(origin, DOMAIN, KEY)[8:56], [KEY]) is None
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from posthouse.mail.address import Mailbox
 from posthouse.mail.header_writer import HeaderError
-from posthouse.mail.mime import TAG_HEADER, Attachment, Letter, write
+from posthouse.mail.mime import TAG_HEADER, Attachment, MailContent, write
 from tests.support.bad_input import bad_input
 
 DATE = datetime(2026, 11, 15, 9, 30, 5, tzinfo=UTC)
 BOUNDARY = "01k9x2"
-LETTER = Letter(
+LETTER = MailContent(
     sender=Mailbox("Acme Support", "support", "acme.example"),
     to=(Mailbox("", "ada", "example.com"),),
     cc=(),
@@ -34,7 +34,7 @@ LOGO = Attachment("logo.png", "image/png", b"\x89PNG", "logo@acme")
 INVITATION = Attachment("invite.ics", "text/calendar; method=REQUEST; charset=utf-8", b"BEGIN:VCALENDAR\r\n")
 
 
-def written(letter: Letter) -> bytes:
+def written(letter: MailContent) -> bytes:
     return write(letter, date=DATE, message_id="01k9x2@mail.example", boundary=BOUNDARY)
 
 
@@ -242,7 +242,7 @@ def test_text_has_the_plainest_encoding_that_carries_it(text: str, encoding: str
         LETTER._replace(text=None),
     ],
 )
-def test_a_letter_that_could_forge_a_field_is_never_written(letter: Letter) -> None:
+def test_a_letter_that_could_forge_a_field_is_never_written(letter: MailContent) -> None:
     with pytest.raises(HeaderError):
         written(letter)
 
@@ -338,7 +338,7 @@ custom_fields = st.lists(
     max_size=3,
 )
 letters = st.builds(
-    Letter,
+    MailContent,
     sender=mailbox_values,
     to=st.lists(mailbox_values, min_size=1, max_size=4).map(tuple),
     cc=st.lists(mailbox_values, max_size=2).map(tuple),
@@ -352,7 +352,7 @@ letters = st.builds(
 ).filter(lambda letter: letter.text is not None or letter.html is not None or letter.attachments)
 
 
-def expected_fields(letter: Letter) -> list[tuple[str, object]]:
+def expected_fields(letter: MailContent) -> list[tuple[str, object]]:
     def boxes(given_boxes: tuple[Mailbox, ...]) -> list[tuple[str, str]]:
         return [(box.name, box.address) for box in given_boxes]
 
@@ -382,7 +382,7 @@ def read_filename(part: Message) -> str | None:
     return None if value is None else collapse_rfc2231_value(value)
 
 
-def expected_leaves(letter: Letter) -> list[tuple[str, bytes, str | None, str | None]]:
+def expected_leaves(letter: MailContent) -> list[tuple[str, bytes, str | None, str | None]]:
     """Type, content, filename and Content-ID of every leaf, in the order of the tree."""
 
     def leaf(attachment: Attachment) -> tuple[str, bytes, str | None, str | None]:
@@ -407,7 +407,7 @@ def expected_leaves(letter: Letter) -> list[tuple[str, bytes, str | None, str | 
 @bad_input("MIME writer", 1_200)
 @given(letters)
 @example(LETTER._replace(subject="=?utf-8?q?a=0D=0ABcc:_x@y.example?=", tags=("=?utf-8?b?DQpCY2M6IHg=?=",)))
-def test_another_parser_finds_exactly_the_letter_that_was_given(letter: Letter) -> None:
+def test_another_parser_finds_exactly_the_letter_that_was_given(letter: MailContent) -> None:
     raw = written(letter)
     assert_fit_for_the_wire(raw)
     message = message_from_bytes(raw)
@@ -425,7 +425,7 @@ def test_another_parser_finds_exactly_the_letter_that_was_given(letter: Letter) 
 
 @bad_input("MIME writer", 400)
 @given(letters)
-def test_the_modern_parser_agrees_and_finds_no_bcc(letter: Letter) -> None:
+def test_the_modern_parser_agrees_and_finds_no_bcc(letter: MailContent) -> None:
     message = message_from_bytes(written(letter), policy=policy.SMTP)
     assert message["Subject"] == letter.subject
     assert message.get_all(TAG_HEADER, []) == list(letter.tags)

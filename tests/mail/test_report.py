@@ -14,8 +14,8 @@ from posthouse.mail.report import (
     TOKENS_MAX,
     Bounce,
     Complaint,
-    Failed,
-    Nothing,
+    FailedRecipient,
+    NoReport,
     read,
 )
 from tests.mail.reports.complaints import COMPLAINTS
@@ -80,7 +80,7 @@ def test_line_ends_make_no_difference() -> None:
 
 def test_the_envelope_of_the_report_itself_is_no_token() -> None:
     raw = dsn(f"{HEADER}\nTo: {RETURN_PATH}", "Failed.", failed_fields("bob@example.com"), original="Subject: hi\n")
-    assert read(on_the_wire(raw)) == Bounce((Failed("bob@example.com", "5.1.1", None, True, ""),), ())
+    assert read(on_the_wire(raw)) == Bounce((FailedRecipient("bob@example.com", "5.1.1", None, True, ""),), ())
 
 
 def test_tokens_are_found_once_each_and_bounded() -> None:
@@ -146,13 +146,13 @@ def test_of_ten_thousand_recipients_a_hundred_are_kept() -> None:
 def test_a_truncated_notification_is_read_as_far_as_it_goes() -> None:
     whole = on_the_wire(dsn(HEADER, "Failed.", failed_fields("bob@example.com")))
     result = read(whole[: whole.index(b"Received: by")])
-    assert result == Bounce((Failed("bob@example.com", "5.1.1", None, True, ""),), (RETURN_PATH,))
+    assert result == Bounce((FailedRecipient("bob@example.com", "5.1.1", None, True, ""),), (RETURN_PATH,))
 
 
 def test_the_report_of_a_large_mail_is_read_and_its_attachments_are_not() -> None:
     original = ORIGINAL + "x" * 70 * 1024 + "\n" * READ_BYTES_MAX + RETURN_PATH.replace(TOKEN, TOKEN[::-1])
     result = read(on_the_wire(dsn(HEADER, "Failed.", failed_fields("bob@example.com"), original=original)))
-    assert result == Bounce((Failed("bob@example.com", "5.1.1", None, True, ""),), (RETURN_PATH,))
+    assert result == Bounce((FailedRecipient("bob@example.com", "5.1.1", None, True, ""),), (RETURN_PATH,))
 
 
 def _nested(kind: str, depth: int) -> str:
@@ -231,7 +231,7 @@ def test_hostile_mail_is_read_quickly(name: str) -> None:
     assert effort(lambda: read(raw), enough=allowed) <= allowed
 
 
-def check(result: Bounce | Complaint | Nothing) -> None:
+def check(result: Bounce | Complaint | NoReport) -> None:
     match result:
         case Bounce(failures, tokens):
             assert 1 <= len(failures) <= FAILURES_MAX
@@ -243,7 +243,7 @@ def check(result: Bounce | Complaint | Nothing) -> None:
             assert kind
             assert text.isprintable()
             assert len(text) <= TEXT_CHARACTERS_MAX
-        case Nothing(reason):
+        case NoReport(reason):
             assert reason
             return
     assert len(tokens) <= TOKENS_MAX

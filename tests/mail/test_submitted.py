@@ -18,7 +18,7 @@ from hypothesis import strategies as some
 
 from posthouse.mail import dkim
 from posthouse.mail.address import Mailbox
-from posthouse.mail.submitted import RawError, Submitted, adopt, is_laborious
+from posthouse.mail.submitted import SubmittedMail, SubmittedMailError, is_slow_to_read, prepare
 from tests.mail.submitted import AMENDED, REENCODED, REFUSED, UNTOUCHED, Mail
 from tests.support.bad_input import bad_input, spoiled
 from tests.support.effort import effort
@@ -30,8 +30,8 @@ ADDRESSES = {"from", "sender", "reply-to", "to", "cc"}
 TYPED = {"content-type", "content-disposition"}
 
 
-def taken(raw: bytes) -> Submitted:
-    return adopt(raw, date=NOW, message_id="ours@mx.example.com", hostname="mx.example.com")
+def taken(raw: bytes) -> SubmittedMail:
+    return prepare(raw, date=NOW, message_id="ours@mx.example.com", hostname="mx.example.com")
 
 
 def name_of(mail: Mail) -> str:
@@ -134,7 +134,7 @@ def test_what_a_server_could_not_carry_is_written_so_that_it_can(mail: Mail) -> 
 
 @pytest.mark.parametrize(("mail", "status", "reason"), REFUSED, ids=lambda given: getattr(given, "name", ""))
 def test_what_can_not_be_passed_on_safely_is_refused(mail: Mail, status: str, reason: str) -> None:
-    with pytest.raises(RawError, match=re.escape(reason)) as refusal:
+    with pytest.raises(SubmittedMailError, match=re.escape(reason)) as refusal:
         taken(mail.raw)
     assert refusal.value.status == status
     assert str(refusal.value).isprintable()
@@ -325,7 +325,7 @@ def test_whatever_comes_is_refused_or_fit_and_stays_as_it_is(given_lines: list[b
     raw = head + b"".join([line + b"\r\n" for line in given_lines])
     try:
         submitted = taken(raw)
-    except RawError:
+    except SubmittedMailError:
         return
     check_limits(submitted.content)
     assert REMOVED.isdisjoint({name.lower().strip() for name in message_from_bytes(submitted.content)})
@@ -352,7 +352,7 @@ def test_mail_of_real_programs_cut_and_damaged_is_refused_or_fit_too(raw: bytes)
     whole = b"\r\n".join([line.replace(b"\r", b"").replace(b"\n", b"") for line in raw.split(b"\r\n")])
     try:
         submitted = taken(whole)
-    except RawError:
+    except SubmittedMailError:
         return
     check_limits(submitted.content)
     assert REMOVED.isdisjoint({name.lower().strip() for name in message_from_bytes(submitted.content)})
@@ -375,7 +375,7 @@ def test_another_reader_finds_the_same_sender(field: str) -> None:
     raw = f"From: {field}\r\n\r\nHi\r\n".encode()
     try:
         submitted = taken(raw)
-    except RawError:
+    except SubmittedMailError:
         return
     for read in (submitted.content, raw):
         field_read = message_from_bytes(read, policy=policy.default)["From"]
@@ -417,7 +417,7 @@ def test_nasty_mail_costs_no_more_than_its_size(name: str) -> None:
     raw = head + unit * count + b"\r\n\r\nHi\r\n"
 
     def read() -> None:
-        with suppress(RawError):
+        with suppress(SubmittedMailError):
             check_limits(taken(raw).content)
 
     # Some hundred milliseconds; what grows faster than the mail would take minutes.
@@ -453,10 +453,10 @@ def test_the_loop_reads_nothing_laborious(name: str) -> None:
     # A quick machine needs a quarter of this.
     for size, seconds in ((8 * 1024, 0.2), (250 * 1024, 1.0)):
         raw = head + unit * ((size - len(head) - 30) // len(unit)) + tail + b"\r\n\r\nHi\r\n"
-        assert is_laborious(raw) == (size > 8 * 1024)
+        assert is_slow_to_read(raw) == (size > 8 * 1024)
 
         def read(raw: bytes = raw) -> None:
-            with suppress(RawError):
+            with suppress(SubmittedMailError):
                 taken(raw)
 
         assert effort(read, enough=seconds) <= seconds
@@ -464,6 +464,6 @@ def test_the_loop_reads_nothing_laborious(name: str) -> None:
 
 def test_plain_mail_is_not_laborious_however_large() -> None:
     body = b"\r\n" + b"x" * 76 + b"\r\n"
-    assert not is_laborious(HEAD + body * 3_000)
-    assert is_laborious(HEAD + body * 3_000 + b"\xff\r\n")
-    assert is_laborious(HEAD + body * 300 + b"x" * 999 + b"\r\n")
+    assert not is_slow_to_read(HEAD + body * 3_000)
+    assert is_slow_to_read(HEAD + body * 3_000 + b"\xff\r\n")
+    assert is_slow_to_read(HEAD + body * 300 + b"x" * 999 + b"\r\n")

@@ -14,10 +14,10 @@ from posthouse.rules.credential import (
     SECRET_RANDOM_BYTES,
     USERNAME_RANDOM_BYTES,
     ApiKeySecret,
-    Basic,
+    BasicCredentials,
+    BearerToken,
     Mode,
     Role,
-    Token,
     is_allowed,
     matches,
     may_send,
@@ -101,20 +101,20 @@ def test_a_secret_matches_its_own_hash_alone(secret: str, pepper: bytes, same: b
 @pytest.mark.parametrize(
     ("header", "presented"),
     [
-        (basic("user:pass"), Basic("user", "pass")),
-        (basic("user:pa:ss:"), Basic("user", "pa:ss:")),
-        (basic("user:pässwörd"), Basic("user", "pässwörd")),
-        (basic("user:a"), Basic("user", "a")),
-        (basic("user:pass").replace("Basic", "bAsIc"), Basic("user", "pass")),
-        (basic("user:pass").replace(" ", "   ") + " \t", Basic("user", "pass")),
+        (basic("user:pass"), BasicCredentials("user", "pass")),
+        (basic("user:pa:ss:"), BasicCredentials("user", "pa:ss:")),
+        (basic("user:pässwörd"), BasicCredentials("user", "pässwörd")),
+        (basic("user:a"), BasicCredentials("user", "a")),
+        (basic("user:pass").replace("Basic", "bAsIc"), BasicCredentials("user", "pass")),
+        (basic("user:pass").replace(" ", "   ") + " \t", BasicCredentials("user", "pass")),
         (f"Bearer {LIVE_KEY}", ApiKeySecret(LIVE_KEY)),
         ("BEARER ph_test_x", ApiKeySecret("ph_test_x")),
-        ("bearer aaa.bbb.ccc-_", Token("aaa.bbb.ccc-_")),
-        ("Bearer ph_other_x", Token("ph_other_x")),
-        ("Bearer PH_LIVE_x", Token("PH_LIVE_x")),
+        ("bearer aaa.bbb.ccc-_", BearerToken("aaa.bbb.ccc-_")),
+        ("Bearer ph_other_x", BearerToken("ph_other_x")),
+        ("Bearer PH_LIVE_x", BearerToken("PH_LIVE_x")),
     ],
 )
-def test_the_accepted_forms_are_read(header: str, presented: Basic | ApiKeySecret | Token) -> None:
+def test_the_accepted_forms_are_read(header: str, presented: BasicCredentials | ApiKeySecret | BearerToken) -> None:
     assert parse_authorization(header) == presented
 
 
@@ -162,8 +162,12 @@ def test_a_refusal_never_repeats_the_secret(header: str) -> None:
     assert "hunter2" not in refused(header)
 
 
-@pytest.mark.parametrize("presented", [Basic("hunter2", "hunter2"), ApiKeySecret("hunter2"), Token("hunter2")])
-def test_what_was_presented_does_not_show_when_printed(presented: Basic | ApiKeySecret | Token) -> None:
+@pytest.mark.parametrize(
+    "presented", [BasicCredentials("hunter2", "hunter2"), ApiKeySecret("hunter2"), BearerToken("hunter2")]
+)
+def test_what_was_presented_does_not_show_when_printed(
+    presented: BasicCredentials | ApiKeySecret | BearerToken,
+) -> None:
     assert "hunter2" not in repr(presented) + str(presented)
 
 
@@ -173,7 +177,7 @@ def test_every_username_and_password_is_read_back(username: str, password: str, 
     if re.search(r"[\x00-\x1f\x7f-\x9f]", username + password):
         refused(header)
     else:
-        assert parse_authorization(header) == Basic(username, password)
+        assert parse_authorization(header) == BasicCredentials(username, password)
 
 
 @bad_input("Credentials", 500)

@@ -5,22 +5,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from posthouse.rules.domain import (
-    NoTexts,
+    NoTxtRecord,
     RecordResult,
-    TextAnswer,
-    Texts,
-    UnknownTexts,
+    TxtAnswer,
+    TxtUnknown,
+    TxtValues,
     after_check,
+    check_records,
     ed25519_selector,
-    judge,
     records,
 )
 
 WANTED = records("example.com", "token123", "ph1", "MIIBKEY")
-TOKEN = Texts(("posthouse-verification=token123",))
-KEY = Texts(("v=DKIM1; k=rsa; p=MIIBKEY",))
+TOKEN = TxtValues(("posthouse-verification=token123",))
+KEY = TxtValues(("v=DKIM1; k=rsa; p=MIIBKEY",))
 BOTH = records("example.com", "token123", "ph1", "MIIBKEY", "pe1", "32BYTES=")
-ED25519 = Texts(("v=DKIM1; k=ed25519; p=32BYTES=",))
+ED25519 = TxtValues(("v=DKIM1; k=ed25519; p=32BYTES=",))
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 DAY = timedelta(days=1)
 
@@ -43,26 +43,26 @@ def test_the_ed25519_key_has_a_record_of_its_own_which_is_not_required() -> None
 
 
 def test_both_records_found_prove_the_domain() -> None:
-    judgement = judge(WANTED, TOKEN, KEY)
+    judgement = check_records(WANTED, TOKEN, KEY)
     assert judgement.result is RecordResult.FOUND
-    assert [finding.advice for finding in judgement.findings] == ["", ""]
+    assert [finding.advice for finding in judgement.checks] == ["", ""]
 
 
 @pytest.mark.parametrize(
     ("answer", "result", "is_published", "advice"),
     [
         (ED25519, RecordResult.FOUND, True, ""),
-        (Texts(("v=DKIM1; p=32BYTES=",)), RecordResult.MISSING, False, "exactly as shown"),
-        (Texts(("v=DKIM1; k=rsa; p=32BYTES=",)), RecordResult.MISSING, False, "exactly as shown"),
-        (Texts(("v=DKIM1; k=ed25519; p=",)), RecordResult.MISSING, False, "not this one"),
-        (NoTexts(), RecordResult.MISSING, False, "No TXT record"),
-        (UnknownTexts("time-out"), RecordResult.UNKNOWN, None, "no usable answer"),
+        (TxtValues(("v=DKIM1; p=32BYTES=",)), RecordResult.MISSING, False, "exactly as shown"),
+        (TxtValues(("v=DKIM1; k=rsa; p=32BYTES=",)), RecordResult.MISSING, False, "exactly as shown"),
+        (TxtValues(("v=DKIM1; k=ed25519; p=",)), RecordResult.MISSING, False, "not this one"),
+        (NoTxtRecord(), RecordResult.MISSING, False, "No TXT record"),
+        (TxtUnknown("time-out"), RecordResult.UNKNOWN, None, "no usable answer"),
     ],
 )
 def test_the_ed25519_record_is_looked_for_but_proves_nothing(
-    answer: TextAnswer, result: RecordResult, is_published: bool | None, advice: str
+    answer: TxtAnswer, result: RecordResult, is_published: bool | None, advice: str
 ) -> None:
-    judgement = judge(BOTH, TOKEN, KEY, answer)
+    judgement = check_records(BOTH, TOKEN, KEY, answer)
     assert judgement.result is RecordResult.FOUND
     assert judgement.ed25519 is not None
     assert judgement.ed25519.result is result
@@ -71,26 +71,26 @@ def test_the_ed25519_record_is_looked_for_but_proves_nothing(
     for was_published in (True, False):
         now_published = was_published if is_published is None else is_published
         assert judgement.is_ed25519_published(was_published) is now_published
-    assert judge(BOTH, TOKEN, NoTexts(), answer).result is RecordResult.MISSING
+    assert check_records(BOTH, TOKEN, NoTxtRecord(), answer).result is RecordResult.MISSING
 
 
 @pytest.mark.parametrize(
     ("ownership", "dkim", "expected"),
     [
-        (TOKEN, NoTexts(), RecordResult.MISSING),
-        (NoTexts(), KEY, RecordResult.MISSING),
-        (TOKEN, UnknownTexts("time-out"), RecordResult.UNKNOWN),
-        (UnknownTexts("time-out"), KEY, RecordResult.UNKNOWN),
-        (UnknownTexts("time-out"), NoTexts(), RecordResult.MISSING),
-        (UnknownTexts("time-out"), UnknownTexts("time-out"), RecordResult.UNKNOWN),
+        (TOKEN, NoTxtRecord(), RecordResult.MISSING),
+        (NoTxtRecord(), KEY, RecordResult.MISSING),
+        (TOKEN, TxtUnknown("time-out"), RecordResult.UNKNOWN),
+        (TxtUnknown("time-out"), KEY, RecordResult.UNKNOWN),
+        (TxtUnknown("time-out"), NoTxtRecord(), RecordResult.MISSING),
+        (TxtUnknown("time-out"), TxtUnknown("time-out"), RecordResult.UNKNOWN),
     ],
 )
 def test_one_record_alone_is_not_enough_and_no_answer_is_not_a_no(
-    ownership: TextAnswer, dkim: TextAnswer, expected: RecordResult
+    ownership: TxtAnswer, dkim: TxtAnswer, expected: RecordResult
 ) -> None:
-    judgement = judge(WANTED, ownership, dkim)
+    judgement = check_records(WANTED, ownership, dkim)
     assert judgement.result is expected
-    assert all(finding.advice for finding in judgement.findings if finding.result is not RecordResult.FOUND)
+    assert all(finding.advice for finding in judgement.checks if finding.result is not RecordResult.FOUND)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_one_record_alone_is_not_enough_and_no_answer_is_not_a_no(
     ],
 )
 def test_the_token_may_stand_beside_other_records(texts: tuple[str, ...]) -> None:
-    assert judge(WANTED, Texts(texts), KEY).result is RecordResult.FOUND
+    assert check_records(WANTED, TxtValues(texts), KEY).result is RecordResult.FOUND
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_the_token_may_stand_beside_other_records(texts: tuple[str, ...]) -> Non
     ],
 )
 def test_a_wrong_token_is_explained(text: str, advice: str) -> None:
-    finding = judge(WANTED, Texts((text,)), KEY).ownership
+    finding = check_records(WANTED, TxtValues((text,)), KEY).ownership
     assert finding.result is RecordResult.MISSING
     assert finding.found == (text,)
     assert advice in finding.advice
@@ -133,7 +133,7 @@ def test_a_wrong_token_is_explained(text: str, advice: str) -> None:
     ],
 )
 def test_the_key_counts_however_it_is_written(text: str) -> None:
-    assert judge(WANTED, TOKEN, Texts((text,))).result is RecordResult.FOUND
+    assert check_records(WANTED, TOKEN, TxtValues((text,))).result is RecordResult.FOUND
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_key_counts_however_it_is_written(text: str) -> None:
     ],
 )
 def test_a_wrong_key_is_explained(texts: tuple[str, ...], advice: str) -> None:
-    finding = judge(WANTED, TOKEN, Texts(texts)).dkim
+    finding = check_records(WANTED, TOKEN, TxtValues(texts)).dkim
     assert finding.result is RecordResult.MISSING
     assert advice in finding.advice
 

@@ -46,9 +46,9 @@ def test_recipients_are_unique_over_all_fields_and_the_first_spelling_is_used() 
 
 def test_the_echo_is_what_was_given() -> None:
     made = draft(sender="Acme <A@Example.com>", to=["Ada <Ada@Example.com>"], reply_to="R <r@example.com>")
-    assert made.echo.sender == "Acme <A@Example.com>"
-    assert made.echo.to == ("Ada <Ada@Example.com>",)
-    assert made.echo.reply_to == "R <r@example.com>"
+    assert made.request_fields.sender == "Acme <A@Example.com>"
+    assert made.request_fields.to == ("Ada <Ada@Example.com>",)
+    assert made.request_fields.reply_to == "R <r@example.com>"
 
 
 def test_fifty_unique_recipients_fit_and_the_fifty_first_does_not() -> None:
@@ -139,7 +139,7 @@ def test_the_header_that_asks_for_one_click_is_echoed_and_never_written() -> Non
     headers = {"X-A": "1", "x-service-UNSUBSCRIBE": "one-click"}
     made = draft(headers=headers, tags=["list:news"])
     assert made.headers == (("X-A", "1"),)
-    assert dict(made.echo.headers) == headers
+    assert dict(made.request_fields.headers) == headers
     assert (made.mailing_list, made.one_click) == ("news", True)
 
 

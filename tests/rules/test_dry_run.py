@@ -28,4 +28,4 @@ def test_suppressed_recipients_are_counted_and_nothing_else_is_said_of_what_cann
     (every,) = dry_run.warnings(draft, None, None, 2)
     assert some.startswith("1 of the recipients are suppressed")
     assert every.startswith("Every recipient is suppressed")
-    assert len(dry_run.warnings(draft, draft.letter(None), 6 * 1024 * 1024, 0)) == 2
+    assert len(dry_run.warnings(draft, draft.mail_content(None), 6 * 1024 * 1024, 0)) == 2

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from posthouse.rules import event, ids
-from posthouse.rules.event import SignatureVerdict, Type, body, sign, verify
+from posthouse.rules.event import EventType, SignatureVerdict, body, sign, verify
 from posthouse.rules.ids import EVENT, MESSAGE, RECIPIENT, MessageId, parse
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -23,7 +23,7 @@ EVENT_ID = ids.new_id(NOON, b"\x01" * 10)
 def written(**given: Any) -> bytes:
     usual: dict[str, Any] = {
         "event_id": EVENT_ID,
-        "type": Type.DELIVERED,
+        "type": EventType.DELIVERED,
         "created_at": NOON,
         "message_id": MESSAGE_ID,
         "position": 0,
@@ -60,9 +60,9 @@ def test_the_json_is_compact_and_in_one_order() -> None:
 
 
 @pytest.mark.parametrize(("type_", "spelled"), [
-    (Type.DELIVERED, "email.delivered"), (Type.BOUNCED, "email.bounced"), (Type.FAILED, "email.failed"),
+    (EventType.DELIVERED, "email.delivered"), (EventType.BOUNCED, "email.bounced"), (EventType.FAILED, "email.failed"),
 ])  # fmt: skip
-def test_each_type_is_spelled_as_customers_know_it(type_: Type, spelled: str) -> None:
+def test_each_type_is_spelled_as_customers_know_it(type_: EventType, spelled: str) -> None:
     assert json.loads(written(type=type_))["type"] == spelled
 
 
@@ -215,13 +215,13 @@ def test_what_is_no_signature_is_unreadable(header: str) -> None:
     assert verify(SECRET, header, b"{}", 1) is SignatureVerdict.UNREADABLE
 
 
-@pytest.mark.parametrize("type_", [Type.DELIVERED, Type.BOUNCED, Type.FAILED])
-def test_made_anew_it_is_what_it_would_have_been_at_that_time(type_: Type) -> None:
+@pytest.mark.parametrize("type_", [EventType.DELIVERED, EventType.BOUNCED, EventType.FAILED])
+def test_made_anew_it_is_what_it_would_have_been_at_that_time(type_: EventType) -> None:
     later, another = NOON + timedelta(hours=3, milliseconds=7), ids.new_id(NOON, b"\x02" * 10)
     odd = {"subject": '{"id":"ev_1","type":"x","created_at":"y"', "smtp_response": None, "type": type_}
-    assert event.made_anew(written(**odd), another, later) == written(event_id=another, created_at=later, **odd)
+    assert event.with_new_id(written(**odd), another, later) == written(event_id=another, created_at=later, **odd)
 
 
 def test_what_is_no_event_is_not_made_anew() -> None:
     with pytest.raises(ValueError, match="no event"):
-        event.made_anew(b'{"type":"email.delivered"}', EVENT_ID, NOON)
+        event.with_new_id(b'{"type":"email.delivered"}', EVENT_ID, NOON)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source, billing_of, fold
+from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source, billing_of, message_state
 
 OPEN = {RecipientStatus.QUEUED, RecipientStatus.DEFERRED}
 
 
 def folded(recipients: list[RecipientStatus]) -> tuple[MessageStatus, BillingStatus]:
     count = Counter(recipients)
-    return fold(
+    return message_state(
         open=sum(count[status] for status in OPEN),
         delivered=count[RecipientStatus.DELIVERED],
         released=count[RecipientStatus.BOUNCED],
@@ -63,7 +63,7 @@ def test_the_fold_says_what_the_contract_says(recipients: list[RecipientStatus])
 )
 def test_counts_that_cannot_be_are_a_fault(open_count: int, delivered: int, released: int, total: int) -> None:
     with pytest.raises(ValueError, match="impossible counts"):
-        fold(open_count, delivered, released, total)
+        message_state(open_count, delivered, released, total)
 
 
 @pytest.mark.parametrize(

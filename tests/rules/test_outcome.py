@@ -9,20 +9,20 @@ from hypothesis import strategies as some
 from posthouse.mail.reply import Reply
 from posthouse.rules.message import RecipientStatus
 from posthouse.rules.outcome import (
-    Broken,
-    Consequence,
+    AttemptResult,
     DeliveryVerdict,
     Forbidden,
     GivenUp,
-    Happening,
-    Lookup,
+    LookupFailure,
+    NoReply,
     OutcomeKind,
+    RecipientUpdate,
     Replied,
     Stage,
     Suppressed,
     Unresolved,
-    follow,
     judge,
+    recipient_update,
 )
 from posthouse.rules.retry import Schedule
 
@@ -108,7 +108,7 @@ def test_a_reply_without_sense_defers_and_after_the_dot_it_leaves_doubt() -> Non
 def test_a_broken_conversation_is_tried_again_and_only_the_dot_leaves_doubt(
     stage: Stage, verdict: str, text: str
 ) -> None:
-    result = judge(Broken(stage, "timed out"))
+    result = judge(NoReply(stage, "timed out"))
     assert in_words(result) == verdict
     assert (result.code, result.text) == (None, text)
 
@@ -116,10 +116,10 @@ def test_a_broken_conversation_is_tried_again_and_only_the_dot_leaves_doubt(
 @pytest.mark.parametrize(
     ("happening", "verdict", "text"),
     [
-        (Unresolved(Lookup.NULL_MX), "bounced", "the domain does not accept mail (null MX)"),
-        (Unresolved(Lookup.NO_SUCH_NAME), "bounced", "the domain does not exist"),
-        (Unresolved(Lookup.NO_ADDRESS), "bounced", "the domain has no mail server and no address"),
-        (Unresolved(Lookup.NO_ANSWER, "SERVFAIL"), "deferred", "DNS gave no usable answer: SERVFAIL"),
+        (Unresolved(LookupFailure.NULL_MX), "bounced", "the domain does not accept mail (null MX)"),
+        (Unresolved(LookupFailure.NO_SUCH_NAME), "bounced", "the domain does not exist"),
+        (Unresolved(LookupFailure.NO_ADDRESS), "bounced", "the domain has no mail server and no address"),
+        (Unresolved(LookupFailure.NO_ANSWER, "SERVFAIL"), "deferred", "DNS gave no usable answer: SERVFAIL"),
         (Forbidden(), "bounced", "the domain's mail servers have no public address"),
         (
             Suppressed(),
@@ -130,7 +130,7 @@ def test_a_broken_conversation_is_tried_again_and_only_the_dot_leaves_doubt(
         (GivenUp("it was tried 10 times"), "failed", "it was tried 10 times"),
     ],
 )
-def test_what_ends_before_a_connection_has_no_code(happening: Happening, verdict: str, text: str) -> None:
+def test_what_ends_before_a_connection_has_no_code(happening: AttemptResult, verdict: str, text: str) -> None:
     result = judge(happening)
     assert in_words(result) == verdict
     assert (result.code, result.text) == (None, text)
@@ -175,14 +175,14 @@ def test_a_full_mailbox_is_retried_not_bounced() -> None:
     assert replied(Stage.RCPT, 552).code == 552
 
 
-happenings: some.SearchStrategy[Happening] = some.one_of(
+happenings: some.SearchStrategy[AttemptResult] = some.one_of(
     some.builds(
         Replied,
         some.sampled_from(Stage),
         some.builds(Reply, some.integers(200, 599), some.sampled_from([None, "5.1.1", "5.7.1"]), some.just("text")),
     ),
-    some.builds(Broken, some.sampled_from(Stage), some.text(max_size=9)),
-    some.builds(Unresolved, some.sampled_from(Lookup), some.just("why")),
+    some.builds(NoReply, some.sampled_from(Stage), some.text(max_size=9)),
+    some.builds(Unresolved, some.sampled_from(LookupFailure), some.just("why")),
     some.just(Forbidden()),
     some.just(Suppressed()),
     some.builds(GivenUp, some.text(min_size=1, max_size=9)),
@@ -190,7 +190,7 @@ happenings: some.SearchStrategy[Happening] = some.one_of(
 
 
 @given(happenings)
-def test_every_verdict_keeps_the_promises(happening: Happening) -> None:
+def test_every_verdict_keeps_the_promises(happening: AttemptResult) -> None:
     verdict = judge(happening)
     # `delivered` is what a server said; so is a bounce, unless DNS, an address or a list said it.
     if verdict.kind is OutcomeKind.DELIVERED:
@@ -200,7 +200,7 @@ def test_every_verdict_keeps_the_promises(happening: Happening) -> None:
         assert verdict.code is not None
         assert 500 <= verdict.code < 600
         assert happening.stage in LATE
-    assert not isinstance(happening, Broken) or verdict.kind is OutcomeKind.DEFERRED
+    assert not isinstance(happening, NoReply) or verdict.kind is OutcomeKind.DEFERRED
     # Only we give up; no server can make us do so by what it says.
     assert (verdict.kind is OutcomeKind.FAILED) == isinstance(happening, GivenUp)
     # Another host is only tried while nothing was said about the mail, and never when it may have arrived.
@@ -213,47 +213,47 @@ def test_every_verdict_keeps_the_promises(happening: Happening) -> None:
 
 def consequence(
     kind: OutcomeKind, attempts: int, age: timedelta = timedelta(0), held: timedelta = timedelta(0)
-) -> Consequence:
+) -> RecipientUpdate:
     verdict = DeliveryVerdict(kind, None, "text")
-    return follow(verdict, attempts=attempts, accepted_at=NOON - age, now=NOON, random=0.5, held=held)
+    return recipient_update(verdict, attempts=attempts, accepted_at=NOON - age, now=NOON, random=0.5, held=held)
 
 
 @pytest.mark.parametrize("attempts", [1, 10, 11])
 def test_a_final_verdict_needs_no_further_attempt(attempts: int) -> None:
     old = timedelta(days=30)
-    assert consequence(OutcomeKind.DELIVERED, attempts, old) == Consequence(RecipientStatus.DELIVERED)
-    assert consequence(OutcomeKind.BOUNCED, attempts, old) == Consequence(RecipientStatus.BOUNCED)
-    assert consequence(OutcomeKind.FAILED, attempts, old) == Consequence(RecipientStatus.FAILED)
+    assert consequence(OutcomeKind.DELIVERED, attempts, old) == RecipientUpdate(RecipientStatus.DELIVERED)
+    assert consequence(OutcomeKind.BOUNCED, attempts, old) == RecipientUpdate(RecipientStatus.BOUNCED)
+    assert consequence(OutcomeKind.FAILED, attempts, old) == RecipientUpdate(RecipientStatus.FAILED)
 
 
 def test_a_deferred_recipient_is_tried_again_until_its_attempts_are_used_up() -> None:
     first, last = timedelta(minutes=1), timedelta(hours=16)
-    assert consequence(OutcomeKind.DEFERRED, 1) == Consequence(RecipientStatus.DEFERRED, NOON + first)
-    assert consequence(OutcomeKind.DEFERRED, 9) == Consequence(RecipientStatus.DEFERRED, NOON + last)
-    assert consequence(OutcomeKind.DEFERRED, 10) == Consequence(RecipientStatus.FAILED)
+    assert consequence(OutcomeKind.DEFERRED, 1) == RecipientUpdate(RecipientStatus.DEFERRED, NOON + first)
+    assert consequence(OutcomeKind.DEFERRED, 9) == RecipientUpdate(RecipientStatus.DEFERRED, NOON + last)
+    assert consequence(OutcomeKind.DEFERRED, 10) == RecipientUpdate(RecipientStatus.FAILED)
     # Attempts that a crash left behind count too.
-    assert consequence(OutcomeKind.DEFERRED, 12) == Consequence(RecipientStatus.FAILED)
+    assert consequence(OutcomeKind.DEFERRED, 12) == RecipientUpdate(RecipientStatus.FAILED)
 
 
 def test_a_deferred_recipient_fails_when_its_72_hours_would_be_over() -> None:
-    again = Consequence(RecipientStatus.DEFERRED, NOON + timedelta(hours=16))
+    again = RecipientUpdate(RecipientStatus.DEFERRED, NOON + timedelta(hours=16))
     assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=56)) == again
-    assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=57)) == Consequence(RecipientStatus.FAILED)
+    assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=57)) == RecipientUpdate(RecipientStatus.FAILED)
     assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=57), held=timedelta(hours=1)) == again
 
 
 def test_what_was_given_up_is_final_though_nothing_was_tried() -> None:
     verdict = judge(GivenUp("it was held for 7 days"))
-    given_up = follow(verdict, attempts=0, accepted_at=NOON, now=NOON, random=0.5)
-    assert given_up == Consequence(RecipientStatus.FAILED)
+    given_up = recipient_update(verdict, attempts=0, accepted_at=NOON, now=NOON, random=0.5)
+    assert given_up == RecipientUpdate(RecipientStatus.FAILED)
 
 
 def test_an_operator_can_set_another_schedule() -> None:
     verdict = DeliveryVerdict(OutcomeKind.DEFERRED, 451, "later")
     schedule = Schedule((timedelta(hours=2),))
 
-    def after(attempts: int) -> Consequence:
-        return follow(verdict, attempts=attempts, accepted_at=NOON, now=NOON, random=0.0, schedule=schedule)
+    def after(attempts: int) -> RecipientUpdate:
+        return recipient_update(verdict, attempts=attempts, accepted_at=NOON, now=NOON, random=0.0, schedule=schedule)
 
-    assert after(1) == Consequence(RecipientStatus.DEFERRED, NOON + timedelta(hours=2))
-    assert after(2) == Consequence(RecipientStatus.FAILED)
+    assert after(1) == RecipientUpdate(RecipientStatus.DEFERRED, NOON + timedelta(hours=2))
+    assert after(2) == RecipientUpdate(RecipientStatus.FAILED)

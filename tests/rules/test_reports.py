@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from posthouse.mail.report import Bounce, Complaint, Failed
-from posthouse.rules.reports import Note, notes
+from posthouse.mail.report import Bounce, Complaint, FailedRecipient
+from posthouse.rules.reports import ReportNote, report_notes
 
 ADA, BOB = "Ada@example.org", "bob@example.org"
 TWO = {0: ADA, 1: BOB}
 FOUR = {**TWO, 2: "eve@example.net", 3: "Mia@Example.ORG"}
 
 
-def failed(recipient: str | None = "ada@example.org", status: str | None = "5.1.1", **given: Any) -> Failed:
-    return Failed(
+def failed(recipient: str | None = "ada@example.org", status: str | None = "5.1.1", **given: Any) -> FailedRecipient:
+    return FailedRecipient(
         **{"recipient": recipient, "status": status, "code": 550, "is_permanent": True, "text": "no", **given}
     )
 
 
-def bounced(*failures: Failed) -> Bounce:
+def bounced(*failures: FailedRecipient) -> Bounce:
     return Bounce(failures, ())
 
 
@@ -26,7 +26,7 @@ def complained(kind: str = "abuse", recipient: str | None = None) -> Complaint:
     return Complaint(kind, recipient, (), "stop it")
 
 
-def told(found: list[Note]) -> list[tuple[int | None, bool]]:
+def told(found: list[ReportNote]) -> list[tuple[int | None, bool]]:
     return [(note.position, note.suppress) for note in found]
 
 
@@ -48,89 +48,91 @@ def test_only_an_address_that_is_unknown_for_good_is_suppressed(
     status: str | None, is_permanent: bool, suppresses: bool
 ) -> None:
     for position in (0, None):
-        found = notes(bounced(failed(status=status, is_permanent=is_permanent)), position, TWO)
+        found = report_notes(bounced(failed(status=status, is_permanent=is_permanent)), position, TWO)
         assert told(found) == [(0, suppresses)]
 
 
 def test_the_tokens_position_counts_whatever_address_the_bounce_names() -> None:
-    assert told(notes(bounced(failed("forwarded@elsewhere.example")), 1, TWO)) == [(1, True)]
-    assert told(notes(bounced(failed(None)), 1, TWO)) == [(1, True)]
+    assert told(report_notes(bounced(failed("forwarded@elsewhere.example")), 1, TWO)) == [(1, True)]
+    assert told(report_notes(bounced(failed(None)), 1, TWO)) == [(1, True)]
 
 
 def test_of_several_failures_the_one_that_names_the_recipient_counts() -> None:
-    found = notes(bounced(failed("x@example.net", "5.2.2"), failed("bob@example.org")), 1, TWO)
+    found = report_notes(bounced(failed("x@example.net", "5.2.2"), failed("bob@example.org")), 1, TWO)
     assert told(found) == [(1, True)]
 
 
 def test_an_address_that_leads_to_many_is_not_unknown_because_some_of_them_are() -> None:
-    found = notes(bounced(failed("x@example.net"), failed("y@example.net")), 1, TWO)
+    found = report_notes(bounced(failed("x@example.net"), failed("y@example.net")), 1, TWO)
     assert told(found) == [(1, False)]
 
 
 def test_without_a_position_each_failure_is_found_by_its_address_in_any_case() -> None:
-    found = notes(bounced(failed("bob@example.org"), failed("ada@example.org"), failed("eve@example.org")), None, TWO)
+    found = report_notes(
+        bounced(failed("bob@example.org"), failed("ada@example.org"), failed("eve@example.org")), None, TWO
+    )
     assert told(found) == [(1, True), (0, True), (None, False)]
     assert found[-1].detail == "eve@example.org"
 
 
 def test_a_bounce_by_a_shared_token_is_about_those_whom_one_envelope_could_hold() -> None:
     ada, eve, mia = (failed(FOUR[position].lower()) for position in (0, 2, 3))
-    assert told(notes(bounced(ada, mia), None, FOUR)) == [(0, True), (3, True)]
-    assert told(notes(bounced(ada, failed("x@elsewhere.example")), None, FOUR)) == [(0, True), (None, False)]
+    assert told(report_notes(bounced(ada, mia), None, FOUR)) == [(0, True), (3, True)]
+    assert told(report_notes(bounced(ada, failed("x@elsewhere.example")), None, FOUR)) == [(0, True), (None, False)]
     # Envelopes go to one domain, and Eve had hers alone.
-    assert told(notes(bounced(ada, eve), None, FOUR)) == [(0, False), (2, False)]
-    assert told(notes(bounced(eve), None, FOUR)) == [(2, False)]
-    assert told(notes(bounced(eve), 2, FOUR)) == [(2, True)]
+    assert told(report_notes(bounced(ada, eve), None, FOUR)) == [(0, False), (2, False)]
+    assert told(report_notes(bounced(eve), None, FOUR)) == [(2, False)]
+    assert told(report_notes(bounced(eve), 2, FOUR)) == [(2, True)]
 
 
 def test_by_a_shared_token_only_the_first_complains() -> None:
-    (first,) = notes(complained(recipient="bob@example.org"), None, FOUR)
+    (first,) = report_notes(complained(recipient="bob@example.org"), None, FOUR)
     assert (first.position, first.suppress, first.is_shared) == (1, True, True)
-    (later,) = notes(complained(recipient="ada@example.org"), None, FOUR, complainer=1)
+    (later,) = report_notes(complained(recipient="ada@example.org"), None, FOUR, complainer=1)
     assert (later.position, later.suppress, later.is_shared) == (0, False, True)
-    (again,) = notes(complained(recipient="bob@example.org"), None, FOUR, complainer=1)
+    (again,) = report_notes(complained(recipient="bob@example.org"), None, FOUR, complainer=1)
     assert again == first
     # Who has a token of his own is believed in any case.
-    (own,) = notes(complained(recipient="bob@example.org"), 0, FOUR, complainer=1)
+    (own,) = report_notes(complained(recipient="bob@example.org"), 0, FOUR, complainer=1)
     assert (own.position, own.suppress, own.is_shared) == (0, True, False)
 
 
 def test_a_report_that_names_nobody_is_about_the_only_recipient_or_nobody() -> None:
-    assert told(notes(complained(), None, {0: ADA})) == [(0, True)]
-    assert told(notes(bounced(failed(None)), None, {0: ADA})) == [(0, True)]
-    assert told(notes(complained(), None, TWO)) == [(None, False)]
-    assert told(notes(complained(recipient="eve@example.org"), None, {0: ADA})) == [(None, False)]
+    assert told(report_notes(complained(), None, {0: ADA})) == [(0, True)]
+    assert told(report_notes(bounced(failed(None)), None, {0: ADA})) == [(0, True)]
+    assert told(report_notes(complained(), None, TWO)) == [(None, False)]
+    assert told(report_notes(complained(recipient="eve@example.org"), None, {0: ADA})) == [(None, False)]
 
 
 @pytest.mark.parametrize("kind", ["abuse", "fraud", "virus", "other", "opt-out"])
 def test_every_complaint_suppresses(kind: str) -> None:
-    assert told(notes(complained(kind), 1, TWO)) == [(1, True)]
+    assert told(report_notes(complained(kind), 1, TWO)) == [(1, True)]
 
 
 def test_whoever_says_that_it_was_no_spam_does_not_complain() -> None:
-    (note,) = notes(complained("not-spam"), 1, TWO)
+    (note,) = report_notes(complained("not-spam"), 1, TWO)
     assert not note.suppress
-    assert note.likeness != notes(complained("abuse"), 1, TWO)[0].likeness
+    assert note.duplicate_key != report_notes(complained("abuse"), 1, TWO)[0].duplicate_key
 
 
 def test_a_position_that_the_message_does_not_have_says_nothing() -> None:
-    assert notes(complained(), 2, TWO) == []
+    assert report_notes(complained(), 2, TWO) == []
 
 
 def test_reports_are_the_same_by_what_they_say_about_whom() -> None:
-    def likeness(failure: Failed, position: int | None = 0) -> object:
-        return notes(bounced(failure), position, TWO)[0].likeness
+    def duplicate_key(failure: FailedRecipient, position: int | None = 0) -> object:
+        return report_notes(bounced(failure), position, TWO)[0].duplicate_key
 
-    assert likeness(failed(text="a")) == likeness(failed("other@example.net", text="b"))
-    assert likeness(failed()) != likeness(failed(status="5.2.2"))
-    assert likeness(failed("eve@example.org"), None) != likeness(failed("eva@example.org"), None)
+    assert duplicate_key(failed(text="a")) == duplicate_key(failed("other@example.net", text="b"))
+    assert duplicate_key(failed()) != duplicate_key(failed(status="5.2.2"))
+    assert duplicate_key(failed("eve@example.org"), None) != duplicate_key(failed("eva@example.org"), None)
 
 
 def test_a_recipient_has_few_reports_that_suppress() -> None:
-    complaints = [notes(complained(kind), 0, TWO)[0] for kind in ("abuse", "fraud", "made-up-1", "made-up-2")]
-    bounces = [notes(bounced(failed(status=status)), 0, TWO)[0] for status in ("5.1.1", "5.1.2", "5.1.10")]
+    complaints = [report_notes(complained(kind), 0, TWO)[0] for kind in ("abuse", "fraud", "made-up-1", "made-up-2")]
+    bounces = [report_notes(bounced(failed(status=status)), 0, TWO)[0] for status in ("5.1.1", "5.1.2", "5.1.10")]
     assert {note.suppress for note in complaints + bounces} == {True}
-    assert len({note.likeness for note in complaints}) == len({note.likeness for note in bounces}) == 1
+    assert len({note.duplicate_key for note in complaints}) == len({note.duplicate_key for note in bounces}) == 1
     # And nobody takes their place with what suppresses nobody.
-    assert notes(bounced(failed(is_permanent=False)), 0, TWO)[0].likeness != bounces[0].likeness
-    assert notes(bounced(failed()), None, TWO)[0].likeness != bounces[0].likeness
+    assert report_notes(bounced(failed(is_permanent=False)), 0, TWO)[0].duplicate_key != bounces[0].duplicate_key
+    assert report_notes(bounced(failed()), None, TWO)[0].duplicate_key != bounces[0].duplicate_key

@@ -7,7 +7,7 @@ import pytest
 from posthouse.rules.reputation import (
     FINALS_MIN,
     WINDOW,
-    Figures,
+    ReputationFigures,
     ReputationVerdict,
     can_be_bad,
     counted_since,
@@ -61,10 +61,10 @@ def test_what_counts_begins_with_the_window_or_with_the_operators_word() -> None
 
 
 def test_the_reason_says_both_shares() -> None:
-    text = described(Figures(400, 50, 1))
+    text = described(ReputationFigures(400, 50, 1))
     assert "of the latest 400 results 12.5 % were unknown addresses" in text
     assert "0.25 % were complained about" in text
-    assert Figures(0, 0, 0).unknown_percent == 0
+    assert ReputationFigures(0, 0, 0).unknown_percent == 0
 
 
 def test_whoever_can_not_be_bad_need_not_be_counted() -> None:

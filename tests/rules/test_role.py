@@ -49,9 +49,9 @@ def test_an_operation_that_nobody_listed_opens_to_nobody() -> None:
 @pytest.mark.parametrize("given", ["", "Owner", "root", "owner ", "own\0er"])
 def test_only_the_four_names_are_roles(given: str) -> None:
     with pytest.raises(Refusal) as caught:
-        role.named(given)
+        role.parse_role(given)
     assert caught.value.code is Code.INVALID_REQUEST
-    assert [role.named(one) for one in ("owner", "viewer")] == [Role.OWNER, Role.VIEWER]
+    assert [role.parse_role(one) for one in ("owner", "viewer")] == [Role.OWNER, Role.VIEWER]
 
 
 def test_the_reference_says_the_same() -> None:

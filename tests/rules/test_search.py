@@ -7,7 +7,7 @@ import pytest
 
 from posthouse.rules import ids, search
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.search import Filters, SearchField, term, terms_of, wanted, words
+from posthouse.rules.search import SearchField, SearchFilters, search_query, term, terms_of, words
 
 CREDENTIAL = UUID("019a0000-0000-7000-8000-000000000001")
 
@@ -49,24 +49,24 @@ def test_a_message_is_found_by_each_of_its_parts() -> None:
     )
     credential = ids.text(ids.CREDENTIAL, CREDENTIAL)
     for filters in (
-        Filters(sender="hello@example.com"),
-        Filters(recipient="ADA@example.net"),
-        Filters(recipient="Bob <bob@example.net>"),
-        Filters(subject="1023 YOUR"),
-        Filters(tag="Order"),
-        Filters(template="order-shipped"),
-        Filters(source="api"),
-        Filters(credential_id=credential),
-        Filters(tag="vip", subject="order", source="api"),
+        SearchFilters(sender="hello@example.com"),
+        SearchFilters(recipient="ADA@example.net"),
+        SearchFilters(recipient="Bob <bob@example.net>"),
+        SearchFilters(subject="1023 YOUR"),
+        SearchFilters(tag="Order"),
+        SearchFilters(template="order-shipped"),
+        SearchFilters(source="api"),
+        SearchFilters(credential_id=credential),
+        SearchFilters(tag="vip", subject="order", source="api"),
     ):
-        assert wanted(filters).has(found, "queued"), filters
+        assert search_query(filters).has(found, "queued"), filters
     for filters in (
-        Filters(tag="order"),
-        Filters(subject="shipped"),
-        Filters(source="smtp"),
-        Filters(tag="Order", subject="no"),
+        SearchFilters(tag="order"),
+        SearchFilters(subject="shipped"),
+        SearchFilters(source="smtp"),
+        SearchFilters(tag="Order", subject="no"),
     ):
-        assert not wanted(filters).has(found, "queued"), filters
+        assert not search_query(filters).has(found, "queued"), filters
 
 
 def test_only_so_many_words_of_a_subject_are_entered() -> None:
@@ -75,8 +75,8 @@ def test_only_so_many_words_of_a_subject_are_entered() -> None:
         sender="a@b.example", recipients=[], subject=subject, tags=None, template=None, source="api",
         credential_id=CREDENTIAL,
     )  # fmt: skip
-    assert wanted(Filters(subject="word11")).has(found, "queued")
-    assert not wanted(Filters(subject="word12")).has(found, "queued")
+    assert search_query(SearchFilters(subject="word11")).has(found, "queued")
+    assert not search_query(SearchFilters(subject="word12")).has(found, "queued")
 
 
 @pytest.mark.parametrize(("status", "asked", "is_found"), [
@@ -84,55 +84,59 @@ def test_only_so_many_words_of_a_subject_are_entered() -> None:
     ("failed", "delivered", False), ("partial", "partial", True),
 ])  # fmt: skip
 def test_a_status_is_one_of_four(status: str, asked: str, is_found: bool) -> None:
-    assert wanted(Filters(status=asked)).has(set(), status) is is_found
+    assert search_query(SearchFilters(status=asked)).has(set(), status) is is_found
 
 
 @pytest.mark.parametrize(
     ("filters", "names"),
     [
-        (Filters(status="sent"), "status"),
-        (Filters(source="fax"), "source"),
-        (Filters(recipient="ada"), "recipient"),
-        (Filters(recipient=""), "recipient"),
-        (Filters(sender="@" * 300), "sender"),
-        (Filters(subject=""), "subject"),
-        (Filters(subject="a ! b"), "subject"),
-        (Filters(subject="one two three four five six"), "subject"),
-        (Filters(tag=""), "tag"),
-        (Filters(tag="x" * 129), "tag"),
-        (Filters(template=""), "template"),
-        (Filters(credential_id="cr_1"), "credential_id"),
-        (Filters(after="yesterday"), "after"),
-        (Filters(before="2026-11-15T09:30:00"), "before"),
+        (SearchFilters(status="sent"), "status"),
+        (SearchFilters(source="fax"), "source"),
+        (SearchFilters(recipient="ada"), "recipient"),
+        (SearchFilters(recipient=""), "recipient"),
+        (SearchFilters(sender="@" * 300), "sender"),
+        (SearchFilters(subject=""), "subject"),
+        (SearchFilters(subject="a ! b"), "subject"),
+        (SearchFilters(subject="one two three four five six"), "subject"),
+        (SearchFilters(tag=""), "tag"),
+        (SearchFilters(tag="x" * 129), "tag"),
+        (SearchFilters(template=""), "template"),
+        (SearchFilters(credential_id="cr_1"), "credential_id"),
+        (SearchFilters(after="yesterday"), "after"),
+        (SearchFilters(before="2026-11-15T09:30:00"), "before"),
     ],
 )
-def test_what_can_not_be_is_refused_by_name(filters: Filters, names: str) -> None:
+def test_what_can_not_be_is_refused_by_name(filters: SearchFilters, names: str) -> None:
     with pytest.raises(Refusal) as refused:
-        wanted(filters)
+        search_query(filters)
     assert f"`{names}`" in refused.value.text
 
 
 def test_times_are_bounds_of_ids() -> None:
     moment = datetime(2026, 11, 15, 9, 30, tzinfo=UTC)
-    asked = wanted(Filters(after="2026-11-15T10:30:00+01:00", before="9999-12-31T23:59:59Z"))
+    asked = search_query(SearchFilters(after="2026-11-15T10:30:00+01:00", before="9999-12-31T23:59:59Z"))
     assert asked.lowest == ids.lowest_id(moment)
     assert asked.before > ids.lowest_id(datetime(9999, 1, 1, tzinfo=UTC))
     for far_off in ("0001-01-01T00:00:00+14:00", "1969-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"):
-        assert wanted(Filters(after=far_off)).lowest >= UUID(int=0)
+        assert search_query(SearchFilters(after=far_off)).lowest >= UUID(int=0)
 
 
 def test_a_cursor_leads_back_and_belongs_to_what_was_asked() -> None:
-    asked = wanted(Filters(tag="order", subject="Your order"))
+    asked = search_query(SearchFilters(tag="order", subject="Your order"))
     position = ids.new_message_id(datetime.now(UTC), bytes(range(10)))
     cursor = asked.cursor(position)
     assert asked.position(cursor) == position
-    assert wanted(Filters(subject="ORDER your", tag="order")).position(cursor) == position
-    for other in (Filters(), Filters(tag="order"), Filters(tag="order", subject="Your order", status="queued")):
+    assert search_query(SearchFilters(subject="ORDER your", tag="order")).position(cursor) == position
+    for other in (
+        SearchFilters(),
+        SearchFilters(tag="order"),
+        SearchFilters(tag="order", subject="Your order", status="queued"),
+    ):
         with pytest.raises(Refusal, match="another search"):
-            wanted(other).position(cursor)
+            search_query(other).position(cursor)
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "é", "A" * 28 + "=", "A" * 27 + "+", "A" * 5_000, "em_0000", "\0" * 28])
 def test_what_is_no_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(Refusal):
-        wanted(Filters()).position(cursor)
+        search_query(SearchFilters()).position(cursor)

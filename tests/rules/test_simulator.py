@@ -3,7 +3,7 @@
 import pytest
 
 from posthouse.rules.outcome import GivenUp, OutcomeKind, Replied, judge
-from posthouse.rules.simulator import rehearse
+from posthouse.rules.simulator import simulate
 
 DOMAIN = "simulator.invalid"
 
@@ -31,7 +31,7 @@ DOMAIN = "simulator.invalid"
     ],
 )
 def test_a_rehearsal_ends_as_the_address_says(email: str, kind: OutcomeKind, code: int | None) -> None:
-    verdict = judge(rehearse(email, DOMAIN))
+    verdict = judge(simulate(email, DOMAIN))
     assert (verdict.kind, verdict.code) == (kind, code)
     assert "simulator" in verdict.text
     assert not verdict.ambiguous
@@ -40,23 +40,23 @@ def test_a_rehearsal_ends_as_the_address_says(email: str, kind: OutcomeKind, cod
 
 @pytest.mark.parametrize("local", ["delivered", "bounced", "deferred", "failed", "ada"])
 def test_no_rehearsal_suppresses_its_address(local: str) -> None:
-    assert not judge(rehearse(f"{local}@{DOMAIN}", DOMAIN)).suppress
+    assert not judge(simulate(f"{local}@{DOMAIN}", DOMAIN)).suppress
 
 
 def test_the_codes_are_those_that_real_servers_give() -> None:
     enhanced = {}
     for local in ("delivered", "bounced", "deferred", "ada"):
-        happening = rehearse(f"{local}@{DOMAIN}", DOMAIN)
+        happening = simulate(f"{local}@{DOMAIN}", DOMAIN)
         assert isinstance(happening, Replied)
         enhanced[local] = happening.reply.enhanced
     assert enhanced == {"delivered": "2.0.0", "bounced": "5.2.1", "deferred": "4.7.1", "ada": "2.0.0"}
-    assert isinstance(rehearse(f"failed@{DOMAIN}", DOMAIN), GivenUp)
+    assert isinstance(simulate(f"failed@{DOMAIN}", DOMAIN), GivenUp)
 
 
 def test_a_mistyped_address_is_seen_in_the_reply() -> None:
-    assert "bounced@" in judge(rehearse(f"bounce@{DOMAIN}", DOMAIN)).text
-    assert "bounced@" not in judge(rehearse(f"delivered@{DOMAIN}", DOMAIN)).text
+    assert "bounced@" in judge(simulate(f"bounce@{DOMAIN}", DOMAIN)).text
+    assert "bounced@" not in judge(simulate(f"delivered@{DOMAIN}", DOMAIN)).text
 
 
 def test_the_domain_is_the_operators_choice() -> None:
-    assert judge(rehearse("bounced@try.example.com", "try.example.com")).kind is OutcomeKind.BOUNCED
+    assert judge(simulate("bounced@try.example.com", "try.example.com")).kind is OutcomeKind.BOUNCED

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from posthouse.rules import suppression
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.suppression import LINE_BYTES_MAX, ImportLine, ImportLines, Search, guarded, search_of
+from posthouse.rules.suppression import LINE_BYTES_MAX, ImportLine, ImportLines, SuppressionSearch, guarded, search_of
 from tests.support.bad_input import bad_input, spoiled
 
 
@@ -146,13 +146,13 @@ def test_a_guarded_cell_is_no_formula_and_reads_as_it_was(cell: str) -> None:
 @pytest.mark.parametrize(
     ("given_text", "search"),
     [
-        ("Ada", Search(prefix="ada")),
-        ("ada@exam", Search(prefix="ada@exam")),
-        ("@Example.org", Search(domain="example.org")),
-        ("@bücher.example", Search(domain="xn--bcher-kva.example")),
+        ("Ada", SuppressionSearch(prefix="ada")),
+        ("ada@exam", SuppressionSearch(prefix="ada@exam")),
+        ("@Example.org", SuppressionSearch(domain="example.org")),
+        ("@bücher.example", SuppressionSearch(domain="xn--bcher-kva.example")),
     ],
 )
-def test_a_search_is_a_beginning_or_a_domain(given_text: str, search: Search) -> None:
+def test_a_search_is_a_beginning_or_a_domain(given_text: str, search: SuppressionSearch) -> None:
     assert search_of(given_text) == search
 
 

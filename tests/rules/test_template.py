@@ -9,18 +9,18 @@ from hypothesis import strategies as some
 
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.template import RenderedTemplate, Template, Value, check, check_alias, placeholders, render
+from posthouse.rules.template import RenderedTemplate, Template, VariableValue, check, check_alias, placeholders, render
 from tests.support.bad_input import bad_input
 from tests.support.effort import effort
 
 ROOM = limits.MIME_BYTES_MAX
 
 
-def text_of(source: str, variables: dict[str, Value]) -> str | None:
+def text_of(source: str, variables: dict[str, VariableValue]) -> str | None:
     return render(Template(None, source, None), variables, bytes_max=ROOM).text
 
 
-def refused(template: Template, variables: dict[str, Value], bytes_max: int = ROOM) -> Refusal:
+def refused(template: Template, variables: dict[str, VariableValue], bytes_max: int = ROOM) -> Refusal:
     with pytest.raises(Refusal) as caught:
         render(template, variables, bytes_max=bytes_max)
     return caught.value
@@ -65,7 +65,7 @@ def test_values_are_escaped_in_html_and_nowhere_else() -> None:
         ("\\1 \\g<0> %s {0}", "\\1 \\g<0> %s {0}"),
     ],
 )
-def test_a_value_appears_as_it_is_written_and_is_not_rendered_again(value: Value, spelled: str) -> None:
+def test_a_value_appears_as_it_is_written_and_is_not_rendered_again(value: VariableValue, spelled: str) -> None:
     assert text_of("[{{ x }}{{x}}]", {"x": value, "y": "never"}) == f"[{spelled}{spelled}]"
 
 
@@ -74,7 +74,7 @@ def test_a_value_appears_as_it_is_written_and_is_not_rendered_again(value: Value
     [float("nan"), float("inf"), float("-inf"), 2**1024, -(10**5_000)],
     ids=["nan", "inf", "-inf", "1025 bits", "5000 digits"],
 )
-def test_a_number_that_json_could_not_carry_is_refused_and_named(value: Value) -> None:
+def test_a_number_that_json_could_not_carry_is_refused_and_named(value: VariableValue) -> None:
     refusal = refused(Template(None, "{{ amount }}", None), {"amount": value})
     assert refusal.code is Code.INVALID_REQUEST
     assert "`variables.amount`" in refusal.text
@@ -91,7 +91,7 @@ def test_an_extra_variable_is_ignored() -> None:
 
 
 def test_no_more_variables_than_the_contract_allows() -> None:
-    variables: dict[str, Value] = {f"v{number}": 1 for number in range(limits.VARIABLES_MAX)}
+    variables: dict[str, VariableValue] = {f"v{number}": 1 for number in range(limits.VARIABLES_MAX)}
     assert text_of("{{ v31 }}", variables) == "1"
     assert refused(Template(None, "x", None), variables | {"one_more": 1}).code is Code.INVALID_REQUEST
 
@@ -266,7 +266,7 @@ tokens = some.lists(some.tuples(literals, names, values), max_size=8)
 
 @bad_input("Templates", 200)
 @given(tokens, literals)
-def test_rendering_is_putting_values_between_the_text(around: list[tuple[str, str, Value]], tail: str) -> None:
+def test_rendering_is_putting_values_between_the_text(around: list[tuple[str, str, VariableValue]], tail: str) -> None:
     variables = {name: value for _, name, value in around}
     spelled = {
         name: value if isinstance(value, str) else "" if value is None else json.dumps(value)

@@ -13,43 +13,43 @@ from posthouse.rules.unsubscribe import (
     KEY_BYTES,
     LIST_CHARACTERS_MAX,
     TOKEN_CHARACTERS_MAX,
-    Choice,
-    Leaver,
-    choice,
+    ListMember,
+    UnsubscribeOption,
     not_offered,
     read,
     token,
+    unsubscribe_option,
 )
 from tests.support.bad_input import bad_input
 
 KEY = bytes(range(KEY_BYTES))
-ADA = Leaver(AccountId(UUID(int=7)), "news", "ada@example.org")
+ADA = ListMember(AccountId(UUID(int=7)), "news", "ada@example.org")
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 @pytest.mark.parametrize(
     ("tags", "header", "has_own", "chosen"),
     [
-        ([], None, False, Choice(None, False)),
-        (["welcome"], None, False, Choice(None, False)),
-        (["list:news"], None, False, Choice("news", False)),
-        (["list:News_1.a-b", "welcome"], None, False, Choice("News_1.a-b", False)),
-        (["list:news", "list:news"], None, False, Choice("news", False)),
+        ([], None, False, UnsubscribeOption(None, False)),
+        (["welcome"], None, False, UnsubscribeOption(None, False)),
+        (["list:news"], None, False, UnsubscribeOption("news", False)),
+        (["list:News_1.a-b", "welcome"], None, False, UnsubscribeOption("News_1.a-b", False)),
+        (["list:news", "list:news"], None, False, UnsubscribeOption("news", False)),
         # Without the wish for a link, a tag is just a tag.
-        (["list:news", "list:offers"], None, False, Choice(None, False)),
-        (["list:", "list:ü"], None, False, Choice(None, False)),
-        (["list:a b"], None, False, Choice(None, False)),
-        (["lists:news", "LIST:news"], None, False, Choice(None, False)),
-        (["list:news", "one-click-unsubscribe"], None, False, Choice("news", True)),
-        (["list:news"], "one-click", False, Choice("news", True)),
-        (["list:news"], " One-Click ", False, Choice("news", True)),
-        (["list:news", "one-click-unsubscribe"], "one-click", False, Choice("news", True)),
-        (["list:news"], "one-click", True, Choice("news", False)),
-        (["list:" + "x" * 64, "one-click-unsubscribe"], None, False, Choice("x" * 64, True)),
+        (["list:news", "list:offers"], None, False, UnsubscribeOption(None, False)),
+        (["list:", "list:ü"], None, False, UnsubscribeOption(None, False)),
+        (["list:a b"], None, False, UnsubscribeOption(None, False)),
+        (["lists:news", "LIST:news"], None, False, UnsubscribeOption(None, False)),
+        (["list:news", "one-click-unsubscribe"], None, False, UnsubscribeOption("news", True)),
+        (["list:news"], "one-click", False, UnsubscribeOption("news", True)),
+        (["list:news"], " One-Click ", False, UnsubscribeOption("news", True)),
+        (["list:news", "one-click-unsubscribe"], "one-click", False, UnsubscribeOption("news", True)),
+        (["list:news"], "one-click", True, UnsubscribeOption("news", False)),
+        (["list:" + "x" * 64, "one-click-unsubscribe"], None, False, UnsubscribeOption("x" * 64, True)),
     ],
 )
-def test_what_a_mail_asks_for(tags: list[str], header: str | None, has_own: bool, chosen: Choice) -> None:
-    assert choice(tags, header, has_own=has_own) == chosen
+def test_what_a_mail_asks_for(tags: list[str], header: str | None, has_own: bool, chosen: UnsubscribeOption) -> None:
+    assert unsubscribe_option(tags, header, has_own=has_own) == chosen
 
 
 @pytest.mark.parametrize("has_own", [False, True])
@@ -71,7 +71,7 @@ def test_a_wish_that_can_not_be_met_is_refused_and_says_what_to_do(
     tags: list[str], header: str | None, said: str, has_own: bool
 ) -> None:
     with pytest.raises(Refusal) as caught:
-        choice(tags, header, has_own=has_own)
+        unsubscribe_option(tags, header, has_own=has_own)
     assert caught.value.code is Code.INVALID_REQUEST
     assert said in caught.value.text
 
@@ -87,7 +87,7 @@ def test_a_token_says_who_leaves_which_list_of_whom() -> None:
 
 
 def test_the_longest_token_has_its_bound_and_fits_a_line() -> None:
-    longest = Leaver(AccountId(uuid4()), "x" * LIST_CHARACTERS_MAX, "y" * ADDRESS_CHARACTERS_MAX)
+    longest = ListMember(AccountId(uuid4()), "x" * LIST_CHARACTERS_MAX, "y" * ADDRESS_CHARACTERS_MAX)
     assert len(token(longest, KEY)) == TOKEN_CHARACTERS_MAX == 468
     assert read(token(longest, KEY), KEY) == longest
 
@@ -102,7 +102,7 @@ def test_the_longest_token_has_its_bound_and_fits_a_line() -> None:
         ADA._replace(mailing_list="newsa", email="da@example.org"),
     ],
 )
-def test_another_account_list_or_address_has_another_token(other: Leaver) -> None:
+def test_another_account_list_or_address_has_another_token(other: ListMember) -> None:
     assert token(other, KEY) != token(ADA, KEY)
     assert read(token(other, KEY), KEY) == other
 
@@ -140,5 +140,5 @@ lists = some.text("abcXYZ09._-", min_size=1, max_size=LIST_CHARACTERS_MAX)
 
 @given(some.uuids().map(AccountId), lists, addresses)
 def test_whoever_is_named_is_read_back(account_id: AccountId, mailing_list: str, email: str) -> None:
-    leaver = Leaver(account_id, mailing_list, email.lower())
+    leaver = ListMember(account_id, mailing_list, email.lower())
     assert read(token(leaver, KEY), KEY) == leaver

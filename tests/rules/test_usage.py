@@ -38,7 +38,7 @@ def test_a_percentile_is_at_most_a_quarter_off(seconds: list[float]) -> None:
 
 @given(st.lists(st.floats(0, 10_000), min_size=1), st.lists(st.floats(0, 10_000), min_size=1))
 def test_histograms_of_two_days_are_that_of_both(one: list[float], other: list[float]) -> None:
-    assert usage.added([histogram(*one), histogram(*other)]) == histogram(*one, *other)
+    assert usage.sum_histograms([histogram(*one), histogram(*other)]) == histogram(*one, *other)
 
 
 def test_nothing_has_no_percentiles() -> None:
@@ -84,7 +84,7 @@ def test_a_provider_is_known_by_its_mail_servers(exchange: str, provider: str) -
 def test_a_window_ends_at_the_bound_after_a_minute_or_at_midnight(
     low: datetime, bound: datetime, high: datetime
 ) -> None:
-    assert usage.window(low, bound, timedelta(minutes=1)) == high
+    assert usage.count_until(low, bound, timedelta(minutes=1)) == high
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_window_ends_at_the_bound_after_a_minute_or_at_midnight(
 def test_days_are_so_many_up_to_today_or_between_two(
     days: str | None, first: str | None, last: str | None, since: str, until: str
 ) -> None:
-    found = usage.span(days, first, last, TODAY)
+    found = usage.day_range(days, first, last, TODAY)
     assert [one.isoformat() for one in found] == [since, until]
 
 
@@ -127,4 +127,4 @@ def test_days_are_so_many_up_to_today_or_between_two(
 )
 def test_days_that_cannot_be_are_named(days: str | None, first: str | None, last: str | None, named: str) -> None:
     with pytest.raises(Refusal, match=named):
-        usage.span(days, first, last, TODAY)
+        usage.day_range(days, first, last, TODAY)

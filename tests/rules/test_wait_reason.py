@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from posthouse.rules.wait_reason import LastTry, ScheduleState, WaitReason, explain
+from posthouse.rules.wait_reason import LastAttempt, ScheduleState, WaitReason, explain
 
 NOW = datetime(2026, 5, 4, 9, 30, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -16,7 +16,7 @@ SINCE = "2026-05-04 08:30:00 UTC"
 NEW = ScheduleState(LATER, 0, is_claimed=False, is_worker_alive=False, attempt_count=0, held_since=None)
 CLAIMED = replace(NEW, fence=1, is_claimed=True, is_worker_alive=True, attempt_count=1)
 DEFERRED = replace(NEW, fence=2, attempt_count=1)
-GREYLISTED = LastTry(1, "deferred", "mx1.example.org", 451, "4.7.1 Grey-listed\ntry later")
+GREYLISTED = LastAttempt(1, "deferred", "mx1.example.org", 451, "4.7.1 Grey-listed\ntry later")
 BUSY = replace(GREYLISTED, response="4.3.2 busy")
 NOWHERE = replace(GREYLISTED, exchange=None, code=None, response="DNS gave no usable answer: greylisted.example")
 
@@ -64,7 +64,7 @@ NOWHERE = replace(GREYLISTED, exchange=None, code=None, response="DNS gave no us
     ],
 )
 def test_each_state_has_its_words(
-    place: ScheduleState | None, last: LastTry | None, reason: WaitReason, words: str
+    place: ScheduleState | None, last: LastAttempt | None, reason: WaitReason, words: str
 ) -> None:
     wait = explain(place, last, is_suspended=False, suppressed=None, now=NOW)
     assert wait.reason is reason

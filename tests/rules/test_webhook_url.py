@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from posthouse.rules.public_address import is_public
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.webhook_url import URL_CHARACTERS_MAX, Target, check_url
+from posthouse.rules.webhook_url import URL_CHARACTERS_MAX, WebhookTarget, check_url
 from tests.support.bad_input import bad_input
 
 OWN_DOMAINS = ("posthouse.example.net", "Bounces.Example.NET.")
@@ -19,7 +19,7 @@ INWARD = ("127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.0.1", "172.16.0.1
 PUBLIC = ("1.1.1.1", "93.184.216.34")
 
 
-def checked(url: str, ports: tuple[int, ...] = (443,)) -> Target:
+def checked(url: str, ports: tuple[int, ...] = (443,)) -> WebhookTarget:
     return check_url(url, own_domains=OWN_DOMAINS, own_addresses=OWN_ADDRESSES, ports=ports)
 
 
@@ -343,7 +343,7 @@ def test_a_public_url_is_accepted_and_saved_in_one_spelling(url: str, saved: str
 
 
 def test_the_parts_are_told() -> None:
-    assert checked("https://Example.com:8443?a=b", (443, 8443)) == Target(
+    assert checked("https://Example.com:8443?a=b", (443, 8443)) == WebhookTarget(
         "example.com", 8443, "/?a=b", "https://example.com:8443/?a=b"
     )
     target = checked("https://[2606:4700::1111]:8443/", (443, 8443))

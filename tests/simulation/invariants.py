@@ -7,7 +7,7 @@ from typing import Final
 
 from posthouse.flows.operate.audit import Audit, Logs
 from posthouse.rules import ids, retry
-from posthouse.rules.audit.promises import Tally
+from posthouse.rules.audit.promises import AuditTally
 from tests.simulation.town import IDENTITY, SIMULATOR, Town
 from tests.support.books import PROMISES
 
@@ -51,7 +51,7 @@ async def require(town: Town) -> None:
         raise Broken("\n".join(found))
 
 
-async def require_rest(town: Town) -> Tally:
+async def require_rest(town: Town) -> AuditTally:
     """When everything has come to its end: the audit, with every witness."""
     await require(town)
     found = []

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from posthouse import crash
 from posthouse.clock import DatabaseClock
 from posthouse.flows.operate.upkeep import Retention, Upkeep
-from posthouse.rules.audit.promises import Tally
+from posthouse.rules.audit.promises import AuditTally
 from posthouse.rules.credential import Mode
 from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
@@ -97,7 +97,7 @@ async def play(
     *,
     report: Callable[[Town, int], None] = lambda *_: None,
     **given: Any,
-) -> tuple[Town, Tally]:
+) -> tuple[Town, AuditTally]:
     """So many steps of a seed, and the rest."""
     chance = random.Random(seed)
     async with town(url, seed, **given) as place:
@@ -107,7 +107,7 @@ async def play(
         return place, await told(place, rest(place))
 
 
-async def rest(place: Town) -> Tally:
+async def rest(place: Town) -> AuditTally:
     """Faults end, everything comes to its end, and is audited."""
     place.steps.append("come_to_rest()")
     await place.come_to_rest()
@@ -124,7 +124,7 @@ async def told(place: Town, work: Awaitable[Made]) -> Made:
         raise Broken(f"{what}\n\nseed {place.seed}, after these steps:\n{taken}") from fault
 
 
-def summary(place: Town, began_at: Any, tally: Tally | None = None) -> str:
+def summary(place: Town, began_at: Any, tally: AuditTally | None = None) -> str:
     days = (place.clock.now() - began_at) / timedelta(days=1)
     arrived, told = len(place.carrier.log), len(place.caller.log)
     text = f"{len(place.steps)} steps, {days:.1f} days, {len(place.asked)} mails sent, {arrived} arrivals, {told} calls"

@@ -22,13 +22,13 @@ from uuid import UUID
 from posthouse.mail.reply import Reply
 from posthouse.rules import event
 from posthouse.rules.audit import outside_logs
-from posthouse.rules.outcome import Broken, Happening, Lookup, Replied, Stage, Unresolved
-from posthouse.rules.webhook_url import Target
-from posthouse.wire.carrier import Carriage, Parcel
-from posthouse.wire.dns import Exchanges, NoAnswer, NoName, Resolver
+from posthouse.rules.outcome import AttemptResult, LookupFailure, NoReply, Replied, Stage, Unresolved
+from posthouse.rules.webhook_url import WebhookTarget
+from posthouse.wire.carrier import CarrierRequest, CarrierResult
+from posthouse.wire.dns import MxRecords, NoAnswer, NoName, Resolver
 from posthouse.wire.stream import PublishCounts, StreamMessage, StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
-from posthouse.wire.webhook_client import Answer, Answered, Unanswered
+from posthouse.wire.webhook_client import NoWebhookAnswer, WebhookAnswer, WebhookCallResult
 from tests.support.clock import SettableClock
 
 SHARDS: Final = 4
@@ -123,7 +123,7 @@ class VirtualClock(SettableClock):
 class NoDirectory(Resolver):
     """DNS that says nothing: every destination is a lane of its own."""
 
-    async def exchanges(self, domain: str) -> Exchanges | NoName | NoAnswer:
+    async def exchanges(self, domain: str) -> MxRecords | NoName | NoAnswer:
         return NoAnswer(f"nobody answers for {domain}")
 
 
@@ -266,27 +266,27 @@ class SimulatedCarrier:
         # Asked for leave, and it was refused: how often the last check before the dot has mattered.
         self.withdrawn = 0
 
-    async def carry(self, destination: str, parcel: Parcel, before_dot: Callable[[], bool]) -> Carriage:
+    async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
         must_live()
         name = parcel.recipients[0]
         self._tries[name] += 1
         fate = drawn(self._seed, name, self._tries[name])
         await self._wait(fate)
-        happenings: list[Happening | None] = [self._before_dot(one, fate) for one in parcel.recipients]
+        happenings: list[AttemptResult | None] = [self._before_dot(one, fate) for one in parcel.recipients]
         if all(one is not None for one in happenings):
             for recipient in parcel.recipients if self._faults.takes_what_it_refused else ():
                 self._arrived(parcel, recipient)
-            return Carriage(tuple(filter(None, happenings)), f"mx.{destination}", "192.0.2.1")
+            return CarrierResult(tuple(filter(None, happenings)), f"mx.{destination}", "192.0.2.1")
         if not before_dot():
             self.withdrawn += 1
             if not self._faults.ignores_the_lease:
-                return Carriage((Broken(Stage.DATA, "withdrawn"),) * len(happenings))
+                return CarrierResult((NoReply(Stage.DATA, "withdrawn"),) * len(happenings))
         must_live()
         # From here on the mail may have arrived, whatever is heard of it.
-        end: Happening = Replied(Stage.DOT, _OK)
+        end: AttemptResult = Replied(Stage.DOT, _OK)
         arrives = True
         if fate.random() < 0.08:
-            end, arrives = Broken(Stage.DOT, "no answer"), fate.random() < 0.5
+            end, arrives = NoReply(Stage.DOT, "no answer"), fate.random() < 0.5
         elif fate.random() < 0.05:
             end, arrives = Replied(Stage.DOT, _LATER), False
         for recipient, happening in zip(parcel.recipients, happenings, strict=True):
@@ -294,7 +294,7 @@ class SimulatedCarrier:
                 self._arrived(parcel, recipient)
         await self._wait(fate)
         must_live()
-        return Carriage(tuple([one or end for one in happenings]), f"mx.{destination}", "192.0.2.1")
+        return CarrierResult(tuple([one or end for one in happenings]), f"mx.{destination}", "192.0.2.1")
 
     async def _wait(self, fate: random.Random) -> None:
         """Servers are quick, or slow, or very slow."""
@@ -304,7 +304,7 @@ class SimulatedCarrier:
             await self._clock.sleep(seconds)
         must_live()
 
-    def _before_dot(self, recipient: str, fate: random.Random) -> Happening | None:
+    def _before_dot(self, recipient: str, fate: random.Random) -> AttemptResult | None:
         """What ends it before the dot; None when the server takes the recipient."""
         manner = recipient.partition("-")[0]
         match manner:
@@ -317,21 +317,21 @@ class SimulatedCarrier:
             case "unwanted":
                 return Replied(Stage.DATA, _UNWANTED)
             case "nowhere":
-                return Unresolved(Lookup.NO_SUCH_NAME)
+                return Unresolved(LookupFailure.NO_SUCH_NAME)
             case "dead":
-                return Broken(Stage.CONNECT, "connection refused")
-        moods: tuple[Happening | None, ...] = (
+                return NoReply(Stage.CONNECT, "connection refused")
+        moods: tuple[AttemptResult | None, ...] = (
             Replied(Stage.RCPT, _LATER),
             Replied(Stage.RCPT, _FULL),
             Replied(Stage.MAIL, _BUSY),
-            Broken(Stage.DATA, "connection reset"),
-            Unresolved(Lookup.NO_ANSWER, "time-out"),
+            NoReply(Stage.DATA, "connection reset"),
+            Unresolved(LookupFailure.NO_ANSWER, "time-out"),
             None,
             None,
         )
         return fate.choice(moods)
 
-    def _arrived(self, parcel: Parcel, recipient: str) -> None:
+    def _arrived(self, parcel: CarrierRequest, recipient: str) -> None:
         line = {
             "sender": parcel.sender,
             "recipient": recipient,
@@ -361,7 +361,7 @@ class SimulatedCaller:
     log: list[str] = field(default_factory=list)
     by_event: defaultdict[UUID, list[Call]] = field(default_factory=lambda: defaultdict(list))
 
-    async def call(self, target: Target, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def call(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> WebhookCallResult:
         must_live()
         event_id = outside_logs.event_id(body)
         assert event_id is not None
@@ -371,7 +371,7 @@ class SimulatedCaller:
             await self.clock.sleep(fate.uniform(0.1, 5))
         must_live()
         if self.faults.invents_successes:
-            return Answered(200, b"", False, 1, "192.0.2.2")
+            return WebhookAnswer(200, b"", False, 1, "192.0.2.2")
         status = self._status(target.path_and_query, fate)
         process = CURRENT.get()
         calls.append(Call(self.clock.now().timestamp(), process.name if process else "", status))
@@ -382,8 +382,8 @@ class SimulatedCaller:
             await self.clock.sleep(fate.uniform(0.1, 5))
         must_live()
         if status is None or fate.random() < 0.05:
-            return Unanswered("no answer came", 5_000)
-        return Answered(status, b"well", False, 12, "192.0.2.2")
+            return NoWebhookAnswer("no answer came", 5_000)
+        return WebhookAnswer(status, b"well", False, 12, "192.0.2.2")
 
     def _status(self, path: str, fate: random.Random) -> int | None:
         match path:

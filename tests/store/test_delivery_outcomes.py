@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules.credential import Mode
-from posthouse.rules.message import fold
+from posthouse.rules.message import message_state
 from posthouse.store.delivery_claims import Claimed
 from posthouse.store.delivery_outcomes import DeliveryResult, Event, Outcome
 from posthouse.store.postgres import SETTINGS
@@ -325,7 +325,7 @@ async def test_the_message_becomes_what_the_rule_says_for_every_mix_of_results(a
             mix.count(DeliveryResult.BOUNCED),
         )
         assert tuple(counts) == expected
-        assert (status, billing_status) == fold(*expected, len(mix))
+        assert (status, billing_status) == message_state(*expected, len(mix))
     assert await faults_in_the_books(rounds.url) == {}
 
 

@@ -11,7 +11,7 @@ from posthouse.flows.operate.monitor import Monitor
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.reports import Note
+from posthouse.rules.reports import ReportNote
 from posthouse.store import bodies, message_detail, reports, webhooks
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
@@ -161,14 +161,14 @@ async def test_a_hold_is_told(rounds: Rounds) -> None:
 async def test_what_came_back_is_told_with_its_recipient_or_apart(rounds: Rounds) -> None:
     other, mine = await rounds.accept(2), await rounds.accept(["ada@example.org", "bob@example.net"])
     notes = [
-        Note("bounce", 1, "bob@example.net", "5.1.1", 550, "5.1.1 unknown", suppress=True),
-        Note("bounce", None, "eve@example.net", "5.1.1", 550, "5.1.1 unknown"),
+        ReportNote("bounce", 1, "bob@example.net", "5.1.1", 550, "5.1.1 unknown", suppress=True),
+        ReportNote("bounce", None, "eve@example.net", "5.1.1", 550, "5.1.1 unknown"),
     ]
     async with rounds.database.transaction() as tx:
         for message_id in (other, mine):
             await reports.note(tx, AccountId(rounds.sender.account_id), message_id, notes, rounds.clock.now())
     rounds.clock.advance(hours=1)
-    complained = Note("complaint", 1, "abuse", response="stop it", suppress=True)
+    complained = ReportNote("complaint", 1, "abuse", response="stop it", suppress=True)
     async with rounds.database.transaction() as tx:
         await reports.note(tx, AccountId(rounds.sender.account_id), mine, [complained], rounds.clock.now())
     found = await timeline_of(rounds, mine)

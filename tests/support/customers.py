@@ -11,7 +11,7 @@ from uuid import UUID
 from posthouse.chance import SystemChance
 from posthouse.config import Settings
 from posthouse.rules import credential, event, ids
-from posthouse.rules.event import Type
+from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule
@@ -135,7 +135,7 @@ async def tell(
             event_id, message_id = _new_id(now), ids.new_message_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
             body = event.body(
                 event_id=event_id,
-                type=Type.DELIVERED,
+                type=EventType.DELIVERED,
                 created_at=now,
                 message_id=message_id,
                 position=0,
@@ -145,9 +145,11 @@ async def tell(
                 smtp_code=250,
                 smtp_response="2.0.0 Ok: queued as 4C1F52A04F",
             )
-            events.append((one.account_id, event_id, message_id, 0, Type.DELIVERED, now, body))
+            events.append((one.account_id, event_id, message_id, 0, EventType.DELIVERED, now, body))
             notifications.append(
-                NewWebhookDelivery(one.account_id, _new_id(now), event_id, MessageId(message_id), 0, Type.DELIVERED)
+                NewWebhookDelivery(
+                    one.account_id, _new_id(now), event_id, MessageId(message_id), 0, EventType.DELIVERED
+                )
             )
     async with pool.acquire() as connection, connection.transaction():
         names = ["account_id", "id", "message_id", "position", "type", "created_at", "body"]

@@ -17,7 +17,7 @@ from posthouse.flows.webhooks.sender import WebhookSender
 from posthouse.rules.ids import AccountId
 from posthouse.rules.public_address import Address
 from posthouse.rules.ticket import unpack
-from posthouse.rules.webhook_url import Target, check_url
+from posthouse.rules.webhook_url import WebhookTarget, check_url
 from posthouse.store import webhooks
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
 from posthouse.store.seal import Sealer
@@ -25,7 +25,7 @@ from posthouse.store.webhooks import WebhookDelivery, secret_purpose
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
-from posthouse.wire.webhook_client import Answer, HttpWebhookClient, WebhookClient, public_tls
+from posthouse.wire.webhook_client import HttpWebhookClient, WebhookCallResult, WebhookClient, public_tls
 from tests.support.clock import SettableClock
 from tests.support.hooks import Hooks, Request
 from tests.support.house import Sender
@@ -169,7 +169,7 @@ class Lingering:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def call(self, target: Target, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def call(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> WebhookCallResult:
         self.begun.append(target.path_and_query)
         self.claimed.set()
         if not self.sets_out:

@@ -18,9 +18,10 @@ from posthouse.rules.ticket import unpack
 from posthouse.store.seal import Sealer
 from posthouse.wire.carrier import SmtpCarrier
 from posthouse.wire.dns import Resolver
-from posthouse.wire.smtp import ClientDeadlines, TlsPolicy, TlsUse
+from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
+from posthouse.wire.tls import TlsPolicy, TlsUse
 from tests.support.clock import SettableClock
 from tests.support.nameserver import Nameserver
 from tests.support.receiver import Certificates, Receiver

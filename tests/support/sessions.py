@@ -6,16 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from posthouse.rules.outcome import Stage
-from posthouse.wire.smtp import (
-    CLEARTEXT,
-    Accepted,
-    ClientDeadlines,
-    Failure,
-    SmtpContent,
-    SmtpSession,
-    TlsPolicy,
-    Transaction,
-)
+from posthouse.wire.smtp import ClientDeadlines, SmtpAccepted, SmtpFailure, SmtpSession, SmtpTransaction
+from posthouse.wire.smtp_content import SmtpContent
+from posthouse.wire.tls import CLEARTEXT, TlsPolicy
 from tests.support.receiver import NAME, Receiver
 
 SENDER = "bounces+token@sender.example.com"
@@ -43,7 +36,7 @@ WAYS = ["", "no-pipelining", "chunking", "chunking--no-pipelining"]
 
 async def open_to(
     port: int, *, tls: TlsPolicy = CLEARTEXT, deadlines: ClientDeadlines = PATIENT, server_name: str = NAME
-) -> SmtpSession | Failure:
+) -> SmtpSession | SmtpFailure:
     return await SmtpSession.open(
         "127.0.0.1", port, hostname="sender.example.com", tls=tls, server_name=server_name, deadlines=deadlines
     )
@@ -68,23 +61,23 @@ async def deliver(
     message: SmtpContent = MESSAGE,
     before_dot: Callable[[], bool] = lambda: True,
     sender: str = SENDER,
-) -> Transaction:
+) -> SmtpTransaction:
     return await session.deliver(sender, recipients or ("ada@example.com",), message, before_dot)
 
 
 async def result_of(
     words: str, recipient: str, *, deadlines: ClientDeadlines = PATIENT, message: SmtpContent = MESSAGE
-) -> tuple[Accepted | Failure, Receiver, bool]:
+) -> tuple[SmtpAccepted | SmtpFailure, Receiver, bool]:
     """The one recipient's result, the server as it then is, and whether the session could go on."""
     async with Receiver(words) as receiver, session_with(receiver, deadlines=deadlines) as session:
         transaction = await deliver(session, recipient, message=message)
         (result,) = transaction.results
-        assert transaction.ambiguous == (isinstance(result, Failure) and result.ambiguous)
+        assert transaction.ambiguous == (isinstance(result, SmtpFailure) and result.ambiguous)
         return result, receiver, session.is_reusable
 
 
 def told(result: object) -> tuple[Stage, int | None, bool]:
-    assert isinstance(result, Failure), result
+    assert isinstance(result, SmtpFailure), result
     return result.stage, result.reply.code if result.reply else None, result.ambiguous
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 import uvloop
 
-from posthouse.wire.smtp import TlsPolicy, TlsUse
+from posthouse.wire.tls import TlsPolicy, TlsUse
 from tests.support.receiver import Certificates
 
 ON_BOTH_LOOPS = ("test_caller.py", "test_smtp.py", "test_smtp_opening.py", "test_smtp_peers.py")

@@ -20,12 +20,12 @@ from hypothesis import strategies as some
 
 from posthouse.mail.address import AddressError, parse_mailbox
 from posthouse.mail.exchange import exchanges
-from posthouse.rules.domain import NoTexts, Texts, UnknownTexts
+from posthouse.rules.domain import NoTxtRecord, TxtUnknown, TxtValues
 from posthouse.rules.public_address import Address, is_public
-from posthouse.rules.webhook_url import Target
-from posthouse.wire.dns import RECORDS_MAX, Addresses, Exchanges, NoAnswer, NoName, Resolver
-from posthouse.wire.smtp import Accepted, Failure
-from posthouse.wire.webhook_client import Unanswered
+from posthouse.rules.webhook_url import WebhookTarget
+from posthouse.wire.dns import RECORDS_MAX, HostAddresses, MxRecords, NoAnswer, NoName, Resolver
+from posthouse.wire.smtp import SmtpAccepted, SmtpFailure
+from posthouse.wire.webhook_client import NoWebhookAnswer
 from tests.mail.test_address import domains, locals_, near_addresses, near_mailboxes
 from tests.support.bad_input import bad_input, spoiled
 from tests.support.nameserver import Nameserver
@@ -119,15 +119,15 @@ def test_whatever_dns_says_is_found_or_absent_or_nobody_knows(data: some.DataObj
     assert time.monotonic() - began < LOOKUP_SECONDS_MAX + GRACE_SECONDS
     for one in found:
         match one:
-            case Exchanges(records):
+            case MxRecords(records):
                 assert len(records) <= RECORDS_MAX
                 assert all(0 <= record.preference <= 65_535 for record in records)
                 exchanges("example.com", records, b"")
-            case Addresses(addresses):
+            case HostAddresses(addresses):
                 assert all(isinstance(address, IPv4Address | IPv6Address) for address in addresses)
-            case Texts(values):
+            case TxtValues(values):
                 assert all(value.encode() is not None for value in values)
-            case NoName() | NoAnswer() | NoTexts() | UnknownTexts():
+            case NoName() | NoAnswer() | NoTxtRecord() | TxtUnknown():
                 pass
             case _:
                 pytest.fail(f"{one!r} is none of the answers")
@@ -197,10 +197,10 @@ class Mumbler:
                 await writer.wait_closed()
 
 
-async def delivered_to(says: Sequence[bytes]) -> tuple[list[Accepted | Failure], bytes]:
+async def delivered_to(says: Sequence[bytes]) -> tuple[list[SmtpAccepted | SmtpFailure], bytes]:
     async with Mumbler(says) as server:
         session = await open_to(server.port, deadlines=HASTY)
-        if isinstance(session, Failure):
+        if isinstance(session, SmtpFailure):
             return [session], server.heard
         results = list((await deliver(session, *RECIPIENTS)).results)
         session.quit()
@@ -218,7 +218,7 @@ def some_of(samples: Sequence[bytes]) -> some.SearchStrategy[bytes]:
 def test_whatever_a_server_says_each_recipient_has_a_result(says: tuple[bytes, ...]) -> None:
     results, heard = asyncio.run(delivered_to(says))
     for result in results:
-        if isinstance(result, Accepted):
+        if isinstance(result, SmtpAccepted):
             assert 200 <= result.reply.code < 300
             assert all(line.isprintable() for line in result.reply.lines)
             # The whole of the mail was there, with its end, before it was called delivered.
@@ -284,7 +284,7 @@ async def opened(ways: Sequence[Sequence[Address]], authority: Certificates) -> 
         said: list[object] = []
         for addresses in ways:
             street.leads(*map(str, addresses))
-            said.append(await call(caller, Target("hooks.example.com", 443, "/", "https://hooks.example.com/")))
+            said.append(await call(caller, WebhookTarget("hooks.example.com", 443, "/", "https://hooks.example.com/")))
         await caller.close()
     return [ip_address(one) for one in street.sockets.opened], said
 
@@ -293,7 +293,7 @@ async def opened(ways: Sequence[Sequence[Address]], authority: Certificates) -> 
 @given(some.lists(leads, min_size=CALLS, max_size=CALLS))
 def test_no_socket_is_opened_to_where_none_may_go(certificates: Certificates, ways: list[list[Address]]) -> None:
     to, said = asyncio.run(opened(ways, certificates))
-    assert all(isinstance(one, Unanswered) for one in said)
+    assert all(isinstance(one, NoWebhookAnswer) for one in said)
     for address in to:
         assert address.is_global
         assert not address.is_multicast
@@ -306,4 +306,4 @@ def test_no_socket_is_opened_to_where_none_may_go(certificates: Certificates, wa
 def test_a_session_is_opened_where_everything_is_as_it_should_be() -> None:
     """Otherwise the test of replies would show nothing."""
     results, _ = asyncio.run(delivered_to((GREETING[0], OFFERS[0], ENVELOPE[0], END[0])))
-    assert [isinstance(result, Accepted) for result in results] == [True, True]
+    assert [isinstance(result, SmtpAccepted) for result in results] == [True, True]

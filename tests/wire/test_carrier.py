@@ -10,11 +10,13 @@ import pytest
 
 from posthouse.chance import SeededChance
 from posthouse.rules import outcome
-from posthouse.rules.outcome import Forbidden, Lookup, OutcomeKind, Unresolved, judge
+from posthouse.rules.outcome import Forbidden, LookupFailure, OutcomeKind, Unresolved, judge
 from posthouse.rules.public_address import Address, is_public
-from posthouse.wire.carrier import IDLE_SECONDS_MAX, Carriage, Parcel, SmtpCarrier
+from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult, SmtpCarrier
 from posthouse.wire.dns import Resolver
-from posthouse.wire.smtp import CLEARTEXT, ClientDeadlines, SmtpContent, TlsPolicy, TlsUse
+from posthouse.wire.smtp import ClientDeadlines
+from posthouse.wire.smtp_content import SmtpContent
+from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.receiver import Receiver
 
@@ -75,13 +77,15 @@ async def road() -> AsyncIterator[Road]:
         yield Road(names)
 
 
-async def carry(carrier: SmtpCarrier, *recipients: str, destination: str = DOMAIN, may_send: bool = True) -> Carriage:
-    parcel = Parcel("bounces+x@example.org", recipients or ("ada@example.com",), MESSAGE)
+async def carry(
+    carrier: SmtpCarrier, *recipients: str, destination: str = DOMAIN, may_send: bool = True
+) -> CarrierResult:
+    parcel = CarrierRequest("bounces+x@example.org", recipients or ("ada@example.com",), MESSAGE)
     return await carrier.carry(destination, parcel, lambda: may_send)
 
 
-def kinds(carriage: Carriage) -> list[OutcomeKind]:
-    return [judge(happening).kind for happening in carriage.happenings]
+def kinds(carriage: CarrierResult) -> list[OutcomeKind]:
+    return [judge(happening).kind for happening in carriage.results]
 
 
 async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
@@ -122,7 +126,7 @@ async def test_what_is_said_of_the_mail_itself_is_not_asked_twice(road: Road, ma
         carriage = await carry(road.carrier(receiver.port))
         assert carriage.exchange == "mx1.example.com"
         assert receiver.connections == 1
-    verdict = judge(carriage.happenings[0])
+    verdict = judge(carriage.results[0])
     assert verdict.kind is (OutcomeKind.BOUNCED if manner == "550-mail" else OutcomeKind.DEFERRED)
     assert verdict.ambiguous is (manner == "lose-dot")
 
@@ -132,7 +136,7 @@ async def test_all_servers_failing_defers_with_the_last_ones_words(road: Road) -
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with Receiver("554-connect", host="127.0.0.2", manners={"127.0.0.3": "421-connect"}) as receiver:
         carriage = await carry(road.carrier(receiver.port))
-    verdict = judge(carriage.happenings[0])
+    verdict = judge(carriage.results[0])
     assert (verdict.kind, verdict.code) == (OutcomeKind.DEFERRED, 421)
 
 
@@ -148,7 +152,7 @@ async def test_a_withdrawn_mail_is_not_sent(road: Road) -> None:
     async with Receiver(host="127.0.0.2") as receiver:
         carriage = await carry(road.carrier(receiver.port), may_send=False)
         assert receiver.accepted == []
-    verdict = judge(carriage.happenings[0])
+    verdict = judge(carriage.results[0])
     assert (verdict.kind, verdict.ambiguous) == (OutcomeKind.DEFERRED, False)
 
 
@@ -166,15 +170,15 @@ async def test_dns_that_leads_nowhere_is_told_as_what_it_is(road: Road) -> None:
     road.names.records["half.example", "MX"] = ["10 broken.example."]
     carrier = road.carrier(9)
     expected = {
-        "null.example": Lookup.NULL_MX,
-        "bare.example": Lookup.NO_ADDRESS,
-        "broken.example": Lookup.NO_ANSWER,
-        "unknown.example": Lookup.NO_SUCH_NAME,
-        "lost.example": Lookup.NO_ADDRESS,
-        "half.example": Lookup.NO_ANSWER,
+        "null.example": LookupFailure.NULL_MX,
+        "bare.example": LookupFailure.NO_ADDRESS,
+        "broken.example": LookupFailure.NO_ANSWER,
+        "unknown.example": LookupFailure.NO_SUCH_NAME,
+        "lost.example": LookupFailure.NO_ADDRESS,
+        "half.example": LookupFailure.NO_ANSWER,
     }
     for domain, lookup in expected.items():
-        happening = (await carry(carrier, destination=domain)).happenings[0]
+        happening = (await carry(carrier, destination=domain)).results[0]
         assert isinstance(happening, Unresolved), domain
         assert happening.lookup is lookup, domain
 
@@ -183,7 +187,7 @@ async def test_an_inward_address_is_never_connected_to(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2", "10.0.0.1", "169.254.169.254")
     async with Receiver(host="127.0.0.2") as receiver:
         carriage = await carry(road.carrier(receiver.port, may_connect=is_public))
-        assert carriage.happenings == (Forbidden(),)
+        assert carriage.results == (Forbidden(),)
         assert receiver.connections == 0
 
 
@@ -242,4 +246,4 @@ async def test_without_sound_tls_mail_goes_in_the_clear_when_nobody_demands_it(r
         carrier.close_idle(0, all_of_them=True)
     assert kinds(carriage) == [OutcomeKind.DELIVERED]
     assert carriage.tls is None
-    assert isinstance(carriage.happenings[0], outcome.Replied)
+    assert isinstance(carriage.results[0], outcome.Replied)

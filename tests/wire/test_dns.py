@@ -7,13 +7,13 @@ from ipaddress import ip_address
 import pytest
 
 from posthouse.mail.exchange import MxRecord
-from posthouse.rules.domain import NoTexts, Texts, UnknownTexts
+from posthouse.rules.domain import NoTxtRecord, TxtUnknown, TxtValues
 from posthouse.wire.dns import (
     ABSENT_SECONDS,
     KNOWN_SECONDS_MAX,
     KNOWN_SECONDS_MIN,
-    Addresses,
-    Exchanges,
+    HostAddresses,
+    MxRecords,
     NoAnswer,
     NoName,
     Resolver,
@@ -31,40 +31,40 @@ async def test_texts_are_found_and_their_strings_joined() -> None:
     long = "v=DKIM1; k=rsa; p=" + "A" * 400
     async with Nameserver({NAME: ["one", long]}) as server:
         answer = await ask(server)
-    assert isinstance(answer, Texts)
+    assert isinstance(answer, TxtValues)
     assert sorted(answer.values) == ["one", long]
 
 
 async def test_bytes_that_are_no_text_do_not_break_the_look_up() -> None:
     async with Nameserver({NAME: ["grün “quoted” \\ ;"]}) as server:
-        assert await ask(server) == Texts(("grün “quoted” \\ ;",))
+        assert await ask(server) == TxtValues(("grün “quoted” \\ ;",))
 
 
 async def test_a_name_that_does_not_exist_is_surely_absent() -> None:
     async with Nameserver({}) as server:
-        assert await ask(server) == NoTexts()
+        assert await ask(server) == NoTxtRecord()
 
 
 async def test_a_name_without_txt_records_is_surely_absent() -> None:
     async with Nameserver({NAME: []}) as server:
-        assert await ask(server) == NoTexts()
+        assert await ask(server) == NoTxtRecord()
 
 
 async def test_an_alias_is_followed() -> None:
     async with Nameserver({"proof.example.net": ["token"]}, {NAME: f"{ALIAS}proof.example.net"}) as server:
-        assert await ask(server) == Texts(("token",))
+        assert await ask(server) == TxtValues(("token",))
 
 
 async def test_a_truncated_answer_is_asked_for_again_over_tcp() -> None:
     async with Nameserver({NAME: ["token"]}, {NAME: TRUNCATED}) as server:
-        assert await ask(server) == Texts(("token",))
+        assert await ask(server) == TxtValues(("token",))
         assert server.asked == [(NAME, "udp"), (NAME, "tcp")]
 
 
 @pytest.mark.parametrize("act", [SERVFAIL, REFUSED])
 async def test_a_server_that_fails_leaves_the_answer_unknown(act: str) -> None:
     async with Nameserver({NAME: ["token"]}, {NAME: act}) as server:
-        assert isinstance(await ask(server), UnknownTexts)
+        assert isinstance(await ask(server), TxtUnknown)
 
 
 async def test_silence_is_unknown_and_ends_in_time() -> None:
@@ -72,7 +72,7 @@ async def test_silence_is_unknown_and_ends_in_time() -> None:
         started = asyncio.get_running_loop().time()
         answer = await ask(server)
         assert asyncio.get_running_loop().time() - started < 3
-    assert answer == UnknownTexts("the name servers did not answer in time")
+    assert answer == TxtUnknown("the name servers did not answer in time")
 
 
 async def test_no_server_at_all_is_unknown() -> None:
@@ -80,27 +80,27 @@ async def test_no_server_at_all_is_unknown() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     answer = await Resolver([("127.0.0.1", port)], lookup_seconds_max=1.0).texts(NAME)
-    assert isinstance(answer, UnknownTexts)
+    assert isinstance(answer, TxtUnknown)
 
 
 async def test_the_second_server_is_asked_when_the_first_fails() -> None:
     async with Nameserver({}, {NAME: SERVFAIL}) as broken, Nameserver({NAME: ["token"]}) as sound:
         resolver = Resolver([broken.endpoint, sound.endpoint], lookup_seconds_max=2.0)
-        assert await resolver.texts(NAME) == Texts(("token",))
+        assert await resolver.texts(NAME) == TxtValues(("token",))
 
 
 async def test_nothing_is_remembered_between_two_looks() -> None:
     async with Nameserver({}) as server:
         resolver = Resolver([server.endpoint], lookup_seconds_max=1.0)
-        assert await resolver.texts(NAME) == NoTexts()
+        assert await resolver.texts(NAME) == NoTxtRecord()
         server.zone[NAME] = ["token"]
-        assert await resolver.texts(NAME) == Texts(("token",))
+        assert await resolver.texts(NAME) == TxtValues(("token",))
 
 
 @pytest.mark.parametrize("name", ["a" * 64 + ".example.com", ".".join(["abcdefgh"] * 40), "a..example.com"])
 async def test_a_name_that_dns_can_not_hold_is_unknown_not_a_crash(name: str) -> None:
     async with Nameserver({}) as server:
-        assert isinstance(await ask(server, name), UnknownTexts)
+        assert isinstance(await ask(server, name), TxtUnknown)
         assert server.asked == []
 
 
@@ -118,7 +118,7 @@ async def test_exchanges_come_with_their_preferences() -> None:
     async with Nameserver() as server:
         server.records["example.com", "MX"] = ["20 mx2.example.com.", "10 MX1.example.com."]
         found = await Resolver([server.endpoint]).exchanges("example.com")
-    assert isinstance(found, Exchanges)
+    assert isinstance(found, MxRecords)
     assert {(one.preference, one.host.lower()) for one in found.records} == {
         (10, "mx1.example.com."),
         (20, "mx2.example.com."),
@@ -128,14 +128,14 @@ async def test_exchanges_come_with_their_preferences() -> None:
 async def test_a_null_exchange_is_a_record_like_others() -> None:
     async with Nameserver() as server:
         server.records["example.com", "MX"] = ["0 ."]
-        assert await Resolver([server.endpoint]).exchanges("example.com") == Exchanges((MxRecord(0, "."),))
+        assert await Resolver([server.endpoint]).exchanges("example.com") == MxRecords((MxRecord(0, "."),))
 
 
 async def test_no_exchange_no_name_and_no_answer_are_three_things() -> None:
     async with Nameserver(script={"broken.example": SERVFAIL}) as server:
         server.records["example.com", "A"] = ["192.0.2.1"]
         resolver = Resolver([server.endpoint], lookup_seconds_max=1.0)
-        assert await resolver.exchanges("example.com") == Exchanges(())
+        assert await resolver.exchanges("example.com") == MxRecords(())
         assert await resolver.exchanges("nowhere.example") == NoName()
         assert isinstance(await resolver.exchanges("broken.example"), NoAnswer)
 
@@ -145,14 +145,14 @@ async def test_addresses_of_both_families_are_found_through_an_alias() -> None:
         server.records["host.example.com", "A"] = ["192.0.2.1", "192.0.2.2"]
         server.records["host.example.com", "AAAA"] = ["2001:db8::1"]
         found = await Resolver([server.endpoint]).addresses("mx.example.com")
-    assert isinstance(found, Addresses)
+    assert isinstance(found, HostAddresses)
     assert set(found.addresses) == {ip_address(one) for one in ("192.0.2.1", "192.0.2.2", "2001:db8::1")}
 
 
 async def test_a_host_without_addresses_has_none_and_one_that_does_not_exist_is_no_name() -> None:
     async with Nameserver({"host.example.com": []}) as server:
         resolver = Resolver([server.endpoint])
-        assert await resolver.addresses("host.example.com") == Addresses(())
+        assert await resolver.addresses("host.example.com") == HostAddresses(())
         assert await resolver.addresses("nowhere.example.com") == NoName()
 
 
@@ -180,7 +180,7 @@ async def test_absence_is_remembered_too_and_ends() -> None:
         server.records["example.com", "MX"] = ["10 mx.example.com."]
         assert await resolver.exchanges("example.com") == NoName()
         hands.seconds += ABSENT_SECONDS + 1
-        assert isinstance(await resolver.exchanges("example.com"), Exchanges)
+        assert isinstance(await resolver.exchanges("example.com"), MxRecords)
 
 
 async def test_many_who_ask_at_once_are_one_question() -> None:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from posthouse.rules.outcome import Stage
 from posthouse.wire.dialogue import BLOCK_BYTES_MAX
-from posthouse.wire.smtp import CLEARTEXT, Accepted, Failure, SmtpContent, SmtpSession, TlsPolicy, dot_stuffed
+from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession
+from posthouse.wire.smtp_content import SmtpContent, dot_stuffed
+from posthouse.wire.tls import CLEARTEXT, TlsPolicy
 from tests.support.receiver import Certificates, Receiver
 from tests.support.service import eventually
 from tests.support.sessions import (
@@ -41,7 +43,7 @@ from tests.support.sessions import (
 async def test_a_mail_arrives_as_it_was_given(way: str) -> None:
     async with Receiver(way) as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session)).results
-        assert isinstance(result, Accepted)
+        assert isinstance(result, SmtpAccepted)
         assert (result.reply.code, result.reply.enhanced) == (250, "2.0.0")
     (delivered,) = receiver.accepted
     assert (delivered.sender, delivered.recipient, delivered.message) == (SENDER, "ada@example.com", CONTENT)
@@ -51,7 +53,7 @@ async def test_a_mail_arrives_as_it_was_given(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_large_mail_arrives_as_it_was_given(way: str) -> None:
     async with Receiver(way) as receiver, session_with(receiver) as session:
-        assert isinstance((await deliver(session, message=LARGE)).results[0], Accepted)
+        assert isinstance((await deliver(session, message=LARGE)).results[0], SmtpAccepted)
     assert receiver.accepted[0].message == LARGE.content
 
 
@@ -60,7 +62,7 @@ async def test_a_large_mail_arrives_as_it_was_given(way: str) -> None:
 async def test_the_edges_of_a_block_leave_no_trace(way: str, size: int) -> None:
     message = SmtpContent(b"Subject: b\r\n\r\n".ljust(size - 2, b"x") + b"\r\n")
     async with Receiver(way) as receiver, session_with(receiver) as session:
-        assert isinstance((await deliver(session, message=message)).results[0], Accepted)
+        assert isinstance((await deliver(session, message=message)).results[0], SmtpAccepted)
     assert receiver.accepted[0].message == message.content
 
 
@@ -68,7 +70,7 @@ async def test_the_edges_of_a_block_leave_no_trace(way: str, size: int) -> None:
 async def test_many_mails_share_a_connection_without_rset(way: str) -> None:
     async with Receiver(way) as receiver, session_with(receiver) as session:
         for number in range(5):
-            assert isinstance((await deliver(session, f"r{number}@example.com")).results[0], Accepted)
+            assert isinstance((await deliver(session, f"r{number}@example.com")).results[0], SmtpAccepted)
             assert session.is_reusable
         assert session.transactions == 5
     assert [one.transaction for one in receiver.accepted] == [1, 2, 3, 4, 5]
@@ -78,7 +80,7 @@ async def test_many_mails_share_a_connection_without_rset(way: str) -> None:
 
 async def test_the_null_return_path_is_written_as_such() -> None:
     async with Receiver() as receiver, session_with(receiver) as session:
-        assert isinstance((await deliver(session, sender="")).results[0], Accepted)
+        assert isinstance((await deliver(session, sender="")).results[0], SmtpAccepted)
     assert receiver.accepted[0].sender == ""
 
 
@@ -87,8 +89,8 @@ async def test_each_recipient_has_a_result_of_its_own(way: str) -> None:
     recipients = ["a@example.com", "550-rcpt+1@example.com", "452-rcpt+1@example.com", "b@example.com"]
     async with Receiver(way) as receiver, session_with(receiver) as session:
         first, second, third, fourth = (await deliver(session, *recipients)).results
-        assert isinstance(first, Accepted)
-        assert isinstance(fourth, Accepted)
+        assert isinstance(first, SmtpAccepted)
+        assert isinstance(fourth, SmtpAccepted)
         assert told(second) == (Stage.RCPT, 550, False)
         assert told(third) == (Stage.RCPT, 452, False)
         assert session.is_reusable
@@ -103,7 +105,7 @@ async def test_fifty_recipients_go_in_one_transaction(way: str) -> None:
     recipients = [f"r{number}@example.com" for number in range(50)]
     async with Receiver(way) as receiver, session_with(receiver) as session:
         results = (await deliver(session, *recipients)).results
-        assert all(isinstance(result, Accepted) for result in results)
+        assert all(isinstance(result, SmtpAccepted) for result in results)
     assert [one.recipient for one in receiver.accepted] == recipients
 
 
@@ -115,7 +117,7 @@ async def test_when_nobody_is_taken_no_content_is_sent_and_the_next_mail_starts_
         assert receiver.strays == []
         assert ("DATA" in receiver.commands) == (way == "")
         assert session.is_reusable
-        assert isinstance((await deliver(session)).results[0], Accepted)
+        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
     assert receiver.commands.count("RSET") == 1
     assert [one.recipient for one in receiver.accepted] == ["ada@example.com"]
 
@@ -125,7 +127,7 @@ async def test_a_server_that_wants_content_for_nobody_gets_a_lone_dot() -> None:
         (result,) = (await deliver(session, "550-rcpt@example.com")).results
         assert told(result) == (Stage.RCPT, 550, False)
         assert receiver.strays == [b""]
-        assert isinstance((await deliver(session)).results[0], Accepted)
+        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
     assert [one.message for one in receiver.accepted] == [CONTENT]
 
 
@@ -144,7 +146,7 @@ async def test_a_pipelined_envelope_is_one_write_and_a_plain_one_is_not() -> Non
     async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", 250) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
-        assert isinstance((await deliver(session)).results[0], Accepted)
+        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
         session.quit()
     assert server.heard[1] == f"MAIL FROM:<{SENDER}>\r\nRCPT TO:<ada@example.com>\r\nDATA\r\n".encode()
 
@@ -158,7 +160,7 @@ async def test_replies_are_read_alike_however_they_are_cut() -> None:
         assert told(refused) == (Stage.RCPT, 550, False)
         assert refused.reply is not None
         assert refused.reply.text == "first\nlast"
-        assert isinstance(accepted, Accepted)
+        assert isinstance(accepted, SmtpAccepted)
         assert session.is_reusable
         session.quit()
 
@@ -220,7 +222,7 @@ async def test_a_server_that_breaks_off_before_the_dot_has_nothing(
         stage = Stage.DATA if "no-pipelining" in way else Stage.DOT
         ambiguous = "no-pipelining" not in way
     assert told(result) == (stage, None, ambiguous)
-    assert isinstance(result, Failure)
+    assert isinstance(result, SmtpFailure)
     assert any(part in result.reason for part in reason.split("|")), result.reason
     assert ambiguous or receiver.accepted == []
     assert not is_reusable
@@ -232,7 +234,7 @@ async def test_without_an_answer_to_the_dot_nobody_knows(way: str, act: str, rea
     deadlines = HASTY_DOT if act in ("hang", "drip") else PATIENT
     result, receiver, is_reusable = await result_of(way, f"{act}-dot@example.com", deadlines=deadlines)
     assert told(result) == (Stage.DOT, None, True)
-    assert isinstance(result, Failure)
+    assert isinstance(result, SmtpFailure)
     assert any(part in result.reason for part in reason.split("|")), result.reason
     assert len(receiver.accepted) == (act not in ("drop", "hang", "garbage"))
     assert not is_reusable
@@ -275,7 +277,7 @@ async def test_a_refusal_within_the_content_stops_it(way: str) -> None:
 async def test_one_reply_too_many_is_never_taken_for_the_next(way: str, stage: Stage) -> None:
     words = f"{way}--twice-mail" if stage is Stage.MAIL else way
     result, receiver, is_reusable = await result_of(words, f"twice-{stage}@example.com")
-    assert isinstance(result, Failure)
+    assert isinstance(result, SmtpFailure)
     assert not result.ambiguous
     assert (receiver.accepted, is_reusable) == ([], False)
 
@@ -283,7 +285,7 @@ async def test_one_reply_too_many_is_never_taken_for_the_next(way: str, stage: S
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_second_reply_to_the_dot_ends_the_session_after_the_mail_was_taken(way: str) -> None:
     result, receiver, is_reusable = await result_of(way, "twice-dot@example.com")
-    assert isinstance(result, Accepted)
+    assert isinstance(result, SmtpAccepted)
     assert (len(receiver.accepted), is_reusable) == (1, False)
 
 
@@ -302,14 +304,14 @@ async def test_each_reply_starts_the_wait_for_the_next_anew() -> None:
     deadlines = replace(PATIENT, command_seconds=1.0)
     async with Receiver("no-pipelining--delay-150") as receiver, session_with(receiver, deadlines=deadlines) as session:
         results = (await deliver(session, *recipients)).results
-        assert all(isinstance(result, Accepted) for result in results)
+        assert all(isinstance(result, SmtpAccepted) for result in results)
 
 
 async def test_each_pipelined_reply_starts_the_wait_for_the_next_anew() -> None:
     async with Canned(220, EHLO_PIPELINING, ("250 a", "250 b", "354 c"), 250, pause_seconds=0.4) as server:
         session = await open_to(server.port, deadlines=replace(PATIENT, command_seconds=1.0))
         assert isinstance(session, SmtpSession)
-        assert isinstance((await deliver(session)).results[0], Accepted)
+        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
         session.quit()
 
 
@@ -321,7 +323,7 @@ async def test_nothing_renews_the_time_in_all() -> None:
         results = (await deliver(session, *recipients)).results
         assert time.monotonic() - started < 2
         assert {told(result)[1] for result in results} == {None}
-        assert isinstance(results[-1], Failure)
+        assert isinstance(results[-1], SmtpFailure)
         assert results[-1].reason == "not done within the time in all"
     assert receiver.accepted == []
 
@@ -337,7 +339,7 @@ async def test_the_time_of_one_transaction_does_not_burden_the_next() -> None:
     deadlines = replace(PATIENT, transaction_seconds_total=1.0, opening_seconds_total=1.0)
     async with Receiver("delay-100") as receiver, session_with(receiver, deadlines=deadlines) as session:
         for _ in range(6):
-            assert isinstance((await deliver(session)).results[0], Accepted)
+            assert isinstance((await deliver(session)).results[0], SmtpAccepted)
 
 
 # The last question before the dot
@@ -349,7 +351,7 @@ async def test_a_no_before_the_dot_delivers_nothing(way: str, message: SmtpConte
     async with Receiver(way) as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session, message=message, before_dot=lambda: False)).results
         assert told(result) == (Stage.DATA, None, False)
-        assert isinstance(result, Failure)
+        assert isinstance(result, SmtpFailure)
         assert result.reason == "withdrawn before the final dot"
         assert not session.is_reusable
         await asyncio.sleep(0.02)
@@ -372,7 +374,7 @@ async def test_the_question_comes_once_when_the_content_has_left(
         Receiver(f"{way}--starttls", certificates=certificates) as receiver,
         session_with(receiver, tls=tls) as session,
     ):
-        assert isinstance((await deliver(session, message=LARGE, before_dot=before_dot)).results[0], Accepted)
+        assert isinstance((await deliver(session, message=LARGE, before_dot=before_dot)).results[0], SmtpAccepted)
         assert asked == [0]
 
 
@@ -499,7 +501,7 @@ async def test_one_transaction_at_a_time() -> None:
         await asyncio.sleep(0.01)
         with pytest.raises(RuntimeError, match="one transaction"):
             await deliver(session)
-        assert isinstance((await first).results[0], Accepted)
+        assert isinstance((await first).results[0], SmtpAccepted)
 
 
 @pytest.mark.parametrize(
@@ -545,7 +547,7 @@ def test_one_transaction_in_is_one_message_out(mails: Sequence[Sequence[bytes]],
     async def carry() -> list[bytes]:
         async with Receiver(way) as receiver, session_with(receiver) as session:
             for content in contents:
-                assert isinstance((await deliver(session, message=SmtpContent(content))).results[0], Accepted)
+                assert isinstance((await deliver(session, message=SmtpContent(content))).results[0], SmtpAccepted)
         return [one.message for one in receiver.accepted]
 
     assert asyncio.run(carry()) == contents

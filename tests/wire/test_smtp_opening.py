@@ -8,7 +8,8 @@ import pytest
 
 from posthouse.mail.reply import Reply
 from posthouse.rules.outcome import Stage
-from posthouse.wire.smtp import CLEARTEXT, Accepted, Failure, SmtpSession, TlsPolicy, TlsUse, extensions_of
+from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession, extensions_of
+from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support.receiver import NAME, Certificates, Receiver
 from tests.support.sessions import (
     BROKEN,
@@ -36,7 +37,7 @@ async def test_a_closed_port_is_a_failure_to_connect() -> None:
         unused.bind(("127.0.0.1", 0))
         failure = await open_to(unused.getsockname()[1])
     assert told(failure) == (Stage.CONNECT, None, False)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, SmtpFailure)
     assert "refused" in failure.reason.lower()
 
 
@@ -100,7 +101,7 @@ async def test_a_server_that_breaks_off_while_opening(act: str, reason: str, at:
     async with Receiver(f"{act}-{at}") as receiver:
         failure = await open_to(receiver.port, deadlines=deadlines)
         assert told(failure) == (stage, None, False)
-        assert isinstance(failure, Failure)
+        assert isinstance(failure, SmtpFailure)
         assert any(part in failure.reason for part in reason.split("|")), failure.reason
 
 
@@ -112,7 +113,7 @@ async def test_a_second_greeting_is_never_taken_for_the_answer_to_ehlo() -> None
 async def test_a_server_without_ehlo_is_spoken_to_with_helo() -> None:
     async with Receiver("502-ehlo") as receiver, session_with(receiver) as session:
         assert session.extensions == {}
-        assert isinstance((await deliver(session)).results[0], Accepted)
+        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
     assert receiver.commands[:3] == ["EHLO sender.example.com", "HELO sender.example.com", f"MAIL FROM:<{SENDER}>"]
 
 
@@ -137,7 +138,7 @@ async def test_a_verified_session_is_encrypted_and_says_how(
         assert session.tls.cipher.startswith("TLS_")
         assert [command.split()[0] for command in receiver.commands] == ["EHLO", "STARTTLS", "EHLO"]
         for message in (MESSAGE, LARGE, MESSAGE):
-            assert isinstance((await deliver(session, message=message)).results[0], Accepted)
+            assert isinstance((await deliver(session, message=message)).results[0], SmtpAccepted)
     assert [one.tls for one in receiver.accepted] == ["TLSv1.3"] * 3
     assert [one.message for one in receiver.accepted] == [CONTENT, LARGE.content, CONTENT]
 
@@ -166,7 +167,7 @@ async def test_opportunistic_tls_takes_any_certificate(
     ):
         assert session.tls is not None
         assert not session.tls.is_verified
-        assert isinstance((await deliver(session)).results[0], Accepted)
+        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
 
 
 @pytest.mark.parametrize("words", ["starttls-stranger", "starttls-othername"])
@@ -176,7 +177,7 @@ async def test_a_certificate_that_proves_nothing_is_no_verified_session(
     async with Receiver(words, certificates=certificates) as receiver:
         failure = await open_to(receiver.port, tls=verified)
         assert told(failure) == (Stage.STARTTLS, None, False)
-        assert isinstance(failure, Failure)
+        assert isinstance(failure, SmtpFailure)
         assert "certificate is not valid" in failure.reason
     assert receiver.accepted == []
 
@@ -187,7 +188,7 @@ async def test_without_starttls_opportunistic_goes_in_cleartext_and_required_doe
     async with Receiver() as receiver:
         async with session_with(receiver, tls=opportunistic) as session:
             assert session.tls is None
-            assert isinstance((await deliver(session)).results[0], Accepted)
+            assert isinstance((await deliver(session)).results[0], SmtpAccepted)
         assert told(await open_to(receiver.port, tls=verified)) == (Stage.STARTTLS, None, False)
 
 
@@ -212,10 +213,10 @@ async def test_broken_tls_fails_this_session_and_cleartext_remains(
         deadlines = replace(PATIENT, handshake_seconds=SHORT) if "hang" in words else PATIENT
         failure = await open_to(receiver.port, tls=opportunistic, deadlines=deadlines)
         assert told(failure) == (Stage.STARTTLS, code, False)
-        assert isinstance(failure, Failure)
+        assert isinstance(failure, SmtpFailure)
         assert reason in failure.reason
         async with session_with(receiver) as session:
-            assert isinstance((await deliver(session)).results[0], Accepted)
+            assert isinstance((await deliver(session)).results[0], SmtpAccepted)
 
 
 async def test_what_was_offered_before_tls_is_forgotten(verified: TlsPolicy, certificates: Certificates) -> None:

@@ -21,7 +21,8 @@ import aiosmtplib
 import pytest
 
 from posthouse.rules.outcome import Stage
-from posthouse.wire.smtp import CLEARTEXT, Accepted, Failure, SmtpSession, TlsPolicy, TlsUse
+from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession
+from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support.receiver import NAME, Receiver
 from tests.support.sessions import (
     CONTENT,
@@ -49,7 +50,7 @@ async def test_behaviour_may_be_written_in_the_domain_or_belong_to_the_address_l
             opened = await SmtpSession.open(
                 address, receiver.port, hostname="h", tls=CLEARTEXT, server_name=NAME, deadlines=PATIENT
             )
-            result = opened if isinstance(opened, Failure) else (await deliver(opened)).results[0]
+            result = opened if isinstance(opened, SmtpFailure) else (await deliver(opened)).results[0]
             assert told(result)[:2] == expected
             if isinstance(opened, SmtpSession):
                 opened.quit()
@@ -98,7 +99,7 @@ async def test_the_receiver_runs_as_a_process(tmp_path: Path) -> None:
         tls = TlsPolicy(TlsUse.REQUIRED_VERIFIED, ssl.create_default_context(cafile=authority))
         session = await open_to(port, tls=tls)
         assert isinstance(session, SmtpSession)
-        assert isinstance((await deliver(session)).results[0], Accepted)
+        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
         session.quit()
         assert [line["tls"] for line in lines_of(log)] == ["TLSv1.3"]
     finally:
@@ -123,7 +124,7 @@ async def test_the_receiver_takes_the_same_from_aiosmtplib(words: str) -> None:
             assert errors == {}
         async with session_with(receiver) as session:
             results = (await deliver(session, *recipients)).results
-            assert all(isinstance(result, Accepted) for result in results)
+            assert all(isinstance(result, SmtpAccepted) for result in results)
     theirs, ours = receiver.accepted[:2], receiver.accepted[2:]
     assert [replace(one, transaction=0) for one in ours] == [replace(one, transaction=0) for one in theirs]
 
@@ -189,7 +190,7 @@ async def test_postfix_reads_the_mails_as_they_were_given(open_directory: Path, 
         assert ("PIPELINING" in session.extensions) == (options == ())
         for message in (MESSAGE, LARGE, MESSAGE):
             results = (await deliver(session, "a@example.com", "b@example.com", message=message)).results
-            assert all(isinstance(result, Accepted) for result in results)
+            assert all(isinstance(result, SmtpAccepted) for result in results)
         session.quit()
         await asyncio.sleep(0.05)
         mails = sorted(contents_of(open_directory), key=len)

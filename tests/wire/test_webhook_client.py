@@ -19,15 +19,15 @@ from aiohttp.connector import AddrInfoType
 
 from posthouse.rules import event
 from posthouse.rules.public_address import Address, is_public
-from posthouse.rules.webhook_url import Target, check_url
+from posthouse.rules.webhook_url import WebhookTarget, check_url
 from posthouse.wire.dns import Resolver
 from posthouse.wire.webhook_client import (
     ANSWER_BYTES_MAX,
     CALL_SECONDS_MAX,
-    Answer,
-    Answered,
     HttpWebhookClient,
-    Unanswered,
+    NoWebhookAnswer,
+    WebhookAnswer,
+    WebhookCallResult,
     open_socket,
     public_tls,
 )
@@ -114,23 +114,23 @@ async def street(authority: Certificates) -> AsyncIterator[Street]:
             await caller.close()
 
 
-def target(hooks: Hooks, path: str = "/events", host: str = NAME) -> Target:
-    return Target(host, hooks.port, path, f"https://{host}:{hooks.port}{path}")
+def target(hooks: Hooks, path: str = "/events", host: str = NAME) -> WebhookTarget:
+    return WebhookTarget(host, hooks.port, path, f"https://{host}:{hooks.port}{path}")
 
 
-async def call(caller: HttpWebhookClient, at: Target) -> Answer:
+async def call(caller: HttpWebhookClient, at: WebhookTarget) -> WebhookCallResult:
     return await caller.call(at, BODY, {event.SIGNATURE_HEADER: event.sign("whsec_1", BODY, 1_700_000_000)})
 
 
-async def answered(caller: HttpWebhookClient, at: Target) -> Answered:
+async def answered(caller: HttpWebhookClient, at: WebhookTarget) -> WebhookAnswer:
     answer = await call(caller, at)
-    assert isinstance(answer, Answered), answer
+    assert isinstance(answer, WebhookAnswer), answer
     return answer
 
 
-async def unanswered(caller: HttpWebhookClient, at: Target) -> Unanswered:
+async def unanswered(caller: HttpWebhookClient, at: WebhookTarget) -> NoWebhookAnswer:
     answer = await call(caller, at)
-    assert isinstance(answer, Unanswered), answer
+    assert isinstance(answer, NoWebhookAnswer), answer
     return answer
 
 
@@ -426,14 +426,14 @@ def full_house() -> Iterator[int]:
 
 async def test_a_connection_that_is_never_made(street: Street, full_house: int) -> None:
     with within(SECONDS_MAX):
-        answer = await unanswered(street.caller(), Target(NAME, full_house, "/", ""))
+        answer = await unanswered(street.caller(), WebhookTarget(NAME, full_house, "/", ""))
     assert answer.reason.endswith("time ran out while connecting")
 
 
 async def test_name_servers_that_say_nothing(street: Street) -> None:
     street.names.script[NAME] = SILENT
     with within(SECONDS_MAX):
-        answer = await unanswered(street.caller(), Target(NAME, 443, "/", ""))
+        answer = await unanswered(street.caller(), WebhookTarget(NAME, 443, "/", ""))
     assert answer.reason.endswith("time ran out while looking up the name")
     assert street.sockets.opened == []
 
@@ -557,7 +557,7 @@ async def test_dns_that_leads_nowhere_is_told_as_what_it_is(street: Street) -> N
         "broken.example.com": "broken.example.com could not be looked up: the name servers could not answer",
     }
     for name, reason in reasons.items():
-        assert (await unanswered(caller, Target(name, 443, "/", ""))).reason == reason
+        assert (await unanswered(caller, WebhookTarget(name, 443, "/", ""))).reason == reason
     assert street.sockets.opened == []
 
 
@@ -590,9 +590,9 @@ async def test_of_all_the_corpus_no_socket_is_opened_though_nobody_judged_the_ur
     for url in CORPUS:
         with contextlib.suppress(ValueError):
             asked.add(urlsplit(url).hostname or "")
-    answers = [await call(caller, Target(host, 443, "/", "")) for host in sorted(asked)]
+    answers = [await call(caller, WebhookTarget(host, 443, "/", "")) for host in sorted(asked)]
     assert len(asked) > 200
-    assert [answer for answer in answers if not isinstance(answer, Unanswered)] == []
+    assert [answer for answer in answers if not isinstance(answer, NoWebhookAnswer)] == []
     assert [address for address in street.sockets.opened if not is_public(ip_address(address))] == []
 
 
@@ -682,7 +682,7 @@ async def test_whatever_comes_back_is_an_answer_or_none(street: Street, caplog: 
         for path, text in said.items():
             TRIED["Webhook answers"] += 1
             try:
-                assert isinstance(await call(caller, target(hooks, path)), Answered | Unanswered)
+                assert isinstance(await call(caller, target(hooks, path)), WebhookAnswer | NoWebhookAnswer)
             except Exception as error:
                 raise AssertionError(f"seed {seed}: {text!r}") from error
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from posthouse.compose.processes import Desk
     from posthouse.flows.operate.audit import AuditProgress, Logs
-    from posthouse.rules.audit.promises import Tally
+    from posthouse.rules.audit.promises import AuditTally
 
 
 def _log(whose: str) -> typer.models.OptionInfo:
@@ -42,7 +42,7 @@ def audit(
         logs = _logs(opened, sender, receiver, webhooks)
         report = opened.enter_context(nullcontext(_silent) if as_json else _progress())
 
-        async def act(desk: "Desk") -> "Tally":
+        async def act(desk: "Desk") -> "AuditTally":
             only = None if account is None else await desk.accounts.account_id(account)
             return await desk.audit.audit(logs, report, only=only)
 
@@ -88,7 +88,7 @@ def _progress() -> "Iterator[Callable[[AuditProgress], None]]":
         yield report
 
 
-def _print(tally: "Tally") -> None:
+def _print(tally: "AuditTally") -> None:
     rows = _promises(tally)
     show.write_table(rows, list(rows[0]), title="The promises")
     if tally.findings:
@@ -97,7 +97,7 @@ def _print(tally: "Tally") -> None:
     show.write_line(f"Broken: {', '.join(broken)}." if broken else "Every promise that could be checked holds.")
 
 
-def _promises(tally: "Tally") -> list[show.Plain]:
+def _promises(tally: "AuditTally") -> list[show.Plain]:
     from posthouse.rules.audit.promises import TITLES
 
     return [
@@ -113,7 +113,7 @@ def _promises(tally: "Tally") -> list[show.Plain]:
     ]
 
 
-def _findings(tally: "Tally") -> list[show.Plain]:
+def _findings(tally: "AuditTally") -> list[show.Plain]:
     return [
         {
             "promise": one.promise.value,

@@ -9,7 +9,7 @@ from posthouse.cli.desk import perform_for
 from posthouse.cli.show import AccountGiven, AsJson, Plain
 from posthouse.mail.reply import printable
 from posthouse.rules.actor import OPERATOR
-from posthouse.rules.suppression import Reason
+from posthouse.rules.suppression import SuppressionReason
 
 if TYPE_CHECKING:
     from posthouse.flows.account.suppressions import SuppressionRow
@@ -28,7 +28,7 @@ def list_(
         str | None, typer.Option(metavar="TEXT", help="Those that begin with this, or are @ this domain.")
     ] = None,
     email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only this one.")] = None,
-    reason: Annotated[Reason | None, typer.Option(help="Only those with this reason.")] = None,
+    reason: Annotated[SuppressionReason | None, typer.Option(help="Only those with this reason.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
     as_json: AsJson = False,
 ) -> None:

@@ -33,16 +33,16 @@ from posthouse.rules.limits import LAST_USED_SECONDS
 from posthouse.rules.public_address import Address, is_public
 from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.webhook_url import Target, check_url
+from posthouse.rules.webhook_url import WebhookTarget, check_url
 from posthouse.store import revision
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import STATEMENT_SECONDS_MAX, Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.carrier import SmtpCarrier
 from posthouse.wire.dns import Resolver
-from posthouse.wire.smtp import TlsPolicy, TlsUse
-from posthouse.wire.stream import Leases, Stream, StreamSettings, shown
+from posthouse.wire.stream import Leases, Stream, StreamSettings, without_password
 from posthouse.wire.stream.memory import AllShards, MemoryStream
+from posthouse.wire.tls import TlsPolicy, TlsUse
 
 CLOCK_PAUSE_SECONDS: Final = 5.0
 DIRECTORY_PAUSE_SECONDS: Final = 1.0
@@ -55,13 +55,13 @@ ACK_WAIT_SECONDS: Final = 90.0
 WORKER_NAME_BYTES: Final = 8
 
 
-def target_of(settings: Settings) -> Callable[[str], Target]:
+def target_of(settings: Settings) -> Callable[[str], WebhookTarget]:
     """How a webhook's URL is judged, when it is saved and whenever it is called."""
     own_domains = (settings.hostname, settings.return_path, *settings.own_domains)
     own_addresses = frozenset(map(ip_address, settings.own_addresses))
 
     @lru_cache(URLS_JUDGED_MAX)
-    def judge(url: str) -> Target:
+    def judge(url: str) -> WebhookTarget:
         return check_url(url, own_domains=own_domains, own_addresses=own_addresses, ports=settings.webhook_ports)
 
     return judge
@@ -95,7 +95,7 @@ def stream_probes(settings: Settings) -> Mapping[str, Callable[[], Awaitable[str
 
         return await probe(server)
 
-    return {shown(server): partial(ask, server) for server in settings.stream_servers}
+    return {without_password(server): partial(ask, server) for server in settings.stream_servers}
 
 
 def tickets(settings: Settings, stream: Stream) -> Tickets:

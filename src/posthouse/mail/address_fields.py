@@ -62,7 +62,7 @@ def only_mailbox(value: str) -> Mailbox:
     return Mailbox(printable(encoded_words.decode(name), NAME_CHARACTERS_MAX), local, domain) if name else box
 
 
-def named(value: str) -> set[str]:
+def named_addresses(value: str) -> set[str]:
     """The keys of the addresses in an unfolded field; what can't be read is not among them."""
     value = value.strip(" \t")
     if "," not in value or value.startswith('"'):
@@ -93,7 +93,7 @@ def first_word(value: str) -> str:
     return "".join(pieces)
 
 
-def as_read(box: Mailbox) -> str:
+def display_text(box: Mailbox) -> str:
     """The mailbox as a person reads it; a name that looks like an address stands in quotes."""
     if not box.name:
         return box.address
@@ -110,7 +110,7 @@ def printable(text: str, characters_max: int) -> str:
     return " ".join(text[: 4 * characters_max].split())[:characters_max].rstrip()
 
 
-def rewritten(value: str) -> str:
+def rewritten_addresses(value: str) -> str:
     """The unfolded field in ASCII, with a space after every comma: only names and comments change."""
     pieces: list[str] = []
     held: list[_Token] = []

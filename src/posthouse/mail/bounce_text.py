@@ -15,7 +15,7 @@ from flufl.bounce import all_failures
 
 from posthouse.mail.address import AddressError, parse_mailbox
 from posthouse.mail.envelope import LOCAL_PREFIX
-from posthouse.mail.parts import Mail, MimePart, decode_words
+from posthouse.mail.parts import MimePart, ParsedMail, decode_words
 
 # Words are few: a notice about more recipients than these has a list of them, and a form.
 FINDINGS_MAX: Final = 16
@@ -92,7 +92,7 @@ class Paragraph(NamedTuple):
     diagnosis: Diagnosis
 
 
-class Words(NamedTuple):
+class NoticeText(NamedTuple):
     text: str
     paragraphs: tuple[Paragraph, ...]
 
@@ -138,13 +138,13 @@ def address_of(given: str) -> str | None:
     return None if address.startswith(LOCAL_PREFIX) else address
 
 
-def words_of(mail: Mail) -> Words:
+def notice_text(mail: ParsedMail) -> NoticeText:
     """What the notice says to a person, without the mail that it is about."""
     text = "\n".join([line.strip() for line in mail.text()[:_WORDS_CHARACTERS_MAX].split("\n")])
     original = _find_original(text)
     text = text[: original.start()] if original else text
     paragraphs = [paragraph.strip() for paragraph in text.split("\n\n", _LINES_MAX)[:_LINES_MAX]]
-    return Words(text, tuple([_paragraph(text) for text in paragraphs if text]))
+    return NoticeText(text, tuple([_paragraph(text) for text in paragraphs if text]))
 
 
 def _paragraph(text: str) -> Paragraph:
@@ -157,21 +157,23 @@ def is_notice(outer: MimePart, subject: str) -> bool:
     return _is_from_daemon(outer) or _is_failure_subject(subject) is not None
 
 
-def is_delay(subject: str, words: Words) -> bool:
+def is_delay(subject: str, words: NoticeText) -> bool:
     # The subject of a failure quotes that of the mail, which may well be about something delayed.
     return (_is_failure_subject(subject) is None and _is_delay(subject) is not None) or (
         _is_delay(words.text) is not None
     )
 
 
-def find(mail: Mail, subject: str, words: Words) -> list[UndeliveredAddress]:
+def find(mail: ParsedMail, subject: str, words: NoticeText) -> list[UndeliveredAddress]:
     """Who got no mail, according to a notice of failed delivery; nobody if that can't be made out."""
     outer = mail.outer
     if failed := outer.get("x-failed-recipients"):
         addresses = [address_of(given) for given in failed.split(",")[:FINDINGS_MAX]]
     else:
         addresses = _known_forms(outer, words)
-    findings = [UndeliveredAddress(address, about(address, words)) for address in dict.fromkeys(addresses) if address]
+    findings = [
+        UndeliveredAddress(address, text_about(address, words)) for address in dict.fromkeys(addresses) if address
+    ]
     findings = findings or _quoted_refusals(outer, subject, words)
     if failed or _is_from_daemon(outer):
         return findings
@@ -179,7 +181,7 @@ def find(mail: Mail, subject: str, words: Words) -> list[UndeliveredAddress]:
     return [finding for finding in findings if diagnose(finding.text) != _NO_DIAGNOSIS]
 
 
-def about(address: str, words: Words) -> str:
+def text_about(address: str, words: NoticeText) -> str:
     """What the paragraphs that name the address say: the first with a code in it, else the last.
 
     The first ones repeat the mail's header, or list addresses whose reasons follow.
@@ -224,7 +226,7 @@ def _is_from_daemon(outer: MimePart) -> bool:
     return _is_daemon(address.strip()) is not None or (opening != "" and _is_daemon_name(name) is not None)
 
 
-def _known_forms(outer: MimePart, words: Words) -> list[str | None]:
+def _known_forms(outer: MimePart, words: NoticeText) -> list[str | None]:
     lines = []
     for line in words.text.split("\n", _LINES_MAX)[:_LINES_MAX]:
         # Without commas: one of its patterns takes any address between two of them for a bounced one.
@@ -253,7 +255,7 @@ def _known_forms(outer: MimePart, words: Words) -> list[str | None]:
     return [address_of(address.decode("ascii", "replace")) for address in sorted(permanent)[:FINDINGS_MAX]]
 
 
-def _quoted_refusals(outer: MimePart, subject: str, words: Words) -> list[UndeliveredAddress]:
+def _quoted_refusals(outer: MimePart, subject: str, words: NoticeText) -> list[UndeliveredAddress]:
     findings: dict[str | None, UndeliveredAddress] = {}
     above: str | None = None
     for text, _, _, diagnosis in words.paragraphs:
@@ -262,5 +264,5 @@ def _quoted_refusals(outer: MimePart, subject: str, words: Words) -> list[Undeli
         if diagnosis != _NO_DIAGNOSIS and len(findings) < FINDINGS_MAX:
             findings.setdefault(above, UndeliveredAddress(above, text))
     if not findings and above is not None and _is_from_daemon(outer) and _is_failure_subject(subject):
-        return [UndeliveredAddress(above, about(above, words))]
+        return [UndeliveredAddress(above, text_about(above, words))]
     return list(findings.values())

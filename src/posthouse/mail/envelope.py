@@ -34,7 +34,7 @@ _FEEDBACK: Final = b"feedback 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class MailReference:
     """Which mail a token stands for; without a position, several recipients shared the envelope.
 
     Accounts whose ids end alike are told apart by which of them has the message.
@@ -45,17 +45,17 @@ class Origin:
     account_tail: bytes
 
     @classmethod
-    def of(cls, account_id: UUID, message_id: UUID, position: int | None) -> "Origin":
+    def of(cls, account_id: UUID, message_id: UUID, position: int | None) -> "MailReference":
         return cls(message_id, position, account_id.bytes[-TAIL_BYTES:])
 
 
-def return_path(origin: Origin, domain: str, key: bytes) -> str:
+def return_path(origin: MailReference, domain: str, key: bytes) -> str:
     if origin.position is not None and not 0 <= origin.position <= _POSITION_MAX:
         raise ValueError(f"a message has no recipient number {origin.position}")
     return f"{LOCAL_PREFIX}{_token(origin, origin.position, key, _RETURN_PATH)}@{domain}"
 
 
-def parse_return_path(address: str, domain: str, keys: Iterable[bytes]) -> Origin | None:
+def parse_return_path(address: str, domain: str, keys: Iterable[bytes]) -> MailReference | None:
     """What the address stands for, or None if it is no return path of this domain, signed by one of the keys.
 
     Several keys, so that one can be replaced while mail signed with it is still under way.
@@ -66,22 +66,22 @@ def parse_return_path(address: str, domain: str, keys: Iterable[bytes]) -> Origi
     return _origin(local[len(LOCAL_PREFIX) :], keys, _RETURN_PATH)
 
 
-def feedback_token(origin: Origin, key: bytes) -> str:
+def feedback_token(origin: MailReference, key: bytes) -> str:
     """What the mail itself carries, for whoever complains about it; it names the message and no recipient."""
     return _token(origin, None, key, _FEEDBACK)
 
 
-def parse_feedback_token(token: str, keys: Iterable[bytes]) -> Origin | None:
+def parse_feedback_token(token: str, keys: Iterable[bytes]) -> MailReference | None:
     return _origin(token, keys, _FEEDBACK)
 
 
-def _token(origin: Origin, position: int | None, key: bytes, purpose: bytes) -> str:
+def _token(origin: MailReference, position: int | None, key: bytes, purpose: bytes) -> str:
     number = 0 if position is None else position + 1
     named = number.to_bytes(1, "big") + origin.message_id.bytes + origin.account_tail
     return _spelt(named + _hash(named, key, purpose))
 
 
-def _origin(token: str, keys: Iterable[bytes], purpose: bytes) -> Origin | None:
+def _origin(token: str, keys: Iterable[bytes], purpose: bytes) -> MailReference | None:
     if len(token) != _TOKEN_CHARACTERS or not token.isascii():
         return None
     try:
@@ -92,7 +92,7 @@ def _origin(token: str, keys: Iterable[bytes], purpose: bytes) -> Origin | None:
     if not any(hmac.compare_digest(_hash(named, key, purpose), given_hash) for key in keys):
         return None
     message_id = UUID(bytes=named[1:-TAIL_BYTES])
-    return Origin(message_id, named[0] - 1 if named[0] else None, named[-TAIL_BYTES:])
+    return MailReference(message_id, named[0] - 1 if named[0] else None, named[-TAIL_BYTES:])
 
 
 def _spelt(raw: bytes) -> str:

@@ -45,7 +45,7 @@ _unescape: Final = re.compile(r"\\(.)").sub
 _is_attribute_character: Final = re.compile(r"[A-Za-z0-9!#$&+.^_`|~-]").match
 
 
-class RawError(ValueError):
+class SubmittedMailError(ValueError):
     """Submitted mail that can't be passed on: the status of the reply, and a sentence that says what to do."""
 
     def __init__(self, text: str, status: str = "550 5.6.0") -> None:
@@ -53,7 +53,7 @@ class RawError(ValueError):
         self.status = status
 
 
-class Field(NamedTuple):
+class RawField(NamedTuple):
     """`name` is in lower case; `written` is the whole field as it came, its line end included."""
 
     name: bytes
@@ -65,7 +65,7 @@ class Field(NamedTuple):
         return self.written.partition(b":")[2].replace(b"\r\n", b"").strip(b" \t")
 
 
-def scan(head: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
+def scan_fields(head: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
     """The block's lines, folded ones joined: name, white space, colon, and the rest with its line end.
 
     A line that is no field comes without a name or a colon. The block ends with a line end, and holds no half of one.
@@ -73,13 +73,13 @@ def scan(head: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
     return _scan(head)
 
 
-def split(head: bytes) -> list[Field] | None:
+def split_fields(head: bytes) -> list[RawField] | None:
     """The block's fields, or None if a line of it is no field."""
     fields = []
     for name, space, colon, rest in _scan(head):
         if not name or not colon:
             return None
-        fields.append(Field(name.lower(), name + space + colon + rest))
+        fields.append(RawField(name.lower(), name + space + colon + rest))
     return fields
 
 
@@ -99,26 +99,26 @@ def is_within_limits(data: bytes) -> bool:
     return data.isascii() and b"\0" not in data and not has_long_line(data)
 
 
-def rewritten(field: Field) -> bytes:
+def rewritten_field(field: RawField) -> bytes:
     """The field, which not every server would carry, written anew so that every one does."""
     name = field.written.partition(b":")[0].rstrip(b" \t").decode("ascii")
     shown = name[:_NAME_CHARACTERS_SHOWN]
     try:
         text = field.value.decode()
     except UnicodeDecodeError as error:
-        raise RawError(
+        raise SubmittedMailError(
             f"The header field {shown} has bytes that are not UTF-8; write it as encoded words (RFC 2047)"
         ) from error
     try:
         return _written(field, name, text)
     except (AddressError, HeaderError) as error:
-        raise RawError(f"The header field {shown} {error}") from error
+        raise SubmittedMailError(f"The header field {shown} {error}") from error
 
 
-def _written(field: Field, name: str, text: str) -> bytes:
+def _written(field: RawField, name: str, text: str) -> bytes:
     header_writer.refuse_control(text.replace("\t", " "))
     if field.name in _WITH_ADDRESSES:
-        return _folded(f"{name}: {address_fields.rewritten(text)}\r\n".encode())
+        return _folded(f"{name}: {address_fields.rewritten_addresses(text)}\r\n".encode())
     if text.isascii():
         return _folded(field.written)
     if field.name in _WITH_PARAMETERS:

@@ -54,7 +54,7 @@ class Attachment(NamedTuple):
     content_id: str | None = None
 
 
-class Letter(NamedTuple):
+class MailContent(NamedTuple):
     sender: Mailbox
     to: tuple[Mailbox, ...]
     cc: tuple[Mailbox, ...]
@@ -67,7 +67,7 @@ class Letter(NamedTuple):
     attachments: tuple[Attachment, ...]
 
 
-def write(letter: Letter, *, date: datetime, message_id: str, boundary: str) -> bytes:
+def write(letter: MailContent, *, date: datetime, message_id: str, boundary: str) -> bytes:
     """The whole message. `message_id` comes without its brackets; `boundary` is unique to the message."""
     if not _is_boundary(boundary):
         raise HeaderError("has a boundary that is not 1 to 60 letters, digits, dots, hyphens or underscores")
@@ -76,7 +76,7 @@ def write(letter: Letter, *, date: datetime, message_id: str, boundary: str) -> 
     return b"".join(pieces)
 
 
-def _fields(letter: Letter, date: datetime, message_id: str) -> Iterator[bytes]:
+def _fields(letter: MailContent, date: datetime, message_id: str) -> Iterator[bytes]:
     if not _is_id(message_id):
         raise HeaderError("has a message id that is not 1 to 255 printable ASCII characters without brackets")
     yield header_writer.mailboxes("From", (letter.sender,))
@@ -110,7 +110,7 @@ def _date(date: datetime) -> str:
 # The functions below append a part, from its first Content- field on, and end it with a line end.
 
 
-def _write_body(pieces: list[bytes], letter: Letter, boundary: str) -> None:
+def _write_body(pieces: list[bytes], letter: MailContent, boundary: str) -> None:
     invitation, inline, attached = _sorted_attachments(letter)
     if not attached:
         _write_alternatives(pieces, letter, invitation, inline, boundary)
@@ -126,7 +126,7 @@ def _write_body(pieces: list[bytes], letter: Letter, boundary: str) -> None:
     pieces.append(closing)
 
 
-def _sorted_attachments(letter: Letter) -> tuple[Attachment | None, list[Attachment], list[Attachment]]:
+def _sorted_attachments(letter: MailContent) -> tuple[Attachment | None, list[Attachment], list[Attachment]]:
     """The invitation, the parts inline in the HTML, and the rest."""
     if not letter.attachments:
         return None, [], []
@@ -151,7 +151,7 @@ def _is_invitation(content_type: str) -> bool:
 
 def _write_alternatives(
     pieces: list[bytes],
-    letter: Letter,
+    letter: MailContent,
     invitation: Attachment | None,
     inline: list[Attachment],
     boundary: str,

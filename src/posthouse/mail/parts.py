@@ -88,7 +88,7 @@ class MimePart(NamedTuple):
         return _without_tags(text) if self.type == "text/html" else text
 
 
-class Mail(NamedTuple):
+class ParsedMail(NamedTuple):
     """`leaves` are the parts that hold no others; a mail inside the mail is one leaf."""
 
     outer: MimePart
@@ -104,9 +104,9 @@ class Mail(NamedTuple):
         return texts[0].text() if texts else ""
 
 
-def take_apart(raw: bytes, *, bytes_max: int = READ_BYTES_MAX, parts_max: int = PARTS_MAX) -> Mail:
+def parse_mail(raw: bytes, *, bytes_max: int = READ_BYTES_MAX, parts_max: int = PARTS_MAX) -> ParsedMail:
     outer = _part(raw[:bytes_max].replace(b"\r", b""), "text/plain")
-    return Mail(outer, tuple(islice(_leaves(outer, DEPTH_MAX, parts_max), parts_max)))
+    return ParsedMail(outer, tuple(islice(_leaves(outer, DEPTH_MAX, parts_max), parts_max)))
 
 
 def fields_of(lines: list[bytes]) -> tuple[tuple[str, str], ...]:

@@ -19,12 +19,12 @@ import pybase64
 from posthouse.mail.header_reader import (
     FIELDS_MAX,
     HEADER_BYTES_MAX,
-    Field,
-    RawError,
+    RawField,
+    SubmittedMailError,
     is_within_limits,
     parameters,
-    rewritten,
-    split,
+    rewritten_field,
+    split_fields,
     unquoted,
 )
 from posthouse.mail.header_writer import LINE_CHARACTERS_MAX
@@ -86,7 +86,9 @@ def reencoded(message: bytes) -> bytes:
     walk.part(2, depth=0, default="text/plain")
     content = b"".join(walk.pieces())
     if not is_within_limits(content):
-        raise RawError("The mail can't be written with 7-bit lines of 998 characters; encode its parts as base64")
+        raise SubmittedMailError(
+            "The mail can't be written with 7-bit lines of 998 characters; encode its parts as base64"
+        )
     return content
 
 
@@ -113,9 +115,11 @@ class _Walk:
         """Walks the part whose header begins at `start`, and returns the delimiter that ends it."""
         self._part_count += 1
         if depth > DEPTH_MAX or self._part_count > PARTS_MAX:
-            raise RawError(f"The mail nests deeper than {DEPTH_MAX} levels or has more than {PARTS_MAX} parts")
+            raise SubmittedMailError(
+                f"The mail nests deeper than {DEPTH_MAX} levels or has more than {PARTS_MAX} parts"
+            )
         head_end, body_start, delimiter = self._header(start)
-        fields = split(self._data[start:head_end])
+        fields = split_fields(self._data[start:head_end])
         if fields is None or len(fields) > FIELDS_MAX:
             # Readers differ on where such a header ends; within the limits that is no concern of ours.
             delimiter = delimiter or self._next_delimiter(body_start)
@@ -123,7 +127,7 @@ class _Walk:
             return delimiter
         self._field_count += len(fields)
         if self._field_count > PART_FIELDS_MAX:
-            raise RawError(f"The mail and its parts have more than {PART_FIELDS_MAX} header fields")
+            raise SubmittedMailError(f"The mail and its parts have more than {PART_FIELDS_MAX} header fields")
         kind = _kind(fields, default)
         edits_before = len(self._edits)
         encoding = added = ""
@@ -164,7 +168,7 @@ class _Walk:
                 end = max(start, min(delimiter.at + 2, len(self._data)))
                 return end, end, delimiter
         if blank == len(self._data):
-            raise RawError(f"The header of a part is larger than {HEADER_BYTES_MAX // 1024} KB")
+            raise SubmittedMailError(f"The header of a part is larger than {HEADER_BYTES_MAX // 1024} KB")
         if blank < 0:
             end = len(self._data)
             return end, end, _Delimiter(0, True, end, end, end)
@@ -212,7 +216,7 @@ class _Walk:
                 )
             self._dashed_line_count += 1
             if self._dashed_line_count > DASHED_LINES_MAX:
-                raise RawError("The mail has too many lines that begin with --; encode its parts as base64")
+                raise SubmittedMailError("The mail has too many lines that begin with --; encode its parts as base64")
             at = data.find(b"\r\n--", line_end, limit)
         return _Delimiter(0, True, len(data), len(data), len(data))
 
@@ -223,7 +227,7 @@ class _Walk:
 
     def _refuse_beyond_limits(self, start: int, end: int, text: str, status: str = "550 5.6.0") -> None:
         if not is_within_limits(self._data[start : max(start, end)]):
-            raise RawError(text, status)
+            raise SubmittedMailError(text, status)
 
     def _leave_out_beyond_limits(self, start: int, end: int) -> None:
         if not is_within_limits(self._data[start : max(start, end)]):
@@ -235,9 +239,9 @@ class _Walk:
         if is_within_limits(body):
             return ""
         if kind.media_type.startswith("multipart/"):
-            raise RawError("A multipart has no boundary that could be read; name one in its Content-Type")
+            raise SubmittedMailError("A multipart has no boundary that could be read; name one in its Content-Type")
         if kind.media_type in _NEVER_ENCODED:
-            raise RawError(f"A {kind.media_type} part has bytes above 127 or a line over 998 characters")
+            raise SubmittedMailError(f"A {kind.media_type} part has bytes above 127 or a line over 998 characters")
         if kind.encoding == "base64":
             self._edits.append(_Edit(start, end, _wrapped_base64(body)))
             return ""
@@ -246,7 +250,7 @@ class _Walk:
         elif kind.encoding in _IDENTITY:
             encoding, written = self._encoded(body, kind.media_type)
         else:
-            raise RawError(
+            raise SubmittedMailError(
                 "A part has bytes above 127 or a line over 998 characters, and an unknown "
                 "Content-Transfer-Encoding; use quoted-printable or base64"
             )
@@ -285,7 +289,7 @@ class _Walk:
         lined = b"\r\n" + written
         return any(b"\r\n--" + boundary in lined for boundary in self._levels)
 
-    def _amend_header(self, start: int, end: int, fields: list[Field], encoding: str, added: str) -> None:
+    def _amend_header(self, start: int, end: int, fields: list[RawField], encoding: str, added: str) -> None:
         if not encoding and is_within_limits(self._data[start:end]):
             return
         declaration = f"Content-Transfer-Encoding: {encoding}\r\n".encode() if encoding else b""
@@ -299,19 +303,19 @@ class _Walk:
         written += (added.encode(), declaration)
         self._edits.append(_Edit(start, end, b"".join(written)))
 
-    def _within_limits(self, field: Field) -> bytes:
+    def _within_limits(self, field: RawField) -> bytes:
         if is_within_limits(field.written):
             return field.written
         self._field_bytes += len(field.written)
         if self._field_bytes > FIELD_BYTES_MAX:
-            raise RawError(
+            raise SubmittedMailError(
                 f"More than {FIELD_BYTES_MAX // 1024} KB of header fields have bytes above 127 or lines over 998 "
                 "characters; write them as encoded words (RFC 2047), and fold them"
             )
-        return rewritten(field)
+        return rewritten_field(field)
 
 
-def _kind(fields: list[Field], default: str) -> _Kind:
+def _kind(fields: list[RawField], default: str) -> _Kind:
     types = [field.value for field in fields if field.name == b"content-type"]
     encodings = {
         _end_of_token(field.value, 1)[0].decode("latin-1").lower()
@@ -345,13 +349,13 @@ def _is_utf_8(body: bytes) -> bool:
 def _wrapped_base64(body: bytes) -> bytes:
     """Only the long lines are broken, and only if they are base64: anything else may mean anything."""
     if not body.isascii() or b"\0" in body:
-        raise RawError("A part that says it is base64 has bytes above 127; encode it again")
+        raise SubmittedMailError("A part that says it is base64 has bytes above 127; encode it again")
     lines = []
     for line in body.split(b"\r\n"):
         if len(line) <= LINE_CHARACTERS_MAX:
             lines.append(line)
         elif not _is_base64(line):
-            raise RawError("A part that says it is base64 has a long line that is not; encode it again")
+            raise SubmittedMailError("A part that says it is base64 has a long line that is not; encode it again")
         else:
             lines += [line[at : at + _BASE64_CHARACTERS] for at in range(0, len(line), _BASE64_CHARACTERS)]
     return b"\r\n".join(lines)

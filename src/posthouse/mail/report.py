@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from posthouse.mail import bounce_text
 from posthouse.mail.bounce_text import address_of, diagnose, precision
 from posthouse.mail.envelope import LOCAL_PREFIX
-from posthouse.mail.parts import HEAD_BYTES_MAX, Mail, MimePart, decode_words, fields_of, take_apart
+from posthouse.mail.parts import HEAD_BYTES_MAX, MimePart, ParsedMail, decode_words, fields_of, parse_mail
 from posthouse.mail.reply import printable
 
 FAILURES_MAX: Final = 100
@@ -28,7 +28,7 @@ _KIND_CHARACTERS_MAX: Final = 20
 _CANDIDATES_MAX: Final = 1_000
 
 
-class Failed(NamedTuple):
+class FailedRecipient(NamedTuple):
     """`recipient` is the bare address, lower case, in A-labels; None where the report doesn't say.
 
     `status` is the most precise one of RFC 3463 that was given; without one, nothing is known but that it
@@ -43,7 +43,7 @@ class Failed(NamedTuple):
 
 
 class Bounce(NamedTuple):
-    failures: tuple[Failed, ...]
+    failures: tuple[FailedRecipient, ...]
     tokens: tuple[str, ...]
 
 
@@ -56,18 +56,18 @@ class Complaint(NamedTuple):
     text: str
 
 
-class Nothing(NamedTuple):
+class NoReport(NamedTuple):
     reason: str
 
 
-AUTOMATIC_REPLY: Final = Nothing("an automatic reply")
-CHALLENGE: Final = Nothing("a challenge that wants an answer from a person")
-DELAYED: Final = Nothing("delayed, not failed")
-DELIVERED: Final = Nothing("a delivery receipt")
-SEEN: Final = Nothing("a read receipt")
-AUTHENTICATION: Final = Nothing("a report of failed authentication")
-LIST_MAIL: Final = Nothing("mail of a list")
-NOT_UNDERSTOOD: Final = Nothing("not understood")
+AUTOMATIC_REPLY: Final = NoReport("an automatic reply")
+CHALLENGE: Final = NoReport("a challenge that wants an answer from a person")
+DELAYED: Final = NoReport("delayed, not failed")
+DELIVERED: Final = NoReport("a delivery receipt")
+SEEN: Final = NoReport("a read receipt")
+AUTHENTICATION: Final = NoReport("a report of failed authentication")
+LIST_MAIL: Final = NoReport("mail of a list")
+NOT_UNDERSTOOD: Final = NoReport("not understood")
 
 _STATUS_PARTS: Final = ("message/delivery-status", "message/global-delivery-status")
 _DISPOSITION_PARTS: Final = ("message/disposition-notification", "message/global-disposition-notification")
@@ -115,15 +115,15 @@ _CHALLENGE_FIELDS: Final = ("x-boxtrapper", "x-spamarrest", "x-tmda-confirm", "x
 _LIST_FIELDS: Final = ("list-id", "list-unsubscribe", "list-post", "x-mailman-version")
 
 
-def read(raw: bytes) -> Bounce | Complaint | Nothing:
+def read(raw: bytes) -> Bounce | Complaint | NoReport:
     """What the mail reports. Never raises, whatever the bytes are."""
-    mail = take_apart(raw)
+    mail = parse_mail(raw)
     subject = decode_words(mail.outer.get("subject"))[:_SUBJECT_CHARACTERS_MAX]
     if feedback := mail.leaf("message/feedback-report"):
         return _complaint(mail, fields_of(feedback.decoded().split(b"\n")))
     if complained := _complained_to_microsoft(mail, subject):
         return complained
-    words = bounce_text.words_of(mail)
+    words = bounce_text.notice_text(mail)
     if (status := mail.leaf(*_STATUS_PARTS)) and (notified := _notified(mail, status.decoded(), words)):
         return notified
     if disposition := mail.leaf(*_DISPOSITION_PARTS):
@@ -148,9 +148,9 @@ def read(raw: bytes) -> Bounce | Complaint | Nothing:
 # Notifications (RFC 3464)
 
 
-def _notified(mail: Mail, content: bytes, words: bounce_text.Words) -> Bounce | Nothing | None:
+def _notified(mail: ParsedMail, content: bytes, words: bounce_text.NoticeText) -> Bounce | NoReport | None:
     """What the fields of a delivery status say, or None if they say nothing about anybody."""
-    failures: dict[str | int, Failed] = {}
+    failures: dict[str | int, FailedRecipient] = {}
     is_delayed = is_delivered = False
     for fields in islice(_recipients(content), _RECIPIENTS_MAX):
         match _action(fields):
@@ -168,11 +168,11 @@ def _notified(mail: Mail, content: bytes, words: bounce_text.Words) -> Bounce | 
     return DELAYED if is_delayed else DELIVERED if is_delivered else None
 
 
-def _told(failures: list[Failed], words: bounce_text.Words) -> list[Failed]:
+def _told(failures: list[FailedRecipient], words: bounce_text.NoticeText) -> list[FailedRecipient]:
     """With what is said to people where nothing is said to programs, as older Exchange does; the status stays."""
     for index, failed in enumerate(failures[: bounce_text.FINDINGS_MAX]):
         if failed.recipient and not failed.text:
-            failures[index] = failed._replace(text=_line(bounce_text.about(failed.recipient, words)))
+            failures[index] = failed._replace(text=_line(bounce_text.text_about(failed.recipient, words)))
     return failures
 
 
@@ -232,7 +232,7 @@ def _typed_address(given: str) -> str | None:
     return address_of(_unescape_xtext(lambda found: chr(int(found[1], 16)), address))
 
 
-def _failed(recipient: str | None, given_status: str | None, text: str) -> Failed:
+def _failed(recipient: str | None, given_status: str | None, text: str) -> FailedRecipient:
     code, status = diagnose(text)
     if precision(status) < precision(given_status):
         status = given_status
@@ -244,10 +244,10 @@ def _failed(recipient: str | None, given_status: str | None, text: str) -> Faile
         is_permanent = status[0] == "5"
     else:
         is_permanent = _is_lasting(text) is None
-    return Failed(recipient, status, code, is_permanent, _line(text))
+    return FailedRecipient(recipient, status, code, is_permanent, _line(text))
 
 
-def _disposed(mail: Mail, disposition: MimePart, words: bounce_text.Words) -> Bounce | Nothing:
+def _disposed(mail: ParsedMail, disposition: MimePart, words: bounce_text.NoticeText) -> Bounce | NoReport:
     """A read receipt, unless it says what a bounce should: Sieve's reject, and Dovecot when a mailbox is full."""
     fields = dict(reversed(fields_of(disposition.decoded().split(b"\n"))))
     if "automatically rejected" not in words.text:
@@ -259,7 +259,7 @@ def _disposed(mail: Mail, disposition: MimePart, words: bounce_text.Words) -> Bo
 # Complaints (RFC 5965)
 
 
-def _complaint(mail: Mail, given: tuple[tuple[str, str], ...]) -> Complaint | Nothing:
+def _complaint(mail: ParsedMail, given: tuple[tuple[str, str], ...]) -> Complaint | NoReport:
     fields = dict(reversed(given))
     kind = fields.get("feedback-type", "").partition(";")[0].strip().lower()
     if kind.startswith("auth-failure"):
@@ -269,7 +269,7 @@ def _complaint(mail: Mail, given: tuple[tuple[str, str], ...]) -> Complaint | No
     return Complaint(kind if _is_kind(kind) else "other", recipient, _tokens(mail), _line(mail.text()))
 
 
-def _complained_to_microsoft(mail: Mail, subject: str) -> Complaint | None:
+def _complained_to_microsoft(mail: ParsedMail, subject: str) -> Complaint | None:
     """Outlook.com's older form: the mail itself, with a field that says who complained."""
     if not subject.lower().startswith("complaint about message from"):
         return None
@@ -284,7 +284,7 @@ def _complained_to_microsoft(mail: Mail, subject: str) -> Complaint | None:
 # Neither
 
 
-def _other(outer: MimePart, subject: str) -> Nothing | None:
+def _other(outer: MimePart, subject: str) -> NoReport | None:
     """What it is if its header leaves no doubt that it is no bounce."""
     names = {name for name, _ in outer.fields}
     if _is_reply_subject(subject) or not names.isdisjoint(_REPLY_FIELDS):
@@ -303,7 +303,7 @@ def _is_automatic(outer: MimePart) -> bool:
 # What the reports have in common
 
 
-def _tokens(mail: Mail) -> tuple[str, ...]:
+def _tokens(mail: ParsedMail) -> tuple[str, ...]:
     """Our return paths and feedback ids in what the mail holds; its own header is what the envelope says already."""
     found: dict[str, None] = {}
     for content in (b"\n" + mail.outer.content, *(b"\n" + leaf.decoded() for leaf in mail.leaves if leaf.is_encoded)):

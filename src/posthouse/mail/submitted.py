@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 from posthouse.mail import address_fields, encoded_words
 from posthouse.mail.address import AddressError, Mailbox
-from posthouse.mail.header_reader import FIELDS_MAX, HEADER_BYTES_MAX, RawError, is_within_limits, scan
+from posthouse.mail.header_reader import FIELDS_MAX, HEADER_BYTES_MAX, SubmittedMailError, is_within_limits, scan_fields
 from posthouse.mail.reencode import reencoded
 
-__all__ = ["RawError", "Submitted", "adopt", "is_laborious"]
+__all__ = ["SubmittedMail", "SubmittedMailError", "is_slow_to_read", "prepare"]
 
 RECEIVED_MAX: Final = 50
 TEXT_CHARACTERS_MAX: Final = 998
@@ -52,7 +52,7 @@ _drop_blank_lines: Final = re.compile(rb"\r\n[ \t]++(?=\r\n)").sub
 _first_token: Final = re.compile(r'[ \t]*+"?([^\s;"/]*+)').match
 
 
-class Submitted(NamedTuple):
+class SubmittedMail(NamedTuple):
     """`content` is what is stored; the rest is what was read from it. Texts are on one line and printable.
 
     `to` and `cc` hold the keys of the addresses named there, as far as they can be read.
@@ -70,25 +70,27 @@ class Submitted(NamedTuple):
     content: bytes
 
 
-def is_laborious(raw: bytes) -> bool:
+def is_slow_to_read(raw: bytes) -> bool:
     """Whether reading may take some hundred milliseconds, for its header or for what has to be encoded anew."""
     if len(raw) <= _LIGHT_BYTES_MAX:
         return False
     return raw.find(b"\r\n\r\n", 0, _LIGHT_BYTES_MAX) < 0 or not is_within_limits(raw)
 
 
-def adopt(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> Submitted:
+def prepare(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> SubmittedMail:
     """The mail made our own. `date` and `message_id` (without brackets) are used where it has none.
 
     The server has refused a CR or LF that stands alone; `raw` may hold any other byte.
     """
     head, rest = _parted(raw)
     if len(head.translate(None, _CONTROLS)) != len(head):
-        raise RawError("The header holds a NUL or another control character; remove it")
+        raise SubmittedMailError("The header holds a NUL or another control character; remove it")
     values, amended = _amended(head, hostname)
     added = _missing(values, date, message_id)
     if len(values.get(b"received", ())) > RECEIVED_MAX:
-        raise RawError(f"The mail has more than {RECEIVED_MAX} Received fields: it runs in a loop", "554 5.4.6")
+        raise SubmittedMailError(
+            f"The mail has more than {RECEIVED_MAX} Received fields: it runs in a loop", "554 5.4.6"
+        )
     sender = _mailbox("From", values.get(b"from", ()))
     sender_field = _mailbox("Sender", values[b"sender"]) if b"sender" in values else None
     is_same = amended is head and not added and len(head) + len(rest) == len(raw)
@@ -96,10 +98,10 @@ def adopt(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> Subm
     if not is_within_limits(content):
         content = reencoded(content)
     unsubscribe = values.get(b"x-service-unsubscribe")
-    return Submitted(
+    return SubmittedMail(
         sender=sender,
         sender_field=sender_field,
-        sender_text=address_fields.as_read(sender)[:TEXT_CHARACTERS_MAX],
+        sender_text=address_fields.display_text(sender)[:TEXT_CHARACTERS_MAX],
         subject=_text(values[b"subject"][0], TEXT_CHARACTERS_MAX) if b"subject" in values else "",
         tags=_tags(values.get(b"x-service-tag", ())),
         to=_named(values.get(b"to", ())),
@@ -116,11 +118,11 @@ def _parted(raw: bytes) -> tuple[bytes, bytes]:
         raw += b"\r\n"
     end = raw.find(b"\r\n\r\n", 0, HEADER_BYTES_MAX + 4)
     if raw.startswith(b"\r\n"):
-        raise RawError("The mail begins with an empty line, so it has no header; begin with its From field")
+        raise SubmittedMailError("The mail begins with an empty line, so it has no header; begin with its From field")
     if end >= 0:
         return raw[: end + 2], raw[end + 2 :]
     if len(raw) > HEADER_BYTES_MAX:
-        raise RawError(f"The header is larger than {HEADER_BYTES_MAX // 1024} KB; end it with an empty line")
+        raise SubmittedMailError(f"The header is larger than {HEADER_BYTES_MAX // 1024} KB; end it with an empty line")
     # A mail without a body is one all the same.
     return raw, b"\r\n"
 
@@ -129,15 +131,15 @@ def _amended(head: bytes, hostname: str) -> tuple[dict[bytes, list[bytes]], byte
     """The values of the fields that matter here, and the header without the fields that have to go."""
     values: dict[bytes, list[bytes]] = {}
     kept = _drop_blank_lines(b"", head)
-    fields = scan(kept)
+    fields = scan_fields(kept)
     if len(fields) > FIELDS_MAX:
-        raise RawError(f"The header has more than {FIELDS_MAX} fields")
+        raise SubmittedMailError(f"The header has more than {FIELDS_MAX} fields")
     has_words = b"=?" in kept
     is_amended = len(kept) != len(head)
     gone: set[int] = set()
     for index, (name, space, colon, rest) in enumerate(fields):
         if not name or not colon:
-            raise RawError(
+            raise SubmittedMailError(
                 f"The header's field {index + 1} is none: write a name of printable ASCII, a colon and a value, "
                 "and an empty line before the body"
             )
@@ -188,20 +190,22 @@ def _missing(values: dict[bytes, list[bytes]], date: datetime, message_id: str) 
 
 def _mailbox(name: str, fields: Sequence[bytes]) -> Mailbox:
     if len(fields) != 1:
-        raise RawError(f"The mail has {len(fields)} {name} fields; write exactly one, with one mailbox")
+        raise SubmittedMailError(f"The mail has {len(fields)} {name} fields; write exactly one, with one mailbox")
     try:
         return address_fields.only_mailbox(fields[0].decode().replace("\r\n", ""))
     except UnicodeDecodeError as error:
-        raise RawError(f"The {name} field has bytes that are not UTF-8; write its name as encoded words") from error
+        raise SubmittedMailError(
+            f"The {name} field has bytes that are not UTF-8; write its name as encoded words"
+        ) from error
     except AddressError as error:
-        raise RawError(f"The {name} field {error}") from error
+        raise SubmittedMailError(f"The {name} field {error}") from error
 
 
 def _refuse_hidden_break(name: bytes, rest: bytes) -> None:
     """Some programs decode first and parse then: a hidden line break would be a forged field to them."""
     if encoded_words.hides_line_break(_unfolded(rest)):
         shown = name[:_NAME_CHARACTERS_SHOWN].decode("ascii")
-        raise RawError(f"The header field {shown} has an encoded word with a line break or NUL; remove it")
+        raise SubmittedMailError(f"The header field {shown} has an encoded word with a line break or NUL; remove it")
 
 
 def _unfolded(rest: bytes) -> str:
@@ -224,6 +228,6 @@ def _named(fields: Sequence[bytes]) -> frozenset[str]:
     room = _NAMED_CHARACTERS_MAX
     for rest in fields:
         value = _unfolded(rest)[:room]
-        keys |= address_fields.named(value)
+        keys |= address_fields.named_addresses(value)
         room -= len(value)
     return frozenset(keys)

@@ -36,7 +36,7 @@ class Role(StrEnum):
 # Secrets stay out of reprs, and so out of logs and tracebacks; the username too, because people put an
 # API key there by mistake.
 @dataclass(frozen=True, slots=True)
-class Basic:
+class BasicCredentials:
     username: str = field(repr=False)
     password: str = field(repr=False)
 
@@ -47,7 +47,7 @@ class ApiKeySecret:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class BearerToken:
     jwt: str = field(repr=False)
 
 
@@ -129,7 +129,7 @@ def matches(secret: str, stored_hash: bytes, pepper: bytes) -> bool:
     return hmac.compare_digest(secret_hash(secret, pepper), stored_hash)
 
 
-def parse_authorization(header: str | None) -> Basic | ApiKeySecret | Token:
+def parse_authorization(header: str | None) -> BasicCredentials | ApiKeySecret | BearerToken:
     """What the caller presents; whether it is worth anything is for admission to find out."""
     if not header:
         raise _unauthorized("The Authorization header is missing")
@@ -166,7 +166,7 @@ def is_allowed(networks: Sequence[IPv4Network | IPv6Network], peer: str) -> bool
 
 # Whoever calls once calls again, and reading an address takes longer than the rest of a greeting.
 @functools.lru_cache(maxsize=PEERS_REMEMBERED_MAX)
-def neighbourhood(peer: str) -> str:
+def peer_network(peer: str) -> str:
     """Whom to count together as one caller: an IPv6 customer has a network of addresses, not one."""
     try:
         address = ip_address(peer)
@@ -177,7 +177,7 @@ def neighbourhood(peer: str) -> str:
     return peer
 
 
-def _parse_basic(given: str) -> Basic:
+def _parse_basic(given: str) -> BasicCredentials:
     try:
         decoded = base64.b64decode(given, validate=True)
         pair = decoded.decode("utf-8")
@@ -192,15 +192,15 @@ def _parse_basic(given: str) -> Basic:
         raise _unauthorized("What follows 'Basic' must spell username:password, neither of them empty")
     if _CONTROL.search(pair):
         raise _unauthorized("The username and password must not contain control characters")
-    return Basic(username, password)
+    return BasicCredentials(username, password)
 
 
-def _parse_bearer(given: str) -> ApiKeySecret | Token:
+def _parse_bearer(given: str) -> ApiKeySecret | BearerToken:
     if not _BEARER.fullmatch(given):
         raise _unauthorized("What follows 'Bearer' is not a key or token")
     if given.startswith(tuple(_KEY_PREFIXES.values())):
         return ApiKeySecret(given)
-    return Token(given)
+    return BearerToken(given)
 
 
 def _unauthorized(what: str) -> Refusal:

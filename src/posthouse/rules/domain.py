@@ -29,7 +29,7 @@ _DMARC_TAG: Final = "v=DMARC1"
 _SPF_TAG: Final = "v=spf1"
 
 
-class Purpose(StrEnum):
+class RecordPurpose(StrEnum):
     OWNERSHIP = "ownership"
     DKIM_RSA = "dkim_rsa"
     DKIM_ED25519 = "dkim_ed25519"
@@ -38,48 +38,48 @@ class Purpose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TxtRecord:
     """A TXT record; without a value it is not the domain's owner who publishes it."""
 
-    purpose: Purpose
+    purpose: RecordPurpose
     name: str
     value: str
     is_required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class DomainRecords:
     """No Ed25519 record where the domain has no such key yet."""
 
-    ownership: Record
-    dkim: Record
-    ed25519: Record | None = None
+    ownership: TxtRecord
+    dkim: TxtRecord
+    ed25519: TxtRecord | None = None
 
     @property
-    def all(self) -> tuple[Record, ...]:
+    def all(self) -> tuple[TxtRecord, ...]:
         return (self.ownership, self.dkim) if self.ed25519 is None else (self.ownership, self.dkim, self.ed25519)
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class TxtValues:
     """The TXT records of a name, the strings of each already joined."""
 
     values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class NoTexts:
+class NoTxtRecord:
     """DNS says that the name does not exist, or has no TXT record."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnknownTexts:
+class TxtUnknown:
     """DNS gave no usable answer, which says nothing about the record."""
 
     reason: str
 
 
-TextAnswer = Texts | NoTexts | UnknownTexts
+TxtAnswer = TxtValues | NoTxtRecord | TxtUnknown
 
 
 class RecordResult(StrEnum):
@@ -92,26 +92,26 @@ class RecordResult(StrEnum):
 class RecordCheck:
     """What was found of one record; `advice` says in plain words what to do, and is empty if all is well."""
 
-    record: Record
+    record: TxtRecord
     result: RecordResult
     found: tuple[str, ...]
     advice: str
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class RecordChecks:
     ownership: RecordCheck
     dkim: RecordCheck
     ed25519: RecordCheck | None = None
 
     @property
-    def findings(self) -> tuple[RecordCheck, ...]:
+    def checks(self) -> tuple[RecordCheck, ...]:
         return (self.ownership, self.dkim) if self.ed25519 is None else (self.ownership, self.dkim, self.ed25519)
 
     @property
     def result(self) -> RecordResult:
         """Missing as soon as one required record surely is; unknown only when nothing is surely missing."""
-        results = {finding.result for finding in self.findings if finding.record.is_required}
+        results = {finding.result for finding in self.checks if finding.record.is_required}
         for result in (RecordResult.MISSING, RecordResult.UNKNOWN):
             if result in results:
                 return result
@@ -136,64 +136,66 @@ def records(
     dkim_public: str,
     ed25519_selector: str | None = None,
     ed25519_public: str | None = None,
-) -> Records:
+) -> DomainRecords:
     ed25519 = None
     if ed25519_selector is not None and ed25519_public is not None:
         text = record_text(ed25519_public, KeyType.ED25519)
         name = f"{ed25519_selector}.{_DOMAIN_KEY_LABEL}.{domain}"
-        ed25519 = Record(Purpose.DKIM_ED25519, name, text, is_required=False)
-    return Records(
-        ownership=Record(Purpose.OWNERSHIP, f"{OWNERSHIP_LABEL}.{domain}", OWNERSHIP_TAG + token),
-        dkim=Record(Purpose.DKIM_RSA, f"{selector}.{_DOMAIN_KEY_LABEL}.{domain}", record_text(dkim_public)),
+        ed25519 = TxtRecord(RecordPurpose.DKIM_ED25519, name, text, is_required=False)
+    return DomainRecords(
+        ownership=TxtRecord(RecordPurpose.OWNERSHIP, f"{OWNERSHIP_LABEL}.{domain}", OWNERSHIP_TAG + token),
+        dkim=TxtRecord(RecordPurpose.DKIM_RSA, f"{selector}.{_DOMAIN_KEY_LABEL}.{domain}", record_text(dkim_public)),
         ed25519=ed25519,
     )
 
 
-def advised(domain: str, return_path: str) -> tuple[Record, Record]:
+def advised_records(domain: str, return_path: str) -> tuple[TxtRecord, TxtRecord]:
     """What proves nothing and helps all the same: where bounces go, and the domain's word on unsigned mail."""
     return (
-        Record(Purpose.RETURN_PATH, return_path, "", is_required=False),
-        Record(Purpose.DMARC, f"{_DMARC_LABEL}.{domain}", f"{_DMARC_TAG}; p=none", is_required=False),
+        TxtRecord(RecordPurpose.RETURN_PATH, return_path, "", is_required=False),
+        TxtRecord(RecordPurpose.DMARC, f"{_DMARC_LABEL}.{domain}", f"{_DMARC_TAG}; p=none", is_required=False),
     )
 
 
-def advise(
-    records: tuple[Record, Record], return_path: TextAnswer, dmarc: TextAnswer
+def check_advised_records(
+    records: tuple[TxtRecord, TxtRecord], return_path: TxtAnswer, dmarc: TxtAnswer
 ) -> tuple[RecordCheck, RecordCheck]:
     """One answer for each record that is advised."""
     return _finding_of_return_path(records[0], return_path), _finding_of_dmarc(records[1], dmarc)
 
 
-def unlooked(record: Record) -> str:
+def advice_before_check(record: TxtRecord) -> str:
     """What to say of a record before anybody looked for it."""
     match record.purpose:
-        case Purpose.OWNERSHIP:
+        case RecordPurpose.OWNERSHIP:
             return "Publish it: it says that the owner of the domain wants this account to send from it."
-        case Purpose.DKIM_RSA:
+        case RecordPurpose.DKIM_RSA:
             return "Publish it: receivers check the signatures of the domain's mail with it."
-        case Purpose.DKIM_ED25519:
+        case RecordPurpose.DKIM_ED25519:
             return "Recommended, not required: mail is signed with this key, too, once its record is found."
-        case Purpose.RETURN_PATH:
+        case RecordPurpose.RETURN_PATH:
             return _bounces_go_to(record)
-        case Purpose.DMARC:
+        case RecordPurpose.DMARC:
             return (
                 "Recommended, not required: mailbox providers ask it of those who send much. A policy that the domain "
                 "or its parent has already may stay as it is."
             )
 
 
-def left_until(retired_at: datetime) -> datetime:
+def records_kept_until(retired_at: datetime) -> datetime:
     """How long the records of keys that signed until then stay in DNS: mail is on its way for three days, some of
     it is kept by the receiver's side for longer before it is checked."""
     return retired_at + timedelta(seconds=DOMAIN_KEYS_RETIRED_SECONDS)
 
 
-def judge(wanted: Records, ownership: TextAnswer, dkim: TextAnswer, ed25519: TextAnswer | None = None) -> Judgement:
+def check_records(
+    wanted: DomainRecords, ownership: TxtAnswer, dkim: TxtAnswer, ed25519: TxtAnswer | None = None
+) -> RecordChecks:
     """One answer for each record that is wanted, in their order."""
     second = None
     if wanted.ed25519 is not None and ed25519 is not None:
         second = _finding(wanted.ed25519, ed25519, _fault_of_key)
-    return Judgement(
+    return RecordChecks(
         ownership=_finding(wanted.ownership, ownership, _fault_of_token),
         dkim=_finding(wanted.dkim, dkim, _fault_of_key),
         ed25519=second,
@@ -223,27 +225,29 @@ def after_check(
             return verified_at, missing_since
 
 
-def _finding(record: Record, answer: TextAnswer, fault_of: Callable[[Record, tuple[str, ...]], str]) -> RecordCheck:
+def _finding(
+    record: TxtRecord, answer: TxtAnswer, fault_of: Callable[[TxtRecord, tuple[str, ...]], str]
+) -> RecordCheck:
     match answer:
-        case Texts(values):
+        case TxtValues(values):
             fault = fault_of(record, values)
             return RecordCheck(
                 record, RecordResult.MISSING if fault else RecordResult.FOUND, values, _advice(record, fault)
             )
-        case NoTexts():
+        case NoTxtRecord():
             return RecordCheck(record, RecordResult.MISSING, (), _advice(record, _publish(record)))
-        case UnknownTexts(reason):
+        case TxtUnknown(reason):
             advice = f"DNS gave no usable answer for {record.name} ({reason}): try again in a few minutes."
             return RecordCheck(record, RecordResult.UNKNOWN, (), _advice(record, advice))
 
 
-def _finding_of_return_path(record: Record, answer: TextAnswer) -> RecordCheck:
+def _finding_of_return_path(record: TxtRecord, answer: TxtAnswer) -> RecordCheck:
     match answer:
-        case Texts(values):
+        case TxtValues(values):
             policies = tuple([value for value in values if value.lower().startswith(_SPF_TAG)])
-        case NoTexts():
+        case NoTxtRecord():
             policies = ()
-        case UnknownTexts(reason):
+        case TxtUnknown(reason):
             advice = f"DNS gave no usable answer for {record.name} ({reason}). {_bounces_go_to(record)}"
             return RecordCheck(record, RecordResult.UNKNOWN, (), advice)
     if len(policies) == 1:
@@ -253,20 +257,20 @@ def _finding_of_return_path(record: Record, answer: TextAnswer) -> RecordCheck:
     return RecordCheck(record, RecordResult.MISSING, policies, advice)
 
 
-def _bounces_go_to(record: Record) -> str:
+def _bounces_go_to(record: TxtRecord) -> str:
     return (
         f"Nothing to publish: bounces go to {record.name}, whose SPF record is this service's to keep. The domain's "
         "own SPF record needs no change; DMARC is satisfied by the DKIM signatures."
     )
 
 
-def _finding_of_dmarc(record: Record, answer: TextAnswer) -> RecordCheck:
+def _finding_of_dmarc(record: TxtRecord, answer: TxtAnswer) -> RecordCheck:
     match answer:
-        case Texts(values):
+        case TxtValues(values):
             policies = tuple([value for value in values if "".join(value.split()).startswith(_DMARC_TAG)])
-        case NoTexts():
+        case NoTxtRecord():
             policies = ()
-        case UnknownTexts(reason):
+        case TxtUnknown(reason):
             return RecordCheck(
                 record, RecordResult.UNKNOWN, (), f"DNS gave no usable answer for {record.name} ({reason})."
             )
@@ -275,19 +279,20 @@ def _finding_of_dmarc(record: Record, answer: TextAnswer) -> RecordCheck:
         return RecordCheck(record, RecordResult.MISSING, policies, advice)
     if not policies:
         advice = (
-            f"No DMARC record was found at {record.name}: one of a parent domain counts as well. {unlooked(record)}"
+            f"No DMARC record was found at {record.name}: one of a parent domain counts as well. "
+            f"{advice_before_check(record)}"
         )
         return RecordCheck(record, RecordResult.MISSING, (), advice)
     return RecordCheck(record, RecordResult.FOUND, policies, "")
 
 
-def _advice(record: Record, text: str) -> str:
+def _advice(record: TxtRecord, text: str) -> str:
     if not text or record.is_required:
         return text
     return f"{text} This record is recommended, not required: mail is signed with its key, too, once it is found."
 
 
-def _publish(record: Record) -> str:
+def _publish(record: TxtRecord) -> str:
     return (
         f"No TXT record was found at {record.name}: publish it with the value shown. Many DNS panels add the "
         "domain to the name by themselves; there, enter the name without it. A new record can take an hour "
@@ -295,7 +300,7 @@ def _publish(record: Record) -> str:
     )
 
 
-def _fault_of_token(record: Record, values: tuple[str, ...]) -> str:
+def _fault_of_token(record: TxtRecord, values: tuple[str, ...]) -> str:
     if any(value.strip() == record.value for value in values):
         return ""
     if any(value.strip().strip('"“”') == record.value for value in values):
@@ -306,7 +311,7 @@ def _fault_of_token(record: Record, values: tuple[str, ...]) -> str:
     )
 
 
-def _fault_of_key(record: Record, values: tuple[str, ...]) -> str:
+def _fault_of_key(record: TxtRecord, values: tuple[str, ...]) -> str:
     expected = _tags(record.value)
     wanted = expected["p"]
     keys = [tags for tags in map(_tags, values) if "p" in tags]

@@ -9,12 +9,10 @@ import pybase64
 
 from posthouse.mail import header_writer as mail_headers
 from posthouse.mail.address import AddressError, Mailbox, parse_mailbox
-from posthouse.mail.mime import Attachment, Letter
+from posthouse.mail.mime import Attachment, MailContent
 from posthouse.rules import limits, media_types, unsubscribe
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.template import RenderedTemplate, check_alias
-
-Variable = str | int | float | bool | None
+from posthouse.rules.template import RenderedTemplate, VariableValue, check_alias
 
 RESERVED_HEADERS: Final = frozenset(
     {
@@ -49,7 +47,7 @@ class DraftRecipient(NamedTuple):
     destination: str
 
 
-class Echo(NamedTuple):
+class RequestFields(NamedTuple):
     """The caller's own spelling, given back in the response."""
 
     sender: str
@@ -61,7 +59,7 @@ class Echo(NamedTuple):
 
 
 class Draft(NamedTuple):
-    echo: Echo
+    request_fields: RequestFields
     sender: Mailbox
     to: tuple[Mailbox, ...]
     cc: tuple[Mailbox, ...]
@@ -71,19 +69,19 @@ class Draft(NamedTuple):
     text: str | None
     html: str | None
     template: str | None
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, VariableValue]
     headers: tuple[tuple[str, str], ...]
     tags: tuple[str, ...]
     attachments: tuple[Attachment, ...]
     mailing_list: str | None
     one_click: bool
 
-    def letter(self, rendered: RenderedTemplate | None) -> Letter:
+    def mail_content(self, rendered: RenderedTemplate | None) -> MailContent:
         """What is to be written as MIME: the draft's own words, or those of its rendered template."""
         subject = self.subject if self.subject is not None or rendered is None else rendered.subject
         if subject is None:
             raise invalid("`subject` is required: neither the request nor the template has one.")
-        return Letter(
+        return MailContent(
             sender=self.sender,
             to=self.to,
             cc=self.cc,
@@ -108,7 +106,7 @@ def compose(
     text: str | None = None,
     html: str | None = None,
     template: str | None = None,
-    variables: Mapping[str, Variable] | None = None,
+    variables: Mapping[str, VariableValue] | None = None,
     headers: Mapping[str, str] | None = None,
     tags: Sequence[str] = (),
     attachments: Sequence[AttachmentRequest] = (),
@@ -122,7 +120,7 @@ def compose(
     given_tags = _tags(tags)
     choice = _choice(given_headers, given_tags)
     return Draft(
-        echo=Echo(sender, tuple(to), tuple(cc), tuple(bcc), reply_to, given_headers),
+        request_fields=RequestFields(sender, tuple(to), tuple(cc), tuple(bcc), reply_to, given_headers),
         sender=_mailbox("from", sender),
         to=boxes["to"],
         cc=boxes.get("cc", ()),
@@ -146,7 +144,7 @@ def _check_content(
     text: str | None,
     html: str | None,
     template: str | None,
-    variables: Mapping[str, Variable] | None,
+    variables: Mapping[str, VariableValue] | None,
     attachments: Sequence[AttachmentRequest],
 ) -> None:
     if template is not None:
@@ -163,7 +161,7 @@ def _check_content(
         _check_variables(variables)
 
 
-def _check_variables(variables: Mapping[str, Variable]) -> None:
+def _check_variables(variables: Mapping[str, VariableValue]) -> None:
     if len(variables) > limits.VARIABLES_MAX:
         raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
     for name, value in variables.items():
@@ -290,11 +288,11 @@ def _tags(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _choice(headers: Sequence[tuple[str, str]], tags: Sequence[str]) -> unsubscribe.Choice:
+def _choice(headers: Sequence[tuple[str, str]], tags: Sequence[str]) -> unsubscribe.UnsubscribeOption:
     if not headers and not tags:
-        return unsubscribe.NOTHING
+        return unsubscribe.NO_LIST
     by_name = {name.lower(): value for name, value in headers}
-    choice = unsubscribe.choice(tags, by_name.get(_UNSUBSCRIBE), has_own="list-unsubscribe" in by_name)
+    choice = unsubscribe.unsubscribe_option(tags, by_name.get(_UNSUBSCRIBE), has_own="list-unsubscribe" in by_name)
     if choice.one_click and "list-unsubscribe-post" in by_name:
         raise invalid("`headers.List-Unsubscribe-Post` needs a `List-Unsubscribe`; leave it out for one-click.")
     return choice

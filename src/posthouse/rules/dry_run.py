@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from posthouse.mail.mime import Letter
+from posthouse.mail.mime import MailContent
 from posthouse.rules import limits
 from posthouse.rules.draft import Draft
 
@@ -30,7 +30,7 @@ def is_aligned(domain: str, return_path: str) -> bool:
     return domain == return_path or domain.endswith(f".{return_path}") or return_path.endswith(f".{domain}")
 
 
-def warnings(draft: Draft, letter: Letter | None, size_bytes: int | None, suppressed: int) -> list[str]:
+def warnings(draft: Draft, letter: MailContent | None, size_bytes: int | None, suppressed: int) -> list[str]:
     told = []
     if suppressed:
         what = "Every recipient is" if suppressed == len(draft.recipients) else f"{suppressed} of the recipients are"
@@ -49,7 +49,7 @@ def warnings(draft: Draft, letter: Letter | None, size_bytes: int | None, suppre
     return told
 
 
-def _about(letter: Letter) -> Sequence[str]:
+def _about(letter: MailContent) -> Sequence[str]:
     told = []
     if letter.html is not None and letter.text is None:
         told.append("It has no text part: some readers show none of its words, and filters like it less. Give `text`.")

@@ -34,7 +34,7 @@ _head: Final = re.compile(rb'\{"id":"[^"]*","type":"([^"]*)","created_at":"[^"]*
 _signature: Final = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})", re.ASCII).fullmatch
 
 
-class Type(StrEnum):
+class EventType(StrEnum):
     DELIVERED = "email.delivered"
     BOUNCED = "email.bounced"
     FAILED = "email.failed"
@@ -53,7 +53,7 @@ class SignatureVerdict(StrEnum):
 def body(
     *,
     event_id: UUID,
-    type: Type,  # noqa: A002
+    type: EventType,  # noqa: A002
     created_at: datetime,
     message_id: MessageId,
     position: int,
@@ -85,13 +85,13 @@ def body(
 def test_body(*, event_id: UUID, created_at: datetime) -> bytes:
     """The event that a ping sends: about no mail."""
     fields = (
-        f'{{"id":"{ids.text(EVENT, event_id)}","type":"{Type.TEST.value}","created_at":"{_moment(created_at)}",'
+        f'{{"id":"{ids.text(EVENT, event_id)}","type":"{EventType.TEST.value}","created_at":"{_moment(created_at)}",'
         f'"data":{{"subject":{quoted(TEST_SUBJECT)},"test":true}}}}'
     )
     return fields.encode()
 
 
-def made_anew(body: bytes, event_id: UUID, created_at: datetime) -> bytes:
+def with_new_id(body: bytes, event_id: UUID, created_at: datetime) -> bytes:
     """The same event as if it had been made at another time: for one that nobody has seen yet."""
     head = _head(body)
     if head is None:

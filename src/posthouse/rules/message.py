@@ -31,7 +31,7 @@ class Source(StrEnum):
     TEST = "test"
 
 
-def fold(open: int, delivered: int, released: int, total: int) -> tuple[MessageStatus, BillingStatus]:  # noqa: A002
+def message_state(open: int, delivered: int, released: int, total: int) -> tuple[MessageStatus, BillingStatus]:  # noqa: A002
     """The message's state from its counts: recipients not final, delivered, and bounced, of so many.
 
     Those in none of the three counts have failed. Nothing moves before the last recipient is final.

@@ -34,7 +34,7 @@ class Stage(StrEnum):
     DOT = "dot"
 
 
-class Lookup(StrEnum):
+class LookupFailure(StrEnum):
     """Why DNS led nowhere. Only the last is no certainty."""
 
     NULL_MX = "null_mx"
@@ -52,7 +52,7 @@ class Replied:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class NoReply:
     """The conversation ended without an answer: refused, timed out, cut off, no TLS, no SMTP."""
 
     stage: Stage
@@ -61,7 +61,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    lookup: Lookup
+    lookup: LookupFailure
     reason: str = ""
 
 
@@ -74,7 +74,7 @@ class Forbidden:
 class Suppressed:
     """The address gets no mail of the account's, or none of the list that it has left; nothing was tried."""
 
-    list_left: str | None = None
+    unsubscribed_list: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class GivenUp:
     reason: str
 
 
-Happening = Replied | Broken | Unresolved | Forbidden | Suppressed | GivenUp
+AttemptResult = Replied | NoReply | Unresolved | Forbidden | Suppressed | GivenUp
 
 
 class OutcomeKind(StrEnum):
@@ -111,7 +111,7 @@ class DeliveryVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Consequence:
+class RecipientUpdate:
     """The recipient's state after the attempt; `next_at` is set exactly when it is deferred."""
 
     status: RecipientStatus
@@ -128,17 +128,17 @@ OVER_STORAGE: Final = 552
 SUPPRESSING: Final = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"})
 
 _CERTAINTIES: Final = {
-    Lookup.NULL_MX: "the domain does not accept mail (null MX)",
-    Lookup.NO_SUCH_NAME: "the domain does not exist",
-    Lookup.NO_ADDRESS: "the domain has no mail server and no address",
+    LookupFailure.NULL_MX: "the domain does not accept mail (null MX)",
+    LookupFailure.NO_SUCH_NAME: "the domain does not exist",
+    LookupFailure.NO_ADDRESS: "the domain has no mail server and no address",
 }
 
 
-def judge(happening: Happening) -> DeliveryVerdict:
+def judge(happening: AttemptResult) -> DeliveryVerdict:
     match happening:
         case Replied(stage, reply):
             return _judge_reply(stage, reply)
-        case Broken(stage, reason):
+        case NoReply(stage, reason):
             return DeliveryVerdict(
                 OutcomeKind.DEFERRED,
                 None,
@@ -146,7 +146,7 @@ def judge(happening: Happening) -> DeliveryVerdict:
                 next_exchange=stage in _BEFORE_MAIL,
                 ambiguous=stage is Stage.DOT,
             )
-        case Unresolved(Lookup.NO_ANSWER, reason):
+        case Unresolved(LookupFailure.NO_ANSWER, reason):
             return DeliveryVerdict(OutcomeKind.DEFERRED, None, f"DNS gave no usable answer: {reason}")
         case Unresolved(lookup):
             return DeliveryVerdict(OutcomeKind.BOUNCED, None, _CERTAINTIES[lookup])
@@ -159,15 +159,15 @@ def judge(happening: Happening) -> DeliveryVerdict:
                 "the address is suppressed: earlier mail to it bounced or was complained about, "
                 "or the account wants none",
             )
-        case Suppressed(list_left):
-            return DeliveryVerdict(OutcomeKind.BOUNCED, None, f"the address has left the list {list_left!r}")
+        case Suppressed(unsubscribed_list):
+            return DeliveryVerdict(OutcomeKind.BOUNCED, None, f"the address has left the list {unsubscribed_list!r}")
         case GivenUp(reason):
             return DeliveryVerdict(OutcomeKind.FAILED, None, reason)
         case _:
             assert_never(happening)
 
 
-def follow(
+def recipient_update(
     verdict: DeliveryVerdict,
     *,
     attempts: int,
@@ -176,22 +176,22 @@ def follow(
     random: float,
     held: timedelta = timedelta(0),
     schedule: retry.Schedule = retry.DELIVERY,
-) -> Consequence:
+) -> RecipientUpdate:
     """What the recipient becomes. `attempts` includes the one judged, and any that a crash left unjudged."""
     match verdict.kind:
         case OutcomeKind.DELIVERED:
-            return Consequence(RecipientStatus.DELIVERED)
+            return RecipientUpdate(RecipientStatus.DELIVERED)
         case OutcomeKind.BOUNCED:
-            return Consequence(RecipientStatus.BOUNCED)
+            return RecipientUpdate(RecipientStatus.BOUNCED)
         case OutcomeKind.DEFERRED:
             next_at = retry.next_at(
                 schedule, attempts=attempts, started_at=accepted_at, now=now, random=random, held=held
             )
             if next_at is None:
-                return Consequence(RecipientStatus.FAILED)
-            return Consequence(RecipientStatus.DEFERRED, next_at)
+                return RecipientUpdate(RecipientStatus.FAILED)
+            return RecipientUpdate(RecipientStatus.DEFERRED, next_at)
         case OutcomeKind.FAILED:
-            return Consequence(RecipientStatus.FAILED)
+            return RecipientUpdate(RecipientStatus.FAILED)
         case _:
             assert_never(verdict.kind)
 

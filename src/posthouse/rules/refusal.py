@@ -36,11 +36,11 @@ class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of
     headers: dict[str, str] = field(default_factory=dict)
     lacks_room: bool = False
 
-    def forget_origin(self) -> None:
+    def drop_traceback(self) -> None:
         """Once it is told, nothing needs to know where it came from; its frames hold whole mails."""
         self.__traceback__ = self.__cause__ = self.__context__ = None
 
-    def again(self) -> "Refusal":
+    def copy(self) -> "Refusal":
         """A copy for another caller: one exception can't be raised in several tasks."""
         copy = Refusal(self.code, self.text, self.retry_after_seconds, dict(self.headers), self.lacks_room)
         copy.__cause__ = self.__cause__

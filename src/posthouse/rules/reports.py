@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, assert_never
 
-from posthouse.mail.report import Bounce, Complaint, Failed
+from posthouse.mail.report import Bounce, Complaint, FailedRecipient
 from posthouse.rules.outcome import SUPPRESSING
 
 NOT_SPAM: Final = "not-spam"
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ReportNote:
     """One line on a message's timeline; without a position it is about none of its recipients.
 
     `detail` is the address that a bounce names, or the kind of a complaint. It is shared when its token has no
@@ -36,7 +36,7 @@ class Note:
     is_shared: bool = False
 
     @property
-    def likeness(self) -> tuple[object, ...]:
+    def duplicate_key(self) -> tuple[object, ...]:
         """What makes two reports the same one."""
         if self.suppress:
             # Whatever else they say: a recipient has so few of these that there is always room for them.
@@ -46,9 +46,9 @@ class Note:
         return self.kind, self.position, self.is_shared, self.status, "" if is_told_by_position else self.detail
 
 
-def notes(
+def report_notes(
     report: Bounce | Complaint, position: int | None, recipients: Mapping[int, str], complainer: int | None = None
-) -> list[Note]:
+) -> list[ReportNote]:
     """What to write down about a message with these recipients, by their positions.
 
     `complainer` is who complained about it before, by a token that others got as well.
@@ -66,16 +66,18 @@ def notes(
             assert_never(report)
 
 
-def _complaint(report: Complaint, position: int | None, recipients: Mapping[int, str], complainer: int | None) -> Note:
+def _complaint(
+    report: Complaint, position: int | None, recipients: Mapping[int, str], complainer: int | None
+) -> ReportNote:
     is_shared = position is None and len(recipients) > 1
     if position is None:
         position = _named(report.recipient, recipients)
     is_believed = not is_shared or complainer in (None, position)
     suppress = is_believed and position is not None and report.kind != NOT_SPAM
-    return Note("complaint", position, report.kind, response=report.text, suppress=suppress, is_shared=is_shared)
+    return ReportNote("complaint", position, report.kind, response=report.text, suppress=suppress, is_shared=is_shared)
 
 
-def _failures_named(failures: Sequence[Failed], recipients: Mapping[int, str]) -> list[Note]:
+def _failures_named(failures: Sequence[FailedRecipient], recipients: Mapping[int, str]) -> list[ReportNote]:
     is_shared = len(recipients) > 1
     named = [_named(failed.recipient, recipients) for failed in failures]
     is_certain = not is_shared or _could_share({one for one in named if one is not None}, recipients)
@@ -89,7 +91,7 @@ def _could_share(positions: Iterable[int], recipients: Mapping[int, str]) -> boo
     return len(named) == 1 and Counter(domains.values())[named.pop()] > 1
 
 
-def _failures_of(failures: Sequence[Failed], position: int, email: str) -> list[Note]:
+def _failures_of(failures: Sequence[FailedRecipient], position: int, email: str) -> list[ReportNote]:
     """Of several, those that name the recipient; when none does, the address leads to others, and isn't unknown."""
     named = [failed for failed in failures if failed.recipient == email.lower()]
     chosen = named[:1] or failures[:1]
@@ -97,9 +99,9 @@ def _failures_of(failures: Sequence[Failed], position: int, email: str) -> list[
     return [_failure(failed, position, is_certain) for failed in chosen]
 
 
-def _failure(failed: Failed, position: int | None, is_certain: bool, is_shared: bool = False) -> Note:
+def _failure(failed: FailedRecipient, position: int | None, is_certain: bool, is_shared: bool = False) -> ReportNote:
     suppress = is_certain and position is not None and failed.is_permanent and failed.status in SUPPRESSING
-    return Note(
+    return ReportNote(
         "bounce", position, failed.recipient or "", failed.status, failed.code, failed.text, suppress, is_shared
     )
 

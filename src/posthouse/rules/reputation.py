@@ -34,7 +34,7 @@ class ReputationVerdict(StrEnum):
     SUSPEND = "suspend"
 
 
-class Figures(NamedTuple):
+class ReputationFigures(NamedTuple):
     """Final results that a server had a say in; how many of them were unknown addresses, or complained about.
 
     An address that is unknown is one whose server said so at RCPT, or in a bounce that carried our token.
@@ -78,7 +78,7 @@ def is_warning(warned_at: datetime | None, forgiven_at: datetime | None, now: da
     return warned_at is not None and warned_at >= counted_since(forgiven_at, now)
 
 
-def described(figures: Figures) -> str:
+def described(figures: ReputationFigures) -> str:
     """For the operator, and as the reason of a suspension."""
     return (
         f"of the latest {figures.finals} results {figures.unknown_percent:.1f} % were unknown addresses "

@@ -85,7 +85,7 @@ NEEDED: Final[Mapping[str, Role]] = MappingProxyType(
 )
 
 
-def named(given: str) -> Role:
+def parse_role(given: str) -> Role:
     """The role of that name."""
     if given not in list(Role):
         raise invalid(f"`role` is one of {', '.join(Role)}.")

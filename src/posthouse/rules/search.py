@@ -92,7 +92,7 @@ def terms_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class SearchFilters:
     """What a caller asks for, as it was given; None means any."""
 
     status: str | None = None
@@ -108,7 +108,7 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchQuery:
     """What is to be found: messages with all of the terms, with ids from `lowest` up to, not including, `before`.
 
     Only a final status is a term. What is queued is in the calendar.
@@ -149,7 +149,7 @@ class Wanted:
         return blake2b(asked.encode(), digest_size=5).digest()
 
 
-def wanted(filters: Filters) -> Wanted:
+def search_query(filters: SearchFilters) -> SearchQuery:
     """What the filters ask for; a Refusal when one of them can't be."""
     terms: set[int] = set()
     is_queued = False
@@ -177,7 +177,7 @@ def wanted(filters: Filters) -> Wanted:
         terms.add(term(SearchField.CREDENTIAL, credential_id.hex))
     lowest = _LOWEST if filters.after is None else _bound("after", filters.after)
     before = _HIGHEST if filters.before is None else _bound("before", filters.before)
-    return Wanted(tuple(sorted(terms)), is_queued, lowest, before)
+    return SearchQuery(tuple(sorted(terms)), is_queued, lowest, before)
 
 
 _Choice = TypeVar("_Choice", bound=StrEnum)

@@ -11,13 +11,13 @@ What happens here is judged, retried, billed and told like what real servers say
 from typing import Final
 
 from posthouse.mail.reply import reply_of
-from posthouse.rules.outcome import GivenUp, Happening, Replied, Stage
+from posthouse.rules.outcome import AttemptResult, GivenUp, Replied, Stage
 
 _TAKEN: Final = b"2.0.0 The simulator took the message; nothing was sent"
 _HINT: Final = b" (addresses with other ends: bounced@, failed@, deferred@)"
 _DELIVERED: Final = Replied(Stage.DOT, reply_of(250, [_TAKEN]))
 _UNKNOWN: Final = Replied(Stage.DOT, reply_of(250, [_TAKEN + _HINT]))
-_NAMED: Final[dict[str, Happening]] = {
+_NAMED: Final[dict[str, AttemptResult]] = {
     "delivered": _DELIVERED,
     # A disabled mailbox, not an unknown one: 5.1.1 would suppress the address and end the rehearsals.
     "bounced": Replied(Stage.RCPT, reply_of(550, [b"5.2.1 The simulator refused the recipient, as it was asked to"])),
@@ -27,7 +27,7 @@ _NAMED: Final[dict[str, Happening]] = {
 }
 
 
-def rehearse(email: str, simulator_domain: str) -> Happening:
+def simulate(email: str, simulator_domain: str) -> AttemptResult:
     local, _, domain = email.rpartition("@")
     if domain.lower() != simulator_domain.lower():
         return _DELIVERED

@@ -31,7 +31,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _GUARDED: Final = ("=", "+", "-", "@", "'")
 
 
-class Reason(StrEnum):
+class SuppressionReason(StrEnum):
     BOUNCE = "bounce"
     COMPLAINT = "complaint"
     MANUAL = "manual"
@@ -53,29 +53,29 @@ def known_address(given: str) -> str | None:
         return None
 
 
-def reason_of(given: str) -> Reason:
+def reason_of(given: str) -> SuppressionReason:
     try:
-        return Reason(given)
+        return SuppressionReason(given)
     except ValueError:
-        raise invalid(f"`reason` is one of {', '.join(Reason)}.") from None
+        raise invalid(f"`reason` is one of {', '.join(SuppressionReason)}.") from None
 
 
-class Search(NamedTuple):
+class SuppressionSearch(NamedTuple):
     """One of the two: the beginning of an address, or the whole of its domain."""
 
     prefix: str | None = None
     domain: str | None = None
 
 
-def search_of(given: str) -> Search:
+def search_of(given: str) -> SuppressionSearch:
     if given.startswith("@"):
         try:
-            return Search(domain=parse_domain(given[1:]))
+            return SuppressionSearch(domain=parse_domain(given[1:]))
         except AddressError as error:
             raise invalid(f"`search` {error}.") from error
     if not 1 <= len(given) <= 254 or not given.isascii() or not given.isprintable():
         raise invalid("`search` is the beginning of an address, or `@` and a whole domain: 1 to 254 ASCII characters.")
-    return Search(prefix=given.lower())
+    return SuppressionSearch(prefix=given.lower())
 
 
 def checked_note(given: str | None) -> str | None:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, assert_never
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal, invalid
 
-Value: TypeAlias = str | int | float | bool | None
+VariableValue: TypeAlias = str | int | float | bool | None
 
 # Matches every `{{`; what follows must be a name and `}}`, or the group stays empty and the placeholder
 # is malformed. The quantifiers are possessive, so that no input makes the search go back and forth.
@@ -77,7 +77,7 @@ def placeholders(template: Template) -> tuple[str, ...]:
     return _names(_split(template).values())
 
 
-def render(template: Template, variables: Mapping[str, Value], *, bytes_max: int) -> RenderedTemplate:
+def render(template: Template, variables: Mapping[str, VariableValue], *, bytes_max: int) -> RenderedTemplate:
     """The template with its values in place; `bytes_max` bounds the parts together, as UTF-8.
 
     A request that brings its own subject renders a template whose subject is None, so that it need not
@@ -162,7 +162,7 @@ def _check_subject_values(tokens: list[str], values: Mapping[str, str]) -> None:
             )
 
 
-def _spelled(name: str, value: Value) -> str:
+def _spelled(name: str, value: VariableValue) -> str:
     """The value as JSON writes it, but text without its quotes, and null as nothing."""
     match value:
         case None:

@@ -39,14 +39,14 @@ TOKEN_CHARACTERS_MAX: Final = -(-_SEALED_BYTES_MAX * 4 // 3)
 _is_list: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{LIST_CHARACTERS_MAX}}}\Z").match
 
 
-class Choice(NamedTuple):
+class UnsubscribeOption(NamedTuple):
     """`mailing_list` is the one that the mail belongs to; with `one_click`, each recipient gets a link to leave it."""
 
     mailing_list: str | None
     one_click: bool
 
 
-class Leaver(NamedTuple):
+class ListMember(NamedTuple):
     """Who leaves which list; the address is in lower case."""
 
     account_id: AccountId
@@ -54,19 +54,19 @@ class Leaver(NamedTuple):
     email: str
 
 
-NOTHING: Final = Choice(None, one_click=False)
+NO_LIST: Final = UnsubscribeOption(None, one_click=False)
 
 
-def choice(tags: Sequence[str], header: str | None, *, has_own: bool) -> Choice:
+def unsubscribe_option(tags: Sequence[str], header: str | None, *, has_own: bool) -> UnsubscribeOption:
     """What the mail's tags and its header ask for; nothing is added to mail that has a List-Unsubscribe of its own."""
     if header is not None and header.strip().lower() != ONE_CLICK:
         raise invalid(f"`{HEADER}` takes `{ONE_CLICK}` only: write that, or leave the header out.")
     is_wanted = header is not None or TAG in tags
     lists = {tag.removeprefix(LIST_TAG_PREFIX) for tag in tags if tag.startswith(LIST_TAG_PREFIX)}
     if len(lists) == 1 and _is_list(name := next(iter(lists))):
-        return Choice(name, one_click=is_wanted and not has_own)
+        return UnsubscribeOption(name, one_click=is_wanted and not has_own)
     if not is_wanted:
-        return NOTHING
+        return NO_LIST
     raise invalid(
         f"One-click unsubscribe needs to know the list: give the message one tag `{LIST_TAG_PREFIX}<name>`, "
         f"the name 1 to {LIST_CHARACTERS_MAX} of A-Z, a-z, 0-9, dot, underscore and hyphen"
@@ -82,14 +82,14 @@ def not_offered() -> Refusal:
     )
 
 
-def token(leaver: Leaver, key: bytes) -> str:
+def token(leaver: ListMember, key: bytes) -> str:
     """What stands at the end of a link: 468 characters of the URL alphabet at most."""
     name = leaver.mailing_list.encode("ascii")
     named = leaver.account_id.bytes + len(name).to_bytes(1, "big") + name + leaver.email.lower().encode("ascii")
     return _spelt(AESSIV(key).encrypt(named, _PURPOSE))
 
 
-def read(given: str, key: bytes) -> Leaver | None:
+def read(given: str, key: bytes) -> ListMember | None:
     """Who the token names, or None if we never wrote it."""
     if len(given) > TOKEN_CHARACTERS_MAX or not given.isascii():
         return None
@@ -106,7 +106,9 @@ def read(given: str, key: bytes) -> Leaver | None:
         return None
     rest = named[_ID_BYTES + 1 :]
     size = named[_ID_BYTES]
-    return Leaver(AccountId(UUID(bytes=named[:_ID_BYTES])), rest[:size].decode("ascii"), rest[size:].decode("ascii"))
+    return ListMember(
+        AccountId(UUID(bytes=named[:_ID_BYTES])), rest[:size].decode("ascii"), rest[size:].decode("ascii")
+    )
 
 
 def _spelt(sealed: bytes) -> str:

@@ -38,7 +38,7 @@ def provider_of(exchange: str) -> str:
     return lane.lane_of(OTHER, exchange)
 
 
-def added(histograms: Iterable[Sequence[int]]) -> list[int]:
+def sum_histograms(histograms: Iterable[Sequence[int]]) -> list[int]:
     return [sum(counts) for counts in zip(*histograms, strict=True)]
 
 
@@ -65,26 +65,26 @@ def _shown(seconds: float) -> float:
     return round(seconds, 2 - math.floor(math.log10(seconds))) if seconds else 0.0
 
 
-def window(low: datetime, bound: datetime, longest: timedelta) -> datetime:
+def count_until(low: datetime, bound: datetime, longest: timedelta) -> datetime:
     """Up to when is counted next; never over midnight, so that all that is accepted in a window is one day's."""
     midnight = low.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + _DAY
     return max(low, min(bound, low + longest, midnight))
 
 
-def span(days: str | None, first: str | None, last: str | None, today: date) -> tuple[date, date]:
+def day_range(days: str | None, first: str | None, last: str | None, today: date) -> tuple[date, date]:
     """The first and the last day that are asked for: so many up to today, or between two days."""
     if first is None and last is None:
         return today - _DAY * (_number(str(DAYS_DEFAULT) if days is None else days) - 1), today
     if days is not None:
         raise invalid("`days` goes without `from` and `to`: give one or the other.")
-    until = today if last is None else day("to", last)
-    since = day("from", first) if first is not None else until - _DAY * (DAYS_DEFAULT - 1)
+    until = today if last is None else parse_day("to", last)
+    since = parse_day("from", first) if first is not None else until - _DAY * (DAYS_DEFAULT - 1)
     if not since <= until < since + _DAY * DAYS_MAX:
         raise invalid(f"`from` is a day before `to`, or the same, and both and those between are {DAYS_MAX} at most.")
     return since, until
 
 
-def day(name: str, given: str) -> date:
+def parse_day(name: str, given: str) -> date:
     """As `2026-11-15`, and in no other spelling."""
     try:
         found = date.fromisoformat(given)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from posthouse.mail.reply import printable
-from posthouse.rules.suppression import Reason
+from posthouse.rules.suppression import SuppressionReason
 
 SAID_CHARACTERS_MAX: Final = 300
 
@@ -29,7 +29,7 @@ class WaitReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LastTry:
+class LastAttempt:
     """The latest attempt that was begun. `fence` is the one that its claim took."""
 
     fence: int
@@ -59,7 +59,7 @@ class WaitExplanation:
 
 def explain(
     place: ScheduleState | None,
-    last: LastTry | None,
+    last: LastAttempt | None,
     *,
     is_suspended: bool,
     suppressed: tuple[str, datetime] | None,
@@ -102,7 +102,7 @@ def explain(
     return WaitExplanation(WaitReason.LANE_FULL, text)
 
 
-def _deferred(last: LastTry, next_at: str, attempts: int) -> WaitExplanation:
+def _deferred(last: LastAttempt, next_at: str, attempts: int) -> WaitExplanation:
     whose = f" by {one_line(last.exchange)}" if last.exchange else ""
     is_greylisted = last.code is not None and bool(_is_greylisting(last.response or ""))
     what = f"greylisted{whose}" if is_greylisted else f"deferred{whose}"
@@ -113,8 +113,12 @@ def _deferred(last: LastTry, next_at: str, attempts: int) -> WaitExplanation:
 
 
 def suppressed_for(reason: str, since: datetime) -> str:
-    why = {Reason.BOUNCE: "after a bounce", Reason.COMPLAINT: "after a complaint", Reason.MANUAL: "by its own choice"}
-    return f"the address gets no mail of this account since {when(since)}, {why[Reason(reason)]}"
+    why = {
+        SuppressionReason.BOUNCE: "after a bounce",
+        SuppressionReason.COMPLAINT: "after a complaint",
+        SuppressionReason.MANUAL: "by its own choice",
+    }
+    return f"the address gets no mail of this account since {when(since)}, {why[SuppressionReason(reason)]}"
 
 
 def when(at: datetime) -> str:

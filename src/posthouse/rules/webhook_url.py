@@ -46,7 +46,7 @@ _find_other_dot: Final = re.compile("[\u3002\uff0e\uff61\u2024]").search
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class WebhookTarget:
     """Where events are sent. `host` is a name in A-labels or an address without brackets, in lower case."""
 
     host: str
@@ -71,7 +71,7 @@ def check_url(
     own_domains: Collection[str] = (),
     own_addresses: Collection[Address] = (),
     ports: Collection[int] = (HTTPS_PORT,),
-) -> Target:
+) -> WebhookTarget:
     """The URL's parts, and the one spelling in which it is saved; or a Refusal that says what to do."""
     if not url:
         raise invalid("`url` is empty: give the address that events are sent to, such as https://example.com/events.")
@@ -103,7 +103,7 @@ def check_url(
             "%C3%BC for ü."
         )
     path_and_query = rest if rest.startswith("/") else f"/{rest}"
-    return Target(host, port, path_and_query, f"https://{_authority(host, port)}{path_and_query}")
+    return WebhookTarget(host, port, path_and_query, f"https://{_authority(host, port)}{path_and_query}")
 
 
 def _host_and_port(authority: str, ports: Collection[int]) -> tuple[str, int]:

@@ -12,7 +12,13 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from posthouse.rules import ids
-from posthouse.rules.audit.message_record import AttemptRecord, EventRecord, MessageRecord, RecipientRecord, windows
+from posthouse.rules.audit.message_record import (
+    AttemptRecord,
+    EventRecord,
+    MessageRecord,
+    RecipientRecord,
+    event_windows,
+)
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store.postgres import Connection, Row
 
@@ -192,7 +198,7 @@ async def _assembled(tx: Connection, account_id: AccountId, messages: Sequence[R
     scheduled = _grouped([(row["message_id"], row["position"]) for row in await tx.fetch(_SCHEDULED, *asked)])
     ledger = _grouped([(row["message_id"], row) for row in await tx.fetch(_LEDGER, *asked)])
     everyone = [one for group in recipients.values() for one in group]
-    spans = [(ids.lowest_id(begin), ids.lowest_id(end)) for begin, end in windows(everyone)]
+    spans = [(ids.lowest_id(begin), ids.lowest_id(end)) for begin, end in event_windows(everyone)]
     lowest, highest = ([span[side] for span in spans] for side in (0, 1))
     told = await tx.fetch(_EVENTS, account_id, named, lowest, highest)
     events = _grouped([(row["message_id"], EventRecord(row["position"], row["id"], row["type"])) for row in told])

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.message import RecipientStatus, billing_of, fold
+from posthouse.rules.message import RecipientStatus, billing_of, message_state
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule
@@ -365,7 +365,7 @@ def _fold(messages: _Messages, closed: Iterable[Outcome]) -> Columns:
     told = []
     for key in dict.fromkeys(outcome.key[:2] for outcome in closed):
         counts = messages[key]
-        states = fold(counts.open, counts.delivered, counts.released, counts.total)
+        states = message_state(counts.open, counts.delivered, counts.released, counts.total)
         told.append((counts.place, key[1], counts.open, counts.delivered, counts.released, *states))
     return columns(told, 7)
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from posthouse.rules.credential import neighbourhood
+from posthouse.rules.credential import peer_network
 from posthouse.store.postgres import Connection, storable
 
 MAILS_MAX: Final = 1_000
@@ -58,8 +58,8 @@ async def keep(
     tx: Connection, mail_id: UUID, recipient: str, sender: str, peer: str, subject: str, mime: bytes, now: datetime
 ) -> bool:
     """Whether there was room for it."""
-    peers = [neighbourhood(row["peer"]) for row in await tx.fetch(_PEERS, now - DAY)]
-    if peers.count(neighbourhood(peer)) >= MAILS_A_DAY_OF_ONE_PEER_MAX:
+    peers = [peer_network(row["peer"]) for row in await tx.fetch(_PEERS, now - DAY)]
+    if peers.count(peer_network(peer)) >= MAILS_A_DAY_OF_ONE_PEER_MAX:
         return False
     kept = await tx.fetchval(
         _KEEP,

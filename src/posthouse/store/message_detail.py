@@ -13,7 +13,7 @@ from uuid import UUID
 
 from posthouse.rules import ids, wait_reason
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
-from posthouse.rules.wait_reason import LastTry, ScheduleState, WaitExplanation
+from posthouse.rules.wait_reason import LastAttempt, ScheduleState, WaitExplanation
 from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, Row
 
@@ -185,7 +185,7 @@ class Timeline:
             )
         return wait_reason.explain(
             place,
-            next((LastTry(one.fence, one.outcome, one.exchange, one.code, one.response) for one in last), None),
+            next((LastAttempt(one.fence, one.outcome, one.exchange, one.code, one.response) for one in last), None),
             is_suspended=self.suspended_at is not None,
             suppressed=None if why is None else (why.reason, why.at),
             now=self.read_at,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.reports import Note
+from posthouse.rules.reports import ReportNote
 from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, storable
 
@@ -93,7 +93,7 @@ async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Address
 
 
 async def note(
-    tx: Connection, account_id: AccountId, message_id: MessageId, notes: Sequence[Note], now: datetime
+    tx: Connection, account_id: AccountId, message_id: MessageId, notes: Sequence[ReportNote], now: datetime
 ) -> int:
     """Write down what wasn't said before, as far as there is room; how many that were."""
     told = [
@@ -124,6 +124,6 @@ async def suppress(tx: Connection, suppressions: Sequence[NewSuppression], now: 
     return len(await tx.fetch(_SUPPRESS, now, *columns(told))) if told else 0
 
 
-def _id(one: Note) -> UUID:
+def _id(one: ReportNote) -> UUID:
     """The same for the same report: a second one finds its place taken."""
-    return UUID(bytes=blake2b(json.dumps(one.likeness).encode(), digest_size=16).digest())
+    return UUID(bytes=blake2b(json.dumps(one.duplicate_key).encode(), digest_size=16).digest())

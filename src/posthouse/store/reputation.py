@@ -7,7 +7,7 @@ from typing import Final
 
 from posthouse.rules.ids import AccountId, lowest_id
 from posthouse.rules.outcome import SUPPRESSING
-from posthouse.rules.reputation import RECIPIENTS_MAX, Figures
+from posthouse.rules.reputation import RECIPIENTS_MAX, ReputationFigures
 from posthouse.store import accounts
 from posthouse.store.postgres import Connection
 
@@ -118,7 +118,7 @@ async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId,
 
 async def figures(
     connection: Connection, account_id: AccountId, since: datetime, recipients_max: int = RECIPIENTS_MAX
-) -> Figures:
+) -> ReputationFigures:
     """What became of the latest mail that was accepted since then."""
     finals = unknown = complaints = 0
     for status, is_unknown, is_complaint, count in await connection.fetch(
@@ -127,7 +127,7 @@ async def figures(
         finals += count
         unknown += count if is_unknown or status in SUPPRESSING else 0
         complaints += count if is_complaint else 0
-    return Figures(finals, unknown, complaints)
+    return ReputationFigures(finals, unknown, complaints)
 
 
 async def warn(tx: Connection, account_id: AccountId, now: datetime, last_before: datetime) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId
-from posthouse.rules.suppression import Reason
+from posthouse.rules.suppression import SuppressionReason
 from posthouse.store.postgres import Connection
 
 
@@ -127,7 +127,7 @@ async def find(connection: Connection, account_id: AccountId, email: str) -> Sup
 async def newest(
     connection: Connection,
     account_id: AccountId,
-    reasons: Sequence[Reason],
+    reasons: Sequence[SuppressionReason],
     before: Position,
     count: int,
     domain: str | None = None,

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from posthouse.rules.unsubscribe import Leaver
+from posthouse.rules.unsubscribe import ListMember
 from posthouse.store.postgres import Connection
 
 # Whoever has left already left when they first did.
@@ -12,5 +12,5 @@ INSERT INTO unsubscriptions (account_id, mailing_list, email, at) VALUES ($1, $2
 """
 
 
-async def leave(tx: Connection, leaver: Leaver, now: datetime) -> None:
+async def leave(tx: Connection, leaver: ListMember, now: datetime) -> None:
     await tx.execute(_LEAVE, *leaver, now)

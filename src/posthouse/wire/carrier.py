@@ -16,11 +16,13 @@ from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.mail.exchange import Exchange, NullExchange, exchanges
 from posthouse.rules import outcome
-from posthouse.rules.outcome import Broken, Forbidden, Happening, Lookup, Replied, Stage, Unresolved
+from posthouse.rules.outcome import AttemptResult, Forbidden, LookupFailure, NoReply, Replied, Stage, Unresolved
 from posthouse.rules.public_address import Address
 from posthouse.wire import smtp
-from posthouse.wire.dns import Addresses, Exchanges, NoAnswer, NoName, Resolver
-from posthouse.wire.smtp import CLEARTEXT, ClientDeadlines, SmtpContent, SmtpSession, TlsPolicy, TlsUse
+from posthouse.wire.dns import HostAddresses, MxRecords, NoAnswer, NoName, Resolver
+from posthouse.wire.smtp import ClientDeadlines, SmtpSession
+from posthouse.wire.smtp_content import SmtpContent
+from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 
 SMTP_PORT: Final = 25
 # A destination that lists many servers, all of them dead, must not hold a slot for an hour.
@@ -33,7 +35,7 @@ ADDRESSES_JUDGED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class CarrierRequest:
     """One mail for recipients of one destination."""
 
     sender: str
@@ -42,17 +44,17 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
-class Carriage:
+class CarrierResult:
     """What happened to each recipient, in the parcel's order, and where: the last server that was spoken to."""
 
-    happenings: tuple[Happening, ...]
+    results: tuple[AttemptResult, ...]
     exchange: str | None = None
     address: str | None = None
     tls: str | None = None
 
 
 class Carrier(Protocol):
-    async def carry(self, destination: str, parcel: Parcel, before_dot: Callable[[], bool]) -> Carriage:
+    async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
         """`before_dot` is asked at the last moment at which the mail can still be withdrawn."""
 
 
@@ -85,14 +87,14 @@ class SmtpCarrier:
         self._idle: dict[str, deque[tuple[float, SmtpSession]]] = defaultdict(deque)
         self._idle_count = 0
 
-    async def carry(self, destination: str, parcel: Parcel, before_dot: Callable[[], bool]) -> Carriage:
+    async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
         servers = await self._servers(destination)
         if not isinstance(servers, list):
             return _same_for_all(parcel, servers)
-        last = _same_for_all(parcel, Broken(Stage.CONNECT, "no server could be tried"))
+        last = _same_for_all(parcel, NoReply(Stage.CONNECT, "no server could be tried"))
         for server in servers:
             last = await self._carry_to(server, parcel, before_dot)
-            if not all(outcome.judge(happening).next_exchange for happening in last.happenings):
+            if not all(outcome.judge(happening).next_exchange for happening in last.results):
                 break
         return last
 
@@ -111,13 +113,13 @@ class SmtpCarrier:
         records = await self._resolver.exchanges(destination)
         match records:
             case NoName():
-                return Unresolved(Lookup.NO_SUCH_NAME)
+                return Unresolved(LookupFailure.NO_SUCH_NAME)
             case NoAnswer(reason):
-                return Unresolved(Lookup.NO_ANSWER, reason)
-            case Exchanges():
+                return Unresolved(LookupFailure.NO_ANSWER, reason)
+            case MxRecords():
                 hosts = exchanges(destination, records.records, self._chance.bytes(ORDER_RANDOM_BYTES))
         if isinstance(hosts, NullExchange):
-            return Unresolved(Lookup.NULL_MX)
+            return Unresolved(LookupFailure.NULL_MX)
         return await self._addressed(hosts)
 
     async def _addressed(self, hosts: Sequence[Exchange]) -> "list[_Server] | Unresolved | Forbidden":
@@ -131,7 +133,7 @@ class SmtpCarrier:
                     unknown = reason
                 case NoName():
                     pass
-                case Addresses(addresses):
+                case HostAddresses(addresses):
                     # Version 4 first: many networks have no way out for version 6, and find out slowly.
                     allowed = sorted(filter(self._may_connect, addresses), key=lambda one: one.version)
                     is_forbidden = is_forbidden or len(allowed) < len(addresses)
@@ -141,31 +143,31 @@ class SmtpCarrier:
         if servers:
             return servers[:TRIES_MAX]
         if unknown is not None:
-            return Unresolved(Lookup.NO_ANSWER, unknown)
-        return Forbidden() if is_forbidden else Unresolved(Lookup.NO_ADDRESS)
+            return Unresolved(LookupFailure.NO_ANSWER, unknown)
+        return Forbidden() if is_forbidden else Unresolved(LookupFailure.NO_ADDRESS)
 
-    async def _carry_to(self, server: _Server, parcel: Parcel, before_dot: Callable[[], bool]) -> Carriage:
+    async def _carry_to(self, server: _Server, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
         while (session := self._take_idle(server)) is not None:
             carriage = await self._deliver(session, server, parcel, before_dot)
             # A server that hung up on an idle connection has not said a word about this mail.
             if not _was_stale(carriage):
                 return carriage
         opened = await self._open(server)
-        if isinstance(opened, smtp.Failure):
+        if isinstance(opened, smtp.SmtpFailure):
             return _same_for_all(parcel, _happening(opened), server)
         crash.point("carry.connected")
         return await self._deliver(opened, server, parcel, before_dot)
 
-    async def _open(self, server: _Server) -> SmtpSession | smtp.Failure:
+    async def _open(self, server: _Server) -> SmtpSession | smtp.SmtpFailure:
         opened = await self._connect(server, self._tls)
-        if not isinstance(opened, smtp.Failure) or self._tls.use is not TlsUse.OPPORTUNISTIC:
+        if not isinstance(opened, smtp.SmtpFailure) or self._tls.use is not TlsUse.OPPORTUNISTIC:
             return opened
         # Nobody demanded TLS, and TLS that breaks is no worse than none. A server that refuses what it offered
         # is another matter: it may be out of order, and the next one is asked.
         is_broken_tls = opened.stage is Stage.STARTTLS and opened.reply is None
         return await self._connect(server, CLEARTEXT) if is_broken_tls else opened
 
-    async def _connect(self, server: _Server, tls: TlsPolicy) -> SmtpSession | smtp.Failure:
+    async def _connect(self, server: _Server, tls: TlsPolicy) -> SmtpSession | smtp.SmtpFailure:
         return await SmtpSession.open(
             server.address,
             self._port,
@@ -176,13 +178,13 @@ class SmtpCarrier:
         )
 
     async def _deliver(
-        self, session: SmtpSession, server: _Server, parcel: Parcel, before_dot: Callable[[], bool]
-    ) -> Carriage:
+        self, session: SmtpSession, server: _Server, parcel: CarrierRequest, before_dot: Callable[[], bool]
+    ) -> CarrierResult:
         transaction = await session.deliver(parcel.sender, parcel.recipients, parcel.message, before_dot)
         tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
         self._keep(server, session)
         happenings = tuple([_happening(result) for result in transaction.results])
-        return Carriage(happenings, server.host, server.address, tls)
+        return CarrierResult(happenings, server.host, server.address, tls)
 
     def _take_idle(self, server: _Server) -> SmtpSession | None:
         sessions = self._idle.get(server.address)
@@ -203,18 +205,18 @@ class SmtpCarrier:
         self._idle_count += 1
 
 
-def _same_for_all(parcel: Parcel, happening: Happening, server: _Server | None = None) -> Carriage:
+def _same_for_all(parcel: CarrierRequest, happening: AttemptResult, server: _Server | None = None) -> CarrierResult:
     happenings = (happening,) * len(parcel.recipients)
-    return Carriage(happenings) if server is None else Carriage(happenings, server.host, server.address)
+    return CarrierResult(happenings) if server is None else CarrierResult(happenings, server.host, server.address)
 
 
-def _happening(result: smtp.Result) -> Happening:
+def _happening(result: smtp.SmtpResult) -> AttemptResult:
     match result:
-        case smtp.Accepted(reply):
+        case smtp.SmtpAccepted(reply):
             return Replied(Stage.DOT, reply)
-        case smtp.Failure(stage, reply, reason):
-            return Broken(stage, reason) if reply is None else Replied(stage, reply)
+        case smtp.SmtpFailure(stage, reply, reason):
+            return NoReply(stage, reason) if reply is None else Replied(stage, reply)
 
 
-def _was_stale(carriage: Carriage) -> bool:
-    return all(isinstance(happening, Broken) and happening.stage is Stage.MAIL for happening in carriage.happenings)
+def _was_stale(carriage: CarrierResult) -> bool:
+    return all(isinstance(happening, NoReply) and happening.stage is Stage.MAIL for happening in carriage.results)

@@ -185,7 +185,7 @@ class Dialogue(asyncio.Protocol):
             self._failed_handshake(plain, f"the server's certificate is not valid: {error.verify_message}")
             return None
         except (OSError, ValueError) as error:
-            self._failed_handshake(plain, f"the TLS handshake failed: {told(error)}")
+            self._failed_handshake(plain, f"the TLS handshake failed: {error_text(error)}")
             return None
         except asyncio.CancelledError:
             self._failed_handshake(plain, "the session was cut off")
@@ -253,7 +253,7 @@ class Dialogue(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         if self.ended is None:
-            self.ended = f"the connection broke: {told(exc)}" if exc else "the server closed the connection"
+            self.ended = f"the connection broke: {error_text(exc)}" if exc else "the server closed the connection"
         self._wake()
 
     def resume_writing(self) -> None:
@@ -314,7 +314,7 @@ def _whole_replies(data: bytes) -> tuple[Reply, ...] | None:
     return tuple(replies) if parser.is_between_replies else None
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """An error in the system's own words, whichever loop brings it."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()

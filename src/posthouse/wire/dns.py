@@ -21,7 +21,7 @@ import dns.rdatatype
 import dns.resolver
 
 from posthouse.mail.exchange import MxRecord
-from posthouse.rules.domain import NoTexts, TextAnswer, Texts, UnknownTexts
+from posthouse.rules.domain import NoTxtRecord, TxtAnswer, TxtUnknown, TxtValues
 from posthouse.rules.public_address import Address
 
 LOOKUP_SECONDS_MAX: Final = 6.0
@@ -41,7 +41,7 @@ ADDRESS_KINDS: Final = ("A", "AAAA")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecordsFound:
     """Records of the kind that was asked for, as text."""
 
     records: tuple[str, ...]
@@ -64,18 +64,18 @@ class NoAnswer:
     reason: str
 
 
-Answer = Found | NoRecord | NoName | NoAnswer
+DnsAnswer = RecordsFound | NoRecord | NoName | NoAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanges:
+class MxRecords:
     """A domain's MX records; none when the domain exists and has no such record."""
 
     records: tuple[MxRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class HostAddresses:
     """A host's addresses of both families; none when it has none."""
 
     addresses: tuple[Address, ...]
@@ -95,25 +95,25 @@ class Resolver:
         self._lookup_seconds_max = lookup_seconds_max
         self._monotonic = monotonic
         self._resolver: dns.asyncresolver.Resolver | None = None
-        self._known: dict[tuple[str, str], tuple[float, Answer]] = {}
-        self._asking: dict[tuple[str, str], asyncio.Future[Answer]] = {}
+        self._known: dict[tuple[str, str], tuple[float, DnsAnswer]] = {}
+        self._asking: dict[tuple[str, str], asyncio.Future[DnsAnswer]] = {}
 
-    async def exchanges(self, domain: str) -> Exchanges | NoName | NoAnswer:
+    async def exchanges(self, domain: str) -> MxRecords | NoName | NoAnswer:
         answer = await self._recall(domain, "MX")
         match answer:
-            case Found(records):
+            case RecordsFound(records):
                 return _exchanges(records)
             case NoRecord():
-                return Exchanges(())
+                return MxRecords(())
             case _:
                 return answer
 
-    async def addresses(self, host: str) -> Addresses | NoName | NoAnswer:
+    async def addresses(self, host: str) -> HostAddresses | NoName | NoAnswer:
         # Most often both are known, and two tasks would cost more than all else here.
         answers = [self._remembered(host, kind) for kind in ADDRESS_KINDS]
         if None in answers:
             answers = list(await asyncio.gather(*(self._recall(host, kind) for kind in ADDRESS_KINDS)))
-        found = [one for answer in answers if isinstance(answer, Found) for one in _addresses(answer.records)]
+        found = [one for answer in answers if isinstance(answer, RecordsFound) for one in _addresses(answer.records)]
         # Half an answer that holds addresses is enough; a half that is missing could have held some.
         if not found:
             for answer in answers:
@@ -121,24 +121,24 @@ class Resolver:
                     return answer
             if all(isinstance(answer, NoName) for answer in answers):
                 return NoName()
-        return Addresses(tuple(found))
+        return HostAddresses(tuple(found))
 
-    async def texts(self, name: str) -> TextAnswer:
+    async def texts(self, name: str) -> TxtAnswer:
         """The TXT records at exactly this name (no search list), asked anew each time."""
         answer, _ = await self._ask(name, "TXT")
         match answer:
-            case Found(records):
-                return Texts(records)
+            case RecordsFound(records):
+                return TxtValues(records)
             case NoRecord() | NoName():
-                return NoTexts()
+                return NoTxtRecord()
             case NoAnswer(reason):
-                return UnknownTexts(reason)
+                return TxtUnknown(reason)
 
-    def _remembered(self, name: str, kind: str) -> Answer | None:
+    def _remembered(self, name: str, kind: str) -> DnsAnswer | None:
         known = self._known.get((name, kind))
         return known[1] if known is not None and self._monotonic() < known[0] else None
 
-    async def _recall(self, name: str, kind: str) -> Answer:
+    async def _recall(self, name: str, kind: str) -> DnsAnswer:
         remembered = self._remembered(name, kind)
         if remembered is not None:
             return remembered
@@ -148,7 +148,7 @@ class Resolver:
             asking = self._asking[key] = asyncio.ensure_future(self._learn(key))
         return await asyncio.shield(asking)
 
-    async def _learn(self, key: tuple[str, str]) -> Answer:
+    async def _learn(self, key: tuple[str, str]) -> DnsAnswer:
         try:
             answer, seconds = await self._ask(*key)
             if len(self._known) >= KNOWN_MAX:
@@ -158,7 +158,7 @@ class Resolver:
         finally:
             del self._asking[key]
 
-    async def _ask(self, name: str, kind: str) -> tuple[Answer, float]:
+    async def _ask(self, name: str, kind: str) -> tuple[DnsAnswer, float]:
         """The answer, and for how many seconds it may be believed."""
         try:
             answer = await self._configured().resolve(
@@ -180,7 +180,7 @@ class Resolver:
             reason = f"the name servers can't be reached: {error.strerror or error}"
         else:
             seconds = min(max(float(answer.rrset.ttl if answer.rrset else 0), KNOWN_SECONDS_MIN), KNOWN_SECONDS_MAX)
-            return Found(tuple([_text(record) for record in list(answer)[:RECORDS_MAX]])), seconds
+            return RecordsFound(tuple([_text(record) for record in list(answer)[:RECORDS_MAX]])), seconds
         return NoAnswer(reason), UNKNOWN_SECONDS
 
     def _configured(self) -> dns.asyncresolver.Resolver:
@@ -196,9 +196,9 @@ class Resolver:
 
 # Read once, asked for with every mail.
 @lru_cache(maxsize=PARSED_MAX)
-def _exchanges(records: tuple[str, ...]) -> Exchanges:
+def _exchanges(records: tuple[str, ...]) -> MxRecords:
     pairs = [record.split(" ", 1) for record in records]
-    return Exchanges(tuple([MxRecord(int(preference), host) for preference, host in pairs]))
+    return MxRecords(tuple([MxRecord(int(preference), host) for preference, host in pairs]))
 
 
 @lru_cache(maxsize=PARSED_MAX)

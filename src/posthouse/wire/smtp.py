@@ -10,7 +10,6 @@ empty last chunk. A failed transaction is reset when the next one begins, so tha
 """
 
 import asyncio
-import enum
 import re
 import ssl
 from collections.abc import Callable, Sequence
@@ -20,43 +19,15 @@ from typing import Final
 from posthouse import crash
 from posthouse.mail.reply import Reply
 from posthouse.rules.outcome import Stage
-from posthouse.wire.dialogue import Dialogue, told
+from posthouse.wire.dialogue import Dialogue, error_text
+from posthouse.wire.smtp_content import SmtpContent
+from posthouse.wire.tls import TlsDetails, TlsPolicy, TlsUse, verifies
 
 START_CONTENT: Final = 354
 
 # Anything that could end a path or a line early must never reach the wire, whoever checked it before.
 _is_path: Final = re.compile(r"[!-;=?-~]{1,320}").fullmatch
 _is_hostname: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,255}").fullmatch
-
-
-class TlsUse(enum.Enum):
-    NONE = enum.auto()
-    OPPORTUNISTIC = enum.auto()
-    REQUIRED_VERIFIED = enum.auto()
-
-
-@dataclass(frozen=True, slots=True)
-class TlsPolicy:
-    """Building a context costs 60 ms: share one per policy. Whether it verifies is its own setting."""
-
-    use: TlsUse
-    context: ssl.SSLContext | None = None
-
-    def __post_init__(self) -> None:
-        if self.use is not TlsUse.NONE and self.context is None:
-            raise ValueError("a policy that uses TLS needs an SSLContext")
-        if self.use is TlsUse.REQUIRED_VERIFIED and self.context is not None and not _verifies(self.context):
-            raise ValueError("this SSLContext does not verify certificate and name; use one that does")
-
-
-CLEARTEXT: Final = TlsPolicy(TlsUse.NONE)
-
-
-@dataclass(frozen=True, slots=True)
-class TlsDetails:
-    version: str
-    cipher: str
-    is_verified: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +46,14 @@ class ClientDeadlines:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class SmtpAccepted:
     """The server has taken the mail for this recipient; `reply` is its answer to the dot."""
 
     reply: Reply
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SmtpFailure:
     """`reply` is the server's refusal, or what it said as it hung up; without one, `reason` tells what happened.
 
     After a failure at STARTTLS an opportunistic caller may open another session in cleartext.
@@ -94,47 +65,18 @@ class Failure:
     ambiguous: bool = False
 
 
-Result = Accepted | Failure
+SmtpResult = SmtpAccepted | SmtpFailure
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class SmtpTransaction:
     """One result for each recipient, in the order given."""
 
-    results: tuple[Result, ...]
+    results: tuple[SmtpResult, ...]
 
     @property
     def ambiguous(self) -> bool:
-        return any(isinstance(result, Failure) and result.ambiguous for result in self.results)
-
-
-class SmtpContent:
-    """A finished mail: 7-bit, every line ended by CRLF. Dot-stuffed once, however many sessions carry it."""
-
-    __slots__ = ("_stuffed", "content")
-
-    def __init__(self, content: bytes) -> None:
-        if not content.endswith(b"\r\n") or not content.isascii():
-            raise ValueError("the content must be 7-bit and end with CRLF")
-        ends = content.count(b"\r\n")
-        # A bare CR or LF before a dot is how one mail is made to look like two.
-        if content.count(b"\n") != ends or content.count(b"\r") != ends:
-            raise ValueError("the content has a CR or LF that is no part of a CRLF")
-        self.content = content
-        self._stuffed: bytes | None = None
-
-    @property
-    def stuffed(self) -> bytes:
-        if self._stuffed is None:
-            self._stuffed = dot_stuffed(self.content)
-        return self._stuffed
-
-
-def dot_stuffed(content: bytes) -> bytes:
-    """With a second dot before each line that begins with one (RFC 5321, 4.5.2)."""
-    if content.startswith(b"."):
-        content = b"." + content
-    return content.replace(b"\r\n.", b"\r\n..") if b"\r\n." in content else content
+        return any(isinstance(result, SmtpFailure) and result.ambiguous for result in self.results)
 
 
 def extensions_of(reply: Reply) -> dict[str, str]:
@@ -174,7 +116,7 @@ class SmtpSession:
         server_name: str,
         deadlines: ClientDeadlines,
         source_address: str | None = None,
-    ) -> "SmtpSession | Failure":
+    ) -> "SmtpSession | SmtpFailure":
         """Connect to this IP address and get ready to deliver. `hostname` is what we call ourselves,
         `server_name` the MX name that TLS asks for and verifies."""
         if _is_hostname(hostname) is None:
@@ -186,9 +128,9 @@ class SmtpSession:
             async with asyncio.timeout(min(deadlines.connect_seconds, deadlines.opening_seconds_total)):
                 await loop.create_connection(lambda: dialogue, address, port, local_addr=local)
         except TimeoutError:
-            return Failure(Stage.CONNECT, None, "no connection in time")
+            return SmtpFailure(Stage.CONNECT, None, "no connection in time")
         except OSError as error:
-            return Failure(Stage.CONNECT, None, f"no connection: {told(error)}")
+            return SmtpFailure(Stage.CONNECT, None, f"no connection: {error_text(error)}")
         session = cls(dialogue, deadlines)
         failure = await session.introduce(hostname, tls, server_name)
         if failure is None:
@@ -196,10 +138,10 @@ class SmtpSession:
         session.quit()
         return failure
 
-    async def introduce(self, hostname: str, tls: TlsPolicy, server_name: str) -> Failure | None:
+    async def introduce(self, hostname: str, tls: TlsPolicy, server_name: str) -> SmtpFailure | None:
         """What `open` does once connected: greeting, EHLO, STARTTLS as the policy says."""
         greeting = await self._answer(Stage.GREETING, self._deadlines.greeting_seconds)
-        if isinstance(greeting, Failure):
+        if isinstance(greeting, SmtpFailure):
             return greeting
         failure = await self._greet(hostname)
         if failure is not None or tls.context is None:
@@ -207,10 +149,10 @@ class SmtpSession:
         if "STARTTLS" in self.extensions:
             return await self._secure(tls.context, server_name) or await self._greet(hostname)
         if tls.use is TlsUse.REQUIRED_VERIFIED:
-            return Failure(Stage.STARTTLS, None, "the server does not offer STARTTLS")
+            return SmtpFailure(Stage.STARTTLS, None, "the server does not offer STARTTLS")
         return None
 
-    async def _greet(self, hostname: str) -> Failure | None:
+    async def _greet(self, hostname: str) -> SmtpFailure | None:
         self.extensions = {}
         self._dialogue.say(b"EHLO %b\r\n" % hostname.encode(), 1)
         answer = await self._answer(Stage.EHLO, self._deadlines.command_seconds)
@@ -221,21 +163,21 @@ class SmtpSession:
             return answer
         self._dialogue.say(b"HELO %b\r\n" % hostname.encode(), 1)
         answer = await self._answer(Stage.EHLO, self._deadlines.command_seconds)
-        return answer if isinstance(answer, Failure) else None
+        return answer if isinstance(answer, SmtpFailure) else None
 
-    async def _secure(self, context: ssl.SSLContext, server_name: str) -> Failure | None:
+    async def _secure(self, context: ssl.SSLContext, server_name: str) -> SmtpFailure | None:
         self._dialogue.say(b"STARTTLS\r\n", 1)
         answer = await self._answer(Stage.STARTTLS, self._deadlines.command_seconds)
-        if isinstance(answer, Failure):
+        if isinstance(answer, SmtpFailure):
             return answer
         secured = await self._dialogue.secure(context, server_name, self._deadlines.handshake_seconds)
         if secured is None:
             return self._lost(Stage.STARTTLS)
         cipher = secured.cipher()
-        self.tls = TlsDetails(secured.version() or "", cipher[0] if cipher is not None else "", _verifies(context))
+        self.tls = TlsDetails(secured.version() or "", cipher[0] if cipher is not None else "", verifies(context))
         return None
 
-    async def _answer(self, stage: Stage, seconds: float) -> Reply | Failure:
+    async def _answer(self, stage: Stage, seconds: float) -> Reply | SmtpFailure:
         heard = await self._dialogue.hear(1, seconds)
         if not heard:
             return self._lost(stage)
@@ -263,7 +205,7 @@ class SmtpSession:
 
     async def deliver(
         self, sender: str, recipients: Sequence[str], message: SmtpContent, before_dot: Callable[[], bool]
-    ) -> Transaction:
+    ) -> SmtpTransaction:
         """Carry one mail to these recipients, at least one. An empty `sender` is the null return path.
 
         A session that was idle may turn out to be closed: then every failure is at MAIL, and nothing was
@@ -279,7 +221,7 @@ class SmtpSession:
         finally:
             self._is_busy = False
         self.transactions += 1
-        return Transaction(tuple(results))
+        return SmtpTransaction(tuple(results))
 
     def _envelope(self, sender: str, recipients: Sequence[str], message: SmtpContent) -> list[bytes]:
         """MAIL and each RCPT."""
@@ -300,7 +242,7 @@ class SmtpSession:
         envelope: list[bytes],
         message: SmtpContent,
         before_dot: Callable[[], bool],
-    ) -> list[Result]:
+    ) -> list[SmtpResult]:
         """The envelope, then the content for those recipients that the server took."""
         recipients = len(envelope) - 1
         if self._needs_reset and not await self._reset():
@@ -352,13 +294,13 @@ class SmtpSession:
                 break
         return heard
 
-    def _judged(self, heard: list[Reply], recipients: int) -> list[Result | None]:
+    def _judged(self, heard: list[Reply], recipients: int) -> list[SmtpResult | None]:
         """What the envelope's replies mean for each recipient; None for one that was taken."""
         if not heard:
             return [self._lost(Stage.MAIL)] * recipients
         if not _is_yes(heard[0]):
             return [self._refused(Stage.MAIL, heard[0])] * recipients
-        judged: list[Result | None] = [
+        judged: list[SmtpResult | None] = [
             None if _is_yes(reply) else self._refused(Stage.RCPT, reply) for reply in heard[1 : recipients + 1]
         ]
         if len(judged) < recipients:
@@ -374,7 +316,7 @@ class SmtpSession:
         self._dialogue.say(b".\r\n", 1)
         await self._dialogue.hear(1, self._deadlines.dot_seconds)
 
-    async def _dotted(self, stuffed: bytes, before_dot: Callable[[], bool]) -> Result:
+    async def _dotted(self, stuffed: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
         if not await self._dialogue.send(stuffed, self._deadlines.block_seconds):
             return self._lost(Stage.DATA)
         if not before_dot():
@@ -387,7 +329,7 @@ class SmtpSession:
         crash.point("carry.answered")
         return self._closed(heard)
 
-    async def _in_chunks(self, content: bytes, before_dot: Callable[[], bool]) -> Result:
+    async def _in_chunks(self, content: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
         """RFC 3030: the content as one chunk, then an empty last one in the place of the dot.
 
         Nothing of it goes out with the envelope: a server that refuses every recipient and does not skip the
@@ -420,30 +362,30 @@ class SmtpSession:
             return self._refused(Stage.DATA, heard[0])
         return self._closed(heard[1:])
 
-    def _closed(self, heard: list[Reply]) -> Result:
+    def _closed(self, heard: list[Reply]) -> SmtpResult:
         """What the answer to the dot means; its absence means anything."""
         if not heard:
             return self._lost(Stage.DOT, ambiguous=True)
         if not _is_yes(heard[0]):
             return self._refused(Stage.DOT, heard[0])
         self._needs_reset = False
-        return Accepted(heard[0])
+        return SmtpAccepted(heard[0])
 
     # Failing
 
-    def _refused(self, stage: Stage, reply: Reply) -> Failure:
+    def _refused(self, stage: Stage, reply: Reply) -> SmtpFailure:
         if reply.code >= 400:
-            return Failure(stage, reply, "the server refused")
+            return SmtpFailure(stage, reply, "the server refused")
         # A yes to something else: nobody knows what it did.
         reason = f"the server answered {stage} with {reply.code}, which means nothing there"
         self._dialogue.end(reason)
-        return Failure(stage, None, reason, ambiguous=stage is Stage.DOT)
+        return SmtpFailure(stage, None, reason, ambiguous=stage is Stage.DOT)
 
-    def _lost(self, stage: Stage, *, ambiguous: bool = False) -> Failure:
+    def _lost(self, stage: Stage, *, ambiguous: bool = False) -> SmtpFailure:
         ended = self._dialogue.ended or "the server closed the connection"
-        return Failure(stage, self._dialogue.farewell, ended, ambiguous)
+        return SmtpFailure(stage, self._dialogue.farewell, ended, ambiguous)
 
-    def _withdrawn(self) -> Failure:
+    def _withdrawn(self) -> SmtpFailure:
         """In the middle of the content the only way back is to hang up."""
         self._dialogue.end("withdrawn before the final dot")
         return self._lost(Stage.DATA)
@@ -451,7 +393,3 @@ class SmtpSession:
 
 def _is_yes(reply: Reply) -> bool:
     return reply.code // 100 == 2
-
-
-def _verifies(context: ssl.SSLContext) -> bool:
-    return context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname

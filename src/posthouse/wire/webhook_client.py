@@ -36,8 +36,8 @@ from yarl import URL
 
 from posthouse.rules.event import CONTENT_TYPE, USER_AGENT
 from posthouse.rules.public_address import Address
-from posthouse.rules.webhook_url import Target
-from posthouse.wire.dns import Addresses, NoAnswer, NoName, Resolver
+from posthouse.rules.webhook_url import WebhookTarget
+from posthouse.wire.dns import HostAddresses, NoAnswer, NoName, Resolver
 
 CALL_SECONDS_MAX: Final = 5.0
 ANSWER_BYTES_MAX: Final = 2_048
@@ -58,7 +58,7 @@ PREPARED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class WebhookAnswer:
     """A whole answer, or more of one than we read; any status, a redirect among them."""
 
     status: int
@@ -69,18 +69,18 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class NoWebhookAnswer:
     """No answer, or one that broke off. The reason is told to the customer."""
 
     reason: str
     duration_ms: int
 
 
-Answer = Answered | Unanswered
+WebhookCallResult = WebhookAnswer | NoWebhookAnswer
 
 
 class WebhookClient(Protocol):
-    async def call(self, target: Target, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def call(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> WebhookCallResult:
         """POST this JSON there, once; `headers` come on top of those that every event has."""
 
 
@@ -135,7 +135,7 @@ class HttpWebhookClient:
     async def close(self) -> None:
         await self._session.close()
 
-    async def call(self, target: Target, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def call(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> WebhookCallResult:
         started_at = self._loop.time()
         state = _State()
         _state.set(state)
@@ -143,12 +143,12 @@ class HttpWebhookClient:
             async with asyncio.timeout(self._seconds_max):
                 addresses = await self._addresses(target)
                 if isinstance(addresses, str):
-                    return Unanswered(addresses, self._since(started_at))
+                    return NoWebhookAnswer(addresses, self._since(started_at))
                 state.doing = "connecting"
                 response, address = await self._post(target, addresses, body, headers)
                 state.doing, state.response = f"reading the answer ({response.status})", response
                 read = await _read(response.content)
-            return Answered(
+            return WebhookAnswer(
                 status=response.status,
                 body=read[:ANSWER_BYTES_MAX],
                 truncated=len(read) > ANSWER_BYTES_MAX,
@@ -161,12 +161,12 @@ class HttpWebhookClient:
             reason = _reason(error, state)
         finally:
             state.end()
-        return Unanswered(reason, self._since(started_at))
+        return NoWebhookAnswer(reason, self._since(started_at))
 
     def _since(self, started_at: float) -> int:
         return round((self._loop.time() - started_at) * 1000)
 
-    async def _addresses(self, target: Target) -> tuple[str, ...] | str:
+    async def _addresses(self, target: WebhookTarget) -> tuple[str, ...] | str:
         """Where to try, in order; or why nowhere. One address that is forbidden forbids them all."""
         found: tuple[Address, ...]
         if target.address is not None:
@@ -178,7 +178,7 @@ class HttpWebhookClient:
                     return f"there is no {target.host} in DNS"
                 case NoAnswer(reason):
                     return f"{target.host} could not be looked up: {reason}"
-                case Addresses(addresses):
+                case HostAddresses(addresses):
                     found = addresses
         if not found:
             return f"{target.host} has no address in DNS"
@@ -191,7 +191,7 @@ class HttpWebhookClient:
         return tuple(sorted(allowed, key=lambda one: (self._is_away(one), ":" in one))[:TRIES_MAX])
 
     async def _post(
-        self, target: Target, addresses: tuple[str, ...], body: bytes, headers: Mapping[str, str]
+        self, target: WebhookTarget, addresses: tuple[str, ...], body: bytes, headers: Mapping[str, str]
     ) -> tuple[aiohttp.ClientResponse, str]:
         """The answer as far as its headers, and who gave it. Only what could not be reached leads to the next."""
         for address in addresses[:-1]:
@@ -204,7 +204,7 @@ class HttpWebhookClient:
         return await self._post_to(addresses[-1], target, body, headers, self._last_try), addresses[-1]
 
     async def _post_to(
-        self, address: str, target: Target, body: bytes, headers: Mapping[str, str], patience: ClientTimeout
+        self, address: str, target: WebhookTarget, body: bytes, headers: Mapping[str, str], patience: ClientTimeout
     ) -> aiohttp.ClientResponse:
         url, every = _prepared(target, address)
         return await self._session.post(
@@ -329,7 +329,7 @@ def _allowed(may_connect: Callable[[Address], bool], addresses: tuple[Address, .
 
 
 @lru_cache(PREPARED_MAX)
-def _prepared(target: Target, address: str) -> tuple[URL, Mapping[str, str]]:
+def _prepared(target: WebhookTarget, address: str) -> tuple[URL, Mapping[str, str]]:
     """The URL with the address in the place of the host, and the headers that every event has."""
     bracketed = f"[{address}]" if ":" in address else address
     return URL(f"https://{bracketed}:{target.port}{target.path_and_query}", encoded=True), {

@@ -57,5 +57,5 @@ def test_a_refusal_that_was_told_holds_on_to_nothing() -> None:
     with pytest.raises(Refusal) as caught:
         refuse(bytes(10))
     refusal = caught.value
-    refusal.forget_origin()
+    refusal.drop_traceback()
     assert (refusal.__traceback__, refusal.__cause__, refusal.__context__) == (None, None, None)

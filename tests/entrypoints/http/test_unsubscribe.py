@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 
 from posthouse.entrypoints.http.routes.unsubscribe import _page, says_one_click
 from posthouse.rules.ids import AccountId
-from posthouse.rules.unsubscribe import Leaver
+from posthouse.rules.unsubscribe import ListMember
 from tests.support.bad_input import bad_input
 
 ENCODED = "application/x-www-form-urlencoded"
@@ -81,7 +81,7 @@ class Tags(HTMLParser):
 
 
 def page(email: str, mailing_list: str) -> Tags:
-    return Tags(_page(Leaver(AccountId(UUID(int=1)), mailing_list, email)))
+    return Tags(_page(ListMember(AccountId(UUID(int=1)), mailing_list, email)))
 
 
 hostile = some.lists(

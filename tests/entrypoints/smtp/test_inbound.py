@@ -17,7 +17,7 @@ from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from posthouse.entrypoints.smtp.service import Envelope
 from posthouse.flows.deliver.outgoing_mail import Identity, OutgoingMail
 from posthouse.flows.inbound.reports import Reports
-from posthouse.mail.envelope import Origin, feedback_token, return_path
+from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.rules.refusal import Refusal
 from posthouse.store.delivery_claims import Claimed
 from posthouse.store.delivery_outcomes import DeliveryResult
@@ -29,7 +29,7 @@ from tools.private_postgres import free_port
 HOSTNAME, DOMAIN = "mx.example.com", "bounce.example.com"
 COMPLAINTS = "complaints@feedback.example.com"
 KEY = b"k" * 32
-ORIGIN = Origin.of(UUID(int=1), UUID(int=2), 0)
+ORIGIN = MailReference.of(UUID(int=1), UUID(int=2), 0)
 OURS = return_path(ORIGIN, DOMAIN, KEY)
 FORGED = return_path(ORIGIN, DOMAIN, b"guessed")
 LETTER = b"Subject: Hello\r\n\r\nPlease stop.\r\n"
@@ -225,7 +225,7 @@ async def test_a_bounce_finds_its_way_back_to_the_mail_that_left(door: Door) -> 
 
 async def test_complaints_go_to_their_address_and_name_the_mail_themselves(door: Door) -> None:
     (claimed,) = await door.delivered("ada@example.org")
-    origin = Origin.of(claimed.account_id, claimed.message_id, 0)
+    origin = MailReference.of(claimed.account_id, claimed.message_id, 0)
     forged = complaint(f"CFBL-Feedback-ID: {feedback_token(origin, b'guessed')}", recipient="ada@example.org")
     assert (await door.send(forged, COMPLAINTS, sender="fbl@provider.example")).startswith(b"250")
     assert await door.suppressed() == []
@@ -237,7 +237,8 @@ async def test_complaints_go_to_their_address_and_name_the_mail_themselves(door:
 async def test_one_mail_for_several_of_ours_does_all_of_it(door: Door) -> None:
     first, second = await door.delivered("ada@example.org", "bob@example.org")
     paths = [
-        return_path(Origin.of(one.account_id, one.message_id, one.position), DOMAIN, KEY) for one in (first, second)
+        return_path(MailReference.of(one.account_id, one.message_id, one.position), DOMAIN, KEY)
+        for one in (first, second)
     ]
     reply = await door.send(bounce("x@example.org"), *paths, f"abuse@{DOMAIN}", "postmaster", sender="a@example.net")
     assert reply.startswith(b"250")
@@ -252,7 +253,7 @@ async def test_a_full_inbox_asks_to_come_again_later(door: Door) -> None:
     await door.rounds.fetch(fill)
     assert (await door.send(LETTER, f"abuse@{HOSTNAME}")).startswith(b"452 4.3.1 ")
     (claimed,) = await door.delivered("ada@example.org")
-    path = return_path(Origin.of(claimed.account_id, claimed.message_id, 0), DOMAIN, KEY)
+    path = return_path(MailReference.of(claimed.account_id, claimed.message_id, 0), DOMAIN, KEY)
     assert (await door.send(bounce("ada@example.org"), path, "postmaster")).startswith(b"452")
     assert await door.suppressed() == [("ada@example.org", "bounce")]
 

@@ -12,7 +12,7 @@ from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.mail import dkim
 from posthouse.rules import limits
 from posthouse.rules.actor import OPERATOR, SERVICE
-from posthouse.rules.domain import Purpose, RecordResult
+from posthouse.rules.domain import RecordPurpose, RecordResult
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
@@ -47,7 +47,7 @@ async def verified(office: Office, account_id: AccountId, name: str = "example.c
     return (await office.domains.verify(account_id, name, OPERATOR)).view
 
 
-def of(view: DomainView, stage: KeyStage) -> list[Purpose]:
+def of(view: DomainView, stage: KeyStage) -> list[RecordPurpose]:
     return [line.record.purpose for line in view.lines if line.stage is stage]
 
 
@@ -196,11 +196,11 @@ async def test_dmarc_and_the_return_path_are_advice_and_prove_nothing(
     acme = await office.account()
     view = await office.domains.add(acme, "example.com", ADA)
     assert {line.record.purpose: line.record.name for line in view.lines} == {
-        Purpose.OWNERSHIP: "_posthouse.example.com",
-        Purpose.DKIM_RSA: f"{view.domain.selector}._domainkey.example.com",
-        Purpose.DKIM_ED25519: f"{view.domain.ed25519_selector}._domainkey.example.com",
-        Purpose.RETURN_PATH: RETURN_PATH,
-        Purpose.DMARC: "_dmarc.example.com",
+        RecordPurpose.OWNERSHIP: "_posthouse.example.com",
+        RecordPurpose.DKIM_RSA: f"{view.domain.selector}._domainkey.example.com",
+        RecordPurpose.DKIM_ED25519: f"{view.domain.ed25519_selector}._domainkey.example.com",
+        RecordPurpose.RETURN_PATH: RETURN_PATH,
+        RecordPurpose.DMARC: "_dmarc.example.com",
     }
     assert all(line.advice and line.finding is None for line in view.lines)
     office.publish(view)
@@ -209,11 +209,11 @@ async def test_dmarc_and_the_return_path_are_advice_and_prove_nothing(
     checked = await office.domains.verify(acme, "example.com", ADA)
     assert checked.domain.verified_at is not None
     lines = {line.record.purpose: line for line in checked.view.lines}
-    found = lines[Purpose.DMARC].finding
+    found = lines[RecordPurpose.DMARC].finding
     assert found is not None
     assert found.result is result
-    assert advice in lines[Purpose.DMARC].advice
-    path = lines[Purpose.RETURN_PATH].finding
+    assert advice in lines[RecordPurpose.DMARC].advice
+    path = lines[RecordPurpose.RETURN_PATH].finding
     assert path is not None
     assert (path.result, path.found) == (RecordResult.FOUND, ("v=spf1 ip4:192.0.2.1 -all",))
 
@@ -271,7 +271,7 @@ async def test_new_keys_wait_until_their_record_is_seen_and_the_old_ones_sign_un
     old = (await verified(office, acme)).domain
     rotated = await office.domains.rotate(acme, "example.com", ADA)
     assert rotated.domain == replace(old, asked_at=rotated.domain.asked_at)
-    assert of(rotated, KeyStage.PENDING) == [Purpose.DKIM_RSA, Purpose.DKIM_ED25519]
+    assert of(rotated, KeyStage.PENDING) == [RecordPurpose.DKIM_RSA, RecordPurpose.DKIM_ED25519]
     await refused(office.domains.rotate(acme, "example.com", ADA), Code.CONFLICT, "wait for their records")
     checked = await office.domains.verify(acme, "example.com", OPERATOR)
     assert checked.domain.selector == old.selector

@@ -17,7 +17,7 @@ from posthouse.rules import ids, search
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.search import Filters, SearchField
+from posthouse.rules.search import SearchField, SearchFilters
 from posthouse.store import partitions, search_index
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.partitions import Partition
@@ -41,7 +41,7 @@ class Shelf:
         return AccountId(self.rounds.sender.account_id)
 
     async def page(self, limit: int = 50, cursor: str | None = None, **filters: str) -> Page:
-        return await self.archive.page(self.account_id, Filters(**filters), limit, cursor)
+        return await self.archive.page(self.account_id, SearchFilters(**filters), limit, cursor)
 
     async def all(self, limit: int = 50, **filters: Any) -> list[MessageId]:
         """Page after page, to the last."""

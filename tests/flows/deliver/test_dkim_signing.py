@@ -14,7 +14,7 @@ import pytest_asyncio
 from posthouse.flows.deliver import dkim_signing
 from posthouse.flows.deliver.dkim_signing import DkimSigning
 from posthouse.mail import dkim
-from posthouse.rules.domain import Records, records
+from posthouse.rules.domain import DomainRecords, records
 from posthouse.rules.ids import AccountId
 from posthouse.store import accounts
 from posthouse.store.control_cache import ControlCache
@@ -65,7 +65,7 @@ class Room:
             row = await connection.fetchrow("SELECT * FROM domains WHERE name = $1", name)
         return DomainRow(**row)
 
-    async def records(self, name: str = "example.com") -> Records:
+    async def records(self, name: str = "example.com") -> DomainRecords:
         row = await self.row(name)
         return records(name, row.token, row.selector, row.dkim_public, row.ed25519_selector, row.ed25519_public)
 

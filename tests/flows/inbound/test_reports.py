@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from posthouse.chance import SystemChance
 from posthouse.flows.inbound.reports import Received, Reports
-from posthouse.mail.envelope import Origin, feedback_token, return_path
+from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.rules.refusal import Refusal
 from posthouse.store import inbox
 from posthouse.store import reports as store
@@ -31,7 +31,7 @@ class Desk:
     rounds: Rounds
     feedback: Reports
 
-    async def receive(self, mail: bytes, *origins: Origin) -> Received:
+    async def receive(self, mail: bytes, *origins: MailReference) -> Received:
         return await self.feedback.receive(mail, origins)
 
     async def delivered(self, *recipients: str, **how: Any) -> list[Claimed]:
@@ -61,8 +61,8 @@ async def desk(database_url: str) -> AsyncIterator[Desk]:
         yield Desk(rounds, feedback)
 
 
-def origin(claimed: Claimed, position: int | None = 0, account_id: UUID | None = None) -> Origin:
-    return Origin.of(account_id or claimed.account_id, claimed.message_id, position)
+def origin(claimed: Claimed, position: int | None = 0, account_id: UUID | None = None) -> MailReference:
+    return MailReference.of(account_id or claimed.account_id, claimed.message_id, position)
 
 
 def verp(claimed: Claimed, position: int | None = 0, key: bytes = KEY) -> str:
@@ -248,7 +248,7 @@ async def test_accounts_whose_ids_end_alike_are_told_apart_by_the_message(desk: 
 async def test_a_message_that_is_gone_or_never_was_changes_nothing(desk: Desk) -> None:
     (claimed,) = await desk.delivered()
     for message_id in (uuid4(), UUID(int=0), UUID(int=2**128 - 1)):
-        gone = Origin.of(claimed.account_id, message_id, 0)
+        gone = MailReference.of(claimed.account_id, message_id, 0)
         assert await desk.receive(bounce("ada@example.org"), gone) == (0, 0, "")
     assert await desk.receive(bounce("ada@example.org"), origin(claimed, 7)) == (0, 0, "")
 

@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from posthouse.chance import SystemChance
 from posthouse.flows.inbound.reports import Reports
 from posthouse.flows.inbound.reputation import Reputation, ReputationRound
-from posthouse.mail.envelope import Origin
+from posthouse.mail.envelope import MailReference
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
-from posthouse.rules.reputation import Figures
+from posthouse.rules.reputation import ReputationFigures
 from posthouse.store import reputation
 from posthouse.store.delivery_claims import Claimed
 from posthouse.store.delivery_outcomes import DeliveryResult
@@ -64,13 +64,13 @@ class Post:
         )
         for one in claimed:
             position = None if is_shared else one.position
-            await feedback.receive(mail, [Origin.of(one.account_id, one.message_id, position)])
+            await feedback.receive(mail, [MailReference.of(one.account_id, one.message_id, position)])
 
     async def round(self) -> ReputationRound:
         self.rounds.clock.advance(seconds=30)
         return await self.conduct.round()
 
-    async def figures(self, **given: Any) -> Figures:
+    async def figures(self, **given: Any) -> ReputationFigures:
         now = self.rounds.clock.now()
         async with self.rounds.database.connection() as connection:
             account_id = AccountId(self.rounds.sender.account_id)
@@ -237,7 +237,7 @@ async def test_a_flood_of_suppressions_hides_nobody(post: Post) -> None:
 async def test_what_members_send_to_themselves_as_a_test_counts_like_any_mail(post: Post) -> None:
     await post.send(3, 1)
     await post.rounds.fetch("UPDATE messages SET source = 'test'")
-    assert await post.figures() == Figures(finals=4, unknown=1, complaints=0)
+    assert await post.figures() == ReputationFigures(finals=4, unknown=1, complaints=0)
 
 
 async def test_reasons_of_all_accounts_are_counted_at_once(post: Post) -> None:

@@ -11,7 +11,7 @@ import pytest
 from posthouse.flows.operate.audit import Audit, Logs
 from posthouse.rules import event, ids
 from posthouse.rules.audit.outside_logs import OutsideLogError
-from posthouse.rules.audit.promises import Fault, Promise, Tally
+from posthouse.rules.audit.promises import AuditTally, FaultKind, Promise
 from posthouse.rules.ids import AccountId
 from posthouse.store.seal import Sealer
 from posthouse.store.webhooks import secret_purpose
@@ -32,7 +32,7 @@ class Audited:
     async def sql(self, statement: str, *arguments: object) -> list[Any]:
         return await self.road.rounds.fetch(statement, *arguments)
 
-    async def audit(self, **logs: list[dict[str, Any]]) -> Tally:
+    async def audit(self, **logs: list[dict[str, Any]]) -> AuditTally:
         written = {name: [json.dumps(line) for line in lines] for name, lines in logs.items()}
         return await self.flow.audit(Logs(**written), lambda _: None)
 
@@ -53,7 +53,7 @@ def _arrival(one: Delivered, **changes: Any) -> dict[str, Any]:
     return line | changes
 
 
-def found(tally: Tally) -> set[tuple[int, str]]:
+def found(tally: AuditTally) -> set[tuple[int, str]]:
     return {(one.promise.value, one.fault.value) for one in tally.findings}
 
 
@@ -120,7 +120,7 @@ async def test_what_ends_without_an_attempt_for_a_reason_of_ours_is_no_breach(au
 
 DELIVERED = "(SELECT message_id FROM recipients WHERE email = 'ada@example.org')"
 PLANTED = {
-    "a deleted schedule row": ("DELETE FROM schedule", 1, Fault.LOST),
+    "a deleted schedule row": ("DELETE FROM schedule", 1, FaultKind.LOST),
     "a schedule row of one who is final": (
         (
             "INSERT INTO schedule (account_id, message_id, position, destination, next_at)"
@@ -128,30 +128,34 @@ PLANTED = {
             " WHERE email = 'ada@example.org'"
         ),
         1,
-        Fault.UNEXPECTED,
+        FaultKind.UNEXPECTED,
     ),
-    "a deleted recipient": ("DELETE FROM recipients WHERE email = 'cy@example.org'", 1, Fault.LOST),
-    "a body gone too soon": ("DELETE FROM bodies", 1, Fault.LOST),
+    "a deleted recipient": ("DELETE FROM recipients WHERE email = 'cy@example.org'", 1, FaultKind.LOST),
+    "a body gone too soon": ("DELETE FROM bodies", 1, FaultKind.LOST),
     "a message that says something else than its recipients": (
         "UPDATE messages SET status = 'failed' WHERE status = 'delivered'",
         1,
-        Fault.UNEXPECTED,
+        FaultKind.UNEXPECTED,
     ),
     "a key without its message": (
         f"UPDATE idempotency SET message_id = '01890000-0000-7000-8000-000000000000' WHERE message_id = {DELIVERED}",
         2,
-        Fault.LOST,
+        FaultKind.LOST,
     ),
-    "a delivery that no attempt made": (f"DELETE FROM attempts WHERE message_id = {DELIVERED}", 3, Fault.UNEXPECTED),
+    "a delivery that no attempt made": (
+        f"DELETE FROM attempts WHERE message_id = {DELIVERED}",
+        3,
+        FaultKind.UNEXPECTED,
+    ),
     "a delivery that no server confirmed": (
         f"UPDATE attempts SET code = NULL WHERE message_id = {DELIVERED}",
         3,
-        Fault.UNEXPECTED,
+        FaultKind.UNEXPECTED,
     ),
     "a bounce that was not permanent": (
         "UPDATE attempts SET code = 450 WHERE outcome = 'bounced'",
         3,
-        Fault.UNEXPECTED,
+        FaultKind.UNEXPECTED,
     ),
     "a repeated send": (
         (
@@ -160,20 +164,20 @@ PLANTED = {
             " WHERE outcome = 'delivered'"
         ),
         4,
-        Fault.DUPLICATED,
+        FaultKind.DUPLICATED,
     ),
     "a release of one who was delivered to": (
         "UPDATE ledger SET kind = 'release' WHERE kind = 'settle'",
         5,
-        Fault.UNEXPECTED,
+        FaultKind.UNEXPECTED,
     ),
-    "a close that is missing": ("DELETE FROM ledger WHERE kind = 'release'", 5, Fault.UNEXPECTED),
-    "credits from nowhere": ("UPDATE accounts SET available = available + 1", 5, Fault.UNEXPECTED),
-    "an event that was never made": ("DELETE FROM events WHERE type = 'email.bounced'", 6, Fault.LOST),
+    "a close that is missing": ("DELETE FROM ledger WHERE kind = 'release'", 5, FaultKind.UNEXPECTED),
+    "credits from nowhere": ("UPDATE accounts SET available = available + 1", 5, FaultKind.UNEXPECTED),
+    "an event that was never made": ("DELETE FROM events WHERE type = 'email.bounced'", 6, FaultKind.LOST),
     "an event of another kind": (
         "UPDATE events SET type = 'email.failed' WHERE type = 'email.bounced'",
         6,
-        Fault.UNEXPECTED,
+        FaultKind.UNEXPECTED,
     ),
     "an event that was made twice": (
         (
@@ -181,7 +185,7 @@ PLANTED = {
             " position, type, created_at, body FROM events WHERE type = 'email.bounced'"
         ),
         6,
-        Fault.DUPLICATED,
+        FaultKind.DUPLICATED,
     ),
     "an event for one who is not final": (
         (
@@ -190,7 +194,7 @@ PLANTED = {
             " WHERE e.type = 'email.bounced' AND r.status = 'deferred'"
         ),
         6,
-        Fault.UNEXPECTED,
+        FaultKind.UNEXPECTED,
     ),
     "a webhook delivery that nothing will send": (
         (
@@ -199,12 +203,12 @@ PLANTED = {
             " now(), now() FROM events"
         ),
         7,
-        Fault.LOST,
+        FaultKind.LOST,
     ),
     "a message of a credential that the account doesn't have": (
         "UPDATE messages SET credential_id = account_id",
         10,
-        Fault.UNEXPECTED,
+        FaultKind.UNEXPECTED,
     ),
     "a try after the address was suppressed": (
         (
@@ -212,7 +216,7 @@ PLANTED = {
             " SELECT account_id, 'ada@example.org', 'complaint', created_at - interval '1 hour' FROM messages LIMIT 1"
         ),
         12,
-        Fault.UNEXPECTED,
+        FaultKind.UNEXPECTED,
     ),
 }
 
@@ -248,15 +252,15 @@ def _rewritten(old: bytes, new: bytes) -> Callable[[list[dict[str, Any]]], list[
 
 
 HEARD = {
-    "a mail that never arrived": (_without_one, 3, Fault.LOST),
-    "a mail that arrived twice": (_with_one_twice, 4, Fault.DUPLICATED),
-    "a mail to somebody else": (_changed(recipient="eve@example.org"), 3, Fault.UNEXPECTED),
-    "a mail of nobody's": (_changed(sender="bounces+x@bounces.posthouse.test"), 11, Fault.UNEXPECTED),
-    "a Bcc field": (_rewritten(b"\r\nSubject:", b"\r\nBcc: someone@example.org\r\nSubject:"), 8, Fault.UNEXPECTED),
-    "a bare line feed": (_rewritten(b"Good morning.", b"Good\nmorning."), 9, Fault.UNEXPECTED),
-    "a NUL": (_rewritten(b"Good morning.", b"Good\0morning."), 9, Fault.UNEXPECTED),
-    "a line that is too long": (_rewritten(b"Good morning.", b"x" * 999), 9, Fault.UNEXPECTED),
-    "other bytes than were stored": (_rewritten(b"Good morning.", b"Good evening."), 9, Fault.UNEXPECTED),
+    "a mail that never arrived": (_without_one, 3, FaultKind.LOST),
+    "a mail that arrived twice": (_with_one_twice, 4, FaultKind.DUPLICATED),
+    "a mail to somebody else": (_changed(recipient="eve@example.org"), 3, FaultKind.UNEXPECTED),
+    "a mail of nobody's": (_changed(sender="bounces+x@bounces.posthouse.test"), 11, FaultKind.UNEXPECTED),
+    "a Bcc field": (_rewritten(b"\r\nSubject:", b"\r\nBcc: someone@example.org\r\nSubject:"), 8, FaultKind.UNEXPECTED),
+    "a bare line feed": (_rewritten(b"Good morning.", b"Good\nmorning."), 9, FaultKind.UNEXPECTED),
+    "a NUL": (_rewritten(b"Good morning.", b"Good\0morning."), 9, FaultKind.UNEXPECTED),
+    "a line that is too long": (_rewritten(b"Good morning.", b"x" * 999), 9, FaultKind.UNEXPECTED),
+    "other bytes than were stored": (_rewritten(b"Good morning.", b"Good evening."), 9, FaultKind.UNEXPECTED),
 }
 
 

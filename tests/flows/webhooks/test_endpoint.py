@@ -17,7 +17,7 @@ from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.ticket import Ticket, WebhookTicket, unpack
-from posthouse.rules.webhook_url import Target, check_url
+from posthouse.rules.webhook_url import WebhookTarget, check_url
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
 from posthouse.store.seal import Sealer
 from posthouse.store.webhooks import CHANGED_AT_ONCE_MAX, PING_COOLDOWN, secret_purpose
@@ -42,7 +42,7 @@ class ImpatientClock(SettableClock):
         return super().monotonic()
 
 
-def judged(url: str) -> Target:
+def judged(url: str) -> WebhookTarget:
     return check_url(url, own_domains=["posthouse.example.net"])
 
 

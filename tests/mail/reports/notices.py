@@ -7,7 +7,7 @@ Of `text`, the samples give a phrase that has to be in it.
 
 from typing import Final
 
-from posthouse.mail.report import Failed
+from posthouse.mail.report import FailedRecipient
 from tests.mail.reports.sample import ORIGINAL, Sample, bounce
 
 NOTICES: Final = (
@@ -32,7 +32,7 @@ recipients. This is a permanent error. The following address(es) failed:
 ------ This is a copy of the message, including all the headers. ------
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "Recipient address rejected: User unknown")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient address rejected: User unknown")),
     ),
     Sample(
         "Exim, two recipients, one tried for too long",
@@ -56,8 +56,8 @@ The following address(es) failed:
 
 {ORIGINAL}""",
         bounce(
-            Failed("bob@example.com", None, None, True, "Unrouteable address"),
-            Failed("carol@example.net", None, None, False, "retry timeout exceeded"),
+            FailedRecipient("bob@example.com", None, None, True, "Unrouteable address"),
+            FailedRecipient("carol@example.net", None, None, False, "retry timeout exceeded"),
         ),
     ),
     Sample(
@@ -79,9 +79,9 @@ dave@example.net
 
 {ORIGINAL}""",
         bounce(
-            Failed("bob@example.com", None, None, False, "retry timeout exceeded"),
-            Failed("carol@example.net", "5.1.1", 550, True, "no such user"),
-            Failed("dave@example.net", None, None, True, "Unrouteable address"),
+            FailedRecipient("bob@example.com", None, None, False, "retry timeout exceeded"),
+            FailedRecipient("carol@example.net", "5.1.1", 550, True, "no such user"),
+            FailedRecipient("dave@example.net", None, None, True, "Unrouteable address"),
         ),
     ),
     Sample(
@@ -100,7 +100,7 @@ A message that you sent could not be delivered:
 ------ This is a copy of the message, including all the headers. ------
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.2.2", 552, True, "Mailbox size limit exceeded")),
+        bounce(FailedRecipient("bob@example.com", "5.2.2", 552, True, "Mailbox size limit exceeded")),
     ),
     Sample(
         "qmail, refused by the next server",
@@ -120,7 +120,7 @@ Giving up on 192.0.2.1.
 --- Below this line is a copy of the message.
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "does not like recipient")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "does not like recipient")),
     ),
     Sample(
         "qmail, no mailbox here by that name",
@@ -138,7 +138,7 @@ Sorry, no mailbox here by that name. (#5.1.1)
 --- Below this line is a copy of the message.
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", None, True, "no mailbox here by that name")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "no mailbox here by that name")),
     ),
     Sample(
         "qmail, too long in the queue",
@@ -162,8 +162,8 @@ I'm not going to try again; this message has been in the queue too long.
 
 {ORIGINAL}""",
         bounce(
-            Failed("bob@example.com", "4.4.1", None, False, "SMTP connection"),
-            Failed("carol@example.net", "4.4.3", None, False, "CNAME lookup"),
+            FailedRecipient("bob@example.com", "4.4.1", None, False, "SMTP connection"),
+            FailedRecipient("carol@example.net", "4.4.3", None, False, "CNAME lookup"),
         ),
     ),
     Sample(
@@ -180,7 +180,7 @@ Sorry, we were unable to deliver your message to the following address.
 --- Below this line is a copy of the message.
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "Recipient address rejected")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient address rejected")),
     ),
     Sample(
         "Yahoo, mailbox over its limit",
@@ -197,7 +197,7 @@ Unable to deliver message to the following address(es).
 --- Original message follows.
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", None, 552, True, "over quota")),
+        bounce(FailedRecipient("bob@example.com", None, 552, True, "over quota")),
     ),
     Sample(
         "Gmail before its notifications were formal",
@@ -218,7 +218,7 @@ The error that the other server returned was:
 ----- Original message -----
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "User unknown in relay recipient table")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown in relay recipient table")),
     ),
     Sample(
         "Zoho",
@@ -232,7 +232,7 @@ A message that you sent could not be delivered to one or more of its recipients.
 bob@example.com, ERROR CODE :550 - 5.1.1 The email account that you tried to reach does not exist.
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "does not exist")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "does not exist")),
     ),
     Sample(
         "Mail.ru, in Russian",
@@ -252,7 +252,7 @@ bob@example.com
 ------ This is a copy of the message, including all the headers. ------
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "Такого пользователя не существует")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Такого пользователя не существует")),
     ),
     Sample(
         "QQ, in Chinese and HTML",
@@ -275,7 +275,7 @@ Content-Type: message/rfc822
 {ORIGINAL}
 --NextPart_1--
 """,
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "不存在")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "不存在")),
     ),
     Sample(
         "GroupWise",
@@ -302,7 +302,7 @@ Content-Type: message/rfc822
 {ORIGINAL}
 --____GW____--
 """,
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "User unknown")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown")),
     ),
     Sample(
         "MailEnable",
@@ -321,7 +321,7 @@ The following recipient(s) could not be reached:
 Message headers follow:
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "Remote SMTP Server Returned")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Remote SMTP Server Returned")),
     ),
     Sample(
         "GMX, the reason below the address",
@@ -344,7 +344,7 @@ delivery retry timeout exceeded
 --- The header of the original message is following. ---
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", None, None, False, "Reason: delivery retry timeout exceeded")),
+        bounce(FailedRecipient("bob@example.com", None, None, False, "Reason: delivery retry timeout exceeded")),
     ),
     Sample(
         "MDaemon",
@@ -366,7 +366,7 @@ The following addresses did NOT receive a copy of your message:
 : Message contains [1] file attachments
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "Recipient unknown")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient unknown")),
     ),
     Sample(
         "Exchange 5.5",
@@ -390,7 +390,7 @@ bob@example.com on Sun, 15 Nov 2026 06:00:05 -0000
 ----- Original message -----
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", None, None, True, "The recipient name is not recognized")),
+        bounce(FailedRecipient("bob@example.com", None, None, True, "The recipient name is not recognized")),
     ),
     Sample(
         "Sendmail of old",
@@ -412,7 +412,7 @@ The original message was received at Sun, 15 Nov 2026 06:00:00 GMT
    ----- Original message follows -----
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "User unknown")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown")),
     ),
     Sample(
         "Sendmail, given up after five days",
@@ -431,7 +431,7 @@ Message will be deleted from queue
    ----- Original message follows -----
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", None, None, False, "Connection timed out")),
+        bounce(FailedRecipient("bob@example.com", None, None, False, "Connection timed out")),
     ),
     Sample(
         "Postfix of old",
@@ -461,7 +461,7 @@ Content-Type: message/rfc822
 {ORIGINAL}
 --A1.2/mx.example.com--
 """,
-        bounce(Failed("bob@example.com", "5.7.1", 550, True, "blocked using bl.example.net")),
+        bounce(FailedRecipient("bob@example.com", "5.7.1", 550, True, "blocked using bl.example.net")),
     ),
     Sample(
         "Microsoft SMTPSVC without its status part",
@@ -476,7 +476,7 @@ Delivery to the following recipients failed.
        bob@example.com
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", None, None, True, "bob@example.com")),
+        bounce(FailedRecipient("bob@example.com", None, None, True, "bob@example.com")),
     ),
     Sample(
         "Exchange Online, its report stripped by a gateway",
@@ -493,7 +493,7 @@ dn't be found.</p><p>Diagnostic information for administrators:</p><p>Generating
 .10 RESOLVER.ADR.RecipientNotFound; Recipient not found by SMTP address lookup'</p>
 <p>Original message headers:</p><pre>{ORIGINAL.splitlines()[0].replace("=", "=3D").replace("<", "&lt;").replace(">", "&gt;")}</pre></body></html>
 """,
-        bounce(Failed("bob@example.com", "5.1.10", 550, True, "RESOLVER.ADR.RecipientNotFound")),
+        bounce(FailedRecipient("bob@example.com", "5.1.10", 550, True, "RESOLVER.ADR.RecipientNotFound")),
     ),
     Sample(
         "Barracuda, in its own words",
@@ -509,7 +509,7 @@ Subject: Your order is delayed: confirm your address
 Remote server replied: 554 5.7.1 Message blocked due to content
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.7.1", 554, True, "Message blocked due to content")),
+        bounce(FailedRecipient("bob@example.com", "5.7.1", 554, True, "Message blocked due to content")),
     ),
     Sample(
         "Dovecot, a full mailbox told by a disposition notification",
@@ -540,7 +540,7 @@ Content-Type: message/rfc822
 {ORIGINAL}
 --1/mx--
 """,
-        bounce(Failed("bob@example.com", None, None, False, "Quota exceeded")),
+        bounce(FailedRecipient("bob@example.com", None, None, False, "Quota exceeded")),
     ),
     Sample(
         "nobody is named",
@@ -554,6 +554,6 @@ The server said: 550 5.7.1 Access denied
 -----Original message-----
 
 {ORIGINAL}""",
-        bounce(Failed(None, "5.7.1", 550, True, "Access denied")),
+        bounce(FailedRecipient(None, "5.7.1", 550, True, "Access denied")),
     ),
 )

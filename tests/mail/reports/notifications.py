@@ -7,7 +7,7 @@ Of `text`, the samples give a phrase that has to be in it.
 
 from typing import Final
 
-from posthouse.mail.report import Failed
+from posthouse.mail.report import FailedRecipient
 from tests.mail.reports.sample import ORIGINAL, RETURN_PATH, TOKEN, Sample, bounce, dsn
 
 _POSTFIX: Final = """\
@@ -55,7 +55,7 @@ Remote-MTA: dns; mx.example.com
 Diagnostic-Code: smtp; 550 5.1.1 <bob@example.com>: Recipient address rejected:
     User unknown in virtual mailbox table
 """),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "550 5.1.1 <bob@example.com>: Recipient address rejected: User unknown in virtual mailbox table")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "550 5.1.1 <bob@example.com>: Recipient address rejected: User unknown in virtual mailbox table")),
     ),
     Sample(
         "Postfix, status hidden in the diagnostic",
@@ -65,7 +65,7 @@ Action: failed
 Status: 5.0.0
 Diagnostic-Code: smtp; 550 #5.1.1 no such mailbox
 """),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "#5.1.1 no such mailbox")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "#5.1.1 no such mailbox")),
     ),
     Sample(
         "Postfix, local delivery",
@@ -76,7 +76,7 @@ Action: failed
 Status: 5.1.1
 Diagnostic-Code: X-Postfix; unknown user: "bob"
 """),
-        bounce(Failed("bob@example.com", "5.1.1", None, True, 'unknown user: "bob"')),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, 'unknown user: "bob"')),
     ),
     Sample(
         "Postfix, given up after five days",
@@ -86,7 +86,7 @@ Action: failed
 Status: 4.4.1
 Diagnostic-Code: X-Postfix; connect to mx.example.com[192.0.2.1]:25: Connection timed out
 """),
-        bounce(Failed("bob@example.com", "4.4.1", None, False, "Connection timed out")),
+        bounce(FailedRecipient("bob@example.com", "4.4.1", None, False, "Connection timed out")),
     ),
     Sample(
         "Postfix, the domain does not exist",
@@ -97,7 +97,7 @@ Status: 5.4.4
 Diagnostic-Code: X-Postfix; Host or domain name not found. Name service error
     for name=nowhere.example.com type=AAAA: Host not found
 """),
-        bounce(Failed("bob@nowhere.example.com", "5.4.4", None, True, "Host or domain name not found")),
+        bounce(FailedRecipient("bob@nowhere.example.com", "5.4.4", None, True, "Host or domain name not found")),
     ),
     Sample(
         "Postfix, message too large, headers returned only",
@@ -107,7 +107,7 @@ Action: failed
 Status: 5.3.4
 Diagnostic-Code: smtp; 552 5.3.4 Message size exceeds fixed limit
 """, original_type="text/rfc822-headers"),
-        bounce(Failed("bob@example.com", "5.3.4", 552, True, "exceeds fixed limit")),
+        bounce(FailedRecipient("bob@example.com", "5.3.4", 552, True, "exceeds fixed limit")),
     ),
     Sample(
         "Postfix, an alias: what we wrote to counts",
@@ -118,7 +118,7 @@ Action: failed
 Status: 5.2.2
 Diagnostic-Code: smtp; 552 5.2.2 Over quota
 """),
-        bounce(Failed("bob@example.com", "5.2.2", 552, True, "Over quota")),
+        bounce(FailedRecipient("bob@example.com", "5.2.2", 552, True, "Over quota")),
     ),
     Sample(
         "Postfix, three recipients: failed, delivered, given up",
@@ -138,8 +138,8 @@ Status: 4.7.1
 Diagnostic-Code: smtp; 451 4.7.1 Greylisted
 """),
         bounce(
-            Failed("bob@example.com", "5.1.1", 550, True, "unknown"),
-            Failed("carol@example.com", "4.7.1", 451, False, "Greylisted"),
+            FailedRecipient("bob@example.com", "5.1.1", 550, True, "unknown"),
+            FailedRecipient("carol@example.com", "4.7.1", 451, False, "Greylisted"),
         ),
     ),
     Sample(
@@ -150,7 +150,7 @@ Action: failed
 Status: 5.1.1
 Diagnostic-Code: smtp; 550 5.1.1 unbekannt
 """).replace("message/delivery-status", "message/global-delivery-status"),
-        bounce(Failed("bob@xn--bcher-kva.example", "5.1.1", 550, True, "unbekannt")),
+        bounce(FailedRecipient("bob@xn--bcher-kva.example", "5.1.1", 550, True, "unbekannt")),
     ),
     Sample(
         "Gmail, no such account",
@@ -165,7 +165,7 @@ Diagnostic-Code: smtp; 550-5.1.1 The email account that you tried to reach does 
  550 5.1.1  https://support.example.com/mail/?p=NoSuchUser a1-2si3 - gsmtp
 Last-Attempt-Date: Sun, 15 Nov 2026 06:00:05 -0800 (PST)
 """, of_message="Reporting-MTA: dns; googlemail.com\nReceived-From-MTA: dns; support@acme.example.org\nArrival-Date: Sun, 15 Nov 2026 06:00:04 -0800 (PST)"),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "550-5.1.1 The email account that you tried to reach does not exist")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "550-5.1.1 The email account that you tried to reach does not exist")),
     ),
     Sample(
         "Gmail, the domain could not be found",
@@ -176,7 +176,7 @@ Status: 4.0.0
 Diagnostic-Code: smtp; DNS Error: DNS type 'mx' lookup of example.com responded with code NXDOMAIN
  Domain name not found: example.com
 """),
-        bounce(Failed("bob@example.com", "4.0.0", None, False, "NXDOMAIN")),
+        bounce(FailedRecipient("bob@example.com", "4.0.0", None, False, "NXDOMAIN")),
     ),
     Sample(
         "Gmail, over quota",
@@ -187,7 +187,7 @@ Status: 5.2.2
 Diagnostic-Code: smtp; 552-5.2.2 The recipient's inbox is out of storage space and inactive. Please
  552-5.2.2 direct the recipient to https://support.example.com/mail/?p=OverQuotaPerm
 """),
-        bounce(Failed("bob@example.com", "5.2.2", 552, True, "out of storage space")),
+        bounce(FailedRecipient("bob@example.com", "5.2.2", 552, True, "out of storage space")),
     ),
     Sample(
         "Gmail, blocked as unsolicited",
@@ -198,7 +198,7 @@ Status: 5.7.1
 Diagnostic-Code: smtp; 550-5.7.1 [192.0.2.7      12] Our system has detected that this message is
  550-5.7.1 likely unsolicited mail.
 """),
-        bounce(Failed("bob@example.com", "5.7.1", 550, True, "likely unsolicited mail")),
+        bounce(FailedRecipient("bob@example.com", "5.7.1", 550, True, "likely unsolicited mail")),
     ),
     Sample(
         "Gmail, unauthenticated",
@@ -208,7 +208,7 @@ Action: failed
 Status: 5.7.26
 Diagnostic-Code: smtp; 550-5.7.26 Your email has been blocked because the sender is unauthenticated.
 """),
-        bounce(Failed("bob@example.com", "5.7.26", 550, True, "unauthenticated")),
+        bounce(FailedRecipient("bob@example.com", "5.7.26", 550, True, "unauthenticated")),
     ),
     Sample(
         "Microsoft 365, no such recipient",
@@ -220,7 +220,7 @@ Action: failed
 Status: 5.1.10
 Diagnostic-Code: smtp;550 5.1.10 RESOLVER.ADR.RecipientNotFound; Recipient bob@example.com not found by SMTP address lookup
 """, of_message="Reporting-MTA: dns;AM0PR01MB0001.eurprd01.prod.example.com\nReceived-From-MTA: dns;mail.example.org\nArrival-Date: Sun, 15 Nov 2026 06:00:04 +0000"),
-        bounce(Failed("bob@example.com", "5.1.10", 550, True, "RESOLVER.ADR.RecipientNotFound")),
+        bounce(FailedRecipient("bob@example.com", "5.1.10", 550, True, "RESOLVER.ADR.RecipientNotFound")),
     ),
     Sample(
         "Microsoft 365, a tenant's rule",
@@ -230,7 +230,7 @@ Action: failed
 Status: 5.7.133
 Diagnostic-Code: smtp;550 5.7.133 RESOLVER.RST.SenderNotAuthenticatedForGroup; authentication required
 """),
-        bounce(Failed("bob@example.com", "5.7.133", 550, True, "authentication required")),
+        bounce(FailedRecipient("bob@example.com", "5.7.133", 550, True, "authentication required")),
     ),
     Sample(
         "Microsoft 365, expired though its class is permanent",
@@ -240,7 +240,7 @@ Action: failed
 Status: 5.4.300
 Diagnostic-Code: smtp;550 5.4.300 Message expired -> 421 4.4.1 Connection timed out
 """),
-        bounce(Failed("bob@example.com", "5.4.300", 550, False, "Message expired")),
+        bounce(FailedRecipient("bob@example.com", "5.4.300", 550, False, "Message expired")),
     ),
     Sample(
         "Exchange 2010, expired with a permanent code",
@@ -250,7 +250,7 @@ Action: failed
 Status: 4.4.7
 Diagnostic-Code: smtp;550 4.4.7 QUEUE.Expired; message expired
 """),
-        bounce(Failed("bob@example.com", "4.4.7", 550, False, "QUEUE.Expired")),
+        bounce(FailedRecipient("bob@example.com", "4.4.7", 550, False, "QUEUE.Expired")),
     ),
     Sample(
         "Exchange 2003, a status and no diagnostic",
@@ -265,7 +265,7 @@ Final-Recipient: rfc822;bob@example.com
 Action: failed
 Status: 5.1.1
 """),
-        bounce(Failed("bob@example.com", "5.1.1", None, True, "bob@example.com")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "bob@example.com")),
     ),
     Sample(
         "Exchange 2007, the next server's words inside its own",
@@ -276,7 +276,7 @@ Status: 5.0.0
 Diagnostic-Code: smtp;554 5.0.0 <mx.example.net #5.1.1 smtp; 550 5.1.1 User unknown>
 X-Display-Name: Bob
 """),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "User unknown")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown")),
     ),
     Sample(
         "Outlook.com, blocked by reputation",
@@ -287,7 +287,7 @@ Status: 5.7.1
 Diagnostic-Code: smtp; 550 5.7.1 Unfortunately, messages from [192.0.2.7] weren't sent. Please contact
     your Internet service provider since part of their network is on our block list (S3140).
 """),
-        bounce(Failed("bob@example.com", "5.7.1", 550, True, "on our block list (S3140)")),
+        bounce(FailedRecipient("bob@example.com", "5.7.1", 550, True, "on our block list (S3140)")),
     ),
     Sample(
         "Outlook.com, mailbox unavailable",
@@ -297,7 +297,7 @@ Action: failed
 Status: 5.5.0
 Diagnostic-Code: smtp;550 5.5.0 Requested action not taken: mailbox unavailable (S2017062302).
 """),
-        bounce(Failed("bob@example.com", "5.5.0", 550, True, "mailbox unavailable")),
+        bounce(FailedRecipient("bob@example.com", "5.5.0", 550, True, "mailbox unavailable")),
     ),
     Sample(
         "Yahoo through Postfix, the account is gone",
@@ -308,7 +308,7 @@ Status: 5.0.0
 Diagnostic-Code: smtp; 554 delivery error: dd This user doesn't have an example.com account
     (bob@example.com) [0] - mta4001.mail.example.com
 """),
-        bounce(Failed("bob@example.com", "5.0.0", 554, True, "doesn't have an example.com account")),
+        bounce(FailedRecipient("bob@example.com", "5.0.0", 554, True, "doesn't have an example.com account")),
     ),
     Sample(
         "AOL, policy",
@@ -318,7 +318,7 @@ Action: failed
 Status: 5.7.9
 Diagnostic-Code: smtp; 554 5.7.9 Message not accepted for policy reasons.
 """),
-        bounce(Failed("bob@example.com", "5.7.9", 554, True, "policy reasons")),
+        bounce(FailedRecipient("bob@example.com", "5.7.9", 554, True, "policy reasons")),
     ),
     Sample(
         "Exim, as of 4.87",
@@ -342,7 +342,7 @@ Status: 5.0.0
 Remote-MTA: dns; mx.example.net
 Diagnostic-Code: smtp; 550 5.1.1 User unknown
 """),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "User unknown")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown")),
     ),
     Sample(
         "Sendmail, relaying denied",
@@ -366,7 +366,7 @@ Remote-MTA: DNS; mx.example.com
 Diagnostic-Code: SMTP; 550 5.7.1 <bob@example.com>... Relaying denied
 Last-Attempt-Date: Sun, 15 Nov 2026 06:00:05 GMT
 """),
-        bounce(Failed("bob@example.com", "5.7.1", 550, True, "Relaying denied")),
+        bounce(FailedRecipient("bob@example.com", "5.7.1", 550, True, "Relaying denied")),
     ),
     Sample(
         "Sendmail, its own guess gives way to the server's word",
@@ -377,7 +377,7 @@ Action: failed
 Status: 5.1.1
 Diagnostic-Code: SMTP; 550 5.7.1 Message rejected by policy
 """),
-        bounce(Failed("bob@example.com", "5.7.1", 550, True, "rejected by policy")),
+        bounce(FailedRecipient("bob@example.com", "5.7.1", 550, True, "rejected by policy")),
     ),
     Sample(
         "Courier",
@@ -400,7 +400,7 @@ Status: 5.0.0
 Remote-MTA: dns; mx.example.net [192.0.2.1]
 Diagnostic-Code: smtp; 550 5.1.1 User unknown
 """),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "User unknown")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown")),
     ),
     Sample(
         "Domino",
@@ -421,7 +421,7 @@ Action: failed
 Status: 5.1.1
 Diagnostic-Code: X-Notes; User bob (bob@example.com) not listed in Domino Directory
 """),
-        bounce(Failed("bob@example.com", "5.1.1", None, True, "not listed in Domino Directory")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "not listed in Domino Directory")),
     ),
     Sample(
         "Proofpoint, unknown user",
@@ -432,7 +432,7 @@ Status: 5.1.1
 Remote-MTA: DNS; mx0a-00000001.pphosted.example.com
 Diagnostic-Code: SMTP; 550 5.1.1 <bob@example.com>: Recipient address rejected: User unknown
 """),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "User unknown")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown")),
     ),
     Sample(
         "Proofpoint, blocked address",
@@ -442,7 +442,7 @@ Action: failed
 Status: 5.5.0
 Diagnostic-Code: SMTP; 554 Blocked - see https://ipcheck.proofpoint.example.com/?ip=192.0.2.7
 """),
-        bounce(Failed("bob@example.com", "5.5.0", 554, True, "Blocked - see")),
+        bounce(FailedRecipient("bob@example.com", "5.5.0", 554, True, "Blocked - see")),
     ),
     Sample(
         "Mimecast, rejected by its checks",
@@ -452,7 +452,7 @@ Action: failed
 Status: 5.0.0
 Diagnostic-Code: smtp; 550 Rejected by header based Anti-Spoofing policy: support@acme.example.org - https://community.mimecast.example.com/docs/DOC-1369#550 [aBcDe]
 """),
-        bounce(Failed("bob@example.com", "5.0.0", 550, True, "Anti-Spoofing policy")),
+        bounce(FailedRecipient("bob@example.com", "5.0.0", 550, True, "Anti-Spoofing policy")),
     ),
     Sample(
         "Barracuda, spam score",
@@ -462,7 +462,7 @@ Action: failed
 Status: 5.0.0
 Diagnostic-Code: smtp; 550 permanent failure for one or more recipients (bob@example.com:blocked)
 """),
-        bounce(Failed("bob@example.com", "5.0.0", 550, True, "bob@example.com:blocked")),
+        bounce(FailedRecipient("bob@example.com", "5.0.0", 550, True, "bob@example.com:blocked")),
     ),
     Sample(
         "IronPort, the server's word in a list",
@@ -476,7 +476,7 @@ Status: 5.0.0 (permanent failure)
 Remote-MTA: dns; [192.0.2.1]
 Diagnostic-Code: smtp; 5.1.0 - Unknown address error 550-'5.1.1 <bob@example.com>: unknown user' (delivery attempts: 0)
 """),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "Unknown address error")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Unknown address error")),
     ),
     Sample(
         "IronPort, bounced by the system after its time",
@@ -486,7 +486,7 @@ Action: failed
 Status: 5.4.7
 Diagnostic-Code: smtp; 5.4.7 - Delivery expired (message too old) 'timeout' (delivery attempts: 12)
 """),
-        bounce(Failed("bob@example.com", "5.4.7", None, False, "Delivery expired")),
+        bounce(FailedRecipient("bob@example.com", "5.4.7", None, False, "Delivery expired")),
     ),
     Sample(
         "Amazon SES",
@@ -498,7 +498,7 @@ Final-Recipient: rfc822; bob@example.com
 Diagnostic-Code: smtp; 550 5.1.1 user unknown
 Status: 5.1.1
 """, of_message="Reporting-MTA: dns; a8-50.smtp-out.amazonses.example.com"),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "user unknown")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "user unknown")),
     ),
     Sample(
         "Amazon WorkMail",
@@ -508,7 +508,7 @@ Action: failed
 Status: 5.1.1
 Diagnostic-Code: smtp; 550 5.1.1 RecipientNotFound
 """),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "RecipientNotFound")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "RecipientNotFound")),
     ),
     Sample(
         "Mail.ru through Postfix, rejected as spam",
@@ -519,7 +519,7 @@ Status: 5.0.0
 Diagnostic-Code: smtp; 550 spam message rejected. Please visit
     http://help.mail.example.com/notspam-support/id?c=abc or report details
 """),
-        bounce(Failed("bob@example.com", "5.0.0", 550, True, "spam message rejected")),
+        bounce(FailedRecipient("bob@example.com", "5.0.0", 550, True, "spam message rejected")),
     ),
     Sample(
         "OpenSMTPD, an action of its own",
@@ -529,7 +529,7 @@ Action: error
 Status: 5.0.0
 Diagnostic-Code: smtp; 550 5.1.1 Invalid recipient
 """),
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "Invalid recipient")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Invalid recipient")),
     ),
     Sample(
         "a server that forgot the blank lines and the action",
@@ -542,8 +542,8 @@ Status: 5.2.1
 Diagnostic-Code: smtp; 550 5.2.1 disabled
 """),
         bounce(
-            Failed("bob@example.com", "5.1.1", 550, True, "nobody"),
-            Failed("carol@example.com", "5.2.1", 550, True, "disabled"),
+            FailedRecipient("bob@example.com", "5.1.1", 550, True, "nobody"),
+            FailedRecipient("carol@example.com", "5.2.1", 550, True, "disabled"),
         ),
     ),
     Sample(
@@ -554,7 +554,7 @@ Final-Recipient: rfc822;bob@example.com
 Action: failed
 Status: 5.1.1
 """),
-        bounce(Failed("bob+orders@example.com", "5.1.1", None, True, "")),
+        bounce(FailedRecipient("bob+orders@example.com", "5.1.1", None, True, "")),
     ),
     Sample(
         "a recipient that is no address",
@@ -565,7 +565,7 @@ Action: failed
 Status: 5.1.1
 Diagnostic-Code: X-Notes; no such person
 """),
-        bounce(Failed(None, "5.1.1", None, True, "no such person")),
+        bounce(FailedRecipient(None, "5.1.1", None, True, "no such person")),
     ),
     Sample(
         "forwarded with a rewritten return path (SRS)",
@@ -574,7 +574,7 @@ Final-Recipient: rfc822; bob@example.com
 Action: failed
 Status: 5.1.1
 """, original=ORIGINAL.replace(RETURN_PATH, f"SRS0=aB1c=X5=bounces.example.org=bounces+{TOKEN}@forward.example.net")),
-        bounce(Failed("bob@example.com", "5.1.1", None, True, "")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "")),
     ),
     Sample(
         "everything in base 64, our address in capitals",
@@ -587,7 +587,7 @@ UmV0dXJuLVBhdGg6IDxCT1VOQ0VTK01GUkdHWkRGTVpUV1EyTEtOTldHMjNUUE9CWVhFNDNVT1Yz
 SE82RFpQSVlEQ01SVEBCT1VOQ0VTLkVYQU1QTEUuT1JHPg0KQ0ZCTC1GZWVkYmFjay1JRDogQWJD
 ZDoxMjMNCg0KaGkNCg==
 """).replace("Content-Type: message/rfc822", "Content-Type: message/rfc822\nContent-Transfer-Encoding: base64"),
-        bounce(Failed("bob@example.com", "5.1.1", None, True, ""), tokens=(RETURN_PATH, "AbCd:123")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, ""), tokens=(RETURN_PATH, "AbCd:123")),
     ),
     Sample(
         "a gateway flattened it",
@@ -606,7 +606,7 @@ Status: 5.1.1
 Diagnostic-Code: smtp; 550 5.1.1 gone
 
 {ORIGINAL}""",
-        bounce(Failed("bob@example.com", "5.1.1", 550, True, "gone")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "gone")),
     ),
     Sample(
         "a gateway changed the boundary in the header alone",
@@ -615,6 +615,6 @@ Final-Recipient: rfc822; bob@example.com
 Action: failed
 Status: 5.1.1
 """).replace('boundary="=_6A0F/01"', 'boundary="other"'),
-        bounce(Failed("bob@example.com", "5.1.1", None, True, "")),
+        bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "")),
     ),
 )  # fmt: skip

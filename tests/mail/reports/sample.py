@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from posthouse.mail.report import Bounce, Complaint, Failed, Nothing
+from posthouse.mail.report import Bounce, Complaint, FailedRecipient, NoReport
 
 TOKEN: Final = "mfrggzdfmztwq2lknnwg23tpobyxe43uov3ho6dzpiydcmrt"
 RETURN_PATH: Final = f"bounces+{TOKEN}@bounces.example.org"
@@ -25,10 +25,10 @@ Content-Type: text/plain
 class Sample(NamedTuple):
     name: str
     raw: str
-    expected: Bounce | Complaint | Nothing
+    expected: Bounce | Complaint | NoReport
 
 
-def bounce(*failures: Failed, tokens: tuple[str, ...] = (RETURN_PATH,)) -> Bounce:
+def bounce(*failures: FailedRecipient, tokens: tuple[str, ...] = (RETURN_PATH,)) -> Bounce:
     return Bounce(failures, tokens)
 
 

@@ -44,7 +44,7 @@ def error_headers(refusal: Refusal) -> dict[str, str]:
 
 
 def error_response(scope: Scope, refusal: Refusal, status: int | None = None) -> Response:
-    refusal.forget_origin()
+    refusal.drop_traceback()
     content = {"error": refusal.text, "code": refusal.code.value, "request_id": request_id_text(scope)}
     return Response(
         encoded(content),

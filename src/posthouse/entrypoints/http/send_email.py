@@ -125,7 +125,7 @@ def _listed(given: str | list[str] | None) -> list[str]:
 
 
 def answer_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source: Source = Source.API) -> dict[str, Any]:
-    echo = draft.echo
+    echo = draft.request_fields
     answer = {
         "id": ids.text(ids.MESSAGE, accepted.message_id),
         "status": MessageStatus.QUEUED.value,

@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
     def arrive(self, address: object) -> ServerReply | None:
         """None when there is room for it."""
         self._peer = _peer_of(address)
-        self._place = credential.neighbourhood(self._peer)
+        self._place = credential.peer_network(self._peer)
         return self._lobby.enter(self, self._place)
 
     def open_secure(self, accepted: socket.socket) -> None:
@@ -354,7 +354,7 @@ class Connection(asyncio.Protocol):
         try:
             self._caller = await self._lobby.service.authenticate(wish.username, wish.password, self._peer)
         except Refusal as refused:
-            refused.forget_origin()
+            refused.drop_traceback()
             refusal = _login_reply(refused)
             log.info("login_refused", peer=self._peer, code=refused.code.value)
         except Exception:

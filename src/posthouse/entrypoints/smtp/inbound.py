@@ -16,7 +16,7 @@ from posthouse.entrypoints.smtp.replies import FAULT, ServerReply
 from posthouse.entrypoints.smtp.service import Envelope, Policy
 from posthouse.flows.inbound.reports import Reports
 from posthouse.flows.shared.principal import Principal
-from posthouse.mail.envelope import Origin
+from posthouse.mail.envelope import MailReference
 from posthouse.rules.limits import MIB
 from posthouse.rules.refusal import Code, Refusal
 
@@ -85,7 +85,7 @@ class Inbound:
 
     async def _take(self, envelope: Envelope, content: bytes) -> ServerReply:
         places = {address: self._place(address) for address in envelope.recipients}
-        origins = [place for place in places.values() if isinstance(place, Origin)]
+        origins = [place for place in places.values() if isinstance(place, MailReference)]
         # Reports first: when the rest has to come again, the same report twice is one.
         if origins or _Place.COMPLAINTS in places.values():
             received = await self._feedback.receive(content, origins)
@@ -100,5 +100,5 @@ class Inbound:
         log.info("operator_mail_received", peer=envelope.peer, size=len(content), kept=is_kept)
         return TAKEN if is_kept else FULL
 
-    def _place(self, address: str) -> Origin | _Place | None:
+    def _place(self, address: str) -> MailReference | _Place | None:
         return self._places.get(address.lower()) or self._feedback.origin(address)

@@ -18,7 +18,7 @@ from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.intake import AcceptedMessage, Intake
 from posthouse.flows.shared.principal import Principal
 from posthouse.mail.address import AddressError, parse_mailbox
-from posthouse.mail.submitted import RawError, is_laborious
+from posthouse.mail.submitted import SubmittedMailError, is_slow_to_read
 from posthouse.rules import credential, ids, limits
 from posthouse.rules.ids import RequestId
 from posthouse.rules.refusal import Code, Refusal
@@ -47,7 +47,7 @@ class Submission:
     async def authenticate(self, username: str, password: str, peer: str) -> Principal:
         """A login that follows failed ones is answered late; its connection waits, and nobody else."""
         backoff, clock = self._backoff, self._clock
-        place = credential.neighbourhood(peer)
+        place = credential.peer_network(peer)
         wait_seconds = backoff.begin(username, place, clock.monotonic())
         if wait_seconds is None:
             raise Refusal(Code.RATE_LIMITED, "Too many failed logins from this address: try again later.")
@@ -85,18 +85,18 @@ class Submission:
             if caller is None:
                 raise RuntimeError("mail was offered by nobody")
             await self._admission.recall(caller, envelope.peer)
-            if len(content) > limits.THREAD_BODY_BYTES_MIN or is_laborious(content):
+            if len(content) > limits.THREAD_BODY_BYTES_MIN or is_slow_to_read(content):
                 async with self._large:
                     accepted = await self._accept(caller, envelope, content, request_id)
             else:
                 accepted = await self._accept(caller, envelope, content, request_id)
-        except RawError as error:
+        except SubmittedMailError as error:
             code, _, status = error.status.partition(" ")
             return ServerReply(int(code), status, str(error))
         except Refusal as refusal:
             if refusal.code in _UNAVAILABLE:
                 log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
-            refusal.forget_origin()
+            refusal.drop_traceback()
             return ServerReply(*smtp_reply(refusal))
         except Exception as fault:
             log.exception("fault", request_id=ids.text(ids.REQUEST, request_id), fault=type(fault).__name__)

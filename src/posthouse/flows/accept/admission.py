@@ -4,7 +4,7 @@ from posthouse.clock import Clock
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.shared.principal import Member, Principal
 from posthouse.rules import credential, token
-from posthouse.rules.credential import ApiKeySecret, Basic, Mode, Token
+from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode
 from posthouse.rules.ids import SessionId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import CachedApiKey as KnownKey
@@ -23,7 +23,7 @@ class Admission:
 
     async def sender(self, authorization: str | None, peer: str) -> Principal:
         match credential.parse_authorization(authorization):
-            case Basic() as given:
+            case BasicCredentials() as given:
                 known = await self._basic(given)
                 _require_place(peer, known.allowed_networks)
                 return self._by_credential(known)
@@ -33,7 +33,7 @@ class Admission:
                     raise Refusal(Code.FORBIDDEN, "This API key may only read: use one with the send scope.")
                 _require_place(peer, key.own_networks, key.allowed_networks)
                 return self._by_key(key)
-            case Token() as given:
+            case BearerToken() as given:
                 membership, _ = await self._membership(given)
                 if not credential.may_send(membership.role):
                     raise Refusal(Code.FORBIDDEN, "A viewer may not send mail: ask for the role of a member.")
@@ -41,7 +41,7 @@ class Admission:
 
     async def password(self, username: str, password: str, peer: str) -> Principal:
         """Whoever knows an SMTP credential, and calls from where it may be used."""
-        known, password_hash = await self._matched(Basic(username, password))
+        known, password_hash = await self._matched(BasicCredentials(username, password))
         _require_place(peer, known.allowed_networks)
         return self._by_credential(known)._replace(password_hash=password_hash)
 
@@ -56,7 +56,7 @@ class Admission:
 
     async def reader(self, authorization: str | None, peer: str) -> Principal:
         match credential.parse_authorization(authorization):
-            case Basic() as given:
+            case BasicCredentials() as given:
                 known = await self._basic(given)
                 if not _is_place(peer, known.allowed_networks):
                     raise _unauthorized(f"This credential may not be used from {peer}.")
@@ -68,23 +68,23 @@ class Admission:
                 if not _is_place(peer, key.own_networks, key.allowed_networks):
                     raise _unauthorized(f"This credential may not be used from {peer}.")
                 return self._by_key(key)
-            case Token() as given:
+            case BearerToken() as given:
                 membership, _ = await self._membership(given)
                 return Principal(membership.account_id, membership.credential_id, Mode.LIVE)
 
     async def member(self, authorization: str | None) -> Member:
         """Someone with a dashboard login; SMTP passwords and API keys open nothing here."""
         given = credential.parse_authorization(authorization)
-        if not isinstance(given, Token):
+        if not isinstance(given, BearerToken):
             raise _unauthorized("This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one.")
         membership, session_id = await self._membership(given)
         return Member(membership.account_id, membership.user_id, membership.role, membership.email, session_id)
 
-    async def _basic(self, given: Basic) -> Credential:
+    async def _basic(self, given: BasicCredentials) -> Credential:
         known, _ = await self._matched(given)
         return known
 
-    async def _matched(self, given: Basic) -> tuple[Credential, bytes]:
+    async def _matched(self, given: BasicCredentials) -> tuple[Credential, bytes]:
         """The credential, and the hash of that of its passwords which was given."""
         known = await self._control_cache.credential(given.username)
         if known is not None:
@@ -114,7 +114,7 @@ class Admission:
             raise _unauthorized("The API key is unknown, expired or revoked.")
         return known
 
-    async def _membership(self, given: Token) -> tuple[Membership, SessionId]:
+    async def _membership(self, given: BearerToken) -> tuple[Membership, SessionId]:
         """What the user is in the account now, whatever the token says of their role; and by which session."""
         claims = token.read(given.jwt, secret=self._token_secret, now=self._clock.now())
         if claims is not None and await self._control_cache.user_of_session(claims.session_id) == claims.user_id:

@@ -21,7 +21,7 @@ from posthouse.store import acceptance, domains, suppressions
 from posthouse.store.acceptance import Key
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from posthouse.wire.dns import Exchanges, NoAnswer, NoName, Resolver
+from posthouse.wire.dns import MxRecords, NoAnswer, NoName, Resolver
 
 # Someone waits for the answer; what DNS hasn't said by then is not in it.
 LOOKUP_SECONDS_MAX: Final = 2.0
@@ -226,7 +226,7 @@ class DryRun:
             answer = await self._exchanges(destination)
             if isinstance(answer, NoName):
                 warnings.append(f"The domain {destination} does not exist: mail to it bounces.")
-            elif isinstance(answer, Exchanges):
+            elif isinstance(answer, MxRecords):
                 hosts = exchanges(destination, answer.records, b"")
                 if isinstance(hosts, NullExchange):
                     warnings.append(f"The domain {destination} takes no mail: mail to it bounces.")
@@ -257,7 +257,7 @@ class DryRun:
             self._paces.clear()
         self._paces[account_id] = taken.full_at
 
-    async def _exchanges(self, destination: str) -> Exchanges | NoName | NoAnswer | None:
+    async def _exchanges(self, destination: str) -> MxRecords | NoName | NoAnswer | None:
         """What DNS says; None when too many are being asked already, or nobody waits any more."""
         if self._looking >= LOOKUPS_AT_ONCE_MAX:
             return None
@@ -267,7 +267,7 @@ class DryRun:
         asked.add_done_callback(self._looked)
         return await asyncio.shield(asked)
 
-    def _looked(self, asked: asyncio.Future[Exchanges | NoName | NoAnswer]) -> None:
+    def _looked(self, asked: asyncio.Future[MxRecords | NoName | NoAnswer]) -> None:
         self._looking -= 1
         if not asked.cancelled():
             asked.exception()  # whoever asked may have left

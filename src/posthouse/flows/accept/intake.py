@@ -16,7 +16,7 @@ from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.principal import Principal
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.mail.address import Mailbox
-from posthouse.mail.submitted import Submitted, adopt, is_laborious
+from posthouse.mail.submitted import SubmittedMail, is_slow_to_read, prepare
 from posthouse.rules import ids, limits, send_quota, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
@@ -132,14 +132,16 @@ class Intake:
         now = self._clock.now()
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
 
-        def read() -> Submitted:
-            return adopt(
+        def read() -> SubmittedMail:
+            return prepare(
                 raw, date=now, message_id=self._preparation.message_id_text(message_id), hostname=self._hostname
             )
 
-        is_slow = len(raw) > limits.THREAD_BODY_BYTES_MIN or is_laborious(raw)
+        is_slow = len(raw) > limits.THREAD_BODY_BYTES_MIN or is_slow_to_read(raw)
         submitted = await asyncio.to_thread(read) if is_slow else read()
-        choice = unsubscribe.choice(submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe)
+        choice = unsubscribe.unsubscribe_option(
+            submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe
+        )
         try:
             senders = [submitted.sender, *filter(None, [submitted.sender_field])]
             await self._preparation.require(caller.account_id, senders, one_click=choice.one_click)
@@ -194,7 +196,7 @@ class Intake:
             message_id=message_id,
             request_id=request_id,
             source=Source.TEST if is_rehearsed else source,
-            sender=draft.echo.sender,
+            sender=draft.request_fields.sender,
             envelope_sender=draft.sender.address,
             subject=letter.subject,
             tags=draft.tags,
@@ -249,7 +251,7 @@ class Intake:
                     raise _waited_too_long()
                 results = await self._accept_together(group, lock_milliseconds=APART_LOCK_MILLISECONDS_MAX)
             except Refusal as refusal:
-                results = [refusal.again() for _ in group]
+                results = [refusal.copy() for _ in group]
             except Exception as fault:
                 if len(group) > 1:
                     answers |= await self._accept_apart([[entry] for entry in group])
@@ -301,7 +303,7 @@ class Intake:
         return answers
 
 
-def _addressed(recipients: Sequence[Mailbox], submitted: Submitted) -> tuple[DraftRecipient, ...]:
+def _addressed(recipients: Sequence[Mailbox], submitted: SubmittedMail) -> tuple[DraftRecipient, ...]:
     """The envelope's recipients, each once, in its first spelling; whoever the header doesn't name was blind-copied."""
     unique: dict[str, DraftRecipient] = {}
     for mailbox in recipients:

@@ -11,7 +11,7 @@ from datetime import datetime
 from posthouse.mail import mime
 from posthouse.mail.address import Mailbox
 from posthouse.mail.header_writer import HeaderError
-from posthouse.mail.mime import Letter
+from posthouse.mail.mime import MailContent
 from posthouse.rules import ids, limits, template, unsubscribe
 from posthouse.rules.draft import Draft, too_large
 from posthouse.rules.ids import AccountId, MessageId
@@ -38,11 +38,11 @@ class Preparation:
         if one_click and not self._offers_one_click:
             raise unsubscribe.not_offered()
 
-    async def letter(self, account_id: AccountId, draft: Draft) -> Letter:
+    async def letter(self, account_id: AccountId, draft: Draft) -> MailContent:
         """What is to be written: the draft's own words, or those of its template."""
-        return draft.letter(await self._render(account_id, draft))
+        return draft.mail_content(await self._render(account_id, draft))
 
-    async def write(self, letter: Letter, message_id: MessageId, now: datetime) -> bytes:
+    async def write(self, letter: MailContent, message_id: MessageId, now: datetime) -> bytes:
         large = sum(len(attachment.content) for attachment in letter.attachments)
         large += len(letter.text or "") + len(letter.html or "")
         if large > limits.MIME_BYTES_MAX:

@@ -17,7 +17,7 @@ from posthouse.mail import dkim
 from posthouse.mail.dkim import KeyPair
 from posthouse.rules import domain, ids, input_checks, limits
 from posthouse.rules.actor import OPERATOR, Actor
-from posthouse.rules.domain import Judgement, Record, RecordCheck, Records
+from posthouse.rules.domain import DomainRecords, RecordCheck, RecordChecks, TxtRecord
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.store import accounts, domains
@@ -49,7 +49,7 @@ class KeyStage(StrEnum):
 class ShownRecord:
     """A record as it is shown; without a finding nobody looked for it now."""
 
-    record: Record
+    record: TxtRecord
     stage: KeyStage
     advice: str
     finding: RecordCheck | None = None
@@ -61,11 +61,11 @@ class DomainView:
 
     domain: DomainRow
     keys: Sequence[KeysRow]
-    advised: tuple[Record, Record]
+    advised: tuple[TxtRecord, TxtRecord]
     findings: Mapping[str, RecordCheck] = field(default_factory=dict)
 
     @property
-    def records(self) -> Records:
+    def records(self) -> DomainRecords:
         """Of the keys that sign."""
         return records_of(self.domain)
 
@@ -81,16 +81,18 @@ class DomainView:
             shown += [self._line(record, KeyStage.PENDING, keys.retired_at) for record in of_keys]
         return [*shown, *[self._line(record, KeyStage.ACTIVE) for record in self.advised]]
 
-    def _line(self, record: Record, stage: KeyStage, retired_at: datetime | None = None) -> ShownRecord:
+    def _line(self, record: TxtRecord, stage: KeyStage, retired_at: datetime | None = None) -> ShownRecord:
         finding = self.findings.get(record.name)
         if retired_at is not None:
-            until = domain.left_until(retired_at)
+            until = domain.records_kept_until(retired_at)
             advice = (
                 f"Leave it in DNS until {until:%Y-%m-%d %H:%M} UTC, for mail that was signed with it and is still on "
                 "its way; then remove it."
             )
             return ShownRecord(record, KeyStage.PREVIOUS, advice, finding)
-        return ShownRecord(record, stage, domain.unlooked(record) if finding is None else finding.advice, finding)
+        return ShownRecord(
+            record, stage, domain.advice_before_check(record) if finding is None else finding.advice, finding
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class Verification:
     """The domain after the check; no judgement when an operator vouched for it."""
 
     view: DomainView
-    judgement: Judgement | None
+    judgement: RecordChecks | None
 
     @property
     def domain(self) -> DomainRow:
@@ -271,7 +273,7 @@ class Domains:
             raise Refusal(Code.TEMPORARY_FAILURE, "Many domains are looked at this moment: try again.", 2)
         self._looks += 1
         try:
-            return await self._domain_check.look(row, waiting, domain.advised(row.name, self._return_path))
+            return await self._domain_check.look(row, waiting, domain.advised_records(row.name, self._return_path))
         finally:
             self._looks -= 1
 
@@ -289,8 +291,8 @@ class Domains:
         findings = {} if look is None else {finding.record.name: finding for finding in look.findings}
         now = self._clock.now()
         # What may be removed from DNS is not shown any more, even before upkeep forgets it.
-        shown = [one for one in keys if one.retired_at is None or now < domain.left_until(one.retired_at)]
-        return DomainView(row, shown, domain.advised(row.name, self._return_path), findings)
+        shown = [one for one in keys if one.retired_at is None or now < domain.records_kept_until(one.retired_at)]
+        return DomainView(row, shown, domain.advised_records(row.name, self._return_path), findings)
 
     def _new_selector(self) -> str:
         return domain.SELECTOR_PREFIX + _base32(self._chance.bytes(_SELECTOR_BYTES))

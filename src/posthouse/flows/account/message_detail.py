@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from posthouse.clock import Clock
-from posthouse.mail import rendering
-from posthouse.mail.rendering import Attached as Attached
-from posthouse.mail.rendering import HeaderField as HeaderField
-from posthouse.mail.rendering import RenderedMail as RenderedMail
+from posthouse.mail import render
+from posthouse.mail.render import AttachmentInfo as AttachmentInfo
+from posthouse.mail.render import HeaderField as HeaderField
+from posthouse.mail.render import RenderedMail as RenderedMail
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
@@ -66,16 +66,16 @@ class MessageDetail:
             head = await bodies.beginning(connection, account_id, message_id, HEAD_BYTES_MAX)
         if found is None:
             raise _no_message()
-        return Detail(found, None if head is None else rendering.of_note(head))
+        return Detail(found, None if head is None else render.notable_fields(head))
 
     async def content(self, account_id: AccountId, given_id: str) -> RenderedMail:
         """What it says, part by part."""
         message_id = _message_id(given_id)
         size = await self._size(account_id, message_id)
         if size < THREAD_BODY_BYTES_MIN:
-            return rendering.rendered(await self._body(account_id, message_id))
+            return render.render_mail(await self._body(account_id, message_id))
         async with self._large:
-            return await asyncio.to_thread(rendering.rendered, await self._body(account_id, message_id))
+            return await asyncio.to_thread(render.render_mail, await self._body(account_id, message_id))
 
     async def raw(self, account_id: AccountId, given_id: str) -> bytes:
         """Its bytes as they were stored."""

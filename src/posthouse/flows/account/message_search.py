@@ -14,7 +14,7 @@ from posthouse.clock import Clock
 from posthouse.rules import ids, search
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import MessageStatus
-from posthouse.rules.search import Filters, Wanted
+from posthouse.rules.search import SearchFilters, SearchQuery
 from posthouse.store import message_search, search_index
 from posthouse.store.message_search import Listed as Listed
 from posthouse.store.message_search import Span, Uncatalogued
@@ -74,8 +74,8 @@ class MessageSearch:
         self._marks = _Marks(_BEGINNING, _BEGINNING)
         self._marked_at = float("-inf")
 
-    async def page(self, account_id: AccountId, filters: Filters, limit: int, cursor: str | None) -> Page:
-        wanted = search.wanted(filters)
+    async def page(self, account_id: AccountId, filters: SearchFilters, limit: int, cursor: str | None) -> Page:
+        wanted = search.search_query(filters)
         # There is nothing in the days to come: they need not be looked into.
         before = min(wanted.before, ids.lowest_id(self._clock.now() + CLOCKS_DIFFER))
         if cursor is not None:
@@ -90,7 +90,7 @@ class MessageSearch:
         return Page(found.messages, None if found.position is None else wanted.cursor(found.position))
 
     async def _wanted(
-        self, connection: Connection, account_id: AccountId, wanted: Wanted, before: UUID, limit: int
+        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, before: UUID, limit: int
     ) -> _Found:
         """Those that the catalogue doesn't have yet are the newest, and come first."""
         marks = await self._read_marks(connection)
@@ -118,7 +118,7 @@ class MessageSearch:
         return self._marks
 
     async def _catalogued(
-        self, connection: Connection, account_id: AccountId, wanted: Wanted, span: Span, limit: int
+        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: Span, limit: int
     ) -> _Found:
         """`limit` may be nothing, for whoever only asks whether there is more."""
         if span.before <= span.lowest:
@@ -130,7 +130,7 @@ class MessageSearch:
         return found
 
     async def _within(
-        self, connection: Connection, account_id: AccountId, wanted: Wanted, span: Span, limit: int
+        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: Span, limit: int
     ) -> _Found:
         if len(wanted.terms) == 1 and not wanted.is_queued:
             found = await message_search.with_term(connection, account_id, span, limit + 1, wanted.terms[0])
@@ -138,7 +138,7 @@ class MessageSearch:
         return await self._with_all(connection, account_id, wanted, span, limit)
 
     async def _with_all(
-        self, connection: Connection, account_id: AccountId, wanted: Wanted, span: Span, limit: int
+        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: Span, limit: int
     ) -> _Found:
         """Of all that is asked for, the rarest here leads, and the others are asked about each that it names."""
         most = max(self._examined_max, limit + 1)
@@ -187,7 +187,7 @@ async def _first(
     return _Found(messages, examined_to)
 
 
-def _is_wanted(message: Uncatalogued, wanted: Wanted) -> bool:
+def _is_wanted(message: Uncatalogued, wanted: SearchQuery) -> bool:
     terms = search.terms_of(
         sender=message.sender,
         recipients=message.recipients,

@@ -159,8 +159,8 @@ def _blocked(until: datetime | None, now: datetime) -> Refusal:
 
 def person(email: str, peer: str, pepper: bytes) -> str:
     """Nobody's address, since people type their password where the address belongs, and this is kept for a day."""
-    return f"person {credential.secret_hash(email, pepper).hex()} {credential.neighbourhood(peer)}"
+    return f"person {credential.secret_hash(email, pepper).hex()} {credential.peer_network(peer)}"
 
 
 def _place(peer: str) -> str:
-    return f"peer {credential.neighbourhood(peer)}"
+    return f"peer {credential.peer_network(peer)}"

@@ -20,7 +20,14 @@ from posthouse.rules import ids, reputation, suppression
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.suppression import IMPORT_BYTES_MAX, IMPORT_LINES_MAX, MANUAL_MAX, ImportLine, ImportLines, Reason
+from posthouse.rules.suppression import (
+    IMPORT_BYTES_MAX,
+    IMPORT_LINES_MAX,
+    MANUAL_MAX,
+    ImportLine,
+    ImportLines,
+    SuppressionReason,
+)
 from posthouse.store import suppressions
 from posthouse.store.postgres import Database
 from posthouse.store.suppressions import Position
@@ -89,12 +96,12 @@ class Suppressions:
     ) -> Page:
         """The newest first; what a search by prefix finds, in the order of the addresses."""
         before = _START if cursor is None else _position(cursor)
-        reasons = list(Reason) if reason is None else [suppression.reason_of(reason)]
+        reasons = list(SuppressionReason) if reason is None else [suppression.reason_of(reason)]
         if email is not None:
             if search is not None:
                 raise invalid("`email` and `search` don't go together: leave one of them out.")
             return await self._one(account_id, suppression.address_of(email), reasons)
-        wanted = suppression.Search() if search is None else suppression.search_of(search)
+        wanted = suppression.SuppressionSearch() if search is None else suppression.search_of(search)
         async with self._database.connection() as connection:
             if wanted.prefix is not None:
                 if reason is not None:
@@ -104,7 +111,7 @@ class Suppressions:
                 found = await suppressions.newest(connection, account_id, reasons, before, count + 1, wanted.domain)
         return Page(found[:count], _cursor(found[count - 1]) if len(found) > count else None)
 
-    async def _one(self, account_id: AccountId, email: str, reasons: list[Reason]) -> Page:
+    async def _one(self, account_id: AccountId, email: str, reasons: list[SuppressionReason]) -> Page:
         async with self._database.connection() as connection:
             found = await suppressions.find(connection, account_id, email)
         return Page([found] if found is not None and found.reason in reasons else [], None)
@@ -136,7 +143,7 @@ class Suppressions:
             row = None if address is None else await suppressions.remove(tx, account_id, address)
             if row is None:
                 raise Refusal(Code.NOT_FOUND, "This account suppresses no such address.")
-            if row.reason == Reason.MANUAL:
+            if row.reason == SuppressionReason.MANUAL:
                 await suppressions.enter(tx, account_id, -1)
             elif row.at >= now - reputation.WINDOW:
                 await suppressions.lift(tx, account_id, row)

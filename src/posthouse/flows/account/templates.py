@@ -11,10 +11,9 @@ from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.rules import limits, template
 from posthouse.rules.actor import Actor
-from posthouse.rules.draft import Variable
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.template import RenderedTemplate, Template
+from posthouse.rules.template import RenderedTemplate, Template, VariableValue
 from posthouse.store import accounts, templates
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.templates import TemplateRow as TemplateRow
@@ -101,7 +100,7 @@ class Templates:
             return found, await templates.versions(connection, account_id, alias, VERSIONS_SHOWN_MAX)
 
     async def preview(
-        self, account_id: AccountId, alias: str, version: int | None, variables: Mapping[str, Variable]
+        self, account_id: AccountId, alias: str, version: int | None, variables: Mapping[str, VariableValue]
     ) -> RenderedTemplate:
         """The version as it would be sent: the one asked for, else the published, else the latest."""
         _require_alias(alias)

@@ -120,7 +120,7 @@ class UsageAndLedger:
         self, account_id: AccountId, *, days: str | None = None, first: str | None = None, last: str | None = None
     ) -> UsageView:
         """Every day that is asked for, the newest first, those without mail as well."""
-        since, until = usage.span(days, first, last, self._clock.now().astimezone(UTC).date())
+        since, until = usage.day_range(days, first, last, self._clock.now().astimezone(UTC).date())
         async with self._looking() as connection:
             state = await books.state(connection)
             counted = await books.days(connection, account_id, since, until)
@@ -134,7 +134,7 @@ class UsageAndLedger:
         asked = [until - _DAY * number for number in range((until - since).days + 1)]
         return UsageView(
             days=[DayUsage(counted.get(day, UsageDay(day)), _providers(by_day[day])) for day in asked],
-            providers=_providers({name: usage.added(several) for name, several in by_provider.items()}),
+            providers=_providers({name: usage.sum_histograms(several) for name, several in by_provider.items()}),
             waiting=waiting,
             counted_to=None if state is None else state.counted_to(account_id),
         )
@@ -154,9 +154,9 @@ class UsageAndLedger:
         if kind is not None and kind not in list(Kind):
             raise invalid(f"`kind` is one of {', '.join(Kind)}.")
         tomorrow = self._clock.now().astimezone(UTC).date() + _DAY
-        lowest = _BEGINNING if first is None else lowest_id(_start(usage.day("from", first)))
+        lowest = _BEGINNING if first is None else lowest_id(_start(usage.parse_day("from", first)))
         place = LedgerPosition(
-            lowest_id(_start(tomorrow if last is None else usage.day("to", last)) + _DAY), ledger.DAY_POSITION
+            lowest_id(_start(tomorrow if last is None else usage.parse_day("to", last)) + _DAY), ledger.DAY_POSITION
         )
         if cursor is not None:
             place = min(place, _place(cursor))

@@ -27,7 +27,7 @@ from posthouse.rules import event, ids, lane, outcome, retry, simulator
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import LaneLimits, Limits, Served, Slot
 from posthouse.rules.lease import WORKER_LEASE
-from posthouse.rules.outcome import Broken, GivenUp, Happening, Replied, Stage, Suppressed
+from posthouse.rules.outcome import AttemptResult, GivenUp, NoReply, Replied, Stage, Suppressed
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import DeliveryTicket
@@ -38,7 +38,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult, Event, Outcome
 from posthouse.store.delivery_schedule import DeliveryPostponement, Key
 from posthouse.store.lane_reports import LaneState
 from posthouse.store.postgres import Database
-from posthouse.wire.carrier import Carriage, Carrier
+from posthouse.wire.carrier import Carrier, CarrierResult
 from posthouse.wire.dns import Resolver
 from posthouse.wire.stream import StreamMessage as Carried
 
@@ -70,8 +70,8 @@ class _Happened(NamedTuple):
     """What became of one recipient; no happening means that nothing was tried, and it may be at `again_at`."""
 
     claimed: Claimed
-    happening: Happening | None
-    carriage: Carriage | None = None
+    happening: AttemptResult | None
+    carriage: CarrierResult | None = None
     again_at: datetime | None = None
 
 
@@ -277,7 +277,7 @@ class Delivery:
         if not tried:
             return happened, Served.OTHERWISE
         if bundle.destination == self._simulator_domain:
-            happened += [_Happened(one, simulator.rehearse(one.email, bundle.destination)) for one in tried]
+            happened += [_Happened(one, simulator.simulate(one.email, bundle.destination)) for one in tried]
             return happened, Served.WELL
         message = tried[0].message
         if message.mime_bytes is None:
@@ -298,11 +298,11 @@ class Delivery:
             happened += [_Happened(one, None, None, again_at) for one in tried]
             return happened, Served.OTHERWISE
         happened += [
-            _Happened(one, happening, carriage) for one, happening in zip(tried, carriage.happenings, strict=True)
+            _Happened(one, happening, carriage) for one, happening in zip(tried, carriage.results, strict=True)
         ]
         return happened, _served(queue.name, carriage)
 
-    async def _carried(self, bundle: Bundle, tried: Sequence[Claimed], leave: SendPermit) -> Carriage | None:
+    async def _carried(self, bundle: Bundle, tried: Sequence[Claimed], leave: SendPermit) -> CarrierResult | None:
         """What the destination said; None when the mail was withdrawn, or never made ready, and nothing was tried."""
         task = asyncio.current_task()
         try:
@@ -329,7 +329,7 @@ class Delivery:
         finally:
             self._carrying.discard(task)
         # What may have arrived is remembered as such; everything else never happened.
-        return Carriage((Broken(Stage.DOT, reason),) * len(tried)) if leave.is_given else None
+        return CarrierResult((NoReply(Stage.DOT, reason),) * len(tried)) if leave.is_given else None
 
     # What follows.
 
@@ -346,7 +346,7 @@ class Delivery:
         if happening is None:
             return Outcome(*claimed.key, DeliveryResult.POSTPONED, next_at=again_at or now)
         verdict = outcome.judge(happening)
-        consequence = outcome.follow(
+        consequence = outcome.recipient_update(
             verdict,
             attempts=claimed.attempt_count,
             accepted_at=claimed.message.created_at,
@@ -366,7 +366,7 @@ class Delivery:
             exchange=carriage.exchange if carriage else None,
             address=carriage.address if carriage else None,
             tls=carriage.tls if carriage else None,
-            stage=happening.stage if isinstance(happening, Replied | Broken) else None,
+            stage=happening.stage if isinstance(happening, Replied | NoReply) else None,
             code=verdict.code,
             response=verdict.text,
         )
@@ -375,7 +375,7 @@ class Delivery:
         self, claimed: Claimed, result: DeliveryResult, verdict: outcome.DeliveryVerdict, now: datetime
     ) -> Event:
         event_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-        kind = event.Type(f"email.{result}")
+        kind = event.EventType(f"email.{result}")
         body = event.body(
             event_id=event_id,
             type=kind,
@@ -395,7 +395,7 @@ class Delivery:
         if told.event is None or now - ids.time_of(told.event.id) <= EVENT_AGE_MAX:
             return told
         event_id, delivery_id = (ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)) for _ in range(2))
-        body = event.made_anew(told.event.body, event_id, now)
+        body = event.with_new_id(told.event.body, event_id, now)
         return replace(told, event=Event(event_id, told.event.type, body, delivery_id))
 
     def _count(self, queue: LaneQueue, outcomes: Sequence[Outcome]) -> None:
@@ -516,14 +516,14 @@ def _suppressed(claimed: Claimed) -> Suppressed:
     return Suppressed(claimed.message.mailing_list if claimed.has_left else None)
 
 
-def _served(lane_name: str, carriage: Carriage) -> Served:
-    happenings = carriage.happenings
+def _served(lane_name: str, carriage: CarrierResult) -> Served:
+    happenings = carriage.results
     if any(isinstance(one, Replied) and one.reply.code == lane.PUSH_BACK_CODE for one in happenings):
         return Served.PUSHED_BACK
     if any(isinstance(one, Replied) and not outcome.judge(one).next_exchange for one in happenings):
         return Served.WELL
     # One domain of a provider that can't be reached says nothing about its others.
     is_alone = not lane.is_provider(lane_name)
-    if is_alone and all(isinstance(one, Replied | Broken) and outcome.judge(one).next_exchange for one in happenings):
+    if is_alone and all(isinstance(one, Replied | NoReply) and outcome.judge(one).next_exchange for one in happenings):
         return Served.UNREACHABLE
     return Served.OTHERWISE

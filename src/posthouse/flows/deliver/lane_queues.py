@@ -20,7 +20,7 @@ from posthouse.rules import lane as rules
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.wire.dns import Exchanges, Resolver
+from posthouse.wire.dns import MxRecords, Resolver
 
 log = structlog.get_logger(__name__)
 
@@ -266,7 +266,7 @@ class LaneQueues:
         except TimeoutError:
             return destination
         # Where DNS leads nowhere, the carrier finds out the same, and says what follows.
-        hosts = exchanges(destination, answer.records, b"") if isinstance(answer, Exchanges) else ()
+        hosts = exchanges(destination, answer.records, b"") if isinstance(answer, MxRecords) else ()
         if isinstance(hosts, NullExchange):
             return destination
         return rules.lane_by_hosts(destination, [host.host for host in hosts])

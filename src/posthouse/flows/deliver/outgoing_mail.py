@@ -11,17 +11,17 @@ from posthouse.clock import Clock
 from posthouse.flows.deliver.dkim_signing import DkimSigning
 from posthouse.mail import header_reader, trace
 from posthouse.mail.address import parse_mailbox
-from posthouse.mail.envelope import Origin, feedback_token, return_path
+from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.rules import ids, unsubscribe
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import Source
-from posthouse.rules.unsubscribe import Leaver
+from posthouse.rules.unsubscribe import ListMember
 from posthouse.store import bodies
 from posthouse.store.control_cache import SealedKey
 from posthouse.store.delivery_claims import Claimed, ClaimedMessage
 from posthouse.store.postgres import Database
-from posthouse.wire.carrier import Parcel
-from posthouse.wire.smtp import SmtpContent
+from posthouse.wire.carrier import CarrierRequest
+from posthouse.wire.smtp_content import SmtpContent
 
 SENDERS_PARSED_MAX: Final = 10_000
 # Recipients of one message at several destinations are served at about the same time: all get the same bytes.
@@ -57,7 +57,7 @@ class OutgoingMail:
         # By the keys as well: what is tried again after they were replaced must not go out with the old signatures.
         self._kept: OrderedDict[tuple[MessageId, Selectors], asyncio.Future[SmtpContent]] = OrderedDict()
 
-    async def parcel(self, claimed: Sequence[Claimed]) -> Parcel:
+    async def parcel(self, claimed: Sequence[Claimed]) -> CarrierRequest:
         """One message for recipients of one destination."""
         first = claimed[0]
         if self.is_personal(first.message):
@@ -65,7 +65,7 @@ class OutgoingMail:
         else:
             content = await self._content(first.account_id, first.message)
         sender = self._sender(first.account_id, first.message, first.position if len(claimed) == 1 else None)
-        return Parcel(sender, tuple([one.email for one in claimed]), content)
+        return CarrierRequest(sender, tuple([one.email for one in claimed]), content)
 
     def is_personal(self, message: ClaimedMessage) -> bool:
         """Whether each recipient gets a letter of its own, and so a parcel of its own."""
@@ -76,14 +76,14 @@ class OutgoingMail:
         if not message.envelope_sender:
             return ""
         identity = self._identity
-        origin = Origin.of(account_id, message.id, position)
+        origin = MailReference.of(account_id, message.id, position)
         return return_path(origin, identity.return_path_domain, identity.return_path_key)
 
     async def _personal(self, claimed: Claimed) -> SmtpContent:
         message, identity = claimed.message, self._identity
         if message.mailing_list is None:
             raise RuntimeError("a link was asked for by which to leave a list, and there is no list")
-        leaver = Leaver(claimed.account_id, message.mailing_list, claimed.email)
+        leaver = ListMember(claimed.account_id, message.mailing_list, claimed.email)
         link = f"{identity.public_url}{unsubscribe.PATH}{unsubscribe.token(leaver, identity.unsubscribe_key)}"
         keys = await self._keys(claimed.account_id, message)
         return await self._written(claimed.account_id, message, keys, trace.unsubscribe(link))
@@ -137,7 +137,7 @@ class OutgoingMail:
                 mime = _without(mime, trace.UNSUBSCRIBE_POST)
         address = self._identity.feedback_address
         if address and not trace.has_field(mime, trace.COMPLAINTS):
-            origin = Origin.of(account_id, message.id, None)
+            origin = MailReference.of(account_id, message.id, None)
             head += trace.complaints(address=address, token=feedback_token(origin, self._identity.return_path_key))
         content = head + mime
         if self._signing is not None:
@@ -155,7 +155,7 @@ class OutgoingMail:
 def _without(mime: bytes, field: bytes) -> bytes:
     """Beside a link of ours, a customer's word on what to do with it could only be another one than ours."""
     end = mime.find(b"\r\n\r\n") + 2
-    kept = [line for line in header_reader.scan(mime[:end]) if line[0].lower() != field.lower()]
+    kept = [line for line in header_reader.scan_fields(mime[:end]) if line[0].lower() != field.lower()]
     return b"".join([*map(b"".join, kept), mime[end:]])
 
 

@@ -15,8 +15,8 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.mail import parts, report
-from posthouse.mail.envelope import Origin, parse_feedback_token, parse_return_path
-from posthouse.mail.report import Bounce, Complaint, Nothing
+from posthouse.mail.envelope import MailReference, parse_feedback_token, parse_return_path
+from posthouse.mail.report import Bounce, Complaint, NoReport
 from posthouse.rules import ids
 from posthouse.rules import reports as rules
 from posthouse.rules.ids import MessageId
@@ -59,11 +59,11 @@ class Reports:
         self._keys = tuple(keys)
         self._storage = storage or DiskSpace()
 
-    def origin(self, address: str) -> Origin | None:
+    def origin(self, address: str) -> MailReference | None:
         """What the address stands for if it is a return path that we wrote."""
         return parse_return_path(address, self._domain, self._keys)
 
-    async def receive(self, mail: bytes, origins: Sequence[Origin]) -> Received:
+    async def receive(self, mail: bytes, origins: Sequence[MailReference]) -> Received:
         """What the mail reports about these, whose return paths it was sent to.
 
         Without any it was sent to the address for complaints, and the tokens inside it say what it is about: they
@@ -74,7 +74,7 @@ class Reports:
             read = await asyncio.to_thread(report.read, mail)
         else:
             read = report.read(mail)
-        if isinstance(read, Nothing):
+        if isinstance(read, NoReport):
             return Received(0, 0, read.reason)
         if isinstance(read, Bounce) and not origins:
             return Received(0, 0, "a bounce that didn't come to a return path")
@@ -92,7 +92,7 @@ class Reports:
         self._storage.require()
         now = self._clock.now()
         mail_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-        head = parts.take_apart(mail[: parts.HEAD_BYTES_MAX]).outer
+        head = parts.parse_mail(mail[: parts.HEAD_BYTES_MAX]).outer
         subject = parts.decode_words(head.get("subject"))[:SUBJECT_CHARACTERS_MAX]
         async with self._database.transaction() as tx:
             is_kept = await inbox.keep(tx, mail_id, recipient, sender, peer, subject, mail, now)
@@ -101,11 +101,11 @@ class Reports:
             log.warning("inbox_has_no_room", peer=peer, recipient=recipient)
         return is_kept
 
-    def _signed(self, tokens: Sequence[str]) -> list[Origin]:
+    def _signed(self, tokens: Sequence[str]) -> list[MailReference]:
         found = [self.origin(token) if "@" in token else parse_feedback_token(token, self._keys) for token in tokens]
         return [origin for origin in found if origin is not None]
 
-    async def _write(self, tx: Connection, read: Bounce | Complaint, origins: Sequence[Origin]) -> Received:
+    async def _write(self, tx: Connection, read: Bounce | Complaint, origins: Sequence[MailReference]) -> Received:
         now = self._clock.now()
         noted = 0
         suppressions = []
@@ -115,7 +115,7 @@ class Reports:
             if addressed is None:
                 continue
             account_id, recipients, complainer = addressed
-            notes = rules.notes(read, origin.position, recipients, complainer)
+            notes = rules.report_notes(read, origin.position, recipients, complainer)
             noted += await reports.note(tx, account_id, message_id, notes, now)
             suppressions += [
                 NewSuppression(account_id, recipients[note.position], note.kind, note.code, note.response)
@@ -125,7 +125,7 @@ class Reports:
         return Received(noted, await reports.suppress(tx, suppressions, now))
 
 
-def _once(origins: Sequence[Origin]) -> list[Origin]:
+def _once(origins: Sequence[MailReference]) -> list[MailReference]:
     """Each once, without those that say less than another about the same message; in one order for everybody."""
     precise = {origin.message_id for origin in origins if origin.position is not None}
     known = {origin for origin in origins if origin.position is not None or origin.message_id not in precise}

@@ -18,7 +18,7 @@ from posthouse.rules import reputation as rules
 from posthouse.rules.actor import SERVICE
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.reputation import WINDOW, Figures
+from posthouse.rules.reputation import WINDOW, ReputationFigures
 from posthouse.store import accounts, reputation
 from posthouse.store.postgres import Database
 from posthouse.store.reputation import Standing
@@ -107,7 +107,7 @@ class Reputation:
             case _:
                 return _Look(is_decided, is_warned=await self._warn(standing, figures))
 
-    async def _suspend(self, standing: Standing, figures: Figures) -> bool:
+    async def _suspend(self, standing: Standing, figures: ReputationFigures) -> bool:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             # An operator who was here meanwhile is right.
@@ -122,7 +122,7 @@ class Reputation:
         log.warning("account_suspended_for_its_conduct", **_told(standing, figures))
         return True
 
-    async def _warn(self, standing: Standing, figures: Figures) -> bool:
+    async def _warn(self, standing: Standing, figures: ReputationFigures) -> bool:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             is_time = await reputation.warn(tx, standing.account_id, now, now - WARN_AGAIN)
@@ -131,7 +131,7 @@ class Reputation:
         return is_time
 
 
-def _told(standing: Standing, figures: Figures) -> dict[str, object]:
+def _told(standing: Standing, figures: ReputationFigures) -> dict[str, object]:
     return {
         "account": ids.text(ids.ACCOUNT, standing.account_id),
         "name": standing.name,

@@ -3,7 +3,7 @@
 from posthouse.clock import Clock
 from posthouse.rules import unsubscribe
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.unsubscribe import Leaver
+from posthouse.rules.unsubscribe import ListMember
 from posthouse.store import unsubscriptions
 from posthouse.store.postgres import Database
 
@@ -16,7 +16,7 @@ class Unsubscribe:
         self._clock = clock
         self._key = key
 
-    def leaver(self, token: str) -> Leaver:
+    def leaver(self, token: str) -> ListMember:
         """Who would leave which list; nothing happens."""
         leaver = unsubscribe.read(token, self._key)
         if leaver is None:
@@ -26,7 +26,7 @@ class Unsubscribe:
             )
         return leaver
 
-    async def leave(self, token: str) -> Leaver:
+    async def leave(self, token: str) -> ListMember:
         """From now on the address gets no more mail of the list; what is queued for it already bounces."""
         leaver = self.leaver(token)
         async with self._database.transaction() as tx:

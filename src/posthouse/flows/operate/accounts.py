@@ -20,7 +20,7 @@ from posthouse.rules.actor import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.refusal import Code, Refusal, invalid
-from posthouse.rules.reputation import Figures
+from posthouse.rules.reputation import ReputationFigures
 from posthouse.rules.reputation import ReputationVerdict as ReputationVerdict
 from posthouse.store import accounts, credentials, delivery_schedule, domains, inbox, reputation, users
 from posthouse.store.accounts import AccountRow as AccountRow
@@ -66,7 +66,7 @@ class ConductView:
     """How an account behaves: what its latest mail came to, and what that makes of it."""
 
     standing: Standing
-    figures: Figures
+    figures: ReputationFigures
     conduct: ReputationVerdict
     counted_since: datetime
 

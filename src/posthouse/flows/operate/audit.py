@@ -20,8 +20,8 @@ from posthouse.rules import ids
 from posthouse.rules.audit import message_record as dossiers
 from posthouse.rules.audit import outside_logs
 from posthouse.rules.audit.message_record import MessageRecord
-from posthouse.rules.audit.outside_logs import Arrived, Called, OutsideLogError, Sent
-from posthouse.rules.audit.promises import AuditFinding, Fault, Promise, Tally
+from posthouse.rules.audit.outside_logs import ArrivalLine, OutsideLogError, SenderLine, WebhookLine
+from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store import audit_reads, partitions, webhooks
 from posthouse.store.audit_reads import ToldOf, WebhookDeliveryRecord
@@ -98,9 +98,9 @@ class Audit:
         report: Callable[[AuditProgress], None],
         *,
         only: AccountId | None = None,
-    ) -> Tally:
+    ) -> AuditTally:
         """Check every promise for every account, or for one. A WitnessError names the line that can't be read."""
-        tally = Tally()
+        tally = AuditTally()
         seen = _Seen()
         self._hear_senders(logs, seen, tally)
         await self._hear_receivers(logs, seen, tally)
@@ -109,7 +109,7 @@ class Audit:
         async for account_id, name in self._accounts(only):
             async for batch in self._messages(account_id):
                 for one in batch:
-                    dossiers.examine(one, tally)
+                    dossiers.check_record(one, tally)
                     self._compare(one, logs, seen, tally)
                 messages += len(batch)
                 report(AuditProgress(name, messages, events))
@@ -129,21 +129,21 @@ class Audit:
 
     # What the witnesses saw.
 
-    def _hear_senders(self, logs: Logs, seen: _Seen, tally: Tally) -> None:
-        for one in _read(logs.sender, outside_logs.sent):
+    def _hear_senders(self, logs: Logs, seen: _Seen, tally: AuditTally) -> None:
+        for one in _read(logs.sender, outside_logs.parse_sender_line):
             if one.key is not None:
                 known = seen.keys.get(one.key)
                 findings = []
                 if known is not None and one.message_id not in (None, known):
                     where = ids.text(ids.MESSAGE, known)
                     what = f"a second message was accepted for its key {one.key!r}"
-                    findings = [AuditFinding(Promise.IDEMPOTENT, Fault.DUPLICATED, where, what)]
+                    findings = [AuditFinding(Promise.IDEMPOTENT, FaultKind.DUPLICATED, where, what)]
                 tally.check(Promise.IDEMPOTENT, 1, findings)
                 seen.keys[one.key] = known or one.message_id
             _note_outcome(one, seen)
 
-    async def _hear_receivers(self, logs: Logs, seen: _Seen, tally: Tally) -> None:
-        lines = _read(logs.receiver, outside_logs.arrived)
+    async def _hear_receivers(self, logs: Logs, seen: _Seen, tally: AuditTally) -> None:
+        lines = _read(logs.receiver, outside_logs.parse_arrival_line)
         heard = 0
         while batch := list(islice(lines, ARRIVALS_AT_ONCE)):
             heard += len(batch)
@@ -153,7 +153,7 @@ class Audit:
                 )
             await self._hear_arrivals(batch, seen, tally)
 
-    async def _hear_arrivals(self, batch: Sequence[Arrived], seen: _Seen, tally: Tally) -> None:
+    async def _hear_arrivals(self, batch: Sequence[ArrivalLine], seen: _Seen, tally: AuditTally) -> None:
         origins = [parse_return_path(one.sender, self._return_path_domain, [self._return_path_key]) for one in batch]
         async with self._snapshot() as tx:
             tails = {origin.message_id: origin.account_tail for origin in origins if origin is not None}
@@ -176,18 +176,18 @@ class Audit:
             tally.check(Promise.REGISTERED, 1, _registered(dossier, owned[dossier.account_id]))
             _compare_arrival(dossier, arrived, stored.get(dossier.id), tally)
 
-    async def _hear_webhooks(self, logs: Logs, seen: _Seen, tally: Tally) -> None:
-        lines = _read(logs.webhooks, outside_logs.called)
+    async def _hear_webhooks(self, logs: Logs, seen: _Seen, tally: AuditTally) -> None:
+        lines = _read(logs.webhooks, outside_logs.parse_webhook_line)
         while batch := list(islice(lines, CALLS_AT_ONCE)):
             await self._hear_calls(batch, seen, tally)
 
-    async def _hear_calls(self, batch: Sequence[Called], seen: _Seen, tally: Tally) -> None:
+    async def _hear_calls(self, batch: Sequence[WebhookLine], seen: _Seen, tally: AuditTally) -> None:
         secrets: dict[AccountId, str | None] = {}
         async with self._snapshot() as tx:
             for one in batch:
                 event_id = outside_logs.event_id(one.body)
                 if event_id is None:
-                    found = AuditFinding(Promise.WEBHOOKS, Fault.UNEXPECTED, "a call", "its body is no event")
+                    found = AuditFinding(Promise.WEBHOOKS, FaultKind.UNEXPECTED, "a call", "its body is no event")
                     tally.check(Promise.WEBHOOKS, 1, [found])
                     continue
                 seen.calls[event_id].append(one.status)
@@ -209,7 +209,7 @@ class Audit:
         except SealError:
             return None
 
-    def _compare(self, one: MessageRecord, logs: Logs, seen: _Seen, tally: Tally) -> None:
+    def _compare(self, one: MessageRecord, logs: Logs, seen: _Seen, tally: AuditTally) -> None:
         if logs.sender is not None:
             tally.check(Promise.IDEMPOTENT, 1, _unasked(one, seen))
         if logs.receiver is None or one.credits_reserved == 0:
@@ -277,7 +277,7 @@ class Audit:
                 return
             after = page[-1].id
 
-    async def _check_keys(self, account_id: AccountId, logs: Logs, seen: _Seen, tally: Tally) -> None:
+    async def _check_keys(self, account_id: AccountId, logs: Logs, seen: _Seen, tally: AuditTally) -> None:
         after: tuple[UUID, str] = (_FIRST, "")
         while True:
             async with self._snapshot() as tx:
@@ -287,28 +287,28 @@ class Audit:
                 where = ids.text(ids.MESSAGE, one.message_id)
                 if not one.has_message:
                     what = "its key is remembered, and it is gone"
-                    findings.append(AuditFinding(Promise.IDEMPOTENT, Fault.LOST, where, what))
+                    findings.append(AuditFinding(Promise.IDEMPOTENT, FaultKind.LOST, where, what))
                 answered = seen.keys.get(one.key)
                 if logs.sender is not None and answered not in (None, one.message_id):
                     what = f"its key {one.key!r} was answered with another message"
-                    findings.append(AuditFinding(Promise.IDEMPOTENT, Fault.DUPLICATED, where, what))
+                    findings.append(AuditFinding(Promise.IDEMPOTENT, FaultKind.DUPLICATED, where, what))
                 tally.check(Promise.IDEMPOTENT, 1, findings)
             if len(page) < ROWS_AT_ONCE:
                 return
             after = page[-1].credential_id, page[-1].key
 
-    async def _check_books(self, account_id: AccountId, tally: Tally) -> None:
+    async def _check_books(self, account_id: AccountId, tally: AuditTally) -> None:
         async with self._snapshot() as tx:
             books = await audit_reads.books(tx, account_id, LEDGER_ENTRIES_MAX)
         where = ids.text(ids.ACCOUNT, account_id)
         findings = []
         if books is None:
             what = f"its ledger has more than {LEDGER_ENTRIES_MAX} entries, and was not added up"
-            findings.append(AuditFinding(Promise.LEDGER, Fault.UNKNOWN, where, what))
+            findings.append(AuditFinding(Promise.LEDGER, FaultKind.UNKNOWN, where, what))
         elif books.available != books.granted - books.reserved + books.released:
             wanted = books.granted - books.reserved + books.released
             what = f"{books.available} credits are available, and its ledger comes to {wanted}"
-            findings.append(AuditFinding(Promise.LEDGER, Fault.UNEXPECTED, where, what))
+            findings.append(AuditFinding(Promise.LEDGER, FaultKind.UNEXPECTED, where, what))
         tally.check(Promise.LEDGER, 1, findings)
 
     async def _oldest(self) -> UUID:
@@ -327,7 +327,7 @@ def _read(lines: Iterable[str] | None, understood: Callable[[str], Line]) -> Ite
                 raise OutsideLogError(f"line {number}: {error}") from None
 
 
-def _note_outcome(one: Sent, seen: _Seen) -> None:
+def _note_outcome(one: SenderLine, seen: _Seen) -> None:
     if one.outcome == "accepted" and one.message_id is not None:
         seen.accepted.add(one.message_id)
     if one.outcome == "unanswered" and one.via == "smtp":
@@ -344,29 +344,31 @@ def _unasked(one: MessageRecord, seen: _Seen) -> list[AuditFinding]:
         return []
     if one.source != "smtp":
         return []  # by its key, if at all
-    return [AuditFinding(Promise.IDEMPOTENT, Fault.UNEXPECTED, one.name, "no sender knows of it")]
+    return [AuditFinding(Promise.IDEMPOTENT, FaultKind.UNEXPECTED, one.name, "no sender knows of it")]
 
 
 def _missing(seen: _Seen) -> list[AuditFinding]:
     return [
-        AuditFinding(Promise.DURABLE, Fault.LOST, ids.text(ids.MESSAGE, one), "it was accepted, and is not on record")
+        AuditFinding(
+            Promise.DURABLE, FaultKind.LOST, ids.text(ids.MESSAGE, one), "it was accepted, and is not on record"
+        )
         for one in sorted(seen.accepted)
     ]
 
 
-def _stray(arrived: Arrived) -> AuditFinding:
+def _stray(arrived: ArrivalLine) -> AuditFinding:
     if not arrived.sender:
         what = "it arrived from the empty sender, which names no message"
-        return AuditFinding(Promise.REGISTERED, Fault.UNKNOWN, arrived.recipient, what)
+        return AuditFinding(Promise.REGISTERED, FaultKind.UNKNOWN, arrived.recipient, what)
     what = f"it arrived from {arrived.sender}, and no account has a message with this return path"
-    return AuditFinding(Promise.REGISTERED, Fault.UNEXPECTED, arrived.recipient, what)
+    return AuditFinding(Promise.REGISTERED, FaultKind.UNEXPECTED, arrived.recipient, what)
 
 
-def _compare_arrival(dossier: MessageRecord, arrived: Arrived, stored: bytes | None, tally: Tally) -> None:
+def _compare_arrival(dossier: MessageRecord, arrived: ArrivalLine, stored: bytes | None, tally: AuditTally) -> None:
     position = next((one.position for one in dossier.recipients if one.email.lower() == arrived.recipient), None)
     if position is None:
         what = f"it arrived at {arrived.recipient}, who is none of its recipients"
-        tally.check(Promise.TRUE, 1, [AuditFinding(Promise.TRUE, Fault.UNEXPECTED, dossier.name, what)])
+        tally.check(Promise.TRUE, 1, [AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, dossier.name, what)])
     elif arrived.message is not None:
         outside_logs.compare_content(dossier, position, arrived.message, stored, tally)
 
@@ -379,7 +381,7 @@ def _registered(found: MessageRecord, owned: frozenset[str]) -> list[AuditFindin
     if domain in owned:
         return []
     what = f"it was sent from {domain}, which the account doesn't have, or not any more"
-    return [AuditFinding(Promise.REGISTERED, Fault.UNEXPECTED, found.name, what)]
+    return [AuditFinding(Promise.REGISTERED, FaultKind.UNEXPECTED, found.name, what)]
 
 
 def _event_findings(event: ToldOf, oldest: UUID) -> list[AuditFinding]:
@@ -388,32 +390,36 @@ def _event_findings(event: ToldOf, oldest: UUID) -> list[AuditFinding]:
     where = ids.text(ids.EVENT, event.id)
     if event.status is None:
         is_old = event.message_id < oldest
-        fault = Fault.UNKNOWN if is_old else Fault.UNEXPECTED
+        fault = FaultKind.UNKNOWN if is_old else FaultKind.UNEXPECTED
         return [AuditFinding(Promise.EVENTS, fault, where, "it tells of a recipient that is not there")]
     if event.final_at is None or event.type != f"email.{event.status}":
         return [
-            AuditFinding(Promise.EVENTS, Fault.UNEXPECTED, where, f"it says {event.type} of one who is {event.status}")
+            AuditFinding(
+                Promise.EVENTS, FaultKind.UNEXPECTED, where, f"it says {event.type} of one who is {event.status}"
+            )
         ]
     made_at = ids.time_of(event.id)
     if not event.final_at - dossiers.EVENT_BEFORE <= made_at <= event.final_at + dossiers.EVENT_AFTER:
-        return [AuditFinding(Promise.EVENTS, Fault.DUPLICATED, where, "it was made at another time than the result")]
+        return [
+            AuditFinding(Promise.EVENTS, FaultKind.DUPLICATED, where, "it was made at another time than the result")
+        ]
     return []
 
 
 def _sending_findings(sending: WebhookDeliveryRecord, logs: Logs, seen: _Seen) -> list[AuditFinding]:
-    def finding(fault: Fault, what: str) -> AuditFinding:
+    def finding(fault: FaultKind, what: str) -> AuditFinding:
         return AuditFinding(Promise.WEBHOOKS, fault, ids.text(ids.WEBHOOK_DELIVERY, sending.id), what)
 
     found = []
     is_pending = sending.status == "pending"
     if is_pending and not sending.is_in_calendar:
-        found.append(finding(Fault.LOST, "it is pending, and nothing will send it"))
+        found.append(finding(FaultKind.LOST, "it is pending, and nothing will send it"))
     if not is_pending and sending.is_in_calendar:
-        found.append(finding(Fault.UNEXPECTED, f"it is {sending.status}, and is to be sent again"))
+        found.append(finding(FaultKind.UNEXPECTED, f"it is {sending.status}, and is to be sent again"))
     if sending.status == "failed" and sending.attempt < sending.max_attempts and not sending.error:
-        found.append(finding(Fault.UNEXPECTED, f"it was given up after {sending.attempt} attempts, for no reason"))
+        found.append(finding(FaultKind.UNEXPECTED, f"it was given up after {sending.attempt} attempts, for no reason"))
     if logs.webhooks is not None and sending.status == "succeeded":
         answers: Sequence[int] = seen.calls.get(sending.event_id, ())
         if not any(200 <= status < 300 for status in answers):
-            found.append(finding(Fault.LOST, "it succeeded, and the receiver never said yes to it"))
+            found.append(finding(FaultKind.LOST, "it succeeded, and the receiver never said yes to it"))
     return found

@@ -232,7 +232,7 @@ class Upkeep:
         if written is None:
             return False
         if written.missing_since is not None or written.verified_at is None:
-            advice = [finding.advice for finding in look.judgement.findings if finding.advice]
+            advice = [finding.advice for finding in look.judgement.checks if finding.advice]
             log.warning(
                 "domain_records_missing", domain=row.name, verified=written.verified_at is not None, advice=advice
             )

@@ -80,7 +80,7 @@ class UsageCounter:
             if state is None:
                 return False
             if state.low == state.high:
-                state = replace(state, high=usage.window(state.low, bound, self._window_longest))
+                state = replace(state, high=usage.count_until(state.low, bound, self._window_longest))
                 if state.low == state.high:
                     return False
             found = await books.accounts_after(tx, state.walked_to, self._accounts_a_step)

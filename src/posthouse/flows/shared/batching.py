@@ -87,7 +87,7 @@ class Batcher(Generic[Item, Result]):
     def _refuse(self, answers: Sequence[asyncio.Future[Result]], refusal: Refusal) -> None:
         for answer in answers:
             if not answer.done():
-                answer.set_exception(refusal.again())
+                answer.set_exception(refusal.copy())
 
     def _take_answers(self) -> list[asyncio.Future[Result]]:
         answers = [answer for _, _, answer in self._waiting]

@@ -14,7 +14,15 @@ from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.rules import domain
 from posthouse.rules.actor import Actor
-from posthouse.rules.domain import Judgement, Record, RecordCheck, RecordResult, Records, TextAnswer, UnknownTexts
+from posthouse.rules.domain import (
+    DomainRecords,
+    RecordCheck,
+    RecordChecks,
+    RecordResult,
+    TxtAnswer,
+    TxtRecord,
+    TxtUnknown,
+)
 from posthouse.rules.limits import DOMAIN_CHECK_SECONDS_MAX
 from posthouse.store import accounts, audit_log, domains
 from posthouse.store.domains import DomainRow, KeysRow, VerificationState
@@ -27,9 +35,9 @@ class Look:
     """What was found of a domain's records, and of those of the keys that wait."""
 
     domain: DomainRow
-    signing: Judgement
+    signing: RecordChecks
     waiting_keys: KeysRow | None = None
-    waiting: Judgement | None = None
+    waiting: RecordChecks | None = None
     advice: tuple[RecordCheck, ...] = ()
 
     @property
@@ -38,14 +46,14 @@ class Look:
         return self.waiting is not None and self.waiting.dkim.result is RecordResult.FOUND
 
     @property
-    def judgement(self) -> Judgement:
+    def judgement(self) -> RecordChecks:
         """Of the keys that sign from now on."""
         return self.waiting if self.waiting is not None and self.is_switch_due else self.signing
 
     @property
     def findings(self) -> tuple[RecordCheck, ...]:
-        waiting = () if self.waiting is None else self.waiting.findings[1:]
-        return (*self.signing.findings, *waiting, *self.advice)
+        waiting = () if self.waiting is None else self.waiting.checks[1:]
+        return (*self.signing.checks, *waiting, *self.advice)
 
 
 class DomainCheck:
@@ -56,7 +64,7 @@ class DomainCheck:
         self._resolver = resolver
 
     async def look(
-        self, row: DomainRow, waiting_keys: KeysRow | None, advised: tuple[Record, Record] | None = None
+        self, row: DomainRow, waiting_keys: KeysRow | None, advised: tuple[TxtRecord, TxtRecord] | None = None
     ) -> Look:
         """Asks DNS all at once, also for what is advised if that is given."""
         signing = records_of(row)
@@ -66,14 +74,16 @@ class DomainCheck:
         ownership = answers[signing.ownership]
         return Look(
             domain=row,
-            signing=domain.judge(signing, *[answers[record] for record in signing.all]),
+            signing=domain.check_records(signing, *[answers[record] for record in signing.all]),
             waiting_keys=waiting_keys,
             waiting=(
                 None
                 if waiting is None
-                else domain.judge(waiting, ownership, *[answers[record] for record in waiting.all[1:]])
+                else domain.check_records(waiting, ownership, *[answers[record] for record in waiting.all[1:]])
             ),
-            advice=() if advised is None else domain.advise(advised, *[answers[record] for record in advised]),
+            advice=()
+            if advised is None
+            else domain.check_advised_records(advised, *[answers[record] for record in advised]),
         )
 
     async def record(self, look: Look, actor: Actor) -> DomainRow | None:
@@ -130,18 +140,18 @@ class DomainCheck:
     ) -> None:
         await self._audit_log.note(tx, row.account_id, actor, action, row.name, now, detail)
 
-    async def _answers(self, wanted: Sequence[Record]) -> Sequence[TextAnswer]:
+    async def _answers(self, wanted: Sequence[TxtRecord]) -> Sequence[TxtAnswer]:
         return await asyncio.gather(*[self._texts(record.name) for record in wanted])
 
-    async def _texts(self, name: str) -> TextAnswer:
+    async def _texts(self, name: str) -> TxtAnswer:
         try:
             async with asyncio.timeout(DOMAIN_CHECK_SECONDS_MAX):
                 return await self._resolver.texts(name)
         except TimeoutError:
-            return UnknownTexts("the name servers did not answer in time")
+            return TxtUnknown("the name servers did not answer in time")
 
 
-def records_of(row: DomainRow, keys: KeysRow | None = None) -> Records:
+def records_of(row: DomainRow, keys: KeysRow | None = None) -> DomainRecords:
     """The records of a domain with the keys that sign, or with others."""
     of: DomainRow | KeysRow = keys or row
     return domain.records(row.name, row.token, of.selector, of.dkim_public, of.ed25519_selector, of.ed25519_public)

@@ -16,12 +16,12 @@ from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules import credential, event, ids, retry
 from posthouse.rules.actor import Actor
-from posthouse.rules.event import Type
+from posthouse.rules.event import EventType
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.rules.webhook_url import Target
+from posthouse.rules.webhook_url import WebhookTarget
 from posthouse.store import events, webhooks
 from posthouse.store.audit_log import Detail
 from posthouse.store.events import EventRange, StoredEvent
@@ -32,7 +32,7 @@ from posthouse.store.webhooks import EndpointRow as EndpointRow
 from posthouse.store.webhooks import WebhookDelivery as WebhookDelivery
 
 # A test is sent because someone asks for it, so nobody subscribes to it.
-SUBSCRIBABLE: Final = tuple([one for one in Type if one is not Type.TEST])
+SUBSCRIBABLE: Final = tuple([one for one in EventType if one is not EventType.TEST])
 # Someone waits for the answer; what is not done by then is done when they ask again.
 SWEEP_SECONDS_MAX: Final = 3.0
 # An event has its id before it is committed. Whoever follows the feed would miss one that comes to light behind
@@ -74,7 +74,7 @@ class WebhookEndpoint:
         chance: Chance,
         sealer: Sealer,
         tickets: Tickets | None,
-        check: Callable[[str], Target],
+        check: Callable[[str], WebhookTarget],
         retries: Schedule = retry.WEBHOOK,
     ) -> None:
         """`check` raises what is wrong with a URL. Without `tickets`, what is entered is due at once."""
@@ -213,8 +213,8 @@ class WebhookEndpoint:
     ) -> EventPage:
         """The oldest first, from those after the cursor, of one type or one message if these are given."""
         position = events.BEGINNING if after is None else _position(ids.EVENT, "after", after)
-        if event_type is not None and event_type not in list(Type):
-            raise invalid(f"`type` is one of {', '.join(Type)}.")
+        if event_type is not None and event_type not in list(EventType):
+            raise invalid(f"`type` is one of {', '.join(EventType)}.")
         async with self._database.connection() as connection:
             before = await events.settled_before(connection, self._clock.now() - SETTLED_AFTER)
             if message_id is None:
@@ -268,10 +268,12 @@ class WebhookEndpoint:
             self._tickets.publish([WebhookTicket(delivery.account_id, delivery.id, fence=0)])
 
 
-def _subscribed(given: Sequence[str]) -> list[Type]:
+def _subscribed(given: Sequence[str]) -> list[EventType]:
     for name in given:
-        if name == Type.TEST:
-            raise invalid(f"`events` must not name {Type.TEST}: it is sent when you ping, whatever is subscribed to.")
+        if name == EventType.TEST:
+            raise invalid(
+                f"`events` must not name {EventType.TEST}: it is sent when you ping, whatever is subscribed to."
+            )
         if name not in SUBSCRIBABLE:
             raise invalid(f"`events` names {name[:100]!r}, which is no event: it takes {', '.join(SUBSCRIBABLE)}.")
     return [one for one in SUBSCRIBABLE if one in given] or list(SUBSCRIBABLE)

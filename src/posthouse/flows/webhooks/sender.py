@@ -28,14 +28,14 @@ from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.refusal import Refusal
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import WebhookTicket
-from posthouse.rules.webhook_url import Target
+from posthouse.rules.webhook_url import WebhookTarget
 from posthouse.store import webhook_schedule
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer, SealError
 from posthouse.store.webhook_schedule import ClaimedWebhook, WebhookOutcome, WebhookPostponement, WebhookResult
 from posthouse.store.webhooks import secret_purpose
 from posthouse.wire.stream import StreamMessage as Carried
-from posthouse.wire.webhook_client import Answer, Answered, Unanswered, WebhookClient
+from posthouse.wire.webhook_client import NoWebhookAnswer, WebhookAnswer, WebhookCallResult, WebhookClient
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ class WebhookSender:
         chance: Chance,
         caller: WebhookClient,
         sealer: Sealer,
-        target_of: Callable[[str], Target],
+        target_of: Callable[[str], WebhookTarget],
         retries: Schedule = retry.WEBHOOK,
         worker_lease: timedelta = WORKER_LEASE,
         renewals: Database | None = None,
@@ -253,7 +253,7 @@ class WebhookSender:
             return self._again(claimed, UNREADY)
         return self._result(claimed, claimed.url, await self._answer(claimed.id, claimed.url, secret, claimed.body))
 
-    async def _answer(self, delivery_id: UUID, url: str, secret: str, body: bytes) -> Answer:
+    async def _answer(self, delivery_id: UUID, url: str, secret: str, body: bytes) -> WebhookCallResult:
         began_at = self._clock.monotonic()
         task = asyncio.current_task()
         try:
@@ -267,7 +267,7 @@ class WebhookSender:
             return answer
         except Refusal as refusal:
             # It was fine when it was saved; what is allowed has changed since.
-            return Unanswered(refusal.text, 0)
+            return NoWebhookAnswer(refusal.text, 0)
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
@@ -277,16 +277,16 @@ class WebhookSender:
             reason = FAULT_OF_OURS
         finally:
             self._calling.discard(task)
-        return Unanswered(reason, round((self._clock.monotonic() - began_at) * 1000))
+        return NoWebhookAnswer(reason, round((self._clock.monotonic() - began_at) * 1000))
 
-    def _result(self, claimed: ClaimedWebhook, url: str, answer: Answer) -> WebhookOutcome:
+    def _result(self, claimed: ClaimedWebhook, url: str, answer: WebhookCallResult) -> WebhookOutcome:
         now = self._clock.now()
         next_at = None
         if claimed.attempt_count < claimed.max_attempts:
             next_at = retry.next_at(self._retries, attempts=claimed.attempt_count, started_at=now, now=now, random=0.5)
         missed = WebhookResult.FAILED if next_at is None else WebhookResult.DEFERRED
         match answer:
-            case Answered(status, body, truncated, duration_ms):
+            case WebhookAnswer(status, body, truncated, duration_ms):
                 is_taken = 200 <= status <= 299
                 return WebhookOutcome(
                     *claimed.key,
@@ -299,7 +299,7 @@ class WebhookSender:
                     response_body=body,
                     response_truncated=truncated,
                 )
-            case Unanswered(reason, duration_ms):
+            case NoWebhookAnswer(reason, duration_ms):
                 return WebhookOutcome(
                     *claimed.key, missed, next_at=next_at, url=url, error=reason, duration_ms=duration_ms
                 )

@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.rules import ids
-from posthouse.rules.audit.promises import AuditFinding, Fault, Promise, Tally
+from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
 from posthouse.rules.ids import AccountId, MessageId
 
 FINAL: Final = frozenset({"delivered", "bounced", "failed"})
@@ -98,7 +98,7 @@ class MessageRecord:
         return [one for one in self.attempts if one.position == position]
 
 
-def windows(recipients: Sequence[RecipientRecord]) -> list[tuple[datetime, datetime]]:
+def event_windows(recipients: Sequence[RecipientRecord]) -> list[tuple[datetime, datetime]]:
     """The times within which these recipients' events were made, joined where they overlap."""
     joined: list[tuple[datetime, datetime]] = []
     for at in sorted(one.final_at for one in recipients if one.final_at is not None):
@@ -110,7 +110,7 @@ def windows(recipients: Sequence[RecipientRecord]) -> list[tuple[datetime, datet
     return joined
 
 
-def examine(dossier: MessageRecord, tally: Tally) -> None:
+def check_record(dossier: MessageRecord, tally: AuditTally) -> None:
     """Count what was checked, and find what doesn't hold."""
     count = len(dossier.recipients)
     tally.check(Promise.DURABLE, count, _durable(dossier))
@@ -123,7 +123,7 @@ def examine(dossier: MessageRecord, tally: Tally) -> None:
     tally.check(Promise.SUPPRESSED, count, _suppressed(dossier))
 
 
-def unproven(attempts: Sequence[AttemptRecord]) -> int:
+def unproven_attempts(attempts: Sequence[AttemptRecord]) -> int:
     """How many attempts may have sent the mail without anybody knowing: it may come again as often.
 
     One whose worker was given up for dead, and told what came of it only when another attempt had begun, is of these:
@@ -138,24 +138,26 @@ def _came_late(attempt: AttemptRecord, attempts: Sequence[AttemptRecord]) -> boo
 
 
 def _durable(dossier: MessageRecord) -> Iterator[AuditFinding]:
-    def finding(fault: Fault, what: str) -> AuditFinding:
+    def finding(fault: FaultKind, what: str) -> AuditFinding:
         return AuditFinding(Promise.DURABLE, fault, dossier.name, what)
 
     known = {one.position for one in dossier.recipients}
     if len(known) < dossier.recipient_count:
-        yield finding(Fault.LOST, f"it has {len(known)} of its {dossier.recipient_count} recipients")
+        yield finding(FaultKind.LOST, f"it has {len(known)} of its {dossier.recipient_count} recipients")
     if len(known) > dossier.recipient_count:
-        yield finding(Fault.UNEXPECTED, f"it has {len(known)} recipients, and {dossier.recipient_count} were accepted")
+        yield finding(
+            FaultKind.UNEXPECTED, f"it has {len(known)} recipients, and {dossier.recipient_count} were accepted"
+        )
     for one in dossier.recipients:
         if not one.is_final and one.position not in dossier.scheduled:
-            yield finding(Fault.LOST, f"recipient {one.position} is {one.status}, and nothing will try it again")
+            yield finding(FaultKind.LOST, f"recipient {one.position} is {one.status}, and nothing will try it again")
         if one.is_final and one.position in dossier.scheduled:
-            yield finding(Fault.UNEXPECTED, f"recipient {one.position} is {one.status}, and is to be tried again")
+            yield finding(FaultKind.UNEXPECTED, f"recipient {one.position} is {one.status}, and is to be tried again")
     for position in sorted(dossier.scheduled - known):
-        yield finding(Fault.UNEXPECTED, f"recipient {position} is to be tried, and there is none")
+        yield finding(FaultKind.UNEXPECTED, f"recipient {position} is to be tried, and there is none")
     is_open = any(not one.is_final for one in dossier.recipients)
     if is_open and not dossier.has_body:
-        yield finding(Fault.LOST, "its body is gone before all of its recipients are final")
+        yield finding(FaultKind.LOST, "its body is gone before all of its recipients are final")
     if _fold(dossier.recipients) != (
         dossier.open_count,
         dossier.delivered_count,
@@ -163,7 +165,7 @@ def _durable(dossier: MessageRecord) -> Iterator[AuditFinding]:
         dossier.status,
         dossier.billing_status,
     ):
-        yield finding(Fault.UNEXPECTED, f"it says {dossier.status}, and its recipients come to something else")
+        yield finding(FaultKind.UNEXPECTED, f"it says {dossier.status}, and its recipients come to something else")
 
 
 def _fold(recipients: Sequence[RecipientRecord]) -> tuple[int, int, int, str, str]:
@@ -184,29 +186,29 @@ def _true(dossier: MessageRecord, finals: Sequence[RecipientRecord]) -> Iterator
             continue
         if not told:
             what = f"recipient {one.position} is {one.status}, and no attempt came to that"
-            yield AuditFinding(Promise.TRUE, Fault.UNEXPECTED, dossier.name, what)
+            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, dossier.name, what)
         elif one.status == "delivered" and not any(attempt.code in range(200, 300) for attempt in told):
             what = f"recipient {one.position} is delivered, and no server said so"
-            yield AuditFinding(Promise.TRUE, Fault.UNEXPECTED, dossier.name, what)
+            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, dossier.name, what)
         elif one.status == "bounced" and not any(
             attempt.code in range(500, 600) or (attempt.code is None and attempt.response) for attempt in told
         ):
             what = f"recipient {one.position} is bounced, and nothing on record is permanent"
-            yield AuditFinding(Promise.TRUE, Fault.UNEXPECTED, dossier.name, what)
+            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, dossier.name, what)
 
 
 def _once(dossier: MessageRecord) -> Iterator[AuditFinding]:
     for one in dossier.recipients:
         attempts = dossier.attempts_of(one.position)
         sent = sum(attempt.outcome == "delivered" for attempt in attempts)
-        if sent > 1 + unproven(attempts):
+        if sent > 1 + unproven_attempts(attempts):
             what = f"recipient {one.position} was delivered to {sent} times, by attempts that all had an answer"
-            yield AuditFinding(Promise.ONCE, Fault.DUPLICATED, dossier.name, what)
+            yield AuditFinding(Promise.ONCE, FaultKind.DUPLICATED, dossier.name, what)
 
 
 def _ledger(dossier: MessageRecord) -> Iterator[AuditFinding]:
     def finding(what: str) -> AuditFinding:
-        return AuditFinding(Promise.LEDGER, Fault.UNEXPECTED, dossier.name, what)
+        return AuditFinding(Promise.LEDGER, FaultKind.UNEXPECTED, dossier.name, what)
 
     reserve = dossier.ledger.get(-1)
     if (0 if reserve is None else reserve[1]) != dossier.credits_reserved:
@@ -227,7 +229,13 @@ def _events(dossier: MessageRecord) -> Iterator[AuditFinding]:
         wanted = [f"email.{one.status}"] if one.is_final else []
         if types == wanted:
             continue
-        fault = Fault.LOST if not types else Fault.DUPLICATED if len(types) > len(wanted) > 0 else Fault.UNEXPECTED
+        fault = (
+            FaultKind.LOST
+            if not types
+            else FaultKind.DUPLICATED
+            if len(types) > len(wanted) > 0
+            else FaultKind.UNEXPECTED
+        )
         what = f"recipient {one.position} is {one.status}, and its events are {', '.join(types) or 'none'}"
         yield AuditFinding(Promise.EVENTS, fault, dossier.name, what)
 
@@ -235,7 +243,7 @@ def _events(dossier: MessageRecord) -> Iterator[AuditFinding]:
 def _tenancy(dossier: MessageRecord) -> Iterator[AuditFinding]:
     if not dossier.has_credential:
         what = "it was sent by a credential that its account doesn't have"
-        yield AuditFinding(Promise.TENANCY, Fault.UNEXPECTED, dossier.name, what)
+        yield AuditFinding(Promise.TENANCY, FaultKind.UNEXPECTED, dossier.name, what)
 
 
 def _suppressed(dossier: MessageRecord) -> Iterator[AuditFinding]:
@@ -246,4 +254,4 @@ def _suppressed(dossier: MessageRecord) -> Iterator[AuditFinding]:
         seen = since + SUPPRESSION_SEEN
         if any(attempt.is_connected and attempt.started_at > seen for attempt in dossier.attempts_of(one.position)):
             what = f"recipient {one.position} was tried after its address had been suppressed"
-            yield AuditFinding(Promise.SUPPRESSED, Fault.UNEXPECTED, dossier.name, what)
+            yield AuditFinding(Promise.SUPPRESSED, FaultKind.UNEXPECTED, dossier.name, what)

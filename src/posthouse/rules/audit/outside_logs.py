@@ -14,8 +14,8 @@ from uuid import UUID
 
 from posthouse.mail import encoded_words
 from posthouse.rules import event, ids
-from posthouse.rules.audit.message_record import AttemptRecord, MessageRecord, RecipientRecord, unproven
-from posthouse.rules.audit.promises import AuditFinding, Fault, Promise, Tally
+from posthouse.rules.audit.message_record import AttemptRecord, MessageRecord, RecipientRecord, unproven_attempts
+from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
 from posthouse.rules.ids import MessageId
 
 LINE_BYTES_MAX: Final = 998
@@ -28,7 +28,7 @@ class OutsideLogError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SenderLine:
     """`{"via", "outcome", "key"?, "id"?}`: a request, and whether it was accepted, refused, or not answered."""
 
     via: Literal["http", "smtp"]
@@ -38,7 +38,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ArrivalLine:
     """`{"sender", "recipient", "message"?}`: a mail that was taken for one recipient; the message is base64."""
 
     sender: str
@@ -47,7 +47,7 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class WebhookLine:
     """`{"at", "signature", "body", "status"}`: a webhook call and what was answered; the body is base64."""
 
     at: float
@@ -56,7 +56,7 @@ class Called:
     status: int
 
 
-def sent(line: str) -> Sent:
+def parse_sender_line(line: str) -> SenderLine:
     given = _object(line)
     try:
         via, outcome = given["via"], given["outcome"]
@@ -67,24 +67,24 @@ def sent(line: str) -> Sent:
         raise OutsideLogError("`via` is http or smtp, `outcome` is accepted, refused or unanswered")
     if outcome == "accepted" and message_id is None:
         raise OutsideLogError("what was accepted has the `id` of its message")
-    return Sent(via, outcome, given.get("key"), None if message_id is None else MessageId(message_id))
+    return SenderLine(via, outcome, given.get("key"), None if message_id is None else MessageId(message_id))
 
 
-def arrived(line: str) -> Arrived:
+def parse_arrival_line(line: str) -> ArrivalLine:
     given = _object(line)
     try:
         message = given.get("message")
         content = None if message is None else base64.b64decode(message, validate=True)
-        return Arrived(given["sender"], given["recipient"].lower(), content)
+        return ArrivalLine(given["sender"], given["recipient"].lower(), content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise OutsideLogError(f"a server's line has `sender`, `recipient` and perhaps `message`: {error}") from None
 
 
-def called(line: str) -> Called:
+def parse_webhook_line(line: str) -> WebhookLine:
     given = _object(line)
     try:
         body = base64.b64decode(given["body"], validate=True)
-        return Called(float(given["at"]), given["signature"], body, int(given["status"]))
+        return WebhookLine(float(given["at"]), given["signature"], body, int(given["status"]))
     except (KeyError, TypeError, ValueError) as error:
         raise OutsideLogError(f"a webhook's line has `at`, `signature`, `body` and `status`: {error}") from None
 
@@ -100,7 +100,7 @@ def _object(line: str) -> dict[str, Any]:
 
 
 def compare_arrivals(
-    dossier: MessageRecord, recipients: Sequence[RecipientRecord], arrivals: dict[int, int], tally: Tally
+    dossier: MessageRecord, recipients: Sequence[RecipientRecord], arrivals: dict[int, int], tally: AuditTally
 ) -> None:
     """How often the mail arrived at each of these, against what is on record."""
     for one in recipients:
@@ -108,11 +108,11 @@ def compare_arrivals(
         count = arrivals.get(one.position, 0)
         tally.check(Promise.TRUE, 1, _untold(dossier, one.position, one.status, count, attempts))
         surplus = count - 1
-        excused = unproven(attempts)
+        excused = unproven_attempts(attempts)
         findings = []
         if surplus > excused:
             what = f"recipient {one.position} got it {count} times, and {excused} attempts excuse a second"
-            findings.append(AuditFinding(Promise.ONCE, Fault.DUPLICATED, dossier.name, what))
+            findings.append(AuditFinding(Promise.ONCE, FaultKind.DUPLICATED, dossier.name, what))
         tally.check(Promise.ONCE, 1, findings, explained=surplus if 0 < surplus <= excused else 0)
 
 
@@ -121,14 +121,16 @@ def _untold(
 ) -> Iterator[AuditFinding]:
     if status == "delivered" and count == 0:
         yield AuditFinding(
-            Promise.TRUE, Fault.LOST, dossier.name, f"recipient {position} is delivered, and got nothing"
+            Promise.TRUE, FaultKind.LOST, dossier.name, f"recipient {position} is delivered, and got nothing"
         )
-    if status in ("bounced", "failed") and count > unproven(attempts):
+    if status in ("bounced", "failed") and count > unproven_attempts(attempts):
         what = f"recipient {position} is {status}, and got it {count} times"
-        yield AuditFinding(Promise.TRUE, Fault.UNEXPECTED, dossier.name, what)
+        yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, dossier.name, what)
 
 
-def compare_content(dossier: MessageRecord, position: int, content: bytes, stored: bytes | None, tally: Tally) -> None:
+def compare_content(
+    dossier: MessageRecord, position: int, content: bytes, stored: bytes | None, tally: AuditTally
+) -> None:
     """What a recipient got against what was stored: nobody's blind copy in it, and the same bytes."""
     blind = [one.email.lower() for one in dossier.recipients if one.field == "bcc"]
     tally.check(Promise.BLIND_COPIES, 1, _blind(dossier, content, blind, position))
@@ -143,12 +145,12 @@ def _blind(dossier: MessageRecord, content: bytes, blind: Sequence[str], positio
         is_own = name.strip().lower() in _MAY_NAME_RECIPIENTS
         if name.strip().lower() in (b"bcc", b"resent-bcc"):
             yield AuditFinding(
-                Promise.BLIND_COPIES, Fault.UNEXPECTED, dossier.name, f"it arrived with the field {name!r}"
+                Promise.BLIND_COPIES, FaultKind.UNEXPECTED, dossier.name, f"it arrived with the field {name!r}"
             )
         for address in () if is_own else blind:
             if address in written:
                 what = f"recipient {position} could read of the blind copy to {address} in {name!r}"
-                yield AuditFinding(Promise.BLIND_COPIES, Fault.UNEXPECTED, dossier.name, what)
+                yield AuditFinding(Promise.BLIND_COPIES, FaultKind.UNEXPECTED, dossier.name, what)
 
 
 # A recipient's own trace; and the fields that the sender wrote into the mail, where a blind copy's address may stand
@@ -157,36 +159,36 @@ _MAY_NAME_RECIPIENTS: Final = frozenset({b"to", b"cc", b"from", b"sender", b"rep
 
 
 def _bytes(dossier: MessageRecord, content: bytes, stored: bytes | None) -> Iterator[AuditFinding]:
-    def finding(fault: Fault, what: str) -> AuditFinding:
+    def finding(fault: FaultKind, what: str) -> AuditFinding:
         return AuditFinding(Promise.BYTES, fault, dossier.name, what)
 
     lines = content.split(b"\r\n")
     if any(b"\n" in line or b"\r" in line for line in lines):
-        yield finding(Fault.UNEXPECTED, "a line of it ends without CRLF")
+        yield finding(FaultKind.UNEXPECTED, "a line of it ends without CRLF")
     if b"\0" in content:
-        yield finding(Fault.UNEXPECTED, "it holds a NUL")
+        yield finding(FaultKind.UNEXPECTED, "it holds a NUL")
     if max(map(len, lines)) > LINE_BYTES_MAX:
-        yield finding(Fault.UNEXPECTED, f"a line of it is longer than {LINE_BYTES_MAX} bytes")
+        yield finding(FaultKind.UNEXPECTED, f"a line of it is longer than {LINE_BYTES_MAX} bytes")
     if stored is None:
-        yield finding(Fault.UNKNOWN, "its body is not stored any more")
+        yield finding(FaultKind.UNKNOWN, "its body is not stored any more")
     elif content.partition(b"\r\n\r\n")[2] != stored.partition(b"\r\n\r\n")[2]:
-        yield finding(Fault.UNEXPECTED, "its body arrived with other bytes than were stored")
+        yield finding(FaultKind.UNEXPECTED, "its body arrived with other bytes than were stored")
 
 
-def compare_call(call: Called, stored: bytes | None, secret: str | None) -> Iterator[AuditFinding]:
+def compare_call(call: WebhookLine, stored: bytes | None, secret: str | None) -> Iterator[AuditFinding]:
     """A call against the event that it tells of."""
     name = _event_name(call.body)
     if stored is None:
-        yield AuditFinding(Promise.WEBHOOKS, Fault.UNKNOWN, name, "the event is not stored, or not any more")
+        yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNKNOWN, name, "the event is not stored, or not any more")
     elif stored != call.body:
-        yield AuditFinding(Promise.EVENTS, Fault.UNEXPECTED, name, "it was told with other bytes than are stored")
+        yield AuditFinding(Promise.EVENTS, FaultKind.UNEXPECTED, name, "it was told with other bytes than are stored")
     moment = call.signature.partition(",")[0].removeprefix("t=")
     if not moment.isdecimal() or abs(int(moment) - call.at) > CLOCKS_SECONDS_MAX:
-        yield AuditFinding(Promise.WEBHOOKS, Fault.UNEXPECTED, name, "the signature's time is not that of the call")
+        yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNEXPECTED, name, "the signature's time is not that of the call")
     elif secret is None:
-        yield AuditFinding(Promise.WEBHOOKS, Fault.UNKNOWN, name, "the account has no secret any more")
+        yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNKNOWN, name, "the account has no secret any more")
     elif event.sign(secret, call.body, int(moment)) != call.signature:
-        yield AuditFinding(Promise.WEBHOOKS, Fault.UNEXPECTED, name, "the signature is not of this body")
+        yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNEXPECTED, name, "the signature is not of this body")
 
 
 def event_id(body: bytes) -> UUID | None:

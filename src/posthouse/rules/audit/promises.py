@@ -41,7 +41,7 @@ TITLES: Final = {
 }
 
 
-class Fault(StrEnum):
+class FaultKind(StrEnum):
     """`UNKNOWN` is no breach: what would prove it is not kept any more, or was not given."""
 
     LOST = "lost"
@@ -55,7 +55,7 @@ class AuditFinding:
     """`where` is an id to look up, `what` a sentence."""
 
     promise: Promise
-    fault: Fault
+    fault: FaultKind
     where: str
     what: str
 
@@ -66,7 +66,7 @@ class PromiseCount:
 
     checked: int = 0
     explained: int = 0
-    faults: dict[Fault, int] = field(default_factory=lambda: dict.fromkeys(Fault, 0))
+    faults: dict[FaultKind, int] = field(default_factory=lambda: dict.fromkeys(FaultKind, 0))
 
     @property
     def ok(self) -> int:
@@ -74,10 +74,10 @@ class PromiseCount:
 
     @property
     def is_broken(self) -> bool:
-        return any(count for fault, count in self.faults.items() if fault is not Fault.UNKNOWN)
+        return any(count for fault, count in self.faults.items() if fault is not FaultKind.UNKNOWN)
 
 
-class Tally:
+class AuditTally:
     """What an audit has found so far; of each promise the first findings are kept, and all are counted."""
 
     def __init__(self) -> None:

@@ -108,6 +108,6 @@ class Leases(Protocol):
         """Hand all of them over."""
 
 
-def shown(server: str) -> str:
+def without_password(server: str) -> str:
     """An address as it may be told: without the password that it may carry."""
     return urlsplit(server).netloc.rpartition("@")[2]

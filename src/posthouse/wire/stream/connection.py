@@ -9,7 +9,7 @@ import nats.errors
 import structlog
 from nats.aio.client import Client
 
-from posthouse.wire.stream import shown
+from posthouse.wire.stream import without_password
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ class Outage:
     """Tells the log once that the server is away, and once that it is back."""
 
     def __init__(self, name: str, servers: Sequence[str]) -> None:
-        self._log = log.bind(connection=name, servers=[shown(server) for server in servers])
+        self._log = log.bind(connection=name, servers=[without_password(server) for server in servers])
         self._away = False
 
     def noticed(self, cause: object) -> None:

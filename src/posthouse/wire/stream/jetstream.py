@@ -17,9 +17,9 @@ from nats.js.errors import BadRequestError, NotFoundError
 
 from posthouse.wire.stream import PublishCounts, StreamMessage, StreamSettings, TicketKind
 from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected
-from posthouse.wire.stream.publishing import Publisher
-from posthouse.wire.stream.pulling import ACK, JetStreamMessage, Puller, stream_name
-from posthouse.wire.stream.waiting import wait_for
+from posthouse.wire.stream.publisher import Publisher
+from posthouse.wire.stream.puller import ACK, JetStreamMessage, Puller, stream_name
+from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
 

@@ -33,7 +33,7 @@ from nats.js.errors import BadRequestError, KeyWrongLastSequenceError, NotFoundE
 from nats.js.kv import KeyValue
 
 from posthouse.wire.stream.connection import FAULTS, Outage, keep_connected
-from posthouse.wire.stream.waiting import wait_for
+from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
 

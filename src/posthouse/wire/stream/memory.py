@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from posthouse.wire.stream import PublishCounts, StreamMessage, StreamSettings, TicketKind
-from posthouse.wire.stream.waiting import wait_for
+from posthouse.wire.stream.wait import wait_for
 
 STALE_ENDS_MAX: Final = 1_000
 WAIT_SECONDS_MIN: Final = 0.001

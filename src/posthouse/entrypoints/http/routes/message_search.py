@@ -14,7 +14,7 @@ from posthouse.flows.account.message_search import Listed
 from posthouse.rules import ids
 from posthouse.rules.ids import CredentialId
 from posthouse.rules.message import MessageStatus, Source
-from posthouse.rules.search import WORD_CHARACTERS_MIN, WORDS_ASKED_MAX, Filters
+from posthouse.rules.search import WORD_CHARACTERS_MIN, WORDS_ASKED_MAX, SearchFilters
 
 router = APIRouter()
 
@@ -53,7 +53,7 @@ _PARAMETERS: Final = [
     _parameter("limit", "1 to 100.", type="integer", minimum=1, maximum=PAGE_MAX, default=PAGE_DEFAULT),
     _parameter("cursor", "`next_cursor` of the page before, which had the same filters."),
 ]
-_FILTERS: Final = tuple(field.name for field in fields(Filters))
+_FILTERS: Final = tuple(field.name for field in fields(SearchFilters))
 
 
 @router.get(
@@ -68,7 +68,7 @@ _FILTERS: Final = tuple(field.name for field in fields(Filters))
 async def list_messages(request: Request) -> Response:
     member = await member_of(request)
     given = request.query_params
-    filters = Filters(*[given.get(name) for name in _FILTERS])
+    filters = SearchFilters(*[given.get(name) for name in _FILTERS])
     limit = page_size(given.get("limit", str(PAGE_DEFAULT)))
     page = await services_of(request).message_search.page(member.account_id, filters, limit, given.get("cursor"))
     return answered(request, {"messages": list(map(_listed, page.messages)), "next_cursor": page.next_cursor})

@@ -38,7 +38,7 @@ from posthouse.rules.suppression import (
     IMPORT_BYTES_MAX,
     IMPORT_LINES_MAX,
     WHY_CHARACTERS_MAX,
-    Reason,
+    SuppressionReason,
     guarded,
 )
 
@@ -93,7 +93,9 @@ async def list_suppressions(
     ] = None,
     reason: Annotated[
         str | None,
-        Query(description="Only with this reason.", json_schema_extra={"enum": [one.value for one in Reason]}),
+        Query(
+            description="Only with this reason.", json_schema_extra={"enum": [one.value for one in SuppressionReason]}
+        ),
     ] = None,
     limit: PageSize = str(PAGE_DEFAULT),
     cursor: Cursor = None,
@@ -201,7 +203,7 @@ class _Importing(Response):
         except Refusal as refusal:
             if not self._has_begun:
                 raise
-            refusal.forget_origin()
+            refusal.drop_traceback()
             last: dict[str, Any] = {"done": False, "error": refusal.text, "code": refusal.code.value}
         else:
             last = {"done": True}

@@ -54,7 +54,7 @@ async def change_member_role(request: Request, user_id: _MemberId) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.MemberRoleRequest)
     changed = await services_of(request).team.change_role(
-        member.account_id, user_id, role.named(body.role), member.actor
+        member.account_id, user_id, role.parse_role(body.role), member.actor
     )
     return answered(request, {"member": _member(changed)})
 
@@ -98,7 +98,7 @@ async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT)
 async def invite_member(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.InvitationRequest)
-    made = await services_of(request).team.invite(member.account_id, body.email, role.named(body.role), member.actor)
+    made = await services_of(request).team.invite(member.account_id, body.email, role.parse_role(body.role), member.actor)
     content = {"invitation": _invitation(made.invitation), "token": made.token, "link": made.link}
     return answered(request, content, 201)
 

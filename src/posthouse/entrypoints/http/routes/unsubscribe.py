@@ -19,7 +19,7 @@ from posthouse.entrypoints.http.openapi import answers_with
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.route_context import services_of
 from posthouse.rules.refusal import invalid
-from posthouse.rules.unsubscribe import PATH, TOKEN_CHARACTERS_MAX, Leaver
+from posthouse.rules.unsubscribe import PATH, TOKEN_CHARACTERS_MAX, ListMember
 
 # The one pair that RFC 8058 asks for, in either form, is a hundred bytes or three.
 BODY_BYTES_MAX: Final = 4 * 1024
@@ -140,6 +140,6 @@ def _is_pair(part: Message) -> bool:
     return named == FIELD and isinstance(value, str) and value.strip() == VALUE
 
 
-def _page(leaver: Leaver) -> str:
+def _page(leaver: ListMember) -> str:
     email, mailing_list = html.escape(leaver.email), html.escape(leaver.mailing_list)
     return _PAGE.format(style=_STYLE, email=email, mailing_list=mailing_list, field=FIELD, value=VALUE)

@@ -7,7 +7,7 @@ from pydantic.config import JsonDict
 
 from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
 from posthouse.flows.account.domains import KeyStage
-from posthouse.rules.domain import Purpose, RecordResult
+from posthouse.rules.domain import RecordPurpose, RecordResult
 
 _SUMMARY: Final[JsonDict] = {
     "id": "dm_01kmx2v3q8f7t9n5r6w4y0zabc",
@@ -52,7 +52,7 @@ class DnsRecord(BaseModel):
         described(
             "`ownership` and `dkim_rsa` prove the domain, `dkim_ed25519` is recommended, `return_path` and `dmarc` are "
             "advice.",
-            enum=[one.value for one in Purpose],
+            enum=[one.value for one in RecordPurpose],
         ),
     ]
     state: Annotated[

@@ -9,7 +9,7 @@ from posthouse.entrypoints.http.schemas.emails import SendResponse
 from posthouse.entrypoints.http.schemas.shapes import Request, Response, described
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code
-from posthouse.rules.suppression import Reason
+from posthouse.rules.suppression import SuppressionReason
 
 _REQUEST_ID: Final = "rq_01kjm3v0e8f7t9y2w5x6z1b4cd"
 _TRIAL: Final[JsonDict] = {
@@ -91,7 +91,9 @@ class TrialRefusal(BaseModel):
 class TrialRecipient(BaseModel):
     email: str
     field: Annotated[str, Field(json_schema_extra={"enum": ["to", "cc", "bcc"]})]
-    suppressed: Annotated[Reason | None, described("Why the address gets no mail of the account; null when it does.")]
+    suppressed: Annotated[
+        SuppressionReason | None, described("Why the address gets no mail of the account; null when it does.")
+    ]
     lane: Annotated[
         str | None,
         described(

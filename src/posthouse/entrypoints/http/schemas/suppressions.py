@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.config import JsonDict
 
 from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
-from posthouse.rules.suppression import NOTE_CHARACTERS_MAX, Reason
+from posthouse.rules.suppression import NOTE_CHARACTERS_MAX, SuppressionReason
 
 _EXAMPLE: Final[JsonDict] = {
     "email": "ada@example.net",
@@ -36,7 +36,8 @@ class Suppression(BaseModel):
 
     email: Annotated[str, described("In lower case, its domain in A-labels.")]
     reason: Annotated[
-        Reason, described("`bounce` and `complaint` come from mail that was sent, `manual` from the account itself.")
+        SuppressionReason,
+        described("`bounce` and `complaint` come from mail that was sent, `manual` from the account itself."),
     ]
     note: Annotated[str | None, described("What whoever added it wrote beside it.")]
     added_by: Annotated[str | None, described("Who added it; null for what bounced or complained by itself.")]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from posthouse.mail.header_reader import HEADER_BYTES_MAX
 from posthouse.mail.mime import Attachment
-from posthouse.mail.rendering import PARTS_MAX, Attached, HeaderField, header, of_note, rendered
+from posthouse.mail.render import PARTS_MAX, AttachmentInfo, HeaderField, header_fields, notable_fields, render_mail
 from tests.mail.submitted import UNTOUCHED
 from tests.mail.test_mime import INVITATION, LETTER, LOGO, PDF, written
 from tests.support.bad_input import bad_input
@@ -22,19 +22,19 @@ def crlf(text: str) -> bytes:
 
 
 def test_what_we_write_is_read_back_part_by_part() -> None:
-    shown = rendered(written(BOTH._replace(attachments=(LOGO, PDF))))
+    shown = render_mail(written(BOTH._replace(attachments=(LOGO, PDF))))
     assert (shown.subject, shown.text, shown.html) == ("Grüße, Zoë", "Grüße\n", "<p>Grüße 🎉</p>\n")
     assert shown.attachments == (
-        Attached(2, "logo.png", "image/png", len(LOGO.content), "logo@acme", is_inline=True),
-        Attached(3, "order.pdf", "application/pdf", len(PDF.content), None, is_inline=False),
+        AttachmentInfo(2, "logo.png", "image/png", len(LOGO.content), "logo@acme", is_inline=True),
+        AttachmentInfo(3, "order.pdf", "application/pdf", len(PDF.content), None, is_inline=False),
     )
     assert not shown.is_shortened
 
 
 def test_a_part_that_is_not_there_is_null() -> None:
-    assert rendered(written(LETTER)).html is None
-    assert rendered(written(LETTER._replace(text=None, html="<p>Hi</p>"))).text is None
-    files = rendered(written(LETTER._replace(text=None, attachments=(PDF,))))
+    assert render_mail(written(LETTER)).html is None
+    assert render_mail(written(LETTER._replace(text=None, html="<p>Hi</p>"))).text is None
+    files = render_mail(written(LETTER._replace(text=None, attachments=(PDF,))))
     assert (files.text, files.html) == (None, None)
 
 
@@ -42,12 +42,12 @@ def test_a_part_that_is_not_there_is_null() -> None:
     "name", ["Übung.pdf", "a" * 200 + ".pdf", "日本語の長い名前" * 10 + ".pdf", 'a "b" c.pdf', "x'y'z"]
 )
 def test_a_file_keeps_its_name(name: str) -> None:
-    (attached,) = rendered(written(LETTER._replace(attachments=(PDF._replace(filename=name),)))).attachments
+    (attached,) = render_mail(written(LETTER._replace(attachments=(PDF._replace(filename=name),)))).attachments
     assert attached.filename == name
 
 
 def test_an_invitation_is_attached_though_it_is_text() -> None:
-    shown = rendered(written(LETTER._replace(attachments=(INVITATION,))))
+    shown = render_mail(written(LETTER._replace(attachments=(INVITATION,))))
     assert shown.text == LETTER.text
     assert "text/calendar" in {one.content_type for one in shown.attachments}
 
@@ -68,23 +68,23 @@ def test_an_invitation_is_attached_though_it_is_text() -> None:
 )
 def test_names_of_others_are_read_in_every_spelling(disposition: str, name: str | None) -> None:
     raw = crlf(f"From: a@example.com\nContent-Type: text/plain\nContent-Disposition: {disposition}\n\nHello")
-    (attached,) = rendered(raw).attachments
+    (attached,) = render_mail(raw).attachments
     assert attached.filename == name
 
 
 def test_the_header_is_decoded_and_keeps_its_order() -> None:
     raw = crlf("From: =?utf-8?Q?J=C3=BCrgen?= <j@example.com>\nX-Note: a\n b\nMessage-ID: <1@x>\nbroken\n\nX-No: y")
-    assert header(raw) == (
+    assert header_fields(raw) == (
         HeaderField("From", "Jürgen <j@example.com>"),
         HeaderField("X-Note", "a b"),
         HeaderField("Message-ID", "<1@x>"),
     )
-    assert [field.name for field in of_note(raw)] == ["From", "Message-ID"]
+    assert [field.name for field in notable_fields(raw)] == ["From", "Message-ID"]
 
 
 def test_more_parts_than_are_shown_are_told() -> None:
     files = "".join([f"--x\nContent-Disposition: attachment; filename={n}\n\nfile\n" for n in range(PARTS_MAX + 5)])
-    shown = rendered(crlf(f"Content-Type: multipart/mixed; boundary=x\n\n{files}--x--\n"))
+    shown = render_mail(crlf(f"Content-Type: multipart/mixed; boundary=x\n\n{files}--x--\n"))
     assert len(shown.attachments) == PARTS_MAX
     assert shown.is_shortened
 
@@ -93,20 +93,22 @@ def test_what_nests_too_deep_is_one_part() -> None:
     raw = "Content-Type: text/plain\n\nthe end\n"
     for depth in range(100):
         raw = f'Content-Type: multipart/mixed; boundary="b{depth}"\n\n--b{depth}\n{raw}\n--b{depth}--\n'
-    shown = rendered(crlf(raw))
+    shown = render_mail(crlf(raw))
     assert [one.content_type for one in shown.attachments] == ["multipart/mixed"]
 
 
 def test_a_mail_inside_the_mail_is_attached_whole() -> None:
     inner = "Content-Type: message/rfc822\n\nSubject: inner\nContent-Type: text/html\n\n<b>inner</b>\n"
-    shown = rendered(crlf(f"Subject: outer\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\nHi\n--x\n{inner}--x--"))
+    shown = render_mail(
+        crlf(f"Subject: outer\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\nHi\n--x\n{inner}--x--")
+    )
     assert (shown.subject, shown.text, shown.html) == ("outer", "Hi", None)
     assert [one.content_type for one in shown.attachments] == ["message/rfc822"]
 
 
 @pytest.mark.parametrize("mail", UNTOUCHED, ids=[mail.name for mail in UNTOUCHED])
 def test_mail_of_real_programs_is_read(mail: tuple[str, bytes]) -> None:
-    shown = rendered(mail[1])
+    shown = render_mail(mail[1])
     assert shown.headers
     assert shown.text is not None or shown.html is not None or shown.attachments
 
@@ -114,9 +116,9 @@ def test_mail_of_real_programs_is_read(mail: tuple[str, bytes]) -> None:
 @bad_input("Submitted mail", 300)
 @given(st.binary(max_size=2_000))
 def test_no_bytes_break_it(raw: bytes) -> None:
-    rendered(raw)
-    rendered(b"Content-Type: multipart/mixed; boundary=a\r\n\r\n--a\r\n" + raw.replace(b"b", b"\r\n--a\r\n"))
-    rendered(b"Subject: =?utf-7?Q?" + raw + b"?=\r\nContent-Disposition: a; filename*0*=" + raw + b"\r\n\r\n" + raw)
+    render_mail(raw)
+    render_mail(b"Content-Type: multipart/mixed; boundary=a\r\n\r\n--a\r\n" + raw.replace(b"b", b"\r\n--a\r\n"))
+    render_mail(b"Subject: =?utf-7?Q?" + raw + b"?=\r\nContent-Disposition: a; filename*0*=" + raw + b"\r\n\r\n" + raw)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_no_bytes_break_it(raw: bytes) -> None:
 )
 def test_every_charset_becomes_text_that_can_be_told(charset: str) -> None:
     encoded = base64.b64encode(b"+2AA- \xff\xfe\x1b$B\0" + bytes(range(256))).decode()
-    shown = rendered(
+    shown = render_mail(
         crlf(f"Content-Type: text/html; charset={charset}\nContent-Transfer-Encoding: base64\n\n{encoded}")
     )
     assert shown.html is not None
@@ -133,7 +135,7 @@ def test_every_charset_becomes_text_that_can_be_told(charset: str) -> None:
 
 def test_ten_megabytes_of_files_are_read_within_moments() -> None:
     large = Attachment("large.bin", "application/octet-stream", bytes(7 * 1024 * 1024))
-    (attached,) = rendered(written(LETTER._replace(attachments=(large,)))).attachments
+    (attached,) = render_mail(written(LETTER._replace(attachments=(large,)))).attachments
     assert attached.size == len(large.content)
 
 
@@ -143,4 +145,4 @@ def test_a_header_that_is_cut_in_the_middle_of_a_line_end_takes_no_longer() -> N
     raw = b"X" * begun + folded
 
     assert raw[: HEADER_BYTES_MAX + 4].endswith(b"\r")
-    assert effort(lambda: header(raw), enough=1.0) < 5.0
+    assert effort(lambda: header_fields(raw), enough=1.0) < 5.0

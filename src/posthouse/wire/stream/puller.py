@@ -26,7 +26,7 @@ from nats.js.errors import NotFoundError
 
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.connection import FAULTS
-from posthouse.wire.stream.waiting import wait_for
+from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class JetStreamMessage:
 class _Request:
     shard: int
     inbox: str
-    webhook_endpoint: Subscription | None = None
+    subscription: Subscription | None = None
     consumer_known: bool = False
     opening: bool = False
     tickets_wanted: int = 0
@@ -198,9 +198,9 @@ class Puller:
     async def _open(self, link: _Link, request: _Request) -> None:
         stream, consumer = stream_name(self._kind), f"{self._kind.value}-{request.shard}"
         try:
-            if request.webhook_endpoint is None:
+            if request.subscription is None:
                 heard = functools.partial(self._arrived, link, request)
-                request.webhook_endpoint = await link.client.subscribe(request.inbox, cb=heard)
+                request.subscription = await link.client.subscribe(request.inbox, cb=heard)
             if not request.consumer_known:
                 await _establish(link.jetstream, stream, self._consumer(consumer, request.shard))
                 request.consumer_known = True
@@ -267,9 +267,9 @@ class Puller:
         while request.stands(now := self._monotonic()) and not link.client.is_closed:
             request.ended.clear()
             await wait_for(request.ended, max(request.open_until - now, RETRY_SECONDS))
-        if request.webhook_endpoint is not None:
+        if request.subscription is not None:
             with contextlib.suppress(*FAULTS):
-                await request.webhook_endpoint.drain()  # type: ignore[no-untyped-call]
+                await request.subscription.drain()  # type: ignore[no-untyped-call]
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 
 from posthouse.wire.stream import PublishCounts, StreamSettings, TicketKind
 from posthouse.wire.stream.connection import FAULTS
-from posthouse.wire.stream.waiting import wait_for
+from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
 

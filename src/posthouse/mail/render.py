@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from posthouse.mail import parts
 from posthouse.mail.address_fields import printable
-from posthouse.mail.header_reader import FIELDS_MAX, HEADER_BYTES_MAX, scan
+from posthouse.mail.header_reader import FIELDS_MAX, HEADER_BYTES_MAX, scan_fields
 from posthouse.mail.parts import VALUE_CHARACTERS_MAX, MimePart
 
 PARTS_MAX: Final = 200
@@ -36,7 +36,7 @@ class HeaderField(NamedTuple):
     value: str
 
 
-class Attached(NamedTuple):
+class AttachmentInfo(NamedTuple):
     """`part` counts the parts that hold no others, from zero; `size` is that of the decoded content."""
 
     part: int
@@ -54,12 +54,12 @@ class RenderedMail(NamedTuple):
     headers: tuple[HeaderField, ...]
     text: str | None
     html: str | None
-    attachments: tuple[Attached, ...]
+    attachments: tuple[AttachmentInfo, ...]
     is_shortened: bool
 
 
-def rendered(raw: bytes) -> RenderedMail:
-    mail = parts.take_apart(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1)
+def render_mail(raw: bytes) -> RenderedMail:
+    mail = parts.parse_mail(raw, bytes_max=len(raw), parts_max=PARTS_MAX + 1)
     bodies: dict[str, str] = {}
     attachments = []
     for number, leaf in enumerate(mail.leaves[:PARTS_MAX]):
@@ -67,7 +67,7 @@ def rendered(raw: bytes) -> RenderedMail:
             bodies[leaf.type] = _text(leaf)
         else:
             attachments.append(_attached(number, leaf))
-    headers = header(raw)
+    headers = header_fields(raw)
     return RenderedMail(
         subject=next((field.value for field in headers if field.name.lower() == "subject"), ""),
         headers=headers,
@@ -78,20 +78,20 @@ def rendered(raw: bytes) -> RenderedMail:
     )
 
 
-def header(raw: bytes) -> tuple[HeaderField, ...]:
+def header_fields(raw: bytes) -> tuple[HeaderField, ...]:
     """The fields in their order; `raw` may be the beginning of a mail."""
     head = raw[: HEADER_BYTES_MAX + 4].partition(b"\r\n\r\n")[0]
     # Half a line end, where the beginning was cut, would be tried against every folded line before it.
     head = head.removesuffix(b"\r") + b"\r\n"
     return tuple(
         HeaderField(name.decode("ascii"), _one_line(rest))
-        for name, _, colon, rest in islice(scan(head), FIELDS_MAX)
+        for name, _, colon, rest in islice(scan_fields(head), FIELDS_MAX)
         if name and colon
     )
 
 
-def of_note(raw: bytes) -> tuple[HeaderField, ...]:
-    return tuple(islice((field for field in header(raw) if field.name.lower() in OF_NOTE), _OF_NOTE_MAX))
+def notable_fields(raw: bytes) -> tuple[HeaderField, ...]:
+    return tuple(islice((field for field in header_fields(raw) if field.name.lower() in OF_NOTE), _OF_NOTE_MAX))
 
 
 def _one_line(rest: bytes) -> str:
@@ -109,10 +109,10 @@ def _is_attachment(leaf: MimePart) -> bool:
     return disposition == "attachment" or _filename(leaf) is not None
 
 
-def _attached(number: int, leaf: MimePart) -> Attached:
+def _attached(number: int, leaf: MimePart) -> AttachmentInfo:
     content_id = printable(leaf.get("content-id").strip("<> \t"), NAME_CHARACTERS_MAX)
     disposition = leaf.get("content-disposition").partition(";")[0].strip().lower()
-    return Attached(
+    return AttachmentInfo(
         part=number,
         filename=_filename(leaf),
         content_type=printable(leaf.type, NAME_CHARACTERS_MAX),
