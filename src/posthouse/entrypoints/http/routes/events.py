@@ -17,7 +17,7 @@ from posthouse.entrypoints.http.route_context import (
     services_of,
 )
 from posthouse.entrypoints.http.schemas import events as schemas
-from posthouse.rules.event import Type
+from posthouse.rules.event import EventType
 
 router = APIRouter()
 
@@ -33,7 +33,11 @@ async def list_events(
     request: Request,
     event_type: Annotated[
         str | None,
-        Query(alias="type", description="Only of this type.", json_schema_extra={"enum": [one.value for one in Type]}),
+        Query(
+            alias="type",
+            description="Only of this type.",
+            json_schema_extra={"enum": [kind.value for kind in EventType]},
+        ),
     ] = None,
     message_id: MessageFilter = None,
     limit: PageSize = str(PAGE_DEFAULT),

@@ -98,7 +98,9 @@ async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT)
 async def invite_member(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.InvitationRequest)
-    made = await services_of(request).team.invite(member.account_id, body.email, role.parse_role(body.role), member.actor)
+    made = await services_of(request).team.invite(
+        member.account_id, body.email, role.parse_role(body.role), member.actor
+    )
     content = {"invitation": _invitation(made.invitation), "token": made.token, "link": made.link}
     return answered(request, content, 201)
 

@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from posthouse.entrypoints.http.schemas.shapes import MaybeMoment, Moment, Request, Response, described
 from posthouse.rules import limits
-from posthouse.rules.draft import Variable
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
+from posthouse.rules.template import VariableValue
 
 _ADDRESS: Final = "A bare address (`ada@example.com`) or one with a display name (`Ada <ada@example.com>`)."
 
@@ -62,7 +62,7 @@ class SendRequest(Request):
         None
     )
     variables: Annotated[
-        dict[str, Variable] | None,
+        dict[str, VariableValue] | None,
         described(
             "Values for the template's `{{name}}` placeholders; only together with `template`.",
             maxProperties=limits.VARIABLES_MAX,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from posthouse.entrypoints.http.schemas.shapes import MaybeMoment, Moment, Response, described
-from posthouse.rules.event import Type
+from posthouse.rules.event import EventType
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.outcome import Stage
 from posthouse.rules.wait_reason import WaitReason
@@ -157,7 +157,9 @@ class EventWebhookDelivery(BaseModel):
 
 class MessageEvent(BaseModel):
     id: str
-    type: Annotated[str, Field(json_schema_extra={"enum": [one.value for one in Type if one is not Type.TEST]})]
+    type: Annotated[
+        str, Field(json_schema_extra={"enum": [kind.value for kind in EventType if kind is not EventType.TEST]})
+    ]
     recipient_id: str
     created_at: Moment
     webhook_deliveries: Annotated[

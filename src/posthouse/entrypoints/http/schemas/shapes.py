@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.rules.event import Type
+from posthouse.rules import event
 from posthouse.rules.refusal import Code
 
 
@@ -24,7 +24,7 @@ class Response(BaseModel):
 Moment = Annotated[str, described("RFC 3339, UTC.", format="date-time")]
 NextCursor = Annotated[str | None, described("Pass it as `cursor` for the next page; null on the last.")]
 MaybeMoment = Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
-EventType = Annotated[str, Field(json_schema_extra={"enum": [event_type.value for event_type in Type]})]
+EventType = Annotated[str, Field(json_schema_extra={"enum": [event_type.value for event_type in event.EventType]})]
 
 
 class Error(Response):

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
-from posthouse.rules.draft import Variable
+from posthouse.rules.template import VariableValue
 
 
 class TemplateContentBody(Request):
@@ -39,7 +39,7 @@ class PublishRequest(Request):
 class PreviewRequest(Request):
     model_config = ConfigDict(json_schema_extra={"examples": [{"variables": {"name": "Ada"}}]})
 
-    variables: dict[str, Variable] = Field(default={}, description="Values for the placeholders.")
+    variables: dict[str, VariableValue] = Field(default={}, description="Values for the placeholders.")
     version: Annotated[int | None, described("Default: the published version, else the latest.")] = None
 
 
