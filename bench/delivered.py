@@ -23,7 +23,7 @@ from bench.ground import BooksError, Caller, Ground
 from bench.load import LoadError
 from bench.relay import Process, Relay, part_running
 from posthouse import config
-from posthouse.compose import processes
+from posthouse.compose.operator import operator_services
 from posthouse.config import ENVIRONMENT_PREFIX as PREFIX
 from posthouse.mail import dkim
 from posthouse.rules.actor import OPERATOR
@@ -205,10 +205,10 @@ def _with_keys(ground: Ground) -> tuple[Caller, ...]:
     callers = tuple(replace(one, domain=f"mail{one.number}.example") for one in ground.callers[:SENDERS])
 
     async def add() -> None:
-        async with processes.operator(settings) as desk:
+        async with operator_services(settings) as services:
             for one in callers:
-                await desk.domains.add(AccountId(one.account_id), one.domain, OPERATOR)
-                await desk.domains.verify(AccountId(one.account_id), one.domain, OPERATOR, vouched=True)
+                await services.domains.add(AccountId(one.account_id), one.domain, OPERATOR)
+                await services.domains.verify(AccountId(one.account_id), one.domain, OPERATOR, vouched=True)
 
     asyncio.run(add())
     # Long ago: a server forgets what it knew of an account that changed lately.

@@ -20,7 +20,8 @@ from typing import Final
 import trustme
 
 from posthouse import config, config_text
-from posthouse.compose import processes
+from posthouse.compose.errors import UnsafeDatabase
+from posthouse.compose.operator import OperatorServices, migrate, operator_services
 from posthouse.config import ConfigError, Settings
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.credential import Mode, Role, Scope
@@ -61,14 +62,14 @@ def main(arguments: Sequence[str]) -> int:
             os.environ.setdefault(name, value)
     try:
         settings = config.load()
-        asyncio.run(processes.migrate(settings))
+        asyncio.run(migrate(settings))
         asyncio.run(_prepare(settings))
         if STREAM_VARIABLE in os.environ:
             return _run(arguments)
         with PrivateNats(NATS) as nats:
             os.environ[STREAM_VARIABLE] = nats.url
             return _run(arguments)
-    except (ConfigError, Refusal, processes.UnsafeDatabase, NatsError) as error:
+    except (ConfigError, Refusal, UnsafeDatabase, NatsError) as error:
         sys.exit(f"run_local: {error}")
 
 
@@ -84,15 +85,15 @@ def _run(arguments: Sequence[str]) -> int:
 async def _prepare(settings: Settings) -> None:
     """Room for the days ahead, and an account to send with."""
     address = f"http://{settings.http_host}:{settings.http_port}"
-    async with processes.operator(settings) as desk:
-        await desk.upkeep.round()
-        accounts = {account.name for account in await desk.accounts.list_accounts()}
+    async with operator_services(settings) as services:
+        await services.upkeep.round()
+        accounts = {account.name for account in await services.accounts.list_accounts()}
         known: Mapping[str, str] = _known()
         if known.get("DEMO_ACCOUNT") not in accounts:
             # Another, when the first is there already and its keys are lost.
             names = itertools.chain(["demo"], (f"demo-{number}" for number in itertools.count(2)))
             name = next(name for name in names if name not in accounts)
-            known = await _new_account(desk, name)
+            known = await _new_account(services, name)
     known = {
         **known,
         "DEMO_URL": address,
@@ -103,16 +104,16 @@ async def _prepare(settings: Settings) -> None:
     print(_told(known), flush=True)
 
 
-async def _new_account(desk: processes.Desk, name: str) -> Mapping[str, str]:
+async def _new_account(services: OperatorServices, name: str) -> Mapping[str, str]:
     domain, email, password = f"{name}.example", f"owner@{name}.example", secrets.token_urlsafe(12)
-    made = await desk.accounts.create_account(name)
+    made = await services.accounts.create_account(name)
     account_id, scopes = made.account.id, [Scope.SEND, Scope.READ]
-    await desk.accounts.grant_credits(name, CREDITS, "to try things out")
-    await desk.domains.add(account_id, domain, OPERATOR)
-    await desk.domains.verify(account_id, domain, OPERATOR, vouched=True)
-    await desk.team.create_user(account_id, email, password, Role.OWNER, OPERATOR)
-    live = await desk.credentials.create_key(account_id, OPERATOR, name="demo, live", mode=Mode.LIVE, scopes=scopes)
-    test = await desk.credentials.create_key(account_id, OPERATOR, name="demo, test", mode=Mode.TEST, scopes=scopes)
+    await services.accounts.grant_credits(name, CREDITS, "to try things out")
+    await services.domains.add(account_id, domain, OPERATOR)
+    await services.domains.verify(account_id, domain, OPERATOR, vouched=True)
+    await services.team.create_user(account_id, email, password, Role.OWNER, OPERATOR)
+    live = await services.credentials.create_key(account_id, OPERATOR, name="demo, live", mode=Mode.LIVE, scopes=scopes)
+    test = await services.credentials.create_key(account_id, OPERATOR, name="demo, test", mode=Mode.TEST, scopes=scopes)
     return {
         "DEMO_ACCOUNT": name,
         "DEMO_FROM": f"hello@{domain}",

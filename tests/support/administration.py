@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from posthouse.compose.processes import Desk, operator
+from posthouse.compose.operator import OperatorServices, operator_services
 from posthouse.config import Settings
 from posthouse.rules import ids
 from posthouse.rules.actor import OPERATOR
@@ -38,18 +38,18 @@ class MadeKey:
 class Operator:
     """`Administration` with the words of the tests: accounts, credentials and keys are named by UUID."""
 
-    def __init__(self, desk: Desk, stack: AsyncExitStack) -> None:
-        self._desk = desk
-        self._accounts = desk.accounts
-        self.domains = desk.domains
-        self.credentials = desk.credentials
+    def __init__(self, services: OperatorServices, stack: AsyncExitStack) -> None:
+        self._services = services
+        self._accounts = services.accounts
+        self.domains = services.domains
+        self.credentials = services.credentials
         self._stack = stack
 
     @classmethod
     async def open(cls, settings: Settings) -> "Operator":
         stack = AsyncExitStack()
-        desk = await stack.enter_async_context(operator(settings))
-        return cls(desk, stack)
+        services = await stack.enter_async_context(operator_services(settings))
+        return cls(services, stack)
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -112,11 +112,11 @@ class Operator:
         await self.credentials.revoke_key(AccountId(account), ids.text(ids.API_KEY, key), OPERATOR)
 
     async def create_user(self, account: UUID, email: str, password: str, role: str) -> None:
-        await self._desk.team.create_user(AccountId(account), email, password, Role(role), OPERATOR)
+        await self._services.team.create_user(AccountId(account), email, password, Role(role), OPERATOR)
 
     async def invite(self, account: UUID, email: str, role: str) -> str:
         """The invitation's token."""
-        return (await self._desk.team.invite(AccountId(account), email, Role(role), OPERATOR)).token
+        return (await self._services.team.invite(AccountId(account), email, Role(role), OPERATOR)).token
 
 
 def _account(account: UUID) -> str:

@@ -95,7 +95,8 @@ def _parent() -> None:
     import nats  # noqa: F401
     import uvloop  # noqa: F401
 
-    import posthouse.compose.processes
+    import posthouse.compose.http
+    import posthouse.compose.run
     import posthouse.flows.webhooks.sender
     import posthouse.wire.stream.jetstream
     import posthouse.wire.stream.leases  # noqa: F401

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import fail, perform
+from posthouse.cli.operator import fail, perform
 from posthouse.cli.show import AccountGiven, AsJson
 
 account = typer.Typer(no_args_is_help=True, help="Accounts: who may send.")
@@ -21,7 +21,7 @@ def create(
     name: Annotated[str, typer.Argument(help="What to call the account; unique.")], as_json: AsJson = False
 ) -> None:
     """Make an account and its default SMTP credential."""
-    made = perform(lambda desk: desk.accounts.create_account(name))
+    made = perform(lambda services: services.accounts.create_account(name))
     secret = {"username": made.credential.credential.username, "password": made.credential.password}
     if as_json:
         return show.write_json({**show.account(made.account), "credential": secret})
@@ -36,7 +36,7 @@ def create(
 @account.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Show all accounts."""
-    rows = [show.account(row) for row in perform(lambda desk: desk.accounts.list_accounts())]
+    rows = [show.account(row) for row in perform(lambda services: services.accounts.list_accounts())]
     if as_json:
         return show.write_json(rows)
     if not rows:
@@ -47,7 +47,7 @@ def list_(as_json: AsJson = False) -> None:
 @account.command("show")
 def show_(account: AccountGiven, as_json: AsJson = False) -> None:
     """Show one account: balance, limits, warm-up, domains, credentials, keys, users."""
-    view = show.account_view(perform(lambda desk: desk.accounts.account(account)))
+    view = show.account_view(perform(lambda services: services.accounts.account(account)))
     if as_json:
         return show.write_json(view)
     tables = {
@@ -68,14 +68,14 @@ def show_(account: AccountGiven, as_json: AsJson = False) -> None:
 @account.command("suspend")
 def suspend(account: AccountGiven, reason: Reason) -> None:
     """Block sending; reading still works, queued mail is held."""
-    row = perform(lambda desk: desk.accounts.suspend(account, reason))
+    row = perform(lambda services: services.accounts.suspend(account, reason))
     show.write_line(f"{row.name} is suspended: {row.suspended_reason}")
 
 
 @account.command("resume")
 def resume(account: AccountGiven) -> None:
     """Let a suspended account send again."""
-    row = perform(lambda desk: desk.accounts.resume(account))
+    row = perform(lambda services: services.accounts.resume(account))
     show.write_line(f"{row.name} may send again.")
 
 
@@ -89,7 +89,7 @@ def conduct(
     as_json: AsJson = False,
 ) -> None:
     """Show how an account behaves: unknown addresses and complaints among its latest results."""
-    view = perform(lambda desk: desk.accounts.conduct(account, exempt=exempt))
+    view = perform(lambda services: services.accounts.conduct(account, exempt=exempt))
     standing, figures = view.standing, view.figures
     if as_json:
         return show.write_json(
@@ -142,7 +142,7 @@ def limits(
         fail("nothing to set: give --rate, --burst or --warmup (`posthouse account show` shows the limits)")
     rate_given, burst_given, warmup_given = _number(rate), _number(burst), _warmup(warmup)
     row = perform(
-        lambda desk: desk.accounts.set_limits(
+        lambda services: services.accounts.set_limits(
             account, rate_per_second=rate_given, rate_burst=burst_given, warmup=warmup_given
         )
     )
@@ -166,7 +166,7 @@ def grant(
     as_json: AsJson = False,
 ) -> None:
     """Give an account credits: one pays for one recipient."""
-    row = perform(lambda desk: desk.accounts.grant_credits(account, amount, reason))
+    row = perform(lambda services: services.accounts.grant_credits(account, amount, reason))
     if as_json:
         return show.write_json(show.account(row))
     return show.write_line(f"{row.name} has {row.available} credits available.")

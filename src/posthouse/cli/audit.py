@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import fail, perform
+from posthouse.cli.operator import fail, perform
 from posthouse.mail.reply import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from posthouse.compose.processes import Desk
+    from posthouse.compose.operator import OperatorServices
     from posthouse.flows.operate.audit import AuditProgress, Logs
     from posthouse.rules.audit.promises import AuditTally
 
@@ -42,9 +42,9 @@ def audit(
         logs = _logs(opened, sender, receiver, webhooks)
         report = opened.enter_context(nullcontext(_silent) if as_json else _progress())
 
-        async def act(desk: "Desk") -> "AuditTally":
-            only = None if account is None else await desk.accounts.account_id(account)
-            return await desk.audit.audit(logs, report, only=only)
+        async def act(services: "OperatorServices") -> "AuditTally":
+            only = None if account is None else await services.accounts.account_id(account)
+            return await services.audit.audit(logs, report, only=only)
 
         try:
             tally = perform(act)

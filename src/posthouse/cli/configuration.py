@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import fail, settings
+from posthouse.cli.operator import fail, settings
 from posthouse.cli.show import AsJson
 
 config = typer.Typer(no_args_is_help=True, help="Settings: where they are and what they say.")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import fail, perform, perform_for
+from posthouse.cli.operator import fail, perform, perform_for
 from posthouse.cli.show import AccountGiven, AsJson
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.credential import Mode, Role, Scope
 from posthouse.rules.limits import OVERLAP_SECONDS
 
 if TYPE_CHECKING:
-    from posthouse.compose.processes import Desk
+    from posthouse.compose.operator import OperatorServices
     from posthouse.flows.account.team import MemberRow, NewInvitation
 
 credential = typer.Typer(no_args_is_help=True, help="SMTP credentials: a username and a password.")
@@ -40,7 +40,9 @@ def create_credential(
     as_json: AsJson = False,
 ) -> None:
     """Make an SMTP credential."""
-    made = perform_for(account, lambda desk, at: desk.credentials.create_credential(at, name, allow or (), OPERATOR))
+    made = perform_for(
+        account, lambda services, at: services.credentials.create_credential(at, name, allow or (), OPERATOR)
+    )
     if as_json:
         return show.write_json({**show.credential(made.credential), "password": made.password})
     row = made.credential
@@ -54,7 +56,8 @@ def revoke_credential(
 ) -> None:
     """End a credential and the API keys that belong to it, within seconds; the account's last one, too."""
     row = perform_for(
-        account, lambda desk, at: desk.credentials.revoke_credential(at, credential, OPERATOR, even_the_last=True)
+        account,
+        lambda services, at: services.credentials.revoke_credential(at, credential, OPERATOR, even_the_last=True),
     )
     show.write_line(f"{row.username} ({row.name}) is revoked, and its API keys with it.")
 
@@ -68,7 +71,8 @@ def rotate_credential(
 ) -> None:
     """Give a credential a new password; the old one works until the overlap ends."""
     made = perform_for(
-        account, lambda desk, at: desk.credentials.rotate_credential(at, credential, OPERATOR, overlap_seconds=overlap)
+        account,
+        lambda services, at: services.credentials.rotate_credential(at, credential, OPERATOR, overlap_seconds=overlap),
     )
     if as_json:
         return show.write_json({**show.credential(made.credential), "password": made.password})
@@ -100,7 +104,7 @@ def create_key(
     expires_at = _expiry(expires)
     made = perform_for(
         account,
-        lambda desk, at: desk.credentials.create_key(
+        lambda services, at: services.credentials.create_key(
             at,
             OPERATOR,
             name=name,
@@ -133,7 +137,7 @@ def rotate_key(
 ) -> None:
     """Make a key like this one, which ends when the overlap does."""
     made = perform_for(
-        account, lambda desk, at: desk.credentials.rotate_key(at, key, OPERATOR, overlap_seconds=overlap)
+        account, lambda services, at: services.credentials.rotate_key(at, key, OPERATOR, overlap_seconds=overlap)
     )
     if as_json:
         return show.write_json({**show.key(made.key), "secret": made.secret})
@@ -145,7 +149,7 @@ def rotate_key(
 @key.command("revoke")
 def revoke_key(account: AccountGiven, key: Annotated[str, typer.Argument(help="Its id (ak_…).")]) -> None:
     """End an API key, within seconds."""
-    row = perform_for(account, lambda desk, at: desk.credentials.revoke_key(at, key, OPERATOR))
+    row = perform_for(account, lambda services, at: services.credentials.revoke_key(at, key, OPERATOR))
     show.write_line(f"{row.hint} ({row.name}) is revoked.")
 
 
@@ -160,9 +164,9 @@ def create_user(
     """Make a user who may log in to an account's dashboard."""
     password = _password(password_stdin)
 
-    async def create(desk: "Desk") -> "MemberRow":
-        account_id = await desk.accounts.account_id(account)
-        return await desk.team.create_user(account_id, email, password, role, OPERATOR)
+    async def create(services: "OperatorServices") -> "MemberRow":
+        account_id = await services.accounts.account_id(account)
+        return await services.team.create_user(account_id, email, password, role, OPERATOR)
 
     row = perform(create)
     if as_json:
@@ -179,9 +183,9 @@ def invite_user(
 ) -> None:
     """Invite someone to an account: they choose their own password, or prove the one that they have."""
 
-    async def invite(desk: "Desk") -> "NewInvitation":
-        account_id = await desk.accounts.account_id(account)
-        return await desk.team.invite(account_id, email, role, OPERATOR)
+    async def invite(services: "OperatorServices") -> "NewInvitation":
+        account_id = await services.accounts.account_id(account)
+        return await services.team.invite(account_id, email, role, OPERATOR)
 
     made = perform(invite)
     row = made.invitation
@@ -203,14 +207,14 @@ def invite_user(
 def set_password(email: UserGiven, password_stdin: FromStdin = False) -> None:
     """Set a user's password anew; all of their sessions end, within seconds."""
     password = _password(password_stdin)
-    ended = perform(lambda desk: desk.sessions.reset_password(email, password))
+    ended = perform(lambda services: services.sessions.reset_password(email, password))
     show.write_line(f"The password of {email} is set; {ended} of their sessions ended.")
 
 
 @user.command("totp-off")
 def switch_off_totp(email: UserGiven) -> None:
     """Remove a user's second factor, when they lost both the device and the recovery codes."""
-    perform(lambda desk: desk.sessions.switch_off_totp(email))
+    perform(lambda services: services.sessions.switch_off_totp(email))
     show.write_line(f"{email} logs in with the password alone again.")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import perform_for
+from posthouse.cli.operator import perform_for
 from posthouse.cli.show import AccountGiven, AsJson
 from posthouse.mail.reply import printable
 from posthouse.rules.actor import OPERATOR
@@ -22,7 +22,7 @@ DomainGiven = Annotated[str, typer.Argument(metavar="DOMAIN", help="Such as exam
 @domain.command("add")
 def add(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
     """Register a domain; prints the DNS records that its owner has to publish."""
-    view = perform_for(account, lambda desk, at: desk.domains.add(at, domain, OPERATOR))
+    view = perform_for(account, lambda services, at: services.domains.add(at, domain, OPERATOR))
     if as_json:
         return show.write_json(show.domain(view))
     _write_records(view.lines)
@@ -42,7 +42,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Look for a domain's DNS records; it may be sent from once the required ones are found."""
-    checked = perform_for(account, lambda desk, at: desk.domains.verify(at, domain, OPERATOR, vouched=vouched))
+    checked = perform_for(account, lambda services, at: services.domains.verify(at, domain, OPERATOR, vouched=vouched))
     findings = [show.finding(line.finding) for line in checked.view.lines if line.finding is not None]
     if as_json:
         show.write_json(
@@ -67,7 +67,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Show an account's domains."""
-    views = perform_for(account, lambda desk, at: desk.domains.all(at))
+    views = perform_for(account, lambda services, at: services.domains.all(at))
     if as_json:
         return show.write_json([show.domain(view) for view in views])
     if not views:
@@ -85,7 +85,7 @@ def list_(
 @domain.command("rotate")
 def rotate(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> None:
     """Make new DKIM keys, which sign once their record is seen; prints the records to publish."""
-    view = perform_for(account, lambda desk, at: desk.domains.rotate(at, domain, OPERATOR))
+    view = perform_for(account, lambda services, at: services.domains.rotate(at, domain, OPERATOR))
     if as_json:
         return show.write_json(show.domain(view))
     _write_records([line for line in view.lines if line.stage == "pending"])
@@ -98,7 +98,7 @@ def rotate(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) 
 @domain.command("remove")
 def remove(account: AccountGiven, domain: DomainGiven) -> None:
     """Remove a domain and its keys; mail from it that is still queued goes out unsigned."""
-    perform_for(account, lambda desk, at: desk.domains.remove(at, domain, OPERATOR))
+    perform_for(account, lambda services, at: services.domains.remove(at, domain, OPERATOR))
     show.write_line(f"{domain} is removed.")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import fail, perform
+from posthouse.cli.operator import fail, perform
 from posthouse.cli.show import AsJson, Plain
 from posthouse.mail.reply import printable
 from posthouse.rules import ids
@@ -22,7 +22,7 @@ _COLUMNS = ("id", "at", "recipient", "sender", "subject", "bytes")
 @inbox.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Show what is there, newest first."""
-    rows = [_plain(mail) for mail in perform(lambda desk: desk.monitor.inbox())]
+    rows = [_plain(mail) for mail in perform(lambda services: services.monitor.inbox())]
     if as_json:
         return show.write_json(rows)
     if not rows:
@@ -38,7 +38,7 @@ def show_(
     ] = False,
 ) -> None:
     """Show one mail. What strangers wrote can't steer the terminal, unless it is asked for raw."""
-    mail, mime = perform(lambda desk: desk.monitor.inbox_mail(mail_id))
+    mail, mime = perform(lambda services: services.monitor.inbox_mail(mail_id))
     if raw:
         sys.stdout.buffer.write(mime)
         sys.stdout.buffer.flush()
@@ -58,7 +58,7 @@ def forget(
     named = mail_ids or []
     if bool(named) is everything:
         fail("name what to forget: ids as `posthouse inbox list` shows them, or --all")
-    count = perform(lambda desk: desk.accounts.forget_mail(named))
+    count = perform(lambda services: services.accounts.forget_mail(named))
     show.write_line(f"Forgotten: {count}.")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import perform
+from posthouse.cli.operator import perform
 from posthouse.cli.show import AsJson, Plain
 from posthouse.rules import ids
 from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
@@ -46,7 +46,7 @@ def show_(
     as_json: AsJson = False,
 ) -> None:
     """Show one message's timeline: accepted, every attempt, what it waits for, how it ended."""
-    found = perform(lambda desk: desk.monitor.timeline(message_id))
+    found = perform(lambda services: services.monitor.timeline(message_id))
     if as_json:
         return show.write_json(plain(found))
     return _write(narrated(found))

@@ -13,7 +13,7 @@ from uuid import UUID
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import perform, told
+from posthouse.cli.operator import perform, text_of
 from posthouse.cli.show import Plain
 from posthouse.mail.reply import printable
 from posthouse.rules.refusal import Refusal
@@ -21,7 +21,7 @@ from posthouse.rules.refusal import Refusal
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from posthouse.compose.processes import Desk
+    from posthouse.compose.operator import OperatorServices
     from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, QueueView
 
 queue = typer.Typer(no_args_is_help=True, help="The queue: what waits, and what holds it up.")
@@ -78,7 +78,7 @@ def top(
 ) -> None:
     """Watch what waits, lane by lane, until Ctrl-C."""
     if as_json or once or not sys.stdout.isatty():
-        view = perform(lambda desk: desk.monitor.queue())
+        view = perform(lambda services: services.monitor.queue())
         rows = merged(view.reports, {})
         return show.write_json(plain(view, rows)) if as_json else _print(view, rows)
     with suppress(KeyboardInterrupt):
@@ -86,17 +86,17 @@ def top(
     return None
 
 
-async def _watch(desk: "Desk") -> None:
+async def _watch(services: "OperatorServices") -> None:
     from rich.live import Live
 
     rates = Rates()
     with Live(screen=True, auto_refresh=False) as live:
         while True:
             try:
-                view = await desk.monitor.queue()
+                view = await services.monitor.queue()
             except Refusal as refusal:
                 # Whoever watches wants to see when it is over.
-                live.update(f"posthouse: {told(refusal)}", refresh=True)
+                live.update(f"posthouse: {text_of(refusal)}", refresh=True)
             else:
                 rows = merged(view.reports, rates.observe(view.reports))
                 live.update(pictured(view, rows[: max(1, live.console.height - _FRAME_LINES)]), refresh=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import fail, perform, settings, told
+from posthouse.cli.operator import fail, perform, settings, text_of
 from posthouse.cli.show import AsJson
 
 if TYPE_CHECKING:
@@ -39,23 +39,24 @@ class ServicePart(StrEnum):
 
 def migrate() -> None:
     """Bring the database's tables up to date, with room for the days ahead."""
-    from posthouse.compose import processes
+    from posthouse.compose import operator
+    from posthouse.compose.errors import UnsafeDatabase
     from posthouse.rules.refusal import Refusal
 
     try:
-        asyncio.run(processes.migrate(settings()))
+        asyncio.run(operator.migrate(settings()))
     except Refusal as refusal:
-        fail(told(refusal))
-    except processes.UnsafeDatabase as error:
+        fail(text_of(refusal))
+    except UnsafeDatabase as error:
         fail(str(error))
-    made = perform(lambda desk: desk.upkeep.make_partitions())
+    made = perform(lambda services: services.upkeep.make_partitions())
     show.write_line(f"The tables are up to date; {made} partitions were made for the days ahead.")
 
 
 def upkeep() -> None:
     """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains, count use."""
-    done = perform(lambda desk: desk.upkeep.round())
-    counted = perform(lambda desk: desk.usage_counter.round())
+    done = perform(lambda services: services.upkeep.round())
+    counted = perform(lambda services: services.usage_counter.round())
     show.write_values(
         {
             "partitions_made": done.partitions_made,
@@ -89,7 +90,7 @@ def doctor(as_json: AsJson = False) -> None:
             is_private = not file.stat().st_mode & 0o077
             advice = "" if is_private else f"Run `chmod 600 {file}`: it holds secrets."
             checks.append(DoctorCheck("the file is private", is_private, oct(file.stat().st_mode & 0o777)[2:], advice))
-        checks += perform(lambda desk: desk.health.check_up(), for_check_up=True)
+        checks += perform(lambda services: services.doctor.check_up(), even_if_unusable=True)
     if as_json:
         show.write_json(
             [{"check": one.name, "is_well": one.is_well, "found": one.found, "advice": one.advice} for one in checks]
@@ -135,7 +136,7 @@ def run(
     address = host or given.http_host, given.http_port if port is None else port
     match groups:
         case [[ServicePart.HTTP]]:
-            from posthouse.compose.processes import serve_http
+            from posthouse.compose.http import serve_http
 
             serve_http(given, address, processes)
         case [alone]:
@@ -192,16 +193,17 @@ def _refuse_what_can_not_work(given: "Settings") -> None:
     A database that is away is no reason not to start: callers are told to try again until it is back. Nor is
     a NATS server that is away: mail is accepted and waits.
     """
-    from posthouse.compose import processes
+    from posthouse.compose.errors import UnsafeDatabase
+    from posthouse.compose.operator import operator_services
     from posthouse.rules.refusal import Refusal
 
-    async def look() -> None:
-        async with processes.operator(given):
+    async def check() -> None:
+        async with operator_services(given):
             pass
 
     try:
-        asyncio.run(look())
-    except processes.UnsafeDatabase as error:
+        asyncio.run(check())
+    except UnsafeDatabase as error:
         fail(str(error))
     except Refusal as refusal:
         if refusal.__cause__ is None:
@@ -212,18 +214,19 @@ def _work(given: "Settings", parts: Sequence[ServicePart], address: tuple[str, i
     """Runs the parts in this process until a signal says stop; ends with status 0 when they ended in order."""
     import uvloop
 
-    from posthouse.compose import processes
+    from posthouse.compose.errors import CannotListen
+    from posthouse.compose.run import run as run_parts
 
-    async def until_told_to_stop() -> None:
+    async def until_signalled() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await processes.run(given, frozenset(parts), address if ServicePart.HTTP in parts else None, stop)
+        await run_parts(given, frozenset(parts), address if ServicePart.HTTP in parts else None, stop)
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(until_told_to_stop())
-    except processes.NotServing as error:
+            runner.run(until_signalled())
+    except CannotListen as error:
         fail(str(error))
 
 

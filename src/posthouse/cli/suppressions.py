@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posthouse.cli import show
-from posthouse.cli.desk import perform_for
+from posthouse.cli.operator import perform_for
 from posthouse.cli.show import AccountGiven, AsJson, Plain
 from posthouse.mail.reply import printable
 from posthouse.rules.actor import OPERATOR
@@ -34,7 +34,7 @@ def list_(
 ) -> None:
     """Show an account's suppressed addresses, newest first."""
     page = perform_for(
-        account, lambda desk, at: desk.suppression.page(at, limit, email=email, search=search, reason=reason)
+        account, lambda services, at: services.suppressions.page(at, limit, email=email, search=search, reason=reason)
     )
     rows = [_plain(row) for row in page.suppressions]
     if as_json:
@@ -55,7 +55,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Let an account send nothing to an address any more."""
-    row, is_new = perform_for(account, lambda desk, at: desk.suppression.add(at, OPERATOR, email, note))
+    row, is_new = perform_for(account, lambda services, at: services.suppressions.add(at, OPERATOR, email, note))
     if as_json:
         return show.write_json(_plain(row))
     if is_new:
@@ -70,7 +70,7 @@ def remove(
     reason: Annotated[str, typer.Option(help="Why it may get mail again; the account's log keeps it.")],
 ) -> None:
     """Let an address get an account's mail again."""
-    row = perform_for(account, lambda desk, at: desk.suppression.remove(at, OPERATOR, email, reason))
+    row = perform_for(account, lambda services, at: services.suppressions.remove(at, OPERATOR, email, reason))
     show.write_line(f"{row.email} is suppressed no more (it was, as {row.reason}).")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from posthouse.cli import events, show
-from posthouse.cli.desk import fail
+from posthouse.cli.operator import fail
 from posthouse.cli.show import AsJson
 from posthouse.rules.event import SECRET_PREFIX, SIGNATURE_HEADER
 

@@ -68,7 +68,7 @@ class Working(Protocol):
     async def drain(self, seconds: float) -> None: ...
 
 
-async def run_dispatch(dispatch: Dispatch, stop: asyncio.Event, *, with_calls: bool = True) -> None:
+async def run_dispatch(dispatch: Dispatch, stop: asyncio.Event, *, with_webhooks: bool = True) -> None:
     """What is due gets its ticket, and what the dead had claimed is due again, until told to stop.
 
     Without calls, whoever is to be told of something is told later: by those who run with them.
@@ -79,7 +79,7 @@ async def run_dispatch(dispatch: Dispatch, stop: asyncio.Event, *, with_calls: b
             pass
 
     async def hand_out_calls() -> None:
-        while with_calls and await dispatch.step_calls() >= DISPATCHED_AT_ONCE_MIN:
+        while with_webhooks and await dispatch.step_calls() >= DISPATCHED_AT_ONCE_MIN:
             pass
 
     async with (
@@ -106,10 +106,10 @@ async def run_delivery(
         await _work(delivery, TicketKind.DELIVER, stream, leases, share, worker_lease, stop)
 
 
-async def run_notification(
-    notification: "WebhookSender", stream: Stream, leases: Leases, *, worker_lease: timedelta, stop: asyncio.Event
+async def run_webhooks(
+    sender: "WebhookSender", stream: Stream, leases: Leases, *, worker_lease: timedelta, stop: asyncio.Event
 ) -> None:
-    await _work(notification, TicketKind.NOTIFY, stream, leases, lambda _: None, worker_lease, stop)
+    await _work(sender, TicketKind.NOTIFY, stream, leases, lambda _: None, worker_lease, stop)
 
 
 async def _work(

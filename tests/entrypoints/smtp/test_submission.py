@@ -11,7 +11,7 @@ import pytest
 
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
-from posthouse.compose import pieces
+from posthouse.compose import accept
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from posthouse.entrypoints.smtp.submission import Submission
 from posthouse.flows.accept.last_used import LastUsed
@@ -63,9 +63,9 @@ async def desk(database_url: str, authority: Authority, trusting: ssl.SSLContext
         stack.push_async_callback(database.close)
         directory = ControlCache(database, clock.monotonic)
         await directory.forget_changes()
-        intake = pieces.intake(settings, database, directory, clock, chance, None)
+        intake = accept.intake(settings, database, directory, clock, chance, None)
         stack.push_async_callback(intake.drain)
-        admission = pieces.admission(settings, directory, LastUsed(database), clock)
+        admission = accept.admission(settings, directory, LastUsed(database), clock)
         server = SmtpServer(
             Submission(admission=admission, intake=intake, clock=clock, chance=chance, hostname=NAME),
             tls=authority.files,

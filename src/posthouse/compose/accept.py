@@ -1,0 +1,74 @@
+"""What accepts mail, over HTTP and over SMTP alike: authentication, limits, and the intake."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.compose.stream import tickets
+from posthouse.config import Settings
+from posthouse.entrypoints.workers import repeated
+from posthouse.flows.accept.admission import Admission
+from posthouse.flows.accept.intake import Intake
+from posthouse.flows.accept.last_used import LastUsed
+from posthouse.flows.shared.account_limits import Defaults
+from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.rules.limits import LAST_USED_SECONDS
+from posthouse.rules.rate_limit import Rate
+from posthouse.rules.refusal import Refusal
+from posthouse.store.control_cache import ControlCache
+from posthouse.store.postgres import Database
+from posthouse.wire.stream import Stream
+
+
+@asynccontextmanager
+async def open_last_used(database: Database) -> AsyncIterator[LastUsed]:
+    """Times of last use, written at intervals and at the end."""
+    last_used = LastUsed(database)
+    try:
+        async with repeated(last_used.write, pause_seconds=LAST_USED_SECONDS):
+            yield last_used
+    finally:
+        with suppress(Refusal):  # PostgreSQL may be down by then, and these times are not worth waiting for it
+            await last_used.write()
+
+
+def admission(settings: Settings, control_cache: ControlCache, last_used: LastUsed, clock: Clock) -> Admission:
+    return Admission(
+        control_cache=control_cache,
+        uses=last_used,
+        clock=clock,
+        pepper=settings.pepper_bytes,
+        token_secret=settings.jwt_secret.get_secret_value(),
+    )
+
+
+def account_limits(settings: Settings) -> Defaults:
+    return Defaults(
+        rate=Rate(settings.rate_per_second, settings.rate_burst),
+        warmup_limits=settings.warmup_limits if settings.warmup_enabled else None,
+    )
+
+
+def intake(
+    settings: Settings,
+    database: Database,
+    control_cache: ControlCache,
+    clock: Clock,
+    chance: Chance,
+    stream: Stream | None,
+    disk_space: DiskSpace | None = None,
+) -> Intake:
+    return Intake(
+        database=database,
+        control_cache=control_cache,
+        clock=clock,
+        chance=chance,
+        defaults=account_limits(settings),
+        hostname=settings.hostname,
+        fingerprint_key=settings.pepper_bytes,
+        simulator_domain=settings.simulator_domain,
+        tickets=None if stream is None else tickets(settings, stream),
+        offers_one_click=bool(settings.public_url),
+        storage=disk_space,
+    )

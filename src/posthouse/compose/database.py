@@ -1,0 +1,100 @@
+"""PostgreSQL for a process: connections, its clock, its control cache, and whether the disk has room."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from posthouse.clock import DatabaseClock
+from posthouse.config import Settings
+from posthouse.entrypoints.workers import repeated
+from posthouse.flows.shared.disk_space import DiskSpace, size, volume
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import revision
+from posthouse.store.control_cache import ControlCache
+from posthouse.store.postgres import STATEMENT_SECONDS_MAX, Database
+
+CLOCK_PAUSE_SECONDS: Final = 5.0
+CONTROL_CACHE_PAUSE_SECONDS: Final = 1.0
+# Mail that arrives between two checks must still fit on the disk.
+DISK_SPACE_PAUSE_SECONDS: Final = 3.0
+# No client waits while partitions are dropped or keys deleted.
+MAINTENANCE_SECONDS_MAX: Final = 30.0
+# Nor while outcomes are recorded; but a statement that takes longer than this delays everything behind it.
+RECORD_SECONDS_MAX: Final = 10.0
+
+
+@asynccontextmanager
+async def open_database(
+    settings: Settings,
+    *,
+    connections_max: int | None = None,
+    statement_seconds_max: float = STATEMENT_SECONDS_MAX,
+    allow_unsafe: bool = False,
+    clock: DatabaseClock | None = None,
+) -> AsyncIterator[Database]:
+    database = await Database.open(
+        settings.database_url,
+        connections_max=connections_max or settings.database_pool_max,
+        statement_seconds_max=statement_seconds_max,
+        patience=settings.database_patience,
+        allow_unsafe=allow_unsafe or settings.allow_unsafe_database,
+        learn_time=None if clock is None else clock.anchor,
+    )
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def synchronized(clock: DatabaseClock, database: Database) -> AsyncIterator[None]:
+    """The clock follows the database's time."""
+
+    async def synchronize_clock() -> None:
+        await synchronize(clock, database)
+
+    async with repeated(synchronize_clock, pause_seconds=CLOCK_PAUSE_SECONDS):
+        yield
+
+
+async def synchronize(clock: DatabaseClock, database: Database) -> None:
+    async with database.connection() as connection:
+        asked_at = clock.monotonic()
+        clock.anchor(await connection.fetchval("SELECT clock_timestamp()"), asked_at)
+
+
+async def require_tables(database: Database) -> None:
+    async with database.connection() as connection:
+        applied, newest = await revision.applied(connection), revision.newest()
+    if applied is None:
+        raise Refusal(Code.SERVICE_UNAVAILABLE, "The database has no tables yet: run `posthouse migrate`.")
+    if applied < newest:
+        text = f"The database's tables are older than this version ({applied}, not {newest}): run `posthouse migrate`."
+        raise Refusal(Code.SERVICE_UNAVAILABLE, text)
+
+
+@asynccontextmanager
+async def refreshed(control_cache: ControlCache) -> AsyncIterator[ControlCache]:
+    """The cache drops changed entries within a second or two."""
+    async with repeated(control_cache.forget_changes, pause_seconds=CONTROL_CACHE_PAUSE_SECONDS):
+        yield control_cache
+
+
+def disk_space(settings: Settings, database: Database) -> DiskSpace:
+    gauges = []
+    if settings.storage_directory:
+        gauges.append(volume(settings.storage_directory, settings.storage_free_bytes_min))
+    if settings.storage_bytes_max:
+        gauges.append(size(database, settings.storage_bytes_max))
+    return DiskSpace(gauges)
+
+
+@asynccontextmanager
+async def checked_disk_space(settings: Settings, database: Database) -> AsyncIterator[DiskSpace]:
+    """The disk space as of a few seconds ago at most."""
+    made = disk_space(settings, database)
+    if not made.gauges:
+        yield made
+        return
+    async with repeated(made.check, pause_seconds=DISK_SPACE_PAUSE_SECONDS):
+        yield made

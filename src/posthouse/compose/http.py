@@ -1,0 +1,129 @@
+"""The process that serves the HTTP API.
+
+The web framework takes half a second to import: commands that don't serve HTTP must not import this module.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from typing import Final
+
+from posthouse import config
+from posthouse.chance import Chance, SystemChance
+from posthouse.clock import Clock, DatabaseClock
+from posthouse.compose import accept, account
+from posthouse.compose.connections import resolver, target_of
+from posthouse.compose.database import checked_disk_space, open_database, refreshed, synchronized
+from posthouse.compose.errors import CannotListen
+from posthouse.compose.garbage_collection import collect_rarely
+from posthouse.compose.keys import sealer, unsubscribe_key
+from posthouse.compose.logging_setup import configure_logging
+from posthouse.compose.stream import open_stream, tickets
+from posthouse.config import Settings
+from posthouse.entrypoints.http.app import create_app
+from posthouse.entrypoints.http.frame import Frame
+from posthouse.entrypoints.http.server import Listening, serve, serve_beside
+from posthouse.entrypoints.http.services import Services
+from posthouse.flows.accept.dry_run import DryRun, Surroundings
+from posthouse.flows.account.message_detail import MessageDetail
+from posthouse.flows.account.message_search import MessageSearch
+from posthouse.flows.account.suppressions import Suppressions
+from posthouse.flows.account.templates import Templates
+from posthouse.flows.account.usage_and_ledger import UsageAndLedger
+from posthouse.flows.inbound.unsubscribe import Unsubscribe
+from posthouse.flows.webhooks.endpoint import WebhookEndpoint
+from posthouse.store.control_cache import ControlCache
+from posthouse.store.postgres import Database
+from posthouse.wire.stream import Stream
+
+# uvicorn imports it anew in each of several processes.
+APPLICATION: Final = f"{__name__}:application"
+
+
+def application() -> Frame:
+    """The HTTP application of a process that runs nothing else; uvicorn calls it."""
+    settings = config.load()
+    configure_logging(settings.log_level)
+    # No other process would read a stream in this one's memory: without NATS, mail is due at once.
+    return _application(settings, lambda: open_stream(settings, "http", or_memory=False))
+
+
+def serve_http(settings: Settings, address: tuple[str, int], processes: int) -> None:
+    """Serve HTTP alone, in this many processes, until a signal to stop."""
+    serve(APPLICATION, Listening(*address, settings.trusted_proxies, settings.log_level), processes)
+
+
+async def run_http(settings: Settings, stream: Stream | None, address: tuple[str, int], stop: asyncio.Event) -> None:
+    """Serve HTTP beside other parts of the service."""
+    listening = Listening(*address, settings.trusted_proxies, settings.log_level)
+    if not await serve_beside(_application(settings, lambda: nullcontext(stream)), listening, stop):
+        raise CannotListen(
+            f"HTTP can't be served at {listening.host}, port {listening.port}; the log says why. Choose another "
+            "address with --host and --port, or http_host and http_port."
+        )
+
+
+def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncContextManager[Stream | None]]) -> Frame:
+    clock = DatabaseClock()
+    chance = SystemChance()
+
+    @asynccontextmanager
+    async def open_services() -> AsyncIterator[Services]:
+        async with AsyncExitStack() as stack:
+            stream = await stack.enter_async_context(open_stream())
+            database = await stack.enter_async_context(open_database(settings, clock=clock))
+            await stack.enter_async_context(synchronized(clock, database))
+            control_cache = await stack.enter_async_context(refreshed(ControlCache(database, clock.monotonic)))
+            last_used = await stack.enter_async_context(accept.open_last_used(database))
+            disk_space = await stack.enter_async_context(checked_disk_space(settings, database))
+            passwords = account.passwords(settings, database, clock, chance)
+            collect_rarely()
+            yield Services(
+                admission=accept.admission(settings, control_cache, last_used, clock),
+                intake=accept.intake(settings, database, control_cache, clock, chance, stream, disk_space),
+                message_detail=MessageDetail(
+                    database=database, clock=clock, bodies_days=settings.retention_days_bodies
+                ),
+                templates=Templates(database=database, clock=clock, chance=chance, storage=disk_space),
+                webhook_endpoint=WebhookEndpoint(
+                    database=database,
+                    clock=clock,
+                    chance=chance,
+                    sealer=sealer(settings),
+                    tickets=None if stream is None else tickets(settings, stream),
+                    check=target_of(settings),
+                ),
+                unsubscribe=Unsubscribe(database=database, clock=clock, key=unsubscribe_key(settings)),
+                sessions=account.sessions(settings, database, clock, chance, passwords),
+                team=account.team(settings, database, clock, chance, passwords),
+                usage_and_ledger=UsageAndLedger(
+                    database=database, clock=clock, defaults=accept.account_limits(settings)
+                ),
+                domains=account.domains(settings, database, clock, chance),
+                credentials=account.credentials(settings, database, clock, chance),
+                message_search=MessageSearch(database=database, clock=clock),
+                suppression=Suppressions(database=database, clock=clock, chance=chance, storage=disk_space),
+                dry_run=_dry_run(settings, database, control_cache, clock, chance),
+            )
+
+    return create_app(open_services, clock, chance)
+
+
+def _dry_run(
+    settings: Settings, database: Database, control_cache: ControlCache, clock: Clock, chance: Chance
+) -> DryRun:
+    return DryRun(
+        database=database,
+        control_cache=control_cache,
+        clock=clock,
+        chance=chance,
+        resolver=resolver(settings),
+        defaults=accept.account_limits(settings),
+        surroundings=Surroundings(
+            hostname=settings.hostname,
+            return_path_domain=settings.return_path,
+            simulator_domain=settings.simulator_domain,
+            offers_one_click=bool(settings.public_url),
+            signs=settings.dkim_enabled,
+        ),
+    )

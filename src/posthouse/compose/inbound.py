@@ -1,0 +1,40 @@
+"""The part that receives bounces and complaints over SMTP."""
+
+import asyncio
+from typing import Final
+
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.compose.database import checked_disk_space, open_database, synchronized
+from posthouse.compose.keys import return_path_key
+from posthouse.compose.smtp_server import serve_smtp
+from posthouse.config import Settings
+from posthouse.entrypoints.smtp.inbound import Inbound
+from posthouse.entrypoints.smtp.server import Listener
+from posthouse.flows.inbound.reports import Reports
+
+CONNECTIONS_MAX: Final = 4
+
+
+async def run_inbound(settings: Settings, stop: asyncio.Event) -> None:
+    clock = DatabaseClock()
+    async with (
+        open_database(settings, connections_max=CONNECTIONS_MAX, clock=clock) as database,
+        synchronized(clock, database),
+        checked_disk_space(settings, database) as disk_space,
+    ):
+        inbound = Inbound(
+            feedback=Reports(
+                database=database,
+                clock=clock,
+                chance=SystemChance(),
+                return_path_domain=settings.return_path,
+                keys=[return_path_key(settings)],
+                storage=disk_space,
+            ),
+            hostname=settings.hostname,
+            return_path_domain=settings.return_path,
+            feedback_address=settings.feedback_address,
+        )
+        listener = Listener(settings.inbound_host, settings.inbound_port, is_shared=True)
+        await serve_smtp(settings, inbound, [listener], stop)

@@ -1,0 +1,87 @@
+"""Several parts of the service in one process, on one event loop and one stream."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import nullcontext
+
+from posthouse.compose.garbage_collection import collect_rarely
+from posthouse.compose.logging_setup import configure_logging
+from posthouse.compose.stream import open_stream
+from posthouse.config import Settings
+from posthouse.wire.stream import Stream
+
+Part = Coroutine[object, object, None]
+
+
+async def run(
+    settings: Settings, parts: frozenset[str], http_address: tuple[str, int] | None, stop: asyncio.Event
+) -> None:
+    """Run the parts until `stop`.
+
+    When a part ends, for any reason, all end, each in its own order; then the first fault is raised.
+    """
+    configure_logging(settings.log_level)
+    needs_stream = parts - {"inbound", "upkeep"}
+    async with (
+        open_stream(settings, "-".join(sorted(needs_stream)), or_memory="delivery" in parts)
+        if needs_stream
+        else nullcontext()
+    ) as stream:
+        running = [*_parts(settings, parts, stream, http_address, stop)]
+        collect_rarely()
+        ends = await asyncio.gather(*(_then_stop(part, stop) for part in running), return_exceptions=True)
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+
+
+# Each part is imported only where it runs: the HTTP server and the HTTP client take half a second each.
+def _parts(
+    settings: Settings,
+    parts: frozenset[str],
+    stream: Stream | None,
+    http_address: tuple[str, int] | None,
+    stop: asyncio.Event,
+) -> Iterator[Part]:
+    if http_address is not None:
+        from posthouse.compose.http import run_http
+
+        yield run_http(settings, stream, http_address, stop)
+    if "submission" in parts:
+        from posthouse.compose.submission import run_submission
+
+        yield run_submission(settings, stream, stop)
+    if "inbound" in parts:
+        from posthouse.compose.inbound import run_inbound
+
+        yield run_inbound(settings, stop)
+    if stream is not None:
+        yield from _stream_parts(settings, parts, stream, stop)
+    if "upkeep" in parts:
+        from posthouse.compose.upkeep import run_upkeep
+
+        yield run_upkeep(settings, stop)
+
+
+def _stream_parts(settings: Settings, parts: frozenset[str], stream: Stream, stop: asyncio.Event) -> Iterator[Part]:
+    if "dispatch" in parts:
+        from posthouse.compose.dispatch import run_dispatch
+
+        # Only parts in this process read a stream in its memory.
+        with_webhooks = bool(settings.stream_servers) or "notification" in parts
+        yield run_dispatch(settings, stream, stop, with_webhooks=with_webhooks)
+    if "delivery" in parts:
+        from posthouse.compose.delivery import run_delivery
+
+        yield run_delivery(settings, stream, stop)
+    if "notification" in parts:
+        from posthouse.compose.webhooks import run_webhooks
+
+        yield run_webhooks(settings, stream, stop)
+
+
+async def _then_stop(part: Part, stop: asyncio.Event) -> None:
+    try:
+        await part
+    finally:
+        stop.set()

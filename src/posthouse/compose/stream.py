@@ -1,0 +1,64 @@
+"""The stream that carries tickets, and the leases on its shards."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+from posthouse.chance import Chance
+from posthouse.config import Settings
+from posthouse.flows.shared.tickets import Tickets
+from posthouse.wire.stream import Leases, Stream, StreamSettings, without_password
+from posthouse.wire.stream.memory import AllShards, MemoryStream
+
+# Workers confirm every 20 seconds that they still hold a ticket; after this, a lost worker's ticket is sent again.
+ACK_WAIT_SECONDS: Final = 90.0
+WORKER_NAME_BYTES: Final = 8
+
+
+@asynccontextmanager
+async def open_stream(settings: Settings, name: str, *, or_memory: bool) -> AsyncIterator[Stream | None]:
+    """The stream between processes, if there is one; otherwise one in this process's memory, if asked for."""
+    chosen = StreamSettings(replicas=settings.stream_replicas, ack_wait_seconds=ACK_WAIT_SECONDS)
+    opened: Stream
+    if settings.stream_servers:
+        from posthouse.wire.stream.jetstream import JetStream  # its client is slow to import
+
+        opened = await JetStream.open(settings.stream_servers, chosen, name=f"posthouse-{name}")
+    elif or_memory:
+        opened = MemoryStream(chosen)
+    else:
+        yield None
+        return
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+def stream_probes(settings: Settings) -> Mapping[str, Callable[[], Awaitable[str]]]:
+    """For each server of the stream, a check whether it can be used; none for a stream in memory."""
+
+    async def check(server: str) -> str:
+        from posthouse.wire.stream.probe import probe
+
+        return await probe(server)
+
+    return {without_password(server): partial(check, server) for server in settings.stream_servers}
+
+
+def tickets(settings: Settings, stream: Stream) -> Tickets:
+    return Tickets(stream, settings.stream_shards, settings.ticket_lease)
+
+
+async def shard_leases(settings: Settings, chance: Chance, bucket: str) -> Leases:
+    if not settings.stream_servers:
+        return AllShards(settings.stream_shards)
+    from posthouse.wire.stream.leases import LeaseSettings, ShardLeases
+
+    return await ShardLeases.open(
+        settings.stream_servers,
+        chance.bytes(WORKER_NAME_BYTES).hex(),
+        settings.stream_shards,
+        LeaseSettings(replicas=settings.stream_replicas, bucket=bucket),
+    )

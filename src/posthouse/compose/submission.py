@@ -1,0 +1,41 @@
+"""The part that accepts mail from customers over SMTP."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.compose import accept
+from posthouse.compose.database import checked_disk_space, open_database, refreshed, synchronized
+from posthouse.compose.smtp_server import serve_smtp
+from posthouse.config import Settings
+from posthouse.entrypoints.smtp.server import Listener
+from posthouse.entrypoints.smtp.submission import Submission
+from posthouse.store.control_cache import ControlCache
+from posthouse.wire.stream import Stream
+
+
+async def run_submission(settings: Settings, stream: Stream | None, stop: asyncio.Event) -> None:
+    clock = DatabaseClock()
+    chance = SystemChance()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(open_database(settings, clock=clock))
+        await stack.enter_async_context(synchronized(clock, database))
+        control_cache = await stack.enter_async_context(refreshed(ControlCache(database, clock.monotonic)))
+        last_used = await stack.enter_async_context(accept.open_last_used(database))
+        disk_space = await stack.enter_async_context(checked_disk_space(settings, database))
+        intake = accept.intake(settings, database, control_cache, clock, chance, stream, disk_space)
+        stack.push_async_callback(intake.drain)
+        submission = Submission(
+            admission=accept.admission(settings, control_cache, last_used, clock),
+            intake=intake,
+            clock=clock,
+            chance=chance,
+            hostname=settings.hostname,
+        )
+        listeners = [
+            Listener(settings.submission_host, port, is_secure, is_shared=True)
+            for port, is_secure in ((settings.submission_port, False), (settings.submission_tls_port, True))
+            if port
+        ]
+        await serve_smtp(settings, submission, listeners, stop)

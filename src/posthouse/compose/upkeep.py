@@ -1,0 +1,62 @@
+"""The part that maintains the data: partitions, domains, reputation, usage figures, the search index."""
+
+import asyncio
+from typing import Final
+
+from posthouse.chance import SystemChance
+from posthouse.clock import Clock, DatabaseClock
+from posthouse.compose.connections import resolver
+from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, open_database, synchronize
+from posthouse.compose.keys import sealer
+from posthouse.config import Settings
+from posthouse.entrypoints.workers import repeated
+from posthouse.flows.inbound.reputation import Reputation
+from posthouse.flows.operate.search_indexer import SearchIndexer
+from posthouse.flows.operate.upkeep import Retention, Upkeep
+from posthouse.flows.operate.usage_counter import UsageCounter
+from posthouse.store.postgres import Database
+
+CONNECTIONS_MAX: Final = 4
+UPKEEP_PAUSE_SECONDS: Final = 300.0
+# A harmful account may send for this long before its reputation is checked.
+REPUTATION_PAUSE_SECONDS: Final = 30.0
+# Until a message is indexed, a search finds it only among the account's newest, of which it reads a limited number.
+SEARCH_INDEX_PAUSE_SECONDS: Final = 10.0
+# The age of an account's figures of today, beside the minute after which nothing is recorded late any more.
+USAGE_PAUSE_SECONDS: Final = 60.0
+
+
+async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
+    clock = DatabaseClock()
+    async with open_database(
+        settings, connections_max=CONNECTIONS_MAX, statement_seconds_max=MAINTENANCE_SECONDS_MAX, clock=clock
+    ) as database:
+        maintenance = upkeep(settings, database, clock)
+
+        async def upkeep_in_database_time() -> None:
+            # Partitions are dropped by age: never by the clock of a host whose time differs from the database's.
+            await synchronize(clock, database)
+            await maintenance.round()
+
+        reputation = Reputation(database=database, clock=clock, chance=SystemChance())
+        usage_counter = UsageCounter(database=database, clock=clock)
+        search_indexer = SearchIndexer(database=database, clock=clock)
+        async with (
+            repeated(upkeep_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS),
+            repeated(reputation.round, pause_seconds=REPUTATION_PAUSE_SECONDS),
+            repeated(usage_counter.round, pause_seconds=USAGE_PAUSE_SECONDS),
+            repeated(search_indexer.round, pause_seconds=SEARCH_INDEX_PAUSE_SECONDS),
+        ):
+            await stop.wait()
+
+
+def upkeep(settings: Settings, database: Database, clock: Clock) -> Upkeep:
+    return Upkeep(
+        sealer=sealer(settings),
+        database=database,
+        clock=clock,
+        resolver=resolver(settings),
+        retention=Retention(
+            settings.retention_days_messages, settings.retention_days_bodies, settings.retention_days_webhooks
+        ),
+    )

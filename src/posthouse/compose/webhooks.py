@@ -1,0 +1,55 @@
+"""The part that sends events to webhooks: `posthouse run notification`.
+
+The HTTP client takes half a second to import: commands that send no webhooks must not import this module.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Final
+
+from posthouse.chance import SystemChance
+from posthouse.clock import DatabaseClock
+from posthouse.compose.connections import may_connect, resolver, target_of
+from posthouse.compose.database import RECORD_SECONDS_MAX, open_database, synchronized
+from posthouse.compose.keys import sealer
+from posthouse.compose.stream import shard_leases
+from posthouse.config import Settings
+from posthouse.entrypoints import workers
+from posthouse.flows.webhooks.sender import WebhookSender
+from posthouse.wire.stream import Stream
+from posthouse.wire.webhook_client import HttpWebhookClient, public_tls
+
+CONNECTIONS_MAX: Final = 6
+SHARDS_BUCKET: Final = "NOTIFY_SHARDS"
+
+
+async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) -> None:
+    clock = DatabaseClock()
+    chance = SystemChance()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(
+            open_database(
+                settings, connections_max=CONNECTIONS_MAX, statement_seconds_max=RECORD_SECONDS_MAX, clock=clock
+            )
+        )
+        renewals = await stack.enter_async_context(open_database(settings, connections_max=1))
+        await stack.enter_async_context(synchronized(clock, database))
+        leases = await shard_leases(settings, chance, SHARDS_BUCKET)
+        stack.push_async_callback(leases.close)
+        client = HttpWebhookClient(
+            resolver=resolver(settings),
+            may_connect=may_connect(settings, allow_loopback=settings.allow_loopback_webhooks),
+            tls=public_tls(settings.webhook_authority_pem),
+        )
+        stack.push_async_callback(client.close)
+        sender = WebhookSender(
+            database=database,
+            clock=clock,
+            chance=chance,
+            caller=client,
+            sealer=sealer(settings),
+            target_of=target_of(settings),
+            worker_lease=settings.worker_lease,
+            renewals=renewals,
+        )
+        await workers.run_webhooks(sender, stream, leases, worker_lease=settings.worker_lease, stop=stop)
