@@ -155,7 +155,7 @@ async def _turn(calendar: Calendar, phase: Phase) -> dict[Act, Measured]:
 
 async def _pid(calendar: Calendar) -> int:
     async with calendar.database.connection() as connection:
-        pid: int = connection.get_server_pid()
+        pid: int = await connection.fetchval("SELECT pg_backend_pid()")
     return pid
 
 

@@ -56,7 +56,8 @@ async def explain(
         def listen(_: object, notice: Any) -> None:
             told.append(notice.message)
 
-        connection.add_log_listener(listen)
+        listened: Any = connection
+        listened.add_log_listener(listen)
         async with connection.transaction():
             tickets = await delivery_schedule.lease_due(connection, now, now + LEASE, leased)
         found += _explained(told, len(tickets))
@@ -70,7 +71,7 @@ async def explain(
                 await delivery_schedule.postpone(connection, [_put_off(one, calendar) for one in late], now)
             found += [one for one in _explained(told, len(late)) if one.name == "schedule.POSTPONE"]
         await connection.execute(_NO_LONGER)
-        connection.remove_log_listener(listen)
+        listened.remove_log_listener(listen)
     await calendar.pass_time(tickets, shape)
     return found
 

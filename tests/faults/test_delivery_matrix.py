@@ -208,6 +208,7 @@ async def look(road: RoundTrip, message_id: MessageId) -> Seen:
         recipient = await connection.fetchrow("SELECT * FROM recipients WHERE message_id = $1", message_id)
         attempts = await connection.fetch("SELECT * FROM attempts WHERE message_id = $1 ORDER BY fence", message_id)
         events = await connection.fetch("SELECT type, body FROM events WHERE message_id = $1", message_id)
+    assert recipient is not None
     return Seen(
         recipient["status"],
         recipient["billing_status"],

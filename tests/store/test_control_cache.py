@@ -220,6 +220,7 @@ async def test_a_domain_signs_with_its_rsa_key_and_with_an_ed25519_key_that_is_p
     await operator.verify_domain(account.id, "example.com")
     async with database.transaction() as tx:
         row = await tx.fetchrow("SELECT * FROM domains")
+    assert row is not None
     rsa, ed25519 = await directory.signing_keys(account_id, "example.com")
     assert (rsa.selector, rsa.sealed, rsa.purpose) == (
         row["selector"],

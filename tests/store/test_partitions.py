@@ -223,6 +223,7 @@ async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts
             for table in ("attempts", "events"):
                 bounds = "SELECT pg_get_expr(relpartbound, oid), reloptions FROM pg_class WHERE relname = $1"
                 made = await connection.fetchrow(bounds, Partition(DAY, table).name)
+                assert made is not None
                 assert made[0] == await connection.fetchval(bounds, Partition(DAY, "recipients").name)
     finally:
         await database.close()

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from posthouse.rules.ids import lowest_id
-from posthouse.store.postgres import Database
+from posthouse.store.postgres import Connection, Database
 
 
 def statements(*modules: ModuleType) -> dict[str, str]:
@@ -34,8 +34,8 @@ async def scans(database: Database, statement: str, *, analysed: str = "") -> li
     async with database.connection() as connection:
         if analysed:
             await connection.execute(f"ANALYZE {analysed}")
-        parameters = (await connection.prepare(statement)).get_parameters()
-        arguments = ["'{}'" if one.kind == "array" else values.get(one.name, "1") for one in parameters]
+        types = await parameters(connection, statement)
+        arguments = ["'{}'" if kind.kind == "array" else values.get(kind.name, "1") for kind in types]
         # Only what is executed by name is planned as it is planned for us.
         await connection.execute(f"PREPARE shown AS {statement}")
         given = f"({', '.join(arguments)})" if arguments else ""
@@ -43,6 +43,13 @@ async def scans(database: Database, statement: str, *, analysed: str = "") -> li
         await connection.execute("DEALLOCATE shown")
     (plan,) = json.loads(explained)
     return [node for node in nodes(plan["Plan"]) if node["Node Type"].endswith("Scan") and "Relation Name" in node]
+
+
+async def parameters(connection: Connection, statement: str) -> tuple[Any, ...]:
+    """The types of the statement's parameters, as asyncpg describes them."""
+    raw: Any = connection
+    found: tuple[Any, ...] = (await raw.prepare(statement)).get_parameters()
+    return found
 
 
 def condition(scan: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from posthouse.rules.draft import DraftRecipient
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.limits import IDEMPOTENCY_LIFETIME_SECONDS
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, required
 
 _LIFETIME: Final = timedelta(seconds=IDEMPOTENCY_LIFETIME_SECONDS)
 # Tags hold printable characters only, so this can't be part of one.
@@ -191,7 +191,7 @@ async def lock(
 
 async def read(connection: Connection, account_id: AccountId) -> AccountQuotaRow:
     """The account's row as it is at this moment; nobody waits for it."""
-    return AccountQuotaRow(*await connection.fetchrow(READ, account_id))
+    return AccountQuotaRow(*required(await connection.fetchrow(READ, account_id)))
 
 
 async def recall(connection: Connection, keys: Sequence[Key]) -> dict[Key, RememberedKey]:

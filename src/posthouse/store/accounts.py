@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId
-from posthouse.store.postgres import Connection, Row
+from posthouse.store.postgres import Connection, Row, required
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ async def find_by_name(connection: Connection, name: str) -> AccountRow | None:
 
 async def lock(tx: Connection, account_id: AccountId) -> AccountRow:
     """The account as it is now, and stays until the transaction ends."""
-    return _account(await tx.fetchrow(_BY_ID_LOCKED, account_id))
+    return _account(required(await tx.fetchrow(_BY_ID_LOCKED, account_id)))
 
 
 async def list_all(connection: Connection, limit: int) -> list[AccountRow]:

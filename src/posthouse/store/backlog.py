@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from posthouse.rules.ids import AccountId
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, required
 
 COUNTED_MAX: Final = 10_000
 # In the statement itself: a limit that the planner doesn't know is to it a tenth of the table.
@@ -95,7 +95,7 @@ CROSS JOIN LATERAL (
 
 async def backlog(connection: Connection, now: datetime, leases_end: datetime) -> Backlog:
     """What is leased now is due again before `leases_end`."""
-    due, due_looked_at, oldest_due_at, *others = await connection.fetchrow(_BACKLOG, now, leases_end)
+    due, due_looked_at, oldest_due_at, *others = required(await connection.fetchrow(_BACKLOG, now, leases_end))
     leased, claimed, later, held = map(_count, others[::2], others[1::2])
     return Backlog(
         due=_count(due, due_looked_at),
@@ -109,7 +109,7 @@ async def backlog(connection: Connection, now: datetime, leases_end: datetime) -
 
 async def waiting(tx: Connection, account_id: AccountId) -> AccountBacklog:
     await tx.execute(_WALK_THE_KEY)
-    queued, deferred, held, credits_reserved = await tx.fetchrow(_WAITING, account_id)
+    queued, deferred, held, credits_reserved = required(await tx.fetchrow(_WAITING, account_id))
     return AccountBacklog(queued, deferred, held, credits_reserved, is_more=queued + deferred > COUNTED_MAX)
 
 

@@ -18,7 +18,7 @@ from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.template import Template
 from posthouse.store import accounts
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
-from posthouse.store.postgres import Connection, Database, Row
+from posthouse.store.postgres import Connection, Database, Row, required
 
 # A template or a key weighs as many entries as it has kilobytes.
 ENTRIES_MAX: Final = 100_000
@@ -134,7 +134,7 @@ class ControlCache:
         read_to = self._changes_read_to
         since = _NEVER if read_to is None else read_to - timedelta(seconds=COMMIT_SECONDS_MAX)
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(_CHANGED, since)
+            row = required(await connection.fetchrow(_CHANGED, since))
         # A gap in the reading, or a database whose time went back (after a failover), may hide changes.
         has_gap = asked_at - self._checked_at > COMMIT_SECONDS_MAX / 2
         is_sure = read_to is not None and row["now"] >= read_to and not has_gap

@@ -31,7 +31,7 @@ from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule
 from posthouse.store.delivery_schedule import Columns, Key, Place, columns, id_bounds
-from posthouse.store.postgres import Connection, storable
+from posthouse.store.postgres import Connection, required, storable
 from posthouse.store.webhook_schedule import NewWebhookDelivery
 
 
@@ -275,7 +275,7 @@ async def record(
     struck, later = _calendar_changes(batch, calendar, changed)
     tried = columns([_attempt(outcome) for outcome in batch.values()])
     notifications = _notifications(closed)
-    *written, listening = await tx.fetchrow(
+    row = await tx.fetchrow(
         _WRITE,
         now,
         low,
@@ -288,6 +288,7 @@ async def record(
         *_tell(closed),
         list({one.account_id for one in notifications}),
     )
+    *written, listening = required(row)
     if written != [len(folded[0]), len(struck), len(later[0])]:
         raise RuntimeError(f"a row that was locked is not where it was: {written}")
     tickets: list[WebhookTicket] = []

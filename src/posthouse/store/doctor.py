@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, required
 
 _SERVER: Final = """
 SELECT current_setting('server_version_num')::integer AS version_number,
@@ -43,7 +43,7 @@ class DatabaseServer:
 
 
 async def server(connection: Connection) -> DatabaseServer:
-    return DatabaseServer(**await connection.fetchrow(_SERVER))
+    return DatabaseServer(**required(await connection.fetchrow(_SERVER)))
 
 
 async def database_bytes(connection: Connection) -> int:

@@ -2,19 +2,48 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import asyncpg
 
 from posthouse.rules.disk_space import no_room
 from posthouse.rules.refusal import Code, Refusal
 
-# asyncpg carries no types; what leaves this room is typed by the functions that read the rows.
-Connection = Any
-Row = Any
+
+class Row(Protocol):
+    """A row, read by column name, by number, or whole; the functions that read it give its values their types."""
+
+    def __getitem__(self, key: str | int, /) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+    def keys(self) -> Iterable[str]: ...
+
+
+class Transaction(AbstractAsyncContextManager[None], Protocol):
+    async def start(self) -> None: ...
+    async def commit(self) -> None: ...
+    async def rollback(self) -> None: ...
+
+
+class Connection(Protocol):
+    """What we use of an asyncpg connection, which has no types of its own."""
+
+    async def fetch(self, query: str, /, *arguments: object) -> Sequence[Row]: ...
+    async def fetchrow(self, query: str, /, *arguments: object) -> Row | None: ...
+    async def fetchval(self, query: str, /, *arguments: object) -> Any: ...
+    async def execute(self, query: str, /, *arguments: object) -> str: ...
+    def transaction(self, *, isolation: str | None = None, readonly: bool = False) -> Transaction: ...
+
+
+def required(row: Row | None) -> Row:
+    """The row of a statement that always returns one."""
+    if row is None:
+        raise LookupError("a row that must be there is not")
+    return row
+
 
 # Together they keep an answer under five seconds even when PostgreSQL hangs: a statement is given up, then
 # its connection.
@@ -164,8 +193,8 @@ async def _leave_as_it_is(_: Connection) -> None:
 
 
 async def _require_durability(connection: Connection, allow_unsafe: bool) -> None:
-    fsync, full_page_writes = await connection.fetchrow(
-        "SELECT current_setting('fsync'), current_setting('full_page_writes')"
+    fsync, full_page_writes = required(
+        await connection.fetchrow("SELECT current_setting('fsync'), current_setting('full_page_writes')")
     )
     if not allow_unsafe and (fsync != "on" or full_page_writes != "on"):
         raise UnsafeDatabase(

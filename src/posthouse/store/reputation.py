@@ -9,7 +9,7 @@ from posthouse.rules.ids import AccountId, lowest_id
 from posthouse.rules.outcome import SUPPRESSING
 from posthouse.rules.reputation import RECIPIENTS_MAX, ReputationFigures
 from posthouse.store import accounts
-from posthouse.store.postgres import Connection
+from posthouse.store.postgres import Connection, required
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ async def standing(connection: Connection, account_id: AccountId) -> Standing | 
 
 async def lock(tx: Connection, account_id: AccountId) -> Standing:
     """How it stands, and will until the transaction ends."""
-    return Standing(*await tx.fetchrow(_STANDING_LOCKED, account_id))
+    return Standing(*required(await tx.fetchrow(_STANDING_LOCKED, account_id)))
 
 
 async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId, tuple[int, int]]:

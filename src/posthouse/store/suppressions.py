@@ -148,7 +148,7 @@ async def by_address(
 
 async def reasons_of(connection: Connection, account_id: AccountId, emails: Sequence[str]) -> dict[str, str]:
     """Why those of the addresses, in lower case, that are suppressed are."""
-    return dict(await connection.fetch(_REASONS_OF, account_id, list(emails)))
+    return {row["email"]: row["reason"] for row in await connection.fetch(_REASONS_OF, account_id, list(emails))}
 
 
 async def add(

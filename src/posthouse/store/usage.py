@@ -199,7 +199,8 @@ async def accepted(
     connection: Connection, account_ids: Sequence[AccountId], low: datetime, high: datetime
 ) -> Mapping[AccountId, int]:
     """How many recipients' mail was accepted from `low` until before `high`, of each account that has any."""
-    return dict(await connection.fetch(_ACCEPTED, account_ids, lowest_id(low), lowest_id(high)))
+    rows = await connection.fetch(_ACCEPTED, account_ids, lowest_id(low), lowest_id(high))
+    return {row["account_id"]: row["recipients"] for row in rows}
 
 
 async def results(

@@ -20,7 +20,7 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store.delivery_schedule import Place, columns
-from posthouse.store.postgres import Connection, storable
+from posthouse.store.postgres import Connection, required, storable
 
 RECLAIMED_AT_ONCE_MAX: Final = 1_000
 # What is kept of an answer, and of our own words for a failure.
@@ -348,7 +348,9 @@ async def record(tx: Connection, results: Iterable[WebhookOutcome], now: datetim
             if not batch[key].result.is_final
         ]
         ids = [key[1] for key in found]
-        written = await tx.fetchrow(_RECORD, now, min(ids), max(ids), *columns(logged, 11), struck, *columns(later, 3))
+        written = required(
+            await tx.fetchrow(_RECORD, now, min(ids), max(ids), *columns(logged, 11), struck, *columns(later, 3))
+        )
         if tuple(written) != (len(struck), len(later)):
             raise RuntimeError(f"a row that was locked is not where it was: {tuple(written)}")
     return RecordedWebhooks(

@@ -18,7 +18,7 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store.accounts import touch
 from posthouse.store.delivery_schedule import columns
-from posthouse.store.postgres import Connection, Row
+from posthouse.store.postgres import Connection, Row, required
 from posthouse.store.webhook_schedule import DISABLED
 
 PING_COOLDOWN: Final = timedelta(seconds=15)
@@ -193,7 +193,7 @@ async def save(
 
     Whatever is pending goes to the new URL; if the endpoint is disabled now, it is to be cancelled.
     """
-    row = await tx.fetchrow(_SAVE, account_id, url, list(events), enabled, secret_sealed, now)
+    row = required(await tx.fetchrow(_SAVE, account_id, url, list(events), enabled, secret_sealed, now))
     await touch(tx, account_id, now)
     return _endpoint(row), row["secret_sealed"] == secret_sealed
 

@@ -63,6 +63,7 @@ class Room:
     async def row(self, name: str = "example.com") -> DomainRow:
         async with self.database.connection() as connection:
             row = await connection.fetchrow("SELECT * FROM domains WHERE name = $1", name)
+        assert row is not None
         return DomainRow(**row)
 
     async def records(self, name: str = "example.com") -> DomainRecords:

@@ -120,6 +120,7 @@ async def finish(database: Database, message_id: UUID, kind: str = "settle") -> 
             message_id, kind,
         )  # fmt: skip
         if kind == "release":
+            assert row is not None
             await tx.execute(
                 "UPDATE accounts SET available = available + $2 WHERE id = $1",
                 row["account_id"],
@@ -388,6 +389,7 @@ async def proved_domain(
             """,
             clock.now() - timedelta(hours=1),
         )
+    assert row is not None
     wanted = domain.records(*row)
     nameserver.zone |= {record.name: [record.value] for record in wanted.all}
     return account, wanted
@@ -512,6 +514,7 @@ async def test_an_older_domain_gets_an_ed25519_key_that_does_not_sign_before_it_
     assert await upkeep.make_ed25519_keys() == 0
     async with database.connection() as connection:
         row = await connection.fetchrow("SELECT * FROM domains")
+    assert row is not None
     assert row["ed25519_selector"] == domain.ed25519_selector(row["selector"])
     sealer = Sealer({"first": SEAL_KEY.encode()[:32]}, "first")
     private = sealer.open(row["ed25519_sealed"], ed25519_purpose(row["account_id"], row["id"]))
@@ -549,6 +552,7 @@ async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
     query = "SELECT account_id, id, dkim_sealed, ed25519_sealed FROM domains"
     async with database.connection() as connection:
         before = await connection.fetchrow(query)
+    assert before is not None
     purposes = {
         "dkim_sealed": dkim_purpose(before["account_id"], before["id"]),
         "ed25519_sealed": ed25519_purpose(before["account_id"], before["id"]),
@@ -565,6 +569,7 @@ async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
     assert await upkeep.reseal() == 0
     async with database.connection() as connection:
         after = await connection.fetchrow(query)
+    assert after is not None
     for name, purpose in purposes.items():
         assert Sealer({"second": new}, "second").open(after[name], purpose) == plain[name]
     # One of the two is enough to be found.
