@@ -444,7 +444,7 @@ class Settings(BaseSettings):
 
     @field_validator("stream")
     @classmethod
-    def _arestream_addresses(cls, given: str) -> str:
+    def _are_stream_addresses(cls, given: str) -> str:
         addresses = stream_addresses(given)
         if given != MEMORY and not (addresses and all(map(_is_stream_address, addresses))):
             # Not repeated: an address may hold a password.

@@ -22,7 +22,7 @@ from posthouse.compose.stream import open_stream, tickets
 from posthouse.config import Settings
 from posthouse.entrypoints.http.app import create_app
 from posthouse.entrypoints.http.frame import Frame
-from posthouse.entrypoints.http.server import Listening, serve, serve_beside
+from posthouse.entrypoints.http.server import ServerOptions, serve, serve_on_running_loop
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.accept.dry_run import DryRun, Surroundings
 from posthouse.flows.account.message_detail import MessageDetail
@@ -50,15 +50,15 @@ def application() -> Frame:
 
 def serve_http(settings: Settings, address: tuple[str, int], processes: int) -> None:
     """Serve HTTP alone, in this many processes, until a signal to stop."""
-    serve(APPLICATION, Listening(*address, settings.trusted_proxies, settings.log_level), processes)
+    serve(APPLICATION, ServerOptions(*address, settings.trusted_proxies, settings.log_level), processes)
 
 
 async def run_http(settings: Settings, stream: Stream | None, address: tuple[str, int], stop: asyncio.Event) -> None:
     """Serve HTTP beside other parts of the service."""
-    listening = Listening(*address, settings.trusted_proxies, settings.log_level)
-    if not await serve_beside(_application(settings, lambda: nullcontext(stream)), listening, stop):
+    options = ServerOptions(*address, settings.trusted_proxies, settings.log_level)
+    if not await serve_on_running_loop(_application(settings, lambda: nullcontext(stream)), options, stop):
         raise CannotListen(
-            f"HTTP can't be served at {listening.host}, port {listening.port}; the log says why. Choose another "
+            f"HTTP can't be served at {options.host}, port {options.port}; the log says why. Choose another "
             "address with --host and --port, or http_host and http_port."
         )
 

@@ -1,4 +1,4 @@
-"""The API reference: a page that asks for nothing that the service doesn't serve itself."""
+"""The API reference loads nothing from other hosts."""
 
 import gzip
 import re
@@ -12,6 +12,7 @@ from posthouse.clock import DatabaseClock
 from posthouse.entrypoints.http.app import create_router
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.send_email import SendEndpoint
 
 STYLE = "text/css; charset=utf-8"
@@ -20,12 +21,12 @@ LINK = re.compile(r'(?:src|href)="([^"]+)"')
 
 
 @dataclass(slots=True)
-class Answer:
+class Reply:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
 
-    async def take(self, message: Message) -> None:
+    async def add(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
@@ -34,12 +35,12 @@ class Answer:
 
 
 SEND_ENDPOINT = SendEndpoint(BodyReader())
-APPLICATION = Frame(create_router(SEND_ENDPOINT), SEND_ENDPOINT, DatabaseClock(), SystemChance())
+APPLICATION = Frame(create_router(SEND_ENDPOINT), SEND_ENDPOINT, RequestIds(DatabaseClock(), SystemChance()))
 
 
-async def get(address: str, **headers: str) -> Answer:
+async def get(address: str, **headers: str) -> Reply:
     path, _, query = address.partition("?")
-    answer = Answer()
+    reply = Reply()
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -58,22 +59,22 @@ async def get(address: str, **headers: str) -> Answer:
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
     }
-    await APPLICATION(scope, receive, answer.take)
-    return answer
+    await APPLICATION(scope, receive, reply.add)
+    return reply
 
 
 async def assets() -> list[str]:
-    """The addresses that the page asks for, as a browser that is at /docs understands them."""
+    """The addresses of the page's assets, as a browser at /docs resolves them."""
     page = (await get("/docs")).body.decode()
     return [f"/{link}" for link in LINK.findall(page) if link.startswith("docs/")]
 
 
 async def test_the_page_is_html() -> None:
-    answer = await get("/docs")
-    assert answer.status == 200
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert answer.headers["x-request-id"].startswith("rq_")
-    assert b"Posthouse API reference" in answer.body
+    reply = await get("/docs")
+    assert reply.status == 200
+    assert reply.headers["content-type"] == "text/html; charset=utf-8"
+    assert reply.headers["x-request-id"].startswith("rq_")
+    assert b"Posthouse API reference" in reply.body
 
 
 async def test_the_page_refers_to_this_service_alone() -> None:
@@ -88,14 +89,14 @@ async def test_the_page_refers_to_this_service_alone() -> None:
     }
 
 
-async def test_the_page_shows_the_served_document_and_asks_no_validator() -> None:
+async def test_the_page_shows_the_served_document_and_calls_no_validator() -> None:
     start = (await get("/docs/start.js")).body.decode()
     assert 'url: "openapi.json"' in start
     assert "validatorUrl: null" in start
     assert (await get("/openapi.json")).status == 200
 
 
-async def test_browsers_are_told_to_load_and_call_nothing_else() -> None:
+async def test_the_policy_forbids_loading_and_calling_other_hosts() -> None:
     for address in ["/docs", *await assets()]:
         policy = (await get(address)).headers["content-security-policy"]
         rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -126,7 +127,7 @@ async def test_each_asset_is_served(name: str, media_type: str, size_min: int) -
     assert plain.headers["vary"] == "Accept-Encoding"
 
 
-async def test_what_may_change_is_not_kept() -> None:
+async def test_addresses_whose_content_may_change_are_not_cached() -> None:
     assert (await get("/docs")).headers["cache-control"] == "no-cache"
     assert (await get("/docs/start.js")).headers["cache-control"] == "no-cache"
     assert (await get("/docs/start.js?v=old")).headers["cache-control"] == "no-cache"
@@ -134,6 +135,6 @@ async def test_what_may_change_is_not_kept() -> None:
 
 @pytest.mark.parametrize("path", ["/docs/favicon-32x32.png", "/docs/..%2f__init__.py", "/docs/", "/redoc"])
 async def test_nothing_else_is_served(path: str) -> None:
-    answer = await get(path)
-    assert answer.status == 404
-    assert b'"code":"not_found"' in answer.body
+    reply = await get(path)
+    assert reply.status == 404
+    assert b'"code":"not_found"' in reply.body

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what it promises is the contract, and the committed copy is what is served."""
+"""The OpenAPI document declares the contract, and the committed copy equals the served document."""
 
 import json
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_it_is_openapi_3_1() -> None:
     ("operation", "statuses"),
     [
         ("POST /emails", {202, 400, 401, 402, 403, 409, 413, 429, 500, 503}),
-        # The contract's three, and the faults that any server can have.
+        # The contract's three, and the failures of any server.
         ("GET /emails/{id}", {200, 401, 404, 500, 503}),
     ],
 )
@@ -84,7 +84,7 @@ def test_the_email_operations_have_the_statuses_of_the_contract(operation: str, 
     assert {int(status) for status in dict(operations())[operation]["responses"]} == statuses
 
 
-def test_nothing_answers_422() -> None:
+def test_no_operation_responds_with_422() -> None:
     assert [name for name, status, _ in responses() if status == "422"] == []
     assert not {"HTTPValidationError", "ValidationError"} & set(DOCUMENT["components"]["schemas"])
 
@@ -104,7 +104,7 @@ def test_every_response_carries_the_request_id() -> None:
     assert [(name, status) for name, status, response in responses() if "X-Request-ID" not in response["headers"]] == []
 
 
-def test_every_body_is_json_alone_but_for_what_people_read() -> None:
+def test_every_body_is_json_except_pages_files_and_streams() -> None:
     other = {
         (name, status): tuple(response["content"])
         for name, status, response in responses()
@@ -119,7 +119,7 @@ def test_every_body_is_json_alone_but_for_what_people_read() -> None:
     }
 
 
-def test_every_operation_is_named_summed_up_and_filed() -> None:
+def test_every_operation_has_an_id_a_summary_and_a_tag() -> None:
     for name, operation in operations():
         assert operation["operationId"], name
         assert operation["summary"], name
@@ -128,13 +128,13 @@ def test_every_operation_is_named_summed_up_and_filed() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_has_a_target() -> None:
     for reference in references(DOCUMENT):
         kind, _, name = reference.removeprefix("#/components/").partition("/")
         assert name in DOCUMENT["components"][kind], reference
 
 
-def test_no_schema_is_left_over() -> None:
+def test_every_schema_is_used() -> None:
     used = {reference.rpartition("/")[2] for reference in references(DOCUMENT)}
     assert set(DOCUMENT["components"]["schemas"]) == used
 
@@ -144,18 +144,18 @@ def test_every_schema_is_json_schema(name: str) -> None:
     jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **model(name)})
 
 
-def test_a_generator_of_requests_can_read_it() -> None:
+def test_schemathesis_can_read_it() -> None:
     schema = schemathesis.openapi.from_dict(DOCUMENT)
-    read = [one.ok() for one in schema.get_all_operations() if isinstance(one, Ok)]
-    assert {f"{one.method.upper()} {one.path}" for one in read} == {name for name, _ in operations()}
+    read = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+    assert {f"{operation.method.upper()} {operation.path}" for operation in read} == {name for name, _ in operations()}
 
 
 @pytest.mark.parametrize(("limit", "value"), LIMITS.items())
-def test_every_limit_is_told(limit: str, value: str) -> None:
+def test_every_limit_is_documented(limit: str, value: str) -> None:
     assert f"| {limit} | {value} |" in DOCUMENT["info"]["description"]
 
 
-def test_limits_that_a_schema_can_say_stand_in_the_schema() -> None:
+def test_limits_that_a_schema_can_express_are_in_the_schema() -> None:
     send = model("SendRequest")["properties"]
     assert send["attachments"]["maxItems"] == limits.ATTACHMENTS_MAX
     assert send["variables"]["maxProperties"] == limits.VARIABLES_MAX
@@ -166,7 +166,7 @@ def test_limits_that_a_schema_can_say_stand_in_the_schema() -> None:
     assert key["schema"] == {"type": "string", "minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARACTERS_MAX}
 
 
-def test_the_examples_keep_to_their_schemas() -> None:
+def test_the_examples_are_valid() -> None:
     whole = {"components": DOCUMENT["components"]}
     for name, schema in DOCUMENT["components"]["schemas"].items():
         for example in schema.get("examples", []):
@@ -174,9 +174,9 @@ def test_the_examples_keep_to_their_schemas() -> None:
             assert validator.is_valid(example), f"{name}: {json.dumps(example)}"
 
 
-def test_the_dashboard_takes_its_token_and_the_email_operations_any_credential() -> None:
-    schemes = {name: [next(iter(one)) for one in operation["security"]] for name, operation in operations()}
+def test_dashboard_takes_its_token_and_emails_take_any_credential() -> None:
+    schemes = {name: [next(iter(scheme)) for scheme in operation["security"]] for name, operation in operations()}
     assert schemes["POST /emails"] == schemes["GET /emails/{id}"] == ["smtpCredential", "apiKey", "dashboard"]
     assert schemes["POST /v1/auth/login"] == schemes["GET /healthz"] == []
     assert schemes["POST /unsubscribe/{token}"] == schemes["GET /unsubscribe/{token}"] == []
-    assert {tuple(one) for name, one in schemes.items() if "/v1/templates" in name} == {("dashboard",)}
+    assert {tuple(allowed) for name, allowed in schemes.items() if "/v1/templates" in name} == {("dashboard",)}

@@ -1,4 +1,4 @@
-"""Bodies are bounded before anything is built of them."""
+"""Request bodies are bounded before they are parsed."""
 
 import time
 import tracemalloc
@@ -21,7 +21,7 @@ from posthouse.rules.refusal import Code, Refusal
     ],
     ids=["deep", "wide", "open", "unterminated", "after escapes"],
 )
-def test_a_body_that_is_all_structure_costs_next_to_nothing(body: bytes) -> None:
+def test_a_body_of_nothing_but_structure_costs_almost_nothing(body: bytes) -> None:
     tracemalloc.start()
     started = time.process_time()
     with pytest.raises(Refusal) as caught:
@@ -34,12 +34,12 @@ def test_a_body_that_is_all_structure_costs_next_to_nothing(body: bytes) -> None
     assert peak < 4 * len(body)
 
 
-def test_text_may_hold_as_many_commas_as_it_likes() -> None:
+def test_text_may_hold_any_number_of_commas() -> None:
     text = 'a, [b], {c}, \\" \\\\' * STRUCTURE_MAX
     assert parsed(b'{"text":"' + text.encode() + b'"}')["text"].count(",") == 3 * STRUCTURE_MAX
 
 
-def test_a_body_counts_for_as_long_as_it_is_worked_on() -> None:
+def test_a_body_counts_as_held_while_it_is_processed() -> None:
     reader = BodyReader()
     half = bytes(HELD_BYTES_MAX // WEIGHT // 2 + 1)
     with reader.held(half):
@@ -50,7 +50,7 @@ def test_a_body_counts_for_as_long_as_it_is_worked_on() -> None:
         pass
 
 
-def test_a_refusal_that_was_told_holds_on_to_nothing() -> None:
+def test_a_sent_refusal_keeps_no_references() -> None:
     def refuse(mail: Any) -> None:
         raise Refusal(Code.INVALID_REQUEST, f"{len(mail)}") from ValueError(mail)
 

@@ -1,4 +1,4 @@
-"""The form of a click: either of HTML's two, and nothing that anyone sends is a fault."""
+"""Unsubscribe forms are read in both encodings, no input is a fault, and the page escapes stored text."""
 
 from html.parser import HTMLParser
 from uuid import UUID
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from posthouse.entrypoints.http.routes.unsubscribe import _page, says_one_click
+from posthouse.entrypoints.http.routes.unsubscribe import _page, is_one_click
 from posthouse.rules.ids import AccountId
 from posthouse.rules.unsubscribe import ListMember
 from tests.support.bad_input import bad_input
@@ -27,8 +27,8 @@ PART = b'--b\r\nContent-Disposition: form-data; name="List-Unsubscribe"\r\n\r\nO
         ("multipart/form-data; boundary=b", PART.replace(b"List", b"Other", 1) + PART),
     ],
 )
-def test_either_form_is_read(content_type: str, body: bytes) -> None:
-    assert says_one_click(content_type, body)
+def test_both_form_encodings_are_read(content_type: str, body: bytes) -> None:
+    assert is_one_click(content_type, body)
 
 
 pieces = some.sampled_from(
@@ -59,12 +59,12 @@ parameters = some.sampled_from(["", "; boundary=b", ";boundary", "; boundary*=ut
 
 @bad_input("Unsubscribe links and forms", 500)
 @given(some.tuples(kinds, parameters, some.text(alphabet=[chr(code) for code in range(32, 256)], max_size=8)), bodies)
-def test_whatever_comes_is_read_to_its_end(parts: tuple[str, str, str], body: bytes) -> None:
-    assert says_one_click("".join(parts), body) in (True, False)
+def test_any_form_is_read_without_a_fault(parts: tuple[str, str, str], body: bytes) -> None:
+    assert is_one_click("".join(parts), body) in (True, False)
 
 
 class Tags(HTMLParser):
-    """The tags of a page with all that they say, and its text."""
+    """The tags of a page with their attributes, and its text."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -98,7 +98,7 @@ hostile = some.lists(
 
 @bad_input("Stored text in pages", 500)
 @given(hostile, hostile)
-def test_whatever_is_stored_is_text_on_the_page_and_never_a_tag(email: str, mailing_list: str) -> None:
+def test_stored_text_is_never_a_tag_on_the_page(email: str, mailing_list: str) -> None:
     shown = page(email, mailing_list)
     assert shown.tags == page("a", "b").tags
     assert f"{email} gets mail of the list {mailing_list}." in shown.text

@@ -1,6 +1,6 @@
 """The HTTP application: the router, the frame around it, and the services that it opens and closes."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
@@ -16,6 +16,7 @@ from posthouse.clock import Clock
 from posthouse.entrypoints.http import docs_page, openapi, responses
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.request_body import BodyReader
+from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.routes import (
     account,
     credentials,
@@ -60,26 +61,27 @@ _FAMILIES: Final = (
 def create_app(
     open_services: Callable[[], AbstractAsyncContextManager[Services]], clock: Clock, chance: Chance
 ) -> Frame:
+    request_ids = RequestIds(clock, chance)
     reader = BodyReader()
     send_endpoint = SendEndpoint(reader)
 
     @asynccontextmanager
-    async def lifespan(application: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(application: FastAPI) -> AsyncIterator[Mapping[str, RequestIds]]:
         async with open_services() as services:
             application.state.services = services
             application.state.reader = reader
             send_endpoint.services = services
-            yield
+            yield {responses.REQUEST_IDS: request_ids}
             await services.intake.drain()
 
-    return Frame(create_router(send_endpoint, lifespan), send_endpoint, clock, chance)
+    return Frame(create_router(send_endpoint, lifespan), send_endpoint, request_ids)
 
 
 def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     application = FastAPI(lifespan=lifespan, redirect_slashes=False, openapi_url=None, docs_url=None, redoc_url=None)
     for family in _FAMILIES:
         application.router.routes.extend(family.router.routes)
-    # The frame takes the short way there; the route is what answers other methods with a 405.
+    # The frame calls the endpoint directly; this route only makes other methods a 405.
     application.router.routes.append(Route("/emails", send_endpoint, methods=["POST"], include_in_schema=False))
     application.add_exception_handler(Refusal, _on_refusal)
     application.add_exception_handler(HTTPException, _on_http_exception)
@@ -116,7 +118,7 @@ async def _on_http_exception(request: Request, fault: Exception) -> Response:
 
 
 def _methods_at(request: Request) -> list[str]:
-    """Of every route at the address: the router itself names only those of the first that it finds."""
+    """Of all routes at the address; the router names only those of the first match."""
     methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:

@@ -1,38 +1,36 @@
-"""One HTTP connection: uvicorn's, with bounds on a request's head and the error object for what is not HTTP."""
+"""An HTTP connection: uvicorn's, with limits on a request's head and the error object for bytes that are not HTTP."""
 
 import asyncio
 from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from posthouse.chance import SystemChance
-from posthouse.clock import DatabaseClock
 from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.rules import ids
 from posthouse.rules.refusal import invalid
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_SECONDS_MAX: Final = 20.0
-# A client that sends on after its answer (a 413, a 401) must be let finish, or it never reads the answer.
+# A client that is still sending after its response (a 413, a 401) must be able to finish, or it never reads it.
 DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
 DISCARDED_SECONDS_MAX: Final = 20.0
-# A client that takes less than this of its answer in so many seconds has left, or wants to hold our memory.
-TAKEN_BYTES_MIN: Final = 16 * 1024
-TAKING_SECONDS_MAX: Final = 20.0
+# A client that reads less than this of its response in this time is gone, or wants to hold our memory.
+READ_BYTES_MIN: Final = 16 * 1024
+READ_SECONDS_MAX: Final = 20.0
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """A head that grows without end, or never ends, would otherwise be held in memory for ever; so would an answer
-    that nobody takes."""
+    """Without limits, a head that never ends and a response that the client never reads would stay in memory."""
 
     _head_bytes = 0
     _is_reading_head = False
     _is_reading_body = False
     _discarded_bytes = 0
     _timer: asyncio.TimerHandle | None = None
-    taking_seconds_max = TAKING_SECONDS_MAX
-    _untaken_bytes = 0
-    _taking: asyncio.TimerHandle | None = None
+    read_seconds_max = READ_SECONDS_MAX
+    _unread_bytes = 0
+    _read_check: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -40,16 +38,16 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        self._stop_looking()
+        self._stop_read_check()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._untaken_bytes = self.transport.get_write_buffer_size()
-        self._taking = self.loop.call_later(self.taking_seconds_max, self._look_at_taking)
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._read_check = self.loop.call_later(self.read_seconds_max, self._check_reading)
 
     def resume_writing(self) -> None:
-        self._stop_looking()
+        self._stop_read_check()
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
@@ -83,7 +81,8 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        request_id = ids.text(ids.REQUEST, ids.new_id(DatabaseClock().now(), SystemChance().bytes(ids.RANDOM_BYTES)))
+        request_ids: RequestIds = self.app_state[responses.REQUEST_IDS]
+        request_id = ids.text(ids.REQUEST, request_ids.new())
         refusal = invalid(f"{msg} Speak HTTP/1.1, with a head of at most {HEAD_BYTES_MAX // 1024} KiB.")
         body = responses.encoded({"error": refusal.text, "code": refusal.code.value, "request_id": request_id})
         lines: list[bytes] = [
@@ -98,30 +97,30 @@ class BoundedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def _start_timer(self, seconds: float) -> None:
-        """Close the connection then, unless a timer runs already or what is awaited comes before."""
+        """Close the connection after this time, unless the timer runs already or is stopped before."""
         if self._timer is None:
-            self._timer = self.loop.call_later(seconds, self._give_up)
+            self._timer = self.loop.call_later(seconds, self._time_out)
 
-    def _give_up(self) -> None:
+    def _time_out(self) -> None:
         self._timer = None
         if not self.transport.is_closing():
             self.transport.close()
-
-    def _look_at_taking(self) -> None:
-        untaken_bytes = self.transport.get_write_buffer_size()
-        if self._untaken_bytes - untaken_bytes < TAKEN_BYTES_MIN:
-            self._taking = None
-            self.transport.abort()
-            return
-        self._untaken_bytes = untaken_bytes
-        self._taking = self.loop.call_later(self.taking_seconds_max, self._look_at_taking)
-
-    def _stop_looking(self) -> None:
-        if self._taking is not None:
-            self._taking.cancel()
-            self._taking = None
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _check_reading(self) -> None:
+        unread_bytes = self.transport.get_write_buffer_size()
+        if self._unread_bytes - unread_bytes < READ_BYTES_MIN:
+            self._read_check = None
+            self.transport.abort()
+            return
+        self._unread_bytes = unread_bytes
+        self._read_check = self.loop.call_later(self.read_seconds_max, self._check_reading)
+
+    def _stop_read_check(self) -> None:
+        if self._read_check is not None:
+            self._read_check.cancel()
+            self._read_check = None

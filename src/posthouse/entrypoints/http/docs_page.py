@@ -1,4 +1,4 @@
-"""The API reference at /docs: Swagger UI over our own OpenAPI document, every byte of it served from here."""
+"""The API reference at /docs: Swagger UI with our OpenAPI document, without any third-party host."""
 
 import gzip
 from dataclasses import dataclass
@@ -11,8 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-# Nothing is asked for that this service doesn't serve; pictures that the style sheet carries within itself
-# are the one exception.
+# The page loads only what this service serves, and the data: images inside the style sheet.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -23,8 +22,8 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
 }
 
-# The addresses are relative, so that the page also works behind a proxy that adds a path before it. What
-# is typed into the page (a key, a password) is forgotten when it is closed, and no validator is asked.
+# Relative addresses also work behind a proxy that adds a path prefix. Keys and passwords typed into the page are
+# forgotten when it is closed, and no external validator is called.
 _START: Final = b"""\
 SwaggerUIBundle({
   url: "openapi.json",
@@ -48,7 +47,7 @@ _PAGE: Final = """\
 <link rel="stylesheet" href="{swagger-ui.css}">
 </head>
 <body>
-<noscript>This page needs JavaScript; what it shows is <a href="openapi.json">openapi.json</a>.</noscript>
+<noscript>This page needs JavaScript; it shows <a href="openapi.json">openapi.json</a>.</noscript>
 <div id="reference"></div>
 <script src="{swagger-ui-bundle.js}"></script>
 <script src="{start.js}"></script>
@@ -74,7 +73,7 @@ class _Asset:
 
 @cache
 def _asset(name: str) -> _Asset:
-    # Imported when the page is first asked for: commands that serve nothing start sooner without it.
+    # Imported at the first request: commands that serve nothing start faster.
     import fastapi_swagger.resources as swagger_ui  # type: ignore[import-untyped]
 
     content = _START if name == "start.js" else files(swagger_ui).joinpath(name).read_bytes()
@@ -83,14 +82,14 @@ def _asset(name: str) -> _Asset:
 
 @cache
 def _page() -> str:
-    """Each asset's address names its content, so that browsers may keep it for ever."""
+    """Each asset's address contains a hash of its content, so that browsers may cache it without limit."""
     page = _PAGE
     for name in _MEDIA_TYPES:
         page = page.replace(f"{{{name}}}", f"docs/{name}?v={_asset(name).version}")
     return page
 
 
-# Neither is a coroutine: the first call reads and compresses megabytes, which a thread does better.
+# Not coroutines: the first call reads and compresses megabytes, which belongs in a thread.
 @router.get("/docs")
 def docs() -> Response:
     return Response(_page(), headers={**_HEADERS, "Cache-Control": "no-cache"}, media_type="text/html")

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the routes declare, POST /emails beside them, and nothing that isn't so."""
+"""The OpenAPI document: what the routes declare, and POST /emails, which is not a FastAPI route."""
 
 from typing import Any, Final
 
@@ -15,10 +15,12 @@ from posthouse.rules import event, limits, retry
 
 API_VERSION: Final = "1.0.0"
 _REFERENCE: Final = "#/components/schemas/{model}"
+# Schemas have the names of their classes, except these enums of the rules.
+_PUBLIC_NAMES: Final = {"SuppressionReason": "Reason"}
 
 _DESCRIPTION: Final = f"""\
-Send mail with `POST /emails`, learn what became of it with `GET /emails/{{id}}`, be told of it by a webhook or
-fetch the events with `GET /v1/events`.
+Send mail with `POST /emails` and read its status with `GET /emails/{{id}}`. Receive events with a webhook, or fetch
+them with `GET /v1/events`.
 
 Every response carries `X-Request-ID`; its value is `request_id` in the body. Every error is the object
 `{{error, code, request_id}}`.
@@ -42,16 +44,16 @@ Every response carries `X-Request-ID`; its value is `request_id` in the body. Ev
 """
 
 _MEANING: Final = {
-    400: "The request breaks a rule; `error` names the field and the mend.",
+    400: "The request breaks a rule; `error` names the field and the correction.",
     401: "The credential is missing, malformed, unknown, revoked or expired.",
     402: "Fewer credits are available than the message has unique recipients.",
     403: "The credential is known, but may not do this.",
-    404: "The account has nothing of that name or id.",
-    409: "It clashes with something that is there, or with the Idempotency-Key's first use.",
+    404: "The account has nothing with that name or id.",
+    409: "It conflicts with existing data, or with the first use of the Idempotency-Key.",
     413: "The body or the assembled message is too large.",
     429: "Too fast, or the day's warm-up volume is used up.",
     500: "A fault of the service.",
-    503: "The service can't reach its storage, or was busy for a moment.",
+    503: "The service can't reach its storage, or is busy.",
 }
 
 _REQUEST_ID_HEADER: Final = {
@@ -66,8 +68,8 @@ _RETRY_AFTER_HEADER: Final = {
 }
 _RATE_HEADERS: Final = {
     "RateLimit-Limit": {"description": "Requests that may be sent at once.", "schema": {"type": "integer"}},
-    "RateLimit-Remaining": {"description": "How many of them are left.", "schema": {"type": "integer"}},
-    "RateLimit-Reset": {"description": "Seconds until all are back.", "schema": {"type": "integer"}},
+    "RateLimit-Remaining": {"description": "How many of them remain.", "schema": {"type": "integer"}},
+    "RateLimit-Reset": {"description": "Seconds until all of them are available again.", "schema": {"type": "integer"}},
 }
 
 _DECLARED_MODELS: set[type[BaseModel]] = {Error}
@@ -78,10 +80,10 @@ def _declare(model: type[BaseModel]) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}
 
 
-def answers_with(success: int, model: type[BaseModel] | str, *errors: int) -> dict[int | str, dict[str, Any]]:
-    """The responses of a route: its success, and the error object under each status it may have.
+def responses_with(success: int, model: type[BaseModel] | str, *errors: int) -> dict[int | str, dict[str, Any]]:
+    """The declared responses of a route: its success, and the error object for each status in `errors`.
 
-    What a person reads has the name of a media type in the place of a model.
+    `model` is a media type where the body is not JSON.
     """
     content = {model: {"schema": {"type": "string"}}} if isinstance(model, str) else _declare(model)
     declared: dict[int | str, dict[str, Any]] = {
@@ -97,18 +99,18 @@ def answers_with(success: int, model: type[BaseModel] | str, *errors: int) -> di
     return declared
 
 
-def takes(model: type[BaseModel], *, is_public: bool = False) -> dict[str, Any]:
-    """The JSON body of a route, which reads and validates it itself."""
+def json_body(model: type[BaseModel], *, is_public: bool = False) -> dict[str, Any]:
+    """The declared JSON body of a route; the route itself reads and validates it."""
     declared: dict[str, Any] = {"requestBody": {"required": True, "content": _declare(model)}}
     return declared | {"security": []} if is_public else declared
 
 
 def _send_operation() -> dict[str, Any]:
-    responses = answers_with(202, SendResponse, 400, 401, 402, 403, 409, 413, 429, 500, 503)
+    responses = responses_with(202, SendResponse, 400, 401, 402, 403, 409, 413, 429, 500, 503)
     responses[202]["description"] = "Accepted and stored; delivery follows."
     replayed = {
         "Idempotent-Replayed": {
-            "description": "`true` when the key was used before: this is the first answer again.",
+            "description": "`true` when the key was used before: this is the first response again.",
             "schema": {"type": "string", "const": "true"},
         }
     }
@@ -126,19 +128,19 @@ def _send_operation() -> dict[str, Any]:
         "summary": "Send a message",
         "tags": ["Email"],
         "parameters": [key],
-        **takes(SendRequest),
+        **json_body(SendRequest),
         "responses": {str(status): response for status, response in responses.items()},
     }
 
 
 def _event_operation() -> dict[str, Any]:
-    """What a customer's own server is asked."""
+    """The request that a customer's own server receives."""
     signature = {
         "name": event.SIGNATURE_HEADER,
         "in": "header",
         "required": True,
         "description": "`t=<unix_seconds>,v1=<hex>`: the HMAC-SHA256 of `<t>.<raw body>` with the webhook's secret, "
-        f"all of it, as key. Refuse it when `t` is more than {event.SIGNATURE_SECONDS_MAX} s from now.",
+        f"whole, as key. Refuse the event when `t` is more than {event.SIGNATURE_SECONDS_MAX} s from now.",
         "schema": {"type": "string"},
     }
     return {
@@ -148,7 +150,7 @@ def _event_operation() -> dict[str, Any]:
         "security": [],
         "parameters": [signature],
         "requestBody": {"required": True, "content": _declare(Event)},
-        "responses": {"2XX": {"description": "Taken. Anything else is tried again."}},
+        "responses": {"2XX": {"description": "Received. Any other status is retried."}},
     }
 
 
@@ -175,7 +177,7 @@ def openapi(application: FastAPI) -> dict[str, Any]:
     document["paths"] = {"/emails": {"post": _send_operation()}} | document["paths"]
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            # FastAPI's own validation answers with the error object and 400, like everything else.
+            # FastAPI's own validation errors become the error object with 400, like all others.
             operation["responses"].pop("422", None)
             for response in operation["responses"].values():
                 if "application/json" in response["content"]:
@@ -195,8 +197,23 @@ def _schemas() -> dict[str, Any]:
     # Pydantic joins module and class with "__" when two classes have the same name.
     if ambiguous := [name for name in definitions["$defs"] if "__" in name]:
         raise ValueError(f"several schemas have the same name: {ambiguous}")
-    return dict(sorted(definitions["$defs"].items()))
+    named = {_PUBLIC_NAMES.get(name, name): schema for name, schema in definitions["$defs"].items()}
+    return {name: _with_public_names(schema) for name, schema in sorted(named.items())}
 
 
-# A status without a meaning is found at import.
+def _with_public_names(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        renamed = {key: _with_public_names(value) for key, value in schema.items()}
+        for own, public in _PUBLIC_NAMES.items():
+            if renamed.get("title") == own:
+                renamed["title"] = public
+            if renamed.get("$ref") == _REFERENCE.format(model=own):
+                renamed["$ref"] = _REFERENCE.format(model=public)
+        return renamed
+    if isinstance(schema, list):
+        return [_with_public_names(item) for item in schema]
+    return schema
+
+
+# A status without a meaning fails at import.
 assert set(_MEANING) == {telling.http for telling in TELLINGS.values()}  # noqa: S101

@@ -1,4 +1,4 @@
-"""Request bodies: read under a limit, parsed from the raw bytes, and refused in plain words."""
+"""Request bodies: read up to a limit, parsed, validated, and refused in plain words."""
 
 import asyncio
 import difflib
@@ -14,13 +14,13 @@ from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal, invalid
 
 READ_SECONDS_MAX: Final = 30
-# All bodies that this process holds at one time, read or half read.
+# Of all bodies that this process holds at a time, complete or not.
 HELD_BYTES_MAX: Final = 512 * limits.MIB
-# Far more than any request needs. A million wrong values would otherwise be a million errors to describe.
+# Far more than any request needs. Validation would otherwise describe a million errors for a million wrong values.
 ENTRIES_MAX: Final = 5_000
 # Brackets, braces and commas outside strings: each may cost the parser a hundred bytes.
 STRUCTURE_MAX: Final = 20_000
-# What a body of so many bytes may take in all while it is worked on.
+# Processing a body may take this many times its size.
 WEIGHT: Final = 3
 NAME_CHARACTERS_SHOWN_MAX: Final = 100
 LARGE_AT_ONCE_MAX: Final = 3
@@ -28,19 +28,19 @@ LARGE_AT_ONCE_MAX: Final = 3
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Disconnected(Exception):  # noqa: N818 (nobody is left to be told)
-    """The client left before its request was complete."""
+class Disconnected(Exception):  # noqa: N818 (it is never reported)
+    """The client closed the connection before its request was complete."""
 
 
 class BodyReader:
     def __init__(self) -> None:
         self._held_bytes = 0
-        # Large mails take turns: each is in memory several times over while it is worked on.
+        # Few large mails at a time: processing keeps several copies of each in memory.
         self.large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
 
     @contextmanager
     def held(self, body: bytes) -> Iterator[None]:
-        """Counts a body, and what becomes of it, for as long as the request is worked on."""
+        """Counts the memory of a body and of its copies while the request is processed."""
         weight = WEIGHT * len(body)
         if self._held_bytes + weight > HELD_BYTES_MAX:
             raise _too_much_at_once()
@@ -51,7 +51,7 @@ class BodyReader:
             self._held_bytes -= weight
 
     def check_headers(self, headers: Mapping[bytes, bytes], bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> None:
-        """What can be refused before a byte of the body is read."""
+        """Refuses what the headers show, before the body is read."""
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > bytes_max:
             raise _body_too_large(bytes_max)
@@ -64,21 +64,21 @@ class BodyReader:
 
     async def read(self, receive: Receive, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> bytes:
         try:
-            # From before its first byte on: a client that sends none would else be waited for without end.
+            # The first byte counts too: a client that sends nothing must not be waited for.
             async with asyncio.timeout(READ_SECONDS_MAX):
                 event = await receive()
                 body: bytes = event.get("body", b"")
                 if event["type"] == "http.disconnect":
                     raise Disconnected
                 if event.get("more_body"):
-                    return await self._read_on(receive, body, bytes_max)
+                    return await self._read_rest(receive, body, bytes_max)
         except TimeoutError:
             raise invalid(f"The body was not complete after {READ_SECONDS_MAX} s: send it faster.") from None
         if len(body) > bytes_max:
             raise _body_too_large(bytes_max)
         return body
 
-    async def _read_on(self, receive: Receive, first: bytes, bytes_max: int) -> bytes:
+    async def _read_rest(self, receive: Receive, first: bytes, bytes_max: int) -> bytes:
         chunks = [first]
         size = len(first)
         self._held_bytes += size
@@ -102,22 +102,22 @@ class BodyReader:
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    _refuse_thicket(body)
+    _check_structure(body)
     try:
         content = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise invalid(f"The body is not valid JSON: {error}.") from error
     if not isinstance(content, dict):
         raise invalid("The body must be a JSON object.")
-    _refuse_crowd(content)
+    _check_entries(content)
     return content
 
 
-def _refuse_thicket(body: bytes) -> None:
-    """Before anything is built of it: a body that is all brackets would take a hundred times its size."""
+def _check_structure(body: bytes) -> None:
+    """Before parsing: the parsed form of a body of nothing but brackets takes a hundred times its size."""
     if _structure(body) <= STRUCTURE_MAX:
         return
-    # Text may hold as many commas as it likes. Without escapes, every other piece between quotes is text.
+    # Strings may hold any number of commas. Once escapes are removed, every other piece between quotes is a string.
     pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
     if _structure(b"".join(pieces[::2])) > STRUCTURE_MAX:
         raise invalid(f"The body has more than {STRUCTURE_MAX} values in its lists and objects: send fewer.")
@@ -127,8 +127,8 @@ def _structure(text: bytes) -> int:
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
-def _refuse_crowd(content: dict[str, Any]) -> None:
-    """Counts what a model looks at: the fields, what is in them, and what is in that."""
+def _check_entries(content: dict[str, Any]) -> None:
+    """Counts what validation visits: the fields, their entries, and the entries of those."""
     count = len(content)
     for value in content.values() if count <= ENTRIES_MAX else ():
         if isinstance(value, list | dict):
@@ -151,8 +151,8 @@ def validated(model: type[Model], content: Mapping[str, Any]) -> Model:
 
 def _explained(model: type[BaseModel], error: ValidationError) -> str:
     details = error.errors(include_url=False, include_input=False, include_context=False)
-    # A field that is missing or unknown first; else, of a union's branches, the one that got furthest.
-    detail = max(details, key=lambda one: (one["type"] in {"missing", "extra_forbidden"}, len(one["loc"])))
+    # A missing or unknown field first; otherwise, of a union's branches, the error at the deepest location.
+    detail = max(details, key=lambda item: (item["type"] in {"missing", "extra_forbidden"}, len(item["loc"])))
     path = _path(detail["loc"])
     match detail["type"]:
         case "missing":
@@ -160,8 +160,8 @@ def _explained(model: type[BaseModel], error: ValidationError) -> str:
         case "extra_forbidden":
             return f"`{path}` is not a field of this request.{_suggestion(model, path)}"
         case _:
-            wanted = [one["msg"].removeprefix("Input should be ") for one in details if _path(one["loc"]) == path]
-            return f"`{path}` should be {' or '.join(dict.fromkeys(wanted))}."
+            expected = [item["msg"].removeprefix("Input should be ") for item in details if _path(item["loc"]) == path]
+            return f"`{path}` should be {' or '.join(dict.fromkeys(expected))}."
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -169,7 +169,7 @@ def _path(location: tuple[int | str, ...]) -> str:
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
-        # Pydantic names the branch of a union in the location; a caller knows nothing of it.
+        # Pydantic puts the branch of a union into the location; clients don't know of it.
         elif "[" not in part and part not in {"str", "int", "float", "bool"}:
             name = part[:NAME_CHARACTERS_SHOWN_MAX]
             path += f".{name}" if path else name

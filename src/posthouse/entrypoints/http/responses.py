@@ -1,4 +1,4 @@
-"""Answers: the error object that every refusal and fault becomes."""
+"""JSON responses, and the error object that every refusal and fault becomes."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,6 +13,8 @@ from posthouse.rules.refusal import Code, Refusal
 
 REQUEST_ID: Final = "posthouse.request_id"
 REQUEST_ID_TEXT: Final = "posthouse.request_id_text"
+# In the state that the lifespan gives to connections.
+REQUEST_IDS: Final = "posthouse.request_ids"
 
 FAULT: Final = Refusal(
     Code.INTERNAL_ERROR,
@@ -57,7 +59,7 @@ def error_response(scope: Scope, refusal: Refusal, status: int | None = None) ->
 async def send_json(
     send: Send, status: int, content: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> None:
-    """The shortest way to the wire, for the hot path."""
+    """Without a Response object, for the hot path."""
     body = encoded(content)
     lines = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if headers:

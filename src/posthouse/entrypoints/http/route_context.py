@@ -1,4 +1,4 @@
-"""What the routes share: who asks, what they sent, how much they want at once, and the form of the answer."""
+"""Shared by all routes: the logged-in member, the request body, paging, and the JSON response."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ PageSize = Annotated[
 
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
 MessageFilter = Annotated[
-    str | None, Query(description="Only of this message; one that the account doesn't have gives an empty list.")
+    str | None, Query(description="Only of this message; the list is empty if the account has no such message.")
 ]
 
 
@@ -41,7 +41,7 @@ def services_of(request: Request) -> Services:
 
 
 async def member_of(request: Request) -> Member:
-    """Whoever is logged in, if their role may do what the route is for: the one place where that is looked at."""
+    """The logged-in member, whose role must permit the route's operation; roles are checked nowhere else."""
     member = await services_of(request).admission.member(request.headers.get("authorization"))
     role.require(member.role, request.scope["route"].operation_id)
     return member
@@ -59,10 +59,10 @@ def page_size(given: str) -> int:
     raise invalid(f"`limit` is a number from 1 to {PAGE_MAX}.")
 
 
-def answered(request: Request, content: Mapping[str, Any], status: int = 200) -> Response:
-    whole = {**content, "request_id": responses.request_id_text(request.scope)}
-    return Response(responses.encoded(whole), status_code=status, media_type="application/json")
+def json_response(request: Request, content: Mapping[str, Any], status: int = 200) -> Response:
+    body = {**content, "request_id": responses.request_id_text(request.scope)}
+    return Response(responses.encoded(body), status_code=status, media_type="application/json")
 
 
-def moment(at: datetime | None) -> str | None:
+def timestamp(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""POST /emails, close to the wire: headers, body, draft, intake, 202."""
+"""POST /emails, without the router: headers, body, draft, intake, 202."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ REPLAYED: Final = "Idempotent-Replayed"
 
 
 class SendEndpoint:
-    """An ASGI application of its own; `services` is set once they are open."""
+    """An ASGI application; `services` is set when they are open."""
 
     services: Services
 
@@ -33,7 +33,7 @@ class SendEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         services = self.services
-        caller = await services.admission.sender(authorization_of(headers), peer_of(scope))
+        principal = await services.admission.sender(authorization_of(headers), peer_of(scope))
         crash.point("accept.admitted")
         self._reader.check_headers(headers)
         key = idempotency_key(headers)
@@ -43,25 +43,25 @@ class SendEndpoint:
         if len(body) > limits.THREAD_BODY_BYTES_MIN:
             with self._reader.held(body):
                 async with self._reader.large:
-                    draft, fingerprint = await asyncio.to_thread(self._understand, body)
-                    accepted = await services.intake.accept(caller, key, draft, fingerprint, request_id)
+                    draft, fingerprint = await asyncio.to_thread(self._read_draft, body)
+                    accepted = await services.intake.accept(principal, key, draft, fingerprint, request_id)
         else:
-            draft, fingerprint = self._understand(body)
-            accepted = await services.intake.accept(caller, key, draft, fingerprint, request_id)
+            draft, fingerprint = self._read_draft(body)
+            accepted = await services.intake.accept(principal, key, draft, fingerprint, request_id)
         crash.point("accept.before_answer")
-        answer = answer_of(draft, accepted, responses.request_id_text(scope))
-        await responses.send_json(send, 202, answer, headers_of(accepted))
+        content = content_of(draft, accepted, responses.request_id_text(scope))
+        await responses.send_json(send, 202, content, headers_of(accepted))
         crash.point("accept.answered")
 
-    def _understand(self, body: bytes) -> tuple[Draft, bytes]:
-        """The draft, and the fingerprint of what was asked: of the values, however they were spaced or ordered."""
+    def _read_draft(self, body: bytes) -> tuple[Draft, bytes]:
+        """The draft, and the fingerprint of the body's values, whatever their order and spacing."""
         content = parsed(body)
         draft = draft_of(validated(SendRequest, content))
         return draft, self.services.intake.fingerprint(canonical(content))
 
 
 def canonical(content: dict[str, Any]) -> bytes:
-    """One spelling for all bodies that say the same: keys in order, no white space."""
+    """The same bytes for all bodies with the same values: keys in order, no white space."""
     return pydantic_core.to_json(_ordered(content))
 
 
@@ -69,7 +69,7 @@ def _ordered(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _ordered(value[key]) for key in sorted(value)}
     if isinstance(value, list):
-        return [_ordered(one) for one in value]
+        return [_ordered(item) for item in value]
     return value
 
 
@@ -100,9 +100,9 @@ def headers_of(accepted: AcceptedMessage) -> Mapping[str, str]:
 def draft_of(body: SendRequest) -> Draft:
     return compose(
         sender=body.sender,
-        to=_listed(body.to),
-        cc=_listed(body.cc),
-        bcc=_listed(body.bcc),
+        to=_as_list(body.to),
+        cc=_as_list(body.cc),
+        bcc=_as_list(body.bcc),
         reply_to=body.reply_to,
         subject=body.subject,
         text=body.text,
@@ -110,23 +110,23 @@ def draft_of(body: SendRequest) -> Draft:
         template=body.template,
         variables=body.variables,
         headers=body.headers,
-        tags=_listed(body.tags),
+        tags=_as_list(body.tags),
         attachments=[
-            AttachmentRequest(one.filename, one.content, one.content_type, one.content_id)
-            for one in body.attachments or ()
+            AttachmentRequest(item.filename, item.content, item.content_type, item.content_id)
+            for item in body.attachments or ()
         ],
     )
 
 
-def _listed(given: str | list[str] | None) -> list[str]:
+def _as_list(given: str | list[str] | None) -> list[str]:
     if given is None:
         return []
     return [given] if isinstance(given, str) else given
 
 
-def answer_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source: Source = Source.API) -> dict[str, Any]:
+def content_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source: Source = Source.API) -> dict[str, Any]:
     echo = draft.request_fields
-    answer = {
+    content = {
         "id": ids.text(ids.MESSAGE, accepted.message_id),
         "status": MessageStatus.QUEUED.value,
         "source": source.value,
@@ -141,11 +141,11 @@ def answer_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source: 
         "credits_reserved": accepted.credits_reserved,
         "headers": dict(echo.headers),
         "tags": draft.tags,
-        "attachments": [_metadata(one) for one in draft.attachments],
+        "attachments": [_metadata(attachment) for attachment in draft.attachments],
     }
     if echo.reply_to is not None:
-        answer["reply_to"] = echo.reply_to
-    return answer
+        content["reply_to"] = echo.reply_to
+    return content
 
 
 def _metadata(attachment: Attachment) -> dict[str, str | int]:

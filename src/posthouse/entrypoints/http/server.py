@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn as this service wants it, in processes of its own or beside other work in one."""
+"""The HTTP server: uvicorn with this service's options, in its own processes or on a running event loop."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,18 +11,18 @@ import uvicorn
 from posthouse.entrypoints.http.frame import Frame
 
 DRAIN_SECONDS_MAX: Final = 20
-# Longer than proxies and client pools keep an idle connection, so that they close it, not we.
+# Longer than proxies and client pools keep an idle connection, so that they close it, not this server.
 KEEP_ALIVE_SECONDS: Final = 75
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ServerOptions:
     host: str
     port: int
     trusted_proxies: str
     log_level: str
 
-    def options(self) -> dict[str, Any]:
+    def for_uvicorn(self) -> dict[str, Any]:
         return {
             "host": self.host,
             "port": self.port,
@@ -40,38 +40,38 @@ class Listening:
         }
 
 
-def serve(application_factory: str, listening: Listening, processes: int) -> None:
-    """Until this process is told to stop by a signal."""
-    options = listening.options()
-    if processes > 1:
-        options["loop"] = "posthouse.entrypoints.http.sharing:SharingLoop"
-        options["http"] = "posthouse.entrypoints.http.sharing:SharedConnection"
-    uvicorn.run(application_factory, factory=True, workers=processes, **options)
+def serve(application_factory: str, options: ServerOptions, processes: int) -> None:
+    """Serves until a signal stops this process.
 
-
-async def serve_beside(application: Frame, listening: Listening, stop: asyncio.Event) -> bool:
-    """On the running event loop, until told to stop; returns when every request has its answer.
-
-    Or, with False, at once, when it can't be served there; the log then says why.
+    The processes share a listening socket. libuv accepts a single connection per wake-up, which spreads connections
+    that arrive together over the processes (decision record 0020).
     """
-    server = _Beside(uvicorn.Config(application, **listening.options()))
+    uvicorn.run(application_factory, factory=True, workers=processes, **options.for_uvicorn())
 
-    async def end_when_told() -> None:
+
+async def serve_on_running_loop(application: Frame, options: ServerOptions, stop: asyncio.Event) -> bool:
+    """Serves on the running event loop until `stop` is set, and returns when every request has its response.
+
+    Returns False at once when the address can't be served; uvicorn logs why.
+    """
+    server = _EmbeddedServer(uvicorn.Config(application, **options.for_uvicorn()))
+
+    async def exit_on_stop() -> None:
         await stop.wait()
         server.should_exit = True
 
-    ending = asyncio.create_task(end_when_told())
+    stopper = asyncio.create_task(exit_on_stop())
     try:
         await server.serve()
     except SystemExit:
         return False
     finally:
-        ending.cancel()
+        stopper.cancel()
     return True
 
 
-class _Beside(uvicorn.Server):
-    """Leaves signals to whoever runs the event loop."""
+class _EmbeddedServer(uvicorn.Server):
+    """Handles no signals: the owner of the event loop does."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The routes of the account, its use and its ledger."""
+"""The routes of the account, its usage and its ledger."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -6,16 +6,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with
+from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     Cursor,
     PageSize,
-    answered,
+    json_response,
     member_of,
-    moment,
     page_size,
     services_of,
+    timestamp,
 )
 from posthouse.entrypoints.http.schemas import account as schemas
 from posthouse.flows.account.usage_and_ledger import (
@@ -44,29 +44,29 @@ _To = Annotated[
 @router.get(
     "/v1/account",
     operation_id="getAccount",
-    summary="The account: its credits, its limits and what is left of them, whether it may send",
+    summary="The account: its credits, its limits and what remains of them, and whether it may send",
     tags=["Account"],
-    responses=answers_with(200, schemas.AccountResponse, 401, 500, 503),
+    responses=responses_with(200, schemas.AccountResponse, 401, 500, 503),
 )
 async def get_account(request: Request) -> Response:
     member = await member_of(request)
     view = await services_of(request).usage_and_ledger.account(member.account_id)
-    return answered(request, {"account": _account(view, member.role)})
+    return json_response(request, {"account": _account(view, member.role)})
 
 
 @router.get(
     "/v1/usage",
     operation_id="listUsage",
-    summary="What was sent, day by day, what became of it, and how long that took",
+    summary="Messages, results and delivery times per day",
     tags=["Account"],
-    responses=answers_with(200, schemas.UsageResponse, 400, 401, 500, 503),
+    responses=responses_with(200, schemas.UsageResponse, 400, 401, 500, 503),
 )
 async def list_usage(
     request: Request,
     days: Annotated[
         str,
         Query(
-            description=f"So many, up to today. Instead of them: `from` and `to`, {DAYS_MAX} days at most.",
+            description=f"The number of days up to today. Or give `from` and `to`, at most {DAYS_MAX} days.",
             json_schema_extra={"type": "integer", "minimum": 1, "maximum": DAYS_MAX, "default": DAYS_DEFAULT},
         ),
     ] = str(DAYS_DEFAULT),
@@ -74,34 +74,34 @@ async def list_usage(
     last: _To = None,
 ) -> Response:
     member = await member_of(request)
-    asked = days if "days" in request.query_params else None
-    view = await services_of(request).usage_and_ledger.usage(member.account_id, days=asked, first=first, last=last)
+    given_days = days if "days" in request.query_params else None
+    view = await services_of(request).usage_and_ledger.usage(member.account_id, days=given_days, first=first, last=last)
     content = {
-        "counted_at": moment(view.counted_to),
+        "counted_at": timestamp(view.counted_to),
         "now": _waiting(view.waiting),
-        "days": [_day(one) for one in view.days],
+        "days": [_day(usage) for usage in view.days],
         "providers": _providers(view.providers),
     }
-    return answered(request, content)
+    return json_response(request, content)
 
 
 @router.get(
     "/v1/ledger",
     operation_id="listLedger",
-    summary="Where every credit came from and went to, and why, by message, the newest first",
+    summary="Every change of the credits and its reason, by message, newest first",
     tags=["Account"],
-    responses=answers_with(200, schemas.LedgerResponse, 400, 401, 500, 503),
+    responses=responses_with(200, schemas.LedgerResponse, 400, 401, 500, 503),
 )
 async def list_ledger(
     request: Request,
     message_id: Annotated[
-        str | None, Query(description="Only of this message; one that the account doesn't have gives an empty list.")
+        str | None, Query(description="Only of this message; the list is empty if the account has no such message.")
     ] = None,
     kind: Annotated[
         str | None,
         Query(
-            description="Only of this kind. A page may then hold fewer than `limit`, even none, and yet have a cursor.",
-            json_schema_extra={"enum": [one.value for one in Kind]},
+            description="Only of this kind. A page may hold fewer than `limit`, even none, and still have a cursor.",
+            json_schema_extra={"enum": [kind.value for kind in Kind]},
         ),
     ] = None,
     first: _From = None,
@@ -113,8 +113,8 @@ async def list_ledger(
     page = await services_of(request).usage_and_ledger.ledger(
         member.account_id, page_size(limit), cursor, message_id=message_id, kind=kind, first=first, last=last
     )
-    content = {"entries": [_entry(one) for one in page.entries], "next_cursor": page.next_cursor}
-    return answered(request, content)
+    content = {"entries": [_entry(entry) for entry in page.entries], "next_cursor": page.next_cursor}
+    return json_response(request, content)
 
 
 def _account(view: AccountSummary, role: Role) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _account(view: AccountSummary, role: Role) -> dict[str, Any]:
     return {
         "id": ids.text(ids.ACCOUNT, account.id),
         "name": account.name,
-        "created_at": moment(account.created_at),
+        "created_at": timestamp(account.created_at),
         "role": role.value,
         "credits": {
             "available": account.available,
@@ -134,7 +134,7 @@ def _account(view: AccountSummary, role: Role) -> dict[str, Any]:
         "sending": {
             "suspended": account.suspended_at is not None,
             "reason": account.suspended_reason,
-            "since": moment(account.suspended_at),
+            "since": timestamp(account.suspended_at),
         },
         "rate": {
             "per_second": view.rate.per_second,
@@ -147,11 +147,11 @@ def _account(view: AccountSummary, role: Role) -> dict[str, Any]:
             "day": warmup.day,
             "limit": warmup.limit,
             "used": warmup.used,
-            "resets_at": moment(view.midnight),
+            "resets_at": timestamp(view.midnight),
         },
         "conduct": None
         if view.warned_at is None
-        else {"warned_at": moment(view.warned_at), "text": reputation.WARNING},
+        else {"warned_at": timestamp(view.warned_at), "text": reputation.WARNING},
     }
 
 
@@ -180,13 +180,13 @@ def _day(usage: DayUsage) -> dict[str, Any]:
 def _providers(usages: Sequence[ProviderUsage]) -> list[dict[str, Any]]:
     return [
         {
-            "provider": one.provider,
-            "results": one.results,
-            "p50_seconds": one.percentiles.p50,
-            "p95_seconds": one.percentiles.p95,
-            "p99_seconds": one.percentiles.p99,
+            "provider": usage.provider,
+            "results": usage.results,
+            "p50_seconds": usage.percentiles.p50,
+            "p95_seconds": usage.percentiles.p95,
+            "p99_seconds": usage.percentiles.p99,
         }
-        for one in usages
+        for usage in usages
     ]
 
 
@@ -198,7 +198,7 @@ def _entry(explained: ExplainedEntry) -> dict[str, Any]:
         "id": explained.id,
         "kind": entry.kind.value,
         "amount": explained.amount,
-        "at": moment(entry.at),
+        "at": timestamp(entry.at),
         "why": explained.why,
         "message_id": None if message_id is None else ids.text(ids.MESSAGE, message_id),
         "recipient_id": ids.text(ids.RECIPIENT, ids.recipient_id(message_id, entry.place.position))

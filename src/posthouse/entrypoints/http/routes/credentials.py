@@ -5,17 +5,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     Cursor,
     PageSize,
-    answered,
     body_of,
+    json_response,
     member_of,
-    moment,
     page_size,
     services_of,
+    timestamp,
 )
 from posthouse.entrypoints.http.schemas import credentials as schemas
 from posthouse.flows.account.credentials import CredentialRow, KeyRow
@@ -33,13 +33,13 @@ _KeyId = Annotated[str, Path(alias="id", description="The id of a key: `ak_…`.
     operation_id="listCredentials",
     summary="The account's SMTP credentials, newest first, revoked ones included",
     tags=["Credentials"],
-    responses=answers_with(200, schemas.CredentialListResponse, 400, 401, 403, 500, 503),
+    responses=responses_with(200, schemas.CredentialListResponse, 400, 401, 403, 500, 503),
 )
 async def list_credentials(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).credentials.credentials(member.account_id, page_size(limit), cursor)
     content = {"credentials": [_credential(row) for row in page.credentials], "next_cursor": page.next_cursor}
-    return answered(request, content)
+    return json_response(request, content)
 
 
 @router.post(
@@ -48,8 +48,8 @@ async def list_credentials(request: Request, limit: PageSize = str(PAGE_DEFAULT)
     summary="Create an SMTP credential; its password is shown this once",
     tags=["Credentials"],
     status_code=201,
-    openapi_extra=takes(schemas.CredentialRequest),
-    responses=answers_with(201, schemas.NewCredentialResponse, 400, 401, 403, 409, 413, 500, 503),
+    openapi_extra=json_body(schemas.CredentialRequest),
+    responses=responses_with(201, schemas.NewCredentialResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def create_credential(request: Request) -> Response:
     member = await member_of(request)
@@ -57,16 +57,16 @@ async def create_credential(request: Request) -> Response:
     made = await services_of(request).credentials.create_credential(
         member.account_id, body.name, body.allowed_networks or (), member.actor
     )
-    return answered(request, {"credential": _credential(made.credential), "password": made.password}, 201)
+    return json_response(request, {"credential": _credential(made.credential), "password": made.password}, 201)
 
 
 @router.post(
     "/v1/credentials/{id}/rotate",
     operation_id="rotateCredential",
-    summary="Get a new password, shown this once; the old one works until the overlap ends",
+    summary="Create a new password, shown this once; the old password works until the overlap ends",
     tags=["Credentials"],
-    openapi_extra=takes(schemas.RotationRequest),
-    responses=answers_with(200, schemas.NewCredentialResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    openapi_extra=json_body(schemas.RotationRequest),
+    responses=responses_with(200, schemas.NewCredentialResponse, 400, 401, 403, 404, 409, 413, 500, 503),
 )
 async def rotate_credential(request: Request, credential_id: _CredentialId) -> Response:
     member = await member_of(request)
@@ -74,20 +74,20 @@ async def rotate_credential(request: Request, credential_id: _CredentialId) -> R
     made = await services_of(request).credentials.rotate_credential(
         member.account_id, credential_id, member.actor, overlap_seconds=overlap_seconds
     )
-    return answered(request, {"credential": _credential(made.credential), "password": made.password})
+    return json_response(request, {"credential": _credential(made.credential), "password": made.password})
 
 
 @router.delete(
     "/v1/credentials/{id}",
     operation_id="revokeCredential",
-    summary="Revoke a credential and its keys, within seconds; the last one stays",
+    summary="Revoke a credential and its keys, within seconds; the last credential can't be revoked",
     tags=["Credentials"],
-    responses=answers_with(200, schemas.CredentialResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(200, schemas.CredentialResponse, 401, 403, 404, 409, 500, 503),
 )
 async def revoke_credential(request: Request, credential_id: _CredentialId) -> Response:
     member = await member_of(request)
     row = await services_of(request).credentials.revoke_credential(member.account_id, credential_id, member.actor)
-    return answered(request, {"credential": _credential(row)})
+    return json_response(request, {"credential": _credential(row)})
 
 
 @router.get(
@@ -95,12 +95,12 @@ async def revoke_credential(request: Request, credential_id: _CredentialId) -> R
     operation_id="listKeys",
     summary="The account's API keys, newest first, revoked ones included",
     tags=["Keys"],
-    responses=answers_with(200, schemas.KeyListResponse, 400, 401, 403, 500, 503),
+    responses=responses_with(200, schemas.KeyListResponse, 400, 401, 403, 500, 503),
 )
 async def list_keys(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).credentials.keys(member.account_id, page_size(limit), cursor)
-    return answered(request, {"keys": [_key(row) for row in page.keys], "next_cursor": page.next_cursor})
+    return json_response(request, {"keys": [_key(row) for row in page.keys], "next_cursor": page.next_cursor})
 
 
 @router.post(
@@ -109,8 +109,8 @@ async def list_keys(request: Request, limit: PageSize = str(PAGE_DEFAULT), curso
     summary="Create an API key, which is shown this once",
     tags=["Keys"],
     status_code=201,
-    openapi_extra=takes(schemas.KeyRequest),
-    responses=answers_with(201, schemas.NewKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    openapi_extra=json_body(schemas.KeyRequest),
+    responses=responses_with(201, schemas.NewKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
 )
 async def create_key(request: Request) -> Response:
     member = await member_of(request)
@@ -125,17 +125,17 @@ async def create_key(request: Request) -> Response:
         allowed_networks=body.allowed_networks or (),
         expires_at=None if body.expires_at is None else input_checks.moment("expires_at", body.expires_at),
     )
-    return answered(request, {"key": _key(made.key), "secret": made.secret}, 201)
+    return json_response(request, {"key": _key(made.key), "secret": made.secret}, 201)
 
 
 @router.post(
     "/v1/keys/{id}/rotate",
     operation_id="rotateKey",
-    summary="Get a key that takes this one's place, shown this once; this one works until the overlap ends",
+    summary="Replace a key; the new key is shown this once, and the old key works until the overlap ends",
     tags=["Keys"],
     status_code=201,
-    openapi_extra=takes(schemas.RotationRequest),
-    responses=answers_with(201, schemas.RotatedKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    openapi_extra=json_body(schemas.RotationRequest),
+    responses=responses_with(201, schemas.RotatedKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
 )
 async def rotate_key(request: Request, key_id: _KeyId) -> Response:
     member = await member_of(request)
@@ -144,7 +144,7 @@ async def rotate_key(request: Request, key_id: _KeyId) -> Response:
         member.account_id, key_id, member.actor, overlap_seconds=overlap_seconds
     )
     previous = None if made.previous is None else _key(made.previous)
-    return answered(request, {"key": _key(made.key), "secret": made.secret, "previous": previous}, 201)
+    return json_response(request, {"key": _key(made.key), "secret": made.secret, "previous": previous}, 201)
 
 
 @router.delete(
@@ -152,12 +152,12 @@ async def rotate_key(request: Request, key_id: _KeyId) -> Response:
     operation_id="revokeKey",
     summary="Revoke an API key, within seconds",
     tags=["Keys"],
-    responses=answers_with(200, schemas.KeyResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(200, schemas.KeyResponse, 401, 403, 404, 409, 500, 503),
 )
 async def revoke_key(request: Request, key_id: _KeyId) -> Response:
     member = await member_of(request)
     row = await services_of(request).credentials.revoke_key(member.account_id, key_id, member.actor)
-    return answered(request, {"key": _key(row)})
+    return json_response(request, {"key": _key(row)})
 
 
 def _overlap_seconds(body: schemas.RotationRequest) -> int:
@@ -171,10 +171,10 @@ def _credential(row: CredentialRow) -> dict[str, Any]:
         "name": row.name,
         "is_default": row.is_default,
         "allowed_networks": [str(network) for network in row.allowed_networks],
-        "created_at": moment(row.created_at),
-        "last_used_at": moment(row.last_used_at),
-        "previous_password_until": moment(row.previous_until),
-        "revoked_at": moment(row.revoked_at),
+        "created_at": timestamp(row.created_at),
+        "last_used_at": timestamp(row.last_used_at),
+        "previous_password_until": timestamp(row.previous_until),
+        "revoked_at": timestamp(row.revoked_at),
     }
 
 
@@ -188,9 +188,9 @@ def _key(row: KeyRow) -> dict[str, Any]:
         "scopes": [scope for scope, is_given in may.items() if is_given],
         "credential_id": ids.text(ids.CREDENTIAL, row.credential_id),
         "allowed_networks": [str(network) for network in row.allowed_networks],
-        "created_at": moment(row.created_at),
-        "last_used_at": moment(row.last_used_at),
-        "expires_at": moment(row.expires_at),
+        "created_at": timestamp(row.created_at),
+        "last_used_at": timestamp(row.last_used_at),
+        "expires_at": timestamp(row.expires_at),
         "replaced_by": None if row.replaced_by is None else ids.text(ids.API_KEY, row.replaced_by),
-        "revoked_at": moment(row.revoked_at),
+        "revoked_at": timestamp(row.revoked_at),
     }

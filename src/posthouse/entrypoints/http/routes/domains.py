@@ -5,17 +5,17 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     Cursor,
     PageSize,
-    answered,
     body_of,
+    json_response,
     member_of,
-    moment,
     page_size,
     services_of,
+    timestamp,
 )
 from posthouse.entrypoints.http.schemas import domains as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
@@ -24,7 +24,7 @@ from posthouse.rules import ids
 
 router = APIRouter()
 
-# Whoever owns a name decides what is found there.
+# The owner of a name controls how much is found there.
 FOUND_SHOWN_MAX: Final = 10
 FOUND_CHARACTERS_SHOWN_MAX: Final = 1_000
 
@@ -36,7 +36,7 @@ _Name = Annotated[str, Path(description="The domain, such as `example.com`.")]
     operation_id="listDomains",
     summary="The account's domains, newest first, without their records",
     tags=["Domains"],
-    responses=answers_with(200, schemas.DomainListResponse, 400, 401, 500, 503),
+    responses=responses_with(200, schemas.DomainListResponse, 400, 401, 500, 503),
 )
 async def list_domains(
     request: Request,
@@ -45,23 +45,23 @@ async def list_domains(
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).domains.page(member.account_id, page_size(limit), cursor)
-    return answered(request, {"domains": [_summary(row) for row in page.domains], "next_cursor": page.next_cursor})
+    return json_response(request, {"domains": [_summary(row) for row in page.domains], "next_cursor": page.next_cursor})
 
 
 @router.post(
     "/v1/domains",
     operation_id="addDomain",
-    summary="Add a domain; the answer has the DNS records to publish",
+    summary="Add a domain; the response has the DNS records to publish",
     tags=["Domains"],
     status_code=201,
-    openapi_extra=takes(schemas.DomainRequest),
-    responses=answers_with(201, schemas.DomainResponse, 400, 401, 403, 409, 413, 500, 503),
+    openapi_extra=json_body(schemas.DomainRequest),
+    responses=responses_with(201, schemas.DomainResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def add_domain(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.DomainRequest)
     view = await services_of(request).domains.add(member.account_id, body.name, member.actor)
-    return answered(request, {"domain": _domain(view)}, 201)
+    return json_response(request, {"domain": _domain(view)}, 201)
 
 
 @router.get(
@@ -69,37 +69,37 @@ async def add_domain(request: Request) -> Response:
     operation_id="getDomain",
     summary="A domain with its DNS records",
     tags=["Domains"],
-    responses=answers_with(200, schemas.DomainResponse, 401, 404, 500, 503),
+    responses=responses_with(200, schemas.DomainResponse, 401, 404, 500, 503),
 )
 async def get_domain(request: Request, name: _Name) -> Response:
     member = await member_of(request)
-    return answered(request, {"domain": _domain(await services_of(request).domains.get(member.account_id, name))})
+    return json_response(request, {"domain": _domain(await services_of(request).domains.get(member.account_id, name))})
 
 
 @router.post(
     "/v1/domains/{name}/verify",
     operation_id="verifyDomain",
-    summary="Ask DNS for the domain's records, now; 5 seconds between two checks",
+    summary="Check the domain's records in DNS now; at most every 5 seconds",
     tags=["Domains"],
-    responses=answers_with(200, schemas.DomainResponse, 401, 403, 404, 409, 429, 500, 503),
+    responses=responses_with(200, schemas.DomainResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def verify_domain(request: Request, name: _Name) -> Response:
     member = await member_of(request)
     checked = await services_of(request).domains.verify(member.account_id, name, member.actor)
-    return answered(request, {"domain": _domain(checked.view)})
+    return json_response(request, {"domain": _domain(checked.view)})
 
 
 @router.post(
     "/v1/domains/{name}/rotate",
     operation_id="rotateDomainKeys",
-    summary="Make new DKIM keys, which sign once their record is seen; until then the present ones do",
+    summary="Create new DKIM keys; they sign once their record is found in DNS, until then the present keys do",
     tags=["Domains"],
-    responses=answers_with(200, schemas.DomainResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(200, schemas.DomainResponse, 401, 403, 404, 409, 500, 503),
 )
 async def rotate_domain_keys(request: Request, name: _Name) -> Response:
     member = await member_of(request)
     view = await services_of(request).domains.rotate(member.account_id, name, member.actor)
-    return answered(request, {"domain": _domain(view)})
+    return json_response(request, {"domain": _domain(view)})
 
 
 @router.delete(
@@ -107,12 +107,12 @@ async def rotate_domain_keys(request: Request, name: _Name) -> Response:
     operation_id="removeDomain",
     summary="Remove a domain and its keys; mail from it that is still queued goes out unsigned",
     tags=["Domains"],
-    responses=answers_with(200, DeletedResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def remove_domain(request: Request, name: _Name) -> Response:
     member = await member_of(request)
     await services_of(request).domains.remove(member.account_id, name, member.actor)
-    return answered(request, {"deleted": True})
+    return json_response(request, {"deleted": True})
 
 
 def _summary(row: DomainRow) -> dict[str, Any]:
@@ -121,10 +121,10 @@ def _summary(row: DomainRow) -> dict[str, Any]:
         "name": row.name,
         "verified": row.verified_at is not None,
         "vouched": row.is_vouched_for,
-        "verified_at": moment(row.verified_at),
-        "checked_at": moment(row.checked_at),
-        "missing_since": moment(row.missing_since),
-        "created_at": moment(row.created_at),
+        "verified_at": timestamp(row.verified_at),
+        "checked_at": timestamp(row.checked_at),
+        "missing_since": timestamp(row.missing_since),
+        "created_at": timestamp(row.created_at),
     }
 
 

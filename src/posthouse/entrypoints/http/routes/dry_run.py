@@ -7,12 +7,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from posthouse.entrypoints.http import responses
-from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
-from posthouse.entrypoints.http.route_context import answered, member_of, services_of
+from posthouse.entrypoints.http.route_context import json_response, member_of, services_of
 from posthouse.entrypoints.http.schemas.dry_run import DryRunResponse, TestEmailRequest, TestEmailResponse
 from posthouse.entrypoints.http.schemas.emails import SendRequest
-from posthouse.entrypoints.http.send_email import answer_of, canonical, draft_of, headers_of, idempotency_key, peer_of
+from posthouse.entrypoints.http.send_email import canonical, content_of, draft_of, headers_of, idempotency_key, peer_of
 from posthouse.flows.accept.dry_run import Addressee, SenderDomain, Trial
 from posthouse.flows.shared.principal import Member
 from posthouse.rules import limits
@@ -22,7 +22,7 @@ from posthouse.rules.message import Source
 router = APIRouter()
 
 TEST_BODY_BYTES_MAX: Final = limits.THREAD_BODY_BYTES_MIN
-# Keeps what is asked here apart from what is asked of POST /emails under the same key.
+# Keeps the fingerprint different from that of POST /emails with the same key.
 _TEST_EMAIL: Final = b"test-email "
 _KEY: Final = {
     "parameters": [
@@ -30,7 +30,7 @@ _KEY: Final = {
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
-            "description": "As for POST /emails. Without one, the same request within 10 seconds is one mail.",
+            "description": "As for POST /emails. Without a key, equal requests within 10 seconds send one message.",
             "schema": {"type": "string", "minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARACTERS_MAX},
         }
     ]
@@ -40,11 +40,11 @@ _KEY: Final = {
 @router.post(
     "/v1/test-email",
     operation_id="sendTestEmail",
-    summary="Send a mail to your own address, by the real road and at the usual price",
+    summary="Send a message to your own address, delivered and charged like any other",
     tags=["Email"],
     status_code=202,
-    openapi_extra=takes(TestEmailRequest) | _KEY,
-    responses=answers_with(202, TestEmailResponse, 400, 401, 402, 403, 409, 413, 429, 500, 503),
+    openapi_extra=json_body(TestEmailRequest) | _KEY,
+    responses=responses_with(202, TestEmailResponse, 400, 401, 402, 403, 409, 413, 429, 500, 503),
 )
 async def send_test_email(request: Request) -> Response:
     member = await member_of(request)
@@ -55,16 +55,16 @@ async def send_test_email(request: Request) -> Response:
     key = idempotency_key(headers) if b"idempotency-key" in headers else None
     content = parsed(await reader.read(request.receive, TEST_BODY_BYTES_MAX))
     body = validated(TestEmailRequest, content)
-    caller = await services.admission.sender(request.headers.get("authorization"), peer_of(request.scope))
+    principal = await services.admission.sender(request.headers.get("authorization"), peer_of(request.scope))
     draft = await services.dry_run.test_draft(member, body.sender, body.subject, body.text, body.html)
-    # Two members ask for two mails, though they ask for the same.
+    # Equal requests of two members are two messages.
     body_hash = services.intake.fingerprint(_TEST_EMAIL + member.user_id.bytes + canonical(content))
     if key is None:
-        key = await services.dry_run.click_key(caller, member, body_hash)
+        key = await services.dry_run.click_key(principal, member, body_hash)
     request_id = responses.request_id_of(request.scope)
-    accepted = await services.intake.accept(caller, key, draft, body_hash, request_id, Source.TEST)
-    answer = answer_of(draft, accepted, responses.request_id_text(request.scope), Source.TEST)
-    response = answered(request, answer, 202)
+    accepted = await services.intake.accept(principal, key, draft, body_hash, request_id, Source.TEST)
+    sent = content_of(draft, accepted, responses.request_id_text(request.scope), Source.TEST)
+    response = json_response(request, sent, 202)
     response.headers.update(headers_of(accepted))
     return response
 
@@ -72,12 +72,12 @@ async def send_test_email(request: Request) -> Response:
 @router.post(
     "/v1/emails/dry-run",
     operation_id="dryRunEmail",
-    summary="What would become of a message, without sending it",
-    description="Takes the body of POST /emails. What is wrong with the body itself is refused as it is there; what "
-    "the account, its domain or its credits would refuse is told in `refusal`. Nothing is reserved, counted or kept.",
+    summary="Check a message without sending it",
+    description="Takes the body of POST /emails. An invalid body is refused in the same way; a refusal because of "
+    "the account, its domain or its credits is returned in `refusal`. Nothing is reserved, counted or stored.",
     tags=["Email"],
-    openapi_extra=takes(SendRequest),
-    responses=answers_with(200, DryRunResponse, 400, 401, 403, 413, 429, 500, 503),
+    openapi_extra=json_body(SendRequest),
+    responses=responses_with(200, DryRunResponse, 400, 401, 403, 413, 429, 500, 503),
 )
 async def dry_run_email(request: Request) -> Response:
     member = await member_of(request)
@@ -85,17 +85,17 @@ async def dry_run_email(request: Request) -> Response:
     reader.check_headers(dict(request.scope["headers"]))
     body = await reader.read(request.receive)
     if len(body) <= limits.THREAD_BODY_BYTES_MIN:
-        return await _tried(request, member, _draft(body))
+        return await _dry_run_response(request, member, _draft(body))
     with reader.held(body):
         async with reader.large:
-            return await _tried(request, member, await asyncio.to_thread(_draft, body))
+            return await _dry_run_response(request, member, await asyncio.to_thread(_draft, body))
 
 
-async def _tried(request: Request, member: Member, draft: Draft) -> Response:
+async def _dry_run_response(request: Request, member: Member, draft: Draft) -> Response:
     trial = await services_of(request).dry_run.dry_run(member.account_id, draft)
     if trial.mime is not None and len(trial.mime) > limits.THREAD_BODY_BYTES_MIN:
-        return await asyncio.to_thread(lambda: answered(request, _trial(trial)))
-    return answered(request, _trial(trial))
+        return await asyncio.to_thread(lambda: json_response(request, _trial(trial)))
+    return json_response(request, _trial(trial))
 
 
 def _draft(body: bytes) -> Draft:
@@ -111,20 +111,20 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "size_bytes": None if trial.mime is None else len(trial.mime),
         "subject": trial.subject,
         "template": trial.template,
-        "recipients": [_addressee(one) for one in trial.recipients],
+        "recipients": [_addressee(addressee) for addressee in trial.recipients],
         "credits": {"needed": trial.credits_needed, "available": trial.credits_available},
         "domain": _domain(trial.domain),
         "warnings": trial.warnings,
     }
 
 
-def _addressee(one: Addressee) -> dict[str, Any]:
+def _addressee(addressee: Addressee) -> dict[str, Any]:
     return {
-        "email": one.email,
-        "field": one.field,
-        "suppressed": one.suppressed,
-        "lane": one.lane,
-        "simulator": one.is_simulated,
+        "email": addressee.email,
+        "field": addressee.field,
+        "suppressed": addressee.suppressed,
+        "lane": addressee.lane,
+        "simulator": addressee.is_simulated,
     }
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with
-from posthouse.entrypoints.http.route_context import answered, moment, services_of
+from posthouse.entrypoints.http.openapi import responses_with
+from posthouse.entrypoints.http.route_context import json_response, services_of, timestamp
 from posthouse.entrypoints.http.schemas import emails as schemas
 from posthouse.entrypoints.http.send_email import peer_of
 from posthouse.flows.account.message_detail import Message, Recipient
@@ -18,17 +18,17 @@ router = APIRouter()
 @router.get(
     "/emails/{id}",
     operation_id="getEmail",
-    summary="What became of a message",
+    summary="The status of a message and of its recipients",
     tags=["Email"],
-    responses=answers_with(200, schemas.Message, 401, 404, 500, 503),
+    responses=responses_with(200, schemas.Message, 401, 404, 500, 503),
 )
 async def get_email(
-    request: Request, message_id: Annotated[str, Path(alias="id", description="The id that the send response gave.")]
+    request: Request, message_id: Annotated[str, Path(alias="id", description="The id from the send response.")]
 ) -> Response:
     services = services_of(request)
-    caller = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
-    message = await services.message_detail.message(caller.account_id, message_id)
-    return answered(request, _message(message))
+    principal = await services.admission.reader(request.headers.get("authorization"), peer_of(request.scope))
+    message = await services.message_detail.message(principal.account_id, message_id)
+    return json_response(request, _message(message))
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def _message(message: Message) -> dict[str, Any]:
         "billing_status": message.billing_status,
         "recipient_count": message.recipient_count,
         "credits_reserved": message.credits_reserved,
-        "created_at": moment(message.created_at),
-        "recipients": [_recipient(message, one) for one in message.recipients],
+        "created_at": timestamp(message.created_at),
+        "recipients": [_recipient(message, recipient) for recipient in message.recipients],
     }
 
 
@@ -55,6 +55,6 @@ def _recipient(message: Message, recipient: Recipient) -> dict[str, Any]:
         "attempt_count": recipient.attempt_count,
         "last_smtp_code": recipient.last_smtp_code,
         "last_smtp_response": recipient.last_smtp_response,
-        "delivered_at": moment(recipient.delivered_at),
-        "bounced_at": moment(recipient.bounced_at),
+        "delivered_at": timestamp(recipient.delivered_at),
+        "bounced_at": timestamp(recipient.bounced_at),
     }

@@ -6,12 +6,12 @@ import pydantic_core
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with
+from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     MessageFilter,
     PageSize,
-    answered,
+    json_response,
     member_of,
     page_size,
     services_of,
@@ -25,9 +25,9 @@ router = APIRouter()
 @router.get(
     "/v1/events",
     operation_id="listEvents",
-    summary="The events of the last 30 days, oldest first, for whoever would rather fetch them",
+    summary="The events of the last 30 days, oldest first",
     tags=["Events"],
-    responses=answers_with(200, schemas.EventListResponse, 400, 401, 500, 503),
+    responses=responses_with(200, schemas.EventListResponse, 400, 401, 500, 503),
 )
 async def list_events(
     request: Request,
@@ -36,13 +36,13 @@ async def list_events(
         Query(
             alias="type",
             description="Only of this type.",
-            json_schema_extra={"enum": [kind.value for kind in EventType]},
+            json_schema_extra={"enum": [event_type.value for event_type in EventType]},
         ),
     ] = None,
     message_id: MessageFilter = None,
     limit: PageSize = str(PAGE_DEFAULT),
     after: Annotated[
-        str | None, Query(description="`next_cursor` of the page before: only what came after it is shown.")
+        str | None, Query(description="`next_cursor` of the page before: only later events are listed.")
     ] = None,
 ) -> Response:
     member = await member_of(request)
@@ -50,8 +50,8 @@ async def list_events(
         member.account_id, page_size(limit), after=after, event_type=event_type, message_id=message_id
     )
     content = {
-        "events": [pydantic_core.from_json(one.body) for one in page.events],
+        "events": [pydantic_core.from_json(event.body) for event in page.events],
         "next_cursor": page.next_cursor,
         "has_more": page.has_more,
     }
-    return answered(request, content)
+    return json_response(request, content)

@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with
-from posthouse.entrypoints.http.route_context import answered
+from posthouse.entrypoints.http.openapi import responses_with
+from posthouse.entrypoints.http.route_context import json_response
 from posthouse.entrypoints.http.schemas import health as schemas
 
 router = APIRouter()
@@ -16,7 +16,7 @@ router = APIRouter()
     summary="Whether the process is alive",
     tags=["Operation"],
     openapi_extra={"security": []},
-    responses=answers_with(200, schemas.HealthResponse, 500, 503),
+    responses=responses_with(200, schemas.HealthResponse, 500, 503),
 )
 async def health(request: Request) -> Response:
-    return answered(request, {"status": "ok"})
+    return json_response(request, {"status": "ok"})

@@ -1,4 +1,4 @@
-"""The routes of one message."""
+"""The routes of a single message: its history, its content, its bytes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with
-from posthouse.entrypoints.http.route_context import answered, member_of, moment, services_of
+from posthouse.entrypoints.http.openapi import responses_with
+from posthouse.entrypoints.http.route_context import json_response, member_of, services_of, timestamp
 from posthouse.entrypoints.http.schemas.message_detail import MessageContentResponse, MessageDetailResponse
 from posthouse.flows.account.message_detail import (
     Attempt,
@@ -27,50 +27,50 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 router = APIRouter()
 
-_MessageId = Annotated[str, Path(alias="id", description="The id that the send response gave.")]
+_MessageId = Annotated[str, Path(alias="id", description="The id from the send response.")]
 
 
 @router.get(
     "/v1/messages/{id}",
     operation_id="getMessage",
-    summary="All that happened to a message: attempts, what it waits for, events and their webhook deliveries",
+    summary="The history of a message: attempts, the reason it waits, events and their webhook deliveries",
     tags=["Messages"],
-    responses=answers_with(200, MessageDetailResponse, 401, 404, 500, 503),
+    responses=responses_with(200, MessageDetailResponse, 401, 404, 500, 503),
 )
 async def get_message(request: Request, message_id: _MessageId) -> Response:
     member = await member_of(request)
     detail = await services_of(request).message_detail.detail(member.account_id, message_id)
-    return answered(request, {"message": _detail(detail)})
+    return json_response(request, {"message": _detail(detail)})
 
 
 @router.get(
     "/v1/messages/{id}/content",
     operation_id="getMessageContent",
-    summary="What a message says, part by part, while it is stored",
+    summary="The content of a message, part by part, while it is stored",
     tags=["Messages"],
-    responses=answers_with(200, MessageContentResponse, 401, 404, 500, 503),
+    responses=responses_with(200, MessageContentResponse, 401, 404, 500, 503),
 )
 async def get_message_content(request: Request, message_id: _MessageId) -> Response:
     member = await member_of(request)
     rendered = await services_of(request).message_detail.content(member.account_id, message_id)
     content = {"content": _content(rendered)}
     if len(rendered.text or "") + len(rendered.html or "") < THREAD_BODY_BYTES_MIN:
-        return answered(request, content)
-    return await asyncio.to_thread(answered, request, content)
+        return json_response(request, content)
+    return await asyncio.to_thread(json_response, request, content)
 
 
 @router.get(
     "/v1/messages/{id}/raw",
     operation_id="getMessageRaw",
-    summary="A message's bytes as they were stored, before each recipient's copy was signed",
+    summary="The stored bytes of a message, before each recipient's copy is signed",
     tags=["Messages"],
     response_class=Response,
-    responses=answers_with(200, "message/rfc822", 401, 404, 500, 503),
+    responses=responses_with(200, "message/rfc822", 401, 404, 500, 503),
 )
 async def get_message_raw(request: Request, message_id: _MessageId) -> Response:
     member = await member_of(request)
     raw = await services_of(request).message_detail.raw(member.account_id, message_id)
-    # Whoever opens it in a browser must not run what a stranger wrote.
+    # A browser that opens it must not run what the message contains.
     headers = {
         "Content-Disposition": f'attachment; filename="{message_id}.eml"',
         "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -91,7 +91,7 @@ def _detail(detail: Detail) -> dict[str, Any]:
         "billing_status": timeline.billing_status,
         "recipient_count": timeline.recipient_count,
         "credits_reserved": timeline.credits_reserved,
-        "created_at": moment(timeline.created_at),
+        "created_at": timestamp(timeline.created_at),
         "accepted_request_id": ids.text(ids.REQUEST, timeline.request_id),
         "credential": {
             "id": ids.text(ids.CREDENTIAL, timeline.credential_id),
@@ -100,15 +100,15 @@ def _detail(detail: Detail) -> dict[str, Any]:
         "tags": timeline.tags,
         "template": timeline.template,
         "headers": None if detail.headers is None else [field._asdict() for field in detail.headers],
-        "recipients": [_recipient(timeline, one) for one in timeline.recipients],
+        "recipients": [_recipient(timeline, recipient) for recipient in timeline.recipients],
         "reports": _reports(timeline.reports),
-        "events": [_event(timeline, one) for one in timeline.recipients if one.event is not None],
+        "events": [_event(timeline, recipient) for recipient in timeline.recipients if recipient.event is not None],
         "is_shortened": timeline.is_shortened,
     }
 
 
 def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, Any]:
-    wait, why = timeline.wait(recipient), recipient.suppression
+    wait, suppression = timeline.wait(recipient), recipient.suppression
     next_at = None if recipient.waiting is None else recipient.waiting.next_at
     return {
         "id": _recipient_id(timeline, recipient),
@@ -120,12 +120,18 @@ def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, An
         "last_smtp_code": recipient.code,
         "last_smtp_response": recipient.response,
         **{
-            f"{status}_at": moment(recipient.final_at) if recipient.status == status else None
+            f"{status}_at": timestamp(recipient.final_at) if recipient.status == status else None
             for status in ("delivered", "bounced", "failed")
         },
-        "attempts": [_attempt(recipient, one) for one in recipient.attempts],
-        "waiting": wait and {"reason": wait.reason, "text": wait.text, "next_at": moment(next_at)},
-        "suppression": why and {"reason": why.reason, "at": moment(why.at), "code": why.code, "response": why.response},
+        "attempts": [_attempt(recipient, attempt) for attempt in recipient.attempts],
+        "waiting": wait and {"reason": wait.reason, "text": wait.text, "next_at": timestamp(next_at)},
+        "suppression": suppression
+        and {
+            "reason": suppression.reason,
+            "at": timestamp(suppression.at),
+            "code": suppression.code,
+            "response": suppression.response,
+        },
         "reports": _reports(recipient.reports),
     }
 
@@ -133,7 +139,7 @@ def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, An
 def _attempt(recipient: RecipientTimeline, attempt: Attempt) -> dict[str, Any]:
     version, _, cipher = (attempt.tls or "").partition(" ")
     return {
-        "started_at": moment(attempt.started_at),
+        "started_at": timestamp(attempt.started_at),
         "duration_ms": _milliseconds(attempt.started_at, attempt.finished_at),
         "outcome": attempt.outcome,
         "is_under_way": recipient.is_under_way(attempt),
@@ -156,45 +162,45 @@ def _milliseconds(started_at: datetime, finished_at: datetime | None) -> int | N
 def _reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
     return [
         {
-            "kind": one.kind,
-            "detail": one.detail,
-            "status": one.status,
-            "code": one.code,
-            "response": one.response,
-            "suppressed": one.suppressed,
-            "at": moment(one.at),
+            "kind": report.kind,
+            "detail": report.detail,
+            "status": report.status,
+            "code": report.code,
+            "response": report.response,
+            "suppressed": report.suppressed,
+            "at": timestamp(report.at),
         }
-        for one in reports
+        for report in reports
     ]
 
 
 def _event(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, Any]:
-    told = recipient.event
+    event = recipient.event
     return (
         {}
-        if told is None
+        if event is None
         else {
-            "id": ids.text(ids.EVENT, told.id),
-            "type": told.type,
+            "id": ids.text(ids.EVENT, event.id),
+            "type": event.type,
             "recipient_id": _recipient_id(timeline, recipient),
-            "created_at": moment(told.created_at),
-            "webhook_deliveries": [_sending(one) for one in told.sendings],
+            "created_at": timestamp(event.created_at),
+            "webhook_deliveries": [_webhook_delivery(delivery) for delivery in event.sendings],
         }
     )
 
 
-def _sending(sending: WebhookDeliverySummary) -> dict[str, Any]:
+def _webhook_delivery(delivery: WebhookDeliverySummary) -> dict[str, Any]:
     return {
-        "id": ids.text(ids.WEBHOOK_DELIVERY, sending.id),
-        "status": sending.status,
-        "attempt": sending.attempt,
-        "max_attempts": sending.max_attempts,
-        "http_status": sending.http_status,
-        "error": sending.error,
-        "replay_of": None if sending.replay_of is None else ids.text(ids.WEBHOOK_DELIVERY, sending.replay_of),
-        "created_at": moment(sending.created_at),
-        "last_attempt_at": moment(sending.last_attempt_at),
-        "next_attempt_at": moment(sending.next_attempt_at),
+        "id": ids.text(ids.WEBHOOK_DELIVERY, delivery.id),
+        "status": delivery.status,
+        "attempt": delivery.attempt,
+        "max_attempts": delivery.max_attempts,
+        "http_status": delivery.http_status,
+        "error": delivery.error,
+        "replay_of": None if delivery.replay_of is None else ids.text(ids.WEBHOOK_DELIVERY, delivery.replay_of),
+        "created_at": timestamp(delivery.created_at),
+        "last_attempt_at": timestamp(delivery.last_attempt_at),
+        "next_attempt_at": timestamp(delivery.next_attempt_at),
     }
 
 
@@ -208,6 +214,6 @@ def _content(rendered: RenderedMail) -> dict[str, Any]:
         "headers": [field._asdict() for field in rendered.headers],
         "text": rendered.text,
         "html": rendered.html,
-        "attachments": [one._asdict() for one in rendered.attachments],
+        "attachments": [attachment._asdict() for attachment in rendered.attachments],
         "is_shortened": rendered.is_shortened,
     }

@@ -1,4 +1,4 @@
-"""The route of the list of messages."""
+"""The route that lists and searches messages."""
 
 from dataclasses import fields
 from functools import lru_cache
@@ -7,8 +7,15 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with
-from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, PAGE_MAX, answered, member_of, page_size, services_of
+from posthouse.entrypoints.http.openapi import responses_with
+from posthouse.entrypoints.http.route_context import (
+    PAGE_DEFAULT,
+    PAGE_MAX,
+    json_response,
+    member_of,
+    page_size,
+    services_of,
+)
 from posthouse.entrypoints.http.schemas.message_search import MessageListResponse
 from posthouse.flows.account.message_search import Listed
 from posthouse.rules import ids
@@ -18,12 +25,12 @@ from posthouse.rules.search import WORD_CHARACTERS_MIN, WORDS_ASKED_MAX, SearchF
 
 router = APIRouter()
 
-CREDENTIALS_SPELLED_MAX: Final = 1_000
+CREDENTIAL_IDS_CACHED_MAX: Final = 1_000
 
 _DESCRIPTION: Final = """\
-Newest first. All filters that are given must hold. A page costs a bounded amount of work however rare what is asked
-for is, so that with filters it may hold fewer messages than `limit`, even none, and yet not be the last: go on until
-`next_cursor` is null. A change of status is found by `status` up to a minute later.
+Newest first. A message must match all given filters. The search does a bounded amount of work per page, so a page
+with filters may hold fewer messages than `limit`, even none, and not be the last: continue until `next_cursor` is
+null. `status` finds a change of status up to a minute later.
 """
 
 
@@ -33,7 +40,7 @@ def _parameter(name: str, text: str, example: str | None = None, **schema: Any) 
     return {**declared, "schema": {"type": "string", **schema}, **shown}
 
 
-# Declared here and read by hand, since to have them read takes longer than all the rest of the route.
+# Declared here and read in the route: FastAPI's own parsing takes longer than the rest of the route.
 _PARAMETERS: Final = [
     _parameter("status", "Only of this status.", enum=list(MessageStatus)),
     _parameter("recipient", "Only to this address, be it `to`, `cc` or `bcc`.", "ada@example.net"),
@@ -45,9 +52,9 @@ _PARAMETERS: Final = [
         "order 1023",
     ),
     _parameter("tag", "Only with this tag.", "shipping"),
-    _parameter("template", "Only those made from the template of this alias.", "order-shipped"),
-    _parameter("source", "Only those that came in this way.", enum=list(Source)),
-    _parameter("credential_id", "Only those sent with this SMTP credential, or with an API key of it."),
+    _parameter("template", "Only those from the template with this alias.", "order-shipped"),
+    _parameter("source", "Only those submitted in this way.", enum=list(Source)),
+    _parameter("credential_id", "Only those sent with this SMTP credential or one of its API keys."),
     _parameter("after", "Only those accepted at this time or after it.", "2026-11-14T09:30:00Z", format="date-time"),
     _parameter("before", "Only those accepted before this time.", "2026-11-15T09:30:00Z", format="date-time"),
     _parameter("limit", "1 to 100.", type="integer", minimum=1, maximum=PAGE_MAX, default=PAGE_DEFAULT),
@@ -59,11 +66,11 @@ _FILTERS: Final = tuple(field.name for field in fields(SearchFilters))
 @router.get(
     "/v1/messages",
     operation_id="listMessages",
-    summary="The account's messages, newest first, all or those that the filters name",
+    summary="The account's messages, newest first, filtered if you wish",
     description=_DESCRIPTION,
     tags=["Messages"],
     openapi_extra={"parameters": _PARAMETERS},
-    responses=answers_with(200, MessageListResponse, 400, 401, 500, 503),
+    responses=responses_with(200, MessageListResponse, 400, 401, 500, 503),
 )
 async def list_messages(request: Request) -> Response:
     member = await member_of(request)
@@ -71,10 +78,10 @@ async def list_messages(request: Request) -> Response:
     filters = SearchFilters(*[given.get(name) for name in _FILTERS])
     limit = page_size(given.get("limit", str(PAGE_DEFAULT)))
     page = await services_of(request).message_search.page(member.account_id, filters, limit, given.get("cursor"))
-    return answered(request, {"messages": list(map(_listed, page.messages)), "next_cursor": page.next_cursor})
+    return json_response(request, {"messages": list(map(_listed, page.messages)), "next_cursor": page.next_cursor})
 
 
-@lru_cache(CREDENTIALS_SPELLED_MAX)
+@lru_cache(CREDENTIAL_IDS_CACHED_MAX)
 def _credential(credential_id: CredentialId) -> str:
     return ids.text(ids.CREDENTIAL, credential_id)
 
@@ -92,6 +99,6 @@ def _listed(message: Listed) -> dict[str, Any]:
         "template": message.template,
         "credential_id": _credential(message.credential_id),
         "billing_status": message.billing_status,
-        # In UTC already, as PostgreSQL's times are.
+        # PostgreSQL's times are in UTC already.
         "created_at": f"{message.created_at.isoformat(timespec='milliseconds')[:-6]}Z",
     }

@@ -5,8 +5,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with, takes
-from posthouse.entrypoints.http.route_context import answered, body_of, member_of, moment, services_of
+from posthouse.entrypoints.http.openapi import json_body, responses_with
+from posthouse.entrypoints.http.route_context import body_of, json_response, member_of, services_of, timestamp
 from posthouse.entrypoints.http.schemas import sessions as schemas
 from posthouse.entrypoints.http.send_email import peer_of
 from posthouse.flows.shared.principal import LoginSession
@@ -15,8 +15,8 @@ from posthouse.rules import ids
 router = APIRouter()
 
 
-def _login_answers() -> dict[int | str, dict[str, Any]]:
-    declared = answers_with(200, schemas.LoginResponse, 400, 401, 413, 429, 500, 503)
+def _login_responses() -> dict[int | str, dict[str, Any]]:
+    declared = responses_with(200, schemas.LoginResponse, 400, 401, 413, 429, 500, 503)
     second_factor = {
         "Second-Factor": {
             "description": "`required` when the password is right, and `code` is missing or wrong.",
@@ -32,15 +32,15 @@ def _login_answers() -> dict[int | str, dict[str, Any]]:
     operation_id="login",
     summary="Log in to the dashboard",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.LoginRequest, is_public=True),
-    responses=_login_answers(),
+    openapi_extra=json_body(schemas.LoginRequest, is_public=True),
+    responses=_login_responses(),
 )
 async def login(request: Request) -> Response:
     body = await body_of(request, schemas.LoginRequest)
     session = await services_of(request).sessions.login(
         body.email, body.password, body.code or None, peer_of(request.scope)
     )
-    return answered(request, _session(session))
+    return json_response(request, _session(session))
 
 
 @router.post(
@@ -48,12 +48,12 @@ async def login(request: Request) -> Response:
     operation_id="logout",
     summary="End the session, and all of its tokens",
     tags=["Sessions"],
-    responses=answers_with(200, schemas.LogoutResponse, 401, 500, 503),
+    responses=responses_with(200, schemas.LogoutResponse, 401, 500, 503),
 )
 async def logout(request: Request) -> Response:
     member = await member_of(request)
     await services_of(request).sessions.logout(member)
-    return answered(request, {"logged_out": True})
+    return json_response(request, {"logged_out": True})
 
 
 @router.get(
@@ -61,11 +61,11 @@ async def logout(request: Request) -> Response:
     operation_id="getMe",
     summary="Who is logged in, and where they are a member",
     tags=["Sessions"],
-    responses=answers_with(200, schemas.MeResponse, 401, 500, 503),
+    responses=responses_with(200, schemas.MeResponse, 401, 500, 503),
 )
 async def get_me(request: Request) -> Response:
     me = await services_of(request).sessions.me(await member_of(request))
-    return answered(
+    return json_response(
         request,
         {
             "user": {
@@ -76,9 +76,10 @@ async def get_me(request: Request) -> Response:
             },
             "account_id": ids.text(ids.ACCOUNT, me.member.account_id),
             "role": me.member.role,
-            "expires_at": moment(me.expires_at),
+            "expires_at": timestamp(me.expires_at),
             "accounts": [
-                {"id": ids.text(ids.ACCOUNT, one.account_id), "name": one.name, "role": one.role} for one in me.accounts
+                {"id": ids.text(ids.ACCOUNT, membership.account_id), "name": membership.name, "role": membership.role}
+                for membership in me.accounts
             ],
         },
     )
@@ -89,13 +90,13 @@ async def get_me(request: Request) -> Response:
     operation_id="switchAccount",
     summary="A token of the same session for another of the user's accounts",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.SwitchAccountRequest),
-    responses=answers_with(200, schemas.LoginResponse, 400, 401, 404, 413, 500, 503),
+    openapi_extra=json_body(schemas.SwitchAccountRequest),
+    responses=responses_with(200, schemas.LoginResponse, 400, 401, 404, 413, 500, 503),
 )
 async def switch_account(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.SwitchAccountRequest)
-    return answered(request, _session(await services_of(request).sessions.switch(member, body.account_id)))
+    return json_response(request, _session(await services_of(request).sessions.switch(member, body.account_id)))
 
 
 @router.post(
@@ -103,8 +104,8 @@ async def switch_account(request: Request) -> Response:
     operation_id="changePassword",
     summary="Change the user's password; all of their other sessions end",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.ChangePasswordRequest),
-    responses=answers_with(200, schemas.ChangePasswordResponse, 400, 401, 403, 409, 413, 429, 500, 503),
+    openapi_extra=json_body(schemas.ChangePasswordRequest),
+    responses=responses_with(200, schemas.ChangePasswordResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def change_password(request: Request) -> Response:
     member = await member_of(request)
@@ -112,36 +113,38 @@ async def change_password(request: Request) -> Response:
     await services_of(request).sessions.change_password(
         member, body.current_password, body.new_password, peer_of(request.scope)
     )
-    return answered(request, {"changed": True})
+    return json_response(request, {"changed": True})
 
 
 @router.post(
     "/v1/auth/totp",
     operation_id="beginTotp",
-    summary="Begin a second factor; it counts once it is confirmed",
+    summary="Start a second factor; it is required once it is confirmed",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.BeginTotpRequest),
-    responses=answers_with(200, schemas.BeginTotpResponse, 400, 401, 403, 409, 413, 429, 500, 503),
+    openapi_extra=json_body(schemas.BeginTotpRequest),
+    responses=responses_with(200, schemas.BeginTotpResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def begin_totp(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.BeginTotpRequest)
     secret = await services_of(request).sessions.begin_totp(member, body.password, peer_of(request.scope))
-    return answered(request, {"secret": secret.text, "uri": secret.uri})
+    return json_response(request, {"secret": secret.text, "uri": secret.uri})
 
 
 @router.post(
     "/v1/auth/totp/confirm",
     operation_id="confirmTotp",
-    summary="Confirm the second factor; from now on a login needs a code, and all other sessions end",
+    summary="Confirm the second factor; logins then need a code, and all other sessions end",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.ConfirmTotpRequest),
-    responses=answers_with(200, schemas.ConfirmTotpResponse, 400, 401, 403, 409, 413, 500, 503),
+    openapi_extra=json_body(schemas.ConfirmTotpRequest),
+    responses=responses_with(200, schemas.ConfirmTotpResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def confirm_totp(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.ConfirmTotpRequest)
-    return answered(request, {"recovery_codes": await services_of(request).sessions.confirm_totp(member, body.code)})
+    return json_response(
+        request, {"recovery_codes": await services_of(request).sessions.confirm_totp(member, body.code)}
+    )
 
 
 @router.post(
@@ -149,15 +152,15 @@ async def confirm_totp(request: Request) -> Response:
     operation_id="disableTotp",
     summary="Remove the second factor and its recovery codes",
     tags=["Sessions"],
-    openapi_extra=takes(schemas.DisableTotpRequest),
-    responses=answers_with(200, schemas.DisableTotpResponse, 400, 401, 403, 409, 413, 429, 500, 503),
+    openapi_extra=json_body(schemas.DisableTotpRequest),
+    responses=responses_with(200, schemas.DisableTotpResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def disable_totp(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.DisableTotpRequest)
     await services_of(request).sessions.disable_totp(member, body.password, body.code, peer_of(request.scope))
-    return answered(request, {"disabled": True})
+    return json_response(request, {"disabled": True})
 
 
 def _session(session: LoginSession) -> dict[str, Any]:
-    return {"token": session.token, "expires_at": moment(session.expires_at)}
+    return {"token": session.token, "expires_at": timestamp(session.expires_at)}

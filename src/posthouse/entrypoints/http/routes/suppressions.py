@@ -12,18 +12,18 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from posthouse.entrypoints.http import responses
-from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     Cursor,
     PageSize,
-    answered,
     body_of,
+    json_response,
     member_of,
-    moment,
     page_size,
     services_of,
+    timestamp,
 )
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
 from posthouse.entrypoints.http.schemas.suppressions import (
@@ -44,7 +44,7 @@ from posthouse.rules.suppression import (
 
 router = APIRouter()
 
-# Nothing of the file for so long, or not all of it after so long: nobody waits for the rest.
+# The longest wait for the next piece of the file, and for all of it.
 PIECE_SECONDS_MAX: Final = 30
 IMPORT_SECONDS_MAX: Final = 3600
 PROGRESS_TYPE: Final = "application/x-ndjson"
@@ -57,7 +57,7 @@ _WHY: Final = {
             "name": "reason",
             "in": "query",
             "required": True,
-            "description": "Why the address may get mail again; the account's log keeps it.",
+            "description": "Why the address may get mail again; it is kept in the audit log.",
             "schema": {"type": "string", "minLength": 1, "maxLength": WHY_CHARACTERS_MAX},
         }
     ]
@@ -65,8 +65,8 @@ _WHY: Final = {
 _FILE: Final = {
     "requestBody": {
         "required": True,
-        "description": "UTF-8. The address stands in the first column, or in the one that a first line names "
-        "`email`, `address` or `recipient`; a column `note` or `reason` is kept as the note.",
+        "description": "UTF-8. The address is in the first column, or in the column that a header line names "
+        "`email`, `address` or `recipient`; a column `note` or `reason` becomes the note.",
         "content": {
             CSV_TYPE: {"schema": {"type": "string"}, "example": "email,note\r\nada@example.net,asked for no mail\r\n"}
         },
@@ -79,7 +79,7 @@ _FILE: Final = {
     operation_id="listSuppressions",
     summary="The addresses that get no mail of the account, newest first",
     tags=["Suppressions"],
-    responses=answers_with(200, SuppressionListResponse, 400, 401, 500, 503),
+    responses=responses_with(200, SuppressionListResponse, 400, 401, 500, 503),
 )
 async def list_suppressions(
     request: Request,
@@ -87,14 +87,15 @@ async def list_suppressions(
     search: Annotated[
         str | None,
         Query(
-            description="Addresses that begin with this, in the order of the alphabet, without `reason`; or, with an "
-            "`@` before it, those of this domain."
+            description="Addresses that begin with this, in alphabetical order, not together with `reason`; or, with a "
+            "leading `@`, those of this domain."
         ),
     ] = None,
     reason: Annotated[
         str | None,
         Query(
-            description="Only with this reason.", json_schema_extra={"enum": [one.value for one in SuppressionReason]}
+            description="Only with this reason.",
+            json_schema_extra={"enum": [reason.value for reason in SuppressionReason]},
         ),
     ] = None,
     limit: PageSize = str(PAGE_DEFAULT),
@@ -104,25 +105,25 @@ async def list_suppressions(
     page = await services_of(request).suppression.page(
         member.account_id, page_size(limit), cursor, email=email, search=search, reason=reason
     )
-    content = {"suppressions": [_suppression(one) for one in page.suppressions], "next_cursor": page.next_cursor}
-    return answered(request, content)
+    content = {"suppressions": [_suppression(row) for row in page.suppressions], "next_cursor": page.next_cursor}
+    return json_response(request, content)
 
 
 @router.post(
     "/v1/suppressions",
     operation_id="addSuppression",
-    summary="Suppress an address; one that is suppressed already stays as it is",
+    summary="Suppress an address; an existing suppression is not changed",
     tags=["Suppressions"],
     status_code=201,
-    openapi_extra=takes(SuppressionRequest),
-    responses=answers_with(201, SuppressionResponse, 400, 401, 403, 409, 413, 500, 503)
-    | {200: answers_with(200, SuppressionResponse)[200]},
+    openapi_extra=json_body(SuppressionRequest),
+    responses=responses_with(201, SuppressionResponse, 400, 401, 403, 409, 413, 500, 503)
+    | {200: responses_with(200, SuppressionResponse)[200]},
 )
 async def add_suppression(request: Request) -> Response:
     member = await member_of(request)
     body = await body_of(request, SuppressionRequest)
     row, is_new = await services_of(request).suppression.add(member.account_id, member.actor, body.email, body.note)
-    return answered(request, {"suppression": _suppression(row)}, 201 if is_new else 200)
+    return json_response(request, {"suppression": _suppression(row)}, 201 if is_new else 200)
 
 
 @router.post(
@@ -130,21 +131,21 @@ async def add_suppression(request: Request) -> Response:
     operation_id="importSuppressions",
     summary="Suppress the addresses of a CSV file",
     description=f"At most {IMPORT_LINES_MAX:,} lines and {IMPORT_BYTES_MAX // 1_000_000} MB, and one import at a time. "
-    "The answer begins while the file is sent: a line of JSON at most once a second, "
-    '`{"lines", "added", "known", "invalid"}`, and at the end one that has `"done": true` and, in `errors`, the first '
-    '100 lines that are invalid; or `"done": false` with `error` and `code`. What was entered by then stays, and the '
+    "The response begins while the file is sent: a line of JSON at most once a second, "
+    '`{"lines", "added", "known", "invalid"}`, and at the end a line with `"done": true` and, in `errors`, the first '
+    '100 invalid lines; or `"done": false` with `error` and `code`. Addresses added by then stay, and the '
     "same file can be sent again.",
     tags=["Suppressions"],
     openapi_extra=_FILE,
     response_class=StreamingResponse,
-    responses=answers_with(200, PROGRESS_TYPE, 400, 401, 403, 409, 413, 500, 503),
+    responses=responses_with(200, PROGRESS_TYPE, 400, 401, 403, 409, 413, 500, 503),
 )
 async def import_suppressions(request: Request) -> Response:
     member = await member_of(request)
     _check_file(request)
     suppression = services_of(request).suppression
-    importing = await suppression.begin_import(member.account_id, member.actor)
-    return _Importing(suppression, importing, responses.request_id_text(request.scope))
+    file_import = await suppression.begin_import(member.account_id, member.actor)
+    return _ImportResponse(suppression, file_import, responses.request_id_text(request.scope))
 
 
 @router.get(
@@ -153,12 +154,12 @@ async def import_suppressions(request: Request) -> Response:
     summary="All suppressed addresses as a CSV file, in the order of the addresses",
     tags=["Suppressions"],
     response_class=StreamingResponse,
-    responses=answers_with(200, CSV_TYPE, 401, 403, 500, 503),
+    responses=responses_with(200, CSV_TYPE, 401, 403, 500, 503),
 )
 async def export_suppressions(request: Request) -> Response:
     member = await member_of(request)
     batches = services_of(request).suppression.export(member.account_id)
-    # PostgreSQL is asked before the answer begins, so that its being away is still an answer.
+    # The first batch is read before the response starts, so that an unreachable PostgreSQL is still a 503.
     first: list[SuppressionRow] = await anext(batches, [])
     headers = {**_NO_STORE, "Content-Disposition": 'attachment; filename="suppressions.csv"'}
     return StreamingResponse(_file(first, batches), media_type=f"{CSV_TYPE}; charset=utf-8", headers=headers)
@@ -170,7 +171,7 @@ async def export_suppressions(request: Request) -> Response:
     summary="Let an address get mail again",
     tags=["Suppressions"],
     openapi_extra=_WHY,
-    responses=answers_with(200, DeletedResponse, 400, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 400, 401, 403, 404, 500, 503),
 )
 async def remove_suppression(
     request: Request, email: Annotated[str, Path(description="The address.", examples=["ada@example.net"])]
@@ -178,27 +179,27 @@ async def remove_suppression(
     member = await member_of(request)
     why = request.query_params.get("reason", "")
     await services_of(request).suppression.remove(member.account_id, member.actor, email, why)
-    return answered(request, {"deleted": True})
+    return json_response(request, {"deleted": True})
 
 
-class _Importing(Response):
-    """Reads the file and tells of it at the same time, so that it needs the wire in both directions."""
+class _ImportResponse(Response):
+    """Reads the file and reports its progress at the same time."""
 
     media_type = PROGRESS_TYPE
 
-    def __init__(self, suppression: Suppressions, importing: Import, request_id: str) -> None:
+    def __init__(self, suppression: Suppressions, file_import: Import, request_id: str) -> None:
         super().__init__(headers=_NO_STORE)
         del self.headers["content-length"]
         self._suppression = suppression
-        self._importing = importing
+        self._import = file_import
         self._request_id = request_id
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        importing = self._importing
+        file_import = self._import
         try:
-            async with aclosing(self._suppression.bring_in(importing, self._chunks(receive, send))) as brought_in:
-                async for _ in brought_in:
+            async with aclosing(self._suppression.bring_in(file_import, self._chunks(receive, send))) as progress:
+                async for _ in progress:
                     await send(self._line({}))
         except Refusal as refusal:
             if not self._has_begun:
@@ -207,11 +208,11 @@ class _Importing(Response):
             last: dict[str, Any] = {"done": False, "error": refusal.text, "code": refusal.code.value}
         else:
             last = {"done": True}
-        errors = [{"line": one.number, "error": f"Line {one.number} {one.fault}."} for one in importing.faults]
+        errors = [{"line": line.number, "error": f"Line {line.number} {line.fault}."} for line in file_import.faults]
         await send(self._line({**last, "errors": errors, "request_id": self._request_id}, more_body=False))
 
     async def _chunks(self, receive: Receive, send: Send) -> AsyncIterator[bytes]:
-        """The file; the answer begins when the file does, because some clients ask for leave before they send it."""
+        """The file; the response starts with its first chunk: `Expect: 100-continue` must be answered first."""
         async for chunk in _chunks(receive):
             if not self._has_begun:
                 self._has_begun = True
@@ -219,7 +220,7 @@ class _Importing(Response):
             yield chunk
 
     def _line(self, more: dict[str, Any], *, more_body: bool = True) -> dict[str, Any]:
-        done = self._importing.progress
+        done = self._import.progress
         counts = {"lines": done.lines, "added": done.added, "known": done.known, "invalid": done.invalid}
         return {
             "type": "http.response.body",
@@ -261,7 +262,7 @@ async def _file(first: list[SuppressionRow], batches: AsyncIterator[list[Suppres
 
 
 def _cells(row: SuppressionRow) -> tuple[str, ...]:
-    return (guarded(row.email), row.reason, guarded(row.note or ""), moment(row.at) or "")
+    return (guarded(row.email), row.reason, guarded(row.note or ""), timestamp(row.at) or "")
 
 
 def _written(rows: list[tuple[str, ...]]) -> bytes:
@@ -278,5 +279,5 @@ def _suppression(row: SuppressionRow) -> dict[str, Any]:
         "added_by": row.added_by,
         "smtp_code": row.code,
         "smtp_response": row.response,
-        "at": moment(row.at),
+        "at": timestamp(row.at),
     }

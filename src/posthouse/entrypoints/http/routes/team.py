@@ -1,21 +1,21 @@
-"""The routes of the team and the log of what it changed."""
+"""The routes of the team and the audit log."""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     Cursor,
     PageSize,
-    answered,
     body_of,
+    json_response,
     member_of,
-    moment,
     page_size,
     services_of,
+    timestamp,
 )
 from posthouse.entrypoints.http.schemas import team as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
@@ -34,21 +34,21 @@ _InvitationId = Annotated[str, Path(alias="id", description="The id of an open i
     operation_id="listMembers",
     summary="Who belongs to the account, newest first",
     tags=["Team"],
-    responses=answers_with(200, schemas.MemberListResponse, 400, 401, 500, 503),
+    responses=responses_with(200, schemas.MemberListResponse, 400, 401, 500, 503),
 )
 async def list_members(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.members(member.account_id, page_size(limit), cursor)
-    return answered(request, {"members": [_member(one) for one in page.members], "next_cursor": page.next_cursor})
+    return json_response(request, {"members": [_member(row) for row in page.members], "next_cursor": page.next_cursor})
 
 
 @router.put(
     "/v1/members/{id}",
     operation_id="changeMemberRole",
-    summary="Give a member another role; the last owner stays one",
+    summary="Change a member's role; the last owner can't be changed",
     tags=["Team"],
-    openapi_extra=takes(schemas.MemberRoleRequest),
-    responses=answers_with(200, schemas.MemberResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    openapi_extra=json_body(schemas.MemberRoleRequest),
+    responses=responses_with(200, schemas.MemberResponse, 400, 401, 403, 404, 409, 413, 500, 503),
 )
 async def change_member_role(request: Request, user_id: _MemberId) -> Response:
     member = await member_of(request)
@@ -56,20 +56,20 @@ async def change_member_role(request: Request, user_id: _MemberId) -> Response:
     changed = await services_of(request).team.change_role(
         member.account_id, user_id, role.parse_role(body.role), member.actor
     )
-    return answered(request, {"member": _member(changed)})
+    return json_response(request, {"member": _member(changed)})
 
 
 @router.delete(
     "/v1/members/{id}",
     operation_id="removeMember",
-    summary="Remove a member; their tokens end within seconds, and the last owner stays",
+    summary="Remove a member; their tokens end within seconds, and the last owner can't be removed",
     tags=["Team"],
-    responses=answers_with(200, DeletedResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 409, 500, 503),
 )
 async def remove_member(request: Request, user_id: _MemberId) -> Response:
     member = await member_of(request)
     await services_of(request).team.remove(member.account_id, user_id, member.actor)
-    return answered(request, {"deleted": True})
+    return json_response(request, {"deleted": True})
 
 
 @router.get(
@@ -77,23 +77,23 @@ async def remove_member(request: Request, user_id: _MemberId) -> Response:
     operation_id="listInvitations",
     summary="The invitations that are open, newest first",
     tags=["Team"],
-    responses=answers_with(200, schemas.InvitationListResponse, 400, 401, 403, 500, 503),
+    responses=responses_with(200, schemas.InvitationListResponse, 400, 401, 403, 500, 503),
 )
 async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.invitations(member.account_id, page_size(limit), cursor)
-    content = {"invitations": [_invitation(one) for one in page.invitations], "next_cursor": page.next_cursor}
-    return answered(request, content)
+    content = {"invitations": [_invitation(row) for row in page.invitations], "next_cursor": page.next_cursor}
+    return json_response(request, content)
 
 
 @router.post(
     "/v1/invitations",
     operation_id="inviteMember",
-    summary="Invite someone by a link that works once, for 7 days; it is shown in this answer alone",
+    summary="Invite a person by a link that works once, for 7 days; it is shown only in this response",
     tags=["Team"],
     status_code=201,
-    openapi_extra=takes(schemas.InvitationRequest),
-    responses=answers_with(201, schemas.InvitationCreatedResponse, 400, 401, 403, 409, 413, 500, 503),
+    openapi_extra=json_body(schemas.InvitationRequest),
+    responses=responses_with(201, schemas.InvitationCreatedResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def invite_member(request: Request) -> Response:
     member = await member_of(request)
@@ -102,16 +102,16 @@ async def invite_member(request: Request) -> Response:
         member.account_id, body.email, role.parse_role(body.role), member.actor
     )
     content = {"invitation": _invitation(made.invitation), "token": made.token, "link": made.link}
-    return answered(request, content, 201)
+    return json_response(request, content, 201)
 
 
 @router.post(
     "/v1/invitations/accept",
     operation_id="acceptInvitation",
-    summary="Join the account that an invitation is to; then log in",
+    summary="Accept an invitation and join its account; then log in",
     tags=["Team"],
-    openapi_extra=takes(schemas.AcceptInvitationRequest, is_public=True),
-    responses=answers_with(200, schemas.InvitationAcceptedResponse, 400, 401, 404, 409, 413, 429, 500, 503),
+    openapi_extra=json_body(schemas.AcceptInvitationRequest, is_public=True),
+    responses=responses_with(200, schemas.InvitationAcceptedResponse, 400, 401, 404, 409, 413, 429, 500, 503),
 )
 async def accept_invitation(request: Request) -> Response:
     body = await body_of(request, schemas.AcceptInvitationRequest)
@@ -121,20 +121,20 @@ async def accept_invitation(request: Request) -> Response:
         "email": joined.member.email,
         "role": joined.member.role,
     }
-    return answered(request, content)
+    return json_response(request, content)
 
 
 @router.delete(
     "/v1/invitations/{id}",
     operation_id="revokeInvitation",
-    summary="Take an invitation back",
+    summary="Revoke an invitation",
     tags=["Team"],
-    responses=answers_with(200, DeletedResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> Response:
     member = await member_of(request)
     await services_of(request).team.revoke_invitation(member.account_id, invitation_id, member.actor)
-    return answered(request, {"deleted": True})
+    return json_response(request, {"deleted": True})
 
 
 @router.get(
@@ -142,12 +142,14 @@ async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> R
     operation_id="listAuditLog",
     summary=f"Who changed what in the last {limits.AUDIT_LOG_DAYS} days, newest first",
     tags=["Team"],
-    responses=answers_with(200, schemas.AuditLogResponse, 400, 401, 403, 500, 503),
+    responses=responses_with(200, schemas.AuditLogResponse, 400, 401, 403, 500, 503),
 )
 async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.log(member.account_id, page_size(limit), cursor)
-    return answered(request, {"entries": [_entry(one) for one in page.entries], "next_cursor": page.next_cursor})
+    return json_response(
+        request, {"entries": [_entry(entry) for entry in page.entries], "next_cursor": page.next_cursor}
+    )
 
 
 def _member(row: MemberRow) -> dict[str, Any]:
@@ -155,7 +157,7 @@ def _member(row: MemberRow) -> dict[str, Any]:
         "id": ids.text(ids.USER, row.user_id),
         "email": row.email,
         "role": row.role,
-        "created_at": moment(row.created_at),
+        "created_at": timestamp(row.created_at),
     }
 
 
@@ -165,8 +167,8 @@ def _invitation(row: InvitationRow) -> dict[str, Any]:
         "email": row.email,
         "role": row.role,
         "invited_by": row.inviter.name,
-        "created_at": moment(row.created_at),
-        "expires_at": moment(row.expires_at),
+        "created_at": timestamp(row.created_at),
+        "expires_at": timestamp(row.expires_at),
     }
 
 
@@ -174,7 +176,7 @@ def _entry(entry: AuditLogEntry) -> dict[str, Any]:
     user_id = entry.actor.user_id
     return {
         "id": ids.text(ids.AUDIT_ENTRY, entry.id),
-        "at": moment(entry.at),
+        "at": timestamp(entry.at),
         "actor": {"name": entry.actor.name, "user_id": None if user_id is None else ids.text(ids.USER, user_id)},
         "action": entry.action,
         "target": entry.target,

@@ -5,17 +5,17 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     Cursor,
     PageSize,
-    answered,
     body_of,
+    json_response,
     member_of,
-    moment,
     page_size,
     services_of,
+    timestamp,
 )
 from posthouse.entrypoints.http.schemas import templates as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
@@ -24,7 +24,7 @@ from posthouse.rules import limits
 from posthouse.rules.template import Template
 
 PREVIEW_BODY_BYTES_MAX: Final = 1 * limits.MIB
-# Two parts of text, each character up to four bytes, or six as an escape.
+# Text and HTML; a character takes up to four bytes, or six as a JSON escape.
 TEMPLATE_BODY_BYTES_MAX: Final = 4 * limits.MIB
 
 router = APIRouter()
@@ -35,7 +35,7 @@ router = APIRouter()
     operation_id="listTemplates",
     summary="The account's templates, newest first",
     tags=["Templates"],
-    responses=answers_with(200, schemas.TemplateListResponse, 400, 401, 500, 503),
+    responses=responses_with(200, schemas.TemplateListResponse, 400, 401, 500, 503),
 )
 async def list_templates(
     request: Request,
@@ -44,8 +44,8 @@ async def list_templates(
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).templates.page(member.account_id, cursor, page_size(limit))
-    content = {"templates": [_template(one) for one in page.templates], "next_cursor": page.next_cursor}
-    return answered(request, content)
+    content = {"templates": [_template(row) for row in page.templates], "next_cursor": page.next_cursor}
+    return json_response(request, content)
 
 
 @router.post(
@@ -54,8 +54,8 @@ async def list_templates(
     summary="Create a template with its first version",
     tags=["Templates"],
     status_code=201,
-    openapi_extra=takes(schemas.TemplateRequest),
-    responses=answers_with(201, schemas.TemplateResponse, 400, 401, 403, 409, 413, 500, 503),
+    openapi_extra=json_body(schemas.TemplateRequest),
+    responses=responses_with(201, schemas.TemplateResponse, 400, 401, 403, 409, 413, 500, 503),
 )
 async def create_template(request: Request) -> Response:
     member = await member_of(request)
@@ -63,7 +63,7 @@ async def create_template(request: Request) -> Response:
     created = await services_of(request).templates.create(
         member.account_id, body.alias, body.name, _content(body), member.actor, publish=body.publish
     )
-    return answered(request, {"template": _template(created)}, 201)
+    return json_response(request, {"template": _template(created)}, 201)
 
 
 @router.get(
@@ -71,12 +71,12 @@ async def create_template(request: Request) -> Response:
     operation_id="getTemplate",
     summary="A template with its versions",
     tags=["Templates"],
-    responses=answers_with(200, schemas.TemplateDetailResponse, 401, 404, 500, 503),
+    responses=responses_with(200, schemas.TemplateDetailResponse, 401, 404, 500, 503),
 )
 async def get_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
     found, versions = await services_of(request).templates.template(member.account_id, alias)
-    return answered(request, {"template": {**_template(found), "versions": [_version(one) for one in versions]}})
+    return json_response(request, {"template": {**_template(found), "versions": [_version(row) for row in versions]}})
 
 
 @router.delete(
@@ -84,45 +84,45 @@ async def get_template(request: Request, alias: str) -> Response:
     operation_id="deleteTemplate",
     summary="Delete a template and its versions",
     tags=["Templates"],
-    responses=answers_with(200, DeletedResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def delete_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
     await services_of(request).templates.delete(member.account_id, alias, member.actor)
-    return answered(request, {"deleted": True})
+    return json_response(request, {"deleted": True})
 
 
 @router.post(
     "/v1/templates/{alias}/versions",
     operation_id="createTemplateVersion",
-    summary="Add a version; the ones before stay as they are",
+    summary="Add a version; earlier versions are not changed",
     tags=["Templates"],
     status_code=201,
-    openapi_extra=takes(schemas.TemplateVersionRequest),
-    responses=answers_with(201, schemas.TemplateVersionResponse, 400, 401, 403, 404, 413, 500, 503),
+    openapi_extra=json_body(schemas.TemplateVersionRequest),
+    responses=responses_with(201, schemas.TemplateVersionResponse, 400, 401, 403, 404, 413, 500, 503),
 )
 async def create_template_version(request: Request, alias: str) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.TemplateVersionRequest, TEMPLATE_BODY_BYTES_MAX)
-    grown = await services_of(request).templates.add_version(
+    template = await services_of(request).templates.add_version(
         member.account_id, alias, _content(body), member.actor, publish=body.publish
     )
-    return answered(request, {"template": _template(grown), "version": grown.latest_version}, 201)
+    return json_response(request, {"template": _template(template), "version": template.latest_version}, 201)
 
 
 @router.post(
     "/v1/templates/{alias}/publish",
     operation_id="publishTemplate",
-    summary="Make a version the one that is sent",
+    summary="Publish a version: it is used from now on",
     tags=["Templates"],
-    openapi_extra=takes(schemas.PublishRequest),
-    responses=answers_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 413, 500, 503),
+    openapi_extra=json_body(schemas.PublishRequest),
+    responses=responses_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 413, 500, 503),
 )
 async def publish_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.PublishRequest)
     published = await services_of(request).templates.publish(member.account_id, alias, body.version, member.actor)
-    return answered(request, {"template": _template(published)})
+    return json_response(request, {"template": _template(published)})
 
 
 @router.post(
@@ -130,14 +130,14 @@ async def publish_template(request: Request, alias: str) -> Response:
     operation_id="previewTemplate",
     summary="Render a version without sending it",
     tags=["Templates"],
-    openapi_extra=takes(schemas.PreviewRequest),
-    responses=answers_with(200, schemas.PreviewResponse, 400, 401, 404, 413, 500, 503),
+    openapi_extra=json_body(schemas.PreviewRequest),
+    responses=responses_with(200, schemas.PreviewResponse, 400, 401, 404, 413, 500, 503),
 )
 async def preview_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
     body = await body_of(request, schemas.PreviewRequest, PREVIEW_BODY_BYTES_MAX)
     rendered = await services_of(request).templates.preview(member.account_id, alias, body.version, body.variables)
-    return answered(request, {"subject": rendered.subject, "text": rendered.text, "html": rendered.html})
+    return json_response(request, {"subject": rendered.subject, "text": rendered.text, "html": rendered.html})
 
 
 def _content(body: schemas.TemplateContentBody) -> Template:
@@ -150,8 +150,8 @@ def _template(row: TemplateRow) -> dict[str, Any]:
         "name": row.name,
         "published_version": row.published_version,
         "latest_version": row.latest_version,
-        "created_at": moment(row.created_at),
-        "updated_at": moment(row.updated_at),
+        "created_at": timestamp(row.created_at),
+        "updated_at": timestamp(row.updated_at),
     }
 
 
@@ -161,5 +161,5 @@ def _version(row: VersionRow) -> dict[str, Any]:
         "subject": row.content.subject,
         "text": row.content.text,
         "html": row.content.html,
-        "created_at": moment(row.created_at),
+        "created_at": timestamp(row.created_at),
     }

@@ -1,7 +1,7 @@
-"""The routes of links to unsubscribe (RFC 8058): a POST leaves the list, a GET shows a page with a button for it.
+"""The routes of unsubscribe links (RFC 8058): a POST unsubscribes, a GET shows a page with a button for it.
 
-Whatever fetches links in mails (scanners, previews, browsers that look ahead) only ever GETs them, and so must not
-make anybody leave. Nobody logs in here: the link is the authority.
+Scanners, previews and prefetching browsers GET the links in mails, so a GET must not unsubscribe. There is no login:
+the token in the link authorizes.
 """
 
 import html
@@ -15,13 +15,13 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Path, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from posthouse.entrypoints.http.openapi import answers_with
+from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.route_context import services_of
 from posthouse.rules.refusal import invalid
 from posthouse.rules.unsubscribe import PATH, TOKEN_CHARACTERS_MAX, ListMember
 
-# The one pair that RFC 8058 asks for, in either form, is a hundred bytes or three.
+# The form field of RFC 8058 takes 100 bytes url-encoded, 300 as multipart.
 BODY_BYTES_MAX: Final = 4 * 1024
 FIELDS_MAX: Final = 20
 FIELD, VALUE = "List-Unsubscribe", "One-Click"
@@ -69,11 +69,11 @@ _POSTED: Final = {
         "content": {"application/x-www-form-urlencoded": _FORM, "multipart/form-data": _FORM},
     },
 }
-# What is no token is none that is known: a 404 like any other.
+# A malformed token is a 404, like an unknown token.
 _Token = Annotated[
     str,
     Path(
-        description="What stands at the end of the link in the mail.",
+        description="The end of the link in the mail.",
         json_schema_extra={"pattern": f"^[A-Za-z0-9_-]{{1,{TOKEN_CHARACTERS_MAX}}}$"},
     ),
 ]
@@ -81,20 +81,20 @@ _Token = Annotated[
 router = APIRouter()
 
 
-def _answers(media_type: str, *errors: int) -> dict[int | str, dict[str, Any]]:
-    declared = answers_with(200, media_type, *errors)
-    declared[404]["description"] = "The link is not complete, or not of this service."
+def _responses(media_type: str, *errors: int) -> dict[int | str, dict[str, Any]]:
+    declared = responses_with(200, media_type, *errors)
+    declared[404]["description"] = "The link is incomplete, or not from this service."
     return declared
 
 
 @router.get(
     PATH + "{token}",
     operation_id="showUnsubscribe",
-    summary="A page that asks whether to leave the list; nothing happens yet",
+    summary="A page that asks for confirmation; it does not unsubscribe",
     tags=["Unsubscribe"],
     response_class=HTMLResponse,
     openapi_extra={"security": []},
-    responses=_answers("text/html", 404, 500, 503),
+    responses=_responses("text/html", 404, 500, 503),
 )
 async def show_unsubscribe(request: Request, token: _Token) -> Response:
     return HTMLResponse(_page(services_of(request).unsubscribe.leaver(token)), headers=_HEADERS)
@@ -103,24 +103,24 @@ async def show_unsubscribe(request: Request, token: _Token) -> Response:
 @router.post(
     PATH + "{token}",
     operation_id="unsubscribe",
-    summary="Leave the list that the mail was sent to (RFC 8058)",
+    summary="Unsubscribe from the list that the mail was sent to (RFC 8058)",
     tags=["Unsubscribe"],
     response_class=PlainTextResponse,
     openapi_extra=_POSTED,
-    responses=_answers("text/plain", 400, 404, 413, 500, 503),
+    responses=_responses("text/plain", 400, 404, 413, 500, 503),
 )
 async def unsubscribe(request: Request, token: _Token) -> Response:
     reader: BodyReader = request.app.state.reader
     body = await reader.read(request.receive, BODY_BYTES_MAX)
-    if not says_one_click(request.headers.get("content-type", ""), body):
+    if not is_one_click(request.headers.get("content-type", ""), body):
         raise invalid(f"The body must be the form field {FIELD}={VALUE} (RFC 8058), and nothing else is needed.")
-    leaver = await services_of(request).unsubscribe.leave(token)
-    said = f"{leaver.email} has left the list {leaver.mailing_list}, and gets no more mail of it.\n"
-    return PlainTextResponse(said, headers=_HEADERS)
+    subscriber = await services_of(request).unsubscribe.leave(token)
+    text = f"{subscriber.email} is unsubscribed from the list {subscriber.mailing_list}, and gets no more mail of it.\n"
+    return PlainTextResponse(text, headers=_HEADERS)
 
 
-def says_one_click(content_type: str, body: bytes) -> bool:
-    """Whether the form holds the one pair, in either of the forms that HTML has."""
+def is_one_click(content_type: str, body: bytes) -> bool:
+    """Whether the form holds the field of RFC 8058, url-encoded or multipart."""
     match content_type.partition(";")[0].strip().lower():
         case "application/x-www-form-urlencoded":
             try:
@@ -129,17 +129,17 @@ def says_one_click(content_type: str, body: bytes) -> bool:
                 return False
         case "multipart/form-data":
             form = message_from_bytes(f"Content-Type: {content_type}\r\n\r\n".encode("latin-1") + body)
-            return any(isinstance(part, Message) and _is_pair(part) for part in form.get_payload())
+            return any(isinstance(part, Message) and _is_one_click_part(part) for part in form.get_payload())
         case _:
             return False
 
 
-def _is_pair(part: Message) -> bool:
+def _is_one_click_part(part: Message) -> bool:
     value = part.get_payload()
-    named = part.get_param("name", header="content-disposition")
-    return named == FIELD and isinstance(value, str) and value.strip() == VALUE
+    name = part.get_param("name", header="content-disposition")
+    return name == FIELD and isinstance(value, str) and value.strip() == VALUE
 
 
-def _page(leaver: ListMember) -> str:
-    email, mailing_list = html.escape(leaver.email), html.escape(leaver.mailing_list)
+def _page(subscriber: ListMember) -> str:
+    email, mailing_list = html.escape(subscriber.email), html.escape(subscriber.mailing_list)
     return _PAGE.format(style=_STYLE, email=email, mailing_list=mailing_list, field=FIELD, value=VALUE)

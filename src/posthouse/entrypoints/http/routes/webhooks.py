@@ -5,18 +5,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from posthouse.entrypoints.http.openapi import answers_with, takes
+from posthouse.entrypoints.http.openapi import json_body, responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     Cursor,
     MessageFilter,
     PageSize,
-    answered,
     body_of,
+    json_response,
     member_of,
-    moment,
     page_size,
     services_of,
+    timestamp,
 )
 from posthouse.entrypoints.http.schemas import webhooks as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
@@ -31,12 +31,12 @@ router = APIRouter()
     operation_id="getWebhook",
     summary="The account's webhook, or null",
     tags=["Webhooks"],
-    responses=answers_with(200, schemas.WebhookResponse, 401, 500, 503),
+    responses=responses_with(200, schemas.WebhookResponse, 401, 500, 503),
 )
 async def get_webhook(request: Request) -> Response:
     member = await member_of(request)
     found = await services_of(request).webhook_endpoint.get(member.account_id)
-    return answered(request, {"webhook": None if found is None else _endpoint(found)})
+    return json_response(request, {"webhook": None if found is None else _endpoint(found)})
 
 
 @router.put(
@@ -44,8 +44,8 @@ async def get_webhook(request: Request) -> Response:
     operation_id="saveWebhook",
     summary="Save the webhook; its secret is shown when it is first created",
     tags=["Webhooks"],
-    openapi_extra=takes(schemas.WebhookRequest),
-    responses=answers_with(200, schemas.WebhookSavedResponse, 400, 401, 403, 413, 500, 503),
+    openapi_extra=json_body(schemas.WebhookRequest),
+    responses=responses_with(200, schemas.WebhookSavedResponse, 400, 401, 403, 413, 500, 503),
 )
 async def save_webhook(request: Request) -> Response:
     member = await member_of(request)
@@ -54,56 +54,56 @@ async def save_webhook(request: Request) -> Response:
         member.account_id, body.url, body.events or [], member.actor, enabled=body.enabled
     )
     secret = {} if saved.secret is None else {"secret": saved.secret}
-    return answered(request, {"webhook": _endpoint(saved.endpoint), **secret})
+    return json_response(request, {"webhook": _endpoint(saved.endpoint), **secret})
 
 
 @router.delete(
     "/v1/webhook",
     operation_id="deleteWebhook",
-    summary="Delete the webhook and its log; what is pending is cancelled",
+    summary="Delete the webhook and its log; pending deliveries are cancelled",
     tags=["Webhooks"],
-    responses=answers_with(200, DeletedResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 500, 503),
 )
 async def delete_webhook(request: Request) -> Response:
     member = await member_of(request)
     await services_of(request).webhook_endpoint.delete(member.account_id, member.actor)
-    return answered(request, {"deleted": True})
+    return json_response(request, {"deleted": True})
 
 
 @router.post(
     "/v1/webhook/rotate-secret",
     operation_id="rotateWebhookSecret",
-    summary="Get a new secret; the old one ends at once",
+    summary="Create a new secret; the old secret ends at once",
     tags=["Webhooks"],
-    responses=answers_with(200, schemas.WebhookSecretResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, schemas.WebhookSecretResponse, 401, 403, 404, 500, 503),
 )
 async def rotate_webhook_secret(request: Request) -> Response:
     member = await member_of(request)
     secret = await services_of(request).webhook_endpoint.rotate_secret(member.account_id, member.actor)
-    return answered(request, {"secret": secret})
+    return json_response(request, {"secret": secret})
 
 
 @router.post(
     "/v1/webhook/ping",
     operation_id="pingWebhook",
-    summary="Send a test event, once; 15 seconds between two of them",
+    summary="Send a test event, without retries; at most every 15 seconds",
     tags=["Webhooks"],
     status_code=202,
-    responses=answers_with(202, schemas.WebhookPingResponse, 401, 403, 404, 409, 429, 500, 503),
+    responses=responses_with(202, schemas.WebhookPingResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def ping_webhook(request: Request) -> Response:
     member = await member_of(request)
     delivery = await services_of(request).webhook_endpoint.ping(member.account_id)
     content = {"event_id": ids.text(ids.EVENT, delivery.event_id), "delivery": _delivery(delivery)}
-    return answered(request, content, 202)
+    return json_response(request, content, 202)
 
 
 @router.get(
     "/v1/webhook/deliveries",
     operation_id="listWebhookDeliveries",
-    summary="What was sent in the last 7 days, newest first",
+    summary="The deliveries of the last 7 days, newest first",
     tags=["Webhooks"],
-    responses=answers_with(200, schemas.WebhookDeliveryListResponse, 400, 401, 500, 503),
+    responses=responses_with(200, schemas.WebhookDeliveryListResponse, 400, 401, 500, 503),
 )
 async def list_webhook_deliveries(
     request: Request,
@@ -115,24 +115,24 @@ async def list_webhook_deliveries(
     page = await services_of(request).webhook_endpoint.deliveries(
         member.account_id, page_size(limit), cursor, message_id
     )
-    content = {"deliveries": [_delivery(one) for one in page.deliveries], "next_cursor": page.next_cursor}
-    return answered(request, content)
+    content = {"deliveries": [_delivery(delivery) for delivery in page.deliveries], "next_cursor": page.next_cursor}
+    return json_response(request, content)
 
 
 @router.post(
     "/v1/webhook/deliveries/{id}/replay",
     operation_id="replayWebhookDelivery",
-    summary="Send an event again: the same body and event id, signed anew, with all attempts",
+    summary="Send an event again, with retries: the same body and event id, a new signature",
     tags=["Webhooks"],
     status_code=202,
-    responses=answers_with(202, schemas.WebhookReplayResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(202, schemas.WebhookReplayResponse, 401, 403, 404, 409, 500, 503),
 )
 async def replay_webhook_delivery(
-    request: Request, delivery_id: Annotated[str, Path(alias="id", description="The id of a delivery of the log.")]
+    request: Request, delivery_id: Annotated[str, Path(alias="id", description="The id of a delivery in the log.")]
 ) -> Response:
     member = await member_of(request)
     delivery = await services_of(request).webhook_endpoint.replay(member.account_id, delivery_id)
-    return answered(request, {"delivery": _delivery(delivery)}, 202)
+    return json_response(request, {"delivery": _delivery(delivery)}, 202)
 
 
 def _endpoint(row: EndpointRow) -> dict[str, Any]:
@@ -140,8 +140,8 @@ def _endpoint(row: EndpointRow) -> dict[str, Any]:
         "url": row.url,
         "events": row.events,
         "enabled": row.enabled,
-        "created_at": moment(row.created_at),
-        "updated_at": moment(row.updated_at),
+        "created_at": timestamp(row.created_at),
+        "updated_at": timestamp(row.updated_at),
     }
 
 
@@ -166,12 +166,12 @@ def _delivery(delivery: WebhookDelivery) -> dict[str, Any]:
         "response_body": _text(delivery.response_body),
         "truncated": delivery.request_truncated or delivery.response_truncated,
         "replay_of": None if delivery.replay_of is None else ids.text(ids.WEBHOOK_DELIVERY, delivery.replay_of),
-        "created_at": moment(delivery.created_at),
-        "last_attempt_at": moment(delivery.last_attempt_at),
-        "next_attempt_at": moment(delivery.next_attempt_at),
+        "created_at": timestamp(delivery.created_at),
+        "last_attempt_at": timestamp(delivery.last_attempt_at),
+        "next_attempt_at": timestamp(delivery.next_attempt_at),
     }
 
 
 def _text(body: bytes | None) -> str | None:
-    """Whatever a receiver answered, or what is left of a character that the limit cut through, is shown as text."""
+    """Bodies may be cut within a character, and responses may hold any bytes; both are shown as text."""
     return None if body is None else body.decode("utf-8", "replace")

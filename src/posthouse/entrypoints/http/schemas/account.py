@@ -1,10 +1,10 @@
-"""The shapes of the account, its use and its ledger."""
+"""Response schemas of the account, its usage and its ledger."""
 
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from posthouse.entrypoints.http.schemas.shapes import MaybeMoment, Moment, NextCursor, Response, described
+from posthouse.entrypoints.http.schemas.shapes import NextCursor, OptionalTimestamp, Response, Timestamp, described
 from posthouse.flows.account.usage_and_ledger import Kind
 from posthouse.rules.credential import Role
 from posthouse.rules.message import RecipientStatus
@@ -23,56 +23,56 @@ _PROVIDER_EXAMPLE: Final[dict[str, Any]] = {
 
 
 class Credits(BaseModel):
-    available: Annotated[int, described("What can be spent now.")]
-    reserved: Annotated[int, described("Set aside for mail whose result is open; at least so many when `is_more`.")]
-    granted: Annotated[int, described("All that was ever granted, less what was taken back.")]
-    is_more: Annotated[bool, described("More mail is open than is counted.")]
+    available: Annotated[int, described("Credits that can be spent now.")]
+    reserved: Annotated[int, described("Reserved for mail without a final result; a lower bound when `is_more`.")]
+    granted: Annotated[int, described("All credits ever granted, less those taken back.")]
+    is_more: Annotated[bool, described("Whether there is more mail without a final result than is counted.")]
 
 
 class WaitingMail(BaseModel):
-    queued: Annotated[int, described("Recipients that were not tried yet.")]
-    deferred: Annotated[int, described("Recipients that were tried and will be tried again.")]
-    held: Annotated[int, described("How many of both are held, because the account is suspended or a lane is paused.")]
-    is_more: Annotated[bool, described("These are the oldest 10,000, and there are more.")]
+    queued: Annotated[int, described("Recipients not tried yet.")]
+    deferred: Annotated[int, described("Recipients tried already, to be tried again.")]
+    held: Annotated[int, described("How many of these are held because the account is suspended or a lane is paused.")]
+    is_more: Annotated[bool, described("Whether there are more: only the oldest 10,000 are counted.")]
 
 
 class Sending(BaseModel):
     suspended: bool
-    reason: Annotated[str | None, described("Why it is suspended.")]
-    since: MaybeMoment
+    reason: Annotated[str | None, described("Why the account is suspended.")]
+    since: OptionalTimestamp
 
 
 class Rate(BaseModel):
-    per_second: Annotated[int, described("Requests a second.")]
+    per_second: Annotated[int, described("Requests per second.")]
     burst: Annotated[int, described("Requests at once.")]
-    remaining: Annotated[int, described("How many could be sent at once now.")]
-    reset_seconds: Annotated[int, described("Until all of the burst is there again.")]
+    remaining: Annotated[int, described("How many requests could be sent at once now.")]
+    reset_seconds: Annotated[int, described("Seconds until the whole burst is available again.")]
 
 
 class WarmUp(BaseModel):
     exempt: bool
-    day: Annotated[int, described("Which day of the warm-up it is; the first is the day of the first mail.", minimum=1)]
-    limit: Annotated[int | None, described("Recipients that today allows; null when there is no limit any more.")]
-    used: Annotated[int, described("Recipients whose mail was accepted today.")]
-    resets_at: Moment
+    day: Annotated[int, described("The day of the warm-up; day 1 is the day of the first mail.", minimum=1)]
+    limit: Annotated[int | None, described("Today's limit of recipients; null after the warm-up.")]
+    used: Annotated[int, described("Recipients of mail accepted today.")]
+    resets_at: Timestamp
 
 
 class ConductWarning(BaseModel):
-    warned_at: Moment
+    warned_at: Timestamp
     text: str
 
 
 class Account(BaseModel):
     id: str
     name: str
-    created_at: Moment
-    role: Annotated[Role, described("Whose token this is, in this account.")]
+    created_at: Timestamp
+    role: Annotated[Role, described("The role of the token's user in this account.")]
     credits: Credits
     waiting: WaitingMail
     sending: Sending
     rate: Rate
     warmup: WarmUp
-    conduct: Annotated[ConductWarning | None, described("A warning that still counts; null when there is none.")]
+    conduct: Annotated[ConductWarning | None, described("A warning that is still in force; null without a warning.")]
 
 
 class AccountResponse(Response):
@@ -109,22 +109,25 @@ class AccountResponse(Response):
 
 class ProviderUsage(BaseModel):
     provider: Annotated[
-        str, described("Known by the names of its mail servers: `google`, `microsoft`, `yahoo`, `apple` …; or `other`.")
+        str,
+        described(
+            "Recognised by the names of its mail servers: `google`, `microsoft`, `yahoo`, `apple` …; or `other`."
+        ),
     ]
-    results: Annotated[int, described("Final results after a mail server was spoken to.")]
-    p50_seconds: Annotated[float, described("From acceptance to the final result; a quarter off at most.")]
+    results: Annotated[int, described("Final results after contact with a mail server.")]
+    p50_seconds: Annotated[float, described("From acceptance to the final result, within 25 %.")]
     p95_seconds: float
     p99_seconds: float
 
 
 class UsageDay(BaseModel):
     day: _Day
-    accepted: Annotated[int, described("Recipients of the mail that was accepted on this day.")]
-    delivered: Annotated[int, described("How many of them were delivered since.")]
+    accepted: Annotated[int, described("Recipients of the mail accepted on this day.")]
+    delivered: Annotated[int, described("How many of them are delivered by now.")]
     bounced: int
     failed: int
-    open: Annotated[int, described("How many of them had no final result when it was counted.")]
-    providers: Annotated[list[ProviderUsage], described("The one with the most results first; kept for 40 days.")]
+    open: Annotated[int, described("How many of them had no final result at `counted_at`.")]
+    providers: Annotated[list[ProviderUsage], described("The provider with the most results first; kept for 40 days.")]
 
 
 class UsageResponse(Response):
@@ -155,13 +158,13 @@ class UsageResponse(Response):
     counted_at: Annotated[
         str | None,
         described(
-            "All that happened before this is in the numbers, of each day; null before the first count.",
+            "The numbers of all days include everything before this time; null before the first count.",
             format="date-time",
         ),
     ]
-    now: Annotated[WaitingMail, described("What is open at this moment, of all days.")]
-    days: Annotated[list[UsageDay], described("Every day that was asked for, the newest first.")]
-    providers: Annotated[list[ProviderUsage], described("Of all these days together.")]
+    now: Annotated[WaitingMail, described("The mail without a final result now, of all days.")]
+    days: Annotated[list[UsageDay], described("Every requested day, newest first.")]
+    providers: Annotated[list[ProviderUsage], described("The sum of these days.")]
 
 
 class LedgerDay(BaseModel):
@@ -176,20 +179,20 @@ class LedgerEntry(BaseModel):
     kind: Annotated[
         Kind,
         described(
-            "`grant`: credits came, or were taken back. `reserve`: a message was accepted. `settle`: the credit of one "
-            "recipient is spent. `release`: it came back. `day`: the sum of a day whose entries are no longer stored."
+            "`grant`: credits were added or taken back. `reserve`: a message was accepted. `settle`: a recipient's "
+            "credit is spent. `release`: it is returned. `day`: the sum of a day whose entries are no longer stored."
         ),
     ]
-    amount: Annotated[int, described("What it did to `available`: all entries add up to it. Zero for `settle`.")]
-    at: Annotated[str, described("RFC 3339, UTC; of a `day`, its beginning.", format="date-time")]
+    amount: Annotated[int, described("The change of `available`, which is the sum of all entries. Zero for `settle`.")]
+    at: Annotated[str, described("RFC 3339, UTC; for `day`, the start of the day.", format="date-time")]
     why: Annotated[str, described("For people.")]
     message_id: Annotated[str | None, described("Null for `grant` and `day`.")]
-    recipient_id: Annotated[str | None, described("Of `settle` and `release`.")]
+    recipient_id: Annotated[str | None, described("Only for `settle` and `release`.")]
     email: Annotated[str | None, described("The recipient's address.")]
-    status: Annotated[RecipientStatus | None, described("What became of the recipient.")]
+    status: Annotated[RecipientStatus | None, described("The recipient's final status.")]
     smtp_code: int | None
     smtp_response: str | None
-    day: Annotated[LedgerDay | None, described("Of a `day`.")]
+    day: Annotated[LedgerDay | None, described("Only for `day`.")]
 
 
 class LedgerResponse(Response):
@@ -237,7 +240,7 @@ class LedgerResponse(Response):
     entries: Annotated[
         list[LedgerEntry],
         described(
-            "By message, the newest first: how its recipients ended, then its reserve. Grants stand at their time."
+            "By message, newest first: the results of its recipients, then its reserve. Grants are listed by time."
         ),
     ]
     next_cursor: NextCursor

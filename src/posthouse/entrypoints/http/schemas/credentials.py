@@ -1,11 +1,11 @@
-"""The shapes of SMTP credentials and API keys."""
+"""Request and response schemas of SMTP credentials and API keys."""
 
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.config import JsonDict
 
-from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
+from posthouse.entrypoints.http.schemas.shapes import NextCursor, Request, Response, Timestamp, described
 from posthouse.rules import limits
 from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.input_checks import NAME_CHARACTERS_MAX, NETWORKS_MAX
@@ -41,12 +41,12 @@ GivenName = Annotated[str, described("What it is for.", minLength=1, maxLength=N
 GivenNetworks = Annotated[
     list[str] | None,
     described(
-        "From where it may be used: networks (`192.0.2.0/24`) or addresses. Empty: from anywhere.",
+        "The networks (`192.0.2.0/24`) or addresses it may be used from. Empty: from anywhere.",
         maxItems=NETWORKS_MAX,
     ),
 ]
-Networks = Annotated[list[str], described("From where it may be used; empty: from anywhere.")]
-LastUsed = Annotated[Moment | None, described("To the minute or so; null when it never was.")]
+Networks = Annotated[list[str], described("The networks it may be used from; empty: from anywhere.")]
+LastUsed = Annotated[Timestamp | None, described("Accurate to about a minute; null if never used.")]
 
 
 class CredentialRequest(Request):
@@ -64,7 +64,7 @@ class RotationRequest(Request):
     overlap_seconds: Annotated[
         int | None,
         described(
-            f"How long the old one works beside the new one; {limits.OVERLAP_SECONDS} when left out.",
+            f"How long the old secret still works; {limits.OVERLAP_SECONDS} by default.",
             minimum=0,
             maximum=limits.OVERLAP_SECONDS_MAX,
         ),
@@ -80,25 +80,25 @@ class KeyRequest(Request):
     mode: Annotated[
         str | None,
         described(
-            "`test` keys rehearse: no mail leaves, no credit is used. `live` when left out.",
-            enum=[*[one.value for one in Mode], None],
+            "`test` keys simulate delivery: no mail is sent, no credit is used. `live` by default.",
+            enum=[*[mode.value for mode in Mode], None],
         ),
     ] = None
     scopes: Annotated[
         list[str] | None,
         described(
-            "What it may do; `send` when left out.",
+            "What the key may do; `send` by default.",
             minItems=1,
-            items={"type": "string", "enum": [one.value for one in Scope]},
+            items={"type": "string", "enum": [scope.value for scope in Scope]},
         ),
     ] = None
     credential_id: Annotated[
-        str | None, described("The credential it belongs to; the account's default one when left out.")
+        str | None, described("The credential it belongs to; the account's default credential if absent.")
     ] = None
     allowed_networks: GivenNetworks = None
     expires_at: Annotated[
         str | None,
-        described("When it ends, RFC 3339 and at most ten years away; never when left out.", format="date-time"),
+        described("When the key expires, RFC 3339, at most ten years ahead; never if absent.", format="date-time"),
     ] = None
 
 
@@ -108,36 +108,36 @@ class Credential(BaseModel):
     id: str
     username: str
     name: str
-    is_default: Annotated[bool, described("Whether members who are logged in send under it.")]
+    is_default: Annotated[bool, described("Whether mail of logged-in members is sent with it.")]
     allowed_networks: Networks
-    created_at: Moment
+    created_at: Timestamp
     last_used_at: LastUsed
     previous_password_until: Annotated[
-        Moment | None, described("Until when the password before this one works, if it was rotated.")
+        Timestamp | None, described("When the previous password stops working, after a rotation.")
     ]
-    revoked_at: Moment | None
+    revoked_at: Timestamp | None
 
 
 class Key(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_KEY]})
 
     id: str
-    hint: Annotated[str, described("How the key begins and ends, to recognise it by.")]
+    hint: Annotated[str, described("The start and the end of the key, to recognise it.")]
     name: str
-    mode: Annotated[str, described("Whether mail leaves.", enum=[one.value for one in Mode])]
+    mode: Annotated[str, described("Whether mail is really sent.", enum=[mode.value for mode in Mode])]
     scopes: Annotated[
         list[str],
-        described("What it may do.", items={"type": "string", "enum": [one.value for one in Scope]}),
+        described("What the key may do.", items={"type": "string", "enum": [scope.value for scope in Scope]}),
     ]
     credential_id: str
     allowed_networks: Annotated[
-        list[str], described("From where it may be used; its credential's list holds beside it. Empty: from anywhere.")
+        list[str], described("The networks it may be used from, besides those of its credential. Empty: from anywhere.")
     ]
-    created_at: Moment
+    created_at: Timestamp
     last_used_at: LastUsed
-    expires_at: Moment | None
-    replaced_by: Annotated[str | None, described("The id of the key that took its place, if it was rotated.")]
-    revoked_at: Moment | None
+    expires_at: Timestamp | None
+    replaced_by: Annotated[str | None, described("The id of the key that replaced it, after a rotation.")]
+    revoked_at: Timestamp | None
 
 
 class CredentialResponse(Response):
@@ -213,7 +213,7 @@ class RotatedKeyResponse(NewKeyResponse):
         }
     )
 
-    previous: Annotated[Key, described("The key whose place it takes, with the time at which it ends.")]
+    previous: Annotated[Key, described("The replaced key, with the time at which it expires.")]
 
 
 class KeyListResponse(Response):

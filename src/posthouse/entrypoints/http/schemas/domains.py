@@ -1,11 +1,11 @@
-"""The shapes of domains and of the records that prove them."""
+"""Request and response schemas of domains and their DNS records."""
 
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.config import JsonDict
 
-from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
+from posthouse.entrypoints.http.schemas.shapes import NextCursor, Request, Response, Timestamp, described
 from posthouse.flows.account.domains import KeyStage
 from posthouse.rules.domain import RecordPurpose, RecordResult
 
@@ -39,7 +39,9 @@ class DomainRequest(Request):
     name: Annotated[
         str,
         described(
-            "What stands after the @ of senders. A subdomain is a registration of its own.", minLength=1, maxLength=254
+            "The part after the @ of sender addresses. A subdomain is registered separately.",
+            minLength=1,
+            maxLength=254,
         ),
     ]
 
@@ -50,59 +52,59 @@ class DnsRecord(BaseModel):
     purpose: Annotated[
         str,
         described(
-            "`ownership` and `dkim_rsa` prove the domain, `dkim_ed25519` is recommended, `return_path` and `dmarc` are "
-            "advice.",
-            enum=[one.value for one in RecordPurpose],
+            "`ownership` and `dkim_rsa` verify the domain, `dkim_ed25519` is recommended, `return_path` and `dmarc` "
+            "are optional.",
+            enum=[purpose.value for purpose in RecordPurpose],
         ),
     ]
     state: Annotated[
         str,
         described(
-            "Of a key: `active` signs, `pending` signs once the record of the RSA key is seen, `previous` signed until "
-            "lately. All else is `active`.",
-            enum=[one.value for one in KeyStage],
+            "For a key: `active` signs, `pending` signs once the record of the RSA key is found, `previous` signed "
+            "until recently. All other records are `active`.",
+            enum=[stage.value for stage in KeyStage],
         ),
     ]
-    type: Annotated[str, described("The type of the record in DNS.", enum=["TXT"])]
-    name: Annotated[str, described("The whole name; many DNS panels add the domain by themselves.")]
+    type: Annotated[str, described("The DNS record type.", enum=["TXT"])]
+    name: Annotated[str, described("The full name; many DNS panels append the domain themselves.")]
     value: Annotated[
-        str | None, described("What to publish, and what is expected; null when it isn't yours to publish.")
+        str | None, described("The value to publish, which is expected; null if it is not yours to publish.")
     ]
-    required: Annotated[bool, described("Whether the domain is not verified without it.")]
+    required: Annotated[bool, described("Whether the domain needs it to be verified.")]
     result: Annotated[
         str | None,
         described(
-            "Only in the answer of a check: `unknown` when DNS could not be asked, which counts for nothing.",
-            enum=[*[one.value for one in RecordResult], None],
+            "Only in the response of a check: `unknown` when DNS did not answer, which changes nothing.",
+            enum=[*[result.value for result in RecordResult], None],
         ),
     ]
-    found: Annotated[
-        list[str] | None, described("Only in the answer of a check: what DNS has there; at most 10 values.")
-    ]
-    advice: Annotated[str, described("What to do, in plain words; empty when all is well.")]
+    found: Annotated[list[str] | None, described("Only in the response of a check: the values in DNS; at most 10.")]
+    advice: Annotated[str, described("What to do, in plain words; empty if nothing.")]
 
 
 class DomainSummary(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_SUMMARY]})
 
     id: str
-    name: Annotated[str, described("In A-labels, lower case.")]
+    name: Annotated[str, described("In A-labels and lower case.")]
     verified: Annotated[bool, described("Whether mail may be sent from it.")]
-    vouched: Annotated[bool, described("Whether the operator of the service vouches for it, so that DNS isn't asked.")]
-    verified_at: Moment | None
-    checked_at: Annotated[Moment | None, described("When DNS was last asked: daily, and whenever you verify it.")]
-    missing_since: Annotated[
-        Moment | None,
-        described("Since when a required record is gone; after 7 days the domain is verified no more."),
+    vouched: Annotated[
+        bool, described("Whether the operator of the service vouches for it, so that DNS is not checked.")
     ]
-    created_at: Moment
+    verified_at: Timestamp | None
+    checked_at: Annotated[Timestamp | None, described("The last DNS check: daily, and whenever you verify the domain.")]
+    missing_since: Annotated[
+        Timestamp | None,
+        described("Since when a required record is missing; after 7 days the domain is no longer verified."),
+    ]
+    created_at: Timestamp
 
 
 class Domain(DomainSummary):
     model_config = ConfigDict(json_schema_extra={"examples": [_DOMAIN]})
 
-    rotating: Annotated[bool, described("Whether new keys wait for their record to be seen.")]
-    records: Annotated[list[DnsRecord], described("What there is to publish, and to leave in DNS.")]
+    rotating: Annotated[bool, described("Whether new keys wait for their record to be found.")]
+    records: Annotated[list[DnsRecord], described("The records to publish and to keep in DNS.")]
 
 
 class DomainResponse(Response):

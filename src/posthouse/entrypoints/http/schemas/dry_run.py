@@ -1,4 +1,4 @@
-"""The shapes of test mail and dry runs."""
+"""Request and response schemas of test mail and dry runs."""
 
 from typing import Annotated, Final
 
@@ -67,13 +67,13 @@ class TestEmailRequest(Request):
         str | None,
         Field(
             alias="from",
-            description="An address of a verified domain of the account; `test@` its first one unless given.",
+            description="An address of a verified domain of the account; by default `test@` its first domain.",
         ),
     ] = None
     subject: Annotated[
-        str | None, described("A built-in one unless given.", maxLength=limits.SUBJECT_CHARACTERS_MAX)
+        str | None, described("A built-in subject by default.", maxLength=limits.SUBJECT_CHARACTERS_MAX)
     ] = None
-    text: Annotated[str | None, described("A built-in one unless it or `html` is given.")] = None
+    text: Annotated[str | None, described("A built-in text unless `text` or `html` is given.")] = None
     html: Annotated[str | None, described("HTML body.")] = None
 
 
@@ -91,16 +91,12 @@ class TrialRefusal(BaseModel):
 class TrialRecipient(BaseModel):
     email: str
     field: Annotated[str, Field(json_schema_extra={"enum": ["to", "cc", "bcc"]})]
-    suppressed: Annotated[
-        SuppressionReason | None, described("Why the address gets no mail of the account; null when it does.")
-    ]
+    suppressed: Annotated[SuppressionReason | None, described("Why the address is suppressed; null if it is not.")]
     lane: Annotated[
         str | None,
-        described(
-            "The mailbox provider, or the domain itself; null when DNS didn't say in time, or has no mail server."
-        ),
+        described("The mailbox provider, or the domain itself; null when DNS gave no mail server in time."),
     ]
-    simulator: Annotated[bool, described("Whether delivery is only simulated, by the address's own domain.")]
+    simulator: Annotated[bool, described("Whether delivery is only simulated, because of the address's domain.")]
 
 
 class TrialCredits(BaseModel):
@@ -112,28 +108,28 @@ class TrialDomain(BaseModel):
     name: Annotated[str, described("The domain of `from`.")]
     registered: bool
     verified: bool
-    dkim_selectors: Annotated[list[str], described("Of the keys that would sign.")]
-    dkim_aligned: Annotated[bool, described("Whether DMARC passes by the signature.")]
-    return_path: Annotated[str, described("The domain to which bounces go, and whose SPF is looked at.")]
-    spf_aligned: Annotated[bool, described("Whether DMARC passes by SPF as well; the signature is enough.")]
+    dkim_selectors: Annotated[list[str], described("The selectors of the keys that would sign.")]
+    dkim_aligned: Annotated[bool, described("Whether the signature satisfies DMARC.")]
+    return_path: Annotated[str, described("The domain that receives bounces and whose SPF is checked.")]
+    spf_aligned: Annotated[bool, described("Whether SPF satisfies DMARC too; the signature is enough.")]
 
 
 class DryRunResponse(Response):
     model_config = ConfigDict(json_schema_extra={"examples": [_TRIAL]})
 
     would_accept: bool
-    refusal: Annotated[TrialRefusal | None, described("The first refusal that sending would meet.")]
+    refusal: Annotated[TrialRefusal | None, described("The first refusal that sending would return.")]
     mime: Annotated[
         str | None,
         described(
-            "The message as it would be stored; trace fields, links to leave a list and the DKIM signature come at "
-            "delivery. Null when it can't be written."
+            "The message as it would be stored; trace fields, unsubscribe links and the DKIM signature are added at "
+            "delivery. Null when it can't be composed."
         ),
     ]
     size_bytes: int | None
     subject: str | None
-    template: Annotated[str | None, described("The alias of the template that was rendered.")]
+    template: Annotated[str | None, described("The alias of the rendered template.")]
     recipients: list[TrialRecipient]
     credits: TrialCredits
     domain: TrialDomain
-    warnings: Annotated[list[str], described("What is allowed, and yet better mended; for people.")]
+    warnings: Annotated[list[str], described("Allowed, but better changed; for people.")]

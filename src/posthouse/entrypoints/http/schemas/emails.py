@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.entrypoints.http.schemas.shapes import MaybeMoment, Moment, Request, Response, described
+from posthouse.entrypoints.http.schemas.shapes import OptionalTimestamp, Request, Response, Timestamp, described
 from posthouse.rules import limits
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.template import VariableValue
@@ -25,7 +25,7 @@ class Attachment(Request):
     ] = None
     content_id: Annotated[
         str | None,
-        described("Marks an inline image, in HTML `cid:<content_id>`. Up to 128 letters, digits and `. _ @ + -`."),
+        described("Marks an inline image, `cid:<content_id>` in HTML. Up to 128 letters, digits and `. _ @ + -`."),
     ] = None
 
 
@@ -44,17 +44,19 @@ class SendRequest(Request):
         },
     )
 
-    sender: Annotated[str, Field(alias="from", description=f"{_ADDRESS} Must be of a verified domain of the account.")]
+    sender: Annotated[
+        str, Field(alias="from", description=f"{_ADDRESS} Must belong to a verified domain of the account.")
+    ]
     to: Annotated[
         str | list[str],
-        described(f"One address or a list. {_ADDRESS} At most 50 unique ones across `to`, `cc` and `bcc`."),
+        described(f"One address or a list. {_ADDRESS} At most 50 unique addresses across `to`, `cc` and `bcc`."),
     ]
     cc: Annotated[str | list[str] | None, described("Like `to`.")] = None
     bcc: Annotated[str | list[str] | None, described("Like `to`; never written into the message.")] = None
     reply_to: Annotated[str | None, described(f"A single address. {_ADDRESS}")] = None
     subject: Annotated[
         str | None,
-        described("Required unless a template supplies it; wins over the template's. At most 500 characters."),
+        described("Required unless a template supplies it; overrides the template's. At most 500 characters."),
     ] = None
     text: Annotated[str | None, described("Plain-text body.")] = None
     html: Annotated[str | None, described("HTML body.")] = None
@@ -92,7 +94,7 @@ class AttachmentMetadata(BaseModel):
     filename: str
     content_type: str
     size: Annotated[int, described("Decoded length in bytes.")]
-    content_id: str | None = Field(default=None, description="Absent when none was given.")
+    content_id: str | None = Field(default=None, description="Absent if none was given.")
 
 
 class SendResponse(Response):
@@ -103,7 +105,7 @@ class SendResponse(Response):
     to: list[str]
     cc: list[str]
     bcc: list[str]
-    reply_to: str | None = Field(default=None, description="Absent when none was given.")
+    reply_to: str | None = Field(default=None, description="Absent if none was given.")
     subject: str
     billing_status: BillingStatus
     recipient_count: int
@@ -121,8 +123,8 @@ class Recipient(BaseModel):
     attempt_count: int
     last_smtp_code: int | None
     last_smtp_response: str | None
-    delivered_at: MaybeMoment
-    bounced_at: MaybeMoment
+    delivered_at: OptionalTimestamp
+    bounced_at: OptionalTimestamp
 
 
 class Message(Response):
@@ -134,5 +136,5 @@ class Message(Response):
     billing_status: BillingStatus
     recipient_count: int
     credits_reserved: int
-    created_at: Moment
+    created_at: Timestamp
     recipients: list[Recipient]

@@ -1,10 +1,10 @@
-"""The shapes of one message: what happened to it, what it says, its bytes."""
+"""Response schemas of a single message: its history and its content."""
 
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.entrypoints.http.schemas.shapes import MaybeMoment, Moment, Response, described
+from posthouse.entrypoints.http.schemas.shapes import OptionalTimestamp, Response, Timestamp, described
 from posthouse.rules.event import EventType
 from posthouse.rules.message import BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.outcome import Stage
@@ -99,90 +99,99 @@ class MessageHeader(BaseModel):
 
 
 class Attempt(BaseModel):
-    started_at: Moment
-    duration_ms: Annotated[int | None, described("Null while it is under way, or when its worker was lost.")]
+    started_at: Timestamp
+    duration_ms: Annotated[int | None, described("Null while the attempt runs, or when its worker was lost.")]
     outcome: Annotated[
         str | None,
         described(
-            "`postponed` was none and doesn't count; null while it is under way, or when its worker was lost.",
+            "`postponed` does not count as an attempt; null while the attempt runs, or when its worker was lost.",
             enum=["delivered", "bounced", "failed", "deferred", "postponed", None],
         ),
     ]
     is_under_way: bool
-    is_ambiguous: Annotated[bool, described("Whether the mail may have arrived though nobody said so.")]
-    mx: Annotated[str | None, described("The destination's server that was spoken to; null when there was none.")]
+    is_ambiguous: Annotated[bool, described("Whether the mail may have been delivered without a confirmation.")]
+    mx: Annotated[str | None, described("The destination's mail server; null without a connection.")]
     address: Annotated[str | None, described("The server's IP address.")]
-    tls_version: Annotated[str | None, described("Null when the conversation wasn't encrypted, or there was none.")]
+    tls_version: Annotated[str | None, described("Null without encryption or without a connection.")]
     tls_cipher: str | None
-    stage: Annotated[Stage | None, described("What was last said and not yet answered, or the answer ended.")]
-    code: Annotated[int | None, described("Null when no server answered.")]
-    response: Annotated[str | None, described("What the server said, or our words for what happened.")]
+    stage: Annotated[Stage | None, described("The SMTP command at which the attempt ended.")]
+    code: Annotated[int | None, described("Null when no server replied.")]
+    response: Annotated[str | None, described("The server's reply, or our description of the failure.")]
 
 
 class Waiting(BaseModel):
     reason: WaitReason
     text: Annotated[str, described("The same in plain words, for people.")]
-    next_at: Annotated[str | None, described("When it is next looked at. RFC 3339, UTC.", format="date-time")]
+    next_at: Annotated[
+        str | None, described("The time of the next attempt or check. RFC 3339, UTC.", format="date-time")
+    ]
 
 
 class RecipientSuppression(BaseModel):
     reason: str
-    at: Moment
+    at: Timestamp
     code: int | None
     response: str | None
 
 
 class Report(BaseModel):
-    kind: Annotated[str, described("What came back after the mail had left.", enum=["bounce", "complaint"])]
+    kind: Annotated[str, described("The kind of report that arrived after delivery.", enum=["bounce", "complaint"])]
     detail: Annotated[str, described("The address that a bounce names, or the kind of a complaint.")]
-    status: Annotated[str | None, described("Of RFC 3463, such as `5.1.1`.")]
+    status: Annotated[str | None, described("The enhanced status code (RFC 3463), such as `5.1.1`.")]
     code: int | None
     response: str | None
-    suppressed: Annotated[bool, described("Whether the address gets no more mail for it.")]
-    at: Moment
+    suppressed: Annotated[bool, described("Whether the address is suppressed because of it.")]
+    at: Timestamp
 
 
 class EventWebhookDelivery(BaseModel):
     id: Annotated[str, described("As in `GET /v1/webhook/deliveries`.")]
     status: Annotated[str, described("`failed` after the last attempt.", enum=["pending", "succeeded", "failed"])]
-    attempt: Annotated[int, described("How many there were.")]
+    attempt: Annotated[int, described("The number of attempts so far.")]
     max_attempts: int
     http_status: int | None
     error: str | None
     replay_of: str | None
-    created_at: Moment
-    last_attempt_at: MaybeMoment
-    next_attempt_at: MaybeMoment
+    created_at: Timestamp
+    last_attempt_at: OptionalTimestamp
+    next_attempt_at: OptionalTimestamp
 
 
 class MessageEvent(BaseModel):
     id: str
     type: Annotated[
-        str, Field(json_schema_extra={"enum": [kind.value for kind in EventType if kind is not EventType.TEST]})
+        str,
+        Field(
+            json_schema_extra={
+                "enum": [event_type.value for event_type in EventType if event_type is not EventType.TEST]
+            }
+        ),
     ]
     recipient_id: str
-    created_at: Moment
+    created_at: Timestamp
     webhook_deliveries: Annotated[
-        list[EventWebhookDelivery], described("The newest first, as far as the log of the webhook goes back.")
+        list[EventWebhookDelivery], described("Newest first, as long as the webhook log keeps them.")
     ]
 
 
 class DetailedRecipient(BaseModel):
     id: str
-    field: Annotated[str, described("Where the message named it.", enum=["to", "cc", "bcc"])]
+    field: Annotated[str, described("The field of the message that names it.", enum=["to", "cc", "bcc"])]
     email: str
     status: RecipientStatus
     billing_status: BillingStatus
     attempt_count: int
     last_smtp_code: int | None
     last_smtp_response: str | None
-    delivered_at: MaybeMoment
-    bounced_at: MaybeMoment
-    failed_at: MaybeMoment
-    attempts: Annotated[list[Attempt], described("In their order.")]
-    waiting: Annotated[Waiting | None, described("Null once the recipient is final.")]
-    suppression: Annotated[RecipientSuppression | None, described("As it is now; it may be younger than the message.")]
-    reports: Annotated[list[Report], described("Bounces and complaints that came back later.")]
+    delivered_at: OptionalTimestamp
+    bounced_at: OptionalTimestamp
+    failed_at: OptionalTimestamp
+    attempts: Annotated[list[Attempt], described("Oldest first.")]
+    waiting: Annotated[Waiting | None, described("Why it waits; null once the recipient's result is final.")]
+    suppression: Annotated[
+        RecipientSuppression | None, described("The present suppression, which may be newer than the message.")
+    ]
+    reports: Annotated[list[Report], described("Bounces and complaints that arrived after delivery.")]
 
 
 class MessageCredential(BaseModel):
@@ -195,25 +204,25 @@ class MessageDetail(BaseModel):
     status: MessageStatus
     source: Source
     sender: Annotated[str, Field(alias="from")]
-    envelope_from: Annotated[str, described("The envelope's sender as it was submitted.")]
+    envelope_from: Annotated[str, described("The envelope sender as submitted.")]
     subject: str
     billing_status: BillingStatus
     recipient_count: int
     credits_reserved: int
-    created_at: Moment
-    accepted_request_id: Annotated[str, described("The request, or SMTP transaction, that brought it.")]
+    created_at: Timestamp
+    accepted_request_id: Annotated[str, described("The request or SMTP transaction that submitted it.")]
     credential: MessageCredential
     tags: list[str]
     template: str | None
     headers: Annotated[
-        list[MessageHeader] | None, described("Those of note, while the content is stored; null when it no longer is.")
+        list[MessageHeader] | None, described("The most important headers; null when the content is no longer stored.")
     ]
     recipients: list[DetailedRecipient]
-    reports: Annotated[list[Report], described("Those that are about none of the recipients.")]
-    events: Annotated[list[MessageEvent], described("One for each recipient that is final.")]
+    reports: Annotated[list[Report], described("Reports about none of the recipients.")]
+    events: Annotated[list[MessageEvent], described("An event for each recipient with a final result.")]
     is_shortened: Annotated[
         bool,
-        described("Whether only the latest are shown of more than 2,000 attempts, or of more than 500 deliveries."),
+        described("Whether older entries are omitted: at most 2,000 attempts and 500 webhook deliveries are listed."),
     ]
 
 
@@ -224,23 +233,23 @@ class MessageDetailResponse(Response):
 
 
 class MessageAttachment(BaseModel):
-    part: Annotated[int, described("Its number among the parts that hold no others, from 0.")]
+    part: Annotated[int, described("Its number among the leaf parts, from 0.")]
     filename: str | None
     content_type: str
     size: Annotated[int, described("Decoded length in bytes.")]
     content_id: str | None
-    is_inline: Annotated[bool, described("Whether the HTML shows it, rather than a list of files.")]
+    is_inline: Annotated[bool, described("Whether the HTML displays it.")]
 
 
 class MessageContent(BaseModel):
     subject: str
-    headers: Annotated[list[MessageHeader], described("All of them, in their order, decoded.")]
-    text: Annotated[str | None, described("The plain text; null without one.")]
+    headers: Annotated[list[MessageHeader], described("All headers, in their order, decoded.")]
+    text: Annotated[str | None, described("The plain text; null if there is none.")]
     html: Annotated[
-        str | None, described("The HTML as it was sent; null without one. Show it in a sandbox: it is not cleaned.")
+        str | None, described("The HTML as sent; null if there is none. Show it in a sandbox: it is not sanitised.")
     ]
     attachments: list[MessageAttachment]
-    is_shortened: Annotated[bool, described("Whether only the first 200 parts are shown.")]
+    is_shortened: Annotated[bool, described("Whether parts after the first 200 are omitted.")]
 
 
 class MessageContentResponse(Response):

@@ -1,10 +1,10 @@
-"""The shapes of the list of messages."""
+"""Response schemas of the list of messages."""
 
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.entrypoints.http.schemas.shapes import Moment, Response, described
+from posthouse.entrypoints.http.schemas.shapes import Response, Timestamp, described
 from posthouse.rules.message import BillingStatus, MessageStatus, Source
 
 _EXAMPLE: Final[dict[str, Any]] = {
@@ -29,15 +29,15 @@ class ListedMessage(BaseModel):
     id: str
     status: MessageStatus
     source: Source
-    sender: Annotated[str, Field(alias="from", description="As it was given, with a display name if it has one.")]
-    to: Annotated[list[str], described("The first three of its recipients, `cc` and `bcc` among them.")]
-    recipient_count: Annotated[int, described("How many it has in all.")]
+    sender: Annotated[str, Field(alias="from", description="As given, with its display name if any.")]
+    to: Annotated[list[str], described("The first three recipients, including `cc` and `bcc`.")]
+    recipient_count: Annotated[int, described("The number of all recipients.")]
     subject: str
     tags: list[str]
-    template: Annotated[str | None, described("The alias of the template that it was made from.")]
-    credential_id: Annotated[str, described("Of the SMTP credential that it was sent with, or that its API key is of.")]
+    template: Annotated[str | None, described("The alias of its template.")]
+    credential_id: Annotated[str, described("The SMTP credential it was sent with, or the credential of its API key.")]
     billing_status: BillingStatus
-    created_at: Moment
+    created_at: Timestamp
 
 
 class MessageListResponse(Response):
@@ -58,6 +58,6 @@ class MessageListResponse(Response):
         str | None,
         described(
             "Pass it as `cursor`, with the same filters, for the next page; null on the last. With filters a page may "
-            "hold fewer messages than `limit`, even none: go on until it is null."
+            "hold fewer messages than `limit`, even none: continue until it is null."
         ),
     ]

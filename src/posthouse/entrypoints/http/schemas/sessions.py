@@ -1,10 +1,10 @@
-"""The shapes of login, logout, password and second factor."""
+"""Request and response schemas of login, logout, password and second factor."""
 
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.entrypoints.http.schemas.shapes import Moment, Request, Response, described
+from posthouse.entrypoints.http.schemas.shapes import Request, Response, Timestamp, described
 from posthouse.rules import limits
 from posthouse.rules.credential import Role
 
@@ -12,7 +12,7 @@ _REQUEST_ID: Final = "rq_01kb3ge5p0f8wexample00000r"
 _ACCOUNT_ID: Final = "ac_01kb3ge5p0f8wexample00000a"
 _TOKEN: Final = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.e30.c2lnbmF0dXJl"  # noqa: S105 (an example)
 _EXPIRES_AT: Final = "2026-11-16T03:04:05.000Z"
-_CODE: Final = "Six digits from the authenticator app, or a recovery code; each is good once."
+_CODE: Final = "Six digits from the authenticator app, or a recovery code; each works once."
 
 
 def _example(**example: Any) -> ConfigDict:
@@ -24,13 +24,13 @@ class LoginRequest(Request):
 
     email: str
     password: str
-    code: Annotated[str | None, described(f"Of a user with a second factor. {_CODE}")] = None
+    code: Annotated[str | None, described(f"Required for a user with a second factor. {_CODE}")] = None
 
 
 class SwitchAccountRequest(Request):
     model_config = _example(account_id=_ACCOUNT_ID)
 
-    account_id: Annotated[str, described("One of `accounts` of `GET /v1/auth/me`.")]
+    account_id: Annotated[str, described("An account listed by `GET /v1/auth/me`.")]
 
 
 class ChangePasswordRequest(Request):
@@ -53,13 +53,13 @@ class ChangePasswordRequest(Request):
 class BeginTotpRequest(Request):
     model_config = _example(password="correct horse battery staple")  # noqa: S106
 
-    password: Annotated[str, described("The user's own, as for a login.")]
+    password: Annotated[str, described("The user's password, as for a login.")]
 
 
 class ConfirmTotpRequest(Request):
     model_config = _example(code="287082")
 
-    code: Annotated[str, described("Six digits, as the authenticator app shows them now.")]
+    code: Annotated[str, described("The six digits that the authenticator app shows now.")]
 
 
 class DisableTotpRequest(Request):
@@ -72,8 +72,8 @@ class DisableTotpRequest(Request):
 class LoginResponse(Response):
     model_config = _example(token=_TOKEN, expires_at=_EXPIRES_AT, request_id=_REQUEST_ID)
 
-    token: Annotated[str, described("A JWT: send it as `Authorization: Bearer <token>`.")]
-    expires_at: Moment
+    token: Annotated[str, described("A JWT; send it as `Authorization: Bearer <token>`.")]
+    expires_at: Timestamp
 
 
 class LogoutResponse(Response):
@@ -112,10 +112,10 @@ class MeResponse(Response):
 
     user: Person
     account_id: Annotated[str, described("The account that the token is for.")]
-    role: Annotated[Role, described("The user's role there, now.")]
+    role: Annotated[Role, described("The user's present role in that account.")]
     expires_at: Annotated[str, described("When the session ends. RFC 3339, UTC.", format="date-time")]
     accounts: Annotated[
-        list[AccountOfUser], described("Where the user is a member, in the order of joining; at most 100.")
+        list[AccountOfUser], described("The accounts of the user, in the order of joining; at most 100.")
     ]
 
 
@@ -133,14 +133,14 @@ class BeginTotpResponse(Response):
     )
 
     secret: Annotated[str, described("Base 32, to type into an authenticator app; it is never shown again.")]
-    uri: Annotated[str, described("The same as a picture would tell it: show it as a QR code.")]
+    uri: Annotated[str, described("The same secret as a URI, to be shown as a QR code.")]
 
 
 class ConfirmTotpResponse(Response):
     model_config = _example(recovery_codes=["abcd-efgh-ijkl-mn23", "opqr-stuv-wxyz-2345"], request_id=_REQUEST_ID)
 
     recovery_codes: Annotated[
-        list[str], described("Ten codes, each good for one login without the app; they are never shown again.")
+        list[str], described("Ten codes, each valid for a single login without the app; they are never shown again.")
     ]
 
 

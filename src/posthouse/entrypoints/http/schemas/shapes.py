@@ -9,7 +9,7 @@ from posthouse.rules.refusal import Code
 
 
 def described(text: str, **schema: Any) -> Any:
-    """A field whose limits are documented here and enforced by the rules, in one place each."""
+    """A field with a description. Limits in `schema` only document; the rules enforce them."""
     return Field(description=text, json_schema_extra=schema or None)
 
 
@@ -21,14 +21,14 @@ class Response(BaseModel):
     request_id: Annotated[str, described("The value of the header X-Request-ID.")]
 
 
-Moment = Annotated[str, described("RFC 3339, UTC.", format="date-time")]
-NextCursor = Annotated[str | None, described("Pass it as `cursor` for the next page; null on the last.")]
-MaybeMoment = Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
+Timestamp = Annotated[str, described("RFC 3339, UTC.", format="date-time")]
+NextCursor = Annotated[str | None, described("Pass it as `cursor` for the next page; null on the last page.")]
+OptionalTimestamp = Annotated[str | None, described("RFC 3339, UTC.", format="date-time")]
 EventType = Annotated[str, Field(json_schema_extra={"enum": [event_type.value for event_type in event.EventType]})]
 
 
 class Error(Response):
-    error: Annotated[str, described("What is wrong and what to do, for people.")]
+    error: Annotated[str, described("What is wrong and how to correct it, for people.")]
     code: Code
 
 

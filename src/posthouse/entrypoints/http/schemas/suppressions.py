@@ -1,11 +1,11 @@
-"""The shapes of suppressions."""
+"""Request and response schemas of suppressions."""
 
 from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.config import JsonDict
 
-from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
+from posthouse.entrypoints.http.schemas.shapes import NextCursor, Request, Response, Timestamp, described
 from posthouse.rules.suppression import NOTE_CHARACTERS_MAX, SuppressionReason
 
 _EXAMPLE: Final[JsonDict] = {
@@ -25,10 +25,10 @@ class SuppressionRequest(Request):
         json_schema_extra={"examples": [{"email": "ada@example.net", "note": "Asked on the phone for no more mail."}]},
     )
 
-    email: Annotated[str, described("The address that is to get no more mail of the account.", maxLength=1024)]
-    note: Annotated[str | None, described("Why, for people; printable characters.", maxLength=NOTE_CHARACTERS_MAX)] = (
-        None
-    )
+    email: Annotated[str, described("The address to suppress.", maxLength=1024)]
+    note: Annotated[
+        str | None, described("The reason, for people; printable characters.", maxLength=NOTE_CHARACTERS_MAX)
+    ] = None
 
 
 class Suppression(BaseModel):
@@ -36,14 +36,13 @@ class Suppression(BaseModel):
 
     email: Annotated[str, described("In lower case, its domain in A-labels.")]
     reason: Annotated[
-        SuppressionReason,
-        described("`bounce` and `complaint` come from mail that was sent, `manual` from the account itself."),
+        SuppressionReason, described("`bounce` and `complaint` follow from sent mail, `manual` is added by a member.")
     ]
-    note: Annotated[str | None, described("What whoever added it wrote beside it.")]
-    added_by: Annotated[str | None, described("Who added it; null for what bounced or complained by itself.")]
-    smtp_code: Annotated[int | None, described("What the destination's server said, if one did.")]
+    note: Annotated[str | None, described("The note given when it was added.")]
+    added_by: Annotated[str | None, described("The member who added it; null for bounces and complaints.")]
+    smtp_code: Annotated[int | None, described("From the destination's server, if it replied.")]
     smtp_response: str | None
-    at: Moment
+    at: Timestamp
 
 
 class SuppressionResponse(Response):

@@ -1,14 +1,14 @@
-"""The shapes of the team and the log of what it changed."""
+"""Request and response schemas of the team and the audit log."""
 
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
+from posthouse.entrypoints.http.schemas.shapes import NextCursor, Request, Response, Timestamp, described
 from posthouse.rules import limits
 from posthouse.rules.credential import Role
 
-_ROLES: Final = "Viewers look, members send, admins hold the keys and the domains, owners say who is who."
+_ROLES: Final = "Viewers read, members send, admins manage keys and domains, owners manage the team."
 
 GivenRole = Annotated[str, described(_ROLES, enum=[role.value for role in Role])]
 
@@ -60,26 +60,26 @@ class AcceptInvitationRequest(Request):
         },
     )
 
-    token: Annotated[str, described("Of the invitation: what follows the # of its link.")]
+    token: Annotated[str, described("The token of the invitation: the part of its link after the #.")]
     password: Annotated[
         str,
         described(
-            "Of the user whom the address names; for an address that is none, the new user's own, of "
+            "The password of the existing user; for a new user, the password to set, of "
             f"{limits.PASSWORD_CHARACTERS_MIN} to {limits.PASSWORD_CHARACTERS_MAX} characters."
         ),
     ]
     code: Annotated[
-        str | None, described("From the authenticator, or a recovery code, if the user has a second factor.")
+        str | None, described("From the authenticator app, or a recovery code, if the user has a second factor.")
     ] = None
 
 
 class Member(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_MEMBER]})
 
-    id: Annotated[str, described("The user's.")]
+    id: Annotated[str, described("The user's id.")]
     email: str
     role: Role
-    created_at: Annotated[str, described("When they joined the account: RFC 3339, UTC.", format="date-time")]
+    created_at: Annotated[str, described("When the user joined the account. RFC 3339, UTC.", format="date-time")]
 
 
 class MemberResponse(Response):
@@ -95,7 +95,7 @@ class MemberListResponse(Response):
         }
     )
 
-    members: Annotated[list[Member], described("Whoever joined last is first.")]
+    members: Annotated[list[Member], described("The newest member first.")]
     next_cursor: NextCursor
 
 
@@ -105,21 +105,21 @@ class Invitation(BaseModel):
     id: str
     email: str
     role: Role
-    invited_by: Annotated[str, described("The owner's address, or `operator`.")]
-    created_at: Moment
-    expires_at: Moment
+    invited_by: Annotated[str, described("The address of the inviting owner, or `operator`.")]
+    created_at: Timestamp
+    expires_at: Timestamp
 
 
 class InvitationListResponse(Response):
-    invitations: Annotated[list[Invitation], described("Those that are open, newest first.")]
+    invitations: Annotated[list[Invitation], described("The open invitations, newest first.")]
     next_cursor: NextCursor
 
 
 class InvitationCreatedResponse(Response):
     invitation: Invitation
-    token: Annotated[str, described("Whoever has it can accept the invitation. It is never shown again.")]
+    token: Annotated[str, described("The token that accepts the invitation; keep it secret. It is never shown again.")]
     link: Annotated[
-        str | None, described("The token in a link for people; null when the service doesn't know its own address.")
+        str | None, described("A link with the token; null when the service's public address is not configured.")
     ]
 
 
@@ -130,28 +130,28 @@ class JoinedAccount(BaseModel):
 
 class InvitationAcceptedResponse(Response):
     account: JoinedAccount
-    email: Annotated[str, described("Log in with it, and with the password that was given.")]
+    email: Annotated[str, described("Log in with this address and the given password.")]
     role: Role
 
 
 class Actor(BaseModel):
     name: Annotated[
-        str, described("The user's address at that time; `operator`, or `posthouse` for what happens by itself.")
+        str, described("The user's address at that time; `operator`, or `posthouse` for automatic changes.")
     ]
-    user_id: Annotated[str | None, described("Null when it was no user.")]
+    user_id: Annotated[str | None, described("Null if it was not a user.")]
 
 
 class AuditEntry(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_ENTRY]})
 
     id: str
-    at: Moment
+    at: Timestamp
     actor: Actor
-    action: Annotated[str, described("What was done: of what kind, and how.")]
-    target: Annotated[str, described("To what, by its name, address or id.")]
+    action: Annotated[str, described("The action, such as `member.role_changed`.")]
+    target: Annotated[str, described("The name, address or id of the changed object.")]
     detail: Annotated[
         dict[str, str | int | bool | None],
-        Field(description="What else there is to tell; which depends on the action."),
+        Field(description="Further details, depending on the action."),
     ]
 
 

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from posthouse.entrypoints.http.schemas.shapes import Moment, NextCursor, Request, Response, described
+from posthouse.entrypoints.http.schemas.shapes import NextCursor, Request, Response, Timestamp, described
 from posthouse.rules.template import VariableValue
 
 
 class TemplateContentBody(Request):
     subject: Annotated[str | None, described("May hold `{{name}}` placeholders.")] = None
-    text: Annotated[str | None, described("May hold `{{name}}` placeholders; values are written as they are.")] = None
+    text: Annotated[str | None, described("May hold `{{name}}` placeholders; values are inserted unchanged.")] = None
     html: Annotated[str | None, described("May hold `{{name}}` placeholders; values are HTML-escaped.")] = None
     publish: Annotated[bool, described("Publish this version at once.")] = False
 
@@ -27,7 +27,7 @@ class TemplateRequest(TemplateContentBody):
     )
 
     alias: Annotated[str, described("Unique in the account.", pattern="^[a-z0-9][a-z0-9_-]{0,63}$")]
-    name: Annotated[str | None, described("For people; the alias unless given.", maxLength=200)] = None
+    name: Annotated[str | None, described("For people; the alias by default.", maxLength=200)] = None
 
 
 class PublishRequest(Request):
@@ -40,7 +40,7 @@ class PreviewRequest(Request):
     model_config = ConfigDict(json_schema_extra={"examples": [{"variables": {"name": "Ada"}}]})
 
     variables: dict[str, VariableValue] = Field(default={}, description="Values for the placeholders.")
-    version: Annotated[int | None, described("Default: the published version, else the latest.")] = None
+    version: Annotated[int | None, described("By default the published version, otherwise the latest.")] = None
 
 
 class TemplateVersion(BaseModel):
@@ -48,7 +48,7 @@ class TemplateVersion(BaseModel):
     subject: str | None
     text: str | None
     html: str | None
-    created_at: Moment
+    created_at: Timestamp
 
 
 class Template(BaseModel):
@@ -56,8 +56,8 @@ class Template(BaseModel):
     name: str
     published_version: int | None
     latest_version: int
-    created_at: Moment
-    updated_at: Moment
+    created_at: Timestamp
+    updated_at: Timestamp
 
 
 class TemplateWithVersions(Template):

@@ -6,11 +6,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from posthouse.entrypoints.http.schemas.shapes import (
     EventType,
-    MaybeMoment,
-    Moment,
     NextCursor,
+    OptionalTimestamp,
     Request,
     Response,
+    Timestamp,
     described,
 )
 from posthouse.rules.webhook_url import URL_CHARACTERS_MAX
@@ -28,28 +28,28 @@ class WebhookRequest(Request):
     events: Annotated[
         list[str] | None,
         described(
-            "Which events are sent; all of them unless given. `webhook.test` is sent by a ping, whatever stands here.",
+            "The events to send; all by default. A ping always sends `webhook.test`.",
         ),
     ] = None
-    enabled: Annotated[bool, described("Disabling cancels what is pending.")] = True
+    enabled: Annotated[bool, described("Disabling cancels pending deliveries.")] = True
 
 
 class Webhook(BaseModel):
     url: str
     events: list[EventType]
     enabled: bool
-    created_at: Moment
-    updated_at: Moment
+    created_at: Timestamp
+    updated_at: Timestamp
 
 
 class WebhookResponse(Response):
-    webhook: Annotated[Webhook | None, described("Null when there is none.")]
+    webhook: Annotated[Webhook | None, described("Null if there is none.")]
 
 
 class WebhookSavedResponse(Response):
     webhook: Webhook
     secret: str | None = Field(
-        default=None, description="Begins with `whsec_`. Only when the webhook is new: it is never shown again."
+        default=None, description="Begins with `whsec_`. Only for a new webhook; it is never shown again."
     )
 
 
@@ -59,26 +59,28 @@ class WebhookSecretResponse(Response):
 
 class WebhookDelivery(BaseModel):
     id: str
-    event_id: Annotated[str, described("Retries and replays have the same one.")]
+    event_id: Annotated[str, described("The same for retries and replays.")]
     type: EventType
     message_id: Annotated[str | None, described("Null for a test.")]
     recipient_id: Annotated[str | None, described("Null for a test.")]
-    url: Annotated[str, described("Where the last attempt went, or the first will go.")]
+    url: Annotated[str, described("The URL of the last attempt, or of the first.")]
     status: Annotated[str, described("`failed` after the last attempt.", enum=["pending", "succeeded", "failed"])]
-    attempt: Annotated[int, described("How many there were.")]
+    attempt: Annotated[int, described("The number of attempts so far.")]
     max_attempts: int
-    http_status: Annotated[int | None, described("Of the last attempt; null when it brought no answer.")]
-    error: Annotated[str | None, described("What went wrong with the last attempt, for people.")]
+    http_status: Annotated[int | None, described("The status of the last attempt; null without a response.")]
+    error: Annotated[str | None, described("Why the last attempt failed, for people.")]
     duration_ms: int | None
     request_body: Annotated[
-        str | None, described("The first 2 KB of what is sent; null once the event is no longer stored.")
+        str | None, described("The first 2 KB of the request; null once the event is no longer stored.")
     ]
-    response_body: Annotated[str | None, described("The first 2 KB of the last answer.")]
-    truncated: Annotated[bool, described("Whether one of the two bodies is longer than what is shown.")]
-    replay_of: Annotated[str | None, described("The id of the delivery that this one repeats.")]
-    created_at: Moment
-    last_attempt_at: MaybeMoment
-    next_attempt_at: Annotated[str | None, described("RFC 3339, UTC; null when it is over.", format="date-time")]
+    response_body: Annotated[str | None, described("The first 2 KB of the last response.")]
+    truncated: Annotated[bool, described("Whether either body is longer than shown.")]
+    replay_of: Annotated[str | None, described("The id of the repeated delivery.")]
+    created_at: Timestamp
+    last_attempt_at: OptionalTimestamp
+    next_attempt_at: Annotated[
+        str | None, described("RFC 3339, UTC; null without a further attempt.", format="date-time")
+    ]
 
 
 class WebhookPingResponse(Response):
