@@ -1,12 +1,14 @@
 """The HTTP server: uvicorn with this service's options, in its own processes or on a running event loop."""
 
 import asyncio
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.supervisors import Multiprocess
 
 from posthouse.entrypoints.http.frame import Frame
 
@@ -41,12 +43,42 @@ class ServerOptions:
 
 
 def serve(application_factory: str, options: ServerOptions, processes: int) -> None:
-    """Serves until a signal stops this process.
+    """Serves until a signal stops this process."""
+    if processes == 1:
+        uvicorn.run(application_factory, factory=True, **options.for_uvicorn())
+        return
+    config = uvicorn.Config(application_factory, factory=True, workers=processes, **options.for_uvicorn())
+    # uvicorn logs the address here, or exits when it is in use.
+    with config.bind_socket() as bound:
+        address = bound.getsockname()[:2]
+    with SharedPort(bound.family, address) as port:
+        Multiprocess(config, sockets=[port]).run()
 
-    The processes share a listening socket. libuv accepts a single connection per wake-up, which spreads connections
-    that arrive together over the processes (decision record 0020).
+
+class SharedPort(socket.socket):
+    """Reserves a port. In each worker process that it is sent to, it becomes a new socket bound to that port.
+
+    The kernel then spreads connections over the processes by a hash of their addresses (decision record 0020).
     """
-    uvicorn.run(application_factory, factory=True, workers=processes, **options.for_uvicorn())
+
+    def __init__(self, family: int, address: tuple[str, int]) -> None:
+        super().__init__(family, socket.SOCK_STREAM)
+        _bind_shared(self, address)
+
+    def __reduce__(self) -> tuple[Callable[..., socket.socket], tuple[int, tuple[str, int]]]:
+        return _shared_socket, (self.family, self.getsockname()[:2])
+
+
+def _shared_socket(family: int, address: tuple[str, int]) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    _bind_shared(bound, address)
+    return bound
+
+
+def _bind_shared(unbound: socket.socket, address: tuple[str, int]) -> None:
+    unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    unbound.bind(address)
 
 
 async def serve_on_running_loop(application: Frame, options: ServerOptions, stop: asyncio.Event) -> bool:

@@ -1,0 +1,107 @@
+"""Several HTTP processes on one port: each gets connections, a dead process is replaced, a port in use is refused."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.types import Receive, Scope, Send
+
+from tests.support.service import eventually
+from tools.private_postgres import free_port
+
+PROCESSES = 2
+START_SECONDS_MAX = 60.0
+# All of them reach the same process once in 2**39 times.
+CONNECTIONS = 40
+COMMAND = """
+import sys
+from posthouse.entrypoints.http.server import ServerOptions, serve
+serve("tests.entrypoints.http.test_server:application", ServerOptions("127.0.0.1", int(sys.argv[1]), "", "info"), 2)
+"""
+
+
+def application() -> object:
+    """Responds with the id of its process."""
+
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            while (message := await receive())["type"] != "lifespan.shutdown":
+                await send({"type": f"{message['type']}.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        body = str(os.getpid()).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
+
+    return respond
+
+
+def start(port: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", COMMAND, str(port)], stderr=subprocess.DEVNULL)
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[int]:
+    port = free_port()
+    server = start(port)
+    try:
+
+        async def both() -> set[int]:
+            return await responders(port)
+
+        await eventually(both, lambda pids: len(pids) == PROCESSES, within=START_SECONDS_MAX)
+        yield port
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(server.wait, START_SECONDS_MAX) == 0
+
+
+async def responder(port: int) -> int | None:
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        response = await reader.read()
+        writer.close()
+    except ConnectionError:
+        return None
+    return int(response.partition(b"\r\n\r\n")[2]) if response else None
+
+
+async def responders(port: int) -> set[int]:
+    found = await asyncio.gather(*(responder(port) for _ in range(CONNECTIONS)))
+    return {pid for pid in found if pid is not None}
+
+
+async def test_connections_are_spread_over_the_processes() -> None:
+    async with serving() as port:
+        assert len(await responders(port)) == PROCESSES
+
+
+async def test_a_dead_process_is_replaced_and_the_other_goes_on() -> None:
+    async with serving() as port:
+        killed, other = await responders(port)
+        os.kill(killed, signal.SIGKILL)
+
+        async def living() -> set[int]:
+            return await responders(port)
+
+        replaced = await eventually(
+            living, lambda pids: len(pids) == PROCESSES and killed not in pids, within=START_SECONDS_MAX
+        )
+        assert other in replaced
+
+
+async def test_a_port_in_use_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = start(taken.getsockname()[1])
+        assert await asyncio.to_thread(server.wait, START_SECONDS_MAX) != 0
+
+
+async def test_a_second_server_on_the_same_port_is_refused() -> None:
+    async with serving() as port:
+        assert await asyncio.to_thread(start(port).wait, START_SECONDS_MAX) != 0
