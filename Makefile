@@ -81,16 +81,16 @@ bench-backlog: ## Measure dispatch and claims beside up to a million scheduled r
 	$(BIN)/python bench/backlog.py
 
 crash: ## Kill every process at every crash point under load, and audit (some 20 minutes); POINTS="claim. record." for some REPORT=crash.md
-	$(BIN)/python -m tests.crash.scenes $(POINTS) $(if $(REPORT),--report $(REPORT))
+	$(BIN)/python -m tests.crash.crash_points $(POINTS) $(if $(REPORT),--report $(REPORT))
 
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 MINUTES ?= 5
 chaos: ## The whole service under load while everything that can fail does (as root); SEED=1 MINUTES=30 EVERY=3 RATE=65 REPORT=chaos.md
-	$(BIN)/python -m tests.chaos.weather --seed $(SEED) --minutes $(MINUTES) --every $(or $(EVERY),3) \
+	$(BIN)/python -m tests.chaos.fault_plan --seed $(SEED) --minutes $(MINUTES) --every $(or $(EVERY),3) \
 		--rate $(or $(RATE),65) $(if $(REPORT),--report $(REPORT))
 
 simulate: ## Days of the flows in one process on a virtual clock, every promise after each step; SEED=1 STEPS=5000
-	$(BIN)/python -m tests.simulation.play --seed $(SEED) --steps $(or $(STEPS),1000)
+	$(BIN)/python -m tests.simulation.seeded_run --seed $(SEED) --steps $(or $(STEPS),1000)
 
 openapi: ## Write docs/reference/openapi.json anew
 	$(BIN)/python tools/write_openapi.py

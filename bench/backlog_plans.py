@@ -14,7 +14,7 @@ from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_claims, delivery_schedule
 from posthouse.store.delivery_schedule import DeliveryPostponement
-from tests.support import plans
+from tests.support import query_plans
 
 # They are explained as they run, by the plans that their connection has made for them.
 _EXPLAINING: Final = (
@@ -29,7 +29,9 @@ _EXPLAINING: Final = (
 _NO_LONGER: Final = "SET auto_explain.log_min_duration = -1"
 # The day of a partition, and the number of a parameter that a plan happens to use.
 _CHANGING: Final = re.compile(r"_\d{8}| \(returns \$\d+\)")
-_NAMES: Final = {text.strip(): name for name, text in plans.statements(delivery_schedule, delivery_claims).items()}
+_NAMES: Final = {
+    text.strip(): name for name, text in query_plans.statements(delivery_schedule, delivery_claims).items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def _explained(told: list[str], rows: int) -> list[Explained]:
 
 def _pages(plan: dict[str, Any]) -> int:
     """How often a page was looked at; what nobody reads from runs after the rest, and isn't in the plan's sum."""
-    nodes = list(plans.nodes(plan))
+    nodes = list(query_plans.nodes(plan))
     read_from = {node.get("CTE Name") for node in nodes}
     apart = [
         node

@@ -30,12 +30,12 @@ from rich.console import Console
 from bench import idle_report, letter, report
 from bench.idle_report import Findings, Visit
 from bench.isolation import TEMPLATE, migrate
-from tests.support.doors import HOST, NAME, Doors, hand_in, plain
-from tests.support.doors import letter as written
-from tests.support.idle import PER_SOURCE, Client, Cost, may_open, opened, reset
-from tests.support.postoffice import furnished
+from tests.support.idle_clients import PER_SOURCE, Cost, IdleClient, may_open, open_clients, reset
 from tests.support.service import Tenant
-from tests.support.smtp_service import Line
+from tests.support.service_processes import prepare_processes
+from tests.support.smtp_listeners import HOST, NAME, SmtpListeners, plain, submit
+from tests.support.smtp_listeners import raw_mail as written
+from tests.support.smtp_service import SmtpConnection
 from tools.private_postgres import PostgresError, PrivatePostgres
 
 SESSIONS: Final = 10_000
@@ -55,7 +55,7 @@ EHLO: Final = "EHLO idle.example"
 class Visitors:
     """Clients that come one after the other, each for a session and a mail, all within TLS."""
 
-    doors: Doors
+    listeners: SmtpListeners
     tenant: Tenant
     context: ssl.SSLContext
 
@@ -65,12 +65,12 @@ class Visitors:
     async def _visit(self) -> Visit:
         content = written(self.tenant, letter.SUBJECT, body=letter.TEXT.replace("\n", "\r\n"))
         begun = time.monotonic()
-        async with self.line(self.doors.tls_port, self.context) as line:
+        async with self.line(self.listeners.tls_port, self.context) as line:
             await line.reply()
             *_, reply = await line.say("EHLO new.example", plain(self.tenant.username, self.tenant.password))
             assert reply.startswith("235 "), f"a new client was not let in: {reply or 'hung up'}"
             admitted = time.monotonic()
-            reply = await hand_in(line, content, ["ada@example.org"], sender=f"news@{self.tenant.domain}")
+            reply = await submit(line, content, ["ada@example.org"], sender=f"news@{self.tenant.domain}")
             assert reply.startswith("250 "), f"a new client's mail was not taken: {reply or 'hung up'}"
             return Visit(admitted - begun, time.monotonic() - admitted)
 
@@ -79,7 +79,7 @@ class Visitors:
         told = []
         for _ in range(count):
             try:
-                port = self.doors.tls_port if is_secure else self.doors.port
+                port = self.listeners.tls_port if is_secure else self.listeners.port
                 async with self.line(port, self.context if is_secure else None) as line:
                     told.append(await line.reply() or "hung up")
             except OSError:
@@ -87,12 +87,12 @@ class Visitors:
         return told
 
     @contextlib.asynccontextmanager
-    async def line(self, port: int, context: ssl.SSLContext | None) -> AsyncIterator[Line]:
+    async def line(self, port: int, context: ssl.SSLContext | None) -> AsyncIterator[SmtpConnection]:
         reader, writer = await asyncio.open_connection(
             HOST, port, ssl=context, server_hostname=None if context is None else NAME
         )
         try:
-            yield Line(reader, writer)
+            yield SmtpConnection(reader, writer)
         finally:
             writer.transport.abort()
 
@@ -103,10 +103,10 @@ async def measure(
     tenant = visitors.tenant
     words = [EHLO, plain(tenant.username, tenant.password)] if is_secure else [EHLO]
     context = visitors.context if is_secure else None
-    port = visitors.doors.tls_port if is_secure else visitors.doors.port
+    port = visitors.listeners.tls_port if is_secure else visitors.listeners.port
 
-    async def come(count: int) -> list[Client]:
-        return await opened(count, port, [f"{word}\r\n".encode() for word in words], context=context)
+    async def come(count: int) -> list[IdleClient]:
+        return await open_clients(count, port, [f"{word}\r\n".encode() for word in words], context=context)
 
     await visitors.come(WARM_VISITS)
     visits_before = await visitors.come(visits)
@@ -168,19 +168,19 @@ def _descriptors_max(process: int) -> int:
 
 
 async def run(url: str, workplace: Path, sessions: int, seconds: float, visits: int = VISITS_FEW) -> list[Findings]:
-    doors = Doors.make(workplace)
+    listeners = SmtpListeners.make(workplace)
     settings = {
-        **doors.settings,
+        **listeners.settings,
         "SMTP_CONNECTIONS_MAX": str(sessions + ROOM),
         "SMTP_CONNECTIONS_PER_ADDRESS_MAX": str(PER_SOURCE + ROOM),
     }
-    async with furnished(url, workplace, stream="memory", **settings) as office:
+    async with prepare_processes(url, workplace, stream="memory", **settings) as processes:
         found = []
         for is_secure in (False, True):
-            part = office.start("submission")
-            await doors.open(part)
-            office.desks.append(await part.desk())
-            visitors = Visitors(doors, await office.desks[-1].account(), doors.trusting())
+            part = processes.start("submission")
+            await listeners.open(part)
+            processes.clients.append(await part.open_client())
+            visitors = Visitors(listeners, await processes.clients[-1].account(), listeners.trusting())
             found.append(await measure(visitors, part.running.pid, sessions, seconds, visits, is_secure=is_secure))
             part.kill()
         return found

@@ -31,12 +31,20 @@ from bench import ground, isolation_report, letter, report
 from bench.isolation_report import Findings, Sizes
 from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.retry import DELIVERY
-from tests.support.dead_end import DeadEnd
-from tests.support.isolation import DEAD_ADDRESS, ONE, SLOW, Experiment, NotDeliveredError, Others, Turns
-from tests.support.postoffice import PostOffice, opened
-from tests.support.server import environment
+from tests.support.delivery_isolation import (
+    DEAD_ADDRESS,
+    ONE,
+    SLOW,
+    Experiment,
+    FairShares,
+    NotDeliveredError,
+    OthersMail,
+)
+from tests.support.rate_load import request
+from tests.support.server_process import environment
 from tests.support.service import Tenant
-from tests.support.steady import request
+from tests.support.service_processes import ServiceProcesses, run_processes
+from tests.support.unresponsive_server import UnresponsiveServer
 from tools.private_postgres import PostgresError, PrivatePostgres
 
 ROUNDS: Final = 2
@@ -78,15 +86,15 @@ class Bench:
     _offices: int = 0
 
     async def capacity(self) -> float:
-        async with self._office({}) as office:
-            experiment = await self._prepared(office)
+        async with self._office({}) as processes:
+            experiment = await self._prepared(processes)
             await experiment.warm(LANE_PER_SECOND_MIN, LATE_SECONDS_MAX)
             return await experiment.capacity(self.sizes.capacity_mails, LATE_SECONDS_MAX)
 
-    async def one_among_many(self, *, is_dead: bool, per_second: float, seconds: int) -> Others:
+    async def one_among_many(self, *, is_dead: bool, per_second: float, seconds: int) -> OthersMail:
         lane = {"per_second": max(LANE_PER_SECOND_MIN, 2 * per_second / EVERY)}
-        async with self._office({ONE: lane}) as office:
-            experiment = await self._prepared(office)
+        async with self._office({ONE: lane}) as processes:
+            experiment = await self._prepared(processes)
             await experiment.warm(per_second, LATE_SECONDS_MAX)
             return await experiment.one_among_many(
                 DEAD_ADDRESS if is_dead else "127.0.0.1",
@@ -96,35 +104,35 @@ class Bench:
                 late_seconds_max=LATE_SECONDS_MAX,
             )
 
-    async def fair_turns(self) -> Turns:
-        async with self._office({SLOW: {"per_second": self.sizes.lane_per_second}}) as office:
-            experiment = await Experiment.prepared(office, senders=2, letter=usual_letter)
+    async def fair_turns(self) -> FairShares:
+        async with self._office({SLOW: {"per_second": self.sizes.lane_per_second}}) as processes:
+            experiment = await Experiment.prepared(processes, senders=2, request=usual_letter)
             return await experiment.fair_turns(
                 backlog=self.sizes.backlog, seconds=self.sizes.small_mails, late_seconds_max=LATE_SECONDS_MAX
             )
 
-    async def _prepared(self, office: PostOffice) -> Experiment:
+    async def _prepared(self, processes: ServiceProcesses) -> Experiment:
         return await Experiment.prepared(
-            office, senders=self.sizes.senders, domains=self.sizes.domains, letter=usual_letter
+            processes, senders=self.sizes.senders, domains=self.sizes.domains, request=usual_letter
         )
 
     @asynccontextmanager
-    async def _office(self, lanes: Mapping[str, Mapping[str, float]]) -> AsyncIterator[PostOffice]:
+    async def _office(self, lanes: Mapping[str, Mapping[str, float]]) -> AsyncIterator[ServiceProcesses]:
         self._offices += 1
         name = f"phase_{self._offices}"
         directory = self.workplace / name
         directory.mkdir()
         await asyncio.to_thread(self.cluster.create_database, name, TEMPLATE)
         settings: dict[str, Any] = {**DEFAULTS, "SMTP_PORT": str(self.receiver_port), "LANES": json.dumps(lanes)}
-        async with opened(self.cluster.url(name), directory, keeps=False, **settings) as office:
-            yield office
+        async with run_processes(self.cluster.url(name), directory, keeps_mail=False, **settings) as processes:
+            yield processes
 
 
 @contextmanager
 def receiving(workplace: Path) -> Iterator[int]:
     """The receiver, a process of its own, which writes down what it takes before it says so; its port."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.receiver", "--log", str(workplace / "received.jsonl")],
+        [sys.executable, "-m", "tests.support.smtp_receiver", "--log", str(workplace / "received.jsonl")],
         cwd=Path(__file__).resolve().parents[1],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -158,7 +166,7 @@ async def measure(bench: Bench, rounds: int, seconds: int, console: Console) -> 
         f"capacity: [bold]{capacity:,.0f}[/] mails a second; offered: {per_second:,.0f}, every {EVERY}th to the one",
         highlight=False,
     )
-    found: dict[bool, list[Others]] = {False: [], True: []}
+    found: dict[bool, list[OthersMail]] = {False: [], True: []}
     for number in range(rounds):
         # Every other round the other way round, so that a machine that slows down or speeds up favours nobody.
         for is_dead in (False, True) if number % 2 == 0 else (True, False):
@@ -201,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tempfile.TemporaryDirectory(prefix="posthouse-bench-") as directory,
             PrivatePostgres.start(settings=ground.CLUSTER_SETTINGS) as cluster,
             receiving(Path(directory)) as port,
-            DeadEnd(DEAD_ADDRESS, port) as dead_end,
+            UnresponsiveServer(DEAD_ADDRESS, port) as dead_end,
         ):
             workplace = Path(directory)
             migrate(cluster, workplace)

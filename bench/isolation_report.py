@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from bench.report import Bar, columned, put_section
-from tests.support.isolation import Others, Turns, Wait, percentile
+from tests.support.delivery_isolation import FairShares, OthersMail, Wait, percentile
 
 PLOT: Final = "isolation.png"
 START: Final = "<!-- isolation:start -->"
@@ -38,9 +38,9 @@ class Findings:
     capacity: float
     per_second: float
     seconds: int
-    alive: Sequence[Others]
-    dead: Sequence[Others]
-    turns: Turns
+    alive: Sequence[OthersMail]
+    dead: Sequence[OthersMail]
+    turns: FairShares
 
     def ratio(self, part: float) -> float:
         """Dead to alive, within each round, and of those the median."""
@@ -85,7 +85,7 @@ def _rows(findings: Findings) -> list[tuple[str, ...]]:
     return rows
 
 
-def _others_row(name: str, rounds: Sequence[Others]) -> tuple[str, ...]:
+def _others_row(name: str, rounds: Sequence[OthersMail]) -> tuple[str, ...]:
     medians = [median(one.percentile(part) for one in rounds) for part in (0.5, 0.99)]
     most = max(one.percentile(1) for one in rounds)
     accepted = median(percentile(one.accepted.waits, 0.99) for one in rounds)

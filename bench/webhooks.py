@@ -35,12 +35,12 @@ from bench.processes import cpu_seconds
 from bench.webhooks_report import Findings, Ours, Run
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX
 from posthouse.rules.lease import WORKER_LEASE
-from tests.support import customers
-from tests.support.bell import NAME, Arrival, Bell
-from tests.support.customers import Customer
-from tests.support.hanging import NotToldError, Waits, one_hangs
-from tests.support.postoffice import PostOffice, furnished
-from tests.support.service import _settings
+from tests.support import webhook_accounts
+from tests.support.service import service_settings
+from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.webhook_accounts import WebhookAccount
+from tests.support.webhook_isolation import EventsMissingError, Waits, measure_waits
+from tests.support.webhook_load_receiver import NAME, Arrival, WebhookLoadReceiver
 from tools.private_postgres import PostgresError, PrivatePostgres
 
 ROUNDS: Final = 3
@@ -66,41 +66,46 @@ SETTINGS: Final = {"WORKER_LEASE_SECONDS": str(WORKER_LEASE.total_seconds()), "T
 class Bench:
     cluster: PrivatePostgres
     workplace: Path
-    bell: Bell
+    load_receiver: WebhookLoadReceiver
     _offices: int = field(default=0)
 
     @asynccontextmanager
-    async def office(self) -> AsyncIterator[PostOffice]:
+    async def processes(self) -> AsyncIterator[ServiceProcesses]:
         """An office where nobody works yet, on a database with nothing in it."""
         self._offices += 1
         name = f"phase_{self._offices}"
         directory = self.workplace / name
         directory.mkdir()
         await asyncio.to_thread(self.cluster.create_database, name, isolation.TEMPLATE)
-        settings = {**customers.settings(self.bell.port, self.bell.authority), **SETTINGS}
-        async with furnished(self.cluster.url(name), directory, keeps=False, **settings) as office:
-            office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
-            office.nameserver.ttl = 3600
-            yield office
+        settings = {
+            **webhook_accounts.webhook_settings(self.load_receiver.port, self.load_receiver.authority),
+            **SETTINGS,
+        }
+        async with prepare_processes(self.cluster.url(name), directory, keeps_mail=False, **settings) as processes:
+            processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+            processes.nameserver.ttl = 3600
+            yield processes
 
     async def side_by_side(self, rounds: int, events: int, console: Console) -> tuple[list[Ours], list[Run]]:
         ours: list[Ours] = []
         bare: list[Run] = []
-        async with self.office() as office:
-            parts = {words: office.start(words).running.pid for words in ("dispatch", "notification")}
-            pool = await asyncpg.create_pool(office.database_url, min_size=1, max_size=2)
+        async with self.processes() as processes:
+            parts = {words: processes.start(words).running.pid for words in ("dispatch", "notification")}
+            pool = await asyncpg.create_pool(processes.database_url, min_size=1, max_size=2)
             try:
                 paths = [f"/sender/{number}" for number in range(SENDERS)]
-                made = await customers.settle(pool, _settings(office.database_url), self.bell.port, paths)
-                assert office.nats is not None
-                families = {**parts, "PostgreSQL": self.cluster.pid, "NATS": office.nats.pid}
-                await self._ours(office, pool, made, min(WARM_EVENTS, events), families)
+                made = await webhook_accounts.create_accounts(
+                    pool, service_settings(processes.database_url), self.load_receiver.port, paths
+                )
+                assert processes.nats is not None
+                families = {**parts, "PostgreSQL": self.cluster.pid, "NATS": processes.nats.pid}
+                await self._ours(processes, pool, made, min(WARM_EVENTS, events), families)
                 for number in range(rounds):
                     # Every other round the other way round, so that a machine that slows down favours nobody.
                     for is_ours in (True, False) if number % 2 == 0 else (False, True):
                         with console.status(f"round {number + 1} of {rounds} …"):
                             if is_ours:
-                                ours.append(await self._ours(office, pool, made, events, families))
+                                ours.append(await self._ours(processes, pool, made, events, families))
                             else:
                                 bare.append(await self._bare(pool, made, events))
                         run = ours[-1].run if is_ours else bare[-1]
@@ -116,10 +121,15 @@ class Bench:
         return ours, bare
 
     async def _ours(
-        self, office: PostOffice, pool: Any, made: Sequence[Customer], events: int, families: dict[str, int]
+        self,
+        processes: ServiceProcesses,
+        pool: Any,
+        made: Sequence[WebhookAccount],
+        events: int,
+        families: dict[str, int],
     ) -> Ours:
         before = {name: cpu_seconds(pid) for name, pid in families.items()}
-        receiver = cpu_seconds(self.bell.pid)
+        receiver = cpu_seconds(self.load_receiver.pid)
         await self._entered(pool, made, events)
         entered = {name: cpu_seconds(pid) for name, pid in families.items()}
         before["PostgreSQL"] = entered["PostgreSQL"]  # what it took to make the events is nobody's
@@ -127,21 +137,21 @@ class Bench:
             await connection.execute("UPDATE calls SET next_at = now()")
             deadline = time.monotonic() + TOLD_SECONDS_MAX
             while await connection.fetchval("SELECT count(*) FROM calls"):
-                office.check()
+                processes.check()
                 if time.monotonic() > deadline:
-                    raise NotToldError("\n".join(part.said() for part in office.parts))
+                    raise EventsMissingError("\n".join(part.said() for part in processes.parts))
                 await asyncio.sleep(POLL_SECONDS)
             told = await connection.fetchval("SELECT count(*) FROM webhook_deliveries WHERE status = 'succeeded'")
             await connection.execute("TRUNCATE webhook_deliveries, events")
         if told != events:
-            raise NotToldError(f"{told} of {events} events are told")
+            raise EventsMissingError(f"{told} of {events} events are told")
         after = {name: cpu_seconds(pid) for name, pid in families.items()}
         used = {name: (after[name] - before[name]) / events * 1e6 for name in families}
         arrivals = self._arrived(made, events)
         caller = used.pop("notification")
-        return Ours(_run(arrivals, caller, (cpu_seconds(self.bell.pid) - receiver) / events * 1e6), used)
+        return Ours(_run(arrivals, caller, (cpu_seconds(self.load_receiver.pid) - receiver) / events * 1e6), used)
 
-    async def _bare(self, pool: Any, made: Sequence[Customer], events: int) -> Run:
+    async def _bare(self, pool: Any, made: Sequence[WebhookAccount], events: int) -> Run:
         await self._entered(pool, made, events)
         secrets = {one.account_id: one for one in made}
         rows = await pool.fetch("SELECT account_id, body FROM events ORDER BY id")
@@ -151,46 +161,48 @@ class Bench:
                 one = secrets[row["account_id"]]
                 written.write(json.dumps([one.path, one.secret, row["body"].decode()]) + "\n")
         await pool.execute("TRUNCATE webhook_deliveries, events, calls")
-        receiver = cpu_seconds(self.bell.pid)
+        receiver = cpu_seconds(self.load_receiver.pid)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             str(Path(__file__).with_name("bare_webhooks.py")),
             str(file),
-            *("--authority", str(self.bell.authority)),
+            *("--authority", str(self.load_receiver.authority)),
             *("--host", NAME),
-            *("--port", str(self.bell.port)),
+            *("--port", str(self.load_receiver.port)),
             *("--calls", str(CALLS)),
             stdout=subprocess.PIPE,
         )
         said, _ = await process.communicate()
         if process.returncode:
-            raise NotToldError(f"the bare loop ended with {process.returncode}")
+            raise EventsMissingError(f"the bare loop ended with {process.returncode}")
         arrivals = self._arrived(made, events)
-        return _run(arrivals, float(said) / events * 1e6, (cpu_seconds(self.bell.pid) - receiver) / events * 1e6)
+        return _run(
+            arrivals, float(said) / events * 1e6, (cpu_seconds(self.load_receiver.pid) - receiver) / events * 1e6
+        )
 
-    async def _entered(self, pool: Any, made: Sequence[Customer], events: int) -> None:
+    async def _entered(self, pool: Any, made: Sequence[WebhookAccount], events: int) -> None:
         """Events, and their calls in the calendar, not due before long."""
         for _ in range(0, events, 1_000):
             each = min(1_000, events) // len(made)
-            await customers.tell(pool, made, each, lease=customers.LONG)
+            await webhook_accounts.add_events(pool, made, each, lease=webhook_accounts.LONG_LEASE)
         await pool.execute("ANALYZE calls, events, webhook_deliveries")
         await pool.execute("CHECKPOINT")
 
-    def _arrived(self, made: Sequence[Customer], events: int) -> list[Arrival]:
-        arrivals = self.bell.arrivals()
+    def _arrived(self, made: Sequence[WebhookAccount], events: int) -> list[Arrival]:
+        arrivals = self.load_receiver.arrivals()
         secrets = {one.path: one.secret for one in made}
         if len(arrivals) != events or len({one.body for one in arrivals}) != events:
-            raise NotToldError(f"{len(arrivals)} calls came of {events} events")
+            raise EventsMissingError(f"{len(arrivals)} calls came of {events} events")
         if not all(one.is_signed(secrets[one.path]) for one in arrivals):
-            raise NotToldError("not every call was signed")
+            raise EventsMissingError("not every call was signed")
         return arrivals
 
     async def isolation(self, receivers: int, events: int, per_second: float) -> Waits:
-        async with self.office() as office:
+        async with self.processes() as processes:
             for words in ("dispatch", "delivery", "notification"):
-                office.start(words)
-            await office.start_http()
-            return await one_hangs(office, self.bell, receivers, events, per_second, TOLD_SECONDS_MAX)
+                processes.start(words)
+            await processes.start_http()
+            return await measure_waits(processes, self.load_receiver, receivers, events, per_second, TOLD_SECONDS_MAX)
 
 
 def _run(arrivals: Sequence[Arrival], caller_us: float, receiver_us: float) -> Run:
@@ -250,10 +262,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with (
             tempfile.TemporaryDirectory(prefix="posthouse-bench-") as directory,
             PrivatePostgres.start(settings=ground.CLUSTER_SETTINGS) as cluster,
-            Bell(Path(directory)) as bell,
+            WebhookLoadReceiver(Path(directory)) as load_receiver,
         ):
             isolation.migrate(cluster, Path(directory))
-            findings = asyncio.run(measure(Bench(cluster, Path(directory), bell), given, console))
+            findings = asyncio.run(measure(Bench(cluster, Path(directory), load_receiver), given, console))
             machine = report.machine(asyncio.run(_version(cluster.url())))
     except (AssertionError, PostgresError, subprocess.SubprocessError) as error:
         console.print(f"[bold red]failed:[/] {error}", highlight=False)

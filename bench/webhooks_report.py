@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from bench.report import Bar, columned, put_section
-from tests.support.hanging import Waits
+from tests.support.webhook_isolation import Waits
 
 PLOT: Final = "webhooks.png"
 START: Final = "<!-- webhooks:start -->"

@@ -16,9 +16,9 @@ from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
+from tests.support.accept_flow import PATIENCE
 from tests.support.bad_input import pytest_collection_modifyitems as pytest_collection_modifyitems
 from tests.support.bad_input import pytest_terminal_summary as pytest_terminal_summary
-from tests.support.house import PATIENCE
 from tools.private_postgres import PrivatePostgres
 
 # Tests start the real command many times; compiling every library at each start would take most of it.

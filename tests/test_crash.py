@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from posthouse import crash
-from tests.support.effort import effort
+from tests.support.processor_time import processor_seconds
 
 SOURCE = Path(crash.__file__).parent
 SCRIPT = (
@@ -63,4 +63,4 @@ def test_a_point_costs_next_to_nothing_when_nobody_asked() -> None:
             crash.point("accept.before_commit")
 
     # A hundred nanoseconds each, on a machine ten times as slow as an ordinary one.
-    assert effort(passed) < 0.1
+    assert processor_seconds(passed) < 0.1

@@ -16,7 +16,7 @@ import pytest
 
 import posthouse
 from tests.support.ambiguity import automaton, faults, hostile
-from tests.support.effort import effort
+from tests.support.processor_time import processor_seconds
 
 METHODS: Final = ("match", "fullmatch", "search", "findall", "finditer", "split", "sub", "subn")
 FUNCTIONS: Final = (*METHODS, "compile", "template")
@@ -141,12 +141,15 @@ def slow_text(regex: Regex) -> str | None:
 
 def _is_linear(work: Callable[[Any], object], text: Callable[[int], Any]) -> bool:
     long = text(2 * TEXT_CHARACTERS)
-    seconds = effort(lambda: work(long), enough=ENOUGH_SECONDS)
+    seconds = processor_seconds(lambda: work(long), enough=ENOUGH_SECONDS)
     if seconds <= ENOUGH_SECONDS:
         return True
     short = text(TEXT_CHARACTERS)
     # What takes the square of the time takes it every time; a busy machine doesn't.
-    return any(effort(lambda: work(long)) <= RATIO_MAX * effort(lambda: work(short)) for _ in range(TRIES))
+    return any(
+        processor_seconds(lambda: work(long)) <= RATIO_MAX * processor_seconds(lambda: work(short))
+        for _ in range(TRIES)
+    )
 
 
 def _worker(pattern: "re.Pattern[Any]", method: str) -> Callable[[Any], object]:

@@ -15,32 +15,32 @@ from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
-from tests.support.postoffice import SIMULATOR, PostOffice, furnished
 from tests.support.service import Service, Tenant, eventually, uuid
+from tests.support.service_processes import SIMULATOR, ServiceProcesses, prepare_processes
 
 FINAL_SECONDS_MAX = 30.0
 DAY = timedelta(days=1)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def office(
+async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+) -> AsyncIterator[ServiceProcesses]:
     database_url = await asyncio.to_thread(new_database)
     # Who is put off a third time stays so for as long as this takes.
     waits = json.dumps([0.01, 0.01, 60.0])
-    async with furnished(
+    async with prepare_processes(
         database_url, tmp_path_factory.mktemp("account"), stream="memory", DELIVERY_RETRY_MINUTES=waits
-    ) as office:
-        office.destination("elsewhere.example.net")
+    ) as processes:
+        processes.destination("elsewhere.example.net")
         for domain, exchange in (
             ("big.example.net", "gmail-smtp-in.l.google.com"),
             ("firm.example.net", "firm-example-net.mail.protection.outlook.com"),
         ):
-            office.nameserver.records[domain, "MX"] = [f"10 {exchange}."]
-            office.nameserver.records[exchange, "A"] = ["127.0.0.1"]
-        await office.start_http("dispatch", "delivery")
-        yield office
+            processes.nameserver.records[domain, "MX"] = [f"10 {exchange}."]
+            processes.nameserver.records[exchange, "A"] = ["127.0.0.1"]
+        await processes.start_http("dispatch", "delivery")
+        yield processes
 
 
 async def account_of(tenant: Tenant, role: str = "owner") -> dict[str, Any]:
@@ -70,9 +70,9 @@ async def ledger_of(tenant: Tenant, query: str = "", limit: int = 100) -> list[d
         cursor = f"&cursor={answer.body['next_cursor']}"
 
 
-async def count(office: PostOffice) -> None:
+async def count(processes: ServiceProcesses) -> None:
     """A round as it will be in two minutes: no test should wait that long."""
-    database = await Database.open(office.database_url, connections_max=2)
+    database = await Database.open(processes.database_url, connections_max=2)
     try:
         await UsageCounter(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).round()
     finally:
@@ -92,7 +92,7 @@ async def test_every_role_reads_and_nobody_else(regular: Tenant, service: Servic
 @pytest.mark.rule("ACC-02", "ACC-03", "ACC-04")
 async def test_the_account_shows_what_it_holds_and_what_is_open(service: Service) -> None:
     tenant = await service.account(credits=100)
-    await tenant.accepts(tenant.letter(to=["a@example.org", "b@example.org"]))
+    await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
     await tenant.accepts(authorization=await tenant.key("test"))
     shown = await account_of(tenant, "viewer")
     assert shown["id"] == ids.text(ids.ACCOUNT, tenant.id)
@@ -143,7 +143,7 @@ async def test_rate_and_warm_up_are_those_that_sending_is_refused_by(service: Se
     today = datetime.now(UTC).date()
     midnight = f"{today + DAY}T00:00:00.000Z"
     assert shown["warmup"] == {"exempt": False, "day": 1, "limit": 200, "used": 0, "resets_at": midnight}
-    await tenant.accepts(tenant.letter(to=["a@example.org", "b@example.org"]))
+    await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
     shown = await account_of(tenant)
     assert shown["warmup"]["used"] == 2
     assert shown["rate"]["remaining"] >= 2
@@ -194,25 +194,27 @@ async def test_days_that_cannot_be_are_refused(query: str, named: str, regular: 
 
 
 @pytest.mark.rule("USE-02", "USE-03", "USE-04", "LED-01", "LED-02", "LED-03")
-async def test_after_mixed_outcomes_every_recipient_is_counted_and_every_credit_explained(office: PostOffice) -> None:
-    service = office.service
+async def test_after_mixed_outcomes_every_recipient_is_counted_and_every_credit_explained(
+    processes: ServiceProcesses,
+) -> None:
+    service = processes.service
     tenant = await service.account(credits=1_000)
     low = datetime.now(UTC) - timedelta(minutes=1)
     await service.sql("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", low, low.date())
     assert {one["accepted"] for one in (await usage_of(tenant))["days"]} == {0}
 
-    taken = await tenant.accepts(tenant.letter(to=[f"taken+{number}@big.example.net" for number in range(8)]))
+    taken = await tenant.accepts(tenant.mail(to=[f"taken+{number}@big.example.net" for number in range(8)]))
     mixed = await tenant.accepts(
-        tenant.letter(
+        tenant.mail(
             to=["taken+8@firm.example.net", "550-rcpt+9@firm.example.net", "greylist+10@elsewhere.example.net"],
             cc=[f"bounced@{SIMULATOR}", f"failed@{SIMULATOR}"],
         )
     )
     rehearsed = await tenant.accepts(authorization=await tenant.key("test"))
-    await office.wait_until_final(tenant, [taken["id"], mixed["id"], rehearsed["id"]], FINAL_SECONDS_MAX)
-    waiting = await tenant.accepts(tenant.letter(to=["450-rcpt+11@elsewhere.example.net"]))
+    await processes.wait_until_final(tenant, [taken["id"], mixed["id"], rehearsed["id"]], FINAL_SECONDS_MAX)
+    waiting = await tenant.accepts(tenant.mail(to=["450-rcpt+11@elsewhere.example.net"]))
     await eventually(lambda: usage_of(tenant), lambda use: use["now"]["deferred"] == 1, within=FINAL_SECONDS_MAX)
-    await count(office)
+    await count(processes)
     use = await usage_of(tenant, "?days=2")
     assert use["now"] == {"queued": 0, "deferred": 1, "held": 0, "is_more": False}
     assert datetime.fromisoformat(use["counted_at"]) > low
@@ -265,7 +267,7 @@ async def test_after_mixed_outcomes_every_recipient_is_counted_and_every_credit_
 @pytest.mark.rule("LED-04", "ACC-01")
 async def test_a_part_of_the_ledger_can_be_asked_for(tenant: Tenant, stranger: Tenant, service: Service) -> None:
     first = await tenant.accepts()
-    await tenant.accepts(tenant.letter(to=["a@example.org", "b@example.org"]))
+    await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
     await service.operator.grant_credits(tenant.id, -10)
     theirs = await stranger.accepts()
     assert [one["amount"] for one in await ledger_of(tenant, f"&message_id={first['id']}")] == [-1]

@@ -173,7 +173,7 @@ async def test_a_check_says_of_each_record_what_was_found_and_what_to_do(owner: 
     assert records(right)["dkim_rsa"]["advice"] == ""
 
     async def send() -> Answer:
-        return await owner.send(owner.letter(from_=f"news@{name}"))
+        return await owner.send(owner.mail(from_=f"news@{name}"))
 
     assert (await eventually(send, lambda answer: answer.status != 403)).is_accepted()
 
@@ -279,7 +279,7 @@ async def test_a_removed_domain_sends_nothing_and_comes_back_as_another(owner: T
     assert domain_of(await verify(owner, name))["verified"]
 
     async def send() -> Answer:
-        return await owner.send(owner.letter(from_=f"news@{name}"))
+        return await owner.send(owner.mail(from_=f"news@{name}"))
 
     assert (await eventually(send, lambda answer: answer.status != 403)).is_accepted()
     removed = await owner.call("DELETE", f"/v1/domains/{name}")

@@ -42,7 +42,7 @@ NO_ADDRESSES = [
 
 
 def filled(tenant: Tenant, field: str, address: str) -> dict[str, object]:
-    return tenant.letter() | {field: address}
+    return tenant.mail() | {field: address}
 
 
 @pytest.mark.rule("ADDR-01")
@@ -73,7 +73,7 @@ async def test_every_field_takes_an_address_with_or_without_a_name(regular: Tena
     ],
 )
 async def test_an_internationalised_domain_becomes_its_a_label(regular: Tenant, given: str, bare: str) -> None:
-    sent = await regular.accepts(regular.letter(to=given))
+    sent = await regular.accepts(regular.mail(to=given))
     assert sent["to"] == [given]
     read = (await regular.get(sent["id"])).body
     assert [recipient["email"] for recipient in read["recipients"]] == [bare]
@@ -89,7 +89,7 @@ async def test_refused_forms_are_refused_in_every_field(regular: Tenant, field: 
 
 @pytest.mark.rule("ADDR-04")
 async def test_addresses_are_echoed_as_given_and_read_back_bare(regular: Tenant) -> None:
-    body = regular.letter(
+    body = regular.mail(
         from_=f"Acme Support <Help@{regular.domain.upper()}>",
         to=["Ada <Ada@Example.ORG>", "bob@example.org"],
         cc=["Cy <cy@example.org>"],
@@ -116,7 +116,7 @@ async def test_addresses_are_echoed_as_given_and_read_back_bare(regular: Tenant)
     ],
 )
 async def test_recipients_are_unique_by_their_address_alone(tenant: Tenant, recipients: dict[str, object]) -> None:
-    sent = await tenant.accepts(tenant.letter(**recipients))
+    sent = await tenant.accepts(tenant.mail(**recipients))
     assert (sent["recipient_count"], sent["credits_reserved"]) == (1, 1)
     counts = await tenant.counts()
     assert (counts["recipients"], counts["schedule"], counts["reserved"]) == (1, 1, 1)
@@ -126,12 +126,12 @@ async def test_recipients_are_unique_by_their_address_alone(tenant: Tenant, reci
 @pytest.mark.rule("ADDR-05")
 async def test_addresses_that_differ_by_more_than_case_are_different(regular: Tenant) -> None:
     to = ["ada@example.org", "ada+1@example.org", "a.da@example.org", "ada@mail.example.org"]
-    assert (await regular.accepts(regular.letter(to=to)))["recipient_count"] == 4
+    assert (await regular.accepts(regular.mail(to=to)))["recipient_count"] == 4
 
 
 @pytest.mark.rule("ADDR-06")
 async def test_the_first_spelling_is_the_one_used(regular: Tenant) -> None:
-    sent = await regular.accepts(regular.letter(to=["AdA@example.org", "ada@example.org"], cc="ADA@example.org"))
+    sent = await regular.accepts(regular.mail(to=["AdA@example.org", "ada@example.org"], cc="ADA@example.org"))
     read = (await regular.get(sent["id"])).body
     assert [recipient["email"] for recipient in read["recipients"]] == ["AdA@example.org"]
 
@@ -139,7 +139,7 @@ async def test_the_first_spelling_is_the_one_used(regular: Tenant) -> None:
 @pytest.mark.rule("ADDR-07")
 async def test_fifty_unique_recipients_are_taken_over_all_three_fields(regular: Tenant) -> None:
     many = [f"r{number}@example.org" for number in range(50)]
-    body = regular.letter(to=many[:20], cc=many[20:40] + many[:5], bcc=[*many[40:], "R0@EXAMPLE.ORG"])
+    body = regular.mail(to=many[:20], cc=many[20:40] + many[:5], bcc=[*many[40:], "R0@EXAMPLE.ORG"])
     sent = await regular.accepts(body)
     assert (sent["recipient_count"], sent["credits_reserved"]) == (50, 50)
     assert len((await regular.get(sent["id"])).body["recipients"]) == 50
@@ -148,9 +148,9 @@ async def test_fifty_unique_recipients_are_taken_over_all_three_fields(regular: 
 @pytest.mark.rule("ADDR-07")
 async def test_fifty_one_unique_recipients_are_refused(regular: Tenant) -> None:
     many = [f"r{number}@example.org" for number in range(51)]
-    body = regular.letter(to=many[:20], cc=many[20:40], bcc=many[40:])
+    body = regular.mail(to=many[:20], cc=many[20:40], bcc=many[40:])
     await regular.refuses(body, 400, "invalid_request", "50")
-    await regular.refuses(regular.letter(to=many), 400, "invalid_request", "50")
+    await regular.refuses(regular.mail(to=many), 400, "invalid_request", "50")
 
 
 @pytest.mark.rule("ADDR-08")
@@ -175,12 +175,12 @@ async def test_control_characters_are_refused(regular: Tenant, field: str, given
 @pytest.mark.rule("ADDR-09")
 @pytest.mark.parametrize("given", NO_ADDRESSES)
 async def test_what_is_no_address_is_refused(regular: Tenant, given: str) -> None:
-    await regular.refuses(regular.letter(to=["bob@example.org", given]), 400, "invalid_request", "to")
+    await regular.refuses(regular.mail(to=["bob@example.org", given]), 400, "invalid_request", "to")
 
 
 @pytest.mark.rule("ADDR-10")
 async def test_the_lengths_of_rfc_5321_hold(regular: Tenant) -> None:
-    await regular.accepts(regular.letter(to="l" * 64 + "@example.org"))
-    await regular.refuses(regular.letter(to="l" * 65 + "@example.org"), 400, "invalid_request", "to")
+    await regular.accepts(regular.mail(to="l" * 64 + "@example.org"))
+    await regular.refuses(regular.mail(to="l" * 65 + "@example.org"), 400, "invalid_request", "to")
     domain = ".".join(["d" * 60] * 4)
-    await regular.refuses(regular.letter(to=f"{'l' * 20}@{domain}"), 400, "invalid_request", "to")
+    await regular.refuses(regular.mail(to=f"{'l' * 20}@{domain}"), 400, "invalid_request", "to")

@@ -33,16 +33,14 @@ def parts(message: EmailMessage) -> list[tuple[str, str | None]]:
 @pytest.mark.rule("ATT-01")
 async def test_twenty_attachments_are_taken_and_21_refused(regular: Tenant) -> None:
     many = [attachment(filename=f"{number}.bin") for number in range(20)]
-    assert len((await regular.accepts(regular.letter(attachments=many)))["attachments"]) == 20
-    await regular.refuses(
-        regular.letter(attachments=[*many, attachment()]), 400, "invalid_request", "attachments", "20"
-    )
+    assert len((await regular.accepts(regular.mail(attachments=many)))["attachments"]) == 20
+    await regular.refuses(regular.mail(attachments=[*many, attachment()]), 400, "invalid_request", "attachments", "20")
 
 
 @pytest.mark.rule("ATT-01", "SEND-16")
 @pytest.mark.parametrize("given", [{}, "x", 7, ["x"], [7], [None], [[]]])
 async def test_attachments_are_a_list_of_objects(regular: Tenant, given: object) -> None:
-    await regular.refuses(regular.letter(attachments=given), 400, "invalid_request", "attachments")
+    await regular.refuses(regular.mail(attachments=given), 400, "invalid_request", "attachments")
 
 
 @pytest.mark.rule("ATT-02")
@@ -52,7 +50,7 @@ async def test_attachments_are_a_list_of_objects(regular: Tenant, given: object)
     ids=repr,
 )
 async def test_a_filename_is_a_name_without_a_path(regular: Tenant, filename: object) -> None:
-    body = regular.letter(attachments=[attachment(filename=filename)])
+    body = regular.mail(attachments=[attachment(filename=filename)])
     await regular.refuses(body, 400, "invalid_request", "attachments", "filename")
 
 
@@ -61,7 +59,7 @@ async def test_a_filename_is_a_name_without_a_path(regular: Tenant, filename: ob
     "filename", ["f" * 251 + ".txt", "résumé 2026.pdf", "履歴書.pdf", 'a b; c="d".txt', "...", ".env", "it's 100%.txt"]
 )
 async def test_other_filenames_are_kept(regular: Tenant, filename: str) -> None:
-    sent = await regular.accepts(regular.letter(attachments=[attachment(filename=filename)]))
+    sent = await regular.accepts(regular.mail(attachments=[attachment(filename=filename)]))
     assert sent["attachments"][0]["filename"] == filename
     (part,) = (await regular.stored(sent["id"])).iter_attachments()
     assert part.get_filename() == filename
@@ -75,14 +73,14 @@ async def test_other_filenames_are_kept(regular: Tenant, filename: str) -> None:
     ids=repr,
 )
 async def test_content_is_strict_base64(regular: Tenant, content: object) -> None:
-    body = regular.letter(attachments=[attachment(content=content)])
+    body = regular.mail(attachments=[attachment(content=content)])
     await regular.refuses(body, 400, "invalid_request", "attachments", "content")
 
 
 @pytest.mark.rule("ATT-03", "ATT-12")
 @pytest.mark.parametrize("content", ["aGVsbG8=", "aGVs\r\nbG8=\r\n", " aGVs bG8=\t\n", "aGVs\fbG8="])
 async def test_white_space_in_base64_is_tolerated(regular: Tenant, content: str) -> None:
-    sent = await regular.accepts(regular.letter(attachments=[attachment(content=content)]))
+    sent = await regular.accepts(regular.mail(attachments=[attachment(content=content)]))
     assert sent["attachments"][0]["size"] == 5
     (part,) = (await regular.stored(sent["id"])).iter_attachments()
     assert part.get_payload(decode=True) == b"hello"
@@ -108,7 +106,7 @@ async def test_white_space_in_base64_is_tolerated(regular: Tenant, content: str)
     ],
 )
 async def test_the_extension_decides_the_type_when_none_is_given(regular: Tenant, filename: str, expected: str) -> None:
-    sent = await regular.accepts(regular.letter(attachments=[attachment(filename=filename)]))
+    sent = await regular.accepts(regular.mail(attachments=[attachment(filename=filename)]))
     assert sent["attachments"][0]["content_type"].split(";")[0] == expected
     (part,) = (await regular.stored(sent["id"])).iter_attachments()
     assert part.get_content_type() == expected
@@ -121,7 +119,7 @@ async def test_the_extension_decides_the_type_when_none_is_given(regular: Tenant
      "application/vnd.example+json; profile=a", "text/plain; x=" + "v" * 240],
 )  # fmt: skip
 async def test_a_type_with_parameters_is_taken(regular: Tenant, content_type: str) -> None:
-    sent = await regular.accepts(regular.letter(attachments=[attachment(content_type=content_type)]))
+    sent = await regular.accepts(regular.mail(attachments=[attachment(content_type=content_type)]))
     assert sent["attachments"][0]["content_type"] == content_type
     (part,) = (await regular.stored(sent["id"])).iter_attachments()
     assert part.get_content_type() == content_type.split(";")[0].lower()
@@ -136,14 +134,14 @@ async def test_a_type_with_parameters_is_taken(regular: Tenant, content_type: st
      "multipart/mixed", "multipart/mixed; boundary=x", "MULTIPART/related", "message/rfc822", "Message/Partial"],
 )  # fmt: skip
 async def test_other_types_are_refused(regular: Tenant, content_type: object) -> None:
-    body = regular.letter(attachments=[attachment(content_type=content_type)])
+    body = regular.mail(attachments=[attachment(content_type=content_type)])
     await regular.refuses(body, 400, "invalid_request", "attachments", "content_type")
 
 
 @pytest.mark.rule("ATT-07")
 @pytest.mark.parametrize("content_id", ["", "a b", "<logo>", "logo\r\nX: y", "lögo", "c" * 129, "a/b", 7])
 async def test_a_content_id_is_a_plain_word(regular: Tenant, content_id: object) -> None:
-    body = regular.letter(html="<p>", attachments=[attachment(content_id=content_id)])
+    body = regular.mail(html="<p>", attachments=[attachment(content_id=content_id)])
     await regular.refuses(body, 400, "invalid_request", "attachments", "content_id")
 
 
@@ -151,7 +149,7 @@ async def test_a_content_id_is_a_plain_word(regular: Tenant, content_id: object)
 @pytest.mark.parametrize("content_id", ["logo", "Logo.1_2@example+x-y", "c" * 128])
 async def test_with_html_a_content_id_makes_the_part_inline(regular: Tenant, content_id: str) -> None:
     inline = attachment(filename="logo.png", content_id=content_id)
-    body = regular.letter(html=f'<img src="cid:{content_id}">', attachments=[inline, attachment()])
+    body = regular.mail(html=f'<img src="cid:{content_id}">', attachments=[inline, attachment()])
     sent = await regular.accepts(body)
     assert sent["attachments"][0]["content_id"] == content_id
     stored = await regular.stored(sent["id"])
@@ -168,13 +166,13 @@ async def test_with_html_a_content_id_makes_the_part_inline(regular: Tenant, con
 async def test_a_repeated_content_id_is_refused(regular: Tenant) -> None:
     twice = [attachment(content_id="logo"), attachment(content_id="logo")]
     await regular.refuses(
-        regular.letter(html="<p>", attachments=twice), 400, "invalid_request", "attachments", "content_id"
+        regular.mail(html="<p>", attachments=twice), 400, "invalid_request", "attachments", "content_id"
     )
 
 
 @pytest.mark.rule("ATT-10")
 async def test_without_html_a_content_id_is_an_ordinary_attachment(regular: Tenant) -> None:
-    sent = await regular.accepts(regular.letter(attachments=[attachment(content_id="logo")]))
+    sent = await regular.accepts(regular.mail(attachments=[attachment(content_id="logo")]))
     stored = await regular.stored(sent["id"])
     assert "multipart/related" not in [kind for kind, _ in parts(stored)]
     (part,) = stored.iter_attachments()
@@ -187,7 +185,7 @@ async def test_without_html_a_content_id_is_an_ordinary_attachment(regular: Tena
 )
 async def test_a_calendar_with_a_method_is_the_last_alternative(regular: Tenant, content_type: str) -> None:
     invitation = attachment(filename="invite.ics", content_type=content_type)
-    sent = await regular.accepts(regular.letter(html="<p>Come.</p>", attachments=[invitation]))
+    sent = await regular.accepts(regular.mail(html="<p>Come.</p>", attachments=[invitation]))
     assert sent["attachments"][0]["content_type"] == content_type
     stored = await regular.stored(sent["id"])
     (alternative,) = [part for part in stored.walk() if part.get_content_type() == "multipart/alternative"]
@@ -202,7 +200,7 @@ async def test_a_calendar_with_a_method_is_the_last_alternative(regular: Tenant,
 async def test_the_response_tells_name_type_and_decoded_size(regular: Tenant) -> None:
     given = [attachment(filename="a.pdf"), attachment(filename="b", content=""), attachment(content_id="x")]
     given[1]["content"] = base64.b64encode(b"y").decode()
-    sent = await regular.accepts(regular.letter(attachments=given))
+    sent = await regular.accepts(regular.mail(attachments=given))
     first, second, third = sent["attachments"]
     assert (first["filename"], first["content_type"], first["size"]) == ("a.pdf", "application/pdf", len(PIXEL))
     assert first.get("content_id") is None

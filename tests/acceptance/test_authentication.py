@@ -47,7 +47,7 @@ async def test_a_token_sends_and_reads(tenant: Tenant) -> None:
 @pytest.mark.rule("AUTH-04", "CODE-02", "GET-06")
 async def test_no_credential_is_unauthorized(service: Service, regular: Tenant) -> None:
     headers = {"Idempotency-Key": "x"}
-    answer = await service.request("POST", "/emails", headers=headers, json=regular.letter())
+    answer = await service.request("POST", "/emails", headers=headers, json=regular.mail())
     assert answer.is_refusal(401, "unauthorized", "Authorization")
     sent = await regular.accepts()
     answer = await service.request("GET", f"/emails/{sent['id']}")
@@ -80,7 +80,7 @@ MALFORMED = [
 @pytest.mark.rule("AUTH-05")
 @pytest.mark.parametrize("authorization", MALFORMED)
 async def test_a_malformed_credential_is_unauthorized(regular: Tenant, authorization: str) -> None:
-    await regular.refuses(regular.letter(), 401, "unauthorized", authorization=authorization)
+    await regular.refuses(regular.mail(), 401, "unauthorized", authorization=authorization)
     assert (await regular.get("em_x", authorization=authorization)).is_refusal(401, "unauthorized")
 
 
@@ -100,7 +100,7 @@ async def test_an_unknown_credential_is_unauthorized(regular: Tenant) -> None:
         "Bearer ph_test_" + key.removeprefix("Bearer ph_live_"),
     ]
     for authorization in wrong:
-        await regular.refuses(regular.letter(), 401, "unauthorized", authorization=authorization)
+        await regular.refuses(regular.mail(), 401, "unauthorized", authorization=authorization)
         assert (await regular.get("em_x", authorization=authorization)).is_refusal(401, "unauthorized")
 
 
@@ -135,7 +135,7 @@ async def test_a_revocation_holds_within_five_seconds_in_every_process(
 
     await eventually(statuses, lambda seen: seen == {401})
     assert time.monotonic() - revoked_at < 5
-    await tenant.refuses(tenant.letter(), 401, "unauthorized", authorization=its_basic)
+    await tenant.refuses(tenant.mail(), 401, "unauthorized", authorization=its_basic)
     await tenant.accepts(service=another)
 
 
@@ -145,7 +145,7 @@ async def test_an_expired_api_key_is_unauthorized(service: Service, tenant: Tena
     now = datetime.now(UTC)
     for key, left in ((old, timedelta(seconds=-1)), (young, timedelta(hours=1))):
         await service.sql("UPDATE api_keys SET expires_at = $2 WHERE id = $1", key.id, now + left)
-    await tenant.refuses(tenant.letter(), 401, "unauthorized", authorization=f"Bearer {old.secret}")
+    await tenant.refuses(tenant.mail(), 401, "unauthorized", authorization=f"Bearer {old.secret}")
     await tenant.accepts(authorization=f"Bearer {young.secret}")
 
 
@@ -166,7 +166,7 @@ async def test_an_api_key_expires_while_it_is_remembered(service: Service, tenan
 async def test_an_expired_token_is_unauthorized(regular: Tenant) -> None:
     now = int(time.time())
     expired = await regular.forged(iat=now - 13 * 3600, exp=now - 3600)
-    await regular.refuses(regular.letter(), 401, "unauthorized", authorization=expired)
+    await regular.refuses(regular.mail(), 401, "unauthorized", authorization=expired)
     answer = await regular.service.request("GET", "/v1/templates", headers={"Authorization": expired})
     assert answer.is_refusal(401, "unauthorized")
     # The forger's token is good when only the times are good: so it was the time that was refused.
@@ -196,7 +196,7 @@ async def test_a_token_of_another_key_or_algorithm_is_unauthorized(regular: Tena
         "Bearer " + jwt.encode(claims, JWT_SECRET, algorithm, headers={"crit": ["x"], "x": 1}),
     ]
     for forgery in forgeries:
-        await regular.refuses(regular.letter(), 401, "unauthorized", authorization=forgery)
+        await regular.refuses(regular.mail(), 401, "unauthorized", authorization=forgery)
 
 
 @pytest.mark.rule("AUTH-09")
@@ -207,7 +207,7 @@ async def test_a_key_named_in_the_tokens_header_is_not_used(regular: Tenant) -> 
     other = "a secret of the forger's own, of thirty-two bytes or more"
     for header in ({"jku": "https://example.com/keys"}, {"kid": "../../dev/null"}, {"jwk": {"kty": "oct", "k": "eA"}}):
         token = jwt.encode(claims, other, algorithm, headers=header)
-        await regular.refuses(regular.letter(), 401, "unauthorized", authorization=f"Bearer {token}")
+        await regular.refuses(regular.mail(), 401, "unauthorized", authorization=f"Bearer {token}")
 
 
 @pytest.mark.rule("AUTH-10")
@@ -219,7 +219,7 @@ async def test_a_key_named_in_the_tokens_header_is_not_used(regular: Tenant) -> 
     ids=lambda claims: ",".join(claims),
 )  # fmt: skip
 async def test_a_token_with_other_claims_is_unauthorized(regular: Tenant, claims: dict[str, Any]) -> None:
-    await regular.refuses(regular.letter(), 401, "unauthorized", authorization=await regular.forged(**claims))
+    await regular.refuses(regular.mail(), 401, "unauthorized", authorization=await regular.forged(**claims))
 
 
 @pytest.mark.rule("AUTH-10")
@@ -229,7 +229,7 @@ async def test_a_token_for_another_users_account_is_unauthorized(regular: Tenant
     their_account = jwt.decode(theirs, options={"verify_signature": False})["account_id"]
     assert their_account != jwt.decode(mine, options={"verify_signature": False})["account_id"]
     forged = await regular.forged(account_id=their_account)
-    await stranger.refuses(stranger.letter(), 401, "unauthorized", authorization=forged)
+    await stranger.refuses(stranger.mail(), 401, "unauthorized", authorization=forged)
 
 
 @pytest.mark.rule("AUTH-11", "CODE-02")
@@ -372,7 +372,7 @@ async def test_api_keys_have_their_form(tenant: Tenant) -> None:
 async def test_a_test_keys_message_costs_nothing(service: Service) -> None:
     poor = await service.account(credits=0)
     key = await poor.key("test", may_read=True)
-    body = poor.letter(to=["ada@example.org", "bob@example.org"])
+    body = poor.mail(to=["ada@example.org", "bob@example.org"])
     sent = await poor.accepts(body, authorization=key)
     assert (sent["source"], sent["recipient_count"], sent["credits_reserved"]) == ("api", 2, 0)
     read = (await poor.get(sent["id"], authorization=key)).body
@@ -397,7 +397,7 @@ async def test_a_viewers_token_reads_and_does_not_send(tenant: Tenant) -> None:
     for role in ("owner", "admin", "member"):
         sent = await tenant.accepts(authorization=await tenant.jwt(role))
     viewer = await tenant.jwt("viewer")
-    await tenant.refuses(tenant.letter(), 403, "forbidden", authorization=viewer)
+    await tenant.refuses(tenant.mail(), 403, "forbidden", authorization=viewer)
     assert (await tenant.get(sent["id"], authorization=viewer)).status == 200
 
 
@@ -442,7 +442,7 @@ async def test_a_caller_outside_the_allowed_networks_is_refused(tenant: Tenant) 
                 await tenant.accepts(authorization=authorization)
                 assert (await tenant.get(sent["id"], authorization=authorization)).status == 200
             else:
-                await tenant.refuses(tenant.letter(), 403, "forbidden", authorization=authorization)
+                await tenant.refuses(tenant.mail(), 403, "forbidden", authorization=authorization)
                 answer = await tenant.get(sent["id"], authorization=authorization)
                 assert answer.is_refusal(401, "unauthorized")
 
@@ -453,7 +453,7 @@ async def test_a_forwarded_address_is_not_believed(tenant: Tenant) -> None:
     for header in ("X-Forwarded-For", "X-Real-IP", "Forwarded"):
         value = "for=203.0.113.7" if header == "Forwarded" else "203.0.113.7"
         await tenant.refuses(
-            tenant.letter(),
+            tenant.mail(),
             403,
             "forbidden",
             authorization=basic(far.username, far.password),
@@ -465,10 +465,10 @@ async def test_a_forwarded_address_is_not_believed(tenant: Tenant) -> None:
 async def test_the_simulator_domain_is_accepted_at_the_usual_price(tenant: Tenant) -> None:
     to = [f"{name}@simulator.invalid" for name in ("delivered", "bounced", "failed", "deferred")]
     for authorization in (tenant.basic, await tenant.key(), await tenant.jwt()):
-        sent = await tenant.accepts(tenant.letter(to=to), authorization=authorization)
+        sent = await tenant.accepts(tenant.mail(to=to), authorization=authorization)
         assert sent["credits_reserved"] == 4
     assert await tenant.available() == 1_000 - 12
-    free = await tenant.accepts(tenant.letter(to=to), authorization=await tenant.key("test"))
+    free = await tenant.accepts(tenant.mail(to=to), authorization=await tenant.key("test"))
     assert free["credits_reserved"] == 0
 
 
@@ -494,7 +494,7 @@ async def test_secrets_appear_in_no_error_and_no_log(service: Service, tenant: T
     answers += [
         await tenant.send(authorization="Bearer ph_live_planted0123456789"),
         await tenant.send(authorization=basic(tenant.username, "a planted password")),
-        await tenant.send(tenant.letter(to=[])),
+        await tenant.send(tenant.mail(to=[])),
         await tenant.get("em_x", authorization=key),
         await service.login(await tenant.user(), "a planted password"),
         await service.request("POST", LOGIN, json={"email": ["x"], "password": PASSWORD}),

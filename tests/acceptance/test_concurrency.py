@@ -60,7 +60,7 @@ async def test_200_requests_with_one_key_over_two_processes_make_one_message(
     service: Service, another: Service, tenant: Tenant
 ) -> None:
     key = tenant.new_key()
-    body = tenant.letter(to=recipients(3))
+    body = tenant.mail(to=recipients(3))
     answers = await asyncio.gather(
         *[tenant.send(body, key=key, service=(service, another)[number % 2]) for number in range(200)]
     )
@@ -83,7 +83,7 @@ async def test_one_key_with_many_bodies_makes_one_message(service: Service, anot
     key = tenant.new_key()
     answers = await asyncio.gather(
         *[
-            tenant.send(tenant.letter(subject=f"{number}"), key=key, service=(service, another)[number % 2])
+            tenant.send(tenant.mail(subject=f"{number}"), key=key, service=(service, another)[number % 2])
             for number in range(40)
         ]
     )
@@ -104,7 +104,7 @@ async def test_8_then_5_then_2_against_10_credits_is_yes_no_yes(service: Service
         await asyncio.sleep(0.05)
         waiting = []
         for count in (8, 5, 2):
-            waiting.append(asyncio.ensure_future(tenant.send(tenant.letter(to=recipients(count)))))
+            waiting.append(asyncio.ensure_future(tenant.send(tenant.mail(to=recipients(count)))))
             await asyncio.sleep(0.02)
     assert (await first).is_accepted()
     answers = await asyncio.gather(*waiting)
@@ -129,19 +129,19 @@ async def test_a_mixed_batch_is_decided_item_by_item(service: Service, tenant: T
         requests = {
             "plain": tenant.send(),
             "replay": tenant.send(key=used),
-            "other body": tenant.send(tenant.letter(subject="Other"), key=other_used),
+            "other body": tenant.send(tenant.mail(subject="Other"), key=other_used),
             "one key": tenant.send(key=repeated),
             "one key again": tenant.send(key=repeated),
-            "other domain": tenant.send(tenant.letter(from_="news@unregistered.example")),
-            "no template": tenant.send(tenant.letter(text=ABSENT, template="unknown")),
-            "no address": tenant.send(tenant.letter(to="nobody")),
+            "other domain": tenant.send(tenant.mail(from_="news@unregistered.example")),
+            "no template": tenant.send(tenant.mail(text=ABSENT, template="unknown")),
+            "no address": tenant.send(tenant.mail(to="nobody")),
             "poor": poor.send(),
-            "too poor": poor.send(poor.letter(to=recipients(2))),
-            "free": poor.send(poor.letter(to=recipients(2)), authorization=free),
+            "too poor": poor.send(poor.mail(to=recipients(2))),
+            "free": poor.send(poor.mail(to=recipients(2)), authorization=free),
             "slow": slow.send(),
             "slow again": slow.send(),
             "cold": cold.send(),
-            "too cold": cold.send(cold.letter(to=recipients(2))),
+            "too cold": cold.send(cold.mail(to=recipients(2))),
         }
         tasks = {name: asyncio.ensure_future(request) for name, request in requests.items()}
         await asyncio.sleep(HALFWAY_SECONDS)
@@ -175,7 +175,7 @@ async def test_a_mixed_batch_is_decided_item_by_item(service: Service, tenant: T
 async def test_many_accounts_at_once_over_two_processes_keep_their_books(service: Service, another: Service) -> None:
     tenants = [await service.account(credits=20) for _ in range(6)]
     requests = [
-        tenant.send(tenant.letter(to=recipients(count)), service=(service, another)[(number + count) % 2])
+        tenant.send(tenant.mail(to=recipients(count)), service=(service, another)[(number + count) % 2])
         for number in range(6)
         for count in (1, 7, 2, 5, 3)
         for tenant in (tenants if number % 2 else reversed(tenants))
@@ -216,7 +216,7 @@ async def test_an_expired_key_is_used_once_by_many(service: Service, another: Se
     key = tenant.new_key()
     old = await tenant.accepts(key=key)
     await service.sql("UPDATE idempotency SET expires_at = now() - interval '1 second' WHERE key = $1", key)
-    body = tenant.letter(subject="Other")
+    body = tenant.mail(subject="Other")
     answers = await asyncio.gather(
         *[tenant.send(body, key=key, service=(service, another)[number % 2]) for number in range(40)]
     )
@@ -231,7 +231,7 @@ async def test_an_expired_key_is_used_once_by_many(service: Service, another: Se
 @pytest.mark.rule("IDEM-03", "RESP-06")
 async def test_a_caller_that_hangs_up_finds_no_more_than_one_message(service: Service, tenant: Tenant) -> None:
     keys = [tenant.new_key() for _ in range(20)]
-    body = json.dumps(tenant.letter()).encode()
+    body = json.dumps(tenant.mail()).encode()
     for number, key in enumerate(keys):
         _, writer = await asyncio.open_connection("127.0.0.1", service.port)
         writer.write(

@@ -18,10 +18,10 @@ import aiohttp
 import dkim
 import pytest
 
-from tests.support.postoffice import PostOffice, opened
-from tests.support.receiver import GREYLISTED_TRIES, Certificates, Delivered
-from tests.support.server import environment
+from tests.support.server_process import environment
 from tests.support.service import ABSENT, Answer, eventually
+from tests.support.service_processes import ServiceProcesses, run_processes
+from tests.support.smtp_receiver import GREYLISTED_TRIES, Certificates, Delivered
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ RETRY_MINUTES: Final = "[0.03, 0.03, 0.03]"
 class Day:
     """An account and those who work for it."""
 
-    office: PostOffice
+    processes: ServiceProcesses
     token: str = ""
     key: str = ""
     sent: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Day:
 
     async def call(self, method: str, path: str, body: object = ABSENT, *, token: str | None = None) -> Answer:
         headers = {"Authorization": f"Bearer {token or self.token}"}
-        return await self.office.service.request(method, path, headers=headers, json=body)
+        return await self.processes.service.request(method, path, headers=headers, json=body)
 
     async def get(self, path: str, *, token: str | None = None) -> dict[str, Any]:
         answer = await self.call("GET", path, token=token)
@@ -61,7 +61,7 @@ class Day:
         return answer.body
 
     async def login(self, email: str) -> str:
-        answer = await self.office.service.login(email, PASSWORD)
+        answer = await self.processes.service.login(email, PASSWORD)
         assert answer.status == 200, answer.raw
         token: str = answer.body["token"]
         return token
@@ -71,7 +71,7 @@ class Day:
         self.posted[to.partition("+")[0]] += 1
         letter = {"from": f"Acme <news@{DOMAIN}>", "to": to, "subject": f"Letter {number}", "text": "Good morning."}
         headers = {"Authorization": f"Bearer {by or self.key}", "Idempotency-Key": f"letter-{number}"}
-        answer = await self.office.service.request("POST", "/emails", headers=headers, json={**letter, **fields})
+        answer = await self.processes.service.request("POST", "/emails", headers=headers, json={**letter, **fields})
         if answer.status == 202:
             self.sent.append(answer.body["id"])
         return answer
@@ -99,7 +99,7 @@ class Day:
     def publish(self, records: Iterable[dict[str, Any]]) -> None:
         for record in records:
             if record["type"] == "TXT" and record["value"] and record["purpose"] != "return_path":
-                self.office.nameserver.zone[record["name"]] = [record["value"]]
+                self.processes.nameserver.zone[record["name"]] = [record["value"]]
 
     async def verify(self) -> dict[str, Any]:
         """Asked again when it was asked a moment ago."""
@@ -114,12 +114,14 @@ class Day:
 
 @asynccontextmanager
 async def at_work(database_url: str, directory: Path) -> AsyncIterator[Day]:
-    manners = {SECURE: "starttls"}
-    async with opened(database_url, directory, manners=manners, DELIVERY_RETRY_MINUTES=RETRY_MINUTES) as office:
-        office.receiver.certificates = Certificates.make()
-        office.destination(PLAIN_DESTINATION)
-        office.destination(SECURE_DESTINATION, SECURE)
-        yield Day(office)
+    behaviours = {SECURE: "starttls"}
+    async with run_processes(
+        database_url, directory, behaviours=behaviours, DELIVERY_RETRY_MINUTES=RETRY_MINUTES
+    ) as processes:
+        processes.receiver.certificates = Certificates.make()
+        processes.destination(PLAIN_DESTINATION)
+        processes.destination(SECURE_DESTINATION, SECURE)
+        yield Day(processes)
 
 
 @pytest.mark.rule("DAY-01", "DAY-02", "DAY-03", "DAY-04", "DAY-05", "DAY-06", "DAY-07", "DAY-08", "DAY-09")
@@ -142,7 +144,7 @@ async def test_a_day_in_the_life_of_an_account(new_database: Callable[[], str], 
             await step(day)
             print(f"{step.__name__.replace('_', ' ')}: {time.monotonic() - begun:.1f} s")
         print(f"the day: {time.monotonic() - started:.1f} s, {len(day.sent)} mails")
-        assert await day.office.broken_promises() == {}
+        assert await day.processes.broken_promises() == {}
 
 
 async def make_the_account(day: Day) -> None:
@@ -162,8 +164,8 @@ async def operator(day: Day, *words: str, given: str = "") -> Any:
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "posthouse", *words, "--json"],
-        cwd=day.office.directory,
-        env=environment(day.office.database_url, **day.office.settings),
+        cwd=day.processes.directory,
+        env=environment(day.processes.database_url, **day.processes.settings),
         input=given.encode(),
         capture_output=True,
         timeout=60,
@@ -228,13 +230,13 @@ async def suppress_an_address(day: Day) -> None:
     ended = await day.final(await day.accepted(email))
     assert (ended["status"], ended["billing_status"], ended["attempts"]) == ("bounced", "released", [])
     assert "suppressed" in ended["last_smtp_response"]
-    assert email not in day.office.copies()
+    assert email not in day.processes.copies()
 
 
 async def import_many_suppressions(day: Day) -> None:
     rows = "".join([f"many+{number}@example.org\r\n" for number in range(IMPORTED)])
     begun = time.monotonic()
-    service = day.office.service
+    service = day.processes.service
     headers = {"Authorization": f"Bearer {day.token}", "Content-Type": "text/csv"}
     async with service.client.post(
         f"{service.url}/v1/suppressions/import",
@@ -255,7 +257,7 @@ async def invite_a_member(day: Day) -> None:
     invited = await day.call("POST", "/v1/invitations", {"email": MEMBER, "role": "member"})
     assert invited.status == 201, invited.raw
     accepting = {"token": invited.body["token"], "password": PASSWORD}
-    accepted = await day.office.service.request("POST", "/v1/invitations/accept", json=accepting)
+    accepted = await day.processes.service.request("POST", "/v1/invitations/accept", json=accepting)
     assert accepted.status == 200, accepted.raw
     token = await day.login(MEMBER)
     sent = await day.accepted(f"member+1@{PLAIN_DESTINATION}", by=token)
@@ -274,7 +276,7 @@ class Watch:
     _seen: int = 0
 
     def look(self) -> None:
-        accepted = self.day.office.receiver.accepted
+        accepted = self.day.processes.receiver.accepted
         for copy in accepted[self._seen :]:
             self._seen += 1
             self._verify(copy)
@@ -293,7 +295,7 @@ class Watch:
             self.unverified.append(f"{copy.recipient}: not signed")
 
     def _published(self, name: bytes, timeout: int = 5) -> bytes | None:  # noqa: ARG002 (as dkimpy asks)
-        texts = self.day.office.nameserver.zone.get(name.decode().rstrip("."))
+        texts = self.day.processes.nameserver.zone.get(name.decode().rstrip("."))
         return "".join(texts).encode() if texts else None
 
     @asynccontextmanager
@@ -350,7 +352,7 @@ async def rotate_keys_while_mail_flows(day: Day) -> None:
         domain = await day.verify()
         assert selector_of(domain, "dkim_rsa", "active") == new_rsa
         await watch.more(MAILS, new_rsa)
-    await day.office.wait_until_all_final(WAIT_SECONDS)
+    await day.processes.wait_until_all_final(WAIT_SECONDS)
     watch.look()
     assert watch.unverified == []
     assert set(watch.selectors) == old | new

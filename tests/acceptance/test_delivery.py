@@ -20,18 +20,18 @@ import pytest_asyncio
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId
 from tests.support.nameserver import SERVFAIL
-from tests.support.postoffice import (
+from tests.support.service import Tenant, eventually, uuid
+from tests.support.service_processes import (
     HOSTNAME,
     RETRY_MINUTES,
     RETURN_PATH_DOMAIN,
     SIMULATOR,
     TERMINATION_SECONDS_MAX,
-    PostOffice,
-    furnished,
-    opened,
+    ServiceProcesses,
+    prepare_processes,
+    run_processes,
 )
-from tests.support.receiver import Delivered
-from tests.support.service import Tenant, eventually, uuid
+from tests.support.smtp_receiver import Delivered
 
 FINAL_SECONDS_MAX = 30.0
 ATTEMPTS_MAX = len(RETRY_MINUTES) + 1
@@ -40,31 +40,31 @@ REFUSING, ABSENT = "127.0.0.2", "127.0.0.3"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def office(
+async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+) -> AsyncIterator[ServiceProcesses]:
     """One for all of these tests: every part a process, the stream a NATS server, two delivery workers."""
     database_url = await asyncio.to_thread(new_database)
     directory = tmp_path_factory.mktemp("office")
-    async with opened(database_url, directory, workers=2) as office:
+    async with run_processes(database_url, directory, workers=2) as processes:
         for name in ("one", "two", "three", "554-dot", "554-data", "lose-dot"):
-            office.destination(f"{name}.example.net")
-        office.destination("private.example.net", "10.1.2.3")
-        office.nameserver.records["null.example.net", "MX"] = ["0 ."]
-        office.nameserver.script["unknown.example.net"] = SERVFAIL
-        yield office
+            processes.destination(f"{name}.example.net")
+        processes.destination("private.example.net", "10.1.2.3")
+        processes.nameserver.records["null.example.net", "MX"] = ["0 ."]
+        processes.nameserver.script["unknown.example.net"] = SERVFAIL
+        yield processes
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def sender(office: PostOffice) -> Tenant:
+async def sender(processes: ServiceProcesses) -> Tenant:
     """An account of this test's own, with 1,000 credits."""
-    return await office.service.account()
+    return await processes.service.account()
 
 
-async def delivered(office: PostOffice, sender: Tenant, **fields: object) -> dict[str, Any]:
+async def delivered(processes: ServiceProcesses, sender: Tenant, **fields: object) -> dict[str, Any]:
     """Sends it; what GET says when all is over."""
-    sent = await sender.accepts(sender.letter(**fields))
-    (message,) = await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    sent = await sender.accepts(sender.mail(**fields))
+    (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
     return message
 
 
@@ -72,10 +72,10 @@ def by_address(message: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {recipient["email"]: recipient for recipient in message["recipients"]}
 
 
-def copies_of(office: PostOffice, message: dict[str, Any]) -> dict[str, list[Delivered]]:
+def copies_of(processes: ServiceProcesses, message: dict[str, Any]) -> dict[str, list[Delivered]]:
     """What arrived for each recipient, told by the token in the return path: addresses alone are not the message's."""
     found: dict[str, list[Delivered]] = {recipient["email"]: [] for recipient in message["recipients"]}
-    for copy in office.receiver.accepted:
+    for copy in processes.receiver.accepted:
         if message_of(copy) == uuid(message["id"]).bytes:
             found.setdefault(copy.recipient, []).append(copy)
     return found
@@ -94,8 +94,8 @@ def parsed(copy: Delivered) -> EmailMessage:
     return message
 
 
-async def ledger_of(office: PostOffice, message: dict[str, Any]) -> list[tuple[int, str, int]]:
-    rows = await office.service.sql(
+async def ledger_of(processes: ServiceProcesses, message: dict[str, Any]) -> list[tuple[int, str, int]]:
+    rows = await processes.service.sql(
         "SELECT position, kind, amount FROM ledger WHERE message_id = $1 ORDER BY position", uuid(message["id"])
     )
     return [tuple(row) for row in rows]
@@ -110,16 +110,18 @@ def ledger_told_by(message: dict[str, Any]) -> list[tuple[int, str, int]]:
     return [(-1, "reserve", len(message["recipients"])), *closed]
 
 
-async def events_of(office: PostOffice, message: dict[str, Any]) -> list[Any]:
-    return await office.service.sql("SELECT * FROM events WHERE message_id = $1 ORDER BY position", uuid(message["id"]))
+async def events_of(processes: ServiceProcesses, message: dict[str, Any]) -> list[Any]:
+    return await processes.service.sql(
+        "SELECT * FROM events WHERE message_id = $1 ORDER BY position", uuid(message["id"])
+    )
 
 
 @pytest.mark.rule("DLV-01", "DLV-02", "DLV-03")
 async def test_each_unique_recipient_gets_one_copy_whichever_field_and_domain_it_is_in(
-    office: PostOffice, sender: Tenant
+    processes: ServiceProcesses, sender: Tenant
 ) -> None:
     message = await delivered(
-        office,
+        processes,
         sender,
         to=["Ada <ada@one.example.net>", "bob@two.example.net"],
         cc=["carla@three.example.net", "ADA@one.example.net"],
@@ -127,7 +129,7 @@ async def test_each_unique_recipient_gets_one_copy_whichever_field_and_domain_it
     )
     assert (message["status"], message["billing_status"], message["source"]) == ("delivered", "settled", "api")
     assert (message["recipient_count"], message["credits_reserved"]) == (5, 5)
-    copies = copies_of(office, message)
+    copies = copies_of(processes, message)
     assert {address: len(found) for address, found in copies.items()} == {
         "ada@one.example.net": 1,
         "bob@two.example.net": 1,
@@ -149,10 +151,12 @@ DISGUISED = "=?utf-8?q?Hello=0D=0ABcc:_mallory@one.example.net?="
 
 
 @pytest.mark.rule("DLV-04")
-async def test_no_copy_tells_of_a_blind_one_after_unfolding_and_decoding(office: PostOffice, sender: Tenant) -> None:
+async def test_no_copy_tells_of_a_blind_one_after_unfolding_and_decoding(
+    processes: ServiceProcesses, sender: Tenant
+) -> None:
     hidden = ["hidden.recipient@one.example.net", "another.hidden@two.example.net"]
     message = await delivered(
-        office,
+        processes,
         sender,
         to=["open@one.example.net"],
         bcc=[f"Hidden Person <{hidden[0]}>", hidden[1]],
@@ -160,7 +164,7 @@ async def test_no_copy_tells_of_a_blind_one_after_unfolding_and_decoding(office:
         html="<p>Grüße</p>",
         headers={"X-Note": "Ünïcode " * 30},
     )
-    copies = [copy for found in copies_of(office, message).values() for copy in found]
+    copies = [copy for found in copies_of(processes, message).values() for copy in found]
     assert len(copies) == 3
     for copy in copies:
         head, _, _ = copy.message.partition(b"\r\n\r\n")
@@ -177,16 +181,16 @@ async def test_no_copy_tells_of_a_blind_one_after_unfolding_and_decoding(office:
 
 
 @pytest.mark.rule("DLV-05")
-async def test_every_copy_is_signed_for_the_domain_of_its_sender(office: PostOffice, sender: Tenant) -> None:
+async def test_every_copy_is_signed_for_the_domain_of_its_sender(processes: ServiceProcesses, sender: Tenant) -> None:
     message = await delivered(
-        office,
+        processes,
         sender,
         to=["signed@one.example.net", "signed@two.example.net"],
         html="<p>Grüße</p>",
         headers={"List-Unsubscribe": "<https://example.com/u>"},
     )
-    published = await keys_published_by(office, sender)
-    copies = [copy for found in copies_of(office, message).values() for copy in found]
+    published = await keys_published_by(processes, sender)
+    copies = [copy for found in copies_of(processes, message).values() for copy in found]
     assert len(copies) == 2
     for copy in copies:
         signatures = parsed(copy).get_all("DKIM-Signature") or []
@@ -200,9 +204,9 @@ async def test_every_copy_is_signed_for_the_domain_of_its_sender(office: PostOff
             assert dkim.DKIM(copy.message).verify(idx=number, dnsfunc=published)
 
 
-async def keys_published_by(office: PostOffice, sender: Tenant) -> Callable[..., bytes | None]:
+async def keys_published_by(processes: ServiceProcesses, sender: Tenant) -> Callable[..., bytes | None]:
     """DNS as dkimpy asks it, with the records that the service asked the domain's owner to publish."""
-    views = await office.service.operator.domains.all(AccountId(sender.id))
+    views = await processes.service.operator.domains.all(AccountId(sender.id))
     zone = {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
 
     def answer(name: bytes, timeout: int = 5) -> bytes | None:
@@ -213,10 +217,10 @@ async def keys_published_by(office: PostOffice, sender: Tenant) -> Callable[...,
 
 @pytest.mark.rule("DLV-06", "DLV-07")
 async def test_what_arrives_is_what_was_stored_with_trace_and_signature_in_front(
-    office: PostOffice, sender: Tenant
+    processes: ServiceProcesses, sender: Tenant
 ) -> None:
     message = await delivered(
-        office,
+        processes,
         sender,
         to=["Ada <wire@one.example.net>"],
         cc=["wire@two.example.net"],
@@ -227,7 +231,7 @@ async def test_what_arrives_is_what_was_stored_with_trace_and_signature_in_front
         attachments=[{"filename": "a.bin", "content": base64.b64encode(bytes(range(256))).decode()}],
     )
     stored = await sender.mime(message["id"])
-    copies = copies_of(office, message)
+    copies = copies_of(processes, message)
     for address in ("wire@one.example.net", "wire@two.example.net"):
         (copy,) = copies[address]
         assert copy.message.endswith(stored)
@@ -265,8 +269,10 @@ FATES: list[tuple[str, str, int | None, str, int]] = [
 
 
 @pytest.mark.rule("DLV-08", "DLV-09", "DLV-10", "DLV-11", "DLV-12")
-async def test_every_recipient_of_one_message_ends_in_its_own_way(office: PostOffice, sender: Tenant) -> None:
-    message = await delivered(office, sender, to=[fate[0] for fate in FATES[:5]], bcc=[fate[0] for fate in FATES[5:]])
+async def test_every_recipient_of_one_message_ends_in_its_own_way(processes: ServiceProcesses, sender: Tenant) -> None:
+    message = await delivered(
+        processes, sender, to=[fate[0] for fate in FATES[:5]], bcc=[fate[0] for fate in FATES[5:]]
+    )
     found = by_address(message)
     assert [
         (address, found[address]["status"], found[address]["last_smtp_code"], found[address]["attempt_count"])
@@ -283,20 +289,20 @@ async def test_every_recipient_of_one_message_ends_in_its_own_way(office: PostOf
         )
     assert (message["status"], message["billing_status"]) == ("partial", "settled")
     assert message["credits_reserved"] == len(FATES)
-    assert await ledger_of(office, message) == ledger_told_by(message)
+    assert await ledger_of(processes, message) == ledger_told_by(message)
     bounced = sum(fate[1] == "bounced" for fate in FATES)
     assert await sender.available() == 1_000 - len(FATES) + bounced
-    copies = copies_of(office, message)
+    copies = copies_of(processes, message)
     assert {address for address, taken in copies.items() if taken} == {
         fate[0] for fate in FATES if fate[1] == "delivered"
     }
     assert all(len(taken) <= 1 for taken in copies.values())
-    await has_its_events(office, sender, message)
+    await has_its_events(processes, sender, message)
 
 
-async def has_its_events(office: PostOffice, sender: Tenant, message: dict[str, Any]) -> None:
+async def has_its_events(processes: ServiceProcesses, sender: Tenant, message: dict[str, Any]) -> None:
     """One for each recipient, with the contract's fields and no other."""
-    events = await events_of(office, message)
+    events = await events_of(processes, message)
     assert [event["position"] for event in events] == list(range(len(message["recipients"])))
     for event, recipient in zip(events, message["recipients"], strict=True):
         told = json.loads(event["body"])
@@ -331,20 +337,20 @@ async def has_its_events(office: PostOffice, sender: Tenant, message: dict[str, 
     ],
 )
 async def test_a_message_ends_as_its_recipients_together_do(
-    office: PostOffice, sender: Tenant, recipients: list[str], status: str, billing_status: str
+    processes: ServiceProcesses, sender: Tenant, recipients: list[str], status: str, billing_status: str
 ) -> None:
-    message = await delivered(office, sender, to=recipients)
+    message = await delivered(processes, sender, to=recipients)
     assert (message["status"], message["billing_status"]) == (status, billing_status)
     assert message["credits_reserved"] == len(recipients)
-    assert await ledger_of(office, message) == ledger_told_by(message)
+    assert await ledger_of(processes, message) == ledger_told_by(message)
 
 
 @pytest.mark.rule("DLV-09", "DLV-10", "DLV-12")
 async def test_a_message_stays_queued_and_reserved_while_one_recipient_is_greylisted(
-    office: PostOffice, sender: Tenant
+    processes: ServiceProcesses, sender: Tenant
 ) -> None:
     sent = await sender.accepts(
-        sender.letter(to=["early@one.example.net", "554-rcpt+early@one.example.net", "greylist+early@two.example.net"])
+        sender.mail(to=["early@one.example.net", "554-rcpt+early@one.example.net", "greylist+early@two.example.net"])
     )
 
     async def look() -> dict[str, Any]:
@@ -362,83 +368,89 @@ async def test_a_message_stays_queued_and_reserved_while_one_recipient_is_greyli
     assert greylisted["billing_status"] == "reserved"
     # Each recipient's own credit is closed, and its event made, as soon as it is final; none before.
     assert await sender.available() == 1_000 - 3 + 1
-    entries, events = await ledger_of(office, message), await events_of(office, message)
+    entries, events = await ledger_of(processes, message), await events_of(processes, message)
     if (await look())["status"] == "queued":
         assert entries == [(-1, "reserve", 3), (0, "settle", 1), (1, "release", 1)]
         assert [event["position"] for event in events] == [0, 1]
-    (message,) = await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
     assert statuses(message) == ["delivered", "bounced", "delivered"]
     assert (message["status"], message["billing_status"]) == ("partial", "settled")
-    assert await ledger_of(office, message) == ledger_told_by(message)
-    await has_its_events(office, sender, message)
+    assert await ledger_of(processes, message) == ledger_told_by(message)
+    await has_its_events(processes, sender, message)
 
 
 @pytest.mark.rule("DLV-13")
 async def test_silence_after_the_final_dot_is_tried_again_under_the_same_message_id_and_on_record(
-    office: PostOffice, sender: Tenant
+    processes: ServiceProcesses, sender: Tenant
 ) -> None:
-    message = await delivered(office, sender, to="someone@lose-dot.example.net")
+    message = await delivered(processes, sender, to="someone@lose-dot.example.net")
     (recipient,) = message["recipients"]
     assert (recipient["status"], recipient["last_smtp_code"]) == ("failed", None)
-    (copies,) = copies_of(office, message).values()
+    (copies,) = copies_of(processes, message).values()
     assert len(copies) == ATTEMPTS_MAX
     assert len({parsed(copy)["Message-ID"] for copy in copies}) == 1
-    ambiguous = await office.service.value(
+    ambiguous = await processes.service.value(
         "SELECT count(*) FROM attempts WHERE message_id = $1 AND is_ambiguous", uuid(message["id"])
     )
     assert ambiguous == ATTEMPTS_MAX
 
 
 @pytest.mark.rule("DLV-14")
-async def test_an_unknown_address_is_not_tried_again_for_that_account(office: PostOffice, sender: Tenant) -> None:
+async def test_an_unknown_address_is_not_tried_again_for_that_account(
+    processes: ServiceProcesses, sender: Tenant
+) -> None:
     address = "550-rcpt+gone@one.example.net"
-    (first,) = (await delivered(office, sender, to=address))["recipients"]
+    (first,) = (await delivered(processes, sender, to=address))["recipients"]
     assert (first["status"], first["last_smtp_code"]) == ("bounced", 550)
-    connections = office.receiver.connections
-    message = await delivered(office, sender, to=address.upper())
+    connections = processes.receiver.connections
+    message = await delivered(processes, sender, to=address.upper())
     (second,) = message["recipients"]
     assert (second["status"], second["last_smtp_code"], second["attempt_count"]) == ("bounced", None, 0)
     assert (message["status"], message["billing_status"]) == ("failed", "released")
-    assert await ledger_of(office, message) == [(-1, "reserve", 1), (0, "release", 1)]
+    assert await ledger_of(processes, message) == [(-1, "reserve", 1), (0, "release", 1)]
     assert await sender.available() == 1_000
-    assert office.receiver.connections == connections
-    assert sum("gone" in command.lower() for command in office.receiver.commands) == 1
-    await has_its_events(office, sender, message)
+    assert processes.receiver.connections == connections
+    assert sum("gone" in command.lower() for command in processes.receiver.commands) == 1
+    await has_its_events(processes, sender, message)
     # Another account is told by the server itself; and a policy's no is nobody's address being wrong.
-    other = await office.service.account()
-    (theirs,) = (await delivered(office, other, to=address))["recipients"]
+    other = await processes.service.account()
+    (theirs,) = (await delivered(processes, other, to=address))["recipients"]
     assert (theirs["status"], theirs["last_smtp_code"]) == ("bounced", 550)
     for _ in range(2):
-        (refused,) = (await delivered(office, sender, to="554-rcpt+policy@one.example.net"))["recipients"]
+        (refused,) = (await delivered(processes, sender, to="554-rcpt+policy@one.example.net"))["recipients"]
         assert (refused["status"], refused["last_smtp_code"]) == ("bounced", 554)
 
 
 @pytest.mark.rule("DLV-15")
-async def test_mail_of_a_test_key_is_rehearsed_without_network_or_price(office: PostOffice, sender: Tenant) -> None:
-    connections, asked = office.receiver.connections, len(office.nameserver.asked)
+async def test_mail_of_a_test_key_is_rehearsed_without_network_or_price(
+    processes: ServiceProcesses, sender: Tenant
+) -> None:
+    connections, asked = processes.receiver.connections, len(processes.nameserver.asked)
     addresses = ["anyone@one.example.net", "anyone@rehearsal.example.net", f"bounced@{SIMULATOR}"]
-    sent = await sender.accepts(sender.letter(to=addresses), authorization=await sender.key("test"))
+    sent = await sender.accepts(sender.mail(to=addresses), authorization=await sender.key("test"))
     assert sent["credits_reserved"] == 0
-    (message,) = await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
     assert (message["source"], message["credits_reserved"], message["status"]) == ("test", 0, "partial")
     assert [(one["status"], one["last_smtp_code"]) for one in message["recipients"]] == [
         ("delivered", 250),
         ("delivered", 250),
         ("bounced", 550),
     ]
-    assert await ledger_of(office, message) == []
+    assert await ledger_of(processes, message) == []
     assert await sender.available() == 1_000
-    assert office.receiver.connections == connections
-    assert office.nameserver.asked[asked:] == []
-    assert not any(copies_of(office, message).values())
-    await has_its_events(office, sender, message)
+    assert processes.receiver.connections == connections
+    assert processes.nameserver.asked[asked:] == []
+    assert not any(copies_of(processes, message).values())
+    await has_its_events(processes, sender, message)
 
 
 @pytest.mark.rule("DLV-16")
-async def test_the_simulator_ends_as_its_addresses_say_at_the_usual_price(office: PostOffice, sender: Tenant) -> None:
-    asked = len(office.nameserver.asked)
+async def test_the_simulator_ends_as_its_addresses_say_at_the_usual_price(
+    processes: ServiceProcesses, sender: Tenant
+) -> None:
+    asked = len(processes.nameserver.asked)
     names = ["delivered", "bounced", "failed", "deferred"]
-    message = await delivered(office, sender, to=[f"{name}@{SIMULATOR}" for name in names])
+    message = await delivered(processes, sender, to=[f"{name}@{SIMULATOR}" for name in names])
     # What is deferred every time has failed in the end.
     assert [(one["status"], one["last_smtp_code"]) for one in message["recipients"]] == [
         ("delivered", 250),
@@ -448,10 +460,10 @@ async def test_the_simulator_ends_as_its_addresses_say_at_the_usual_price(office
     ]
     assert message["recipients"][3]["attempt_count"] == ATTEMPTS_MAX
     assert (message["source"], message["status"], message["credits_reserved"]) == ("api", "partial", 4)
-    assert await ledger_of(office, message) == ledger_told_by(message)
+    assert await ledger_of(processes, message) == ledger_told_by(message)
     assert await sender.available() == 1_000 - 4 + 1
-    assert not any(SIMULATOR in name for name, _ in office.nameserver.asked[asked:])
-    await has_its_events(office, sender, message)
+    assert not any(SIMULATOR in name for name, _ in processes.nameserver.asked[asked:])
+    await has_its_events(processes, sender, message)
 
 
 @pytest.mark.rule("DLV-17", "DLV-19")
@@ -459,26 +471,26 @@ async def test_mail_of_a_suspended_account_is_held_and_goes_out_when_it_is_resum
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
-    async with furnished(database_url, tmp_path, stream="memory") as office:
-        await office.start_http()
-        office.destination("one.example.net")
-        held, free = await office.service.account(), await office.service.account()
-        sent = await held.accepts(held.letter(to=["a@one.example.net", "b@one.example.net"]))
-        await office.service.operator.suspend(held.id)
-        other = await free.accepts(free.letter(to="c@one.example.net"))
-        worker = office.start("dispatch", "delivery")
-        await office.wait_until_final(free, [other["id"]], FINAL_SECONDS_MAX)
+    async with prepare_processes(database_url, tmp_path, stream="memory") as processes:
+        await processes.start_http()
+        processes.destination("one.example.net")
+        held, free = await processes.service.account(), await processes.service.account()
+        sent = await held.accepts(held.mail(to=["a@one.example.net", "b@one.example.net"]))
+        await processes.service.operator.suspend(held.id)
+        other = await free.accepts(free.mail(to="c@one.example.net"))
+        worker = processes.start("dispatch", "delivery")
+        await processes.wait_until_final(free, [other["id"]], FINAL_SECONDS_MAX)
         await asyncio.sleep(1)
         message = (await held.get(sent["id"])).body
         assert (message["status"], message["billing_status"]) == ("queued", "reserved")
         assert [(one["status"], one["attempt_count"]) for one in message["recipients"]] == [("queued", 0)] * 2
-        assert await events_of(office, message) == []
-        assert [copy.recipient for copy in office.receiver.accepted] == ["c@one.example.net"]
-        await office.service.operator.resume(held.id)
-        (message,) = await office.wait_until_final(held, [sent["id"]], FINAL_SECONDS_MAX)
+        assert await events_of(processes, message) == []
+        assert [copy.recipient for copy in processes.receiver.accepted] == ["c@one.example.net"]
+        await processes.service.operator.resume(held.id)
+        (message,) = await processes.wait_until_final(held, [sent["id"]], FINAL_SECONDS_MAX)
         assert message["status"] == "delivered"
         assert [one["attempt_count"] for one in message["recipients"]] == [1, 1]
-        assert await office.broken_promises() == {}
+        assert await processes.broken_promises() == {}
         status, seconds = await worker.terminated()
         assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True)
 
@@ -490,14 +502,14 @@ async def test_one_process_without_a_stream_server_delivers_just_the_same(
     database_url = await asyncio.to_thread(new_database)
     # Two attempts: before a third, a destination that nobody reached twice is left alone for a while.
     settings: dict[str, Any] = {"DELIVERY_RETRY_MINUTES": "0.02"}
-    manners = {REFUSING: "554-connect"}
-    async with opened(database_url, tmp_path, stream="memory", manners=manners, **settings) as office:
-        office.destination("one.example.net")
-        office.destination("refusing.example.net", REFUSING)
-        office.destination("absent.example.net", ABSENT)
-        sender = await office.service.account()
+    behaviours = {REFUSING: "554-connect"}
+    async with run_processes(database_url, tmp_path, stream="memory", behaviours=behaviours, **settings) as processes:
+        processes.destination("one.example.net")
+        processes.destination("refusing.example.net", REFUSING)
+        processes.destination("absent.example.net", ABSENT)
+        sender = await processes.service.account()
         message = await delivered(
-            office,
+            processes,
             sender,
             to=["ada@one.example.net", "550-rcpt@one.example.net"],
             cc=["greylist@one.example.net"],
@@ -511,15 +523,17 @@ async def test_one_process_without_a_stream_server_delivers_just_the_same(
             ("failed", 554, 2),
             ("failed", None, 2),
         ]
-        await has_its_events(office, sender, message)
-        assert await office.broken_promises() == {}
-        status, seconds = await office.parts[0].terminated()
+        await has_its_events(processes, sender, message)
+        assert await processes.broken_promises() == {}
+        status, seconds = await processes.parts[0].terminated()
         assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True)
 
 
 @pytest.mark.rule("DLV-18")
-async def test_after_all_of_this_the_books_balance_and_agree_with_the_receiving_server(office: PostOffice) -> None:
-    await office.wait_until_all_final(FINAL_SECONDS_MAX)
-    assert await office.broken_promises() == {}
-    assert await office.orphans() == 0
-    assert await office.service.value("SELECT count(*) FROM schedule") == 0
+async def test_after_all_of_this_the_books_balance_and_agree_with_the_receiving_server(
+    processes: ServiceProcesses,
+) -> None:
+    await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+    assert await processes.broken_promises() == {}
+    assert await processes.orphans() == 0
+    assert await processes.service.value("SELECT count(*) FROM schedule") == 0

@@ -7,9 +7,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.support.doors import Doors
-from tests.support.postoffice import furnished
-from tests.support.shortage import lived_through
+from tests.support.disk_shortage import check_disk_shortage
+from tests.support.service_processes import prepare_processes
+from tests.support.smtp_listeners import SmtpListeners
 
 
 @pytest.mark.rule("CODE-17", "SUB-22", "INB-07")
@@ -28,10 +28,10 @@ async def test_at_its_mark_storage_takes_nothing_more_and_all_else_goes_on(
     async def give_back() -> None:
         await connection.execute("DROP TABLE filler")
 
-    doors = Doors.make(tmp_path)
-    settings = {**doors.settings, "STORAGE_BYTES_MAX": str(used * 14 // 10)}
+    listeners = SmtpListeners.make(tmp_path)
+    settings = {**listeners.settings, "STORAGE_BYTES_MAX": str(used * 14 // 10)}
     try:
-        async with furnished(database_url, tmp_path, stream="memory", **settings) as office:
-            await lived_through(office, doors, use_up, give_back)
+        async with prepare_processes(database_url, tmp_path, stream="memory", **settings) as processes:
+            await check_disk_shortage(processes, listeners, use_up, give_back)
     finally:
         await connection.close()

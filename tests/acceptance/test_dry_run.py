@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.nameserver import Nameserver
-from tests.support.postoffice import PostOffice, opened
 from tests.support.service import ABSENT, PASSWORD, Answer, Service, StartService, Tenant
+from tests.support.service_processes import ServiceProcesses, run_processes
 
 TEST = "/v1/test-email"
 DRY_RUN = "/v1/emails/dry-run"
@@ -22,7 +22,7 @@ async def tried(tenant: Tenant, body: object = ABSENT, **changes: object) -> dic
     """A dry run that is answered, and left everything as it was."""
     before = await tenant.state()
     answer = await tenant.call(
-        "POST", DRY_RUN, tenant.letter(to="delivered@simulator.invalid", **changes) if body is ABSENT else body
+        "POST", DRY_RUN, tenant.mail(to="delivered@simulator.invalid", **changes) if body is ABSENT else body
     )
     assert answer.status == 200, answer.raw[:500]
     assert await tenant.state() == before
@@ -30,34 +30,34 @@ async def tried(tenant: Tenant, body: object = ABSENT, **changes: object) -> dic
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def office(
+async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+) -> AsyncIterator[ServiceProcesses]:
     database_url = await asyncio.to_thread(new_database)
-    async with opened(database_url, tmp_path_factory.mktemp("office"), stream="memory") as office:
-        office.destination("one.example.net")
-        yield office
+    async with run_processes(database_url, tmp_path_factory.mktemp("office"), stream="memory") as processes:
+        processes.destination("one.example.net")
+        yield processes
 
 
 @pytest.mark.rule("TRY-01", "TRY-02", "SUP-04")
-async def test_a_test_mail_really_arrives_unless_its_address_is_suppressed(office: PostOffice) -> None:
-    sender = await office.service.account()
+async def test_a_test_mail_really_arrives_unless_its_address_is_suppressed(processes: ServiceProcesses) -> None:
+    sender = await processes.service.account()
     email = f"owner-{sender.unique}@one.example.net"
-    await office.service.operator.create_user(sender.id, email, PASSWORD, "owner")
-    token = (await office.service.login(email, PASSWORD)).body["token"]
+    await processes.service.operator.create_user(sender.id, email, PASSWORD, "owner")
+    token = (await processes.service.login(email, PASSWORD)).body["token"]
 
     async def call(path: str, body: object) -> Answer:
-        return await office.service.request("POST", path, headers={"Authorization": f"Bearer {token}"}, json=body)
+        return await processes.service.request("POST", path, headers={"Authorization": f"Bearer {token}"}, json=body)
 
     sent = await call(TEST, {"subject": "Does it arrive?"})
     assert sent.is_accepted()
-    (message,) = await office.wait_until_final(sender, [sent.body["id"]], 30)
+    (message,) = await processes.wait_until_final(sender, [sent.body["id"]], 30)
     assert (message["status"], message["source"], message["credits_reserved"]) == ("delivered", "test", 1)
-    assert [copy.recipient for copy in office.receiver.accepted] == [email]
-    assert b"Does it arrive?" in office.receiver.accepted[0].message
+    assert [copy.recipient for copy in processes.receiver.accepted] == [email]
+    assert b"Does it arrive?" in processes.receiver.accepted[0].message
     assert (await call("/v1/suppressions", {"email": email})).status == 201
     again = await call(TEST, {"subject": "It does not arrive."})
-    (message,) = await office.wait_until_final(sender, [again.body["id"]], 30)
+    (message,) = await processes.wait_until_final(sender, [again.body["id"]], 30)
     (recipient,) = message["recipients"]
     assert (recipient["status"], recipient["last_smtp_code"], recipient["billing_status"]) == (
         "bounced",
@@ -65,7 +65,7 @@ async def test_a_test_mail_really_arrives_unless_its_address_is_suppressed(offic
         "released",
     )
     assert "suppressed" in recipient["last_smtp_response"]
-    assert len(office.receiver.accepted) == 1
+    assert len(processes.receiver.accepted) == 1
     assert await sender.available() == 999
 
 
@@ -147,7 +147,7 @@ async def test_a_double_click_sends_one_mail_and_a_key_means_what_it_means_elsew
 @pytest.mark.rule("TRY-05", "TRY-17")
 @pytest.mark.parametrize("path", [TEST, DRY_RUN])
 async def test_members_try_and_viewers_do_not(regular: Tenant, path: str) -> None:
-    body = regular.letter(to="delivered@simulator.invalid") if path == DRY_RUN else {}
+    body = regular.mail(to="delivered@simulator.invalid") if path == DRY_RUN else {}
     assert (await regular.call("POST", path, body, role="viewer")).is_refusal(403, "forbidden", "viewer")
     assert (await regular.call("POST", path, body, role="member")).status in {200, 202}
     for authorization in (regular.basic, await regular.key(), "Bearer nonsense"):
@@ -158,16 +158,16 @@ async def test_members_try_and_viewers_do_not(regular: Tenant, path: str) -> Non
 @pytest.mark.rule("TRY-10")
 async def test_a_body_that_is_wrong_is_refused_as_it_is_when_it_is_sent(regular: Tenant) -> None:
     bodies: list[object] = [
-        regular.letter(to=[]),
-        regular.letter(to="nobody"),
-        regular.letter(subject=ABSENT),
-        regular.letter(replyTo="x"),
-        regular.letter(headers={"From": "x"}),
-        regular.letter(tags=["x" * 129]),
-        regular.letter(variables={}),
-        regular.letter(to=[f"r{one}@example.org" for one in range(51)]),
-        regular.letter(attachments=[{"filename": "../x", "content": ""}]),
-        regular.letter(text="x" * (10 * MIB + 1)),
+        regular.mail(to=[]),
+        regular.mail(to="nobody"),
+        regular.mail(subject=ABSENT),
+        regular.mail(replyTo="x"),
+        regular.mail(headers={"From": "x"}),
+        regular.mail(tags=["x" * 129]),
+        regular.mail(variables={}),
+        regular.mail(to=[f"r{one}@example.org" for one in range(51)]),
+        regular.mail(attachments=[{"filename": "../x", "content": ""}]),
+        regular.mail(text="x" * (10 * MIB + 1)),
         [],
     ]
     for body in bodies:
@@ -190,9 +190,9 @@ async def test_the_first_refusal_is_told_in_the_order_of_sending(service: Servic
     from_ = "news@elsewhere.example.com"
 
     async def refusal(**changes: object) -> str | None:
-        told = await tried(tenant, tenant.letter(**{"to": to, **changes}))
+        told = await tried(tenant, tenant.mail(**{"to": to, **changes}))
         assert told["would_accept"] is (told["refusal"] is None)
-        sent = await tenant.send(tenant.letter(**{"to": to, **changes}))
+        sent = await tenant.send(tenant.mail(**{"to": to, **changes}))
         if told["refusal"] is None:
             assert sent.is_accepted()
             return None
@@ -210,7 +210,7 @@ async def test_the_first_refusal_is_told_in_the_order_of_sending(service: Servic
     await service.operator.grant_credits(tenant.id, 10)
     assert await refusal(to=to[0]) is None
     await tenant.set(rate_full_at=datetime.now(UTC) + timedelta(hours=1))
-    told = await tried(tenant, tenant.letter(to=to))
+    told = await tried(tenant, tenant.mail(to=to))
     assert told["refusal"]["code"] == "rate_limited"
     # What can be told all the same.
     assert told["mime"]
@@ -221,7 +221,7 @@ async def test_the_first_refusal_is_told_in_the_order_of_sending(service: Servic
 async def test_the_message_is_shown_as_it_would_be_stored(regular: Tenant) -> None:
     alias = f"welcome-{regular.unique}"
     await regular.template(alias, subject="Welcome {{name}}", text="Hello {{name}}", html="<p>Hello {{name}}</p>")
-    letter = regular.letter(
+    letter = regular.mail(
         to="delivered@simulator.invalid", subject=ABSENT, text=ABSENT, template=alias, variables={"name": "Ada"}
     )
     told = await tried(regular, letter)
@@ -239,9 +239,7 @@ async def test_the_message_is_shown_as_it_would_be_stored(regular: Tenant) -> No
 @pytest.mark.rule("TRY-12")
 async def test_a_large_message_is_shown_and_others_are_answered_meanwhile(regular: Tenant) -> None:
     content = base64.b64encode(bytes(7 * MIB)).decode()
-    letter = regular.letter(
-        to="delivered@simulator.invalid", attachments=[{"filename": "zeros.bin", "content": content}]
-    )
+    letter = regular.mail(to="delivered@simulator.invalid", attachments=[{"filename": "zeros.bin", "content": content}])
     large = asyncio.create_task(tried(regular, letter))
     while not large.done():
         assert (await regular.service.request("GET", "/healthz")).status == 200
@@ -262,7 +260,7 @@ async def test_recipients_are_told_with_their_lanes_and_suppressions(
         nameserver.records["null.example.net", "MX"] = ["0 ."]
         running = await start_service(RESOLVERS=f'["{nameserver.endpoint[0]}:{nameserver.endpoint[1]}"]')
         assert (await tenant.call("POST", "/v1/suppressions", {"email": "bob@own.example.net"})).status == 201
-        letter = tenant.letter(
+        letter = tenant.mail(
             to=["Ada <Ada@gmail.example.net>", "ada@GMAIL.example.net"],
             cc="Bob@own.example.net",
             bcc=["bounced@simulator.invalid", "eve@null.example.net", "cyd@nowhere.example.net"],
@@ -319,21 +317,21 @@ async def test_what_is_better_mended_is_said(regular: Tenant) -> None:
 @pytest.mark.rule("TRY-16")
 async def test_a_dry_run_leaves_no_trace(tenant: Tenant) -> None:
     key = {"Idempotency-Key": tenant.new_key()}
-    letter = tenant.letter(to="delivered@simulator.invalid")
+    letter = tenant.mail(to="delivered@simulator.invalid")
     for _ in range(3):
         before = await tenant.state()
         answer = await tenant.call("POST", DRY_RUN, letter, **key)
         assert (answer.status, answer.body["would_accept"]) == (200, True)
         assert await tenant.state() == before
     # The key is as new as before.
-    sent = await tenant.send(tenant.letter(subject="Another"), key=key["Idempotency-Key"])
+    sent = await tenant.send(tenant.mail(subject="Another"), key=key["Idempotency-Key"])
     assert "Idempotent-Replayed" not in sent.headers
     assert sent.is_accepted()
 
 
 @pytest.mark.rule("TRY-18")
 async def test_whoever_tries_too_often_has_to_wait(tenant: Tenant) -> None:
-    letter = tenant.letter(to="delivered@simulator.invalid")
+    letter = tenant.mail(to="delivered@simulator.invalid")
     await tenant.jwt()  # one token for all
     calls = [tenant.call("POST", DRY_RUN, letter) for _ in range(150)]
     answers = await asyncio.gather(*calls)

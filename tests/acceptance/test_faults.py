@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.relay import Relay
+from tests.support.database_proxy import DatabaseProxy
 from tests.support.service import Answer, Service, StartService, Tenant, eventually
 
 
@@ -14,7 +14,7 @@ from tests.support.service import Answer, Service, StartService, Tenant, eventua
 async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
     service: Service, start_service: StartService, tenant: Tenant
 ) -> None:
-    relay = Relay(service.database_url)
+    relay = DatabaseProxy(service.database_url)
     await relay.mend()
     another = await start_service(relay.url, _DIRECT_URL=service.database_url)
     token = await tenant.jwt()

@@ -32,7 +32,7 @@ HOSTILE = {
 
 
 def wrapped(tenant: Tenant, changes: bytes) -> bytes:
-    return json.dumps(tenant.letter()).encode()[:-1] + b", " + changes + b"}"
+    return json.dumps(tenant.mail()).encode()[:-1] + b", " + changes + b"}"
 
 
 @pytest.mark.rule("HTTP-01", "HTTP-12")
@@ -41,7 +41,7 @@ async def test_every_answer_carries_its_own_request_id(service: Service, regular
     answers = [
         sent,
         await regular.get(sent.body["id"]),
-        await regular.send(regular.letter(to=[])),
+        await regular.send(regular.mail(to=[])),
         await regular.get("em_unknown"),
         await service.request("GET", "/nowhere"),
         await service.request("PUT", "/emails", headers={"Authorization": regular.basic}),
@@ -111,7 +111,7 @@ async def test_a_content_type_other_than_json_is_refused(
     headers = {"Authorization": regular.basic, "Idempotency-Key": regular.new_key()}
     if content_type is not ABSENT:
         headers["Content-Type"] = str(content_type)
-    data = json.dumps(regular.letter()).encode()
+    data = json.dumps(regular.mail()).encode()
     before = await regular.state()
     answer = await service.request("POST", "/emails", headers=headers, data=data)
     assert answer.is_refusal(400, "invalid_request", "Content-Type", "application/json")
@@ -209,7 +209,7 @@ async def test_hostile_json_is_refused_under_v1_too(regular: Tenant, path: str, 
     ],
 )
 async def test_contradictory_framing_makes_no_message(service: Service, regular: Tenant, framing: str) -> None:
-    body = json.dumps(regular.letter()).encode()
+    body = json.dumps(regular.mail()).encode()
     head = (
         f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {regular.basic}\r\n"
         f"Idempotency-Key: {regular.new_key()}\r\nContent-Type: application/json\r\n{framing}\r\n\r\n"
@@ -249,12 +249,12 @@ async def test_a_body_that_was_refused_unread_is_not_taken_for_the_next_request(
 async def test_an_error_is_three_strings_and_names_the_field(
     regular: Tenant, changes: dict[str, object], field: str
 ) -> None:
-    answer = await regular.refuses(regular.letter() | changes, 400, "invalid_request", field)
+    answer = await regular.refuses(regular.mail() | changes, 400, "invalid_request", field)
     assert set(answer.body) == {"error", "code", "request_id"}
 
 
 @pytest.mark.rule("ERR-02")
 async def test_one_bad_address_of_many_is_pointed_out(regular: Tenant) -> None:
-    body = regular.letter(cc=["bob@example.org", "cy@example.org", "no address at all"])
+    body = regular.mail(cc=["bob@example.org", "cy@example.org", "no address at all"])
     answer = await regular.refuses(body, 400, "invalid_request", "cc")
     assert "2" in answer.error or "3" in answer.error or "no address at all" in answer.error

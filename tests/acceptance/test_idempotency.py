@@ -17,13 +17,13 @@ HALFWAY_SECONDS = 0.15
 
 @pytest.mark.rule("IDEM-01", "CODE-01")
 async def test_a_key_is_required(regular: Tenant) -> None:
-    await regular.refuses(regular.letter(), 400, "invalid_request", "Idempotency-Key", key=ABSENT)
+    await regular.refuses(regular.mail(), 400, "invalid_request", "Idempotency-Key", key=ABSENT)
 
 
 @pytest.mark.rule("IDEM-02")
 async def test_a_key_has_1_to_255_characters(regular: Tenant) -> None:
-    await regular.refuses(regular.letter(), 400, "invalid_request", "Idempotency-Key", key="")
-    await regular.refuses(regular.letter(), 400, "invalid_request", "Idempotency-Key", "255", key="k" * 256)
+    await regular.refuses(regular.mail(), 400, "invalid_request", "Idempotency-Key", key="")
+    await regular.refuses(regular.mail(), 400, "invalid_request", "Idempotency-Key", "255", key="k" * 256)
     await regular.accepts(key="k" * 255)
     await regular.accepts(key="k")
     await regular.accepts(key="a key; with, \"punctuation\" = {and} 'quotes' \\ %00")
@@ -31,7 +31,7 @@ async def test_a_key_has_1_to_255_characters(regular: Tenant) -> None:
 
 @pytest.mark.rule("IDEM-03")
 async def test_a_retry_gets_the_first_answer_again(tenant: Tenant) -> None:
-    body = tenant.letter(
+    body = tenant.mail(
         to="Ada <ada@example.org>",
         cc=["bob@example.org"],
         bcc="cy@example.org",
@@ -57,7 +57,7 @@ async def test_a_retry_gets_the_first_answer_again(tenant: Tenant) -> None:
 @pytest.mark.rule("IDEM-03", "TMPL-15")
 async def test_a_retry_of_a_template_gets_the_subject_that_was_sent(tenant: Tenant) -> None:
     await tenant.template("welcome", subject="Hello {{ name }}", text="Good morning.")
-    body = tenant.letter(subject=ABSENT, text=ABSENT, template="welcome", variables={"name": "Ada"})
+    body = tenant.mail(subject=ABSENT, text=ABSENT, template="welcome", variables={"name": "Ada"})
     key = tenant.new_key()
     first = await tenant.accepts(body, key=key)
     again = await tenant.accepts(body, key=key)
@@ -66,7 +66,7 @@ async def test_a_retry_of_a_template_gets_the_subject_that_was_sent(tenant: Tena
 
 @pytest.mark.rule("IDEM-04")
 async def test_order_and_white_space_do_not_matter(tenant: Tenant) -> None:
-    body = tenant.letter(headers={"X-One": "1", "X-Two": "2"}, subject="Grüße")
+    body = tenant.mail(headers={"X-One": "1", "X-Two": "2"}, subject="Grüße")
     turned = dict(reversed(body.items())) | {"headers": {"X-Two": "2", "X-One": "1"}}
     key = tenant.new_key()
     first = await tenant.accepts(data=json.dumps(body, separators=(",", ":")).encode(), key=key)
@@ -89,7 +89,7 @@ async def test_order_and_white_space_do_not_matter(tenant: Tenant) -> None:
 async def test_another_body_under_a_used_key_is_a_conflict(tenant: Tenant, change: dict[str, object]) -> None:
     key = tenant.new_key()
     first = await tenant.accepts(key=key)
-    await tenant.refuses(tenant.letter(**change), 409, "idempotency_conflict", key=key)
+    await tenant.refuses(tenant.mail(**change), 409, "idempotency_conflict", key=key)
     assert (await tenant.counts())["messages"] == 1
     assert (await tenant.accepts(key=key))["id"] == first["id"]
 
@@ -129,8 +129,8 @@ async def test_a_key_that_another_process_is_accepting_is_in_progress(service: S
 async def test_an_error_frees_the_key(service: Service) -> None:
     tenant = await service.account(credits=0)
     key = tenant.new_key()
-    await tenant.refuses(tenant.letter(), 402, "insufficient_credits", key=key)
-    await tenant.refuses(tenant.letter(subject="Other"), 402, "insufficient_credits", key=key)
+    await tenant.refuses(tenant.mail(), 402, "insufficient_credits", key=key)
+    await tenant.refuses(tenant.mail(subject="Other"), 402, "insufficient_credits", key=key)
     await service.operator.grant_credits(tenant.id, 1)
     sent = await tenant.send(key=key)
     assert sent.is_accepted()
@@ -182,13 +182,13 @@ async def test_a_key_lives_for_24_hours(service: Service, tenant: Tenant) -> Non
 
     await left(20)
     assert (await tenant.accepts(key=key))["id"] == first["id"]
-    assert (await tenant.send(tenant.letter(subject="Other"), key=key)).is_refusal(409, "idempotency_conflict")
+    assert (await tenant.send(tenant.mail(subject="Other"), key=key)).is_refusal(409, "idempotency_conflict")
     await left(-1)
-    second = await tenant.send(tenant.letter(subject="Other"), key=key)
+    second = await tenant.send(tenant.mail(subject="Other"), key=key)
     assert second.is_accepted()
     assert second.body["id"] != first["id"]
     assert "Idempotent-Replayed" not in second.headers
-    again = await tenant.send(tenant.letter(subject="Other"), key=key)
+    again = await tenant.send(tenant.mail(subject="Other"), key=key)
     assert again.body["id"] == second.body["id"]
     assert (await tenant.counts())["messages"] == 2
 
@@ -197,7 +197,7 @@ async def test_a_key_lives_for_24_hours(service: Service, tenant: Tenant) -> Non
 async def test_a_replay_costs_nothing(service: Service) -> None:
     tenant = await service.account(credits=2, rate=(1, 2), warmup=(2,))
     key = tenant.new_key()
-    body = tenant.letter(to=["ada@example.org", "bob@example.org"])
+    body = tenant.mail(to=["ada@example.org", "bob@example.org"])
     first = await tenant.accepts(body, key=key)
     before = await tenant.state()
     assert (before["available"], before["warmup_used"]) == (0, 2)

@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from tests.support.doors import FEEDBACK_ADDRESS, HOST, Doors, hand_in
-from tests.support.postoffice import HOSTNAME, RETURN_PATH_DOMAIN, PostOffice, furnished
-from tests.support.receiver import Delivered
-from tests.support.returns import VACATION, bounce, complaint
-from tests.support.server import environment
+from tests.support.inbound_reports import VACATION, bounce, complaint
+from tests.support.server_process import environment
 from tests.support.service import Tenant
+from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN, ServiceProcesses, prepare_processes
+from tests.support.smtp_listeners import FEEDBACK_ADDRESS, HOST, SmtpListeners, submit
+from tests.support.smtp_receiver import Delivered
 
 FINAL_SECONDS_MAX: Final = 30.0
 ONE, TWO = "one.example.net", "two.example.net"
@@ -25,76 +25,76 @@ STRANGER: Final = "MAILER-DAEMON@mx.example.org"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
-    return Doors.make(tmp_path_factory.mktemp("doors"))
+async def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
+    return SmtpListeners.make(tmp_path_factory.mktemp("doors"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def office(
-    doors: Doors, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+async def processes(
+    listeners: SmtpListeners, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ServiceProcesses]:
     """All of it in one process, without a stream of its own."""
     database_url = await asyncio.to_thread(new_database)
     directory = tmp_path_factory.mktemp("inbound")
-    async with furnished(database_url, directory, stream="memory", **doors.settings) as office:
+    async with prepare_processes(database_url, directory, stream="memory", **listeners.settings) as processes:
         for name in (ONE, TWO):
-            office.destination(name)
-        part = await office.start_http("dispatch", "delivery", "inbound")
-        await doors.open(part, doors.inbound_port)
-        yield office
+            processes.destination(name)
+        part = await processes.start_http("dispatch", "delivery", "inbound")
+        await listeners.open(part, listeners.inbound_port)
+        yield processes
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def sender(office: PostOffice) -> Tenant:
+async def sender(processes: ServiceProcesses) -> Tenant:
     """An account of this test's own, with 1,000 credits."""
-    return await office.service.account()
+    return await processes.service.account()
 
 
-async def final(office: PostOffice, sender: Tenant, *to: str) -> dict[str, Any]:
-    sent = await sender.accepts(sender.letter(to=list(to)))
-    (message,) = await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+async def final(processes: ServiceProcesses, sender: Tenant, *to: str) -> dict[str, Any]:
+    sent = await sender.accepts(sender.mail(to=list(to)))
+    (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
     return message
 
 
-async def delivered(office: PostOffice, sender: Tenant, *to: str) -> tuple[dict[str, Any], list[Delivered]]:
+async def delivered(processes: ServiceProcesses, sender: Tenant, *to: str) -> tuple[dict[str, Any], list[Delivered]]:
     """The message, and its copies in the order of their recipients."""
-    before = len(office.receiver.accepted)
-    message = await final(office, sender, *to)
+    before = len(processes.receiver.accepted)
+    message = await final(processes, sender, *to)
     assert message["status"] == "delivered"
-    copies = [copy for copy in office.receiver.accepted[before:] if copy.recipient in to]
+    copies = [copy for copy in processes.receiver.accepted[before:] if copy.recipient in to]
     return message, sorted(copies, key=lambda copy: to.index(copy.recipient))
 
 
-async def came_back(doors: Doors, raw: bytes, to: str) -> None:
+async def came_back(listeners: SmtpListeners, raw: bytes, to: str) -> None:
     """As any mail server would bring it."""
 
     def bring() -> None:
-        with smtplib.SMTP(HOST, doors.inbound_port, timeout=20) as client:
+        with smtplib.SMTP(HOST, listeners.inbound_port, timeout=20) as client:
             assert client.sendmail("", [to], raw) == {}
 
     await asyncio.to_thread(bring)
 
 
-async def suppressed(office: PostOffice, sender: Tenant) -> list[tuple[str, str]]:
-    rows = await office.service.sql(
+async def suppressed(processes: ServiceProcesses, sender: Tenant) -> list[tuple[str, str]]:
+    rows = await processes.service.sql(
         "SELECT email, reason FROM suppressions WHERE account_id = $1 ORDER BY email", sender.id
     )
     return [tuple(row) for row in rows]
 
 
-async def everything(office: PostOffice) -> dict[str, int]:
+async def everything(processes: ServiceProcesses) -> dict[str, int]:
     """Of all that a report or a letter could leave behind."""
     tables = ("suppressions", "reports", "inbox", "messages", "events")
-    return {table: await office.service.value(f"SELECT count(*) FROM {table}") for table in tables}
+    return {table: await processes.service.value(f"SELECT count(*) FROM {table}") for table in tables}
 
 
-async def timeline(office: PostOffice, message: dict[str, Any]) -> str:
+async def timeline(processes: ServiceProcesses, message: dict[str, Any]) -> str:
     """As the operator's command shows it."""
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "posthouse", "message", "show", message["id"]],
-        env={**environment(office.database_url, **office.settings), "COLUMNS": "200", "PATH": os.environ["PATH"]},
-        cwd=office.directory,
+        env={**environment(processes.database_url, **processes.settings), "COLUMNS": "200", "PATH": os.environ["PATH"]},
+        cwd=processes.directory,
         capture_output=True,
         text=True,
         check=True,
@@ -104,106 +104,113 @@ async def timeline(office: PostOffice, message: dict[str, Any]) -> str:
 
 @pytest.mark.rule("INB-01", "INB-02", "INB-04")
 async def test_a_bounce_suppresses_its_address_for_its_account_alone_and_changes_no_result(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     address = f"gone@{ONE}"
-    message, (copy,) = await delivered(office, sender, address)
+    message, (copy,) = await delivered(processes, sender, address)
     available = await sender.available()
-    events = await office.service.value("SELECT count(*) FROM events")
+    events = await processes.service.value("SELECT count(*) FROM events")
     # Providers change the case of what they send back to.
-    await came_back(doors, bounce(address, to=copy.sender), copy.sender.upper().replace("BOUNCES", "Bounces"))
+    await came_back(listeners, bounce(address, to=copy.sender), copy.sender.upper().replace("BOUNCES", "Bounces"))
 
-    assert await suppressed(office, sender) == [(address, "bounce")]
-    shown = await timeline(office, message)
+    assert await suppressed(processes, sender) == [(address, "bounce")]
+    shown = await timeline(processes, message)
     assert "came back later" in shown
     assert "5.1.1" in shown
     after = (await sender.get(message["id"])).body
     assert after | {"request_id": ""} == message | {"request_id": ""}
-    assert (await sender.available(), await office.service.value("SELECT count(*) FROM events")) == (available, events)
+    assert (await sender.available(), await processes.service.value("SELECT count(*) FROM events")) == (
+        available,
+        events,
+    )
 
-    connections = office.receiver.connections
-    later = await final(office, sender, address)
+    connections = processes.receiver.connections
+    later = await final(processes, sender, address)
     (recipient,) = later["recipients"]
     assert (later["status"], recipient["status"], recipient["last_smtp_code"]) == ("failed", "bounced", None)
     assert (later["billing_status"], await sender.available()) == ("released", available)
-    assert office.receiver.connections == connections
+    assert processes.receiver.connections == connections
     # The same report again changes nothing.
-    await came_back(doors, bounce(address, to=copy.sender), copy.sender)
-    assert await office.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 1
+    await came_back(listeners, bounce(address, to=copy.sender), copy.sender)
+    assert await processes.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 1
 
-    another = await office.service.account()
-    _, copies = await delivered(office, another, address)
+    another = await processes.service.account()
+    _, copies = await delivered(processes, another, address)
     assert len(copies) == 1
-    assert await suppressed(office, another) == []
+    assert await suppressed(processes, another) == []
 
 
 @pytest.mark.rule("INB-02")
 async def test_of_several_recipients_in_one_envelope_the_report_names_which(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
-    _, copies = await delivered(office, sender, f"together1@{TWO}", f"together2@{TWO}")
+    _, copies = await delivered(processes, sender, f"together1@{TWO}", f"together2@{TWO}")
     (return_path,) = {copy.sender for copy in copies}
-    await came_back(doors, bounce(f"together2@{TWO}", f"stranger@{TWO}", to=return_path), return_path)
-    assert await suppressed(office, sender) == [(f"together2@{TWO}", "bounce")]
+    await came_back(listeners, bounce(f"together2@{TWO}", f"stranger@{TWO}", to=return_path), return_path)
+    assert await suppressed(processes, sender) == [(f"together2@{TWO}", "bounce")]
 
 
 @pytest.mark.rule("INB-02", "INB-04")
 async def test_a_bounce_that_is_not_about_the_address_is_noted_and_suppresses_nobody(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
-    _, (copy,) = await delivered(office, sender, f"full@{ONE}")
-    await came_back(doors, bounce(f"full@{ONE}", status="5.2.2", code=552, to=copy.sender), copy.sender)
-    assert await suppressed(office, sender) == []
-    assert await office.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 1
+    _, (copy,) = await delivered(processes, sender, f"full@{ONE}")
+    await came_back(listeners, bounce(f"full@{ONE}", status="5.2.2", code=552, to=copy.sender), copy.sender)
+    assert await suppressed(processes, sender) == []
+    assert await processes.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 1
 
 
 @pytest.mark.rule("INB-03", "INB-04")
-async def test_a_complaint_is_believed_by_the_token_inside_it(doors: Doors, office: PostOffice, sender: Tenant) -> None:
+async def test_a_complaint_is_believed_by_the_token_inside_it(
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
+) -> None:
     address = f"angry@{ONE}"
-    message, (copy,) = await delivered(office, sender, address)
+    message, (copy,) = await delivered(processes, sender, address)
     head = copy.message.partition(b"\r\n\r\n")[0].decode()
     found = re.search(r"^CFBL-Feedback-ID: *(\S+)$", head.replace("\r\n\t", " ").replace("\r\n", "\n"), re.MULTILINE)
     assert found, head
     # Providers send most of the header back, without whom it was to.
-    await came_back(doors, complaint(f"CFBL-Feedback-ID: {found[1]}", recipient=address), FEEDBACK_ADDRESS)
-    assert await suppressed(office, sender) == [(address, "complaint")]
-    assert "complain" in await timeline(office, message)
+    await came_back(listeners, complaint(f"CFBL-Feedback-ID: {found[1]}", recipient=address), FEEDBACK_ADDRESS)
+    assert await suppressed(processes, sender) == [(address, "complaint")]
+    assert "complain" in await timeline(processes, message)
     assert (await sender.get(message["id"])).body["status"] == "delivered"
 
     innocent = f"content@{ONE}"
-    _, (theirs,) = await delivered(office, sender, innocent)
-    before = await everything(office)
+    _, (theirs,) = await delivered(processes, sender, innocent)
+    before = await everything(processes)
     forged = found[1][:-1] + ("a" if found[1][-1] != "a" else "b")
-    await came_back(doors, complaint(f"CFBL-Feedback-ID: {forged}", recipient=innocent), FEEDBACK_ADDRESS)
+    await came_back(listeners, complaint(f"CFBL-Feedback-ID: {forged}", recipient=innocent), FEEDBACK_ADDRESS)
     await came_back(
-        doors, complaint(f"Return-Path: <bounces+x@{RETURN_PATH_DOMAIN}>", recipient=innocent), FEEDBACK_ADDRESS
+        listeners, complaint(f"Return-Path: <bounces+x@{RETURN_PATH_DOMAIN}>", recipient=innocent), FEEDBACK_ADDRESS
     )
-    await came_back(doors, bounce(innocent, original=f"Return-Path: <{theirs.sender}>\n"), FEEDBACK_ADDRESS)
-    assert await everything(office) == before
+    await came_back(listeners, bounce(innocent, original=f"Return-Path: <{theirs.sender}>\n"), FEEDBACK_ADDRESS)
+    assert await everything(processes) == before
 
 
 @pytest.mark.rule("INB-03")
 async def test_by_a_token_that_several_recipients_got_only_the_first_complains(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     addresses = [f"group{number}@{TWO}" for number in range(3)]
-    _, copies = await delivered(office, sender, *addresses)
+    _, copies = await delivered(processes, sender, *addresses)
     (return_path,) = {copy.sender for copy in copies}
     for address in reversed(addresses):
-        await came_back(doors, complaint(f"Return-Path: <{return_path}>", recipient=address), FEEDBACK_ADDRESS)
-    assert await suppressed(office, sender) == [(addresses[-1], "complaint")]
-    assert await office.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 3
+        await came_back(listeners, complaint(f"Return-Path: <{return_path}>", recipient=address), FEEDBACK_ADDRESS)
+    assert await suppressed(processes, sender) == [(addresses[-1], "complaint")]
+    assert await processes.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 3
 
 
 @pytest.mark.rule("INB-05")
-async def test_a_vacation_reply_changes_nothing(doors: Doors, office: PostOffice, sender: Tenant) -> None:
-    _, (copy,) = await delivered(office, sender, f"away@{ONE}")
-    before = await everything(office)
-    await came_back(doors, VACATION, copy.sender)
-    await came_back(doors, b"From: ada@example.org\r\nSubject: Re: Hello\r\n\r\nThank you!\r\n", copy.sender)
-    await came_back(doors, b"\xff\0 nothing that anybody can read\r\n", copy.sender)
-    assert await everything(office) == before
-    assert await suppressed(office, sender) == []
+async def test_a_vacation_reply_changes_nothing(
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
+) -> None:
+    _, (copy,) = await delivered(processes, sender, f"away@{ONE}")
+    before = await everything(processes)
+    await came_back(listeners, VACATION, copy.sender)
+    await came_back(listeners, b"From: ada@example.org\r\nSubject: Re: Hello\r\n\r\nThank you!\r\n", copy.sender)
+    await came_back(listeners, b"\xff\0 nothing that anybody can read\r\n", copy.sender)
+    assert await everything(processes) == before
+    assert await suppressed(processes, sender) == []
 
 
 def _relays(token: str) -> Sequence[str]:
@@ -247,12 +254,12 @@ def _relays(token: str) -> Sequence[str]:
 
 
 @pytest.mark.rule("INB-01")
-async def test_nothing_is_passed_on(doors: Doors, office: PostOffice, sender: Tenant) -> None:
-    _, (copy,) = await delivered(office, sender, f"relay@{ONE}")
+async def test_nothing_is_passed_on(listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant) -> None:
+    _, (copy,) = await delivered(processes, sender, f"relay@{ONE}")
     token = copy.sender.partition("@")[0].removeprefix("bounces+")
-    before, connections = await everything(office), office.receiver.connections
+    before, connections = await everything(processes), processes.receiver.connections
     for envelope_sender in ("", f"postmaster@{RETURN_PATH_DOMAIN}", f"root@{HOSTNAME}", "spammer@example.com"):
-        async with doors.line(is_secure=False, port=doors.inbound_port) as line:
+        async with listeners.line(is_secure=False, port=listeners.inbound_port) as line:
             relays = _relays(token)
             replies = await line.say(
                 "EHLO client.example", f"MAIL FROM:<{envelope_sender}>", *(f"RCPT TO:<{one}>" for one in relays), "DATA"
@@ -264,20 +271,20 @@ async def test_nothing_is_passed_on(doors: Doors, office: PostOffice, sender: Te
             (reply,) = await line.say("AUTH PLAIN AGEAYg==")
             assert reply.startswith("502 ")
     assert len(relays) >= 20
-    assert (await everything(office), office.receiver.connections) == (before, connections)
+    assert (await everything(processes), processes.receiver.connections) == (before, connections)
 
 
 @pytest.mark.rule("INB-06")
 async def test_letters_to_the_postmaster_are_kept_and_what_is_too_large_is_not(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     raw = b"From: ada@example.org\r\nSubject: A question\r\n\r\nWho are you?\r\n"
-    before = await everything(office)
-    async with doors.line(is_secure=False, port=doors.inbound_port) as line:
+    before = await everything(processes)
+    async with listeners.line(is_secure=False, port=listeners.inbound_port) as line:
         await line.say("EHLO client.example")
         for address in (f"postmaster@{HOSTNAME}", f"Abuse@{RETURN_PATH_DOMAIN}", "postmaster"):
-            assert (await hand_in(line, raw, [address], sender=STRANGER)).startswith("250 "), address
+            assert (await submit(line, raw, [address], sender=STRANGER)).startswith("250 "), address
         large = raw + b"x" * 76 + (b"\r\n" + b"x" * 76) * 28_000 + b"\r\n"
-        assert (await hand_in(line, large, ["postmaster"], sender=STRANGER)).startswith("552 5.3.4 ")
-    after = await everything(office)
+        assert (await submit(line, large, ["postmaster"], sender=STRANGER)).startswith("552 5.3.4 ")
+    after = await everything(processes)
     assert after == before | {"inbox": before["inbox"] + 3}

@@ -18,7 +18,7 @@ from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedul
 from posthouse.store.delivery_claims import Claimed
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement
-from tests.support.rounds import outcome
+from tests.support.delivery_steps import outcome
 from tests.support.service import Answer, Service, Tenant, uuid
 
 WAIT = timedelta(minutes=5)
@@ -82,7 +82,7 @@ async def postman(tenant: Tenant) -> Postman:
 
 
 async def sent(tenant: Tenant, **fields: object) -> str:
-    message_id: str = (await tenant.accepts(tenant.letter(**fields)))["id"]
+    message_id: str = (await tenant.accepts(tenant.mail(**fields)))["id"]
     return message_id
 
 

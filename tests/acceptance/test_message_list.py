@@ -67,7 +67,7 @@ async def reader(tenant: Tenant, service: Service) -> AsyncIterator[Reader]:
 
 
 async def sent(tenant: Tenant, **fields: object) -> str:
-    message_id: str = (await tenant.accepts(tenant.letter(**fields)))["id"]
+    message_id: str = (await tenant.accepts(tenant.mail(**fields)))["id"]
     return message_id
 
 

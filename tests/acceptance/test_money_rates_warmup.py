@@ -33,7 +33,7 @@ async def test_acceptance_reserves_one_credit_per_unique_recipient(service: Serv
     tenant = await service.account(credits=100)
     left = 100
     for count in (1, 2, 50, 7):
-        sent = await tenant.accepts(tenant.letter(to=recipients(count), cc=recipients(1)))
+        sent = await tenant.accepts(tenant.mail(to=recipients(count), cc=recipients(1)))
         assert (sent["credits_reserved"], sent["billing_status"]) == (count, "reserved")
         left -= count
         assert await tenant.available() == left
@@ -46,10 +46,10 @@ async def test_acceptance_reserves_one_credit_per_unique_recipient(service: Serv
 @pytest.mark.rule("MONEY-02", "CODE-03")
 async def test_exactly_enough_credits_suffice(service: Service) -> None:
     tenant = await service.account(credits=3)
-    await tenant.refuses(tenant.letter(to=recipients(4)), 402, "insufficient_credits", "4", "3")
-    await tenant.accepts(tenant.letter(to=recipients(3)))
+    await tenant.refuses(tenant.mail(to=recipients(4)), 402, "insufficient_credits", "4", "3")
+    await tenant.accepts(tenant.mail(to=recipients(3)))
     assert await tenant.available() == 0
-    await tenant.refuses(tenant.letter(), 402, "insufficient_credits")
+    await tenant.refuses(tenant.mail(), 402, "insufficient_credits")
     await service.operator.grant_credits(tenant.id, 1)
     await tenant.accepts()
 
@@ -90,7 +90,7 @@ async def test_after_the_wait_that_is_told_the_request_is_accepted(service: Serv
     tenant = await service.account(rate=(1, 2))
     await tenant.accepts()
     await tenant.accepts()
-    answer = await tenant.refuses(tenant.letter(), 429, "rate_limited")
+    answer = await tenant.refuses(tenant.mail(), 429, "rate_limited")
     await asyncio.sleep(int(answer.headers["Retry-After"]))
     await tenant.accepts()
 
@@ -117,7 +117,7 @@ async def test_the_rate_is_the_accounts(service: Service) -> None:
     await tenant.accepts(authorization=basic(second.username, second.password))
     await tenant.accepts(authorization=await tenant.key())
     for authorization in (tenant.basic, await tenant.jwt()):
-        await tenant.refuses(tenant.letter(), 429, "rate_limited", authorization=authorization)
+        await tenant.refuses(tenant.mail(), 429, "rate_limited", authorization=authorization)
     await other.accepts()
 
 
@@ -143,9 +143,9 @@ async def test_each_day_of_warm_up_has_its_limit(service: Service, day: int, lim
     tenant = await service.account(warmup=None)
     today = datetime.now(UTC).date()
     await tenant.set(warmup_started_on=today - timedelta(days=day - 1), warmup_day=today, warmup_used=limit - 2)
-    await tenant.refuses(tenant.letter(to=recipients(3)), 429, "warmup_limited", str(limit))
-    await tenant.accepts(tenant.letter(to=recipients(2)))
-    await tenant.refuses(tenant.letter(), 429, "warmup_limited")
+    await tenant.refuses(tenant.mail(to=recipients(3)), 429, "warmup_limited", str(limit))
+    await tenant.accepts(tenant.mail(to=recipients(2)))
+    await tenant.refuses(tenant.mail(), 429, "warmup_limited")
     assert (await tenant.state())["warmup_used"] == limit
 
 
@@ -154,17 +154,17 @@ async def test_from_day_15_there_is_no_limit(service: Service) -> None:
     tenant = await service.account(warmup=None)
     today = datetime.now(UTC).date()
     await tenant.set(warmup_started_on=today - timedelta(days=14), warmup_day=today, warmup_used=10_000_000)
-    await tenant.accepts(tenant.letter(to=recipients(50)))
+    await tenant.accepts(tenant.mail(to=recipients(50)))
 
 
 @pytest.mark.rule("WARM-02", "CODE-12")
 async def test_a_message_fits_whole_or_is_refused_until_midnight(service: Service) -> None:
     tenant = await service.account(warmup=(10, 20))
-    await tenant.accepts(tenant.letter(to=recipients(8)))
-    answer = await tenant.refuses(tenant.letter(to=recipients(3)), 429, "warmup_limited")
+    await tenant.accepts(tenant.mail(to=recipients(8)))
+    answer = await tenant.refuses(tenant.mail(to=recipients(3)), 429, "warmup_limited")
     assert abs(int(answer.headers["Retry-After"]) - seconds_to_midnight()) <= 3
-    await tenant.accepts(tenant.letter(to=recipients(2), cc=recipients(1)))
-    await tenant.refuses(tenant.letter(), 429, "warmup_limited")
+    await tenant.accepts(tenant.mail(to=recipients(2), cc=recipients(1)))
+    await tenant.refuses(tenant.mail(), 429, "warmup_limited")
     assert (await tenant.state())["warmup_used"] == 10
 
 
@@ -172,7 +172,7 @@ async def test_a_message_fits_whole_or_is_refused_until_midnight(service: Servic
 async def test_day_1_is_that_of_the_first_accepted_message(service: Service) -> None:
     tenant = await service.account(credits=2, warmup=None)
     await tenant.set(created_at=datetime.now(UTC) - timedelta(days=100))
-    await tenant.refuses(tenant.letter(to=recipients(3)), 402, "insufficient_credits")
+    await tenant.refuses(tenant.mail(to=recipients(3)), 402, "insufficient_credits")
     assert (await tenant.state())["warmup_started_on"] is None
     await tenant.accepts()
     state = await tenant.state()
@@ -185,9 +185,9 @@ async def test_a_new_day_starts_from_zero(service: Service) -> None:
     tenant = await service.account(warmup=(5, 7))
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     await tenant.set(warmup_started_on=yesterday, warmup_day=yesterday, warmup_used=5)
-    await tenant.refuses(tenant.letter(to=recipients(8)), 429, "warmup_limited", "7")
-    await tenant.accepts(tenant.letter(to=recipients(7)))
-    await tenant.refuses(tenant.letter(), 429, "warmup_limited")
+    await tenant.refuses(tenant.mail(to=recipients(8)), 429, "warmup_limited", "7")
+    await tenant.accepts(tenant.mail(to=recipients(7)))
+    await tenant.refuses(tenant.mail(), 429, "warmup_limited")
     state = await tenant.state()
     assert (state["warmup_started_on"], state["warmup_used"]) == (yesterday, 7)
 
@@ -195,11 +195,11 @@ async def test_a_new_day_starts_from_zero(service: Service) -> None:
 @pytest.mark.rule("WARM-05")
 async def test_an_operator_exempts_an_account(service: Service) -> None:
     tenant = await service.account(warmup=(1,))
-    await tenant.refuses(tenant.letter(to=recipients(2)), 429, "warmup_limited")
+    await tenant.refuses(tenant.mail(to=recipients(2)), 429, "warmup_limited")
     await service.operator.set_limits(tenant.id, rate=(100, 100), warmup=())
 
     async def send() -> object:
-        return (await tenant.send(tenant.letter(to=recipients(50)))).status
+        return (await tenant.send(tenant.mail(to=recipients(50)))).status
 
     await eventually(send, lambda status: status == 202)
 
@@ -207,11 +207,11 @@ async def test_an_operator_exempts_an_account(service: Service) -> None:
 @pytest.mark.rule("WARM-05")
 async def test_an_operator_sets_an_accounts_own_numbers(service: Service) -> None:
     tenant = await service.account(warmup=(3, 4))
-    await tenant.refuses(tenant.letter(to=recipients(4)), 429, "warmup_limited", "3")
-    await tenant.accepts(tenant.letter(to=recipients(3)))
+    await tenant.refuses(tenant.mail(to=recipients(4)), 429, "warmup_limited", "3")
+    await tenant.accepts(tenant.mail(to=recipients(3)))
     today = datetime.now(UTC).date()
     await tenant.set(warmup_started_on=today - timedelta(days=2))
-    await tenant.accepts(tenant.letter(to=recipients(50)))
+    await tenant.accepts(tenant.mail(to=recipients(50)))
 
 
 @pytest.mark.rule("WARM-05")
@@ -228,11 +228,11 @@ async def test_an_operator_switches_warm_up_off_for_all(service: Service, start_
 async def test_mail_of_a_test_key_does_not_count(service: Service) -> None:
     tenant = await service.account(warmup=(1,))
     key = await tenant.key("test")
-    await tenant.accepts(tenant.letter(to=recipients(50)), authorization=key)
+    await tenant.accepts(tenant.mail(to=recipients(50)), authorization=key)
     assert (await tenant.state())["warmup_used"] == 0
     await tenant.accepts()
-    await tenant.accepts(tenant.letter(to=recipients(5)), authorization=key)
-    await tenant.refuses(tenant.letter(), 429, "warmup_limited")
+    await tenant.accepts(tenant.mail(to=recipients(5)), authorization=key)
+    await tenant.refuses(tenant.mail(), 429, "warmup_limited")
 
 
 @pytest.mark.rule("MONEY-04")

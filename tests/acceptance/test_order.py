@@ -74,15 +74,15 @@ async def test_json_and_shape_come_before_the_key(regular: Tenant) -> None:
     key = regular.new_key()
     await regular.accepts(key=key)
     await regular.refuses(ABSENT, 400, "invalid_request", data=b"{", key=key)
-    await regular.refuses(regular.letter(to=[]), 400, "invalid_request", key=key)
-    await regular.refuses(regular.letter(unknown=1), 400, "invalid_request", key=key)
+    await regular.refuses(regular.mail(to=[]), 400, "invalid_request", key=key)
+    await regular.refuses(regular.mail(unknown=1), 400, "invalid_request", key=key)
 
 
 @pytest.mark.rule("ORDER-04", "ORDER-05", "IDEM-11")
 async def test_a_replay_ignores_everything_that_came_after_it(service: Service) -> None:
     tenant = await service.account(credits=1, rate=(1, 1), warmup=(1,))
     await tenant.template("welcome", subject="Hello", text="Good morning.")
-    key, body = tenant.new_key(), tenant.letter(text=ABSENT, template="welcome")
+    key, body = tenant.new_key(), tenant.mail(text=ABSENT, template="welcome")
     first = await tenant.accepts(body, key=key)
     await tenant.call("DELETE", "/v1/templates/welcome")
     await service.sql("UPDATE domains SET verified_at = NULL WHERE account_id = $1", tenant.id)
@@ -93,7 +93,7 @@ async def test_a_replay_ignores_everything_that_came_after_it(service: Service) 
         again = await tenant.send(body, key=key)
         assert again.is_accepted()
         assert again.body["id"] == first["id"]
-        other = await tenant.send(tenant.letter(subject="Other"), key=key)
+        other = await tenant.send(tenant.mail(subject="Other"), key=key)
         assert other.is_refusal(409, "idempotency_conflict")
     assert await tenant.state() == before
     await tenant.refuses(body, 403, "account_suspended")
@@ -101,16 +101,16 @@ async def test_a_replay_ignores_everything_that_came_after_it(service: Service) 
 
 @pytest.mark.rule("ORDER-06", "CODE-05")
 async def test_suspension_comes_before_the_sender_domain(tenant: Tenant) -> None:
-    await tenant.refuses(tenant.letter(from_="news@example.net"), 403, "forbidden")
+    await tenant.refuses(tenant.mail(from_="news@example.net"), 403, "forbidden")
     await suspended(tenant)
-    await tenant.refuses(tenant.letter(from_="news@example.net"), 403, "account_suspended")
+    await tenant.refuses(tenant.mail(from_="news@example.net"), 403, "account_suspended")
 
 
 @pytest.mark.rule("CODE-05", "GET-06")
 async def test_a_suspended_account_reads_and_comes_back(tenant: Tenant) -> None:
     sent = await tenant.accepts()
     await suspended(tenant)
-    await tenant.refuses(tenant.letter(), 403, "account_suspended")
+    await tenant.refuses(tenant.mail(), 403, "account_suspended")
     for authorization in (tenant.basic, await tenant.jwt(), await tenant.key(may_read=True)):
         assert (await tenant.get(sent["id"], authorization=authorization)).status == 200
     assert (await tenant.counts())["schedule"] == 1, "mail already queued is held, not dropped"
@@ -122,7 +122,7 @@ async def test_a_suspended_account_reads_and_comes_back(tenant: Tenant) -> None:
 async def test_the_sender_domain_comes_before_template_and_mime(tenant: Tenant) -> None:
     await tenant.template("huge", subject="x", text="{{ v }}" * 1_000)
     for alias in ("unknown", "huge"):
-        body = tenant.letter(text=ABSENT, template=alias, variables={"v": "v" * 12_000})
+        body = tenant.mail(text=ABSENT, template=alias, variables={"v": "v" * 12_000})
         from_elsewhere = body | {"from": "news@example.net"}
         await tenant.refuses(from_elsewhere, 403, "forbidden", "example.net")
     await tenant.refuses(body, 413, "payload_too_large")
@@ -137,23 +137,23 @@ async def exhausted(tenant: Tenant) -> None:
 async def test_template_and_mime_come_before_the_rate(service: Service) -> None:
     tenant = await service.account(rate=(1, 1))
     await exhausted(tenant)
-    await tenant.refuses(tenant.letter(text=ABSENT, template="unknown"), 400, "invalid_request", "unknown")
-    await tenant.refuses(tenant.letter(text="x" * (10 * MIB + 1)), 413, "payload_too_large")
-    await tenant.refuses(tenant.letter(), 429, "rate_limited")
+    await tenant.refuses(tenant.mail(text=ABSENT, template="unknown"), 400, "invalid_request", "unknown")
+    await tenant.refuses(tenant.mail(text="x" * (10 * MIB + 1)), 413, "payload_too_large")
+    await tenant.refuses(tenant.mail(), 429, "rate_limited")
 
 
 @pytest.mark.rule("ORDER-09")
 async def test_the_rate_comes_before_warm_up(service: Service) -> None:
     tenant = await service.account(rate=(1, 1), warmup=(1,))
     await exhausted(tenant)
-    await tenant.refuses(tenant.letter(to=["a@example.org", "b@example.org"]), 429, "rate_limited")
+    await tenant.refuses(tenant.mail(to=["a@example.org", "b@example.org"]), 429, "rate_limited")
 
 
 @pytest.mark.rule("ORDER-10")
 async def test_warm_up_comes_before_credits(service: Service) -> None:
     tenant = await service.account(credits=0, warmup=(1,))
-    await tenant.refuses(tenant.letter(to=["a@example.org", "b@example.org"]), 429, "warmup_limited")
-    await tenant.refuses(tenant.letter(), 402, "insufficient_credits")
+    await tenant.refuses(tenant.mail(to=["a@example.org", "b@example.org"]), 429, "warmup_limited")
+    await tenant.refuses(tenant.mail(), 402, "insufficient_credits")
 
 
 @pytest.mark.rule("ORDER-11")
@@ -172,16 +172,16 @@ async def test_a_refused_request_leaves_nothing_behind(service: Service) -> None
     many = [f"r{number}@example.org" for number in range(6)]
     key = tenant.new_key()
     refusals = [
-        (tenant.letter(to=many), 429, "warmup_limited"),
-        (tenant.letter(to=many[:2]), 402, "insufficient_credits"),
-        (tenant.letter(from_="news@example.net"), 403, "forbidden"),
-        (tenant.letter(text=ABSENT, template="unknown"), 400, "invalid_request"),
-        (tenant.letter(to=[]), 400, "invalid_request"),
-        (tenant.letter(text="x" * (10 * MIB + 1)), 413, "payload_too_large"),
+        (tenant.mail(to=many), 429, "warmup_limited"),
+        (tenant.mail(to=many[:2]), 402, "insufficient_credits"),
+        (tenant.mail(from_="news@example.net"), 403, "forbidden"),
+        (tenant.mail(text=ABSENT, template="unknown"), 400, "invalid_request"),
+        (tenant.mail(to=[]), 400, "invalid_request"),
+        (tenant.mail(text="x" * (10 * MIB + 1)), 413, "payload_too_large"),
     ]
     for body, status, code in refusals:
         await tenant.refuses(body, status, code, key=key)
     # The rate of two at once, the one credit and the key are all still there.
     await tenant.accepts(key=key)
     assert await tenant.available() == 0
-    await tenant.refuses(tenant.letter(), 402, "insufficient_credits")
+    await tenant.refuses(tenant.mail(), 402, "insufficient_credits")

@@ -22,7 +22,7 @@ RECIPIENT_FIELDS = {
 
 @pytest.mark.rule("RESP-01", "RESP-03")
 async def test_a_202_says_queued_api_and_reserved(regular: Tenant) -> None:
-    sent = await regular.accepts(regular.letter(to=["ada@example.org", "bob@example.org"], cc="ada@example.org"))
+    sent = await regular.accepts(regular.mail(to=["ada@example.org", "bob@example.org"], cc="ada@example.org"))
     assert re.fullmatch(r"em_[0-9a-z]{26}", sent["id"])
     assert (sent["status"], sent["source"], sent["billing_status"]) == ("queued", "api", "reserved")
     assert (sent["recipient_count"], sent["credits_reserved"]) == (2, 2)
@@ -31,7 +31,7 @@ async def test_a_202_says_queued_api_and_reserved(regular: Tenant) -> None:
 
 @pytest.mark.rule("RESP-02", "RESP-04")
 async def test_a_202_echoes_the_request(regular: Tenant) -> None:
-    body = regular.letter(
+    body = regular.mail(
         from_=f"Acme <news@{regular.domain}>",
         to="Ada <ada@example.org>",
         cc="bob@example.org",
@@ -54,7 +54,7 @@ async def test_a_202_echoes_the_request(regular: Tenant) -> None:
 @pytest.mark.rule("RESP-05", "MONEY-01")
 async def test_a_202_stands_for_rows_in_the_database(service: Service, tenant: Tenant) -> None:
     key = tenant.new_key()
-    body = tenant.letter(to="Ada <ada@Example.org>", cc="bob@example.net", bcc="cy@example.org")
+    body = tenant.mail(to="Ada <ada@Example.org>", cc="bob@example.net", bcc="cy@example.org")
     sent = await tenant.accepts(body, key=key)
     message_id = uuid(sent["id"])
     (message,) = await service.sql("SELECT * FROM messages WHERE account_id = $1", tenant.id)
@@ -93,7 +93,7 @@ async def test_a_202_outlives_the_process_that_gave_it(
 
 @pytest.mark.rule("GET-01", "GET-02", "MONEY-06")
 async def test_a_message_is_read_with_its_recipients(regular: Tenant) -> None:
-    body = regular.letter(from_=f"Acme <news@{regular.domain}>", to=["Ada <ada@example.org>"], bcc="bob@example.org")
+    body = regular.mail(from_=f"Acme <news@{regular.domain}>", to=["Ada <ada@example.org>"], bcc="bob@example.org")
     sent = await regular.accepts(body)
     read = (await regular.get(sent["id"])).body
     assert set(read) >= MESSAGE_FIELDS
@@ -180,7 +180,7 @@ async def test_every_credential_of_the_account_reads_the_message(tenant: Tenant)
 
 @pytest.mark.rule("GET-09")
 async def test_results_are_read_as_they_are_recorded(service: Service, tenant: Tenant) -> None:
-    sent = await tenant.accepts(tenant.letter(to=["ada@example.org", "bob@example.org", "cy@example.org"]))
+    sent = await tenant.accepts(tenant.mail(to=["ada@example.org", "bob@example.org", "cy@example.org"]))
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     recipients = await service.sql("SELECT position FROM recipients WHERE account_id = $1 ORDER BY 1", tenant.id)
     first, second, _ = [row["position"] for row in recipients]

@@ -11,28 +11,28 @@ CONTROL_CHARACTERS = ["\r", "\n", "\r\nBcc: eve@example.net", "\0", "\x07", "\x1
 @pytest.mark.rule("SEND-01")
 @pytest.mark.parametrize("given", [ABSENT, None, "", [], ["news@example.com"], 7, {"email": "news@example.com"}])
 async def test_from_is_one_address_in_a_string(regular: Tenant, given: object) -> None:
-    await regular.refuses(regular.letter(from_=given), 400, "invalid_request", "from")
+    await regular.refuses(regular.mail(from_=given), 400, "invalid_request", "from")
 
 
 @pytest.mark.rule("SEND-02", "ERR-02")
 @pytest.mark.parametrize("given", [ABSENT, None, "", [], [""], [None], 7, {}, [["ada@example.org"]], True])
 async def test_to_is_an_address_or_a_list_with_at_least_one(regular: Tenant, given: object) -> None:
-    await regular.refuses(regular.letter(to=given), 400, "invalid_request", "to")
+    await regular.refuses(regular.mail(to=given), 400, "invalid_request", "to")
 
 
 @pytest.mark.rule("SEND-02")
 async def test_to_takes_one_address_or_a_list(regular: Tenant) -> None:
-    assert (await regular.accepts(regular.letter(to="ada@example.org")))["recipient_count"] == 1
-    two = await regular.accepts(regular.letter(to=["ada@example.org", "bob@example.org"]))
+    assert (await regular.accepts(regular.mail(to="ada@example.org")))["recipient_count"] == 1
+    two = await regular.accepts(regular.mail(to=["ada@example.org", "bob@example.org"]))
     assert two["recipient_count"] == 2
 
 
 @pytest.mark.rule("SEND-03")
 @pytest.mark.parametrize("field", ["cc", "bcc"])
 async def test_cc_and_bcc_take_one_address_or_a_list(regular: Tenant, field: str) -> None:
-    one = await regular.accepts(regular.letter(**{field: "bob@example.org"}))
+    one = await regular.accepts(regular.mail(**{field: "bob@example.org"}))
     assert (one["recipient_count"], one[field]) == (2, ["bob@example.org"])
-    two = await regular.accepts(regular.letter(**{field: ["bob@example.org", "eve@example.org"]}))
+    two = await regular.accepts(regular.mail(**{field: ["bob@example.org", "eve@example.org"]}))
     assert (two["recipient_count"], two[field]) == (3, ["bob@example.org", "eve@example.org"])
 
 
@@ -40,12 +40,12 @@ async def test_cc_and_bcc_take_one_address_or_a_list(regular: Tenant, field: str
 @pytest.mark.parametrize("field", ["cc", "bcc"])
 @pytest.mark.parametrize("given", [7, {}, [7], [None], "no address"])
 async def test_cc_and_bcc_take_nothing_else(regular: Tenant, field: str, given: object) -> None:
-    await regular.refuses(regular.letter(**{field: given}), 400, "invalid_request", field)
+    await regular.refuses(regular.mail(**{field: given}), 400, "invalid_request", field)
 
 
 @pytest.mark.rule("SEND-04")
 async def test_bcc_is_a_recipient_but_is_not_written(regular: Tenant) -> None:
-    body = regular.letter(cc="bob@example.org", bcc=["Hidden <secret@example.org>", "second@example.org"])
+    body = regular.mail(cc="bob@example.org", bcc=["Hidden <secret@example.org>", "second@example.org"])
     sent = await regular.accepts(body)
     raw = (await regular.mime(sent["id"])).lower()
     assert b"bob@example.org" in raw
@@ -57,7 +57,7 @@ async def test_bcc_is_a_recipient_but_is_not_written(regular: Tenant) -> None:
 
 @pytest.mark.rule("SEND-05")
 async def test_reply_to_is_one_address(regular: Tenant) -> None:
-    sent = await regular.accepts(regular.letter(reply_to="Help <help@example.net>"))
+    sent = await regular.accepts(regular.mail(reply_to="Help <help@example.net>"))
     assert sent["reply_to"] == "Help <help@example.net>"
     assert (await regular.stored(sent["id"]))["Reply-To"].addresses[0].addr_spec == "help@example.net"
 
@@ -65,28 +65,28 @@ async def test_reply_to_is_one_address(regular: Tenant) -> None:
 @pytest.mark.rule("SEND-05")
 @pytest.mark.parametrize("given", [["help@example.net"], [], 7, {}, "a@example.net, b@example.net", ""])
 async def test_reply_to_is_nothing_but_one_address(regular: Tenant, given: object) -> None:
-    await regular.refuses(regular.letter(reply_to=given), 400, "invalid_request", "reply_to")
+    await regular.refuses(regular.mail(reply_to=given), 400, "invalid_request", "reply_to")
 
 
 @pytest.mark.rule("SEND-06")
 @pytest.mark.parametrize("given", [ABSENT, None])
 async def test_a_message_without_a_subject_is_refused(regular: Tenant, given: object) -> None:
-    await regular.refuses(regular.letter(subject=given), 400, "invalid_request", "subject")
+    await regular.refuses(regular.mail(subject=given), 400, "invalid_request", "subject")
 
 
 @pytest.mark.rule("SEND-07")
 @pytest.mark.parametrize("character", ["s", "é", "💌"])
 async def test_a_subject_has_at_most_500_characters(regular: Tenant, character: str) -> None:
-    sent = await regular.accepts(regular.letter(subject=character * 500))
+    sent = await regular.accepts(regular.mail(subject=character * 500))
     assert sent["subject"] == character * 500
-    await regular.refuses(regular.letter(subject=character * 501), 400, "invalid_request", "subject", "500")
+    await regular.refuses(regular.mail(subject=character * 501), 400, "invalid_request", "subject", "500")
 
 
 @pytest.mark.rule("SEND-08", "SEND-16")
 @pytest.mark.parametrize("field", ["text", "html", "subject", "template"])
 @pytest.mark.parametrize("given", [7, True, ["x"], {"x": "y"}])
 async def test_texts_are_strings(regular: Tenant, field: str, given: object) -> None:
-    await regular.refuses(regular.letter(**{field: given}), 400, "invalid_request", field)
+    await regular.refuses(regular.mail(**{field: given}), 400, "invalid_request", field)
 
 
 @pytest.mark.rule("SEND-09")
@@ -96,14 +96,14 @@ async def test_texts_are_strings(regular: Tenant, field: str, given: object) -> 
     ids=["text", "html", "attachments"],
 )
 async def test_one_kind_of_content_suffices(regular: Tenant, content: dict[str, object]) -> None:
-    await regular.accepts(regular.letter(text=ABSENT) | content)
+    await regular.accepts(regular.mail(text=ABSENT) | content)
 
 
 @pytest.mark.rule("SEND-09")
 async def test_a_template_suffices_as_content(regular: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, subject="Hello", text="Good morning.")
-    await regular.accepts(regular.letter(text=ABSENT, template=alias))
+    await regular.accepts(regular.mail(text=ABSENT, template=alias))
 
 
 @pytest.mark.rule("SEND-09", "SEND-14")
@@ -111,13 +111,13 @@ async def test_a_template_suffices_as_content(regular: Tenant) -> None:
     "content", [{}, {"text": ""}, {"html": ""}, {"attachments": []}, {"text": None, "html": "", "template": None}]
 )
 async def test_a_message_without_content_is_refused(regular: Tenant, content: dict[str, object]) -> None:
-    await regular.refuses(regular.letter(text=ABSENT) | content, 400, "invalid_request", "text", "html")
+    await regular.refuses(regular.mail(text=ABSENT) | content, 400, "invalid_request", "text", "html")
 
 
 @pytest.mark.rule("SEND-10")
 @pytest.mark.parametrize("field", ["text", "html"])
 async def test_a_template_excludes_text_and_html(regular: Tenant, field: str) -> None:
-    body = regular.letter(text=ABSENT, template="welcome") | {field: "Good morning."}
+    body = regular.mail(text=ABSENT, template="welcome") | {field: "Good morning."}
     await regular.refuses(body, 400, "invalid_request", "template", field)
 
 
@@ -126,8 +126,8 @@ async def test_32_variables_are_taken_and_33_refused(regular: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, subject="Hello", text="{{ v0 }}")
     variables = {f"v{number}": "x" for number in range(32)}
-    await regular.accepts(regular.letter(text=ABSENT, template=alias, variables=variables))
-    body = regular.letter(text=ABSENT, template=alias, variables=variables | {"one_more": "x"})
+    await regular.accepts(regular.mail(text=ABSENT, template=alias, variables=variables))
+    body = regular.mail(text=ABSENT, template=alias, variables=variables | {"one_more": "x"})
     await regular.refuses(body, 400, "invalid_request", "variables", "32")
 
 
@@ -136,24 +136,24 @@ async def test_32_variables_are_taken_and_33_refused(regular: Tenant) -> None:
 async def test_variables_are_plain_values_by_name(regular: Tenant, variables: object) -> None:
     alias = regular.new_key()
     await regular.template(alias, subject="Hello", text="Good morning.")
-    body = regular.letter(text=ABSENT, template=alias, variables=variables)
+    body = regular.mail(text=ABSENT, template=alias, variables=variables)
     await regular.refuses(body, 400, "invalid_request", "variables")
 
 
 @pytest.mark.rule("SEND-12")
 async def test_variables_need_a_template(regular: Tenant) -> None:
-    await regular.refuses(regular.letter(variables={"name": "Ada"}), 400, "invalid_request", "variables")
+    await regular.refuses(regular.mail(variables={"name": "Ada"}), 400, "invalid_request", "variables")
 
 
 @pytest.mark.rule("SEND-13", "ERR-02")
 @pytest.mark.parametrize("name", ["replyTo", "From", "body", "send_at", "x" * 60])
 async def test_an_unknown_field_is_named(regular: Tenant, name: str) -> None:
-    await regular.refuses(regular.letter() | {name: "x"}, 400, "invalid_request", name)
+    await regular.refuses(regular.mail() | {name: "x"}, 400, "invalid_request", name)
 
 
 @pytest.mark.rule("SEND-13")
 async def test_an_unknown_field_of_an_attachment_is_named(regular: Tenant) -> None:
-    body = regular.letter(attachments=[ATTACHMENT | {"contentType": "text/plain"}])
+    body = regular.mail(attachments=[ATTACHMENT | {"contentType": "text/plain"}])
     await regular.refuses(body, 400, "invalid_request", "contentType")
 
 
@@ -179,7 +179,7 @@ async def test_an_unknown_field_of_an_attachment_is_named(regular: Tenant) -> No
     ids=str,
 )
 async def test_an_empty_optional_field_counts_as_absent(regular: Tenant, empty: dict[str, object]) -> None:
-    sent = await regular.accepts(regular.letter() | empty)
+    sent = await regular.accepts(regular.mail() | empty)
     assert sent["recipient_count"] == 1
     stored = await regular.stored(sent["id"])
     assert stored.get_content_type() == "text/plain"
@@ -188,14 +188,14 @@ async def test_an_empty_optional_field_counts_as_absent(regular: Tenant, empty: 
 
 @pytest.mark.rule("SEND-14")
 async def test_an_empty_text_beside_html_counts_as_absent(regular: Tenant) -> None:
-    sent = await regular.accepts(regular.letter(text="", html="<p>Good morning.</p>"))
+    sent = await regular.accepts(regular.mail(text="", html="<p>Good morning.</p>"))
     assert (await regular.stored(sent["id"])).get_content_type() == "text/html"
 
 
 @pytest.mark.rule("SEND-15")
 @pytest.mark.parametrize("given", CONTROL_CHARACTERS, ids=repr)
 async def test_control_characters_in_the_subject_are_refused(regular: Tenant, given: str) -> None:
-    await regular.refuses(regular.letter(subject=f"Hello{given}there"), 400, "invalid_request", "subject")
+    await regular.refuses(regular.mail(subject=f"Hello{given}there"), 400, "invalid_request", "subject")
 
 
 @pytest.mark.rule("SEND-16")
@@ -203,4 +203,4 @@ async def test_control_characters_in_the_subject_are_refused(regular: Tenant, gi
     ("field", "given"), [("headers", []), ("headers", "X: y"), ("tags", 7), ("tags", {}), ("attachments", {})]
 )
 async def test_a_field_of_a_wrong_type_is_named(regular: Tenant, field: str, given: object) -> None:
-    await regular.refuses(regular.letter(**{field: given}), 400, "invalid_request", field)
+    await regular.refuses(regular.mail(**{field: given}), 400, "invalid_request", field)

@@ -114,7 +114,7 @@ async def test_a_logout_ends_the_session_in_every_process_and_no_other(
     answer = await ada.call("POST", "logout")
     assert (answer.status, answer.body["logged_out"]) == (200, True)
     assert await ada.has_ended(service, another)
-    await tenant.refuses(tenant.letter(), 401, "unauthorized", authorization=f"Bearer {ada.token}")
+    await tenant.refuses(tenant.mail(), 401, "unauthorized", authorization=f"Bearer {ada.token}")
     assert (await ada.call("POST", "logout")).is_refusal(401, "unauthorized", "log in again")
     assert (await elsewhere.me())["user"]["email"] == ada.email
 

@@ -10,5 +10,5 @@ from tests.support.service import Tenant
 async def test_a_key_used_by_a_test_key_is_a_conflict_for_a_live_one(tenant: Tenant, first: str, second: str) -> None:
     keys = {mode: await tenant.key(mode) for mode in ("test", "live")}
     sent = await tenant.accepts(key="order-1", authorization=keys[first])
-    await tenant.refuses(tenant.letter(), 409, "idempotency_conflict", key="order-1", authorization=keys[second])
+    await tenant.refuses(tenant.mail(), 409, "idempotency_conflict", key="order-1", authorization=keys[second])
     assert (await tenant.accepts(key="order-1", authorization=keys[first]))["id"] == sent["id"]

@@ -73,7 +73,7 @@ async def test_a_chunked_body_is_refused_as_soon_as_it_passes_16_mib(service: Se
 @pytest.mark.rule("SIZE-02")
 async def test_a_small_chunked_body_is_an_ordinary_request(regular: Tenant) -> None:
     async def chunks() -> AsyncIterator[bytes]:
-        body = json.dumps(regular.letter()).encode()
+        body = json.dumps(regular.mail()).encode()
         for start in range(0, len(body), 7):
             yield body[start : start + 7]
 
@@ -93,7 +93,7 @@ async def test_a_small_chunked_body_is_an_ordinary_request(regular: Tenant) -> N
     ids=["attachment", "attachments", "text", "text and html"],
 )  # fmt: skip
 async def test_a_message_over_10_mib_is_refused(regular: Tenant, content: dict[str, object]) -> None:
-    await regular.refuses(regular.letter() | content, 413, "payload_too_large", "10 MiB")
+    await regular.refuses(regular.mail() | content, 413, "payload_too_large", "10 MiB")
 
 
 @pytest.mark.rule("SIZE-04")
@@ -101,7 +101,7 @@ async def test_a_message_just_under_10_mib_is_accepted(regular: Tenant) -> None:
     # Base64 in lines of 76 characters and a line end: 57 bytes become 78.
     size = 10 * MIB * 57 // 78 - 4 * 1024
     content = base64.b64encode(bytes(size)).decode()
-    sent = await regular.accepts(regular.letter(attachments=[{"filename": "a.bin", "content": content}]))
+    sent = await regular.accepts(regular.mail(attachments=[{"filename": "a.bin", "content": content}]))
     assert sent["attachments"][0]["size"] == size
     assert 10 * MIB - 16 * 1024 < len(await regular.mime(sent["id"])) <= 10 * MIB
 
@@ -110,29 +110,29 @@ async def test_a_message_just_under_10_mib_is_accepted(regular: Tenant) -> None:
 async def test_the_limit_of_10_mib_is_exact(regular: Tenant) -> None:
     line = "x" * 62 + "\r\n"
     lines = 10 * MIB // len(line) - 50
-    small = await regular.accepts(regular.letter(text=line * lines))
+    small = await regular.accepts(regular.mail(text=line * lines))
     missing = 10 * MIB - len(await regular.mime(small["id"]))
     assert 0 < missing < 50 * len(line)
     # Short lines of ASCII are written as they are, so each character more is a byte more.
     rest = [line[:-2][: max(0, missing - start - 2)] + "\r\n" for start in range(0, missing, len(line))]
     fill = "".join(rest)[:missing] if missing >= 2 else ""
     fill = fill[: missing - 2] + "\r\n"
-    exact = await regular.accepts(regular.letter(text=line * lines + fill))
+    exact = await regular.accepts(regular.mail(text=line * lines + fill))
     assert len(await regular.mime(exact["id"])) == 10 * MIB
-    too_much = regular.letter(text=line * lines + fill, subject="Hello!")
+    too_much = regular.mail(text=line * lines + fill, subject="Hello!")
     await regular.refuses(too_much, 413, "payload_too_large")
 
 
 @pytest.mark.rule("SIZE-01")
 async def test_a_body_of_exactly_16_mib_is_read(regular: Tenant) -> None:
-    body = json.dumps(regular.letter()).encode()
+    body = json.dumps(regular.mail()).encode()
     await regular.accepts(data=body + b" " * (16 * MIB - len(body)))
 
 
 @pytest.mark.rule("SIZE-05")
 async def test_too_large_attachments_are_refused_before_their_base64_is_looked_at(regular: Tenant) -> None:
     content = "A" * (11 * MIB) + "*"
-    body = regular.letter(attachments=[{"filename": "a.bin", "content": content}])
+    body = regular.mail(attachments=[{"filename": "a.bin", "content": content}])
     await regular.refuses(body, 413, "payload_too_large")
 
 
@@ -150,7 +150,7 @@ async def test_too_large_attachments_are_refused_before_their_base64_is_looked_a
     ids=["line ends", "long line", "8-bit", "dots", "long subject", "attachment"],
 )
 async def test_stored_mail_is_7_bit_with_crlf_and_short_lines(regular: Tenant, content: dict[str, object]) -> None:
-    sent = await regular.accepts(regular.letter() | content)
+    sent = await regular.accepts(regular.mail() | content)
     raw = await regular.mime(sent["id"])
     assert raw.isascii()
     assert b"\0" not in raw
@@ -161,7 +161,7 @@ async def test_stored_mail_is_7_bit_with_crlf_and_short_lines(regular: Tenant, c
 @pytest.mark.rule("MIME-02")
 async def test_the_fixed_headers_are_there_once_and_say_what_the_request_said(regular: Tenant) -> None:
     subject = "Grüße, and a long subject that must be folded somewhere, for it does not fit on one line at all"
-    body = regular.letter(
+    body = regular.mail(
         from_=f"Acme Support <news@{regular.domain}>",
         to=["Ada Łukasiewicz <ada@example.org>", "bob@example.org"],
         cc="cy@example.org",
@@ -185,7 +185,7 @@ async def test_the_fixed_headers_are_there_once_and_say_what_the_request_said(re
 @pytest.mark.rule("MIME-03")
 async def test_text_and_html_are_alternatives_and_read_back_as_given(regular: Tenant) -> None:
     text, html = "Grüße,\nAda 💌\n", "<p>Grüße,<br>\nAda 💌</p>\n"
-    stored = await regular.stored((await regular.accepts(regular.letter(text=text, html=html)))["id"])
+    stored = await regular.stored((await regular.accepts(regular.mail(text=text, html=html)))["id"])
     assert stored.get_content_type() == "multipart/alternative"
     plain, rich = stored.iter_parts()
     assert (plain.get_content_type(), rich.get_content_type()) == ("text/plain", "text/html")
@@ -196,6 +196,6 @@ async def test_text_and_html_are_alternatives_and_read_back_as_given(regular: Te
 @pytest.mark.rule("MIME-03")
 @pytest.mark.parametrize(("field", "kind"), [("text", "text/plain"), ("html", "text/html")])
 async def test_one_body_alone_needs_no_multipart(regular: Tenant, field: str, kind: str) -> None:
-    sent = await regular.accepts(regular.letter(text=ABSENT) | {field: "Good morning."})
+    sent = await regular.accepts(regular.mail(text=ABSENT) | {field: "Good morning."})
     stored = await regular.stored(sent["id"])
     assert (stored.get_content_type(), stored.get_content().strip()) == (kind, "Good morning.")

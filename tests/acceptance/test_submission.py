@@ -17,12 +17,12 @@ import pytest_asyncio
 
 from posthouse.rules import limits
 from tests.mail import submitted
-from tests.support.doors import Doors, dotted, hand_in, keys_published_by, letter, message_id, plain
-from tests.support.postoffice import HOSTNAME, RETURN_PATH_DOMAIN, PostOffice, furnished
-from tests.support.receiver import Delivered
 from tests.support.service import Tenant, eventually, uuid
+from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN, ServiceProcesses, prepare_processes
 from tests.support.smart_host import smart_host
-from tests.support.smtp_service import Line
+from tests.support.smtp_listeners import SmtpListeners, dotted, keys_published_by, plain, queued_id, raw_mail, submit
+from tests.support.smtp_receiver import Delivered
+from tests.support.smtp_service import SmtpConnection
 
 FINAL_SECONDS_MAX: Final = 30.0
 ONE, TWO = "one.example.net", "two.example.net"
@@ -30,44 +30,44 @@ ELSEWHERE: Final = "127.0.0.9"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
-    return Doors.make(tmp_path_factory.mktemp("doors"))
+async def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
+    return SmtpListeners.make(tmp_path_factory.mktemp("doors"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def office(
-    doors: Doors, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+async def processes(
+    listeners: SmtpListeners, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ServiceProcesses]:
     """Every part a process of its own: what is handed in goes through NATS to the one that delivers."""
     database_url = await asyncio.to_thread(new_database)
-    settings = {**doors.settings, "PUBLIC_URL": "https://mail.posthouse.example"}
-    async with furnished(database_url, tmp_path_factory.mktemp("submission"), **settings) as office:
+    settings = {**listeners.settings, "PUBLIC_URL": "https://mail.posthouse.example"}
+    async with prepare_processes(database_url, tmp_path_factory.mktemp("submission"), **settings) as processes:
         for name in (ONE, TWO):
-            office.destination(name)
+            processes.destination(name)
         for part in ("dispatch", "delivery"):
-            office.start(part)
-        submission = office.start("submission")
-        await office.start_http()
-        await doors.open(submission)
-        yield office
+            processes.start(part)
+        submission = processes.start("submission")
+        await processes.start_http()
+        await listeners.open(submission)
+        yield processes
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def sender(office: PostOffice) -> Tenant:
+async def sender(processes: ServiceProcesses) -> Tenant:
     """An account of this test's own, with 1,000 credits."""
-    return await office.service.account()
+    return await processes.service.account()
 
 
-async def final(office: PostOffice, sender: Tenant, said: str) -> dict[str, Any]:
+async def final(processes: ServiceProcesses, sender: Tenant, said: str) -> dict[str, Any]:
     """What GET says of the message that the reply names, when all is over."""
-    (message,) = await office.wait_until_final(sender, [message_id(said)], FINAL_SECONDS_MAX)
+    (message,) = await processes.wait_until_final(sender, [queued_id(said)], FINAL_SECONDS_MAX)
     assert message["source"] == "smtp"
     return message
 
 
-def copies(office: PostOffice, *addresses: str) -> list[Delivered]:
+def copies(processes: ServiceProcesses, *addresses: str) -> list[Delivered]:
     """Tests give every recipient an address of its own."""
-    return [copy for copy in office.receiver.accepted if copy.recipient in addresses]
+    return [copy for copy in processes.receiver.accepted if copy.recipient in addresses]
 
 
 def parsed(raw: bytes) -> EmailMessage:
@@ -76,9 +76,9 @@ def parsed(raw: bytes) -> EmailMessage:
     return message
 
 
-async def told(office: PostOffice, message: dict[str, Any]) -> list[dict[str, Any]]:
+async def told(processes: ServiceProcesses, message: dict[str, Any]) -> list[dict[str, Any]]:
     """The data of its events, in the order of its recipients."""
-    rows = await office.service.sql(
+    rows = await processes.service.sql(
         "SELECT type, body FROM events WHERE message_id = $1 ORDER BY position", uuid(message["id"])
     )
     return [json.loads(row["body"])["data"] | {"type": row["type"]} for row in rows]
@@ -87,23 +87,25 @@ async def told(office: PostOffice, message: dict[str, Any]) -> list[dict[str, An
 # Real clients
 
 
-Handing = Callable[[Doors, Tenant, bytes, Sequence[str]], str]
+Handing = Callable[[SmtpListeners, Tenant, bytes, Sequence[str]], str]
 CLIENTS: Final[dict[str, Handing]] = {
-    "smtplib-starttls": lambda doors, sender, raw, to: doors.by_smtplib(sender, raw, to),
-    "smtplib-ssl": lambda doors, sender, raw, to: doors.by_smtplib(sender, raw, to, at_once=True),
-    "curl-starttls": lambda doors, sender, raw, to: doors.by_curl(sender, raw, to),
-    "curl-ssl": lambda doors, sender, raw, to: doors.by_curl(sender, raw, to, at_once=True),
-    "swaks-login": lambda doors, sender, raw, to: doors.by_swaks(
-        sender, to, "--tls", "-p", str(doors.port), "--auth", "LOGIN", "--data", _file(doors, raw)
+    "smtplib-starttls": lambda listeners, sender, raw, to: listeners.by_smtplib(sender, raw, to),
+    "smtplib-ssl": lambda listeners, sender, raw, to: listeners.by_smtplib(sender, raw, to, at_once=True),
+    "curl-starttls": lambda listeners, sender, raw, to: listeners.by_curl(sender, raw, to),
+    "curl-ssl": lambda listeners, sender, raw, to: listeners.by_curl(sender, raw, to, at_once=True),
+    "swaks-login": lambda listeners, sender, raw, to: listeners.by_swaks(
+        sender, to, "--tls", "-p", str(listeners.port), "--auth", "LOGIN", "--data",
+        _file(listeners, raw)
     ),
-    "swaks-pipelined": lambda doors, sender, raw, to: doors.by_swaks(
-        sender, to, "--tlsc", "-p", str(doors.tls_port), "--auth", "PLAIN", "--pipeline", "--data", _file(doors, raw)
+    "swaks-pipelined": lambda listeners, sender, raw, to: listeners.by_swaks(
+        sender, to, "--tlsc", "-p", str(listeners.tls_port), "--auth", "PLAIN", "--pipeline", "--data",
+        _file(listeners, raw)
     ),
 }  # fmt: skip
 
 
-def _file(doors: Doors, raw: bytes) -> str:
-    file = doors.directory / "swaks.eml"
+def _file(listeners: SmtpListeners, raw: bytes) -> str:
+    file = listeners.directory / "swaks.eml"
     file.write_bytes(raw.replace(b"\r\n", b"\n"))
     return f"@{file}"
 
@@ -111,12 +113,12 @@ def _file(doors: Doors, raw: bytes) -> str:
 @pytest.mark.rule("SUB-01", "SUB-02", "SUB-08", "SUB-12")
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_what_a_real_client_hands_in_arrives_once_for_each_recipient(
-    doors: Doors, office: PostOffice, sender: Tenant, client: str
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant, client: str
 ) -> None:
     if shutil.which(client.partition("-")[0]) is None and not client.startswith("smtplib"):
         pytest.skip("it is not installed")
     to = [f"{client}.{name}@{domain}" for name, domain in (("ada", ONE), ("bob", TWO), ("hidden", ONE))]
-    raw = letter(
+    raw = raw_mail(
         sender,
         client,
         f"Cc: {to[1]}",
@@ -126,21 +128,21 @@ async def test_what_a_real_client_hands_in_arrives_once_for_each_recipient(
         to=f"Ada <{to[0]}>",
         body=".\r\n..\r\n.dots",
     )
-    message = await final(office, sender, await asyncio.to_thread(CLIENTS[client], doors, sender, raw, to))
+    message = await final(processes, sender, await asyncio.to_thread(CLIENTS[client], listeners, sender, raw, to))
     assert (message["status"], message["billing_status"]) == ("delivered", "settled")
     assert (message["from"], message["subject"]) == (f"News <news@{sender.domain}>", client)
     assert (message["recipient_count"], message["credits_reserved"]) == (3, 3)
     assert await sender.available() == 1_000 - 3
-    assert sorted(copy.recipient for copy in copies(office, *to)) == sorted(to)
-    for copy in copies(office, *to):
+    assert sorted(copy.recipient for copy in copies(processes, *to)) == sorted(to)
+    for copy in copies(processes, *to):
         assert copy.sender.startswith("bounces+")
         assert b"hidden" not in copy.message
         # Swaks adds a line end of its own.
         assert copy.message.removesuffix(b"\r\n").endswith((b"\r\n\r\n.\r\n..\r\n.dots", b".dots\r\n"))
         assert parsed(copy.message).get_all("X-Service-Tag") == ["invoice", "Zürich"]
-    (row,) = await office.service.sql("SELECT tags FROM messages WHERE id = $1", uuid(message["id"]))
+    (row,) = await processes.service.sql("SELECT tags FROM messages WHERE id = $1", uuid(message["id"]))
     assert list(row["tags"]) == ["invoice", "Zürich"]
-    assert [(data["type"], data["to"], data["from"]) for data in await told(office, message)] == [
+    assert [(data["type"], data["to"], data["from"]) for data in await told(processes, message)] == [
         ("email.delivered", address, f"news@{sender.domain}") for address in to
     ]
 
@@ -150,19 +152,19 @@ async def test_what_a_real_client_hands_in_arrives_once_for_each_recipient(
     os.geteuid() != 0 or not shutil.which("postfix", path="/usr/sbin"), reason="needs Postfix, and root"
 )
 async def test_a_postfix_relays_through_us_splits_what_is_for_too_many_and_gets_its_bounces_out(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     many = [f"many{number}@{ONE}" for number in range(70)]
     apache, author, nobody = "www-data@web1.localdomain", f"author@{TWO}", "nobody@single-label"
-    async with smart_host(doors, sender) as host:
-        raw = letter(sender, "A newsletter", "X-Service-Tag: smart-host", to="undisclosed-recipients:;")
+    async with smart_host(listeners, sender) as host:
+        raw = raw_mail(sender, "A newsletter", "X-Service-Tag: smart-host", to="undisclosed-recipients:;")
         await asyncio.to_thread(host.send, raw, many, apache)
         # Postfix itself writes to the author, from <>, about what we will never take.
-        raw = letter(sender, "To nobody", to=nobody)
+        raw = raw_mail(sender, "To nobody", to=nobody)
         await asyncio.to_thread(host.send, raw, [nobody], author)
 
         async def is_done() -> bool:
-            arrived = {copy.recipient for copy in office.receiver.accepted}
+            arrived = {copy.recipient for copy in processes.receiver.accepted}
             return arrived.issuperset([*many, author]) and not host.waiting()
 
         try:
@@ -170,11 +172,11 @@ async def test_a_postfix_relays_through_us_splits_what_is_for_too_many_and_gets_
         except AssertionError as error:
             raise AssertionError(host.said()) from error
         said = host.said()
-    assert [len(copies(office, address)) for address in many] == [1] * len(many)
+    assert [len(copies(processes, address)) for address in many] == [1] * len(many)
     assert said.count("status=sent (250 2.0.0 queued as em_") == len(many) + 1
     assert "452 4.5.3" in said
     assert "553 5.1.3" in said
-    rows = await office.service.sql(
+    rows = await processes.service.sql(
         "SELECT envelope_sender, recipient_count, tags, source FROM messages WHERE account_id = $1 ORDER BY 2 DESC",
         sender.id,
     )
@@ -183,7 +185,7 @@ async def test_a_postfix_relays_through_us_splits_what_is_for_too_many_and_gets_
         (apache, 20, ["smart-host"], "smtp"),
         ("", 1, None, "smtp"),
     ]
-    (bounce,) = copies(office, author)
+    (bounce,) = copies(processes, author)
     assert bounce.sender == ""
     assert parsed(bounce.message).get_content_type() == "multipart/report"
 
@@ -193,10 +195,10 @@ async def test_a_postfix_relays_through_us_splits_what_is_for_too_many_and_gets_
 
 @pytest.mark.rule("SUB-08", "SUB-09")
 async def test_what_is_missing_is_added_what_is_secret_is_removed_and_the_signature_covers_it(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     to = [f"stored@{ONE}", f"secret.copy@{TWO}"]
-    raw = letter(
+    raw = raw_mail(
         sender,
         "Grüße",
         f"Bcc: Secret <{to[1]}>,",
@@ -208,12 +210,12 @@ async def test_what_is_missing_is_added_what_is_secret_is_removed_and_the_signat
         to=to[0],
         body="Grüße aus Zürich. " * 100,
     )
-    async with doors.session(sender) as line:
-        message = await final(office, sender, await hand_in(line, raw, to, sender=f"news@{sender.domain}"))
+    async with listeners.session(sender) as line:
+        message = await final(processes, sender, await submit(line, raw, to, sender=f"news@{sender.domain}"))
     stored = await sender.mime(message["id"])
-    keys = await keys_published_by(office, sender)
+    keys = await keys_published_by(processes, sender)
     assert message["subject"] == "Grüße"
-    for copy in copies(office, *to):
+    for copy in copies(processes, *to):
         assert copy.message.endswith(stored)
         assert b"secret" not in copy.message.lower()
         assert copy.message.isascii()
@@ -229,60 +231,62 @@ async def test_what_is_missing_is_added_what_is_secret_is_removed_and_the_signat
         assert len(signatures) == 2
         for number in range(len(signatures)):
             assert dkim.DKIM(copy.message).verify(idx=number, dnsfunc=lambda name, **_: keys.get(name))
-    assert len(copies(office, *to)) == 2
+    assert len(copies(processes, *to)) == 2
 
 
 @pytest.mark.rule("SUB-09")
-async def test_what_is_whole_is_stored_byte_for_byte(doors: Doors, office: PostOffice, sender: Tenant) -> None:
+async def test_what_is_whole_is_stored_byte_for_byte(
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
+) -> None:
     dated = ("Date: Sun, 1 Mar 2026 12:00:00 +0000", "Message-ID: <own@example.com>", "Mime-Version: 1.0 (as is)")
-    raw = letter(
+    raw = raw_mail(
         sender, "=?utf-8?q?as_it_is?=", *dated, "x-ODD:  folded\r\n\t value ", body=".\r\n..\r\n--  \r\nx" + " " * 9
     )
-    async with doors.session(sender) as line:
-        sent = await hand_in(line, raw, ["delivered@simulator.invalid"], sender="odd")
-    assert await sender.mime(message_id(sent)) == raw
+    async with listeners.session(sender) as line:
+        sent = await submit(line, raw, ["delivered@simulator.invalid"], sender="odd")
+    assert await sender.mime(queued_id(sent)) == raw
 
 
 @pytest.mark.rule("SUB-06")
 async def test_the_envelope_decides_who_gets_it_each_once_and_the_fields_only_how_it_is_told(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     to = [f"env.to@{ONE}", f"env.blind@{ONE}", f"ENV.to@{ONE.upper()}"]
-    raw = letter(sender, "Envelope", f"Cc: env.not@{ONE}", to=f"env.to@{ONE}, env.never@{TWO}")
-    async with doors.session(sender) as line:
-        message = await final(office, sender, await hand_in(line, raw, to, sender=f"news@{sender.domain}"))
+    raw = raw_mail(sender, "Envelope", f"Cc: env.not@{ONE}", to=f"env.to@{ONE}, env.never@{TWO}")
+    async with listeners.session(sender) as line:
+        message = await final(processes, sender, await submit(line, raw, to, sender=f"news@{sender.domain}"))
     assert [one["email"] for one in message["recipients"]] == to[:2]
     assert (message["recipient_count"], message["credits_reserved"]) == (2, 2)
-    assert {copy.recipient for copy in office.receiver.accepted if copy.recipient.lower().startswith("env.")} == set(
+    assert {copy.recipient for copy in processes.receiver.accepted if copy.recipient.lower().startswith("env.")} == set(
         to[:2]
     )
 
 
 @pytest.mark.rule("SUB-10", "SUB-11")
 async def test_any_sender_of_the_envelope_is_taken_and_told_and_none_stays_none(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     senders = {
         f"env{number}@{TWO}": one for number, one in enumerate(["apache@web1", "a.b+c@elsewhere.example", "root", ""])
     }
-    async with doors.session(sender) as line:
+    async with listeners.session(sender) as line:
         for to, envelope_sender in senders.items():
-            raw = letter(sender, "Odd senders", to=to)
-            message = await final(office, sender, await hand_in(line, raw, [to], sender=envelope_sender))
-            (event,) = await told(office, message)
-            (copy,) = copies(office, to)
+            raw = raw_mail(sender, "Odd senders", to=to)
+            message = await final(processes, sender, await submit(line, raw, [to], sender=envelope_sender))
+            (event,) = await told(processes, message)
+            (copy,) = copies(processes, to)
             assert event.get("from", "") == envelope_sender
             assert copy.sender == "" if not envelope_sender else copy.sender.endswith(f"@{RETURN_PATH_DOMAIN}")
 
 
 @pytest.mark.rule("SUB-12")
 async def test_credits_are_reserved_settled_and_released_as_over_http(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     to = [f"billed@{ONE}", f"550-rcpt+billed@{ONE}", f"billed@{TWO}"]
-    async with doors.session(sender) as line:
-        raw = letter(sender, "Billed", to=", ".join(to))
-        message = await final(office, sender, await hand_in(line, raw, to, sender=f"news@{sender.domain}"))
+    async with listeners.session(sender) as line:
+        raw = raw_mail(sender, "Billed", to=", ".join(to))
+        message = await final(processes, sender, await submit(line, raw, to, sender=f"news@{sender.domain}"))
     assert [(one["status"], one["billing_status"]) for one in message["recipients"]] == [
         ("delivered", "settled"),
         ("bounced", "released"),
@@ -290,12 +294,12 @@ async def test_credits_are_reserved_settled_and_released_as_over_http(
     ]
     assert (message["status"], message["billing_status"], message["credits_reserved"]) == ("partial", "settled", 3)
     assert await sender.available() == 1_000 - 2
-    assert [data["type"] for data in await told(office, message)] == [
+    assert [data["type"] for data in await told(processes, message)] == [
         "email.delivered",
         "email.bounced",
         "email.delivered",
     ]
-    rows = await office.service.sql(
+    rows = await processes.service.sql(
         "SELECT position, kind, amount FROM ledger WHERE message_id = $1 ORDER BY 1", uuid(message["id"])
     )
     assert [tuple(row) for row in rows] == [(-1, "reserve", 3), (0, "settle", 1), (1, "release", 1), (2, "settle", 1)]
@@ -306,9 +310,9 @@ async def test_credits_are_reserved_settled_and_released_as_over_http(
 
 @pytest.mark.rule("SUB-03", "SUB-04")
 async def test_a_password_is_asked_for_under_tls_alone_and_mail_is_taken_after_it_alone(
-    doors: Doors, sender: Tenant
+    listeners: SmtpListeners, sender: Tenant
 ) -> None:
-    async with doors.line(is_secure=False) as line:
+    async with listeners.line(is_secure=False) as line:
         line.writer.write(b"EHLO client.example\r\n")
         offers = [await line.reader.readline()]
         while offers[-1][3:4] == b"-":
@@ -319,22 +323,24 @@ async def test_a_password_is_asked_for_under_tls_alone_and_mail_is_taken_after_i
             plain(sender.username, sender.password), "MAIL FROM:<a@b.example>", "RCPT TO:<a@b.example>"
         )
         assert [reply[:10] for reply in replies] == ["538 5.7.11", "530 5.7.0 ", "530 5.7.0 "]
-    async with doors.line() as line:
+    async with listeners.line() as line:
         replies = await line.say("EHLO client.example", "MAIL FROM:<a@b.example>", "DATA")
         assert [reply[:9] for reply in replies[1:]] == ["530 5.7.0", "530 5.7.0"]
 
 
 @pytest.mark.rule("SUB-05")
-async def test_nothing_said_before_tls_is_heard_after_it(doors: Doors, office: PostOffice, sender: Tenant) -> None:
+async def test_nothing_said_before_tls_is_heard_after_it(
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
+) -> None:
     before = await sender.counts()
     injected = f"STARTTLS\r\nEHLO x\r\n{plain(sender.username, sender.password)}\r\nMAIL FROM:<a@b.example>\r\n"
-    async with doors.line(is_secure=False) as line:
+    async with listeners.line(is_secure=False) as line:
         await line.say("EHLO client.example")
         (reply,) = await line.say(injected.encode(), replies=1)
         assert reply.startswith("554 5.5.1 ")
         assert await line.rest() == ""
     # Nor is what comes a moment later, instead of a handshake.
-    async with doors.line(is_secure=False) as line:
+    async with listeners.line(is_secure=False) as line:
         await line.say("EHLO client.example")
         (reply,) = await line.say("STARTTLS")
         assert reply.startswith("220 ")
@@ -345,7 +351,7 @@ async def test_nothing_said_before_tls_is_heard_after_it(doors: Doors, office: P
 
 @pytest.mark.rule("SUB-14")
 async def test_wrong_passwords_are_told_alike_and_the_third_ends_the_connection(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     narrow = await sender.credential(["192.0.2.0/24"])
     tries = [
@@ -353,34 +359,34 @@ async def test_wrong_passwords_are_told_alike_and_the_third_ends_the_connection(
         plain("smtp_nobody", sender.password),
         plain(sender.username, sender.password[:-1]),
     ]
-    async with doors.line(source=ELSEWHERE) as line:
+    async with listeners.line(source=ELSEWHERE) as line:
         replies = await line.say("EHLO client.example", *tries)
         assert replies[1].startswith("535 5.7.8 ")
         assert replies[1] == replies[2]
         assert replies[3].startswith("421 4.7.0 ")
         assert await line.rest() == ""
-    async with doors.line(source=ELSEWHERE) as line:
+    async with listeners.line(source=ELSEWHERE) as line:
         replies = await line.say("EHLO client.example", plain(narrow.username, narrow.password))
         assert replies[1].startswith("535 5.7.1 ")
         assert ELSEWHERE in replies[1]
     # What was said to us in confidence is in no log.
-    for part in office.parts:
+    for part in processes.parts:
         for secret in (sender.password[:-1], narrow.password, sender.username):
             assert secret not in part.log.read_text(errors="replace"), part.words
 
 
 @pytest.mark.rule("SUB-15")
 async def test_the_51st_recipient_is_told_to_come_again_and_the_others_get_it(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     to = [f"r{number}@simulator.invalid" for number in range(51)]
-    async with doors.session(sender) as line:
+    async with listeners.session(sender) as line:
         replies = await line.say("MAIL FROM:<>", *(f"RCPT TO:<{one}>" for one in to), "DATA")
         assert [reply[:9] for reply in replies[1:-1]] == ["250 2.1.5"] * 50 + ["452 4.5.3"]
-        (reply,) = await line.say(dotted(letter(sender, "Fifty")), replies=1)
-        assert message_id(reply)
+        (reply,) = await line.say(dotted(raw_mail(sender, "Fifty")), replies=1)
+        assert queued_id(reply)
         # The rest, as it was told.
-        assert message_id(await hand_in(line, letter(sender, "One more"), to[50:], sender=""))
+        assert queued_id(await submit(line, raw_mail(sender, "One more"), to[50:], sender=""))
     assert (await sender.counts())["recipients"] == 51
 
 
@@ -390,8 +396,8 @@ async def test_the_51st_recipient_is_told_to_come_again_and_the_others_get_it(
 TO: Final = ["delivered@simulator.invalid"]
 
 
-async def _given(line: Line, raw: bytes, to: Sequence[str] = TO) -> str:
-    return await hand_in(line, raw, to, sender="anyone@example.com")
+async def _given(line: SmtpConnection, raw: bytes, to: Sequence[str] = TO) -> str:
+    return await submit(line, raw, to, sender="anyone@example.com")
 
 
 def _without_from(sender: Tenant, *fields: str) -> bytes:
@@ -401,55 +407,57 @@ def _without_from(sender: Tenant, *fields: str) -> bytes:
 LARGE: Final = "x" * 76 + "\r\n"
 CONTENTS: Final[dict[str, tuple[str, Callable[[Tenant], bytes]]]] = {
     "From of a domain that is not the account's": (
-        "550 5.7.1", lambda sender: letter(sender, "x").replace(sender.domain.encode(), b"elsewhere.example.com")),
+        "550 5.7.1", lambda sender: raw_mail(sender, "x").replace(sender.domain.encode(), b"elsewhere.example.com")),
     "Sender of a domain that is not the account's": (
-        "550 5.7.1", lambda sender: letter(sender, "x", "Sender: list@elsewhere.example.com")),
+        "550 5.7.1", lambda sender: raw_mail(sender, "x", "Sender: list@elsewhere.example.com")),
     "a subdomain of the account's": (
-        "550 5.7.1", lambda sender: letter(sender, "x").replace(b"news@", b"news@sub.")),
+        "550 5.7.1", lambda sender: raw_mail(sender, "x").replace(b"news@", b"news@sub.")),
     "no From": ("550 5.6.0", lambda sender: _without_from(sender)),
     "two From fields": (
-        "550 5.6.0", lambda sender: letter(sender, "x", f"From: news@{sender.domain}")),
+        "550 5.6.0", lambda sender: raw_mail(sender, "x", f"From: news@{sender.domain}")),
     "two mailboxes in From": (
         "550 5.6.0", lambda sender: _without_from(sender, f"From: a@{sender.domain}, b@{sender.domain}")),
     "two Sender fields": (
-        "550 5.6.0", lambda sender: letter(sender, "x", *[f"Sender: news@{sender.domain}"] * 2)),
+        "550 5.6.0", lambda sender: raw_mail(sender, "x", *[f"Sender: news@{sender.domain}"] * 2)),
     "no header at all": ("550 5.6.0", lambda _: b"\r\nHello.\r\n"),
     "nothing at all": ("550 5.6.0", lambda _: b""),
-    "a line of the header that is no field": ("550 5.6.0", lambda sender: letter(sender, "x", "no field")),
-    "a NUL in the header": ("550 5.6.0", lambda sender: letter(sender, "x", "X-Note: a\0b")),
+    "a line of the header that is no field": ("550 5.6.0", lambda sender: raw_mail(sender, "x", "no field")),
+    "a NUL in the header": ("550 5.6.0", lambda sender: raw_mail(sender, "x", "X-Note: a\0b")),
     "a line break in an encoded word": (
-        "550 5.6.0", lambda sender: letter(sender, "=?utf-8?q?a=0D=0ABcc:_x@y.example?=")),
-    "one click without a list": ("550 5.6.0", lambda sender: letter(sender, "x", "X-Service-Unsubscribe: one-click")),
-    "51 Received fields": ("554 5.4.6", lambda sender: letter(sender, "x", *["Received: by a"] * 51)),
+        "550 5.6.0", lambda sender: raw_mail(sender, "=?utf-8?q?a=0D=0ABcc:_x@y.example?=")),
+    "one click without a list": ("550 5.6.0", lambda sender: raw_mail(sender, "x", "X-Service-Unsubscribe: one-click")),
+    "51 Received fields": ("554 5.4.6", lambda sender: raw_mail(sender, "x", *["Received: by a"] * 51)),
     "a signed mail that breaks the limits": (
-        "554 5.6.0", lambda sender: letter(
+        "554 5.6.0", lambda sender: raw_mail(
             sender, "x", 'Content-Type: multipart/signed; protocol="application/pgp-signature"; boundary=b',
             body="--b\r\n\r\n" + "ü" * 999 + "\r\n--b\r\nContent-Type: application/pgp-signature\r\n\r\nx\r\n--b--")),
     "more than 10 MiB": (
-        "552 5.3.4", lambda sender: letter(sender, "x", body=LARGE * (limits.MIME_BYTES_MAX // len(LARGE) + 1))),
+        "552 5.3.4", lambda sender: raw_mail(sender, "x", body=LARGE * (limits.MIME_BYTES_MAX // len(LARGE) + 1))),
     "more than 10 MiB once it is fit for every server": (
-        "552 5.3.4", lambda sender: letter(sender, "x", body=("ü" * 38 + "\r\n") * (9 * 1024 * 1024 // 78))),
+        "552 5.3.4", lambda sender: raw_mail(sender, "x", body=("ü" * 38 + "\r\n") * (9 * 1024 * 1024 // 78))),
 }  # fmt: skip
 
 
 @pytest.mark.rule("SUB-07", "SUB-13", "SUB-16", "SUB-17", "SUB-18")
 async def test_what_can_not_be_sent_is_refused_costs_nothing_and_the_session_goes_on(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     before = await sender.state()
-    async with doors.session(sender) as line:
+    async with listeners.session(sender) as line:
         replies = {name: await _given(line, make(sender)) for name, (_, make) in CONTENTS.items()}
         assert {name: reply[:9] for name, reply in replies.items()} == {
             name: code for name, (code, _) in CONTENTS.items()
         }
         assert all(len(reply) > 30 for reply in replies.values()), "a refusal says what to do"
         assert await sender.state() == before
-        assert message_id(await _given(line, letter(sender, "And now a right one")))
+        assert queued_id(await _given(line, raw_mail(sender, "And now a right one")))
 
 
 @pytest.mark.rule("SUB-17")
-async def test_a_size_told_in_advance_is_refused_before_a_byte_of_it_came(doors: Doors, sender: Tenant) -> None:
-    async with doors.session(sender) as line:
+async def test_a_size_told_in_advance_is_refused_before_a_byte_of_it_came(
+    listeners: SmtpListeners, sender: Tenant
+) -> None:
+    async with listeners.session(sender) as line:
         too_large = limits.MIME_BYTES_MAX + 1
         replies = await line.say(f"MAIL FROM:<> SIZE={too_large}", f"MAIL FROM:<> SIZE={too_large - 1}")
         assert [reply[:9] for reply in replies] == ["552 5.3.4", "250 2.1.0"]
@@ -457,36 +465,38 @@ async def test_a_size_told_in_advance_is_refused_before_a_byte_of_it_came(doors:
 
 @pytest.mark.rule("SUB-13")
 async def test_what_the_account_may_not_do_now_may_come_again_later(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
-    service = office.service
+    service = processes.service
     poor = await service.account(credits=1)
     hasty = await service.account(rate=(1, 1))
     young = await service.account(warmup=[2])
     suspended = await service.account()
-    async with doors.session(suspended) as line:
+    async with listeners.session(suspended) as line:
         await service.operator.suspend(suspended.id)
         before = await suspended.state()
-        reply = await _given(line, letter(suspended, "Suspended"))
+        reply = await _given(line, raw_mail(suspended, "Suspended"))
         assert reply.startswith("450 4.7.1 "), reply
         # Not even what would be refused for good.
-        assert (await _given(line, letter(sender, "Of another"))).startswith("450 4.7.1 ")
+        assert (await _given(line, raw_mail(sender, "Of another"))).startswith("450 4.7.1 ")
         assert await suspended.state() == before
         await service.operator.resume(suspended.id)
-        assert message_id(await _given(line, letter(suspended, "Resumed")))
+        assert queued_id(await _given(line, raw_mail(suspended, "Resumed")))
     for account, code in ((poor, "450 4.7.1"), (hasty, "450 4.7.1"), (young, "451 4.7.1")):
-        async with doors.session(account) as line:
+        async with listeners.session(account) as line:
             two = ["delivered+1@simulator.invalid", "delivered+2@simulator.invalid"]
-            first = await _given(line, letter(account, "First"), two if account is young else TO)
-            assert message_id(first)
+            first = await _given(line, raw_mail(account, "First"), two if account is young else TO)
+            assert queued_id(first)
             counts = await account.counts()
-            reply = await _given(line, letter(account, "Second"))
+            reply = await _given(line, raw_mail(account, "Second"))
             assert reply.startswith(code), reply
             assert await account.counts() == counts
 
 
 @pytest.mark.rule("SUB-19")
-async def test_addresses_that_can_not_be_recipients_are_refused_one_by_one(doors: Doors, sender: Tenant) -> None:
+async def test_addresses_that_can_not_be_recipients_are_refused_one_by_one(
+    listeners: SmtpListeners, sender: Tenant
+) -> None:
     paths = {
         "<grün@example.org>": "553 5.6.7",
         "<ada@grün.example>": "553 5.6.7",
@@ -501,17 +511,17 @@ async def test_addresses_that_can_not_be_recipients_are_refused_one_by_one(doors
         "<ada@example.org> SMTPUTF8": "555 5.5.4",
         "<ada@example.org> NOTIFY=NEVER ORCPT=rfc822;ada@example.org": "250 2.1.5",
     }
-    async with doors.session(sender) as line:
+    async with listeners.session(sender) as line:
         replies = await line.say("MAIL FROM:<> RET=HDRS ENVID=x", *(f"RCPT TO:{path}" for path in paths))
         assert dict(zip(paths, (reply[:9] for reply in replies[1:]), strict=True)) == paths
 
 
 @pytest.mark.rule("SUB-20")
 async def test_a_message_may_come_in_chunks_and_end_without_a_line_end(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
-    raw = letter(sender, "Chunks", body=".\r\nno dot is doubled\r\n.\r\nthe end")[:-2]
-    async with doors.session(sender) as line:
+    raw = raw_mail(sender, "Chunks", body=".\r\nno dot is doubled\r\n.\r\nthe end")[:-2]
+    async with listeners.session(sender) as line:
         cut = raw.index(b"\r\n.\r\n") + 1  # between CR and LF
         replies = await line.say(
             "MAIL FROM:<> BODY=8BITMIME",
@@ -519,21 +529,21 @@ async def test_a_message_may_come_in_chunks_and_end_without_a_line_end(
             f"BDAT {cut}\r\n".encode() + raw[:cut],
             f"BDAT {len(raw) - cut} LAST\r\n".encode() + raw[cut:],
         )
-    stored = await sender.mime(message_id(replies[-1]))
+    stored = await sender.mime(queued_id(replies[-1]))
     assert stored.endswith(b"\r\n\r\n.\r\nno dot is doubled\r\n.\r\nthe end\r\n")
 
 
 @pytest.mark.rule("SUB-21")
 async def test_nothing_but_cr_lf_ends_a_line_and_nothing_but_a_dot_alone_ends_a_message(
-    doors: Doors, office: PostOffice, sender: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     before = await sender.state()
-    async with doors.session(sender) as line:
+    async with listeners.session(sender) as line:
         (reply,) = await line.say(b"NOOP\nMAIL FROM:<a@example.com>\rRCPT TO:<a@example.com>\r\n", replies=1)
         assert reply.startswith("500 5.5.2 ")
         for end in (b"\n.\n", b"\r.\r", b"\n.\r\n", b"\r\n.\n", b"\r\n.\r", b"\r\n\n.\r\n"):
             await line.say("MAIL FROM:<a@example.com>", f"RCPT TO:<{TO[0]}>", "DATA")
-            written = letter(sender, "Ends").removesuffix(b"\r\n") + end + b"QUIT\r\n.\r\n"
+            written = raw_mail(sender, "Ends").removesuffix(b"\r\n") + end + b"QUIT\r\n.\r\n"
             replies = await line.say(written, "NOOP")
             assert [reply[:9] for reply in replies] == ["550 5.6.0", "250 2.0.0"], (end, replies)
     assert await sender.state() == before
@@ -541,24 +551,24 @@ async def test_nothing_but_cr_lf_ends_a_line_and_nothing_but_a_dot_alone_ends_a_
 
 @pytest.mark.rule("SUB-08", "SUB-09", "UNSUB-04")
 async def test_mail_in_the_shapes_that_real_programs_write_arrives_with_signatures_that_verify(
-    doors: Doors, office: PostOffice
+    listeners: SmtpListeners, processes: ServiceProcesses
 ) -> None:
-    sender = await office.service.account(domain="example.com")
+    sender = await processes.service.account(domain="example.com")
     mails = {one.name: one.raw for one in (*submitted.UNTOUCHED, *submitted.AMENDED, *submitted.REENCODED)}
     sent = {}
-    async with doors.session(sender) as line:
+    async with listeners.session(sender) as line:
         for name, raw in mails.items():
             to = f"shape.{name}@{ONE}"
-            sent[to] = message_id(await hand_in(line, raw, [to], sender="a@example.com"))
-    await office.wait_until_all_final(FINAL_SECONDS_MAX)
-    keys = await keys_published_by(office, sender)
+            sent[to] = queued_id(await submit(line, raw, [to], sender="a@example.com"))
+    await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+    keys = await keys_published_by(processes, sender)
     for to, message in sent.items():
-        (copy,) = copies(office, to)
+        (copy,) = copies(processes, to)
         assert copy.message.endswith(await sender.mime(message)), to
         for number in range(2):
             assert dkim.DKIM(copy.message).verify(idx=number, dnsfunc=lambda name, **_: keys.get(name)), to
         assert b"secret@" not in copy.message, to
     # One of them offers a click by which its list is left.
-    (copy,) = copies(office, f"shape.one-click@{ONE}")
+    (copy,) = copies(processes, f"shape.one-click@{ONE}")
     assert parsed(copy.message)["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
     assert b"X-Service-Unsubscribe" not in copy.message

@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 def sending(tenant: Tenant, alias: str, variables: object = ABSENT, **changes: object) -> dict[str, Any]:
     fields = {"subject": ABSENT, "text": ABSENT, "template": alias, "variables": variables} | changes
-    return tenant.letter(**fields)
+    return tenant.mail(**fields)
 
 
 async def preview(tenant: Tenant, alias: str, **body: object) -> Answer:

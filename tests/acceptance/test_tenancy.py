@@ -226,7 +226,7 @@ BODIES: Final[Mapping[str, Callable[[Tenant], object]]] = {
     "saveWebhook": lambda _: {"url": WEBHOOK},
     "switchAccount": lambda tenant: {"account_id": ids.text(ids.ACCOUNT, tenant.id)},
     "sendTestEmail": lambda tenant: {"from": f"news@{tenant.domain}"},
-    "dryRunEmail": lambda tenant: tenant.letter(),
+    "dryRunEmail": lambda tenant: tenant.mail(),
     "addSuppression": lambda tenant: {"email": f"new{next(_numbers)}@{tenant.unique}.example.org"},
 }
 # Whatever a query needs to be taken at all.

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules.ids import AccountId
-from tests.support.postoffice import PostOffice, opened
-from tests.support.receiver import Delivered
 from tests.support.service import Answer, Service, Tenant, uuid
+from tests.support.service_processes import ServiceProcesses, run_processes
+from tests.support.smtp_receiver import Delivered
 
 PUBLIC_URL: Final = "https://mail.posthouse.example"
 FEEDBACK_ADDRESS: Final = "fbl@bounces.posthouse.example"
@@ -27,29 +27,29 @@ PAIR: Final = {"List-Unsubscribe": "One-Click"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def office(
+async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+) -> AsyncIterator[ServiceProcesses]:
     database_url = await asyncio.to_thread(new_database)
     settings: dict[str, Any] = {"PUBLIC_URL": f"{PUBLIC_URL}/", "FEEDBACK_ADDRESS": FEEDBACK_ADDRESS}
-    async with opened(database_url, tmp_path_factory.mktemp("lists"), stream="memory", **settings) as office:
-        office.destination("one.example.net")
-        yield office
+    async with run_processes(database_url, tmp_path_factory.mktemp("lists"), stream="memory", **settings) as processes:
+        processes.destination("one.example.net")
+        yield processes
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def sender(office: PostOffice) -> Tenant:
-    return await office.service.account()
+async def sender(processes: ServiceProcesses) -> Tenant:
+    return await processes.service.account()
 
 
-async def final(office: PostOffice, sender: Tenant, *to: str, **fields: object) -> dict[str, Any]:
-    sent = await sender.accepts(sender.letter(to=list(to), **fields))
-    (message,) = await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+async def final(processes: ServiceProcesses, sender: Tenant, *to: str, **fields: object) -> dict[str, Any]:
+    sent = await sender.accepts(sender.mail(to=list(to), **fields))
+    (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
     return message
 
 
-def copies(office: PostOffice, address: str) -> list[Delivered]:
-    return [copy for copy in office.receiver.accepted if copy.recipient == address]
+def copies(processes: ServiceProcesses, address: str) -> list[Delivered]:
+    return [copy for copy in processes.receiver.accepted if copy.recipient == address]
 
 
 def parsed(copy: Delivered) -> EmailMessage:
@@ -76,23 +76,25 @@ async def ask(service: Service, method: str, path: str, **how: Any) -> Answer:
     return answer
 
 
-async def has_left(office: PostOffice, sender: Tenant) -> list[tuple[str, str]]:
-    rows = await office.service.sql(
+async def has_left(processes: ServiceProcesses, sender: Tenant) -> list[tuple[str, str]]:
+    rows = await processes.service.sql(
         "SELECT mailing_list, email FROM unsubscriptions WHERE account_id = $1 ORDER BY 1, 2", sender.id
     )
     return [tuple(row) for row in rows]
 
 
 @pytest.mark.rule("UNSUB-01", "UNSUB-04")
-async def test_each_recipient_gets_its_own_link_and_the_signature_covers_it(office: PostOffice, sender: Tenant) -> None:
+async def test_each_recipient_gets_its_own_link_and_the_signature_covers_it(
+    processes: ServiceProcesses, sender: Tenant
+) -> None:
     to = ["a1@one.example.net", "a2@one.example.net"]
     asking = {HEADER.lower(): "one-click", "X-Note": "kept"}
-    sent = await sender.accepts(sender.letter(to=to, headers=asking, tags="list:news"))
+    sent = await sender.accepts(sender.mail(to=to, headers=asking, tags="list:news"))
     assert sent["headers"] == asking
-    await office.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
-    found = [copy for address in to for copy in copies(office, address)]
+    await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
+    found = [copy for address in to for copy in copies(processes, address)]
     assert len(found) == len({link_of(copy) for copy in found}) == 2
-    views = await office.service.operator.domains.all(AccountId(sender.id))
+    views = await processes.service.operator.domains.all(AccountId(sender.id))
     zone = {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
 
     def published(name: bytes, timeout: int = 5) -> bytes | None:
@@ -109,60 +111,62 @@ async def test_each_recipient_gets_its_own_link_and_the_signature_covers_it(offi
 
 
 @pytest.mark.rule("UNSUB-06", "UNSUB-09", "UNSUB-10")
-async def test_one_click_leaves_the_list_and_nothing_else(office: PostOffice, sender: Tenant) -> None:
+async def test_one_click_leaves_the_list_and_nothing_else(processes: ServiceProcesses, sender: Tenant) -> None:
     ada, bob = "b1@one.example.net", "b2@one.example.net"
-    stranger = await office.service.account()
-    await final(office, sender, ada, bob, tags=TAGS)
-    answer = await ask(office.service, "POST", link_of(copies(office, ada)[0]), data=PAIR)
+    stranger = await processes.service.account()
+    await final(processes, sender, ada, bob, tags=TAGS)
+    answer = await ask(processes.service, "POST", link_of(copies(processes, ada)[0]), data=PAIR)
     assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
-    assert await has_left(office, sender) == [("news", ada)]
-    available, connections = await sender.available(), office.receiver.connections
+    assert await has_left(processes, sender) == [("news", ada)]
+    available, connections = await sender.available(), processes.receiver.connections
     # Whether it offers the click or not, and however the address is spelt.
     for message in (
-        await final(office, sender, ada.upper(), tags=TAGS),
-        await final(office, sender, ada, tags=["list:news"]),
+        await final(processes, sender, ada.upper(), tags=TAGS),
+        await final(processes, sender, ada, tags=["list:news"]),
     ):
         (recipient,) = message["recipients"]
         assert (message["status"], message["billing_status"]) == ("failed", "released")
         assert (recipient["status"], recipient["last_smtp_code"], recipient["attempt_count"]) == ("bounced", None, 0)
         assert recipient["last_smtp_response"] == "the address has left the list 'news'"
-        events = await office.service.sql("SELECT type FROM events WHERE message_id = $1", uuid(message["id"]))
+        events = await processes.service.sql("SELECT type FROM events WHERE message_id = $1", uuid(message["id"]))
         assert [row["type"] for row in events] == ["email.bounced"]
-    assert (await sender.available(), len(copies(office, ada))) == (available, 1)
-    assert office.receiver.connections == connections
+    assert (await sender.available(), len(copies(processes, ada))) == (available, 1)
+    assert processes.receiver.connections == connections
     for by, to, fields in (
         (sender, ada, {"subject": "Reset your password"}),
         (sender, ada, {"tags": ["list:offers", "one-click-unsubscribe"]}),
         (sender, bob, {"tags": TAGS}),
         (stranger, ada, {"tags": TAGS}),
     ):
-        assert (await final(office, by, to, **fields))["status"] == "delivered"
-    assert await has_left(office, stranger) == []
+        assert (await final(processes, by, to, **fields))["status"] == "delivered"
+    assert await has_left(processes, stranger) == []
 
 
 @pytest.mark.rule("UNSUB-06", "UNSUB-07")
-async def test_a_page_asks_first_and_every_form_of_the_click_is_taken_twice(office: PostOffice, sender: Tenant) -> None:
-    await final(office, sender, "c1@one.example.net", tags=TAGS)
-    link = link_of(copies(office, "c1@one.example.net")[0])
-    page = await ask(office.service, "GET", link)
+async def test_a_page_asks_first_and_every_form_of_the_click_is_taken_twice(
+    processes: ServiceProcesses, sender: Tenant
+) -> None:
+    await final(processes, sender, "c1@one.example.net", tags=TAGS)
+    link = link_of(copies(processes, "c1@one.example.net")[0])
+    page = await ask(processes.service, "GET", link)
     assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
     assert (page.headers["X-Robots-Tag"], page.headers["Cache-Control"]) == ("noindex, nofollow", "no-store")
     assert b'<form method="post"><input type="hidden" name="List-Unsubscribe" value="One-Click">' in page.raw
     assert b"<script" not in page.raw
-    assert (await ask(office.service, "HEAD", link)).status == 405
-    assert await has_left(office, sender) == []
+    assert (await ask(processes.service, "HEAD", link)).status == 405
+    assert await has_left(processes, sender) == []
     for form in (PAIR, {**PAIR, "utm": "x"}, aiohttp.FormData(PAIR, default_to_multipart=True)):
-        assert (await ask(office.service, "POST", link, data=form)).status == 200
-    assert await has_left(office, sender) == [("news", "c1@one.example.net")]
+        assert (await ask(processes.service, "POST", link, data=form)).status == 200
+    assert await has_left(processes, sender) == [("news", "c1@one.example.net")]
 
 
 @pytest.mark.rule("UNSUB-08")
-async def test_a_wrong_body_or_link_makes_nobody_leave(office: PostOffice, sender: Tenant) -> None:
-    await final(office, sender, "d1@one.example.net", tags=TAGS)
-    link = link_of(copies(office, "d1@one.example.net")[0])
+async def test_a_wrong_body_or_link_makes_nobody_leave(processes: ServiceProcesses, sender: Tenant) -> None:
+    await final(processes, sender, "d1@one.example.net", tags=TAGS)
+    link = link_of(copies(processes, "d1@one.example.net")[0])
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    request = office.service.request
+    request = processes.service.request
     for headers, body in (
         (form, b""),
         (form, b"List-Unsubscribe=Two-Clicks"),
@@ -183,21 +187,21 @@ async def test_a_wrong_body_or_link_makes_nobody_leave(office: PostOffice, sende
     for wrong in (altered, link[:-1], link + "A", link.swapcase(), "/unsubscribe/x", "/unsubscribe/" + "x" * 5_000):
         assert (await request("POST", wrong, headers=form, data=good)).is_refusal(404, "not_found")
         assert (await request("GET", wrong)).is_refusal(404, "not_found")
-    assert await has_left(office, sender) == []
+    assert await has_left(processes, sender) == []
 
 
 @pytest.mark.rule("UNSUB-05")
-async def test_a_link_of_the_customers_own_is_the_only_one(office: PostOffice, sender: Tenant) -> None:
+async def test_a_link_of_the_customers_own_is_the_only_one(processes: ServiceProcesses, sender: Tenant) -> None:
     own = {"List-Unsubscribe": "<https://shop.example/leave>"}
     address = "e1@one.example.net"
-    await final(office, sender, address, tags=TAGS)
-    await final(office, sender, address, tags=TAGS, headers=own)
-    first, second = copies(office, address)
+    await final(processes, sender, address, tags=TAGS)
+    await final(processes, sender, address, tags=TAGS, headers=own)
+    first, second = copies(processes, address)
     assert parsed(second).get_all("List-Unsubscribe") == ["<https://shop.example/leave>"]
     assert parsed(second).get_all("List-Unsubscribe-Post") is None
     # It is mail of the list all the same.
-    assert (await ask(office.service, "POST", link_of(first), data=PAIR)).status == 200
-    assert (await final(office, sender, address, tags=TAGS, headers=own))["status"] == "failed"
+    assert (await ask(processes.service, "POST", link_of(first), data=PAIR)).status == 200
+    assert (await final(processes, sender, address, tags=TAGS, headers=own))["status"] == "failed"
 
 
 @pytest.mark.rule("UNSUB-02")
@@ -211,15 +215,17 @@ async def test_a_link_of_the_customers_own_is_the_only_one(office: PostOffice, s
         ({"tags": ["list:a"], "headers": {HEADER: "yes"}}, HEADER),
     ],
 )
-async def test_a_wish_without_one_list_is_refused(office: PostOffice, sender: Tenant, fields: Any, said: str) -> None:
-    assert (await sender.send(sender.letter(**fields))).is_refusal(400, "invalid_request", said)
+async def test_a_wish_without_one_list_is_refused(
+    processes: ServiceProcesses, sender: Tenant, fields: Any, said: str
+) -> None:
+    assert (await sender.send(sender.mail(**fields))).is_refusal(400, "invalid_request", said)
     assert (await sender.counts())["messages"] == 0
 
 
 @pytest.mark.rule("UNSUB-03")
 async def test_where_there_is_no_public_address_the_wish_is_refused(regular: Tenant) -> None:
-    asking = regular.letter(tags=TAGS)
+    asking = regular.mail(tags=TAGS)
     assert (await regular.send(asking)).is_refusal(400, "invalid_request", "public_url")
     # A list, or a link of the customer's own, needs no address of ours.
-    assert (await regular.send(regular.letter(tags=["list:news"]))).is_accepted()
+    assert (await regular.send(regular.mail(tags=["list:news"]))).is_accepted()
     assert (await regular.send({**asking, "headers": {"List-Unsubscribe": "<https://shop.example/x>"}})).is_accepted()

@@ -9,48 +9,50 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.support import customers
-from tests.support.customers import signed_at
-from tests.support.hooks import Hooks, Request
-from tests.support.notice import NAME, certificates
-from tests.support.postoffice import SIMULATOR, PostOffice, furnished
+from tests.support import webhook_accounts
 from tests.support.service import Tenant, eventually
+from tests.support.service_processes import SIMULATOR, ServiceProcesses, prepare_processes
+from tests.support.webhook_accounts import signed_at
+from tests.support.webhook_flow import NAME, certificates
+from tests.support.webhook_receiver import Request, WebhookReceiver
 
 TOLD_SECONDS_MAX = 20.0
 FIRST_WAIT = timedelta(seconds=5)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def hooks() -> AsyncIterator[Hooks]:
-    async with Hooks(certificates().servers["sound"]) as hooks:
-        yield hooks
+async def webhook_receiver() -> AsyncIterator[WebhookReceiver]:
+    async with WebhookReceiver(certificates().servers["sound"]) as webhook_receiver:
+        yield webhook_receiver
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def office(
-    hooks: Hooks, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+async def processes(
+    webhook_receiver: WebhookReceiver, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ServiceProcesses]:
     directory: Path = tmp_path_factory.mktemp("webhooks")
     authority = directory / "authority.pem"
     authority.write_bytes(certificates().authority_pem)
-    settings = customers.settings(hooks.port, authority)
-    async with furnished(new_database(), directory, stream="memory", **settings) as office:
-        office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
-        await office.start_http("dispatch", "delivery", "notification")
-        yield office
+    settings = webhook_accounts.webhook_settings(webhook_receiver.port, authority)
+    async with prepare_processes(new_database(), directory, stream="memory", **settings) as processes:
+        processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+        await processes.start_http("dispatch", "delivery", "notification")
+        yield processes
 
 
-async def subscribed(office: PostOffice, hooks: Hooks, path: str, **fields: object) -> tuple[Tenant, str]:
+async def subscribed(
+    processes: ServiceProcesses, webhook_receiver: WebhookReceiver, path: str, **fields: object
+) -> tuple[Tenant, str]:
     """An account with a webhook at this path, and its secret."""
-    tenant = await office.service.account()
-    url = f"https://{NAME}:{hooks.port}{path}"
+    tenant = await processes.service.account()
+    url = f"https://{NAME}:{webhook_receiver.port}{path}"
     answer = await tenant.call("PUT", "/v1/webhook", {"url": url, **fields})
     assert answer.status == 200, answer.raw
     return tenant, answer.body["secret"]
 
 
-def came(hooks: Hooks, path: str) -> list[Request]:
-    return [request for request in hooks.requests if request.line == f"POST {path} HTTP/1.1"]
+def came(webhook_receiver: WebhookReceiver, path: str) -> list[Request]:
+    return [request for request in webhook_receiver.requests if request.line == f"POST {path} HTTP/1.1"]
 
 
 async def log_of(tenant: Tenant, is_wanted: Callable[[dict[str, Any]], bool], number: int) -> list[dict[str, Any]]:
@@ -62,15 +64,17 @@ async def log_of(tenant: Tenant, is_wanted: Callable[[dict[str, Any]], bool], nu
 
 
 @pytest.mark.rule("HOOK-16")
-async def test_every_final_result_is_told_once_and_signed(office: PostOffice, hooks: Hooks) -> None:
-    tenant, secret = await subscribed(office, hooks, "/told")
+async def test_every_final_result_is_told_once_and_signed(
+    processes: ServiceProcesses, webhook_receiver: WebhookReceiver
+) -> None:
+    tenant, secret = await subscribed(processes, webhook_receiver, "/told")
     ends = {f"{end}@{SIMULATOR}": f"email.{end}" for end in ("delivered", "bounced", "failed")}
-    sent = await tenant.accepts(tenant.letter(to=list(ends), subject="Grüße"))
+    sent = await tenant.accepts(tenant.mail(to=list(ends), subject="Grüße"))
     log = await log_of(tenant, lambda one: one["status"] == "succeeded", len(ends))
     message = (await tenant.get(sent["id"])).body
     recipients = {one["email"]: one for one in message["recipients"]}
 
-    requests = came(hooks, "/told")
+    requests = came(webhook_receiver, "/told")
     assert len(requests) == len(ends), "once each, and none at the moment of the 202"
     events = [json.loads(request.body) for request in requests]
     assert {one["data"]["to"]: one["type"] for one in events} == ends
@@ -90,30 +94,32 @@ async def test_every_final_result_is_told_once_and_signed(office: PostOffice, ho
 
 @pytest.mark.rule("HOOK-16")
 async def test_what_is_put_off_is_not_told_and_what_nobody_subscribed_to_neither(
-    office: PostOffice, hooks: Hooks
+    processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
-    tenant, _ = await subscribed(office, hooks, "/bounces", events=["email.bounced"])
-    await tenant.accepts(tenant.letter(to=[f"{end}@{SIMULATOR}" for end in ("deferred", "delivered", "bounced")]))
+    tenant, _ = await subscribed(processes, webhook_receiver, "/bounces", events=["email.bounced"])
+    await tenant.accepts(tenant.mail(to=[f"{end}@{SIMULATOR}" for end in ("deferred", "delivered", "bounced")]))
     await log_of(tenant, lambda one: one["status"] == "succeeded", 1)
-    assert [json.loads(request.body)["type"] for request in came(hooks, "/bounces")] == ["email.bounced"]
+    assert [json.loads(request.body)["type"] for request in came(webhook_receiver, "/bounces")] == ["email.bounced"]
 
 
 @pytest.mark.rule("HOOK-17")
-async def test_what_failed_is_told_again_with_the_same_body_and_a_new_time(office: PostOffice, hooks: Hooks) -> None:
-    tenant, secret = await subscribed(office, hooks, "/status/500")
+async def test_what_failed_is_told_again_with_the_same_body_and_a_new_time(
+    processes: ServiceProcesses, webhook_receiver: WebhookReceiver
+) -> None:
+    tenant, secret = await subscribed(processes, webhook_receiver, "/status/500")
     began_at = datetime.now(UTC)
-    await tenant.accepts(tenant.letter(to=f"delivered@{SIMULATOR}"))
+    await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
     (failed,) = await log_of(tenant, lambda one: one["attempt"] == 1, 1)
     assert (failed["status"], failed["http_status"], failed["response_body"]) == ("pending", 500, "said")
     tried_at, next_at = (datetime.fromisoformat(failed[name]) for name in ("last_attempt_at", "next_attempt_at"))
     # The wait counts from the call's end; when it was tried is noted with its record, which may come a while later.
     assert next_at >= began_at + FIRST_WAIT
     assert began_at < tried_at < next_at
-    url = f"https://{NAME}:{hooks.port}/recovered"
+    url = f"https://{NAME}:{webhook_receiver.port}/recovered"
     assert (await tenant.call("PUT", "/v1/webhook", {"url": url})).status == 200
     (told,) = await log_of(tenant, lambda one: one["status"] == "succeeded", 1)
     assert (told["attempt"], told["url"], told["next_attempt_at"]) == (2, url, None)
-    (first,), (second,) = came(hooks, "/status/500"), came(hooks, "/recovered")
+    (first,), (second,) = came(webhook_receiver, "/status/500"), came(webhook_receiver, "/recovered")
     assert first.body == second.body
     times = signed_at(first, secret), signed_at(second, secret)
     assert times[0] is not None

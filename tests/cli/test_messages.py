@@ -18,64 +18,64 @@ from posthouse.rules.reports import ReportNote
 from posthouse.store import reports
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
-from tests.support.rounds import LEASE, WAIT, Rounds, beginning
+from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, open_delivery_steps
 
 
 @pytest_asyncio.fixture
-async def rounds(database_url: str) -> AsyncIterator[Rounds]:
-    async with beginning(database_url) as begun:
+async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
+    async with open_delivery_steps(database_url) as begun:
         yield begun
 
 
-async def timeline(rounds: Rounds, message_id: MessageId) -> Timeline:
-    monitor = Monitor(database=rounds.database, clock=rounds.clock)
+async def timeline(steps: DeliverySteps, message_id: MessageId) -> Timeline:
+    monitor = Monitor(database=steps.database, clock=steps.clock)
     return await monitor.timeline(ids.text(ids.MESSAGE, message_id))
 
 
-async def story(rounds: Rounds, message_id: MessageId) -> str:
-    return "\n".join(line.text for line in narrated(await timeline(rounds, message_id)))
+async def story(steps: DeliverySteps, message_id: MessageId) -> str:
+    return "\n".join(line.text for line in narrated(await timeline(steps, message_id)))
 
 
-async def as_json(rounds: Rounds, message_id: MessageId) -> Any:
-    return json.loads(json.dumps(plain(await timeline(rounds, message_id)), default=show._encoded))
+async def as_json(steps: DeliverySteps, message_id: MessageId) -> Any:
+    return json.loads(json.dumps(plain(await timeline(steps, message_id)), default=show._encoded))
 
 
-async def test_the_heading_says_who_sent_what_and_what_it_costs(rounds: Rounds) -> None:
-    message_id = await rounds.accept(["ada@example.org", "bob@example.net"])
-    told = await story(rounds, message_id)
+async def test_the_heading_says_who_sent_what_and_what_it_costs(steps: DeliverySteps) -> None:
+    message_id = await steps.accept(["ada@example.org", "bob@example.net"])
+    told = await story(steps, message_id)
     heading = dict(re.findall(r"^(\w+) {2,}(.+)$", told, re.MULTILINE))
     assert heading["message"] == ids.text(ids.MESSAGE, message_id)
     assert heading["status"] == "queued"
     assert heading["account"].startswith("acme (ac_")
     assert "over HTTP, request rq_" in heading["accepted"]
-    assert (heading["from"], heading["subject"]) == (f"news@{rounds.sender.domain}", "Hello")
+    assert (heading["from"], heading["subject"]) == (f"news@{steps.sender.domain}", "Hello")
     assert (heading["recipients"], heading["credits"]) == ("2", "2, reserved")
     assert "to ada@example.org: queued (rc_" in told
     assert "to bob@example.net: queued (rc_" in told
 
 
-async def test_a_rehearsal_says_that_it_is_one(rounds: Rounds) -> None:
-    told = await story(rounds, await rounds.accept(mode=Mode.TEST))
+async def test_a_rehearsal_says_that_it_is_one(steps: DeliverySteps) -> None:
+    told = await story(steps, await steps.accept(mode=Mode.TEST))
     assert "over HTTP with a test key: a rehearsal" in told
     assert "a test key's mail costs nothing" in told
 
 
-async def test_new_mail_is_due_or_on_its_way(rounds: Rounds) -> None:
-    message_id = await rounds.accept()
-    assert "now: due since" in await story(rounds, message_id)
-    await rounds.lease()
-    assert "now: on its way to a worker; if none takes it, it is due again" in await story(rounds, message_id)
+async def test_new_mail_is_due_or_on_its_way(steps: DeliverySteps) -> None:
+    message_id = await steps.accept()
+    assert "now: due since" in await story(steps, message_id)
+    await steps.lease()
+    assert "now: on its way to a worker; if none takes it, it is due again" in await story(steps, message_id)
 
 
-async def test_attempts_are_told_in_order_with_what_was_said_and_what_follows(rounds: Rounds) -> None:
-    (first,) = await rounds.claimed()
-    assert "attempt 1 is under way" in await story(rounds, first.message_id)
-    assert "now: being sent by a worker" in await story(rounds, first.message_id)
+async def test_attempts_are_told_in_order_with_what_was_said_and_what_follows(steps: DeliverySteps) -> None:
+    (first,) = await steps.claimed()
+    assert "attempt 1 is under way" in await story(steps, first.message_id)
+    assert "now: being sent by a worker" in await story(steps, first.message_id)
 
     greylisted = {"exchange": "mx1.example.org", "stage": "rcpt", "response": "4.7.1 greylisted\nsee our site"}
-    await rounds.record(rounds.outcome(first, DeliveryResult.DEFERRED, **greylisted))
-    next_try = show.text(rounds.clock.now() + WAIT)
-    told = await story(rounds, first.message_id)
+    await steps.record(steps.outcome(first, DeliveryResult.DEFERRED, **greylisted))
+    next_try = show.text(steps.clock.now() + WAIT)
+    told = await story(steps, first.message_id)
     assert (
         "attempt 1 to mx1.example.org [192.0.2.1] over TLSv1.3: 451 4.7.1 greylisted / see our site"
         f" — next try {next_try}" in told
@@ -83,10 +83,10 @@ async def test_attempts_are_told_in_order_with_what_was_said_and_what_follows(ro
     said = "451 4.7.1 greylisted / see our site"
     assert f"now: greylisted by mx1.example.org: {said}; next try at {next_try}, after 1 attempt" in told
 
-    rounds.clock.advance(WAIT)
-    (second,) = await rounds.claim(await rounds.lease())
-    await rounds.record(rounds.outcome(second, DeliveryResult.DELIVERED, tls=None))
-    told = await story(rounds, first.message_id)
+    steps.clock.advance(WAIT)
+    (second,) = await steps.claim(await steps.lease())
+    await steps.record(steps.outcome(second, DeliveryResult.DELIVERED, tls=None))
+    told = await story(steps, first.message_id)
     assert "next try" not in told
     one, two, end = (line.strip() for line in told.splitlines()[-3:])
     assert "attempt 1 to mx1.example.org" in one
@@ -94,95 +94,95 @@ async def test_attempts_are_told_in_order_with_what_was_said_and_what_follows(ro
     assert re.search(r"delivered; its credit is settled; event ev_\w{26} \(email.delivered\)$", end)
 
 
-async def test_an_ambiguous_attempt_says_so(rounds: Rounds) -> None:
-    (claimed,) = await rounds.claimed()
+async def test_an_ambiguous_attempt_says_so(steps: DeliverySteps) -> None:
+    (claimed,) = await steps.claimed()
     silence = {"code": None, "response": "the server fell silent", "is_ambiguous": True}
-    await rounds.record(rounds.outcome(claimed, DeliveryResult.DEFERRED, **silence))
-    told = await story(rounds, claimed.message_id)
+    await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED, **silence))
+    told = await story(steps, claimed.message_id)
     assert "over TLSv1.3: the server fell silent — ambiguous: it may have arrived all the same — next try" in told
 
 
-async def test_what_led_to_no_server_names_none(rounds: Rounds) -> None:
-    (claimed,) = await rounds.claimed()
+async def test_what_led_to_no_server_names_none(steps: DeliverySteps) -> None:
+    (claimed,) = await steps.claimed()
     nowhere = {"exchange": None, "address": None, "tls": None, "code": None, "stage": None, "response": "no answer"}
-    await rounds.record(rounds.outcome(claimed, DeliveryResult.DEFERRED, **nowhere))
-    assert "attempt 1: no answer — next try" in await story(rounds, claimed.message_id)
+    await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED, **nowhere))
+    assert "attempt 1: no answer — next try" in await story(steps, claimed.message_id)
 
 
-async def test_a_lost_workers_attempt_is_told_as_lost(rounds: Rounds) -> None:
-    (claimed,) = await rounds.claimed()
-    rounds.clock.advance(LEASE + timedelta(seconds=1))
-    told = await story(rounds, claimed.message_id)
+async def test_a_lost_workers_attempt_is_told_as_lost(steps: DeliverySteps) -> None:
+    (claimed,) = await steps.claimed()
+    steps.clock.advance(LEASE + timedelta(seconds=1))
+    told = await story(steps, claimed.message_id)
     assert "attempt 1 has no outcome: its worker was lost; the mail may have arrived" in told
     assert "now: its worker was lost; it is due again" in told
-    assert await rounds.reclaim() == 1
-    told = await story(rounds, claimed.message_id)
+    assert await steps.reclaim() == 1
+    told = await story(steps, claimed.message_id)
     assert "attempt 1 has no outcome" in told
     assert "now: due since" in told
 
 
-async def test_a_postponement_is_no_attempt(rounds: Rounds) -> None:
-    (first,) = await rounds.claimed()
-    await rounds.record(
-        rounds.outcome(first, DeliveryResult.POSTPONED, exchange=None, address=None, code=None, response=None)
+async def test_a_postponement_is_no_attempt(steps: DeliverySteps) -> None:
+    (first,) = await steps.claimed()
+    await steps.record(
+        steps.outcome(first, DeliveryResult.POSTPONED, exchange=None, address=None, code=None, response=None)
     )
-    told = await story(rounds, first.message_id)
+    told = await story(steps, first.message_id)
     assert "claimed, then put off: postponed (no attempt is counted)" in told
     assert "now: put off until" in told
-    rounds.clock.advance(WAIT)
-    (second,) = await rounds.claim(await rounds.lease())
-    await rounds.record(rounds.outcome(second, DeliveryResult.BOUNCED))
-    told = await story(rounds, first.message_id)
+    steps.clock.advance(WAIT)
+    (second,) = await steps.claim(await steps.lease())
+    await steps.record(steps.outcome(second, DeliveryResult.BOUNCED))
+    told = await story(steps, first.message_id)
     assert "attempt 1 to mx.example.org" in told
     assert "bounced; its credit was given back; event ev_" in told
 
 
-async def test_a_suppressed_address_says_why_nothing_was_tried(rounds: Rounds) -> None:
-    (bounced,) = await rounds.claimed(["ada@example.org"])
-    await rounds.record(rounds.outcome(bounced, DeliveryResult.BOUNCED, suppress=True, response="5.1.1 unknown"))
-    (suppressed,) = await rounds.claimed(["ada@example.org"])
-    outcome = rounds.outcome(suppressed, DeliveryResult.BOUNCED, code=None, response="the address is suppressed")
-    await rounds.record(outcome)
-    told = await story(rounds, suppressed.message_id)
+async def test_a_suppressed_address_says_why_nothing_was_tried(steps: DeliverySteps) -> None:
+    (bounced,) = await steps.claimed(["ada@example.org"])
+    await steps.record(steps.outcome(bounced, DeliveryResult.BOUNCED, suppress=True, response="5.1.1 unknown"))
+    (suppressed,) = await steps.claimed(["ada@example.org"])
+    outcome = steps.outcome(suppressed, DeliveryResult.BOUNCED, code=None, response="the address is suppressed")
+    await steps.record(outcome)
+    told = await story(steps, suppressed.message_id)
     assert "attempt" not in told
     assert "bounced: the address is suppressed; its credit was given back; event" in told
     assert "after a bounce: 550 5.1.1 unknown" in told
 
 
-async def test_held_mail_says_for_whom_it_waits(rounds: Rounds) -> None:
-    message_id = await rounds.accept()
-    (ticket,) = await rounds.lease()
-    now = rounds.clock.now()
-    async with rounds.database.transaction() as tx:
+async def test_held_mail_says_for_whom_it_waits(steps: DeliverySteps) -> None:
+    message_id = await steps.accept()
+    (ticket,) = await steps.lease()
+    now = steps.clock.now()
+    async with steps.database.transaction() as tx:
         await postpone(
             tx, [DeliveryPostponement(ticket.account_id, message_id, 0, ticket.fence, now + WAIT, True)], now
         )
-    await rounds.operator.suspend(rounds.sender.account_id)
-    told = await story(rounds, message_id)
+    await steps.operator.suspend(steps.sender.account_id)
+    told = await story(steps, message_id)
     assert "The account is suspended since" in told
     assert f"now: held since {show.text(now)}, because the account is suspended" in told
 
 
-async def test_a_recipient_that_the_calendar_lost_is_a_fault_to_report(rounds: Rounds) -> None:
-    message_id = await rounds.accept()
-    await rounds.fetch("DELETE FROM schedule")
-    assert "Please report this as a fault." in await story(rounds, message_id)
+async def test_a_recipient_that_the_calendar_lost_is_a_fault_to_report(steps: DeliverySteps) -> None:
+    message_id = await steps.accept()
+    await steps.fetch("DELETE FROM schedule")
+    assert "Please report this as a fault." in await story(steps, message_id)
 
 
-async def test_what_strangers_wrote_can_not_steer_the_terminal(rounds: Rounds) -> None:
-    (claimed,) = await rounds.claimed()
-    await rounds.record(
-        rounds.outcome(claimed, DeliveryResult.BOUNCED, response="\x1b[2J\x07 gone", exchange="mx\x1b[0m")
+async def test_what_strangers_wrote_can_not_steer_the_terminal(steps: DeliverySteps) -> None:
+    (claimed,) = await steps.claimed()
+    await steps.record(
+        steps.outcome(claimed, DeliveryResult.BOUNCED, response="\x1b[2J\x07 gone", exchange="mx\x1b[0m")
     )
-    await rounds.fetch("UPDATE messages SET subject = E'a\\u001b]0;title\\u0007b'")
-    assert all(line.isprintable() for line in (await story(rounds, claimed.message_id)).splitlines())
+    await steps.fetch("UPDATE messages SET subject = E'a\\u001b]0;title\\u0007b'")
+    assert all(line.isprintable() for line in (await story(steps, claimed.message_id)).splitlines())
 
 
-async def test_programs_read_the_same(rounds: Rounds) -> None:
-    first, _ = await rounds.claimed(2)
-    delivered = rounds.outcome(first, DeliveryResult.DELIVERED)
-    await rounds.record(delivered)
-    told = await as_json(rounds, first.message_id)
+async def test_programs_read_the_same(steps: DeliverySteps) -> None:
+    first, _ = await steps.claimed(2)
+    delivered = steps.outcome(first, DeliveryResult.DELIVERED)
+    await steps.record(delivered)
+    told = await as_json(steps, first.message_id)
     assert (told["id"], told["account"]) == (ids.text(ids.MESSAGE, first.message_id), "acme")
     assert (told["status"], told["credits_reserved"], told["is_shortened"]) == ("queued", 2, False)
     done, open_ = told["recipients"]
@@ -195,26 +195,26 @@ async def test_programs_read_the_same(rounds: Rounds) -> None:
     assert open_["waiting"]["because"] == "being sent by a worker"
 
 
-async def test_what_came_back_later_is_told(rounds: Rounds) -> None:
-    (claimed,) = await rounds.claimed(["ada@example.org"])
-    await rounds.record(rounds.outcome(claimed, DeliveryResult.DELIVERED))
-    rounds.clock.advance(hours=1)
-    at = show.text(rounds.clock.now())
+async def test_what_came_back_later_is_told(steps: DeliverySteps) -> None:
+    (claimed,) = await steps.claimed(["ada@example.org"])
+    await steps.record(steps.outcome(claimed, DeliveryResult.DELIVERED))
+    steps.clock.advance(hours=1)
+    at = show.text(steps.clock.now())
     notes = [
         ReportNote("bounce", 0, "ada@example.org", "5.1.1", 550, "5.1.1 \x1b[2J unknown", suppress=True),
         ReportNote("complaint", 0, "abuse", response="an abuse report"),
         ReportNote("bounce", None, "eve@example.net", "5.2.2"),
         ReportNote("complaint", None, "fraud"),
     ]
-    async with rounds.database.transaction() as tx:
-        await reports.note(tx, AccountId(claimed.account_id), claimed.message_id, notes, rounds.clock.now())
-    told = await story(rounds, claimed.message_id)
+    async with steps.database.transaction() as tx:
+        await reports.note(tx, AccountId(claimed.account_id), claimed.message_id, notes, steps.clock.now())
+    told = await story(steps, claimed.message_id)
     assert "delivered; its credit is settled" in told
     assert re.search(rf"{at}  came back later: a bounce: 550 5.1.1 .* unknown", told)
     assert f"{at}  came back later: a complaint (abuse): an abuse report" in told
     assert f"{at}  came back later: a bounce of eve@example.net, who is no recipient: 5.2.2" in told
     assert f"{at}  came back later: a complaint (fraud) that names no recipient" in told
     assert all(line.isprintable() for line in told.splitlines())
-    shown = await as_json(rounds, claimed.message_id)
+    shown = await as_json(steps, claimed.message_id)
     assert sorted(one["kind"] for one in shown["recipients"][0]["reports"]) == ["bounce", "complaint"]
     assert len(shown["reports"]) == 2

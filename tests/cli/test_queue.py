@@ -24,7 +24,7 @@ from posthouse.cli.queue import LaneRow, Rates, counted, merged, pictured, plain
 from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, LaneState, Monitor, QueueView
 from posthouse.store.lane_reports import report
 from tests.cli.test_cli import Terminal, environment, secrets
-from tests.support.rounds import Rounds, beginning
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ONE, OTHER = UUID(int=1), UUID(int=2)
@@ -131,18 +131,18 @@ def test_silence_says_what_it_may_mean() -> None:
 
 
 @pytest_asyncio.fixture
-async def rounds(database_url: str) -> AsyncIterator[Rounds]:
-    async with beginning(database_url) as begun:
+async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
+    async with open_delivery_steps(database_url) as begun:
         yield begun
 
 
-async def test_the_view_is_of_the_database_as_it_is(rounds: Rounds) -> None:
-    await rounds.accept(3)
-    now = rounds.clock.now()
-    async with rounds.database.transaction() as tx:
+async def test_the_view_is_of_the_database_as_it_is(steps: DeliverySteps) -> None:
+    await steps.accept(3)
+    now = steps.clock.now()
+    async with steps.database.transaction() as tx:
         await report(tx, uuid4(), [lane(waiting=3)], now)
         await report(tx, uuid4(), [lane("example.org")], now - timedelta(seconds=11))
-    view = await Monitor(database=rounds.database, clock=rounds.clock).queue()
+    view = await Monitor(database=steps.database, clock=steps.clock).queue()
     assert [each.state.lane for each in view.reports] == ["google"], "who has been silent is not shown"
     told_view = json.loads(json.dumps(plain(view, merged(view.reports, {})), default=show._encoded))
     assert told_view["due"] == {"count": 3, "is_more": False}

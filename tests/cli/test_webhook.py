@@ -29,9 +29,9 @@ from posthouse.cli.feed import Feed, FeedClosed, Login
 from posthouse.cli.listening import BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, NotListening, Wishes
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType, SignatureVerdict, sign
-from tests.support.hooks import Hooks
-from tests.support.server import Server, close_desk
+from tests.support.server_process import ServerProcess, close_service_client
 from tests.support.service import PASSWORD, Tenant
+from tests.support.webhook_receiver import WebhookReceiver
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 T = 1_794_726_000
@@ -345,14 +345,18 @@ async def test_a_program_is_sent_what_the_service_would_send_and_its_answer_is_s
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     bodies = [told(0), told(1)]
-    async with opened(Office(bodies)) as office, Hooks(None) as hooks, asyncio.timeout(SOON_SECONDS_MAX):
-        forward = f"http://127.0.0.1:{hooks.port}/status/422"
+    async with (
+        opened(Office(bodies)) as office,
+        WebhookReceiver(None) as webhook_receiver,
+        asyncio.timeout(SOON_SECONDS_MAX),
+    ):
+        forward = f"http://127.0.0.1:{webhook_receiver.port}/status/422"
         await listening.listen(
             wishes(url=office.url, access="token", back=timedelta(minutes=1), forward=forward, events_max=2),
             lambda _: None,
         )
-    assert [request.body for request in hooks.requests] == bodies
-    for request in hooks.requests:
+    assert [request.body for request in webhook_receiver.requests] == bodies
+    for request in webhook_receiver.requests:
         signature = request.headers["service-signature"]
         assert event.verify(SECRET, signature, request.body, int(time.time())) is SignatureVerdict.GENUINE
         assert request.line == "POST /status/422 HTTP/1.1"
@@ -363,8 +367,8 @@ async def test_a_program_is_sent_what_the_service_would_send_and_its_answer_is_s
 
 
 async def test_a_program_that_is_not_running_is_told() -> None:
-    async with Hooks(None) as hooks:
-        url = f"http://127.0.0.1:{hooks.port}/"
+    async with WebhookReceiver(None) as webhook_receiver:
+        url = f"http://127.0.0.1:{webhook_receiver.port}/"
     async with aiohttp.ClientSession() as http:
         reply = await listening.send(http, url, SECRET, told())
     assert (reply.status, reply.text) == (None, "no answer: Connection refused")
@@ -428,9 +432,9 @@ def test_what_can_not_be_is_said_in_one_line(words: tuple[str, ...], said: str) 
 
 @pytest.mark.slow
 async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url: str, tmp_path: Path) -> None:
-    server = Server(database_url, tmp_path / "server.log")
+    server = ServerProcess(database_url, tmp_path / "server.log")
     await server.start()
-    desk = await server.desk()
+    desk = await server.open_client()
     try:
         tenant = await desk.account()
         stored = await happened(tenant)
@@ -451,7 +455,7 @@ async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url:
         assert lines[-1] == "Stopped."
         assert not any("Traceback" in one for one in lines)
     finally:
-        await close_desk(desk)
+        await close_service_client(desk)
         server.kill()
 
 

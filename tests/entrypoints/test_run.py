@@ -17,9 +17,9 @@ import pytest
 
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
-from tests.support.receiver import Receiver
-from tests.support.server import Server, close_desk, environment
+from tests.support.server_process import ServerProcess, close_service_client, environment
 from tests.support.service import Service, Tenant, eventually
+from tests.support.smtp_receiver import SmtpReceiver
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ DELIVERED_SECONDS_MAX = 20.0
 
 
 @dataclass(slots=True)
-class Started(Server):
+class Started(ServerProcess):
     """`posthouse run` with the words that are given."""
 
     words: tuple[str, ...] = ()
@@ -87,13 +87,13 @@ class Office:
         return server
 
     async def customer(self, server: Started) -> Tenant:
-        desk = await server.desk()
+        desk = await server.open_client()
         self.desks.append(desk)
         return await desk.account()
 
     async def close(self) -> None:
         for desk in self.desks:
-            await close_desk(desk)
+            await close_service_client(desk)
         for server in self.started:
             if server.running.poll() is None:
                 server.end()
@@ -113,13 +113,13 @@ def nats() -> Iterator[PrivateNats]:
 
 
 @pytest.fixture
-async def destination() -> AsyncIterator[Receiver]:
-    async with Receiver(manners={"127.0.0.2": "delay-300"}) as receiver:
+async def destination() -> AsyncIterator[SmtpReceiver]:
+    async with SmtpReceiver(behaviours={"127.0.0.2": "delay-300"}) as receiver:
         yield receiver
 
 
 @pytest.fixture
-async def towards(destination: Receiver) -> AsyncIterator[dict[str, str]]:
+async def towards(destination: SmtpReceiver) -> AsyncIterator[dict[str, str]]:
     """Settings under which mail for example.org, and slow.example.org, comes to the destination."""
     async with Nameserver() as nameserver:
         nameserver.records["example.org", "MX"] = ["10 mx.example.org."]
@@ -134,7 +134,7 @@ async def towards(destination: Receiver) -> AsyncIterator[dict[str, str]]:
 
 
 async def sent(customer: Tenant, to: str, **fields: object) -> str:
-    answer = await customer.send(customer.letter(to=to, **fields))
+    answer = await customer.send(customer.mail(to=to, **fields))
     assert answer.is_accepted()
     message_id: str = answer.body["id"]
     return message_id
@@ -196,7 +196,7 @@ async def test_an_address_that_is_taken_ends_everything_with_a_word_about_it(off
 
 
 async def test_in_memory_one_process_accepts_and_delivers(
-    office: Office, destination: Receiver, towards: dict[str, str]
+    office: Office, destination: SmtpReceiver, towards: dict[str, str]
 ) -> None:
     server = await office.run(settings=towards)
     assert server.parts() == []
@@ -229,7 +229,7 @@ async def test_with_nats_every_part_is_a_process_of_its_own(office: Office, nats
     assert server.parts() == ["delivery", "dispatch", "http --processes 1", "notification", "upkeep"]
     customer = await office.customer(server)
     key = await customer.key(mode="test", may_read=True)
-    answer = await customer.send(customer.letter(to="ada@example.org"), authorization=key)
+    answer = await customer.send(customer.mail(to="ada@example.org"), authorization=key)
     message_id = answer.body["id"]
     told = await status_is(customer, message_id, "delivered")
     assert told["source"] == "test"
@@ -266,7 +266,7 @@ async def test_a_nats_server_that_is_away_stops_no_mail_from_being_accepted(offi
 
 
 async def test_a_mail_on_its_way_is_told_to_its_end_before_the_process_ends(
-    office: Office, destination: Receiver, towards: dict[str, str]
+    office: Office, destination: SmtpReceiver, towards: dict[str, str]
 ) -> None:
     """And one that was not begun is given back, to be found by the next process."""
     server = await office.run(settings={**towards, "LANE_CONNECTIONS_MAX": "1"})

@@ -13,17 +13,17 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.ticket import shard_of
 from posthouse.wire.stream import Leases, TicketKind
 from posthouse.wire.stream.memory import AllShards
-from tests.support.round_trip import SHARDS, RoundTrip, on_the_road
+from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
 
 EVERY = frozenset(range(SHARDS))
 LEASE = timedelta(seconds=30)
 
 
 @pytest.fixture
-async def road(database_url: str) -> AsyncIterator[RoundTrip]:
-    async with on_the_road(database_url) as road:
-        road.serve("example.org")
-        yield road
+async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
+    async with open_delivery_flow(database_url) as flow:
+        flow.serve("example.org")
+        yield flow
 
 
 class Moving:
@@ -47,9 +47,9 @@ async def eventually(holds: Callable[[], bool], seconds: float = 8.0) -> None:
         await asyncio.sleep(0.02)
 
 
-def worker(road: RoundTrip, leases: Leases, stop: asyncio.Event) -> "asyncio.Task[None]":
+def worker(flow: DeliveryFlow, leases: Leases, stop: asyncio.Event) -> "asyncio.Task[None]":
     return asyncio.create_task(
-        run_delivery(road.delivery, road.stream, leases, shards=SHARDS, worker_lease=LEASE, stop=stop)
+        run_delivery(flow.delivery, flow.stream, leases, shards=SHARDS, worker_lease=LEASE, stop=stop)
     )
 
 
@@ -59,52 +59,52 @@ async def ended(task: "asyncio.Task[None]", stop: asyncio.Event, seconds: float 
         await task
 
 
-async def test_what_is_due_is_dispatched_and_delivered_until_told_to_stop(road: RoundTrip) -> None:
+async def test_what_is_due_is_dispatched_and_delivered_until_told_to_stop(flow: DeliveryFlow) -> None:
     stop = asyncio.Event()
-    dispatching = asyncio.create_task(run_dispatch(road.dispatch, stop))
-    delivering = worker(road, AllShards(SHARDS), stop)
-    message = await road.rounds.accept(["ada@example.org"])
-    await eventually(lambda: len(road.receiver.accepted) == 1)
+    dispatching = asyncio.create_task(run_dispatch(flow.dispatch, stop))
+    delivering = worker(flow, AllShards(SHARDS), stop)
+    message = await flow.steps.accept(["ada@example.org"])
+    await eventually(lambda: len(flow.receiver.accepted) == 1)
     await ended(delivering, stop)
     await ended(dispatching, stop)
-    assert await road.statuses(message) == ["delivered"]
-    assert await road.stream.backlog(TicketKind.DELIVER) == 0
+    assert await flow.statuses(message) == ["delivered"]
+    assert await flow.stream.backlog(TicketKind.DELIVER) == 0
 
 
-async def test_a_ticket_whose_shard_moved_while_it_came_is_given_back(road: RoundTrip) -> None:
+async def test_a_ticket_whose_shard_moved_while_it_came_is_given_back(flow: DeliveryFlow) -> None:
     stop = asyncio.Event()
     moving = Moving(1)  # held when asked before the fetch, gone after it
-    message = await road.rounds.accept(["ada@example.org"])
-    assert await road.dispatch.step() == 1
-    delivering = worker(road, moving, stop)
+    message = await flow.steps.accept(["ada@example.org"])
+    assert await flow.dispatch.step() == 1
+    delivering = worker(flow, moving, stop)
     await eventually(lambda: moving.times < -2)
     await ended(delivering, stop)
-    assert road.receiver.connections == 0
-    assert await road.statuses(message) == ["queued"]
-    (ticket,) = await road.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)
+    assert flow.receiver.connections == 0
+    assert await flow.statuses(message) == ["queued"]
+    (ticket,) = await flow.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)
     assert ticket.shard == shard_of("example.org", SHARDS)
 
 
-async def test_a_ticket_that_comes_when_it_is_time_to_stop_is_given_back(road: RoundTrip) -> None:
+async def test_a_ticket_that_comes_when_it_is_time_to_stop_is_given_back(flow: DeliveryFlow) -> None:
     stop = asyncio.Event()
-    delivering = worker(road, AllShards(SHARDS), stop)
+    delivering = worker(flow, AllShards(SHARDS), stop)
     await asyncio.sleep(0.1)
-    await road.rounds.accept(["ada@example.org"])
+    await flow.steps.accept(["ada@example.org"])
     stop.set()
-    assert await road.dispatch.step() == 1
+    assert await flow.dispatch.step() == 1
     await ended(delivering, stop)
-    assert road.receiver.connections == 0
-    assert len(await road.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)) == 1
+    assert flow.receiver.connections == 0
+    assert len(await flow.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)) == 1
 
 
-async def test_a_worker_told_to_stop_at_once_takes_nothing(road: RoundTrip) -> None:
-    await road.rounds.accept(["ada@example.org"])
-    assert await road.dispatch.step() == 1
+async def test_a_worker_told_to_stop_at_once_takes_nothing(flow: DeliveryFlow) -> None:
+    await flow.steps.accept(["ada@example.org"])
+    assert await flow.dispatch.step() == 1
     stop = asyncio.Event()
     stop.set()
-    await ended(worker(road, AllShards(SHARDS), stop), stop)
-    assert road.receiver.connections == 0
-    assert len(await road.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)) == 1
+    await ended(worker(flow, AllShards(SHARDS), stop), stop)
+    assert flow.receiver.connections == 0
+    assert len(await flow.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)) == 1
 
 
 async def test_a_step_that_fails_is_logged_and_tried_again() -> None:

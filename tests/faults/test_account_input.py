@@ -30,10 +30,10 @@ from posthouse.rules import role as roles
 from posthouse.rules.credential import Role
 from tests.support import corpus
 from tests.support.bad_input import TRIED, inputs
-from tests.support.books import faults_in_the_books
+from tests.support.database_checks import database_faults
+from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, Tally
 from tests.support.nameserver import Nameserver
-from tests.support.probe import ANSWER_SECONDS_MAX, Probe, Tally
-from tests.support.server import Server, close_desk
+from tests.support.server_process import ServerProcess, close_service_client
 from tests.support.service import ABSENT, Answer, Service, Tenant, check_every_answer
 from tools.write_openapi import document
 
@@ -145,7 +145,7 @@ def operations() -> list[Operation]:
 class Bench:
     """One server, one account with something of each kind in it, a token of each role, and what was asked of them."""
 
-    server: Server
+    server: ServerProcess
     service: Service
     tenant: Tenant
     tokens: dict[Role, str]
@@ -161,7 +161,7 @@ class Bench:
         if not rest:
             return {}
         name = rest.partition("}")[0]
-        probe = Probe(self.server.port, Tally())
+        probe = HttpProbe(self.server.port, Tally())
         answer = probe._exchange("GET", collection, {"Authorization": self.tokens[Role.OWNER]}, None, False)
         probe.close()
         listed = next((value for value in answer.body.values() if isinstance(value, list)), [])
@@ -206,21 +206,21 @@ class Names:
 def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with Names() as names:
         settings = {"RESOLVERS": f"127.0.0.1:{names.port}"}
-        server = Server(new_database(), tmp_path_factory.mktemp("account") / "server.log", settings)
+        server = ServerProcess(new_database(), tmp_path_factory.mktemp("account") / "server.log", settings)
         asyncio.run(server.start())
         try:
             loop = asyncio.new_event_loop()
             made = loop.run_until_complete(prepared(server))
             yield made
-            loop.run_until_complete(close_desk(made.service))
+            loop.run_until_complete(close_service_client(made.service))
             loop.close()
             TRIED["The account's API"] += made.tally.inputs.total()
         finally:
             server.kill()
 
 
-async def prepared(server: Server) -> Bench:
-    service = await server.desk()
+async def prepared(server: ServerProcess) -> Bench:
+    service = await server.open_client()
     tenant = await service.account(credits=100_000)
     tokens = {role: await tenant.jwt(role.value) for role in Role}
     await tenant.user("viewer")
@@ -353,7 +353,7 @@ def odd_bodies(operation: Operation) -> Iterator[tuple[str, bytes]]:
 
 def send(
     bench: Bench,
-    probe: Probe,
+    probe: HttpProbe,
     operation: Operation,
     name: str,
     target: str,
@@ -378,7 +378,7 @@ def tried(
     bench: Bench, operation: Operation, cases: Iterator[tuple[str, str, bytes | None, str]], every: int
 ) -> list[str]:
     faults = []
-    probe = Probe(bench.server.port, bench.tally)
+    probe = HttpProbe(bench.server.port, bench.tally)
     for number, (name, target, body, media_type) in enumerate(cases):
         if number % every and name != "usual":
             continue
@@ -427,7 +427,7 @@ def test_odd_values_in_every_parameter_and_field(bench: Bench) -> None:
 
 def test_odd_headers(bench: Bench) -> None:
     faults: list[str] = []
-    probe = Probe(bench.server.port, bench.tally)
+    probe = HttpProbe(bench.server.port, bench.tally)
     wanted = [(one, given["name"]) for one in operations() for given in one.parameters if given["in"] == "header"]
     for operation, header in wanted:
         body = json.dumps(plain(operation.schema)).encode()
@@ -467,7 +467,7 @@ def test_cursors_that_were_tampered_with(bench: Bench) -> None:
 
 
 def first_cursor(bench: Bench, operation: Operation) -> str | None:
-    probe = Probe(bench.server.port, bench.tally)
+    probe = HttpProbe(bench.server.port, bench.tally)
     answer = send(bench, probe, operation, "usual", f"{operation.path}?limit=1", None)
     probe.close()
     cursor: str | None = answer.body.get("next_cursor")
@@ -490,8 +490,8 @@ def test_afterwards_the_books_are_right_the_owner_is_in_and_the_server_is_well(b
     tally = bench.tally
     never = {one.id for one in operations()} - bench.succeeded
     print(f"{tally.inputs.total()} inputs: {dict(tally.statuses)}; never with success: {sorted(never)}")
-    assert asyncio.run(faults_in_the_books(bench.service.database_url)) == {}
-    probe = Probe(bench.server.port, tally)
+    assert asyncio.run(database_faults(bench.service.database_url)) == {}
+    probe = HttpProbe(bench.server.port, tally)
     (me,) = [one for one in operations() if one.id == "getMe"]
     assert send(bench, probe, me, "usual", me.path, None).status == 200
     (logout,) = [one for one in operations() if one.id == "logout"]

@@ -22,9 +22,9 @@ from schemathesis.specs.openapi import checks as openapi_checks
 
 from tests.support import corpus
 from tests.support.bad_input import TRIED, inputs
-from tests.support.books import faults_in_the_books
-from tests.support.probe import ANSWER_SECONDS_MAX, NoAnswer, Probe, Tally, declared_statuses, is_parsers_own
-from tests.support.server import Server, close_desk
+from tests.support.database_checks import database_faults
+from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, NoAnswer, Tally, declared_statuses, is_parsers_own
+from tests.support.server_process import ServerProcess, close_service_client
 from tests.support.service import Answer, Service, Tenant
 
 pytestmark = [
@@ -63,7 +63,7 @@ QUIET = hypothesis.settings(
 class Bench:
     """One server, one account, and what was asked of them."""
 
-    server: Server
+    server: ServerProcess
     service: Service
     tenant: Tenant
     token: str
@@ -72,8 +72,8 @@ class Bench:
     resident_bytes_max: int = 0
     finished: set[str] = field(default_factory=set)
 
-    def probe(self) -> Probe:
-        return Probe(self.server.port, self.tally)
+    def probe(self) -> HttpProbe:
+        return HttpProbe(self.server.port, self.tally)
 
     def measure(self) -> int:
         resident = self.server.resident_bytes()
@@ -87,24 +87,24 @@ class Bench:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
-    server = Server(new_database(), tmp_path_factory.mktemp("bad") / "server.log")
+    server = ServerProcess(new_database(), tmp_path_factory.mktemp("bad") / "server.log")
     await server.start()
-    service = await server.desk()
+    service = await server.open_client()
     tenant = await service.account(credits=CREDITS)
     token = await tenant.jwt()
     await tenant.template("t", subject="Hello {{a}}", text="{{a}}", html="<p>{{a}}</p>")
     # One of each kind, so that what is loaded once is not counted as growth.
-    await tenant.send(tenant.letter(from_="nobody"))
+    await tenant.send(tenant.mail(from_="nobody"))
     made = Bench(server, service, tenant, token, Tally(), server.resident_bytes())
     yield made
-    await close_desk(service)
+    await close_service_client(service)
     server.kill()
     raw = made.tally.inputs["raw"]
     TRIED.update({"Raw HTTP": raw, "Sending: POST /emails": made.tally.inputs.total() - raw})
 
 
 @pytest.fixture
-def probe(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Probe]:
+def probe(bench: Bench, request: pytest.FixtureRequest) -> Iterator[HttpProbe]:
     made = bench.probe()
     yield made
     made.close()
@@ -145,7 +145,9 @@ def collected(faults: list[str]) -> None:
     assert not faults, f"{len(faults)} faults:\n" + "\n".join(fault[:600] for fault in faults[:40])
 
 
-def try_bodies(bench: Bench, probe: Probe, kind: str, inputs: Iterator[corpus.Input], *, chunked: bool = False) -> None:
+def try_bodies(
+    bench: Bench, probe: HttpProbe, kind: str, inputs: Iterator[corpus.Input], *, chunked: bool = False
+) -> None:
     faults: list[str] = []
     for one in inputs:
         name = f"{one.name}{' in chunks' if chunked else ''}"
@@ -164,24 +166,24 @@ def try_bodies(bench: Bench, probe: Probe, kind: str, inputs: Iterator[corpus.In
     collected(faults)
 
 
-def test_odd_values_in_every_field(bench: Bench, probe: Probe) -> None:
-    try_bodies(bench, probe, "odd values", corpus.odd_bodies(bench.tenant.letter()))
+def test_odd_values_in_every_field(bench: Bench, probe: HttpProbe) -> None:
+    try_bodies(bench, probe, "odd values", corpus.odd_bodies(bench.tenant.mail()))
 
 
-def test_broken_json(bench: Bench, probe: Probe) -> None:
-    try_bodies(bench, probe, "broken JSON", corpus.broken_json(bench.tenant.letter()))
+def test_broken_json(bench: Bench, probe: HttpProbe) -> None:
+    try_bodies(bench, probe, "broken JSON", corpus.broken_json(bench.tenant.mail()))
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_large_bodies(bench: Bench, probe: Probe, chunked: bool) -> None:
-    inputs = corpus.large_bodies(bench.tenant.letter())
+def test_large_bodies(bench: Bench, probe: HttpProbe, chunked: bool) -> None:
+    inputs = corpus.large_bodies(bench.tenant.mail())
     if chunked:
         inputs = (one for one in inputs if one.name.startswith(str(corpus.BODY_BYTES_MAX)[:6]))
     try_bodies(bench, probe, "large", inputs, chunked=chunked)
 
 
-def test_a_body_one_byte_over_16_mib_is_413_and_16_mib_is_read(bench: Bench, probe: Probe) -> None:
-    letter = json.dumps(bench.tenant.letter()).encode()
+def test_a_body_one_byte_over_16_mib_is_413_and_16_mib_is_read(bench: Bench, probe: HttpProbe) -> None:
+    letter = json.dumps(bench.tenant.mail()).encode()
     for chunked in (False, True):
         for size, status in ((corpus.BODY_BYTES_MAX, 202), (corpus.BODY_BYTES_MAX + 1, 413)):
             name = f"{size} chunked {chunked}"
@@ -190,7 +192,7 @@ def test_a_body_one_byte_over_16_mib_is_413_and_16_mib_is_read(bench: Bench, pro
             assert answer.status == status, answer.raw
 
 
-def test_odd_credentials_open_nothing(bench: Bench, probe: Probe) -> None:
+def test_odd_credentials_open_nothing(bench: Bench, probe: HttpProbe) -> None:
     faults: list[str] = []
     tenant = bench.tenant
     odd = corpus.authorizations(tenant.username, tenant.password, bench.token)
@@ -207,7 +209,7 @@ def test_odd_credentials_open_nothing(bench: Bench, probe: Probe) -> None:
     collected(faults)
 
 
-def test_odd_paths_and_queries(bench: Bench, probe: Probe) -> None:
+def test_odd_paths_and_queries(bench: Bench, probe: HttpProbe) -> None:
     faults: list[str] = []
     wanted = [("GET", "/emails/", bench.tenant.basic, b"")]
     wanted += [(method, "/v1/templates/", bench.token, b"") for method in ("GET", "DELETE")]
@@ -237,7 +239,7 @@ def test_odd_paths_and_queries(bench: Bench, probe: Probe) -> None:
     collected(faults)
 
 
-def test_odd_values_to_templates_and_login(bench: Bench, probe: Probe) -> None:
+def test_odd_values_to_templates_and_login(bench: Bench, probe: HttpProbe) -> None:
     faults: list[str] = []
     forms: list[tuple[str, dict[str, Any], str]] = [
         ("/v1/templates", {"alias": "odd", "name": "Odd", "subject": "a", "text": "b", "html": "c"}, bench.token),
@@ -283,10 +285,10 @@ def test_odd_values_to_templates_and_login(bench: Bench, probe: Probe) -> None:
 
 
 @pytest.mark.fuzz("Raw HTTP")
-def test_raw_requests(bench: Bench, probe: Probe) -> None:
+def test_raw_requests(bench: Bench, probe: HttpProbe) -> None:
     faults: list[str] = []
     tally = bench.tally
-    for one in corpus.raw_requests(bench.tenant.basic, bench.tenant.letter()):
+    for one in corpus.raw_requests(bench.tenant.basic, bench.tenant.mail()):
         started = time.monotonic()
         try:
             answers = probe.raw(one.name, one.sent, one.answers)
@@ -309,7 +311,7 @@ def test_raw_requests(bench: Bench, probe: Probe) -> None:
     collected(faults)
 
 
-def judge_raw(bench: Bench, probe: Probe, one: corpus.RawRequest, answer: Answer, seconds: float) -> None:
+def judge_raw(bench: Bench, probe: HttpProbe, one: corpus.RawRequest, answer: Answer, seconds: float) -> None:
     if is_parsers_own(answer):
         bench.tally.inputs["raw"] += 1
         bench.tally.parsers_own.append(one.name)
@@ -323,7 +325,7 @@ def judge_raw(bench: Bench, probe: Probe, one: corpus.RawRequest, answer: Answer
         bench.tally.accepted.add(answer.body["id"])
 
 
-def test_a_long_header_costs_little_memory(bench: Bench, probe: Probe) -> None:
+def test_a_long_header_costs_little_memory(bench: Bench, probe: HttpProbe) -> None:
     before = bench.server.resident_bytes()
     head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: "
     with socket.create_connection(("127.0.0.1", bench.server.port), timeout=5) as connection:
@@ -338,8 +340,8 @@ def test_a_long_header_costs_little_memory(bench: Bench, probe: Probe) -> None:
     assert grown < 32 * corpus.MIB, f"one header of 64 MiB cost {grown // corpus.MIB} MiB"
 
 
-def test_a_slow_but_steady_body_is_accepted(bench: Bench, probe: Probe) -> None:
-    body = json.dumps(bench.tenant.letter()).encode()
+def test_a_slow_but_steady_body_is_accepted(bench: Bench, probe: HttpProbe) -> None:
+    body = json.dumps(bench.tenant.mail()).encode()
     head = f"POST /emails HTTP/1.1\r\nHost: x\r\nAuthorization: {bench.tenant.basic}\r\nIdempotency-Key: slow\r\n"
     with socket.create_connection(("127.0.0.1", bench.server.port), timeout=5) as connection:
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
@@ -383,8 +385,8 @@ letters = st.fixed_dictionaries(
 )
 
 
-def test_generated_letters(bench: Bench, probe: Probe) -> None:
-    base = {name: value for name, value in bench.tenant.letter().items() if name in ("from", "to", "subject")}
+def test_generated_letters(bench: Bench, probe: HttpProbe) -> None:
+    base = {name: value for name, value in bench.tenant.mail().items() if name in ("from", "to", "subject")}
     count = 0
 
     @hypothesis.settings(QUIET, max_examples=LETTER_EXAMPLES)
@@ -401,7 +403,7 @@ def test_generated_letters(bench: Bench, probe: Probe) -> None:
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-def test_every_operation_by_its_schema(bench: Bench, probe: Probe, mode: GenerationMode) -> None:
+def test_every_operation_by_its_schema(bench: Bench, probe: HttpProbe, mode: GenerationMode) -> None:
     """All but the account's API, which has tests of its own."""
     schema = schemathesis.openapi.from_url(f"{bench.server.url}/openapi.json")
     found: list[Any] = [one.ok() for one in schema.get_all_operations()]  # type: ignore[union-attr]
@@ -443,7 +445,7 @@ async def test_afterwards_memory_is_bounded_the_books_are_right_and_the_server_i
     """Runs last: it judges what all the others did to one server."""
     tally = bench.tally
     print(f"{tally.inputs.total()} inputs: {dict(tally.inputs)}; {dict(tally.statuses)}; slowest {tally.slowest}")
-    assert await faults_in_the_books(bench.service.database_url) == {}
+    assert await database_faults(bench.service.database_url) == {}
     tenant = bench.tenant
     assert (await tenant.counts())["messages"] == len(tally.accepted), "a refusal left a message behind"
     await tenant.accepts()

@@ -20,12 +20,12 @@ from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.acceptance import Key
-from tests.support.administration import Operator
-from tests.support.books import faults_in_the_books
+from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
-from tests.support.house import House, Sender, new_sender, opened
-from tests.support.server import environment
-from tests.support.service import _settings
+from tests.support.database_checks import database_faults
+from tests.support.operator_client import Operator
+from tests.support.server_process import environment
+from tests.support.service import service_settings
 
 BATCHES = 10_000
 ROOT = Path(__file__).parents[2]
@@ -33,14 +33,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest_asyncio.fixture
 async def operator(database_url: str) -> AsyncIterator[Operator]:
-    opened_desk = await Operator.open(_settings(database_url))
+    opened_desk = await Operator.open(service_settings(database_url))
     yield opened_desk
     await opened_desk.close()
 
 
 @pytest_asyncio.fixture
-async def house(database_url: str) -> AsyncIterator[House]:
-    async with opened(database_url, SettableClock()) as one:
+async def accept_flow(database_url: str) -> AsyncIterator[AcceptFlow]:
+    async with open_accept_flow(database_url, SettableClock()) as one:
         yield one
 
 
@@ -54,10 +54,10 @@ async def session(database_url: str) -> AsyncIterator[Any]:
         await connection.close()
 
 
-async def known(house: House, *senders: Sender) -> None:
+async def known(accept_flow: AcceptFlow, *senders: Sender) -> None:
     """Looked up beforehand, so that nobody waits for that and misses the batch."""
     for sender in senders:
-        assert await house.directory.is_verified(AccountId(sender.account_id), sender.domain)
+        assert await accept_flow.control_cache.is_verified(AccountId(sender.account_id), sender.domain)
 
 
 async def in_one_batch(*accepting: Any) -> list[str]:
@@ -123,13 +123,17 @@ async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock
     assert busy < messages / 1000
     # A round whose requests found the cache just emptied was split.
     assert BATCHES - busy <= batches < BATCHES * 1.1
-    assert await faults_in_the_books(database_url) == {}
+    assert await database_faults(database_url) == {}
 
 
-async def test_8_5_and_2_against_10_credits_are_yes_no_yes(house: House, operator: Operator, database_url: str) -> None:
+async def test_8_5_and_2_against_10_credits_are_yes_no_yes(
+    accept_flow: AcceptFlow, operator: Operator, database_url: str
+) -> None:
     sender = await new_sender(operator, "ten", credits=10)
-    await known(house, sender)
-    assert await in_one_batch(*(house.accept(sender, f"key {count}", sender.draft(count)) for count in (8, 5, 2))) == [
+    await known(accept_flow, sender)
+    assert await in_one_batch(
+        *(accept_flow.accept(sender, f"key {count}", sender.draft(count)) for count in (8, 5, 2))
+    ) == [
         "accepted",
         "insufficient_credits",
         "accepted",
@@ -137,106 +141,113 @@ async def test_8_5_and_2_against_10_credits_are_yes_no_yes(house: House, operato
     async with session(database_url) as connection:
         assert await connection.fetchval("SELECT available FROM accounts WHERE id = $1", sender.account_id) == 0
         assert await connection.fetchval("SELECT count(DISTINCT xmin::text) FROM messages") == 1
-    assert await faults_in_the_books(database_url) == {}
+    assert await database_faults(database_url) == {}
 
 
 async def test_a_mixed_batch_of_several_accounts_is_decided_item_by_item(
-    house: House, operator: Operator, database_url: str
+    accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
     rich = await new_sender(operator, "rich")
     poor = await new_sender(operator, "poor", credits=1)
     barred = await new_sender(operator, "barred")
     await operator.suspend(barred.account_id)
-    await known(house, rich, poor, barred)
-    first = await house.accept(rich, "used")
+    await known(accept_flow, rich, poor, barred)
+    first = await accept_flow.accept(rich, "used")
     held = Key(AccountId(rich.account_id), CredentialId(rich.credential_id), "held elsewhere")
     async with session(database_url) as elsewhere, elsewhere.transaction():
         await elsewhere.execute("SELECT pg_advisory_xact_lock($1)", held.lock_number)
         outcomes = await in_one_batch(
-            house.accept(rich, "fresh"),
-            house.accept(rich, "used"),
-            house.accept(rich, "used by another", body=b"first"),
-            house.accept(rich, "used by another", body=b"second"),
-            house.accept(rich, "held elsewhere"),
-            house.accept(poor, "too much", poor.draft(2)),
-            house.accept(poor, "just enough"),
-            house.accept(poor, "nothing left"),
-            house.accept(poor, "costs nothing", poor.draft(5), mode=Mode.TEST),
-            house.accept(barred, "barred"),
-            house.accept(rich, "fresh too", rich.draft(50)),
+            accept_flow.accept(rich, "fresh"),
+            accept_flow.accept(rich, "used"),
+            accept_flow.accept(rich, "used by another", body=b"first"),
+            accept_flow.accept(rich, "used by another", body=b"second"),
+            accept_flow.accept(rich, "held elsewhere"),
+            accept_flow.accept(poor, "too much", poor.draft(2)),
+            accept_flow.accept(poor, "just enough"),
+            accept_flow.accept(poor, "nothing left"),
+            accept_flow.accept(poor, "costs nothing", poor.draft(5), mode=Mode.TEST),
+            accept_flow.accept(barred, "barred"),
+            accept_flow.accept(rich, "fresh too", rich.draft(50)),
         )
     assert outcomes == [
         "accepted", "replay", "accepted", "idempotency_in_progress", "idempotency_in_progress", "insufficient_credits",
         "accepted", "insufficient_credits", "accepted", "account_suspended", "accepted",
     ]  # fmt: skip
     assert await in_one_batch(
-        house.accept(rich, "used", body=b"other"), house.accept(rich, "used"), house.accept(rich, "held elsewhere")
+        accept_flow.accept(rich, "used", body=b"other"),
+        accept_flow.accept(rich, "used"),
+        accept_flow.accept(rich, "held elsewhere"),
     ) == ["idempotency_conflict", "replay", "accepted"]
-    assert (await house.accept(rich, "used")).message_id == first.message_id
-    assert await faults_in_the_books(database_url) == {}
+    assert (await accept_flow.accept(rich, "used")).message_id == first.message_id
+    assert await database_faults(database_url) == {}
 
 
-async def test_an_item_that_postgresql_refuses_fails_alone(house: House, operator: Operator, database_url: str) -> None:
+async def test_an_item_that_postgresql_refuses_fails_alone(
+    accept_flow: AcceptFlow, operator: Operator, database_url: str
+) -> None:
     sender = await new_sender(operator, "poisoned")
     neighbour = await new_sender(operator, "neighbour")
-    await known(house, sender, neighbour)
+    await known(accept_flow, sender, neighbour)
     draft = sender.draft()
     # No draft from outside holds a NUL; should one ever, PostgreSQL refuses it with the whole statement.
     poison = draft._replace(request_fields=draft.request_fields._replace(sender="a\x00b"))
     outcomes = await in_one_batch(
-        house.accept(neighbour, "before"),
-        house.accept(sender, "poison", poison),
-        house.accept(sender, "after"),
-        house.accept(neighbour, "after"),
+        accept_flow.accept(neighbour, "before"),
+        accept_flow.accept(sender, "poison", poison),
+        accept_flow.accept(sender, "after"),
+        accept_flow.accept(neighbour, "after"),
     )
     assert outcomes[:1] + outcomes[2:] == ["accepted"] * 3
     assert outcomes[1] not in {"accepted", "replay"}
     async with session(database_url) as connection:
         assert await connection.fetchval("SELECT count(*) FROM messages") == 3
     # The key of what failed is free.
-    assert await in_one_batch(house.accept(sender, "poison")) == ["accepted"]
-    assert await faults_in_the_books(database_url) == {}
+    assert await in_one_batch(accept_flow.accept(sender, "poison")) == ["accepted"]
+    assert await database_faults(database_url) == {}
 
 
-async def test_a_message_without_its_partition_fails_alone(house: House, operator: Operator, database_url: str) -> None:
+async def test_a_message_without_its_partition_fails_alone(
+    accept_flow: AcceptFlow, operator: Operator, database_url: str
+) -> None:
     sender = await new_sender(operator, "late")
-    clock = house.clock
+    clock = accept_flow.clock
     assert isinstance(clock, SettableClock)
     clock.advance(days=30)
-    assert "accepted" not in await in_one_batch(house.accept(sender, "one"), house.accept(sender, "two"))
-    assert await faults_in_the_books(database_url) == {}
+    assert "accepted" not in await in_one_batch(accept_flow.accept(sender, "one"), accept_flow.accept(sender, "two"))
+    assert await database_faults(database_url) == {}
 
 
-async def test_an_expired_key_is_new_again(house: House, operator: Operator, database_url: str) -> None:
+async def test_an_expired_key_is_new_again(accept_flow: AcceptFlow, operator: Operator, database_url: str) -> None:
     sender = await new_sender(operator, "expiring")
-    clock = house.clock
+    clock = accept_flow.clock
     assert isinstance(clock, SettableClock)
-    first = await house.accept(sender, "key")
+    first = await accept_flow.accept(sender, "key")
     clock.advance(hours=23, minutes=59)
-    assert (await house.accept(sender, "key")).message_id == first.message_id
-    assert await in_one_batch(house.accept(sender, "key", body=b"other")) == ["idempotency_conflict"]
+    assert (await accept_flow.accept(sender, "key")).message_id == first.message_id
+    assert await in_one_batch(accept_flow.accept(sender, "key", body=b"other")) == ["idempotency_conflict"]
     clock.advance(minutes=1)
-    second = await house.accept(sender, "key", body=b"other")
+    second = await accept_flow.accept(sender, "key", body=b"other")
     assert (second.is_replay, second.message_id == first.message_id) == (False, False)
-    assert await in_one_batch(house.accept(sender, "key")) == ["idempotency_conflict"]
+    assert await in_one_batch(accept_flow.accept(sender, "key")) == ["idempotency_conflict"]
     async with session(database_url) as connection:
         assert await connection.fetchval("SELECT count(*) FROM messages") == 2
         assert await connection.fetchval("SELECT count(*) FROM idempotency") == 1
 
 
 async def test_an_expired_key_by_two_instances_at_once_is_one_message(
-    house: House, operator: Operator, database_url: str
+    accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
     sender = await new_sender(operator, "expiring")
-    clock = house.clock
+    clock = accept_flow.clock
     assert isinstance(clock, SettableClock)
-    async with opened(database_url, clock) as another:
+    async with open_accept_flow(database_url, clock) as another:
         for number in range(20):
-            await house.accept(sender, f"key {number}")
+            await accept_flow.accept(sender, f"key {number}")
         clock.advance(hours=24)
         for number in range(20):
             outcomes = await in_one_batch(
-                house.accept(sender, f"key {number}", body=b"new"), another.accept(sender, f"key {number}", body=b"new")
+                accept_flow.accept(sender, f"key {number}", body=b"new"),
+                another.accept(sender, f"key {number}", body=b"new"),
             )
             assert outcomes.count("accepted") == 1, outcomes
             assert set(outcomes) <= {"accepted", "replay", "idempotency_in_progress"}
@@ -245,47 +256,47 @@ async def test_an_expired_key_by_two_instances_at_once_is_one_message(
 
 
 async def test_one_key_by_two_instances_at_once_is_one_message(
-    house: House, operator: Operator, database_url: str
+    accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
     sender = await new_sender(operator, "twice")
-    async with opened(database_url, house.clock) as another:
+    async with open_accept_flow(database_url, accept_flow.clock) as another:
         for number in range(50):
-            houses = [house, another] if number % 2 else [another, house]
+            houses = [accept_flow, another] if number % 2 else [another, accept_flow]
             outcomes = await in_one_batch(*(one.accept(sender, f"key {number}") for one in houses for _ in range(2)))
             assert outcomes.count("accepted") == 1, outcomes
             assert set(outcomes) <= {"accepted", "replay", "idempotency_in_progress"}
     async with session(database_url) as connection:
         assert await connection.fetchval("SELECT count(*) FROM messages") == 50
-    assert await faults_in_the_books(database_url) == {}
+    assert await database_faults(database_url) == {}
 
 
 async def test_the_last_credits_go_to_exactly_as_many_by_two_instances(
-    house: House, operator: Operator, database_url: str
+    accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
     sender = await new_sender(operator, "few", credits=10)
-    async with opened(database_url, house.clock) as another:
+    async with open_accept_flow(database_url, accept_flow.clock) as another:
         outcomes = await in_one_batch(
-            *(one.accept(sender, f"key {number} {id(one)}") for number in range(32) for one in (house, another))
+            *(one.accept(sender, f"key {number} {id(one)}") for number in range(32) for one in (accept_flow, another))
         )
     assert Counter(outcomes) == {"accepted": 10, Code.INSUFFICIENT_CREDITS.value: 54}
-    assert await faults_in_the_books(database_url) == {}
+    assert await database_faults(database_url) == {}
 
 
 async def test_a_locked_account_holds_up_its_own_items_only(operator: Operator, database_url: str) -> None:
     stuck = await new_sender(operator, "stuck")
     free = await new_sender(operator, "free")
     async with (
-        opened(database_url, DatabaseClock()) as house,
+        open_accept_flow(database_url, DatabaseClock()) as accept_flow,
         session(database_url) as elsewhere,
         elsewhere.transaction(),
     ):
-        await known(house, stuck, free)
+        await known(accept_flow, stuck, free)
         await elsewhere.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", stuck.account_id)
         started = asyncio.get_running_loop().time()
         outcomes = await in_one_batch(
-            *(house.accept(sender, f"key {number}") for number in range(10) for sender in (stuck, free))
+            *(accept_flow.accept(sender, f"key {number}") for number in range(10) for sender in (stuck, free))
         )
         seconds = asyncio.get_running_loop().time() - started
     assert outcomes == ["temporary_failure", "accepted"] * 10
     assert seconds < 5
-    assert await faults_in_the_books(database_url) == {}
+    assert await database_faults(database_url) == {}

@@ -17,10 +17,10 @@ import pytest_asyncio
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
 from posthouse.rules.public_address import is_public
-from tests.support.books import faults_in_the_books
+from tests.support.database_checks import database_faults
+from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.nameserver import REFUSED, SERVFAIL, SILENT
-from tests.support.receiver import Certificates
-from tests.support.round_trip import RoundTrip, on_the_road
+from tests.support.smtp_receiver import Certificates
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -49,12 +49,12 @@ class Row:
     dns: str = ""
 
 
-def deferred(manner: str, stage: str, code: int | None = None, *, is_ambiguous: bool = False, lines: int = 0) -> Row:
-    return Row(manner, (manner,), "deferred", code, stage, is_ambiguous, lines)
+def deferred(behaviour: str, stage: str, code: int | None = None, *, is_ambiguous: bool = False, lines: int = 0) -> Row:
+    return Row(behaviour, (behaviour,), "deferred", code, stage, is_ambiguous, lines)
 
 
-def bounced(manner: str, stage: str, code: int) -> Row:
-    return Row(manner, (manner,), "bounced", code, stage)
+def bounced(behaviour: str, stage: str, code: int) -> Row:
+    return Row(behaviour, (behaviour,), "bounced", code, stage)
 
 
 def delivered(*servers: str, tls: bool = False) -> Row:
@@ -86,10 +86,10 @@ ROWS: Final = [
     deferred("starttls--starttls-refused", "starttls", 454),
     deferred("530-mail", "mail", 530),
     *[
-        delivered(manner, SOUND)
-        for manner in ("554-connect", "502-ehlo--502-helo", "starttls-refused", "530-mail", "421-connect")
+        delivered(behaviour, SOUND)
+        for behaviour in ("554-connect", "502-ehlo--502-helo", "starttls-refused", "530-mail", "421-connect")
     ],
-    *[delivered(manner, SOUND) for manner in ("drop-connect", "hang-connect", "hang-ehlo", DEAD)],
+    *[delivered(behaviour, SOUND) for behaviour in ("drop-connect", "hang-connect", "hang-ehlo", DEAD)],
     Row("two that say no", ("554-connect", "521-connect"), "deferred", 521, "greeting"),
     Row("nobody there", (DEAD,), "deferred", None, "connect"),
     # What was said of the mail is the answer, however many servers there are.
@@ -110,8 +110,8 @@ ROWS: Final = [
     *[deferred(f"{act}-dot", "dot", is_ambiguous=True, lines=1) for act in ("drip", "endless", "flood", "overlong")],
     deferred("garbage-dot", "dot", is_ambiguous=True),
     # TLS where there is any, and none where it breaks.
-    *[delivered(manner, tls=True) for manner in ("starttls", "starttls-stranger", "starttls-othername")],
-    *[delivered(manner) for manner in ("starttls-broken", "starttls-hang", "starttls-injected", "starttls-half")],
+    *[delivered(behaviour, tls=True) for behaviour in ("starttls", "starttls-stranger", "starttls-othername")],
+    *[delivered(behaviour) for behaviour in ("starttls-broken", "starttls-hang", "starttls-injected", "starttls-half")],
     delivered("no-pipelining"),
     delivered("chunking"),
     # DNS
@@ -141,7 +141,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    road: RoundTrip
+    flow: DeliveryFlow
     seed: int
     messages: dict[str, MessageId]
     first: dict[str, Seen]
@@ -152,13 +152,13 @@ def domain_of(row: Row) -> str:
     return f"row{ROWS.index(row)}.example.org"
 
 
-def set_up(road: RoundTrip, row: Row, addresses: dict[str, str]) -> None:
-    domain, names = domain_of(row), road.names
+def set_up(flow: DeliveryFlow, row: Row, addresses: dict[str, str]) -> None:
+    domain, names = domain_of(row), flow.names
     host = f"mx0.{domain}"
     records = names.records
     records[domain, "MX"] = [f"{10 * number} mx{number}.{domain}." for number in range(max(1, len(row.servers)))]
-    for number, manner in enumerate(row.servers):
-        records[f"mx{number}.{domain}", "A"] = [addresses.get(f"{row.name} {number}", manner)]
+    for number, behaviour in enumerate(row.servers):
+        records[f"mx{number}.{domain}", "A"] = [addresses.get(f"{row.name} {number}", behaviour)]
     match row.dns:
         case "servfail":
             names.script[domain] = SERVFAIL
@@ -184,27 +184,27 @@ def set_up(road: RoundTrip, row: Row, addresses: dict[str, str]) -> None:
             assert row.dns in ("", "a server that does not exist"), row.dns
 
 
-def put_right(road: RoundTrip) -> None:
-    road.names.script.clear()
+def put_right(flow: DeliveryFlow) -> None:
+    flow.names.script.clear()
     for row in ROWS:
-        road.serve(domain_of(row), host=f"mx0.{domain_of(row)}", address=SOUND)
+        flow.serve(domain_of(row), host=f"mx0.{domain_of(row)}", address=SOUND)
 
 
 def manners_of_rows() -> tuple[dict[str, str], dict[str, str]]:
     """An address for each server that misbehaves: what it does, and by whom it is used."""
-    manners: dict[str, str] = {}
+    behaviours: dict[str, str] = {}
     addresses: dict[str, str] = {}
     for row in ROWS:
-        for number, manner in enumerate(row.servers):
-            if manner not in (SOUND, DEAD):
-                address = f"127.0.1.{len(manners) + 1}"
-                manners[address] = manner
+        for number, behaviour in enumerate(row.servers):
+            if behaviour not in (SOUND, DEAD):
+                address = f"127.0.1.{len(behaviours) + 1}"
+                behaviours[address] = behaviour
                 addresses[f"{row.name} {number}"] = address
-    return manners, addresses
+    return behaviours, addresses
 
 
-async def look(road: RoundTrip, message_id: MessageId) -> Seen:
-    async with road.rounds.database.connection() as connection:
+async def look(flow: DeliveryFlow, message_id: MessageId) -> Seen:
+    async with flow.steps.database.connection() as connection:
         recipient = await connection.fetchrow("SELECT * FROM recipients WHERE message_id = $1", message_id)
         attempts = await connection.fetch("SELECT * FROM attempts WHERE message_id = $1 ORDER BY fence", message_id)
         events = await connection.fetch("SELECT type, body FROM events WHERE message_id = $1", message_id)
@@ -215,31 +215,31 @@ async def look(road: RoundTrip, message_id: MessageId) -> Seen:
         recipient["attempt_count"],
         recipient["last_smtp_code"],
         recipient["last_smtp_response"],
-        await road.message(message_id),
+        await flow.message(message_id),
         [dict(row) for row in attempts],
         [(kind, json.loads(body)) for kind, body in events],
-        sum(one.recipient == recipient["email"] for one in road.receiver.accepted),
+        sum(one.recipient == recipient["email"] for one in flow.receiver.accepted),
     )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def matrix(new_database: Callable[[], str]) -> AsyncIterator[Matrix]:
     seed = random.randrange(2**32)
-    manners, addresses = manners_of_rows()
+    behaviours, addresses = manners_of_rows()
     url = new_database()
-    async with on_the_road(url, manners=manners, certificates=Certificates.make(), seed=seed) as road:
+    async with open_delivery_flow(url, behaviours=behaviours, certificates=Certificates.make(), seed=seed) as flow:
         messages = {}
         for row in ROWS:
-            set_up(road, row, addresses)
-            messages[row.name] = await road.rounds.accept([f"ada@{domain_of(row)}"])
-        assert await road.round() == len(ROWS)
-        first = {name: await look(road, message_id) for name, message_id in messages.items()}
-        put_right(road)
-        road.clock.advance(FIRST_WAIT)
-        await road.round()
-        second = {name: await look(road, message_id) for name, message_id in messages.items()}
-        yield Matrix(road, seed, messages, first, second)
-        assert await faults_in_the_books(url) == {}, f"{seed=}"
+            set_up(flow, row, addresses)
+            messages[row.name] = await flow.steps.accept([f"ada@{domain_of(row)}"])
+        assert await flow.run_due() == len(ROWS)
+        first = {name: await look(flow, message_id) for name, message_id in messages.items()}
+        put_right(flow)
+        flow.clock.advance(FIRST_WAIT)
+        await flow.run_due()
+        second = {name: await look(flow, message_id) for name, message_id in messages.items()}
+        yield Matrix(flow, seed, messages, first, second)
+        assert await database_faults(url) == {}, f"{seed=}"
 
 
 @pytest.fixture(autouse=True)
@@ -278,7 +278,7 @@ async def test_money_and_events_follow_from_what_is_final_alone(matrix: Matrix, 
             "email_id": ids.text(ids.MESSAGE, message_id),
             "recipient_id": ids.text(ids.RECIPIENT, ids.recipient_id(message_id, 0)),
             "to": f"ada@{domain_of(row)}",
-            "from": f"news@{matrix.road.rounds.sender.domain}",
+            "from": f"news@{matrix.flow.steps.sender.domain}",
             "subject": "Hello",
             "smtp_code": seen.code,
             "smtp_response": seen.response,
@@ -323,47 +323,47 @@ async def test_where_dns_leads_nowhere_no_server_is_named(matrix: Matrix, row: R
 
 
 async def test_greylisting_is_sat_out_and_nobody_is_told(matrix: Matrix) -> None:
-    road = matrix.road
-    road.serve("patience.example.org")
-    message_id = await road.rounds.accept(["greylist@patience.example.org"])
+    flow = matrix.flow
+    flow.serve("patience.example.org")
+    message_id = await flow.steps.accept(["greylist@patience.example.org"])
     for wait in (timedelta(0), FIRST_WAIT):
-        road.clock.advance(wait)
-        await road.round()
-        seen = await look(road, message_id)
+        flow.clock.advance(wait)
+        await flow.run_due()
+        seen = await look(flow, message_id)
         assert (seen.status, seen.code, seen.events, seen.lines) == ("deferred", 450, [], 0)
-    road.clock.advance(minutes=5.5)
-    await road.round()
-    seen = await look(road, message_id)
+    flow.clock.advance(minutes=5.5)
+    await flow.run_due()
+    seen = await look(flow, message_id)
     assert (seen.status, seen.attempt_count, len(seen.events), seen.lines) == ("delivered", 3, 1, 1)
 
 
 async def test_each_recipient_has_its_own_result(matrix: Matrix) -> None:
-    road = matrix.road
-    road.serve("mixed.example.org")
+    flow = matrix.flow
+    flow.serve("mixed.example.org")
     locals_ = ("ada", "452-rcpt", "550-rcpt", "greylist", "bob")
-    message_id = await road.rounds.accept([f"{local}@mixed.example.org" for local in locals_])
-    await road.round()
-    assert [(row[1], row[2], row[4]) for row in await road.recipients(message_id)] == [
+    message_id = await flow.steps.accept([f"{local}@mixed.example.org" for local in locals_])
+    await flow.run_due()
+    assert [(row[1], row[2], row[4]) for row in await flow.recipients(message_id)] == [
         ("delivered", "settled", 250),
         ("deferred", "reserved", 452),
         ("bounced", "released", 550),
         ("deferred", "reserved", 450),
         ("delivered", "settled", 250),
     ]
-    assert await road.message(message_id) == ("queued", "reserved")
+    assert await flow.message(message_id) == ("queued", "reserved")
     positions = "SELECT position, type FROM events WHERE message_id = $1 ORDER BY position"
-    assert await road.rounds.fetch(positions, message_id) == [
+    assert await flow.steps.fetch(positions, message_id) == [
         (0, "email.delivered"),
         (2, "email.bounced"),
         (4, "email.delivered"),
     ]
     # Those that are tried again don't bring the others another copy.
-    road.clock.advance(FIRST_WAIT)
-    await road.round()
-    road.clock.advance(minutes=5.5)
-    await road.round()
-    assert await road.statuses(message_id) == ["delivered", "deferred", "bounced", "delivered", "delivered"]
-    arrived = sorted(one.recipient for one in road.receiver.accepted if one.recipient.endswith("@mixed.example.org"))
+    flow.clock.advance(FIRST_WAIT)
+    await flow.run_due()
+    flow.clock.advance(minutes=5.5)
+    await flow.run_due()
+    assert await flow.statuses(message_id) == ["delivered", "deferred", "bounced", "delivered", "delivered"]
+    arrived = sorted(one.recipient for one in flow.receiver.accepted if one.recipient.endswith("@mixed.example.org"))
     assert arrived == [f"{local}@mixed.example.org" for local in ("ada", "bob", "greylist")]
 
 
@@ -371,26 +371,26 @@ async def test_a_server_that_answers_everything_late_is_left_when_the_time_in_al
     new_database: Callable[[], str],
 ) -> None:
     url = new_database()
-    async with on_the_road(url, manner="delay-700--no-pipelining") as road:
-        road.serve("late.example.org")
-        message_id = await road.rounds.accept([f"r{number}@late.example.org" for number in range(6)])
-        await road.round()
-        rows = await road.recipients(message_id)
+    async with open_delivery_flow(url, behaviour="delay-700--no-pipelining") as flow:
+        flow.serve("late.example.org")
+        message_id = await flow.steps.accept([f"r{number}@late.example.org" for number in range(6)])
+        await flow.run_due()
+        rows = await flow.recipients(message_id)
         assert {(status, code) for _, status, _, _, code, _ in rows} == {("deferred", None)}
         assert all("not done within the time in all" in row[5] for row in rows)
-        assert await road.rounds.value("SELECT bool_or(is_ambiguous) FROM attempts") is False
-        assert road.receiver.accepted == []
-        assert await faults_in_the_books(url) == {}
+        assert await flow.steps.value("SELECT bool_or(is_ambiguous) FROM attempts") is False
+        assert flow.receiver.accepted == []
+        assert await database_faults(url) == {}
 
 
 async def test_a_421_makes_the_lane_step_back(matrix: Matrix) -> None:
-    road = matrix.road
-    road.serve("busy.example.org", "calm.example.org")
+    flow = matrix.flow
+    flow.serve("busy.example.org", "calm.example.org")
     for address in ("421-rcpt@busy.example.org", "421-dot@busy.example.org", "ada@calm.example.org"):
-        await road.rounds.accept([address])
-    await road.round()
-    await road.delivery.report()
-    lanes = await road.rounds.fetch(
+        await flow.steps.accept([address])
+    await flow.run_due()
+    await flow.delivery.report()
+    lanes = await flow.steps.fetch(
         "SELECT lane, connections, deferred_total, last_reply FROM lane_reports WHERE lane IN ($1, $2) ORDER BY lane",
         "busy.example.org",
         "calm.example.org",
@@ -418,7 +418,7 @@ async def test_a_421_makes_the_lane_step_back(matrix: Matrix) -> None:
     ids=" ".join,
 )
 async def test_a_server_at_an_address_that_is_not_public_is_never_connected_to(
-    strict: RoundTrip, addresses: list[str]
+    strict: DeliveryFlow, addresses: list[str]
 ) -> None:
     domain = f"d{len(strict.names.records)}.example.org"
     strict.names.records[domain, "MX"] = [f"10 mx.{domain}."]
@@ -426,8 +426,8 @@ async def test_a_server_at_an_address_that_is_not_public_is_never_connected_to(
         given = [address.removeprefix(f"{kind} ") for address in addresses if address.startswith(f"{kind} ")]
         if given:
             strict.names.records[f"mx.{domain}", kind] = given
-    message_id = await strict.rounds.accept([f"ada@{domain}"])
-    await strict.round()
+    message_id = await strict.steps.accept([f"ada@{domain}"])
+    await strict.run_due()
     seen = await look(strict, message_id)
     assert (seen.status, seen.billing, seen.code) == ("bounced", "released", None)
     assert (len(seen.events), "no public address" in (seen.response or "")) == (1, True)
@@ -435,9 +435,9 @@ async def test_a_server_at_an_address_that_is_not_public_is_never_connected_to(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def strict(new_database: Callable[[], str]) -> AsyncIterator[RoundTrip]:
+async def strict(new_database: Callable[[], str]) -> AsyncIterator[DeliveryFlow]:
     """As in real life: nothing but public addresses is connected to."""
     url = new_database()
-    async with on_the_road(url, may_connect=is_public) as road:
-        yield road
-        assert await faults_in_the_books(url) == {}
+    async with open_delivery_flow(url, may_connect=is_public) as flow:
+        yield flow
+        assert await database_faults(url) == {}

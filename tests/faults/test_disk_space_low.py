@@ -12,9 +12,9 @@ import pytest
 
 from posthouse.store.schema import migrate
 from tests.conftest import _make_partitions
-from tests.support.doors import Doors
-from tests.support.postoffice import furnished
-from tests.support.shortage import lived_through
+from tests.support.disk_shortage import check_disk_shortage
+from tests.support.service_processes import prepare_processes
+from tests.support.smtp_listeners import SmtpListeners
 from tools.private_postgres import PrivatePostgres
 
 pytestmark = pytest.mark.slow
@@ -69,14 +69,14 @@ async def test_a_full_volume_is_met_with_refusals_and_not_by_postgresql(
     async def give_back() -> None:
         filler.unlink()
 
-    doors = Doors.make(tmp_path)
+    listeners = SmtpListeners.make(tmp_path)
     settings = {
-        **doors.settings,
+        **listeners.settings,
         "STORAGE_DIRECTORY": str(cluster.directory),
         "STORAGE_FREE_BYTES_MIN": str(FREE_MIB_MIN * MIB),
     }
-    async with furnished(cluster.url("posthouse"), tmp_path, stream="memory", **settings) as office:
-        await lived_through(office, doors, use_up, give_back)
+    async with prepare_processes(cluster.url("posthouse"), tmp_path, stream="memory", **settings) as processes:
+        await check_disk_shortage(processes, listeners, use_up, give_back)
     said = cluster.log.read_text(errors="replace")
     assert said.count("ready to accept connections") == 1, "PostgreSQL ended in between"
     assert [word for word in ("PANIC", "No space left", "recovery") if word in said] == []

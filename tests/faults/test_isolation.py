@@ -13,9 +13,9 @@ from posthouse.flows.shared.tickets import HELD_MAX
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import FairQueue, Lane, Limits
 from posthouse.wire.stream import StreamSettings
-from tests.support.dead_end import DeadEnd
-from tests.support.isolation import DEAD_ADDRESS, SLOW, Experiment
-from tests.support.postoffice import opened
+from tests.support.delivery_isolation import DEAD_ADDRESS, SLOW, Experiment
+from tests.support.service_processes import run_processes
+from tests.support.unresponsive_server import UnresponsiveServer
 
 # The machine that runs this may be slow and busy: the bounds are far from what is usual, and yet much farther
 # from what it would be if mail waited for the dead one's time-out, or behind the backlog.
@@ -51,10 +51,10 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    async with opened(url, tmp_path, keeps=False) as office:
-        experiment = await Experiment.prepared(office, senders=3, domains=50)
+    async with run_processes(url, tmp_path, keeps_mail=False) as processes:
+        experiment = await Experiment.prepared(processes, senders=3, domains=50)
         await experiment.warm(per_second=50, seconds_max=WAIT_SECONDS_MAX)
-        with DeadEnd(DEAD_ADDRESS, office.receiver.port) as dead_end:
+        with UnresponsiveServer(DEAD_ADDRESS, processes.receiver.port) as dead_end:
             others = await experiment.one_among_many(
                 DEAD_ADDRESS, every=5, per_second=50, seconds=10, late_seconds_max=WAIT_SECONDS_MAX
             )
@@ -65,7 +65,7 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
         )
         assert others.percentile(0.99) < OTHERS_SECONDS_MAX
         assert (
-            await office.service.value(
+            await processes.service.value(
                 "SELECT count(*) FROM recipients WHERE email LIKE 'one+%' AND status IN ('queued', 'deferred')"
             )
             == others.to_the_one
@@ -78,8 +78,8 @@ async def test_a_mail_does_not_wait_behind_another_accounts_backlog(
 ) -> None:
     url = await asyncio.to_thread(new_database)
     lanes = json.dumps({SLOW: {"per_second": 50}})
-    async with opened(url, tmp_path, keeps=False, LANES=lanes, TICKET_LEASE_SECONDS="60") as office:
-        experiment = await Experiment.prepared(office, senders=2)
+    async with run_processes(url, tmp_path, keeps_mail=False, LANES=lanes, TICKET_LEASE_SECONDS="60") as processes:
+        experiment = await Experiment.prepared(processes, senders=2)
         turns = await experiment.fair_turns(backlog=BACKLOG, seconds=15, late_seconds_max=WAIT_SECONDS_MAX)
         print(
             f"the backlog came in {turns.backlog_posted_seconds:.1f} s; the small sender's mails: "

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.books import faults_in_the_books
-from tests.support.load import Load
-from tests.support.server import Server, close_desk
+from tests.support.database_checks import database_faults
+from tests.support.http_load import HttpLoad
+from tests.support.server_process import ServerProcess, close_service_client
 from tests.support.service import Service, uuid
 
 KILLS = 20
 SENDERS = 16
 
 
-async def kill_again_and_again(server: Server, kills: int, chance: random.Random) -> None:
+async def kill_again_and_again(server: ServerProcess, kills: int, chance: random.Random) -> None:
     for _ in range(kills):
         await asyncio.sleep(chance.uniform(0.1, 0.6))
         await asyncio.to_thread(server.kill)
@@ -40,14 +40,14 @@ async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
     print(f"seed {seed}")
     url = await asyncio.to_thread(new_database)
     # Two servers of one fleet, killed in turns and started again at their ports: the other serves meanwhile.
-    servers = [Server(url, tmp_path / f"server-{number}.log") for number in range(2)]
+    servers = [ServerProcess(url, tmp_path / f"server-{number}.log") for number in range(2)]
     desks: list[Service] = []
     try:
         await asyncio.gather(servers[0].start(processes=2), servers[1].start())
-        desks = [await server.desk() for server in servers]
+        desks = [await server.open_client() for server in servers]
         tenants = [await desks[0].account(credits=10_000_000) for _ in range(3)]
         tenants.append(await desks[0].account(credits=60))
-        load = Load(desks, tenants, seed)
+        load = HttpLoad(desks, tenants, seed)
         sending = asyncio.create_task(load.run(SENDERS))
         await asyncio.gather(
             *(
@@ -63,7 +63,7 @@ async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
         assert len(accepted) > 5 * KILLS, "too little load to show anything"
         assert unanswered, "no kill hit a request"
 
-        assert await faults_in_the_books(url) == {}
+        assert await database_faults(url) == {}
         there = await messages_by_key(desks[0])
         assert [key for key, ids in there.items() if len(ids) > 1] == []
         for request in accepted:
@@ -86,18 +86,18 @@ async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
         print(f"without an answer: {dict(fates)}")
         chance = random.Random(f"{seed} replays")
         await asyncio.gather(*(replay(load, accepted[start::SENDERS], desks, chance) for start in range(SENDERS)))
-        assert await faults_in_the_books(url) == {}
+        assert await database_faults(url) == {}
         afterwards = await messages_by_key(desks[0])
         assert [key for key, ids in afterwards.items() if len(ids) > 1] == []
         assert set(afterwards) == {request.key for request in load.requests if request.message_id is not None}
     finally:
         for desk in desks:
-            await close_desk(desk)
+            await close_service_client(desk)
         for server in servers:
             server.kill()
 
 
-async def replay(load: Load, requests: list, desks: list[Service], chance: random.Random) -> None:
+async def replay(load: HttpLoad, requests: list, desks: list[Service], chance: random.Random) -> None:
     for request in requests:
         answer = await load.attempt(request, chance.choice(desks))
         assert answer is not None

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from posthouse.rules.ticket import shard_of
-from tests.support.postoffice import opened
 from tests.support.service import Tenant, uuid
+from tests.support.service_processes import run_processes
 
 MESSAGES = 1_000
 RECIPIENTS = 50
@@ -44,15 +44,15 @@ def domains_of_different_shards() -> list[str]:
 
 
 def recipients_of(number: int, domains: list[str]) -> Iterator[str]:
-    manners = [word for word, count in KINDS[number % len(KINDS)][0].items() for _ in range(count)]
-    for position, manner in enumerate(manners):
+    behaviours = [word for word, count in KINDS[number % len(KINDS)][0].items() for _ in range(count)]
+    for position, behaviour in enumerate(behaviours):
         # Turned by the message's number, so that the odd ones aren't always at the same domain.
-        yield f"{manner}+{number}-{position}@{domains[(position + number) % len(domains)]}"
+        yield f"{behaviour}+{number}-{position}@{domains[(position + number) % len(domains)]}"
 
 
 async def send(tenant: Tenant, numbers: Iterator[int], domains: list[str], sent: dict[str, int]) -> None:
     for number in numbers:
-        accepted = await tenant.accepts(tenant.letter(to=list(recipients_of(number, domains))))
+        accepted = await tenant.accepts(tenant.mail(to=list(recipients_of(number, domains))))
         sent[accepted["id"]] = number
 
 
@@ -63,19 +63,21 @@ async def test_a_thousand_messages_of_fifty_recipients_each_fold_right_without_a
     url = await asyncio.to_thread(new_database)
     # A backlog of this size outlives the short leases that other tests work with.
     leases = {"WORKER_LEASE_SECONDS": "30", "TICKET_LEASE_SECONDS": "60"}
-    async with opened(url, tmp_path, workers=WORKERS, keeps=False, STREAM_SHARDS=str(SHARDS), **leases) as office:
-        domains = [office.destination(name) for name in domains_of_different_shards()]
-        tenant = await office.service.account(credits=MESSAGES * RECIPIENTS)
+    async with run_processes(
+        url, tmp_path, workers=WORKERS, keeps_mail=False, STREAM_SHARDS=str(SHARDS), **leases
+    ) as processes:
+        domains = [processes.destination(name) for name in domains_of_different_shards()]
+        tenant = await processes.service.account(credits=MESSAGES * RECIPIENTS)
         sent: dict[str, int] = {}
         numbers = iter(range(MESSAGES))
         started = time.monotonic()
         await asyncio.gather(*(send(tenant, numbers, domains, sent) for _ in range(SENDERS)))
         accepted_after = time.monotonic() - started
-        await office.wait_until_all_final(FINAL_SECONDS_MAX)
+        await processes.wait_until_all_final(FINAL_SECONDS_MAX)
         print(f"accepted after {accepted_after:.1f} s, all final after {time.monotonic() - started:.1f} s")
 
-        assert await office.service.value("SELECT count(*) FROM schedule") == 0, "some are stuck"
-        rows = await office.service.sql("SELECT id, status, billing_status FROM messages")
+        assert await processes.service.value("SELECT count(*) FROM schedule") == 0, "some are stuck"
+        rows = await processes.service.sql("SELECT id, status, billing_status FROM messages")
         states = {row["id"]: (row["status"], row["billing_status"]) for row in rows}
         wrong = {
             one: states[uuid(one)]
@@ -83,26 +85,26 @@ async def test_a_thousand_messages_of_fifty_recipients_each_fold_right_without_a
             if states[uuid(one)] != KINDS[number % len(KINDS)][1:]
         }
         assert (len(states), wrong) == (MESSAGES, {})
-        rows = await office.service.sql(
+        rows = await processes.service.sql(
             "SELECT split_part(email, '+', 1) AS manner, status, count(*) FROM recipients GROUP BY 1, 2"
         )
         expected: Counter[tuple[str, str]] = Counter()
         for number in range(MESSAGES):
-            for manner, count in KINDS[number % len(KINDS)][0].items():
-                expected[manner, ENDS[manner]] += count
+            for behaviour, count in KINDS[number % len(KINDS)][0].items():
+                expected[behaviour, ENDS[behaviour]] += count
         assert {(row["manner"], row["status"]): row["count"] for row in rows} == dict(expected)
         assert await tenant.available() == expected[UNKNOWN, "bounced"] + expected[UNWANTED, "bounced"]
 
-        assert await office.broken_promises() == {}
-        assert (await office.orphans(), await office.duplicates()) == (0, 0)
-        busy = await office.service.sql("SELECT worker_id, count(*) FROM attempts GROUP BY 1")
+        assert await processes.broken_promises() == {}
+        assert (await processes.orphans(), await processes.duplicates()) == (0, 0)
+        busy = await processes.service.sql("SELECT worker_id, count(*) FROM attempts GROUP BY 1")
         assert len(busy) == WORKERS, "all of it went through one worker"
-        shared = await office.service.value(
+        shared = await processes.service.value(
             """SELECT count(*) FROM (
                    SELECT message_id FROM attempts GROUP BY 1 HAVING count(DISTINCT worker_id) > 1) both_worked_on"""
         )
         assert shared == MESSAGES
-        deadlocks = await office.service.value(
+        deadlocks = await processes.service.value(
             "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
         )
         assert deadlocks == 0

@@ -18,9 +18,9 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from tests.support.books import faults_in_the_books
-from tests.support.load import Load
-from tests.support.server import USUAL_PATIENCE, Server, close_desk, environment
+from tests.support.database_checks import database_faults
+from tests.support.http_load import HttpLoad
+from tests.support.server_process import USUAL_PATIENCE, ServerProcess, close_service_client, environment
 from tests.support.service import Answer, Service, Tenant, eventually, uuid
 from tools.private_postgres import PrivatePostgres
 
@@ -54,18 +54,18 @@ def database_url(cluster: PrivatePostgres) -> str:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    running = Server(database_url, tmp_path_factory.mktemp("away") / "server.log", dict(USUAL_PATIENCE))
+async def server(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ServerProcess]:
+    running = ServerProcess(database_url, tmp_path_factory.mktemp("away") / "server.log", dict(USUAL_PATIENCE))
     await running.start()
     yield running
     running.kill()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def service(server: Server) -> AsyncIterator[Service]:
-    desk = await server.desk()
+async def service(server: ServerProcess) -> AsyncIterator[Service]:
+    desk = await server.open_client()
     yield desk
-    await close_desk(desk)
+    await close_service_client(desk)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -160,7 +160,7 @@ async def test_without_postgresql_every_answer_is_503_at_once_until_it_is_back(
     await comes_back(tenant)
     for message_id in kept:
         assert (await tenant.get(message_id)).status == 200
-    assert await faults_in_the_books(service.database_url) == {}
+    assert await database_faults(service.database_url) == {}
 
 
 async def test_a_hanging_postgresql_is_told_as_503_in_time_and_all_is_well_when_it_goes_on(
@@ -174,7 +174,7 @@ async def test_a_hanging_postgresql_is_told_as_503_in_time_and_all_is_well_when_
     await comes_back(tenant)
     for message_id in kept:
         assert (await tenant.get(message_id)).status == 200
-    assert await faults_in_the_books(service.database_url) == {}
+    assert await database_faults(service.database_url) == {}
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate", "kill"])
@@ -183,7 +183,7 @@ async def test_a_restart_under_load_loses_no_202(
 ) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
-    load = Load([service], [tenant], seed)
+    load = HttpLoad([service], [tenant], seed)
     sending = asyncio.create_task(load.run(8))
     await asyncio.sleep(0.7)
     if mode == "kill":
@@ -206,13 +206,13 @@ async def test_a_restart_under_load_loses_no_202(
             before = there.get(request.key)
             await load.settle(request, service)
             assert before in (None, uuid(request.message_id or ""))
-    assert await faults_in_the_books(service.database_url) == {}
+    assert await database_faults(service.database_url) == {}
 
 
 async def test_a_server_that_starts_without_postgresql_serves_once_it_is_there(
     cluster: PrivatePostgres, service: Service, tenant: Tenant, tmp_path: Path
 ) -> None:
-    late = Server(service.database_url, tmp_path / "late.log", dict(USUAL_PATIENCE))
+    late = ServerProcess(service.database_url, tmp_path / "late.log", dict(USUAL_PATIENCE))
     await asyncio.to_thread(cluster.stop, "fast")
     try:
         try:
@@ -239,7 +239,7 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
 ) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
-    leaving = Server(service.database_url, tmp_path / "leaving.log", dict(USUAL_PATIENCE))
+    leaving = ServerProcess(service.database_url, tmp_path / "leaving.log", dict(USUAL_PATIENCE))
     try:
         await leaving.start()
         desk = Service(
@@ -251,7 +251,7 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
             service.operator,
             service.pool,
         )
-        load = Load([desk], [tenant], seed)
+        load = HttpLoad([desk], [tenant], seed)
         sending = asyncio.create_task(load.run(16))
         await asyncio.sleep(0.7)
         started = time.monotonic()
@@ -272,7 +272,7 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
     assert [request.key for request in accepted if there.get(request.key) != uuid(request.message_id or "")] == []
     # A request that was being accepted was answered: what is there was said to be there.
     assert set(there) == {request.key for request in accepted}
-    assert await faults_in_the_books(service.database_url) == {}
+    assert await database_faults(service.database_url) == {}
 
 
 @asynccontextmanager

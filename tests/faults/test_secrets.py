@@ -23,13 +23,23 @@ from posthouse.rules import totp
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.seal import Sealer
-from tests.support import customers
-from tests.support.doors import Doors, hand_in, letter, plain
-from tests.support.hooks import Hooks
-from tests.support.notice import NAME, certificates
-from tests.support.postoffice import PostOffice, furnished
-from tests.support.relay import Relay
-from tests.support.service import JWT_SECRET, PASSWORD, PEPPER, SEAL_KEY, Answer, Tenant, _settings, basic, eventually
+from tests.support import webhook_accounts
+from tests.support.database_proxy import DatabaseProxy
+from tests.support.service import (
+    JWT_SECRET,
+    PASSWORD,
+    PEPPER,
+    SEAL_KEY,
+    Answer,
+    Tenant,
+    basic,
+    eventually,
+    service_settings,
+)
+from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.smtp_listeners import SmtpListeners, plain, raw_mail, submit
+from tests.support.webhook_flow import NAME, certificates
+from tests.support.webhook_receiver import WebhookReceiver
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +56,7 @@ LONGEST_SECONDS: Final = 30.0
 class Witness:
     """Calls the service, and keeps what it says, but for an answer that is there to show a secret."""
 
-    office: PostOffice
+    processes: ServiceProcesses
     secrets: dict[str, bytes] = field(default_factory=dict)
     heard: list[tuple[str, bytes]] = field(default_factory=list)
 
@@ -59,7 +69,7 @@ class Witness:
         headers = {"Idempotency-Key": f"key-{len(self.heard)}"}
         if authorization is not None:
             headers["Authorization"] = authorization
-        service = self.office.service
+        service = self.processes.service
         data = None
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -135,25 +145,31 @@ def logs(directory: Path) -> list[tuple[str, bytes]]:
 
 
 @asynccontextmanager
-async def at_work(relay: Relay, directory: Path) -> AsyncIterator[tuple[PostOffice, Doors, Hooks]]:
-    doors = Doors.make(directory)
+async def at_work(
+    relay: DatabaseProxy, directory: Path
+) -> AsyncIterator[tuple[ServiceProcesses, SmtpListeners, WebhookReceiver]]:
+    listeners = SmtpListeners.make(directory)
     authority = directory / "webhooks.pem"
     authority.write_bytes(certificates().authority_pem)
     url = relay.url.replace("postgres@", f"postgres:{DATABASE_PASSWORD}@")
-    async with Hooks(certificates().servers["sound"]) as hooks:
-        chosen = {**customers.settings(hooks.port, authority), **doors.settings, "LOG_LEVEL": "debug"}
-        async with furnished(url, directory, **chosen) as office:
-            office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
-            office.destination("there.example.net")
+    async with WebhookReceiver(certificates().servers["sound"]) as webhook_receiver:
+        chosen = {
+            **webhook_accounts.webhook_settings(webhook_receiver.port, authority),
+            **listeners.settings,
+            "LOG_LEVEL": "debug",
+        }
+        async with prepare_processes(url, directory, **chosen) as processes:
+            processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+            processes.destination("there.example.net")
             for word in ("dispatch", "delivery", "notification"):
-                office.start(word)
-            submission = office.start("submission")
-            await office.start_http()
-            await doors.open(submission)
-            yield office, doors, hooks
+                processes.start(word)
+            submission = processes.start("submission")
+            await processes.start_http()
+            await listeners.open(submission)
+            yield processes, listeners, webhook_receiver
 
 
-async def secrets_of_all_kinds(witness: Witness, tenant: Tenant, hooks: Hooks) -> str:
+async def secrets_of_all_kinds(witness: Witness, tenant: Tenant, webhook_receiver: WebhookReceiver) -> str:
     """Makes one of each, uses each rightly; the token of the account's owner."""
     witness.plant("pepper", PEPPER)
     witness.plant("token secret", JWT_SECRET)
@@ -186,13 +202,13 @@ async def secrets_of_all_kinds(witness: Witness, tenant: Tenant, hooks: Hooks) -
     made = await witness.told_once("POST", "/v1/credentials", {"name": "another"}, owner, "password")
     await witness.told_once("POST", f"/v1/credentials/{made['credential']['id']}/rotate", {}, owner, "password")
     made = await witness.told_once("POST", "/v1/keys", {"mode": "live", "name": "a"}, owner, "secret")
-    await witness.ask("POST", "/emails", tenant.letter(to="a@there.example.net"), f"Bearer {made['secret']}")
+    await witness.ask("POST", "/emails", tenant.mail(to="a@there.example.net"), f"Bearer {made['secret']}")
     await witness.told_once("POST", f"/v1/keys/{made['key']['id']}/rotate", {}, owner, "secret")
     invitation = {"email": "new@there.example.net", "role": "member"}
     made = await witness.told_once("POST", "/v1/invitations", invitation, owner, "token")
     await witness.ask("POST", "/v1/invitations/accept", {"token": made["token"], "password": "short"})
     await witness.ask("POST", "/v1/invitations/accept", {"token": made["token"], "password": f"{WRONG} and more"})
-    hook = {"url": f"https://{NAME}:{hooks.port}/events", "events": ["email.delivered"]}
+    hook = {"url": f"https://{NAME}:{webhook_receiver.port}/events", "events": ["email.delivered"]}
     await witness.told_once("PUT", "/v1/webhook", hook, owner, "secret")
     await witness.told_once("POST", "/v1/webhook/rotate-secret", None, owner, "secret")
     await witness.ask("POST", "/v1/webhook/ping", None, owner)
@@ -201,10 +217,10 @@ async def secrets_of_all_kinds(witness: Witness, tenant: Tenant, hooks: Hooks) -
 
 
 async def plant_signing_keys(witness: Witness, tenant: Tenant) -> None:
-    given = _settings(witness.office.database_url)
+    given = service_settings(witness.processes.database_url)
     sealer = Sealer(given.seal_key_bytes, given.seal_key_active)
     account = AccountId(tenant.id)
-    for row in await witness.office.service.sql("SELECT * FROM domains WHERE account_id = $1", tenant.id):
+    for row in await witness.processes.service.sql("SELECT * FROM domains WHERE account_id = $1", tenant.id):
         domain = DomainId(row["id"])
         sealed = {"dkim_sealed": dkim_purpose(account, domain), "ed25519_sealed": ed25519_purpose(account, domain)}
         for column, purpose in sealed.items():
@@ -245,15 +261,15 @@ async def wrongly_used(witness: Witness, tenant: Tenant, owner: str) -> None:
         f"{owner} {WRONG}",
     ):
         await witness.ask("GET", "/v1/account", None, authorization)
-        await witness.ask("POST", "/emails", tenant.letter(), authorization)
+        await witness.ask("POST", "/emails", tenant.mail(), authorization)
     for given in ({"email": WRONG, "password": PASSWORD}, {"email": PASSWORD, "password": WRONG}, {"password": WRONG}):
         await witness.ask("POST", "/v1/auth/login", given)
 
 
-async def handed_in(witness: Witness, doors: Doors, tenant: Tenant) -> None:
+async def handed_in(witness: Witness, listeners: SmtpListeners, tenant: Tenant) -> None:
     """Over SMTP: a right login, wrong ones, and secrets where there should be none."""
-    async with doors.session(tenant) as line:
-        reply = await hand_in(line, letter(tenant, "a"), ["b@there.example.net"], sender=f"news@{tenant.domain}")
+    async with listeners.session(tenant) as line:
+        reply = await submit(line, raw_mail(tenant, "a"), ["b@there.example.net"], sender=f"news@{tenant.domain}")
         witness.heard.append(("smtp", reply.encode()))
     wrong = base64.b64encode(WRONG.encode()).decode()
     for login in (
@@ -267,21 +283,23 @@ async def handed_in(witness: Witness, doors: Doors, tenant: Tenant) -> None:
         [f"MAIL FROM:<{WRONG}>"],
         [f"EHLO {WRONG}"],
     ):
-        async with doors.line() as line:
+        async with listeners.line() as line:
             replies = [await line.say("EHLO client.example")]
             replies += [await line.say(one) for one in login]
             witness.heard.append(("smtp", repr(replies).encode()))
 
 
-async def wait_for_mail(office: PostOffice) -> None:
+async def wait_for_mail(processes: ServiceProcesses) -> None:
     async def waiting() -> int:
-        number: int = await office.service.value("SELECT count(*) FROM schedule")
+        number: int = await processes.service.value("SELECT count(*) FROM schedule")
         return number
 
     await eventually(waiting, lambda number: number == 0, within=LONGEST_SECONDS)
 
 
-async def in_trouble(witness: Witness, relay: Relay, doors: Doors, tenant: Tenant, owner: str, url: str) -> None:
+async def in_trouble(
+    witness: Witness, relay: DatabaseProxy, listeners: SmtpListeners, tenant: Tenant, owner: str, url: str
+) -> None:
     """The same while PostgreSQL is away, and while tables that everything stands on are not there."""
 
     async def everything() -> None:
@@ -289,10 +307,10 @@ async def in_trouble(witness: Witness, relay: Relay, doors: Doors, tenant: Tenan
         await witness.ask("POST", "/v1/auth/login", {"email": email, "password": WRONG})
         await witness.ask("POST", "/v1/invitations/accept", {"token": WRONG, "password": PASSWORD})
         for authorization in (owner, basic(tenant.username, WRONG), tenant.basic, f"Bearer {STRAY_KEY}"):
-            await witness.ask("POST", "/emails", tenant.letter(), authorization)
+            await witness.ask("POST", "/emails", tenant.mail(), authorization)
             await witness.ask("GET", "/v1/webhook", None, authorization)
             await witness.ask("POST", "/v1/credentials", {"name": "b"}, authorization)
-        async with doors.line() as line:
+        async with listeners.line() as line:
             said = await line.say("EHLO client.example", plain("nobody", WRONG), replies=2)
             witness.heard.append(("smtp", repr(said).encode()))
 
@@ -311,14 +329,17 @@ async def in_trouble(witness: Witness, relay: Relay, doors: Doors, tenant: Tenan
 
 
 async def test_no_secret_is_in_a_log_an_answer_or_a_table(database_url: str, tmp_path: Path) -> None:
-    async with Relay(database_url) as relay, at_work(relay, tmp_path) as (office, doors, hooks):
-        tenant = await office.service.account()
-        witness = Witness(office)
-        owner = await secrets_of_all_kinds(witness, tenant, hooks)
-        await handed_in(witness, doors, tenant)
-        await wait_for_mail(office)
+    async with (
+        DatabaseProxy(database_url) as relay,
+        at_work(relay, tmp_path) as (processes, listeners, webhook_receiver),
+    ):
+        tenant = await processes.service.account()
+        witness = Witness(processes)
+        owner = await secrets_of_all_kinds(witness, tenant, webhook_receiver)
+        await handed_in(witness, listeners, tenant)
+        await wait_for_mail(processes)
         await wrongly_used(witness, tenant, owner)
-        await in_trouble(witness, relay, doors, tenant, owner, database_url)
+        await in_trouble(witness, relay, listeners, tenant, owner, database_url)
         await asyncio.sleep(1)  # for those who log what they could not do
         said = logs(tmp_path)
         kept = await tables(database_url)

@@ -13,10 +13,10 @@ import pytest
 
 from bench.idle_sessions import is_bounded, run
 from posthouse.entrypoints.http import connection, request_body
-from tests.support.hurried import DEADLINES
-from tests.support.idle import Client, Cost, may_open, opened, reset
-from tests.support.postoffice import furnished
-from tests.support.smtp_service import Line
+from tests.support.idle_clients import Cost, IdleClient, may_open, open_clients, reset
+from tests.support.service_processes import prepare_processes
+from tests.support.short_deadline_server import DEADLINES
+from tests.support.smtp_service import SmtpConnection
 
 pytestmark = pytest.mark.alone
 
@@ -32,7 +32,7 @@ BYTES_EACH_MAX: Final = 100_000
 
 
 @contextlib.asynccontextmanager
-async def dripping(groups: dict[str, list[Client]], drops: dict[str, bytes]) -> AsyncIterator[None]:
+async def dripping(groups: dict[str, list[IdleClient]], drops: dict[str, bytes]) -> AsyncIterator[None]:
     """A few bytes from every client, now and then, for as long as the server has not hung up."""
 
     async def drip() -> None:
@@ -58,11 +58,11 @@ async def until(is_true: Callable[[], bool], seconds: float) -> bool:
     return is_true()
 
 
-def gone(clients: Sequence[Client]) -> bool:
+def gone(clients: Sequence[IdleClient]) -> bool:
     return all(client.hung_up_at is not None for client in clients)
 
 
-class Reader(Client):
+class Reader(IdleClient):
     """Ready at once, whatever it hears."""
 
     def data_received(self, data: bytes) -> None:
@@ -71,9 +71,9 @@ class Reader(Client):
 
 async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(database_url: str, tmp_path: Path) -> None:
     may_open(6 * EACH)
-    async with furnished(database_url, tmp_path, stream="memory") as office:
-        part = await office.start_http()
-        tenant = await office.service.account()
+    async with prepare_processes(database_url, tmp_path, stream="memory") as processes:
+        part = await processes.start_http()
+        tenant = await processes.service.account()
         await tenant.accepts()
         before = Cost.of(part.running.pid)
 
@@ -87,10 +87,10 @@ async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(databas
             "no body": post.encode(),
         }
         drops = {"silent": b"", "head": b"X-A: b\r\n", "unknown": b"a", "body": b"a", "no body": b""}
-        groups: dict[str, list[Client]] = {}
+        groups: dict[str, list[IdleClient]] = {}
         started = time.monotonic()
         for name, start in starts.items():
-            groups[name] = await opened(EACH, part.port, client=Reader)
+            groups[name] = await open_clients(EACH, part.port, client=Reader)
             for number, client in enumerate(groups[name]):
                 client.drip(start.replace(b"k%d", f"{name}-{number}".replace(" ", "").encode()))
 
@@ -126,7 +126,7 @@ async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(databas
 @pytest.fixture
 def hurried() -> Iterator[tuple[int, int]]:
     """An SMTP server whose deadlines are short: its process and its port."""
-    command = [sys.executable, "-m", "tests.support.hurried"]
+    command = [sys.executable, "-m", "tests.support.short_deadline_server"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -142,12 +142,12 @@ async def test_slow_sessions_end_in_time_and_others_are_served_meanwhile(hurried
     opening = [b"EHLO slow.example\r\n", b"MAIL FROM:<a@example.com>\r\n", b"RCPT TO:<b@example.com>\r\n", b"DATA\r\n"]
     words: dict[str, list[bytes]] = {"silent": [], "command": opening[:1], "data": opening, "line": opening}
     drops = {"silent": b"", "command": b"N", "data": b"a\r\n", "line": b"a"}
-    groups = {name: await opened(EACH, port, said) for name, said in words.items()}
+    groups = {name: await open_clients(EACH, port, said) for name, said in words.items()}
 
     async with dripping(groups, drops):
         during = Cost.of(process)
         for _ in range(5):
-            async with asyncio.timeout(SERVED_SECONDS_MAX), Line.to(port) as line:
+            async with asyncio.timeout(SERVED_SECONDS_MAX), SmtpConnection.to(port) as line:
                 replies = await line.say(*(word.decode().strip() for word in opening))
                 assert [reply[:3] for reply in replies] == ["250", "250", "250", "354"]
                 assert (await line.say(b"Subject: a\r\n\r\nb\r\n.\r\n", replies=1))[0].startswith("250 ")

@@ -24,13 +24,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tests.support.bad_input import bad_input, spoiled
-from tests.support.books import faults_in_the_books
-from tests.support.doors import FEEDBACK_ADDRESS, HOST, NAME, Doors, letter, plain
-from tests.support.postoffice import HOSTNAME, RETURN_PATH_DOMAIN, Part
-from tests.support.probe import ANSWER_SECONDS_MAX, Probe, Tally, _read, declared_statuses, is_parsers_own
-from tests.support.returns import bounce
-from tests.support.server import close_desk
+from tests.support.database_checks import database_faults
+from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, Tally, _read, declared_statuses, is_parsers_own
+from tests.support.inbound_reports import bounce
+from tests.support.server_process import close_service_client
 from tests.support.service import Service, Tenant
+from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN, PartProcess
+from tests.support.smtp_listeners import FEEDBACK_ADDRESS, HOST, NAME, SmtpListeners, plain, raw_mail
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +49,9 @@ _queued: Final = re.compile(r"^250 2\.0\.0 queued as em_", re.MULTILINE).findall
 class Bench:
     """One process with three doors, an account for each that sends, and what was seen."""
 
-    server: Part
+    server: PartProcess
     service: Service
-    doors: Doors
+    listeners: SmtpListeners
     by_json: Tenant
     by_http: Tenant
     by_smtp: Tenant
@@ -71,26 +71,31 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     directory = tmp_path_factory.mktemp("spoiled")
-    doors = Doors.make(directory)
-    settings = {**doors.settings, "STREAM": "memory", "HOSTNAME": HOSTNAME, "RETURN_PATH_DOMAIN": RETURN_PATH_DOMAIN}
+    listeners = SmtpListeners.make(directory)
+    settings = {
+        **listeners.settings,
+        "STREAM": "memory",
+        "HOSTNAME": HOSTNAME,
+        "RETURN_PATH_DOMAIN": RETURN_PATH_DOMAIN,
+    }
     words = ("http", "submission", "inbound")
-    server = Part(new_database(), directory / "server.log", settings, words=words)
+    server = PartProcess(new_database(), directory / "server.log", settings, words=words)
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(server.start())
-        loop.run_until_complete(doors.open(server, doors.port, doors.tls_port, doors.inbound_port))
-        made = loop.run_until_complete(prepared(server, doors, loop))
+        loop.run_until_complete(listeners.open(server, listeners.port, listeners.tls_port, listeners.inbound_port))
+        made = loop.run_until_complete(prepared(server, listeners, loop))
         yield made
-        loop.run_until_complete(close_desk(made.service))
+        loop.run_until_complete(close_service_client(made.service))
     finally:
         server.kill()
         loop.close()
 
 
-async def prepared(server: Part, doors: Doors, loop: asyncio.AbstractEventLoop) -> Bench:
-    service = await server.desk()
+async def prepared(server: PartProcess, listeners: SmtpListeners, loop: asyncio.AbstractEventLoop) -> Bench:
+    service = await server.open_client()
     by_json, by_http, by_smtp = [await service.account(credits=CREDITS) for _ in range(3)]
-    return Bench(server, service, doors, by_json, by_http, by_smtp, loop)
+    return Bench(server, service, listeners, by_json, by_http, by_smtp, loop)
 
 
 # JSON
@@ -105,21 +110,21 @@ JSON_PIECES: Final = [
 @bad_input("Sending: POST /emails", 400)
 @given(some.data())
 def test_letters_that_are_hardly_json(bench: Bench, data: some.DataObject) -> None:
-    full = bench.by_json.letter(
+    full = bench.by_json.mail(
         cc=["Bob <bob@example.org>"],
         html="<p>é</p>",
         headers={"X-A": "b"},
         tags=["a", "list:news"],
         attachments=[{"filename": "a.txt", "content": "aGVsbG8=", "content_id": "a@b"}],
     )
-    samples = [json.dumps(one, ensure_ascii=False).encode() for one in (bench.by_json.letter(), full)]
+    samples = [json.dumps(one, ensure_ascii=False).encode() for one in (bench.by_json.mail(), full)]
     body = data.draw(spoiled(samples, JSON_PIECES))
     headers: dict[str, str | bytes] = {
         "Authorization": bench.by_json.basic,
         "Content-Type": "application/json",
         "Idempotency-Key": f"spoiled {next(bench.numbers)}",
     }
-    probe = Probe(bench.server.port, bench.tally)
+    probe = HttpProbe(bench.server.port, bench.tally)
     try:
         probe.send("spoiled", "spoiled", "POST", "/emails", headers, body)
     finally:
@@ -137,7 +142,7 @@ HTTP_PIECES: Final = [
 
 
 def requests(tenant: Tenant, number: int) -> list[bytes]:
-    body = json.dumps(tenant.letter()).encode()
+    body = json.dumps(tenant.mail()).encode()
     head = f"Host: x\r\nAuthorization: {tenant.basic}\r\nIdempotency-Key: raw {number:09}\r\nContent-Type: application/json\r\n"
     post = b"POST /emails HTTP/1.1\r\n" + head.encode()
     look = b"GET /emails/em_00000000000000000000000000?a=b HTTP/1.1\r\n" + head.encode() + b"\r\n"
@@ -186,7 +191,7 @@ def test_requests_that_are_hardly_http(bench: Bench, data: some.DataObject) -> N
                 continue
             assert answer.status in declared_statuses("", "") | {202, 402, 415, 431}, f"{answer.status}: {one!r}"
             if answer.status >= 400 or "json" in answer.headers.get("Content-Type", ""):
-                Probe(bench.server.port, bench.tally).judge("raw", repr(one), "", "", answer, seconds)
+                HttpProbe(bench.server.port, bench.tally).judge("raw", repr(one), "", "", answer, seconds)
             if answer.status == 202:
                 bench.tally.accepted.add(answer.body["id"])
 
@@ -201,7 +206,7 @@ SMTP_PIECES: Final = [
 
 
 def sessions(tenant: Tenant) -> list[bytes]:
-    content = letter(tenant, "spoiled", "Bcc: secret@example.net", body=".one\r\n..two")
+    content = raw_mail(tenant, "spoiled", "Bcc: secret@example.net", body=".one\r\n..two")
     open_ = f"MAIL FROM:<news@{tenant.domain}> BODY=8BITMIME\r\nRCPT TO:<ada@example.org>\r\nRCPT TO:<bob@example.org>\r\n".encode()
     dotted = (b"\r\n" + content).replace(b"\r\n.", b"\r\n..")[2:] + b".\r\n"
     chunks = b"BDAT 20\r\n" + content[:20] + b"BDAT %d LAST\r\n" % len(content[20:]) + content[20:]
@@ -242,11 +247,11 @@ def check_replies(said: str, sent: Sequence[bytes]) -> None:
 def test_sessions_that_are_hardly_smtp(bench: Bench, data: some.DataObject) -> None:
     sent = data.draw(some.lists(spoiled(sessions(bench.by_smtp), SMTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
     opening = f"EHLO x\r\n{plain(bench.by_smtp.username, bench.by_smtp.password)}\r\n".encode()
-    context = bench.doors.trusting()
+    context = bench.listeners.trusting()
 
     def talk(one: bytes) -> tuple[str, bool]:
         with (
-            socket.create_connection((HOST, bench.doors.tls_port), timeout=ANSWER_SECONDS_MAX) as bare,
+            socket.create_connection((HOST, bench.listeners.tls_port), timeout=ANSWER_SECONDS_MAX) as bare,
             context.wrap_socket(bare, server_hostname=NAME) as connection,
         ):
             return talked(connection, opening + one)
@@ -266,7 +271,7 @@ def test_nothing_is_taken_in_the_clear(bench: Bench, data: some.DataObject) -> N
     sent = data.draw(some.lists(spoiled(samples, SMTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
 
     def talk(one: bytes) -> tuple[str, bool]:
-        with socket.create_connection((HOST, bench.doors.port), timeout=ANSWER_SECONDS_MAX) as connection:
+        with socket.create_connection((HOST, bench.listeners.port), timeout=ANSWER_SECONDS_MAX) as connection:
             return talked(connection, one)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -280,7 +285,7 @@ def test_nothing_is_taken_in_the_clear(bench: Bench, data: some.DataObject) -> N
 @given(some.lists(spoiled(reports(), SMTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
 def test_reports_that_are_hardly_smtp(bench: Bench, sent: list[bytes]) -> None:
     def talk(one: bytes) -> tuple[str, bool]:
-        with socket.create_connection((HOST, bench.doors.inbound_port), timeout=ANSWER_SECONDS_MAX) as connection:
+        with socket.create_connection((HOST, bench.listeners.inbound_port), timeout=ANSWER_SECONDS_MAX) as connection:
             return talked(connection, one)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -299,7 +304,7 @@ def test_afterwards_there_is_what_was_accepted_and_nothing_was_a_fault(bench: Be
     assert bench.queued <= bench.count("messages", bench.by_smtp) <= bench.queued + bench.left
     for tenant in (bench.by_json, bench.by_http, bench.by_smtp):
         assert bench.count("suppressions", tenant) == 0
-    assert asyncio.run(faults_in_the_books(bench.service.database_url)) == {}
+    assert asyncio.run(database_faults(bench.service.database_url)) == {}
     log = bench.server.log.read_text(errors="replace")
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4_000]
     assert not re.search(r"\b(fault|inbound_failed|step_failed)\b", log), bench.server.said()

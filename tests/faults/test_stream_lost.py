@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.postoffice import Posting, opened
 from tests.support.service import ANSWER_SECONDS_MAX
+from tests.support.service_processes import Senders, run_processes
 
 AWAY_SECONDS = 1.5
 BETWEEN_SECONDS = 2.5
@@ -20,12 +20,12 @@ async def test_killing_nats_and_wiping_its_data_in_mid_load_delays_mail_and_lose
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    async with opened(url, tmp_path, workers=2, keeps=False) as office:
-        nats = office.nats
+    async with run_processes(url, tmp_path, workers=2, keeps_mail=False) as processes:
+        nats = processes.nats
         assert nats is not None
-        domains = [office.destination(f"d{number}.example.net") for number in range(8)]
-        tenant = await office.service.account(credits=1_000_000)
-        posting = Posting(office, tenant, domains)
+        domains = [processes.destination(f"d{number}.example.net") for number in range(8)]
+        tenant = await processes.service.account(credits=1_000_000)
+        posting = Senders(processes, tenant, domains)
         async with posting.at_work():
             # Killed and started on its data; killed, and the data gone; the data gone from under it, then killed.
             for wiped in ("never", "while away", "while running"):
@@ -44,14 +44,14 @@ async def test_killing_nats_and_wiping_its_data_in_mid_load_delays_mail_and_lose
         assert posting.slowest_seconds < ANSWER_SECONDS_MAX
         assert accepted > 200, "too little load to show anything"
 
-        seconds = await office.wait_until_all_final(FINAL_SECONDS_MAX)
+        seconds = await processes.wait_until_all_final(FINAL_SECONDS_MAX)
         print(
             f"{accepted} messages, each accepted within {posting.slowest_seconds:.2f} s; all final {seconds:.1f} s on"
         )
-        assert await office.broken_promises() == {}
+        assert await processes.broken_promises() == {}
         # Nobody died, so there is nothing that could excuse a second copy.
-        assert await office.orphans() == 0
-        assert await office.duplicates() == 0
+        assert await processes.orphans() == 0
+        assert await processes.duplicates() == 0
 
 
 @pytest.mark.alone
@@ -59,14 +59,14 @@ async def test_mail_is_accepted_without_a_stream_and_delivered_when_there_is_one
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    async with opened(url, tmp_path, workers=1) as office:
-        nats = office.nats
+    async with run_processes(url, tmp_path, workers=1) as processes:
+        nats = processes.nats
         assert nats is not None
         await asyncio.to_thread(nats.kill)
-        office.destination("one.example.net")
-        tenant = await office.service.account()
-        sent = [await tenant.accepts(tenant.letter(to=f"r{number}@one.example.net")) for number in range(20)]
+        processes.destination("one.example.net")
+        tenant = await processes.service.account()
+        sent = [await tenant.accepts(tenant.mail(to=f"r{number}@one.example.net")) for number in range(20)]
         await asyncio.to_thread(nats.start)
-        messages = await office.wait_until_final(tenant, [one["id"] for one in sent], FINAL_SECONDS_MAX)
+        messages = await processes.wait_until_final(tenant, [one["id"] for one in sent], FINAL_SECONDS_MAX)
         assert {message["status"] for message in messages} == {"delivered"}
-        assert await office.broken_promises() == {}
+        assert await processes.broken_promises() == {}

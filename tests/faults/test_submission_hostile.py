@@ -13,11 +13,11 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from tests.support.doors import Doors, letter, message_id, plain
-from tests.support.lenient import Lenient
-from tests.support.postoffice import Part, PostOffice, furnished
+from tests.support.lenient_smtp_server import LenientSmtpServer
 from tests.support.service import Tenant
-from tests.support.smtp_service import Line
+from tests.support.service_processes import PartProcess, ServiceProcesses, prepare_processes
+from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail
+from tests.support.smtp_service import SmtpConnection
 from tests.support.smuggling import END, Form, forms, smuggled
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
@@ -42,33 +42,35 @@ BUSY_SECONDS_MAX: Final = 3.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
-    return Doors.make(tmp_path_factory.mktemp("doors"))
+async def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
+    return SmtpListeners.make(tmp_path_factory.mktemp("doors"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def office(
-    doors: Doors, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+async def processes(
+    listeners: SmtpListeners, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ServiceProcesses]:
     """Submission has a process to itself, so that its memory and its pace are its own."""
     url = await asyncio.to_thread(new_database)
-    async with furnished(url, tmp_path_factory.mktemp("hostile"), stream="memory", **doors.settings) as office:
-        office.destination(LENIENT, LENIENT_ADDRESS)
-        submission = office.start("submission")
-        await office.start_http("dispatch", "delivery")
-        await doors.open(submission)
-        yield office
+    async with prepare_processes(
+        url, tmp_path_factory.mktemp("hostile"), stream="memory", **listeners.settings
+    ) as processes:
+        processes.destination(LENIENT, LENIENT_ADDRESS)
+        submission = processes.start("submission")
+        await processes.start_http("dispatch", "delivery")
+        await listeners.open(submission)
+        yield processes
 
 
 @pytest.fixture
-def server(office: PostOffice) -> Part:
-    (part,) = [part for part in office.parts if part.words == ("submission",)]
+def server(processes: ServiceProcesses) -> PartProcess:
+    (part,) = [part for part in processes.parts if part.words == ("submission",)]
     return part
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def tenant(office: PostOffice) -> Tenant:
-    return await office.service.account(credits=100_000)
+async def tenant(processes: ServiceProcesses) -> Tenant:
+    return await processes.service.account(credits=100_000)
 
 
 # One transaction, one message
@@ -77,7 +79,7 @@ async def tenant(office: PostOffice) -> Tenant:
 async def test_the_lenient_server_takes_what_it_should_not() -> None:
     """Otherwise the next test would show nothing."""
     every = forms()
-    async with Lenient() as lenient:
+    async with LenientSmtpServer() as lenient:
         reader, writer = await asyncio.open_connection(lenient.host, lenient.port)
         for form in every:
             writer.write(b"MAIL FROM:<a@example.com>\r\nRCPT TO:<b@example.com>\r\nDATA\r\nSubject: one\r\n\r\nx")
@@ -95,11 +97,11 @@ async def test_the_lenient_server_takes_what_it_should_not() -> None:
 
 
 def _content(tenant: Tenant, form: Form, way: str) -> bytes:
-    whole = letter(tenant, f"{form.name} {way}", "MIME-Version: 1.0", body="x").removesuffix(b"\r\n")
+    whole = raw_mail(tenant, f"{form.name} {way}", "MIME-Version: 1.0", body="x").removesuffix(b"\r\n")
     return whole + form.end + smuggled(form, VICTIM)
 
 
-async def _handed_in(line: Line, tenant: Tenant, form: Form, way: str) -> tuple[str, list[str]]:
+async def _handed_in(line: SmtpConnection, tenant: Tenant, form: Form, way: str) -> tuple[str, list[str]]:
     """By one transaction: the reply to it, and whatever else was said."""
     recipient = f"{way}.{form.name}@{LENIENT}"
     await line.say("MAIL FROM:<a@example.com> BODY=8BITMIME", f"RCPT TO:<{recipient}>")
@@ -119,28 +121,28 @@ async def _handed_in(line: Line, tenant: Tenant, form: Form, way: str) -> tuple[
 
 
 async def test_one_transaction_in_is_one_message_out_or_none_at_a_server_with_every_bad_habit(
-    doors: Doors, office: PostOffice, tenant: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, tenant: Tenant
 ) -> None:
     every = [(form, way) for form in forms() for way in WAYS if way != "data" or not form.is_true_end]
     answers: dict[str, str] = {}
-    async with Lenient(LENIENT_ADDRESS, office.receiver.port) as lenient:
-        async with doors.session(tenant) as line:
+    async with LenientSmtpServer(LENIENT_ADDRESS, processes.receiver.port) as lenient:
+        async with listeners.session(tenant) as line:
             for form, way in every:
                 reply, others = await _handed_in(line, tenant, form, way)
                 answers[f"{form.name} {way}"] = reply
                 # The session is where it was: nothing of the content was taken for a command.
                 assert [other[:4] for other in others] == ["250 "] * len(others), (form, way, others)
-        accepted = {name: message_id(reply) for name, reply in answers.items() if reply.startswith("250 ")}
+        accepted = {name: queued_id(reply) for name, reply in answers.items() if reply.startswith("250 ")}
         codes = Counter(reply[:9] for reply in answers.values())
         assert set(codes) == {"250 2.0.0", "550 5.6.0"}, codes
-        await office.wait_until_final(tenant, list(accepted.values()), FINAL_SECONDS_MAX)
+        await processes.wait_until_final(tenant, list(accepted.values()), FINAL_SECONDS_MAX)
         mails = list(lenient.mails)
     print(f"{len(every)} transactions: {dict(codes)}; {len(mails)} arrived")
     assert len(every) >= 180
     # Right line ends and a dot are text like any other in a chunk; bare ones are refused, however they came.
     assert {"crlf-dot-crlf bdat", "crlf-dot-crlf cut", "two-dots data", "dot-space data"} <= set(accepted)
     assert not {f"{form.name} {way}" for form, way in every if _has_bare(form.end)} & set(accepted)
-    rows = await office.service.sql("SELECT subject, recipient_count FROM messages WHERE account_id = $1", tenant.id)
+    rows = await processes.service.sql("SELECT subject, recipient_count FROM messages WHERE account_id = $1", tenant.id)
     assert sorted(tuple(row) for row in rows) == sorted((name, 1) for name in accepted)
     assert [mail for mail in mails if mail.recipients == [VICTIM] or "mallory" in mail.sender] == []
     assert sorted(mail.recipients[0] for mail in mails) == sorted(
@@ -154,12 +156,12 @@ def _has_bare(end: bytes) -> bool:
 
 
 async def test_a_true_end_of_data_is_the_end_and_what_follows_is_the_next_transaction(
-    doors: Doors, office: PostOffice, tenant: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, tenant: Tenant
 ) -> None:
     """Of a client that may send: its own second mail, with its own sender, which has to be verified like any other."""
-    async with doors.session(tenant) as line:
+    async with listeners.session(tenant) as line:
         await line.say("MAIL FROM:<a@example.com>", "RCPT TO:<delivered@simulator.invalid>", "DATA")
-        first = letter(tenant, "first").removesuffix(b"\r\n") + END
+        first = raw_mail(tenant, "first").removesuffix(b"\r\n") + END
         replies = await line.say(first + smuggled(Form("crlf", END), VICTIM) + b".\r\n", replies=5)
     assert [reply[:9] for reply in replies] == ["250 2.0.0", "250 2.1.0", "250 2.1.5", "354 End d", "550 5.7.1"]
 
@@ -167,18 +169,18 @@ async def test_a_true_end_of_data_is_the_end_and_what_follows_is_the_next_transa
 # Lines that never end
 
 
-def _peak_bytes(part: Part) -> int:
+def _peak_bytes(part: PartProcess) -> int:
     for line in Path(f"/proc/{part.running.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError("the kernel tells no peak")
 
 
-def _forget_peak(part: Part) -> None:
+def _forget_peak(part: PartProcess) -> None:
     Path(f"/proc/{part.running.pid}/clear_refs").write_text("5")
 
 
-async def _endless(line: Line, beginning: bytes) -> str:
+async def _endless(line: SmtpConnection, beginning: bytes) -> str:
     """Bytes without a line end, as many as the server takes; what it says then."""
     piece = b"x" * 65_536
     with contextlib.suppress(ConnectionError):
@@ -190,24 +192,24 @@ async def _endless(line: Line, beginning: bytes) -> str:
     return await line.reply()
 
 
-async def test_a_line_of_48_mib_costs_no_memory(doors: Doors, server: Part, tenant: Tenant) -> None:
+async def test_a_line_of_48_mib_costs_no_memory(listeners: SmtpListeners, server: PartProcess, tenant: Tenant) -> None:
     before = server.resident_bytes()
     grown: dict[str, int] = {}
     replies: dict[str, str] = {}
 
-    async def measure(name: str, line: Line, beginning: bytes) -> None:
+    async def measure(name: str, line: SmtpConnection, beginning: bytes) -> None:
         _forget_peak(server)
         replies[name] = await _endless(line, beginning)
         grown[name] = _peak_bytes(server) - before
 
     # Before anybody has said who he is, with TLS and without; as a password; and as a message.
-    async with doors.line(is_secure=False) as line:
+    async with listeners.line(is_secure=False) as line:
         await measure("command", line, b"EHLO ")
-    async with doors.line() as line:
+    async with listeners.line() as line:
         await line.say("EHLO client.example")
         await measure("password", line, b"AUTH PLAIN ")
     for name, beginning in (("data", b"DATA\r\nSubject: x\r\n\r\n"), ("chunk", f"BDAT {LINE_BYTES} LAST\r\n".encode())):
-        async with doors.session(tenant) as line:
+        async with listeners.session(tenant) as line:
             await line.say("MAIL FROM:<>", "RCPT TO:<delivered@simulator.invalid>")
             if name == "data":
                 await line.say(b"DATA\r\n", replies=1)
@@ -223,7 +225,7 @@ async def test_a_line_of_48_mib_costs_no_memory(doors: Doors, server: Part, tena
         "chunk": "552 5.3.4",
     }
     assert max(grown.values()) < GROWTH_BYTES_MAX
-    async with doors.session(tenant) as line:
+    async with listeners.session(tenant) as line:
         (reply,) = await line.say("NOOP")
         assert reply.startswith("250 ")
 
@@ -234,8 +236,8 @@ async def test_a_line_of_48_mib_costs_no_memory(doors: Doors, server: Part, tena
 class Attack:
     """From one address, over many connections, each saying one wrong password after the other without a pause."""
 
-    def __init__(self, doors: Doors, username: str) -> None:
-        self._doors = doors
+    def __init__(self, listeners: SmtpListeners, username: str) -> None:
+        self._doors = listeners
         self._username = username
         self.said = 0
         self.answers: Counter[str] = Counter()
@@ -256,7 +258,7 @@ class Attack:
             except (OSError, ssl.SSLError, AssertionError):
                 await asyncio.sleep(0.05)
 
-    async def _guess_on(self, line: Line, number: int) -> None:
+    async def _guess_on(self, line: SmtpConnection, number: int) -> None:
         while self.said < GUESSES:
             self.said += 1
             line.writer.write(f"{plain(self._username, f'guess {number} {self.said}')}\r\n".encode())
@@ -266,28 +268,28 @@ class Attack:
                 return
 
 
-async def _login_seconds(doors: Doors, tenant: Tenant, source: str) -> float:
+async def _login_seconds(listeners: SmtpListeners, tenant: Tenant, source: str) -> float:
     began = time.monotonic()
-    async with doors.session(tenant, source=source) as line:
+    async with listeners.session(tenant, source=source) as line:
         (reply,) = await line.say("NOOP")
         assert reply.startswith("250 ")
     return time.monotonic() - began
 
 
 async def test_ten_thousand_wrong_passwords_slow_down_the_guesser_and_nobody_else(
-    doors: Doors, office: PostOffice, tenant: Tenant
+    listeners: SmtpListeners, processes: ServiceProcesses, tenant: Tenant
 ) -> None:
     # Somebody who shares the attacker's address, and has been right there before.
-    neighbour = await office.service.account()
-    await _login_seconds(doors, neighbour, ATTACKER)
-    attack = Attack(doors, tenant.username)
+    neighbour = await processes.service.account()
+    await _login_seconds(listeners, neighbour, ATTACKER)
+    attack = Attack(listeners, tenant.username)
     seconds: list[float] = []
     started = time.monotonic()
     guessing = asyncio.create_task(attack.run())
     while attack.said < GUESSES:
         # The very user whose password is guessed, with the right one, from elsewhere.
-        seconds.append(await _login_seconds(doors, tenant, ELSEWHERE))
-        seconds.append(await _login_seconds(doors, neighbour, ATTACKER))
+        seconds.append(await _login_seconds(listeners, tenant, ELSEWHERE))
+        seconds.append(await _login_seconds(listeners, neighbour, ATTACKER))
         await asyncio.sleep(0.05)
     lasted = time.monotonic() - started
     guessing.cancel()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.books import faults_in_the_books
-from tests.support.doors import Doors, dotted, letter, listens, message_id
-from tests.support.nursery import Nursery
-from tests.support.postoffice import PostOffice, furnished
-from tests.support.server import environment
+from tests.support.database_checks import database_faults
+from tests.support.forked_processes import ForkedProcesses
+from tests.support.server_process import environment
+from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.smtp_listeners import SmtpListeners, dotted, is_listening, queued_id, raw_mail
 from tests.support.smtp_load import Mail, SmtpLoad
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
@@ -24,36 +24,36 @@ TERMINATION_SECONDS_MAX = 15.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def office(
+async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+) -> AsyncIterator[ServiceProcesses]:
     """Only HTTP works here, to have a desk: nobody delivers, so that what was accepted stays as it was."""
     url = await asyncio.to_thread(new_database)
-    async with furnished(url, tmp_path_factory.mktemp("killed"), stream="memory") as office:
-        await office.start_http()
-        yield office
+    async with prepare_processes(url, tmp_path_factory.mktemp("killed"), stream="memory") as processes:
+        await processes.start_http()
+        yield processes
 
 
 @pytest.fixture
-def doors(tmp_path: Path) -> Doors:
-    return Doors.make(tmp_path)
+def listeners(tmp_path: Path) -> SmtpListeners:
+    return SmtpListeners.make(tmp_path)
 
 
 @pytest.fixture
-def nursery(office: PostOffice, doors: Doors, tmp_path: Path) -> Iterator[Nursery]:
-    settings = environment(office.database_url, **office.settings, **doors.settings)
-    with Nursery(settings, tmp_path) as nursery:
-        yield nursery
+def forked(processes: ServiceProcesses, listeners: SmtpListeners, tmp_path: Path) -> Iterator[ForkedProcesses]:
+    settings = environment(processes.database_url, **processes.settings, **listeners.settings)
+    with ForkedProcesses(settings, tmp_path) as forked:
+        yield forked
 
 
-async def started(nursery: Nursery, doors: Doors) -> int:
+async def started(forked: ForkedProcesses, listeners: SmtpListeners) -> int:
     """One more server at the same ports; returns when it listens too."""
-    pid = nursery.start("run", "submission")
+    pid = forked.start("run", "submission")
     deadline = asyncio.get_running_loop().time() + LISTEN_SECONDS_MAX
     while not _listens(pid):
-        assert asyncio.get_running_loop().time() < deadline, nursery.said(pid)
+        assert asyncio.get_running_loop().time() < deadline, forked.said(pid)
         await asyncio.sleep(0.02)
-    assert await listens(doors.port)
+    assert await is_listening(listeners.port)
     return pid
 
 
@@ -71,44 +71,47 @@ def _listens(pid: int) -> bool:
     return len({f"socket:[{inode}]" for inode in listening} & opened) == 2
 
 
-async def test_20_kills_in_mid_load_lose_no_250(office: PostOffice, doors: Doors, nursery: Nursery) -> None:
-    seed = random.randrange(1_000_000)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    load = SmtpLoad(doors, [await office.service.account(credits=10_000_000) for _ in range(3)], seed)
-    # Two servers share the ports, and are killed in turns: one takes mail while the other comes back.
-    servers = [await started(nursery, doors), await started(nursery, doors)]
-    sending = asyncio.create_task(load.run(SENDERS))
-    for _ in range(KILLS):
-        await asyncio.sleep(chance.uniform(0.02, 0.2))
-        nursery.kill(servers.pop(0))
-        servers.append(await started(nursery, doors))
-    load.stop()
-    await sending
-    print(f"{len(load.accepted)} accepted; {dict(load.answers)}; told to nobody: {await load.in_doubt(office.service)}")
-    assert len(load.accepted) > 10 * KILLS, "too little load to show anything"
-    assert load.answers["no answer"] > 0, "no kill hit a transaction"
-    assert {answer for answer in load.answers if answer[0].isdigit()} == {"250 2.0.0"}
-    assert await load.faults(office.service) == []
-    assert await faults_in_the_books(office.database_url) == {}
-
-
-async def test_a_server_told_to_end_takes_what_has_come_and_answers_it(
-    office: PostOffice, doors: Doors, tmp_path: Path
+async def test_20_kills_in_mid_load_lose_no_250(
+    processes: ServiceProcesses, listeners: SmtpListeners, forked: ForkedProcesses
 ) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
-    load = SmtpLoad(doors, [await office.service.account(credits=10_000_000) for _ in range(3)], seed)
-    office.settings |= doors.settings
-    part = office.start("submission")
-    await doors.open(part)
+    chance = random.Random(seed)
+    load = SmtpLoad(listeners, [await processes.service.account(credits=10_000_000) for _ in range(3)], seed)
+    # Two servers share the ports, and are killed in turns: one takes mail while the other comes back.
+    servers = [await started(forked, listeners), await started(forked, listeners)]
+    sending = asyncio.create_task(load.run(SENDERS))
+    for _ in range(KILLS):
+        await asyncio.sleep(chance.uniform(0.02, 0.2))
+        forked.kill(servers.pop(0))
+        servers.append(await started(forked, listeners))
+    load.stop()
+    await sending
+    in_doubt = await load.in_doubt(processes.service)
+    print(f"{len(load.accepted)} accepted; {dict(load.answers)}; stored without a 250: {in_doubt}")
+    assert len(load.accepted) > 10 * KILLS, "too little load to show anything"
+    assert load.answers["no answer"] > 0, "no kill hit a transaction"
+    assert {answer for answer in load.answers if answer[0].isdigit()} == {"250 2.0.0"}
+    assert await load.faults(processes.service) == []
+    assert await database_faults(processes.database_url) == {}
+
+
+async def test_a_server_told_to_end_takes_what_has_come_and_answers_it(
+    processes: ServiceProcesses, listeners: SmtpListeners, tmp_path: Path
+) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    load = SmtpLoad(listeners, [await processes.service.account(credits=10_000_000) for _ in range(3)], seed)
+    processes.settings |= listeners.settings
+    part = processes.start("submission")
+    await listeners.open(part)
     slow = load.tenants[0]
-    async with doors.session(slow) as line:
+    async with listeners.session(slow) as line:
         sending = asyncio.create_task(load.run(SENDERS))
         await asyncio.sleep(1.0)
         # In the middle of a message when the end is told.
         await line.say("MAIL FROM:<>", "RCPT TO:<ada@example.org>", "DATA")
-        content = dotted(letter(slow, f"{seed}-slow"))
+        content = dotted(raw_mail(slow, f"{seed}-slow"))
         line.writer.write(content[:60])
         ending = asyncio.create_task(part.terminated())
         await asyncio.sleep(1.0)
@@ -116,13 +119,13 @@ async def test_a_server_told_to_end_takes_what_has_come_and_answers_it(
         status, seconds = await ending
     load.stop()
     await sending
-    load.mails.append(Mail(slow, f"{seed}-slow", 1, [message_id(replies[0])]))
+    load.mails.append(Mail(slow, f"{seed}-slow", 1, [queued_id(replies[0])]))
     assert replies[1].startswith("421 4.3.2 ")
     print(f"status {status} after {seconds:.1f} s; {len(load.accepted)} accepted; {dict(load.answers)}")
     assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), part.said()
     assert len(load.accepted) > 20, "too little load to show anything"
     # Nobody was left without an answer in the middle of a message.
     assert load.answers["no answer"] == 0
-    assert await load.faults(office.service) == []
-    assert await load.in_doubt(office.service) == {}
-    assert await faults_in_the_books(office.database_url) == {}
+    assert await load.faults(processes.service) == []
+    assert await load.in_doubt(processes.service) == {}
+    assert await database_faults(processes.database_url) == {}

@@ -16,12 +16,12 @@ import pytest_asyncio
 
 from posthouse.store.schema import migrate
 from tests.conftest import _make_partitions
-from tests.support.books import faults_in_the_books
-from tests.support.doors import HOST, Doors, hand_in, letter, message_id, plain
-from tests.support.postoffice import PostOffice, furnished
-from tests.support.returns import bounce
-from tests.support.server import USUAL_PATIENCE
+from tests.support.database_checks import database_faults
+from tests.support.inbound_reports import bounce
+from tests.support.server_process import USUAL_PATIENCE
 from tests.support.service import Service, Tenant, eventually
+from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.smtp_listeners import HOST, SmtpListeners, plain, queued_id, raw_mail, submit
 from tests.support.smtp_load import SmtpLoad
 from tools.private_postgres import PrivatePostgres
 
@@ -49,29 +49,31 @@ def cluster() -> Iterator[PrivatePostgres]:
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
-    return Doors.make(tmp_path_factory.mktemp("doors"))
+def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
+    return SmtpListeners.make(tmp_path_factory.mktemp("doors"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def office(
-    cluster: PrivatePostgres, doors: Doors, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[PostOffice]:
+async def processes(
+    cluster: PrivatePostgres, listeners: SmtpListeners, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ServiceProcesses]:
     """One process for all of it."""
     directory = tmp_path_factory.mktemp("away")
-    settings = {**doors.settings, **USUAL_PATIENCE}
-    async with furnished(cluster.url("submission"), directory, stream="memory", keeps=True, **settings) as office:
-        office.destination("one.example.net")
-        part = await office.start_http("dispatch", "delivery", "submission", "inbound")
-        await doors.open(part, doors.port, doors.tls_port, doors.inbound_port)
-        yield office
+    settings = {**listeners.settings, **USUAL_PATIENCE}
+    async with prepare_processes(
+        cluster.url("submission"), directory, stream="memory", keeps_mail=True, **settings
+    ) as processes:
+        processes.destination("one.example.net")
+        part = await processes.start_http("dispatch", "delivery", "submission", "inbound")
+        await listeners.open(part, listeners.port, listeners.tls_port, listeners.inbound_port)
+        yield processes
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def tenant(office: PostOffice) -> Tenant:
+async def tenant(processes: ServiceProcesses) -> Tenant:
     async def make() -> Tenant | None:
         try:
-            return await office.service.account(credits=100_000)
+            return await processes.service.account(credits=100_000)
         except (asyncpg.PostgresError, OSError):
             return None
 
@@ -93,11 +95,11 @@ async def reachable(service: Service) -> None:
 
 
 async def test_a_restart_in_mid_load_is_told_as_451_and_loses_no_250(
-    cluster: PrivatePostgres, office: PostOffice, doors: Doors, tenant: Tenant
+    cluster: PrivatePostgres, processes: ServiceProcesses, listeners: SmtpListeners, tenant: Tenant
 ) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
-    load = SmtpLoad(doors, [tenant], seed)
+    load = SmtpLoad(listeners, [tenant], seed)
     sending = asyncio.create_task(load.run(SENDERS))
     for away in (cluster.stop, cluster.kill):
         await asyncio.sleep(0.7)
@@ -112,27 +114,28 @@ async def test_a_restart_in_mid_load_is_told_as_451_and_loses_no_250(
         await eventually(goes_on, bool, within=RECOVERY_SECONDS_MAX)
     load.stop()
     await sending
-    await reachable(office.service)
-    print(f"{len(load.accepted)} accepted; {dict(load.answers)}; told to nobody: {await load.in_doubt(office.service)}")
+    await reachable(processes.service)
+    in_doubt = await load.in_doubt(processes.service)
+    print(f"{len(load.accepted)} accepted; {dict(load.answers)}; stored without a 250: {in_doubt}")
     assert load.answers["451 4.3.0"] > 0, "no restart hit a transaction"
     # Nobody lost its connection, and nobody was told that it was his own fault.
     assert set(load.answers) <= {"250 2.0.0", "451 4.3.0", "login 235", "login 454"}
-    assert await load.faults(office.service) == []
-    await office.wait_until_all_final(60)
-    assert await faults_in_the_books(office.database_url) == {}
+    assert await load.faults(processes.service) == []
+    await processes.wait_until_all_final(60)
+    assert await database_faults(processes.database_url) == {}
 
 
 async def test_without_postgresql_both_servers_say_451_at_once_and_go_on_when_it_is_back(
-    cluster: PrivatePostgres, office: PostOffice, doors: Doors, tenant: Tenant
+    cluster: PrivatePostgres, processes: ServiceProcesses, listeners: SmtpListeners, tenant: Tenant
 ) -> None:
-    async with doors.session(tenant) as line:
-        sent = message_id(await hand_in(line, letter(tenant, "Before"), TO, sender="news@example.com"))
-        await office.wait_until_final(tenant, [sent], 30)
-        return_path = office.receiver.accepted[-1].sender
+    async with listeners.session(tenant) as line:
+        sent = queued_id(await submit(line, raw_mail(tenant, "Before"), TO, sender="news@example.com"))
+        await processes.wait_until_final(tenant, [sent], 30)
+        return_path = processes.receiver.accepted[-1].sender
         report = bounce(TO[0], to=return_path)
 
         def report_again() -> int:
-            with smtplib.SMTP(HOST, doors.inbound_port, timeout=20) as client:
+            with smtplib.SMTP(HOST, listeners.inbound_port, timeout=20) as client:
                 client.ehlo("mx.example.org")
                 client.mail("")
                 assert client.rcpt(return_path)[0] == 250, "who may be written to is known without a database"
@@ -142,27 +145,27 @@ async def test_without_postgresql_both_servers_say_451_at_once_and_go_on_when_it
         try:
             for _ in range(3):
                 started = time.monotonic()
-                reply = await hand_in(line, letter(tenant, "Meanwhile"), TO, sender="news@example.com")
+                reply = await submit(line, raw_mail(tenant, "Meanwhile"), TO, sender="news@example.com")
                 assert reply.startswith("451 4.3.0 "), reply
                 assert "asyncpg" not in reply
                 assert "127.0.0.1" not in reply
                 assert await asyncio.to_thread(report_again) == 451
                 assert time.monotonic() - started < 2 * REFUSED_SECONDS_MAX
-            async with doors.line(source="127.0.0.5") as other:
+            async with listeners.line(source="127.0.0.5") as other:
                 replies = await other.say("EHLO client.example", plain("smtp_unknown", "unknown"))
                 assert replies[1].startswith("454 4.7.0 "), replies
             # The client isn't told why, and the operator is.
-            assert re.search(r'"cause": "(?!None).*"login_unavailable"', office.parts[0].said())
+            assert re.search(r'"cause": "(?!None).*"login_unavailable"', processes.parts[0].said())
         finally:
             await asyncio.to_thread(cluster.restart)
 
         async def accepted() -> str:
-            return await hand_in(line, letter(tenant, "Afterwards"), TO, sender="news@example.com")
+            return await submit(line, raw_mail(tenant, "Afterwards"), TO, sender="news@example.com")
 
         reply = await eventually(accepted, lambda reply: reply.startswith("250 "), within=RECOVERY_SECONDS_MAX)
-    assert message_id(reply)
-    await reachable(office.service)
+    assert queued_id(reply)
+    await reachable(processes.service)
     assert await asyncio.to_thread(report_again) == 250
-    assert await office.service.value("SELECT reason FROM suppressions WHERE account_id = $1", tenant.id) == "bounce"
-    rows = await office.service.sql("SELECT subject FROM messages WHERE account_id = $1 ORDER BY 1", tenant.id)
+    assert await processes.service.value("SELECT reason FROM suppressions WHERE account_id = $1", tenant.id) == "bounce"
+    rows = await processes.service.sql("SELECT subject FROM messages WHERE account_id = $1 ORDER BY 1", tenant.id)
     assert [row["subject"] for row in rows] == ["Afterwards", "Before"]

@@ -29,10 +29,10 @@ from posthouse.store.webhooks import secret_purpose
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from posthouse.wire.webhook_client import WebhookCallResult
-from tests.support.notice import SECRET, SHARDS, Lingering, Notices, is_signed, noticing
-from tests.support.relay import Relay
-from tests.support.rounds import beginning
+from tests.support.database_proxy import DatabaseProxy
+from tests.support.delivery_steps import open_delivery_steps
 from tests.support.service import eventually
+from tests.support.webhook_flow import SECRET, SHARDS, PausingClient, WebhookFlow, is_signed, open_webhook_flow
 
 SECOND: Final = timedelta(seconds=1)
 FIRST_WAIT: Final = timedelta(seconds=5)
@@ -41,21 +41,21 @@ OVER: Final = "It was sent 7 times, and not every time was an answer heard."
 
 
 @pytest_asyncio.fixture
-async def notices(database_url: str) -> AsyncIterator[Notices]:
-    async with beginning(database_url) as rounds, noticing(rounds) as notices:
-        await notices.subscribe()
-        await notices.notification.renew()
-        yield notices
+async def flow(database_url: str) -> AsyncIterator[WebhookFlow]:
+    async with open_delivery_steps(database_url) as steps, open_webhook_flow(steps) as flow:
+        await flow.subscribe()
+        await flow.notification.renew()
+        yield flow
 
 
 @pytest_asyncio.fixture
-async def relay(database_url: str) -> AsyncIterator[Relay]:
-    async with Relay(database_url) as relay:
+async def relay(database_url: str) -> AsyncIterator[DatabaseProxy]:
+    async with DatabaseProxy(database_url) as relay:
         yield relay
 
 
 @pytest_asyncio.fixture
-async def far(relay: Relay) -> AsyncIterator[Database]:
+async def far(relay: DatabaseProxy) -> AsyncIterator[Database]:
     """The database, at the other end of a way that can be cut."""
     database = await Database.open(relay.url)
     yield database
@@ -76,198 +76,202 @@ class LeapingClock:
         return self.clock.monotonic() + self.seconds
 
 
-async def claim_and_die(notices: Notices) -> None:
+async def claim_and_die(flow: WebhookFlow) -> None:
     """Someone claims all that is due, and is never heard of again."""
-    claimed = await notices.store.claim(await notices.store.lease(), uuid4())
+    claimed = await flow.store.claim(await flow.store.lease(), uuid4())
     assert claimed
-    assert await notices.store.reclaim() == len(claimed)
+    assert await flow.store.reclaim() == len(claimed)
 
 
-async def worker_count(notices: Notices, worker_id: UUID) -> int:
-    count: int = await notices.rounds.value("SELECT count(*) FROM workers WHERE id = $1", worker_id)
+async def worker_count(flow: WebhookFlow, worker_id: UUID) -> int:
+    count: int = await flow.steps.value("SELECT count(*) FROM workers WHERE id = $1", worker_id)
     return count
 
 
 # Tickets
 
 
-async def test_two_tickets_are_one_call(notices: Notices) -> None:
-    told = await notices.tell_one()
-    await notices.hand_out()
-    notices.clock.advance(LEASE)
-    await notices.hand_out()
-    await notices.notification.renew()
-    assert await notices.carry() == 2
-    assert len(notices.hooks.requests) == 1
-    assert await notices.told(told) == SUCCEEDED
-    assert await notices.stream.backlog(TicketKind.NOTIFY) == 0
+async def test_two_tickets_are_one_call(flow: WebhookFlow) -> None:
+    told = await flow.add_event()
+    await flow.dispatch_due()
+    flow.clock.advance(LEASE)
+    await flow.dispatch_due()
+    await flow.notification.renew()
+    assert await flow.send_fetched() == 2
+    assert len(flow.webhook_receiver.requests) == 1
+    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
 
 
-async def test_two_messengers_with_a_ticket_each_are_one_call(notices: Notices) -> None:
-    other = replace(notices, notification=notices.another_worker())
-    await notices.tell(*[DeliveryResult.DELIVERED] * 10)
-    await notices.hand_out()
-    notices.clock.advance(LEASE)
-    await notices.hand_out()
-    await asyncio.gather(notices.notification.renew(), other.notification.renew())
-    mine, others = await notices.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 100, 0)
-    await asyncio.gather(notices.notification.offer([mine]), other.notification.offer([others]))
-    await asyncio.gather(notices.notification.settle(), other.notification.settle())
-    assert len(notices.hooks.requests) == len({request.body for request in notices.hooks.requests}) == 10
+async def test_two_messengers_with_a_ticket_each_are_one_call(flow: WebhookFlow) -> None:
+    other = replace(flow, notification=flow.another_worker())
+    await flow.add_events(*[DeliveryResult.DELIVERED] * 10)
+    await flow.dispatch_due()
+    flow.clock.advance(LEASE)
+    await flow.dispatch_due()
+    await asyncio.gather(flow.notification.renew(), other.notification.renew())
+    mine, others = await flow.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 100, 0)
+    await asyncio.gather(flow.notification.offer([mine]), other.notification.offer([others]))
+    await asyncio.gather(flow.notification.settle(), other.notification.settle())
+    assert (
+        len(flow.webhook_receiver.requests) == len({request.body for request in flow.webhook_receiver.requests}) == 10
+    )
 
 
-async def test_a_lost_ticket_is_written_again_when_its_lease_is_over(notices: Notices) -> None:
-    told = await notices.tell_one()
-    await notices.hand_out()
-    stream = MemoryStream(StreamSettings(), monotonic=notices.clock.monotonic)
-    notices.stream, notices.tickets = stream, Tickets(stream, SHARDS)
-    notices.dispatch = Dispatch(database=notices.rounds.database, clock=notices.clock, tickets=notices.tickets)
-    notices.clock.advance(LEASE - SECOND)
-    assert await notices.round() == 0
-    notices.clock.advance(SECOND)
-    assert await notices.round() == 1
-    assert await notices.told(told) == SUCCEEDED
+async def test_a_lost_ticket_is_written_again_when_its_lease_is_over(flow: WebhookFlow) -> None:
+    told = await flow.add_event()
+    await flow.dispatch_due()
+    stream = MemoryStream(StreamSettings(), monotonic=flow.clock.monotonic)
+    flow.stream, flow.tickets = stream, Tickets(stream, SHARDS)
+    flow.dispatch = Dispatch(database=flow.steps.database, clock=flow.clock, tickets=flow.tickets)
+    flow.clock.advance(LEASE - SECOND)
+    assert await flow.run_due() == 0
+    flow.clock.advance(SECOND)
+    assert await flow.run_due() == 1
+    assert await flow.status_of(told) == SUCCEEDED
 
 
-async def test_tickets_of_what_is_over_or_unknown_or_unreadable_move_nothing(notices: Notices) -> None:
-    told = await notices.tell_one()
-    await notices.round()
-    account_id = notices.account_id
-    notices.tickets.publish([WebhookTicket(account_id, told, fence) for fence in (0, 1, 2)])
-    notices.tickets.publish([WebhookTicket(account_id, uuid4(), 0)])
-    notices.stream.publish(TicketKind.NOTIFY, 0, b"\x7fa form from another time")
-    await notices.carry()
-    assert len(notices.hooks.requests) == 1
-    assert await notices.stream.backlog(TicketKind.NOTIFY) == 0
-    assert await notices.told(told) == SUCCEEDED
+async def test_tickets_of_what_is_over_or_unknown_or_unreadable_move_nothing(flow: WebhookFlow) -> None:
+    told = await flow.add_event()
+    await flow.run_due()
+    account_id = flow.account_id
+    flow.tickets.publish([WebhookTicket(account_id, told, fence) for fence in (0, 1, 2)])
+    flow.tickets.publish([WebhookTicket(account_id, uuid4(), 0)])
+    flow.stream.publish(TicketKind.NOTIFY, 0, b"\x7fa form from another time")
+    await flow.send_fetched()
+    assert len(flow.webhook_receiver.requests) == 1
+    assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
+    assert await flow.status_of(told) == SUCCEEDED
 
 
 # Messengers
 
 
-async def test_an_attempt_that_nobody_lived_to_report_counts_and_the_same_event_is_sent_again(notices: Notices) -> None:
-    lost = Lingering(notices.caller, comes_back=False)
-    dying = notices.another_worker(caller=lost)
+async def test_an_attempt_that_nobody_lived_to_report_counts_and_the_same_event_is_sent_again(
+    flow: WebhookFlow,
+) -> None:
+    lost = PausingClient(flow.caller, comes_back=False)
+    dying = flow.another_worker(caller=lost)
     await dying.renew()
-    told = await notices.tell_one()
-    await notices.hand_out()
-    await replace(notices, notification=dying).offer()
+    told = await flow.add_event()
+    await flow.dispatch_due()
+    await replace(flow, notification=dying).offer()
     await lost.arrived.wait()
     # It was sent; the process ends here, and its lease with it.
-    notices.clock.advance(WORKER_LEASE)
-    await notices.notification.renew()
-    assert await notices.store.reclaim() == 1
-    assert await notices.round() == 1
-    assert await notices.told(told) == ("succeeded", 2, 200, None)
-    first, second = notices.hooks.requests
+    flow.clock.advance(WORKER_LEASE)
+    await flow.notification.renew()
+    assert await flow.store.reclaim() == 1
+    assert await flow.run_due() == 1
+    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    first, second = flow.webhook_receiver.requests
     assert first.body == second.body
-    assert is_signed(second, SECRET, int(notices.clock.now().timestamp()))
+    assert is_signed(second, SECRET, int(flow.clock.now().timestamp()))
     # Should it come back after all, it has nothing to say.
-    before = await notices.log(told)
+    before = await flow.log(told)
     lost.goes_on.set()
     await dying.settle()
-    assert await notices.log(told) == before
+    assert await flow.log(told) == before
 
 
-async def test_orphans_end_at_the_limit_and_nothing_is_sent(notices: Notices) -> None:
+async def test_orphans_end_at_the_limit_and_nothing_is_sent(flow: WebhookFlow) -> None:
     """An event that kills whoever sends it must not go round for ever."""
-    told = await notices.tell_one()
+    told = await flow.add_event()
     for _ in range(7):
-        await claim_and_die(notices)
-    assert await notices.calendar() == [(7, 7, 0.0)]
-    assert await notices.round() == 1
-    assert await notices.told(told) == ("failed", 7, None, OVER)
-    assert notices.hooks.requests == []
-    assert await notices.calendar() == []
+        await claim_and_die(flow)
+    assert await flow.schedule() == [(7, 7, 0.0)]
+    assert await flow.run_due() == 1
+    assert await flow.status_of(told) == ("failed", 7, None, OVER)
+    assert flow.webhook_receiver.requests == []
+    assert await flow.schedule() == []
 
 
-async def test_an_orphan_takes_its_place_in_the_schedule(notices: Notices) -> None:
-    await notices.subscribe("/status/500")
-    told = await notices.tell_one()
-    await claim_and_die(notices)
-    await claim_and_die(notices)
-    await notices.round()
-    log = await notices.log(told)
+async def test_an_orphan_takes_its_place_in_the_schedule(flow: WebhookFlow) -> None:
+    await flow.subscribe("/status/500")
+    told = await flow.add_event()
+    await claim_and_die(flow)
+    await claim_and_die(flow)
+    await flow.run_due()
+    log = await flow.log(told)
     assert (log.status, log.attempt, log.next_attempt_at) == (
-        "pending", 3, notices.clock.now() + timedelta(minutes=30),
+        "pending", 3, flow.clock.now() + timedelta(minutes=30),
     )  # fmt: skip
 
 
-async def test_whose_lease_is_not_good_sends_nothing_and_it_is_no_attempt(notices: Notices) -> None:
-    told = await notices.tell_one()
-    never_renewed = replace(notices, notification=notices.another_worker())
-    await notices.hand_out()
-    assert await never_renewed.carry() == 1
-    assert notices.hooks.connections == 0
-    assert (await notices.told(told))[:2] == ("pending", 0)
-    assert [row[0] for row in await notices.calendar()] == [0]
-    assert await notices.round() == 1
-    assert await notices.told(told) == SUCCEEDED
+async def test_whose_lease_is_not_good_sends_nothing_and_it_is_no_attempt(flow: WebhookFlow) -> None:
+    told = await flow.add_event()
+    never_renewed = replace(flow, notification=flow.another_worker())
+    await flow.dispatch_due()
+    assert await never_renewed.send_fetched() == 1
+    assert flow.webhook_receiver.connections == 0
+    assert (await flow.status_of(told))[:2] == ("pending", 0)
+    assert [row[0] for row in await flow.schedule()] == [0]
+    assert await flow.run_due() == 1
+    assert await flow.status_of(told) == SUCCEEDED
 
 
-async def test_what_is_over_stays_over_whatever_the_lease(notices: Notices) -> None:
+async def test_what_is_over_stays_over_whatever_the_lease(flow: WebhookFlow) -> None:
     """Nothing was counted for its last claim, so nothing may be uncounted: or there would be an eighth attempt."""
-    told = await notices.tell_one()
+    told = await flow.add_event()
     for _ in range(7):
-        await claim_and_die(notices)
-    never_renewed = replace(notices, notification=notices.another_worker())
-    await notices.hand_out()
-    await never_renewed.carry()
-    assert await notices.told(told) == ("failed", 7, None, OVER)
-    assert await notices.round() == 0
+        await claim_and_die(flow)
+    never_renewed = replace(flow, notification=flow.another_worker())
+    await flow.dispatch_due()
+    await never_renewed.send_fetched()
+    assert await flow.status_of(told) == ("failed", 7, None, OVER)
+    assert await flow.run_due() == 0
 
 
-async def test_what_is_cancelled_keeps_its_count_whatever_the_lease(notices: Notices) -> None:
-    await notices.subscribe("/status/500")
-    told = await notices.tell_one()
-    await notices.round()
-    async with notices.rounds.database.transaction() as tx:
-        await webhooks.disable(tx, notices.account_id, notices.clock.now())
-    notices.clock.advance(FIRST_WAIT)
-    never_renewed = replace(notices, notification=notices.another_worker())
-    await notices.hand_out()
-    await never_renewed.carry()
-    assert await notices.told(told) == ("failed", 1, 500, DISABLED)
+async def test_what_is_cancelled_keeps_its_count_whatever_the_lease(flow: WebhookFlow) -> None:
+    await flow.subscribe("/status/500")
+    told = await flow.add_event()
+    await flow.run_due()
+    async with flow.steps.database.transaction() as tx:
+        await webhooks.disable(tx, flow.account_id, flow.clock.now())
+    flow.clock.advance(FIRST_WAIT)
+    never_renewed = replace(flow, notification=flow.another_worker())
+    await flow.dispatch_due()
+    await never_renewed.send_fetched()
+    assert await flow.status_of(told) == ("failed", 1, 500, DISABLED)
 
 
-async def test_a_messenger_taken_for_dead_after_it_claimed_sends_nothing(notices: Notices) -> None:
+async def test_a_messenger_taken_for_dead_after_it_claimed_sends_nothing(flow: WebhookFlow) -> None:
     """Its claims were made under a lease that ended; a new lease is no leave for old claims."""
-    clock = LeapingClock(notices.clock)
-    late = notices.another_worker(clock=clock)
+    clock = LeapingClock(flow.clock)
+    late = flow.another_worker(clock=clock)
     await late.renew()
-    told = await notices.tell_one()
-    await notices.hand_out()
-    await replace(notices, notification=late).offer()
+    told = await flow.add_event()
+    await flow.dispatch_due()
+    await replace(flow, notification=late).offer()
     await asyncio.sleep(0)  # it asks for leave, and for its claim
     clock.seconds = WORKER_LEASE.total_seconds()
     await late.renew()
     await late.settle()
-    assert notices.hooks.requests == []
-    assert (await notices.told(told))[:2] == ("pending", 0)
-    assert await notices.round() == 1
-    assert await notices.told(told) == SUCCEEDED
+    assert flow.webhook_receiver.requests == []
+    assert (await flow.status_of(told))[:2] == ("pending", 0)
+    assert await flow.run_due() == 1
+    assert await flow.status_of(told) == SUCCEEDED
 
 
 # Faults of ours
 
 
-async def test_a_secret_that_cannot_be_opened_costs_no_attempt(notices: Notices) -> None:
-    await notices.subscribe()
-    elsewhere = Sealer({"2": bytes(32)}, "2").seal(SECRET.encode(), secret_purpose(notices.account_id))
-    async with notices.rounds.database.transaction() as tx:
-        await webhooks.rotate_secret(tx, notices.account_id, elsewhere, notices.clock.now())
-    told = await notices.tell_one()
+async def test_a_secret_that_cannot_be_opened_costs_no_attempt(flow: WebhookFlow) -> None:
+    await flow.subscribe()
+    elsewhere = Sealer({"2": bytes(32)}, "2").seal(SECRET.encode(), secret_purpose(flow.account_id))
+    async with flow.steps.database.transaction() as tx:
+        await webhooks.rotate_secret(tx, flow.account_id, elsewhere, flow.clock.now())
+    told = await flow.add_event()
     for _ in range(8):
-        assert await notices.round() == 1
-        assert (await notices.told(told))[:2] == ("pending", 0)
-        notices.clock.advance(UNREADY - SECOND)
-        assert await notices.round() == 0
-        notices.clock.advance(SECOND)
-    assert notices.hooks.connections == 0
-    async with notices.rounds.database.transaction() as tx:
-        await webhooks.rotate_secret(tx, notices.account_id, notices.sealed(), notices.clock.now())
-    await notices.round()
-    assert await notices.told(told) == SUCCEEDED
+        assert await flow.run_due() == 1
+        assert (await flow.status_of(told))[:2] == ("pending", 0)
+        flow.clock.advance(UNREADY - SECOND)
+        assert await flow.run_due() == 0
+        flow.clock.advance(SECOND)
+    assert flow.webhook_receiver.connections == 0
+    async with flow.steps.database.transaction() as tx:
+        await webhooks.rotate_secret(tx, flow.account_id, flow.sealed(), flow.clock.now())
+    await flow.run_due()
+    assert await flow.status_of(told) == SUCCEEDED
 
 
 class Failing:
@@ -277,80 +281,80 @@ class Failing:
         raise LookupError(f"nobody thought of {target.url}, {len(body)} bytes, {sorted(headers)}")
 
 
-async def test_a_fault_of_the_caller_is_an_attempt_and_has_its_wait(notices: Notices) -> None:
-    told = await notices.tell_one()
-    assert await replace(notices, notification=notices.another_worker(caller=Failing())).round() == 1
-    log = await notices.log(told)
+async def test_a_fault_of_the_caller_is_an_attempt_and_has_its_wait(flow: WebhookFlow) -> None:
+    told = await flow.add_event()
+    assert await replace(flow, notification=flow.another_worker(caller=Failing())).run_due() == 1
+    log = await flow.log(told)
     assert (log.status, log.attempt, log.error) == ("pending", 1, FAULT_OF_OURS)
-    assert log.next_attempt_at == notices.clock.now() + FIRST_WAIT
-    notices.clock.advance(FIRST_WAIT)
-    await notices.round()
-    assert await notices.told(told) == ("succeeded", 2, 200, None)
+    assert log.next_attempt_at == flow.clock.now() + FIRST_WAIT
+    flow.clock.advance(FIRST_WAIT)
+    await flow.run_due()
+    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
 
 
-async def test_an_event_that_is_no_longer_stored_has_failed(notices: Notices) -> None:
-    told = await notices.tell_one()
-    await notices.rounds.fetch("DELETE FROM events RETURNING 1")
-    await notices.round()
-    assert (await notices.told(told))[0::3] == ("failed", "The event is no longer stored.")
-    assert notices.hooks.connections == 0
+async def test_an_event_that_is_no_longer_stored_has_failed(flow: WebhookFlow) -> None:
+    told = await flow.add_event()
+    await flow.steps.fetch("DELETE FROM events RETURNING 1")
+    await flow.run_due()
+    assert (await flow.status_of(told))[0::3] == ("failed", "The event is no longer stored.")
+    assert flow.webhook_receiver.connections == 0
 
 
 # A database that is away
 
 
 async def test_what_could_not_be_claimed_comes_again_and_so_does_a_claim_that_nobody_heard_of(
-    notices: Notices, far: Database, relay: Relay
+    flow: WebhookFlow, far: Database, relay: DatabaseProxy
 ) -> None:
-    cut_off = replace(notices, notification=notices.another_worker(database=far))
+    cut_off = replace(flow, notification=flow.another_worker(database=far))
     await cut_off.notification.renew()
     # Its commit went through, and the messenger never learnt of it.
-    unheard = await notices.tell_one()
-    await notices.store.claim(await notices.store.lease(), cut_off.notification.worker_id)
-    told = await notices.tell_one()
-    await notices.hand_out()
+    unheard = await flow.add_event()
+    await flow.store.claim(await flow.store.lease(), cut_off.notification.worker_id)
+    told = await flow.add_event()
+    await flow.dispatch_due()
     await relay.cut()
-    assert await cut_off.carry() == 1
-    assert notices.hooks.connections == 0
+    assert await cut_off.send_fetched() == 1
+    assert flow.webhook_receiver.connections == 0
     await relay.mend()
-    assert await cut_off.carry() == 0
-    notices.clock.advance(seconds=STORAGE_AWAY_SECONDS)
-    assert await cut_off.carry() == 1
-    assert await notices.told(told) == SUCCEEDED
-    assert await cut_off.round() == 1
-    assert await notices.told(unheard) == ("succeeded", 2, 200, None)
+    assert await cut_off.send_fetched() == 0
+    flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
+    assert await cut_off.send_fetched() == 1
+    assert await flow.status_of(told) == SUCCEEDED
+    assert await cut_off.run_due() == 1
+    assert await flow.status_of(unheard) == ("succeeded", 2, 200, None)
 
 
 async def test_what_was_answered_is_recorded_when_the_database_is_back(
-    notices: Notices, far: Database, relay: Relay
+    flow: WebhookFlow, far: Database, relay: DatabaseProxy
 ) -> None:
-    caller = Lingering(notices.caller, comes_back=False)
-    cut_off = replace(notices, notification=notices.another_worker(database=far, caller=caller))
-    told = await notices.tell_one()
-    round_of_it = asyncio.create_task(cut_off.round())
+    caller = PausingClient(flow.caller, comes_back=False)
+    cut_off = replace(flow, notification=flow.another_worker(database=far, caller=caller))
+    told = await flow.add_event()
+    round_of_it = asyncio.create_task(cut_off.run_due())
     await caller.arrived.wait()
     await relay.cut()
     caller.goes_on.set()
     await asyncio.sleep(0.2)
     assert not round_of_it.done()
-    assert (await notices.told(told))[:2] == ("pending", 0)
+    assert (await flow.status_of(told))[:2] == ("pending", 0)
     await relay.mend()
     await round_of_it
-    assert await notices.told(told) == SUCCEEDED
-    assert len(notices.hooks.requests) == 1
+    assert await flow.status_of(told) == SUCCEEDED
+    assert len(flow.webhook_receiver.requests) == 1
 
 
-async def test_what_could_not_be_put_off_comes_again(notices: Notices, far: Database, relay: Relay) -> None:
-    slow = Lingering(notices.caller, sets_out=False)
-    worker = notices.another_worker(database=far, caller=slow, waiting_max=0)
-    cut_off = replace(notices, notification=worker)
+async def test_what_could_not_be_put_off_comes_again(flow: WebhookFlow, far: Database, relay: DatabaseProxy) -> None:
+    slow = PausingClient(flow.caller, sets_out=False)
+    worker = flow.another_worker(database=far, caller=slow, waiting_max=0)
+    cut_off = replace(flow, notification=worker)
     await worker.renew()
-    await notices.tell(*[DeliveryResult.DELIVERED] * ACCOUNT_CALLS_MAX)
-    await notices.hand_out()
+    await flow.add_events(*[DeliveryResult.DELIVERED] * ACCOUNT_CALLS_MAX)
+    await flow.dispatch_due()
     await cut_off.offer()
     await slow.claimed.wait()
-    await notices.tell(*[DeliveryResult.DELIVERED] * 3)
-    await notices.hand_out()
+    await flow.add_events(*[DeliveryResult.DELIVERED] * 3)
+    await flow.dispatch_due()
     await relay.cut()
     # One may wait, the others find no place, and nobody can write that down.
     assert await cut_off.offer() == 3
@@ -358,28 +362,28 @@ async def test_what_could_not_be_put_off_comes_again(notices: Notices, far: Data
     await relay.mend()
     slow.goes_on.set()
     await worker.settle()
-    notices.clock.advance(seconds=STORAGE_AWAY_SECONDS)
+    flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
     await worker.renew()
-    await cut_off.carry()
-    await notices.round()
-    assert len(notices.hooks.requests) == ACCOUNT_CALLS_MAX + 3
-    statuses = await notices.rounds.fetch("SELECT status, attempt FROM webhook_deliveries")
+    await cut_off.send_fetched()
+    await flow.run_due()
+    assert len(flow.webhook_receiver.requests) == ACCOUNT_CALLS_MAX + 3
+    statuses = await flow.steps.fetch("SELECT status, attempt FROM webhook_deliveries")
     assert statuses == [("succeeded", 1)] * (ACCOUNT_CALLS_MAX + 3)
 
 
 # The end of a messenger
 
 
-async def test_a_messenger_that_ends_waits_for_answers_and_gives_back_what_has_not_begun(notices: Notices) -> None:
-    slow = Lingering(notices.caller, comes_back=False)
-    leaving = replace(notices, notification=notices.another_worker(caller=slow))
+async def test_a_messenger_that_ends_waits_for_answers_and_gives_back_what_has_not_begun(flow: WebhookFlow) -> None:
+    slow = PausingClient(flow.caller, comes_back=False)
+    leaving = replace(flow, notification=flow.another_worker(caller=slow))
     await leaving.notification.renew()
-    await notices.tell(*[DeliveryResult.DELIVERED] * (ACCOUNT_CALLS_MAX + 5))
-    await notices.hand_out()
+    await flow.add_events(*[DeliveryResult.DELIVERED] * (ACCOUNT_CALLS_MAX + 5))
+    await flow.dispatch_due()
     await leaving.offer()
 
     async def came() -> int:
-        return len(notices.hooks.requests)
+        return len(flow.webhook_receiver.requests)
 
     await eventually(came, lambda number: number == ACCOUNT_CALLS_MAX)
     await slow.arrived.wait()
@@ -390,43 +394,43 @@ async def test_a_messenger_that_ends_waits_for_answers_and_gives_back_what_has_n
     slow.goes_on.set()
     await draining
     log = "SELECT status, attempt, count(*) FROM webhook_deliveries GROUP BY 1, 2 ORDER BY 1"
-    assert await notices.rounds.fetch(log) == [("pending", 0, 5), ("succeeded", 1, ACCOUNT_CALLS_MAX)]
-    assert await notices.rounds.value("SELECT count(*) FROM calls WHERE worker_id IS NOT NULL") == 0
-    assert await worker_count(notices, leaving.notification.worker_id) == 0
+    assert await flow.steps.fetch(log) == [("pending", 0, 5), ("succeeded", 1, ACCOUNT_CALLS_MAX)]
+    assert await flow.steps.value("SELECT count(*) FROM calls WHERE worker_id IS NOT NULL") == 0
+    assert await worker_count(flow, leaving.notification.worker_id) == 0
     # The others were given back, and another messenger has them at once.
-    await notices.carry()
-    assert await notices.rounds.fetch(log) == [("succeeded", 1, ACCOUNT_CALLS_MAX + 5)]
-    assert len(notices.hooks.requests) == ACCOUNT_CALLS_MAX + 5
+    await flow.send_fetched()
+    assert await flow.steps.fetch(log) == [("succeeded", 1, ACCOUNT_CALLS_MAX + 5)]
+    assert len(flow.webhook_receiver.requests) == ACCOUNT_CALLS_MAX + 5
 
 
-async def test_an_answer_that_is_not_waited_for_is_an_attempt_on_record(notices: Notices) -> None:
-    endless = Lingering(notices.caller, comes_back=False)
-    leaving = replace(notices, notification=notices.another_worker(caller=endless))
+async def test_an_answer_that_is_not_waited_for_is_an_attempt_on_record(flow: WebhookFlow) -> None:
+    endless = PausingClient(flow.caller, comes_back=False)
+    leaving = replace(flow, notification=flow.another_worker(caller=endless))
     await leaving.notification.renew()
-    told = await notices.tell_one()
-    await notices.hand_out()
+    told = await flow.add_event()
+    await flow.dispatch_due()
     await leaving.offer()
     await endless.arrived.wait()
     await leaving.notification.drain(1.5)
-    log = await notices.log(told)
+    log = await flow.log(told)
     assert (log.status, log.attempt, log.http_status, log.error) == ("pending", 1, None, STOPPED)
-    assert log.next_attempt_at == notices.clock.now() + FIRST_WAIT
-    assert await notices.calendar() == [(1, 2, 5.0)]
-    notices.clock.advance(FIRST_WAIT)
-    await notices.round()
-    assert await notices.told(told) == ("succeeded", 2, 200, None)
-    assert len({request.body for request in notices.hooks.requests}) == 1
+    assert log.next_attempt_at == flow.clock.now() + FIRST_WAIT
+    assert await flow.schedule() == [(1, 2, 5.0)]
+    flow.clock.advance(FIRST_WAIT)
+    await flow.run_due()
+    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    assert len({request.body for request in flow.webhook_receiver.requests}) == 1
 
 
 async def test_a_messenger_that_ends_while_the_database_is_away_still_tells_what_was_answered(
-    notices: Notices, far: Database, relay: Relay
+    flow: WebhookFlow, far: Database, relay: DatabaseProxy
 ) -> None:
     """The answer came: when the time for waiting is over, the time for recording is not."""
-    caller = Lingering(notices.caller, comes_back=False)
-    leaving = replace(notices, notification=notices.another_worker(database=far, caller=caller))
+    caller = PausingClient(flow.caller, comes_back=False)
+    leaving = replace(flow, notification=flow.another_worker(database=far, caller=caller))
     await leaving.notification.renew()
-    told = await notices.tell_one()
-    await notices.hand_out()
+    told = await flow.add_event()
+    await flow.dispatch_due()
     await leaving.offer()
     await caller.arrived.wait()
     await relay.cut()
@@ -435,67 +439,67 @@ async def test_a_messenger_that_ends_while_the_database_is_away_still_tells_what
     await asyncio.sleep(6.2)  # beyond the time for waiting, which is two thirds
     await relay.mend()
     await draining
-    assert await notices.told(told) == SUCCEEDED
-    assert await notices.calendar() == []
-    assert len(notices.hooks.requests) == 1
+    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.schedule() == []
+    assert len(flow.webhook_receiver.requests) == 1
 
 
 async def test_what_is_claimed_when_a_messenger_is_told_to_end_is_not_sent_and_was_no_attempt(
-    notices: Notices,
+    flow: WebhookFlow,
 ) -> None:
-    leaving = replace(notices, notification=notices.another_worker())
+    leaving = replace(flow, notification=flow.another_worker())
     await leaving.notification.renew()
-    told = await notices.tell_one()
-    await notices.hand_out()
+    told = await flow.add_event()
+    await flow.dispatch_due()
     await leaving.offer()
     await leaving.notification.drain(3)
-    assert notices.hooks.connections == 0
-    assert (await notices.told(told))[:2] == ("pending", 0)
-    assert await notices.round() == 1
-    assert await notices.told(told) == SUCCEEDED
+    assert flow.webhook_receiver.connections == 0
+    assert (await flow.status_of(told))[:2] == ("pending", 0)
+    assert await flow.run_due() == 1
+    assert await flow.status_of(told) == SUCCEEDED
 
 
 async def test_a_messenger_that_ends_while_the_database_is_away_ends_in_time(
-    notices: Notices, far: Database, relay: Relay
+    flow: WebhookFlow, far: Database, relay: DatabaseProxy
 ) -> None:
-    caller = Lingering(notices.caller, comes_back=False)
-    leaving = replace(notices, notification=notices.another_worker(database=far, caller=caller))
+    caller = PausingClient(flow.caller, comes_back=False)
+    leaving = replace(flow, notification=flow.another_worker(database=far, caller=caller))
     await leaving.notification.renew()
-    told = await notices.tell_one()
-    await notices.hand_out()
+    told = await flow.add_event()
+    await flow.dispatch_due()
     await leaving.offer()
     await caller.arrived.wait()
     await relay.cut()
     caller.goes_on.set()
     async with asyncio.timeout(5):
         await leaving.notification.drain(0.6)
-    assert (await notices.told(told))[:2] == ("pending", 0)
+    assert (await flow.status_of(told))[:2] == ("pending", 0)
     # Nobody knows what came of it: when its lease is over it counts, and is sent again.
-    notices.clock.advance(WORKER_LEASE)
-    assert await notices.store.reclaim() == 1
-    await notices.round()
-    assert await notices.told(told) == ("succeeded", 2, 200, None)
-    assert len({request.body for request in notices.hooks.requests}) == 1
+    flow.clock.advance(WORKER_LEASE)
+    assert await flow.store.reclaim() == 1
+    await flow.run_due()
+    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    assert len({request.body for request in flow.webhook_receiver.requests}) == 1
     # A process would have ended by now. What is left of it here has nothing to say any more.
     await relay.mend()
     await leaving.notification.settle()
-    assert await notices.told(told) == ("succeeded", 2, 200, None)
+    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
 
 
 @pytest.mark.parametrize("number", [1, 20])
-async def test_what_is_in_hand_is_told_to_the_stream_again_and_again(notices: Notices, number: int) -> None:
+async def test_what_is_in_hand_is_told_to_the_stream_again_and_again(flow: WebhookFlow, number: int) -> None:
     """However long the queue of an endpoint that hangs, nobody else is given its tickets meanwhile."""
-    slow = Lingering(notices.caller, sets_out=False)
-    holding = replace(notices, notification=notices.another_worker(caller=slow))
+    slow = PausingClient(flow.caller, sets_out=False)
+    holding = replace(flow, notification=flow.another_worker(caller=slow))
     await holding.notification.renew()
-    await notices.tell(*[DeliveryResult.DELIVERED] * number)
-    await notices.hand_out()
+    await flow.add_events(*[DeliveryResult.DELIVERED] * number)
+    await flow.dispatch_due()
     await holding.offer()
     await slow.claimed.wait()
-    wait = timedelta(seconds=notices.stream.settings.ack_wait_seconds)
-    notices.clock.advance(wait - SECOND)
+    wait = timedelta(seconds=flow.stream.settings.ack_wait_seconds)
+    flow.clock.advance(wait - SECOND)
     await holding.notification.heartbeat()
-    notices.clock.advance(wait - SECOND)
-    assert await notices.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 100, 0) == []
+    flow.clock.advance(wait - SECOND)
+    assert await flow.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 100, 0) == []
     slow.goes_on.set()
     await holding.notification.settle()

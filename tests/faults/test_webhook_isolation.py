@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from posthouse.wire.webhook_client import CALL_SECONDS_MAX
-from tests.support import customers
-from tests.support.bell import Bell
-from tests.support.hanging import one_hangs
-from tests.support.notice import NAME
-from tests.support.postoffice import furnished
+from tests.support import webhook_accounts
+from tests.support.service_processes import prepare_processes
+from tests.support.webhook_flow import NAME
+from tests.support.webhook_isolation import measure_waits
+from tests.support.webhook_load_receiver import WebhookLoadReceiver
 
 # Few, so that the one that hangs has more to be told than may be under way to it at a time.
 ACCOUNTS = 20
@@ -26,14 +26,19 @@ async def test_an_endpoint_that_hangs_does_not_delay_what_the_others_are_told(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    with Bell(tmp_path) as bell:
-        async with furnished(url, tmp_path, keeps=False, **customers.settings(bell.port, bell.authority)) as office:
-            office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
-            office.nameserver.ttl = 3600
+    with WebhookLoadReceiver(tmp_path) as load_receiver:
+        async with prepare_processes(
+            url,
+            tmp_path,
+            keeps_mail=False,
+            **webhook_accounts.webhook_settings(load_receiver.port, load_receiver.authority),
+        ) as processes:
+            processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+            processes.nameserver.ttl = 3600
             for words in ("dispatch", "delivery", "notification"):
-                office.start(words)
-            await office.start_http()
-            waits = await one_hangs(office, bell, ACCOUNTS, EVENTS, PER_SECOND, WAIT_SECONDS_MAX)
+                processes.start(words)
+            await processes.start_http()
+            waits = await measure_waits(processes, load_receiver, ACCOUNTS, EVENTS, PER_SECOND, WAIT_SECONDS_MAX)
     print(
         f"{len(waits.others)} events of {ACCOUNTS - 1} customers: p50 {waits.percentile(0.5):.3f} s, "
         f"p99 {waits.percentile(0.99):.3f} s, most {waits.percentile(1):.3f} s; the one that hangs was called "

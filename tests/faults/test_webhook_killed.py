@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from posthouse.rules import ids
-from tests.support import customers
-from tests.support.customers import ATTEMPTS_MAX, signed_at
-from tests.support.hooks import Hooks, Request
-from tests.support.notice import NAME, certificates
-from tests.support.nursery import Nursery, owner_of
-from tests.support.postoffice import PostOffice, furnished
-from tests.support.server import environment
-from tests.support.service import _settings
+from tests.support import webhook_accounts
+from tests.support.forked_processes import ForkedProcesses, owner_of
+from tests.support.server_process import environment
+from tests.support.service import service_settings
+from tests.support.service_processes import ServiceProcesses, prepare_processes
+from tests.support.webhook_accounts import ATTEMPTS_MAX, signed_at
+from tests.support.webhook_flow import NAME, certificates
+from tests.support.webhook_receiver import Request, WebhookReceiver
 
 KILLS = 50
 # So many at a time: while one is dead, and its claims with it, the others go on.
@@ -37,9 +37,9 @@ TOLD_SECONDS_MAX = 60.0
 class Killer:
     """Ends whoever has just been answered: at once, or a moment later, when it may have told the database."""
 
-    def __init__(self, nursery: Nursery, chance: random.Random) -> None:
+    def __init__(self, forked: ForkedProcesses, chance: random.Random) -> None:
         self.kills = 0
-        self._nursery = nursery
+        self._nursery = forked
         self._chance = chance
         self._owners: dict[int, int | None] = {}
         self._condemned: set[int] = set()
@@ -75,16 +75,16 @@ async def test_after_fifty_kills_every_event_was_told_and_none_differs_from_itse
     url = await asyncio.to_thread(new_database)
     authority = tmp_path / "authority.pem"
     authority.write_bytes(certificates().authority_pem)
-    async with Hooks(certificates().servers["sound"]) as hooks:
-        chosen = {**customers.settings(hooks.port, authority), "WORKER_LEASE_SECONDS": "2"}
-        async with furnished(url, tmp_path, keeps=False, **chosen) as office:
-            office.nameserver.records[NAME, "A"] = ["127.0.0.1"]
-            office.nameserver.ttl = 3600
-            await office.start_http()
-            office.start("dispatch")
-            own = environment(url, **office.settings)
-            with Nursery(own, tmp_path) as nursery:
-                await _kill_and_compare(office, hooks, nursery, random.Random(seed))
+    async with WebhookReceiver(certificates().servers["sound"]) as webhook_receiver:
+        chosen = {**webhook_accounts.webhook_settings(webhook_receiver.port, authority), "WORKER_LEASE_SECONDS": "2"}
+        async with prepare_processes(url, tmp_path, keeps_mail=False, **chosen) as processes:
+            processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+            processes.nameserver.ttl = 3600
+            await processes.start_http()
+            processes.start("dispatch")
+            own = environment(url, **processes.settings)
+            with ForkedProcesses(own, tmp_path) as forked:
+                await _kill_and_compare(processes, webhook_receiver, forked, random.Random(seed))
 
 
 async def _open(pool: Any) -> list[dict[str, Any]]:
@@ -98,31 +98,36 @@ async def _open(pool: Any) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-async def _kill_and_compare(office: PostOffice, hooks: Hooks, nursery: Nursery, chance: random.Random) -> None:
-    pool = office.service.pool
-    made = await customers.settle(
-        pool, _settings(office.database_url), hooks.port, [f"/events?{number}" for number in range(ACCOUNTS)]
+async def _kill_and_compare(
+    processes: ServiceProcesses, webhook_receiver: WebhookReceiver, forked: ForkedProcesses, chance: random.Random
+) -> None:
+    pool = processes.service.pool
+    made = await webhook_accounts.create_accounts(
+        pool,
+        service_settings(processes.database_url),
+        webhook_receiver.port,
+        [f"/events?{number}" for number in range(ACCOUNTS)],
     )
     for _ in range(WORKERS):
-        nursery.start("run", "notification")
-    killer = Killer(nursery, chance)
-    hooks.when_answered = killer.see
+        forked.start("run", "notification")
+    killer = Killer(forked, chance)
+    webhook_receiver.when_answered = killer.see
     began_at = time.monotonic()
     while killer.kills < KILLS:
-        await customers.tell(pool, made)
+        await webhook_accounts.add_events(pool, made)
         await asyncio.sleep(FEED_SECONDS)
-        office.check()
+        processes.check()
         late = time.monotonic() - began_at > KILLED_SECONDS_MAX
-        assert not late, f"{killer.kills} kills, {len(hooks.requests)} calls; {nursery.said(nursery.alive[0])}"
+        assert not late, f"{killer.kills} kills, {len(webhook_receiver.requests)} calls; {forked.said(forked.alive[0])}"
     killed_at = time.monotonic()
     while await pool.fetchval("SELECT count(*) FROM calls"):
-        assert time.monotonic() - killed_at < TOLD_SECONDS_MAX, f"{await _open(pool)}\n{nursery.said(nursery.alive[0])}"
+        assert time.monotonic() - killed_at < TOLD_SECONDS_MAX, f"{await _open(pool)}\n{forked.said(forked.alive[0])}"
         await asyncio.sleep(0.25)
     ended_at = time.monotonic()
 
     secrets = {one.path: one.secret for one in made}
     lines: defaultdict[str, list[Request]] = defaultdict(list)
-    for request in hooks.requests:
+    for request in webhook_receiver.requests:
         lines[json.loads(request.body)["id"]].append(request)
     rows = await pool.fetch(
         """SELECT e.id, e.body, d.status, d.attempt FROM events e
@@ -131,7 +136,7 @@ async def _kill_and_compare(office: PostOffice, hooks: Hooks, nursery: Nursery, 
     orphans = sum(row["attempt"] - 1 for row in rows)
     print(
         f"{killer.kills} kills in {killed_at - began_at:.1f} s, all told {ended_at - killed_at:.1f} s later; "
-        f"{len(rows)} events, {len(hooks.requests)} calls, {orphans} attempts that nobody lived to report; "
+        f"{len(rows)} events, {len(webhook_receiver.requests)} calls, {orphans} attempts that nobody lived to report; "
         f"told how often: {sorted(Counter(map(len, lines.values())).items())}"
     )
     assert killer.kills == KILLS

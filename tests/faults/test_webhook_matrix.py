@@ -20,11 +20,11 @@ import pytest_asyncio
 from posthouse.rules.ids import AccountId
 from posthouse.store.webhooks import WebhookDelivery
 from posthouse.wire.webhook_client import CALL_SECONDS_MAX
-from tests.support.hooks import BOMB, GIGABYTE, Hooks, Request, answer
-from tests.support.house import Sender
+from tests.support.accept_flow import Sender
+from tests.support.delivery_steps import open_delivery_steps
 from tests.support.nameserver import SERVFAIL
-from tests.support.notice import NAME, SECRET, Notices, certificates, is_signed, noticing
-from tests.support.rounds import beginning
+from tests.support.webhook_flow import NAME, SECRET, WebhookFlow, certificates, is_signed, open_webhook_flow
+from tests.support.webhook_receiver import BOMB, GIGABYTE, Request, WebhookReceiver, http_answer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
@@ -33,7 +33,7 @@ FIRST_WAIT: Final = timedelta(seconds=5)
 GRACE_MS: Final = 2_000
 TIMED_OUT: Final = "no whole answer within 5 seconds: time ran out while"
 NOT_HTTP: Final = "the answer is not HTTP, or its headers are too long"
-SAID: Final = {"/long-failure": answer(b"x" * 100_000, status="503 Said")}
+SAID: Final = {"/long-failure": http_answer(b"x" * 100_000, status="503 Said")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,61 +135,61 @@ class Seen:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen(new_database: Callable[[], str]) -> AsyncIterator[tuple[Seen, Seen]]:
     async with AsyncExitStack() as stack:
-        rounds = await stack.enter_async_context(beginning(new_database()))
-        notices = await stack.enter_async_context(noticing(rounds, seconds_max=CALL_SECONDS_MAX, said=SAID))
-        ports = await _ports(notices, stack)
-        _write_zone(notices)
+        steps = await stack.enter_async_context(open_delivery_steps(new_database()))
+        flow = await stack.enter_async_context(open_webhook_flow(steps, seconds_max=CALL_SECONDS_MAX, said=SAID))
+        ports = await _ports(flow, stack)
+        _write_zone(flow)
         senders: dict[str, Sender] = {}
         told: dict[str, UUID] = {}
         for number, row in enumerate(ROWS):
-            sender = senders[row.name] = await rounds.another_sender(f"account{number}")
+            sender = senders[row.name] = await steps.another_sender(f"account{number}")
             host, port = (row.server, 0) if "." in row.server else (NAME, ports.get(row.server, 0))
-            await notices.subscribe(url=notices.url(f"{row.path}?{number}", host=host, port=port), sender=sender)
-            told[row.name] = await notices.tell_one(sender=sender)
-        first = await _round(notices, senders, told)
+            await flow.subscribe(url=flow.url(f"{row.path}?{number}", host=host, port=port), sender=sender)
+            told[row.name] = await flow.add_event(sender=sender)
+        first = await _round(flow, senders, told)
         for number, sender in enumerate(senders.values()):
-            await notices.subscribe(f"/events?{number}", sender=sender)
-        notices.clock.advance(FIRST_WAIT - timedelta(milliseconds=1))
-        assert await notices.round() == 0, "too early"
-        notices.clock.advance(timedelta(milliseconds=1))
-        yield first, await _round(notices, senders, told)
+            await flow.subscribe(f"/events?{number}", sender=sender)
+        flow.clock.advance(FIRST_WAIT - timedelta(milliseconds=1))
+        assert await flow.run_due() == 0, "too early"
+        flow.clock.advance(timedelta(milliseconds=1))
+        yield first, await _round(flow, senders, told)
 
 
-async def _ports(notices: Notices, stack: AsyncExitStack) -> dict[str, int]:
+async def _ports(flow: WebhookFlow, stack: AsyncExitStack) -> dict[str, int]:
     ports = {}
-    for name, (certificate, manner) in SERVERS.items():
-        server = Hooks(certificates().servers[certificate], manner=manner)
+    for name, (certificate, behaviour) in SERVERS.items():
+        server = WebhookReceiver(certificates().servers[certificate], behaviour=behaviour)
         ports[name] = (await stack.enter_async_context(server)).port
     plain = await asyncio.start_server(_speak_without_tls, "127.0.0.1", 0)
     ports["plain"] = (await stack.enter_async_context(plain)).sockets[0].getsockname()[1]
     nobody = stack.enter_context(socket.socket())
     nobody.bind(("127.0.0.1", 0))  # and doesn't listen
     ports["refused"] = nobody.getsockname()[1]
-    notices.ports.update(ports.values())
+    flow.ports.update(ports.values())
     return ports
 
 
 async def _speak_without_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(1)
-    writer.write(answer(b"", status="400 Bad Request"))
+    writer.write(http_answer(b"", status="400 Bad Request"))
     writer.close()
 
 
-def _write_zone(notices: Notices) -> None:
-    notices.names.script["broken.example.com"] = SERVFAIL
-    notices.names.records["private.example.com", "A"] = ["10.0.0.1"]
-    notices.names.records["mixed.example.com", "A"] = ["127.0.0.1", "169.254.169.254"]
+def _write_zone(flow: WebhookFlow) -> None:
+    flow.names.script["broken.example.com"] = SERVFAIL
+    flow.names.records["private.example.com", "A"] = ["10.0.0.1"]
+    flow.names.records["mixed.example.com", "A"] = ["127.0.0.1", "169.254.169.254"]
 
 
-async def _round(notices: Notices, senders: dict[str, Sender], told: dict[str, UUID]) -> Seen:
-    notices.hooks.requests.clear()
+async def _round(flow: WebhookFlow, senders: dict[str, Sender], told: dict[str, UUID]) -> Seen:
+    flow.webhook_receiver.requests.clear()
     began_at = time.monotonic()
-    await notices.round()
-    seen = Seen(notices.clock.now(), time.monotonic() - began_at, bytes_sent=notices.hooks.bytes_sent)
+    await flow.run_due()
+    seen = Seen(flow.clock.now(), time.monotonic() - began_at, bytes_sent=flow.webhook_receiver.bytes_sent)
     for number, (name, sender) in enumerate(senders.items()):
-        seen.logs[name] = await notices.log(told[name], AccountId(sender.account_id))
+        seen.logs[name] = await flow.log(told[name], AccountId(sender.account_id))
         seen.requests[name] = [
-            request for request in notices.hooks.requests if request.line.split(" ")[1].endswith(f"?{number}")
+            request for request in flow.webhook_receiver.requests if request.line.split(" ")[1].endswith(f"?{number}")
         ]
     return seen
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.postoffice import TERMINATION_SECONDS_MAX, Posting, PostOffice, furnished
 from tests.support.service import Tenant, eventually
+from tests.support.service_processes import TERMINATION_SECONDS_MAX, Senders, ServiceProcesses, prepare_processes
 
 # A server that takes its time, so that there are always conversations under way; and one that never answers.
 SLOW, HANGING = "127.0.0.2", "127.0.0.3"
@@ -17,17 +17,17 @@ KILLS = 3
 FINAL_SECONDS_MAX = 60.0
 
 
-async def load(office: PostOffice) -> Posting:
-    domains = [office.destination(f"d{number}.example.net", SLOW) for number in range(8)]
-    tenant: Tenant = await office.service.account(credits=1_000_000)
-    return Posting(office, tenant, domains)
+async def load(processes: ServiceProcesses) -> Senders:
+    domains = [processes.destination(f"d{number}.example.net", SLOW) for number in range(8)]
+    tenant: Tenant = await processes.service.account(credits=1_000_000)
+    return Senders(processes, tenant, domains)
 
 
-async def is_busy(office: PostOffice, worker_id: object) -> None:
+async def is_busy(processes: ServiceProcesses, worker_id: object) -> None:
     """Both that it works, and that it is in the middle of it."""
 
     async def under_way() -> int:
-        number: int = await office.service.value(
+        number: int = await processes.service.value(
             "SELECT count(*) FROM attempts WHERE worker_id = $1 AND finished_at IS NULL", worker_id
         )
         return number
@@ -40,34 +40,34 @@ async def test_a_worker_that_is_killed_leaves_orphans_on_record_and_another_ends
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    async with furnished(url, tmp_path, manners=MANNERS, keeps=False) as office:
-        await office.start_http()
-        office.start("dispatch")
-        workers = [await office.start_worker(), await office.start_worker()]
-        posting = await load(office)
+    async with prepare_processes(url, tmp_path, behaviours=MANNERS, keeps_mail=False) as processes:
+        await processes.start_http()
+        processes.start("dispatch")
+        workers = [await processes.start_worker(), await processes.start_worker()]
+        posting = await load(processes)
         open_at_kills = 0
         async with posting.at_work():
             for _ in range(KILLS):
                 part, worker_id = workers.pop(0)
-                await is_busy(office, worker_id)
+                await is_busy(processes, worker_id)
                 await asyncio.to_thread(part.kill)
                 await asyncio.sleep(0.5)  # PostgreSQL ends what it was told last
-                open_at_kills += await office.orphans(worker_id)
-                workers.append(await office.start_worker())
+                open_at_kills += await processes.orphans(worker_id)
+                workers.append(await processes.start_worker())
             await asyncio.sleep(2)
         # Until PostgreSQL notices that a worker is dead, it may hold an account's row: a sender is told to try again.
         assert set(posting.answers) <= {202, 503}
         assert posting.answers[202] > 0
 
-        seconds = await office.wait_until_all_final(FINAL_SECONDS_MAX)
-        orphans, duplicates = await office.orphans(), await office.duplicates()
+        seconds = await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+        orphans, duplicates = await processes.orphans(), await processes.duplicates()
         print(
             f"{posting.answers.total()} messages; all final {seconds:.1f} s after the last was accepted; {KILLS} kills "
             f"with {open_at_kills} attempts open, {orphans} orphans, {duplicates} duplicates"
         )
         assert 0 < orphans <= open_at_kills
         assert duplicates <= orphans
-        assert await office.broken_promises() == {}
+        assert await processes.broken_promises() == {}
 
 
 @pytest.mark.alone
@@ -75,27 +75,27 @@ async def test_a_worker_that_is_told_to_end_does_so_in_order_and_another_takes_o
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    async with furnished(url, tmp_path, manners=MANNERS, keeps=False) as office:
-        await office.start_http()
-        office.start("dispatch")
-        leaving, leaving_id = await office.start_worker()
-        await office.start_worker()
-        posting = await load(office)
+    async with prepare_processes(url, tmp_path, behaviours=MANNERS, keeps_mail=False) as processes:
+        await processes.start_http()
+        processes.start("dispatch")
+        leaving, leaving_id = await processes.start_worker()
+        await processes.start_worker()
+        posting = await load(processes)
         async with posting.at_work():
-            await is_busy(office, leaving_id)
+            await is_busy(processes, leaving_id)
             status, seconds = await leaving.terminated()
             print(f"ended after {seconds:.1f} s with {status}")
             assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), leaving.said()
-            assert await office.orphans(leaving_id) == 0
-            claimed = await office.service.value("SELECT count(*) FROM schedule WHERE worker_id = $1", leaving_id)
+            assert await processes.orphans(leaving_id) == 0
+            claimed = await processes.service.value("SELECT count(*) FROM schedule WHERE worker_id = $1", leaving_id)
             assert claimed == 0
             await asyncio.sleep(2)
 
-        await office.wait_until_all_final(FINAL_SECONDS_MAX)
-        assert await office.broken_promises() == {}
-        assert (await office.orphans(), await office.duplicates()) == (0, 0)
+        await processes.wait_until_all_final(FINAL_SECONDS_MAX)
+        assert await processes.broken_promises() == {}
+        assert (await processes.orphans(), await processes.duplicates()) == (0, 0)
         # What waited was given back, and nobody's attempts were used up by that.
-        odd = await office.service.sql(
+        odd = await processes.service.sql(
             "SELECT email, status, attempt_count FROM recipients WHERE email LIKE 'taken+%' AND attempt_count <> 1"
         )
         assert [dict(row) for row in odd] == []
@@ -106,23 +106,23 @@ async def test_a_conversation_that_hangs_does_not_keep_a_worker_from_ending_in_t
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    async with furnished(url, tmp_path, stream="memory", manners=MANNERS) as office:
-        await office.start_http()
-        worker = office.start("dispatch", "delivery")
-        office.destination("hanging.example.net", HANGING)
-        tenant = await office.service.account()
-        await tenant.accepts(tenant.letter(to=[f"r{number}@hanging.example.net" for number in range(3)]))
+    async with prepare_processes(url, tmp_path, stream="memory", behaviours=MANNERS) as processes:
+        await processes.start_http()
+        worker = processes.start("dispatch", "delivery")
+        processes.destination("hanging.example.net", HANGING)
+        tenant = await processes.service.account()
+        await tenant.accepts(tenant.mail(to=[f"r{number}@hanging.example.net" for number in range(3)]))
 
         async def asked() -> bool:
-            return any(command.startswith("RCPT") for command in office.receiver.commands)
+            return any(command.startswith("RCPT") for command in processes.receiver.commands)
 
         await eventually(asked, bool, within=20)
-        assert await office.orphans() > 0
+        assert await processes.orphans() > 0
         status, seconds = await worker.terminated()
         print(f"ended after {seconds:.1f} s with {status}")
         assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), worker.said()
-        assert await office.orphans() == 0
+        assert await processes.orphans() == 0
         # They wait for another worker; nothing is final, nothing is claimed.
-        assert await office.service.value("SELECT count(*) FROM schedule WHERE worker_id IS NULL") == 3
-        rows = await office.service.sql("SELECT DISTINCT status FROM recipients")
+        assert await processes.service.value("SELECT count(*) FROM schedule WHERE worker_id IS NULL") == 3
+        rows = await processes.service.sql("SELECT DISTINCT status FROM recipients")
         assert {row["status"] for row in rows} <= {"queued", "deferred"}

@@ -24,7 +24,7 @@ from tests.mail.reports.notices import NOTICES
 from tests.mail.reports.notifications import NOTIFICATIONS
 from tests.mail.reports.sample import ORIGINAL, RETURN_PATH, TOKEN, Sample, dsn
 from tests.support.bad_input import bad_input, spoiled
-from tests.support.effort import effort
+from tests.support.processor_time import processor_seconds
 
 SAMPLES: Final = (*NOTIFICATIONS, *NOTICES, *COMPLAINTS, *NEITHER)
 HEADER: Final = "From: MAILER-DAEMON@mx.example.com\nSubject: Undelivered Mail Returned to Sender"
@@ -228,7 +228,7 @@ HOSTILE: Final = _hostile()
 def test_hostile_mail_is_read_quickly(name: str) -> None:
     raw = on_the_wire(HOSTILE[name])
     allowed = SECONDS_PER_100_KB * max(1, len(raw) / 100_000)
-    assert effort(lambda: read(raw), enough=allowed) <= allowed
+    assert processor_seconds(lambda: read(raw), enough=allowed) <= allowed
 
 
 def check(result: Bounce | Complaint | NoReport) -> None:

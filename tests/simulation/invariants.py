@@ -8,8 +8,8 @@ from typing import Final
 from posthouse.flows.operate.audit import Audit, Logs
 from posthouse.rules import ids, retry
 from posthouse.rules.audit.promises import AuditTally
-from tests.simulation.town import IDENTITY, SIMULATOR, Town
-from tests.support.books import PROMISES
+from tests.simulation.simulated_service import IDENTITY, SIMULATOR, SimulatedService
+from tests.support.database_checks import PROMISES
 
 # Of what the database alone can tell, in one round trip.
 _BOOKS: Final = " UNION ALL ".join(
@@ -38,37 +38,37 @@ class Broken(AssertionError):  # noqa: N818 (reads as what it says)
     """Promises that don't hold."""
 
 
-async def require(town: Town) -> None:
+async def require(simulation: SimulatedService) -> None:
     """After every step."""
-    found = list(town.complaints)
-    found += [f"{row['promise']}: {row['shown']}" for row in await town.onlooker.fetch(_BOOKS)]
-    long_ago = town.clock.now() - CLAIM_LONGEST
-    rows = await town.onlooker.fetch(_UNTOLD, list(town.doubtful_workers), long_ago)
+    found = list(simulation.complaints)
+    found += [f"{row['promise']}: {row['shown']}" for row in await simulation.onlooker.fetch(_BOOKS)]
+    long_ago = simulation.clock.now() - CLAIM_LONGEST
+    rows = await simulation.onlooker.fetch(_UNTOLD, list(simulation.doubtful_workers), long_ago)
     found += [f"{_name(row)}: nobody told what came of an attempt, and nobody died" for row in rows]
-    found += await _attempts(town)
-    found += _calls(town)
+    found += await _attempts(simulation)
+    found += _calls(simulation)
     if found:
         raise Broken("\n".join(found))
 
 
-async def require_rest(town: Town) -> AuditTally:
+async def require_rest(simulation: SimulatedService) -> AuditTally:
     """When everything has come to its end: the audit, with every witness."""
-    await require(town)
+    await require(simulation)
     found = []
-    rows = await town.onlooker.fetch(
+    rows = await simulation.onlooker.fetch(
         "SELECT id, status FROM messages WHERE open_count > 0 UNION ALL"
         " SELECT id, status FROM webhook_deliveries WHERE status = 'pending'"
     )
     found += [f"{row['id']} is {row['status']}, and nothing is left to do" for row in rows]
     audit = Audit(
-        database=town.database,
-        clock=town.clock,
-        sealer=town.sealer,
+        database=simulation.database,
+        clock=simulation.clock,
+        sealer=simulation.sealer,
         return_path_domain=IDENTITY.return_path_domain,
         return_path_key=IDENTITY.return_path_key,
         simulator_domain=SIMULATOR,
     )
-    logs = Logs(sender=town.sent_log, receiver=town.carrier.log, webhooks=town.caller.log)
+    logs = Logs(sender=simulation.sent_log, receiver=simulation.carrier.log, webhooks=simulation.caller.log)
     tally = await audit.audit(logs, lambda _: None)
     if tally.is_broken:
         found += [f"{one.promise.name} {one.fault}: {one.where}: {one.what}" for one in tally.findings]
@@ -81,11 +81,11 @@ def _name(row: Sequence[object]) -> str:
     return f"{row['message_id']}/{row['position']}"  # type: ignore[call-overload]
 
 
-async def _attempts(town: Town) -> list[str]:
+async def _attempts(simulation: SimulatedService) -> list[str]:
     """No attempt is made earlier, or more often, or later than the schedule has it."""
     found = []
     by_recipient: dict[str, list[Sequence[object]]] = {}
-    for row in await town.onlooker.fetch(_ATTEMPTS):
+    for row in await simulation.onlooker.fetch(_ATTEMPTS):
         by_recipient.setdefault(_name(row), []).append(row)
     for name, rows in by_recipient.items():
         counted = 0
@@ -94,7 +94,12 @@ async def _attempts(town: Town) -> list[str]:
             _, _, worker_id, _, finished_at, outcome = tuple(earlier)
             counted += outcome != "postponed"
             # Whoever was given up for dead may tell late what has long been tried again.
-            if later is None or outcome != "deferred" or worker_id in town.doubtful_workers or counted > len(WAITS):
+            if (
+                later is None
+                or outcome != "deferred"
+                or worker_id in simulation.doubtful_workers
+                or counted > len(WAITS)
+            ):
                 continue
             started_at = tuple(later)[3]
             if started_at < finished_at + WAITS[counted - 1] - ROUNDING:  # type: ignore[operator]
@@ -105,17 +110,17 @@ async def _attempts(town: Town) -> list[str]:
     return found
 
 
-def _calls(town: Town) -> list[str]:
+def _calls(simulation: SimulatedService) -> list[str]:
     """No call is made earlier or more often than the schedule has it."""
     found = []
     waits = [wait.total_seconds() for wait in retry.WEBHOOK.waits]
-    for event_id, calls in town.caller.by_event.items():
+    for event_id, calls in simulation.caller.by_event.items():
         name = ids.text(ids.EVENT, event_id)
         if len(calls) > retry.WEBHOOK.attempts_max:
             found.append(f"{name} was told {len(calls)} times")
             continue
         for number, (earlier, later) in enumerate(pairwise(calls)):
-            is_doubtful = any(one.process in town.doubtful_processes for one in calls[: number + 1])
+            is_doubtful = any(one.process in simulation.doubtful_processes for one in calls[: number + 1])
             if not is_doubtful and later.at < earlier.at + waits[number] - ROUNDING.total_seconds():
                 found.append(f"{name} was told again after {later.at - earlier.at:.1f} seconds, at call {number + 2}")
     return found

@@ -15,19 +15,19 @@ from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.webhooks.sender import WebhookSender
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Connection, Database
-from tests.simulation.twins import CURRENT, Killed, must_live
+from tests.simulation.simulated_world import CURRENT, Killed, require_alive
 
 Made = TypeVar("Made")
 
 BURIAL_SECONDS_MAX: Final = 10.0
 
 
-class OwnDatabase(Database):
+class ProcessDatabase(Database):
     """A database of which the dead get no connection."""
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        must_live()
+        require_alive()
         async with super().connection() as connection:
             yield connection
 
@@ -81,7 +81,7 @@ class Process:
         await self.database.close()
 
 
-def own_tasks(loop: asyncio.AbstractEventLoop, work: Any, **given: Any) -> "asyncio.Task[Any]":
+def process_tasks(loop: asyncio.AbstractEventLoop, work: Any, **given: Any) -> "asyncio.Task[Any]":
     """A task belongs to the process that began it."""
     task = asyncio.Task(work, loop=loop, **given)
     process = CURRENT.get()
@@ -100,7 +100,7 @@ def _ended(process: Process, task: "asyncio.Task[Any]") -> None:
         process.faults.append(fault)
 
 
-def cut() -> None:
+def die_here() -> None:
     """The process that comes here dies here."""
     process = CURRENT.get()
     if isinstance(process, Process):

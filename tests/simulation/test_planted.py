@@ -12,9 +12,9 @@ from posthouse.rules import retry
 from posthouse.store.delivery_outcomes import Outcome
 from tests.simulation import invariants
 from tests.simulation.invariants import Broken
-from tests.simulation.play import Step, take
-from tests.simulation.town import Town, town
-from tests.simulation.twins import Faults
+from tests.simulation.seeded_run import Step, take_step
+from tests.simulation.simulated_service import SimulatedService, open_simulation
+from tests.simulation.simulated_world import Faults
 
 pytestmark = pytest.mark.rare
 
@@ -30,12 +30,14 @@ ORDINARY: tuple[Step, ...] = (
 )
 
 
-async def lived(url: str, *steps: Step, slow: bool = False, faults: Faults | None = None, **given: Any) -> Town:
+async def lived(
+    url: str, *steps: Step, slow: bool = False, faults: Faults | None = None, **given: Any
+) -> SimulatedService:
     """These steps, and then whatever is left to do."""
-    async with town(url, 7, faults=faults, **given) as place:
+    async with open_simulation(url, 7, faults=faults, **given) as place:
         place.carrier.is_slow = place.caller.is_slow = slow
         for step in steps:
-            await take(place, step)
+            await take_step(place, step)
         await place.come_to_rest()
         await invariants.require_rest(place)
         return place

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from posthouse.rules.credential import Mode
 from tests.simulation import invariants
-from tests.simulation.play import DOMAINS, PATHS, POINTS, play, rest, take, told
-from tests.simulation.town import ACCOUNTS, KINDS, Town, town
-from tests.simulation.twins import MAIL_MANNERS
+from tests.simulation.seeded_run import DOMAINS, PATHS, POINTS, finish, run_seed, take_step, with_steps
+from tests.simulation.simulated_service import ACCOUNTS, KINDS, SimulatedService, open_simulation
+from tests.simulation.simulated_world import MAIL_BEHAVIOURS
 from tools.private_postgres import PrivatePostgres
 
 pytestmark = pytest.mark.slow
@@ -24,21 +24,21 @@ STEPS = 40
 
 @pytest.mark.parametrize("seed", [3, 20])
 async def test_no_promise_is_broken_after_any_step_of_a_seed(database_url: str, seed: int) -> None:
-    place, tally = await play(database_url, seed, STEPS)
+    place, tally = await run_seed(database_url, seed, STEPS)
     assert place.carrier.log
     assert not tally.is_broken
 
 
 async def test_mail_and_webhooks_are_seen_to_their_ends(database_url: str) -> None:
     """Ten attempts within 72 hours, seven calls within 18: then they are given up, and not before."""
-    async with town(database_url, 1) as place:
+    async with open_simulation(database_url, 1) as place:
         place.carrier.is_slow = place.caller.is_slow = False
         began = place.clock.now()
-        await take(place, ("endpoint", (0, "/never")))
-        await take(place, ("send", (0, ("never-1@one.example",))))
-        await take(place, ("round", ()))
+        await take_step(place, ("endpoint", (0, "/never")))
+        await take_step(place, ("send", (0, ("never-1@one.example",))))
+        await take_step(place, ("round", ()))
         while await place.open_count():
-            await take(place, ("leap", ()))
+            await take_step(place, ("leap", ()))
         await invariants.require_rest(place)
         row = await place.onlooker.fetchrow("SELECT status, attempt_count, failed_at FROM recipients")
         assert (row["status"], row["attempt_count"]) == ("failed", 10)
@@ -52,14 +52,14 @@ async def test_mail_and_webhooks_are_seen_to_their_ends(database_url: str) -> No
 
 
 async def test_mail_of_a_suspended_account_is_held_for_a_week_and_no_longer(database_url: str) -> None:
-    async with town(database_url, 1) as place:
+    async with open_simulation(database_url, 1) as place:
         place.carrier.is_slow = False
         began = place.clock.now()
-        await take(place, ("send", (1, ("well-1@one.example",))))
-        await take(place, ("suspend", (1,)))
+        await take_step(place, ("send", (1, ("well-1@one.example",))))
+        await take_step(place, ("suspend", (1,)))
         while await place.open_count():
-            await take(place, ("round", ()))
-            await take(place, ("leap", (12 * 3600,)))
+            await take_step(place, ("round", ()))
+            await take_step(place, ("leap", (12 * 3600,)))
             assert place.clock.now() - began < timedelta(days=8)
         await invariants.require_rest(place)
         row = await place.onlooker.fetchrow("SELECT status, attempt_count, failed_at FROM recipients")
@@ -71,7 +71,7 @@ async def test_mail_of_a_suspended_account_is_held_for_a_week_and_no_longer(data
 ACCOUNT = st.integers(0, len(ACCOUNTS) - 1)
 PROCESS = st.integers(0, len(KINDS) - 1)
 SHARE = st.sampled_from((0.0, 0.1, 0.5))
-ADDRESS = st.builds("{}-{}@{}".format, st.sampled_from(MAIL_MANNERS), st.integers(0, 9), st.sampled_from(DOMAINS))
+ADDRESS = st.builds("{}-{}@{}".format, st.sampled_from(MAIL_BEHAVIOURS), st.integers(0, 9), st.sampled_from(DOMAINS))
 
 
 class Days(RuleBasedStateMachine):
@@ -84,8 +84,8 @@ class Days(RuleBasedStateMachine):
         super().__init__()
         self._url = type(self).new_database()
         self._runner = asyncio.Runner()
-        self._town = town(self._url, 1)
-        self._place: Town = self._run(self._town.__aenter__())
+        self._town = open_simulation(self._url, 1)
+        self._place: SimulatedService = self._run(self._town.__aenter__())
         self._is_broken = False
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -93,7 +93,7 @@ class Days(RuleBasedStateMachine):
 
     def _take(self, name: str, *given: Any) -> None:
         try:
-            self._run(take(self._place, (name, given)))
+            self._run(take_step(self._place, (name, given)))
         except BaseException:
             self._is_broken = True
             raise
@@ -157,7 +157,7 @@ class Days(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if not self._is_broken:
-                self._run(told(self._place, rest(self._place)))
+                self._run(with_steps(self._place, finish(self._place)))
         finally:
             self._run(self._town.__aexit__(None, None, None))
             self._runner.close()

@@ -16,17 +16,17 @@ from posthouse.store import accounts, credentials
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
-from tests.support.administration import MadeAccount, Operator
 from tests.support.clock import SettableClock
-from tests.support.relay import Relay
-from tests.support.service import _settings, eventually
+from tests.support.database_proxy import DatabaseProxy
+from tests.support.operator_client import MadeAccount, Operator
+from tests.support.service import eventually, service_settings
 
 REVOCATION_SECONDS_MAX = 5.0
 
 
 @pytest_asyncio.fixture
 async def operator(database_url: str) -> AsyncIterator[Operator]:
-    desk = await Operator.open(_settings(database_url))
+    desk = await Operator.open(service_settings(database_url))
     yield desk
     await desk.close()
 
@@ -104,7 +104,7 @@ async def test_the_unknown_is_never_remembered(
 async def test_without_postgresql_nothing_is_believed_for_longer_than_the_cache_may_be_old(
     database_url: str, account: MadeAccount, clock: SettableClock
 ) -> None:
-    async with Relay(database_url) as relay:
+    async with DatabaseProxy(database_url) as relay:
         database = await Database.open(relay.url)
         try:
             directory = ControlCache(database, clock.monotonic)
@@ -130,7 +130,7 @@ async def test_without_postgresql_nothing_is_believed_for_longer_than_the_cache_
 async def test_a_revocation_during_an_outage_is_known_after_it(
     database_url: str, operator: Operator, account: MadeAccount, clock: SettableClock
 ) -> None:
-    async with Relay(database_url) as relay:
+    async with DatabaseProxy(database_url) as relay:
         database = await Database.open(relay.url)
         try:
             directory = ControlCache(database, clock.monotonic)

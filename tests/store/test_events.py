@@ -13,10 +13,10 @@ from posthouse.store import events
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.events import BEGINNING, SEARCHED_AT_ONCE_MAX, EventRange, StoredEvent
 from posthouse.store.postgres import Database
-from tests.support import plans
-from tests.support.crowd import crowd, events_fetched
-from tests.support.rounds import Rounds, beginning, new_id
-from tests.support.webhooks import Webhooks
+from tests.support import query_plans
+from tests.support.delivery_steps import DeliverySteps, new_id, open_delivery_steps
+from tests.support.other_events import add_other_events, events_fetched
+from tests.support.webhook_steps import WebhookSteps
 
 DELIVERED, BOUNCED, FAILED, DEFERRED = (
     DeliveryResult.DELIVERED,
@@ -28,133 +28,133 @@ MOMENT: Final = timedelta(milliseconds=1)
 
 
 @pytest_asyncio.fixture
-async def rounds(database_url: str) -> AsyncIterator[Rounds]:
-    async with beginning(database_url) as begun:
+async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
+    async with open_delivery_steps(database_url) as begun:
         yield begun
 
 
-async def ended(rounds: Rounds, *results: DeliveryResult) -> MessageId:
+async def ended(steps: DeliverySteps, *results: DeliveryResult) -> MessageId:
     """A new message whose recipients came to these ends, one after the other."""
-    outcomes = await Webhooks(rounds).outcomes(*results)
+    outcomes = await WebhookSteps(steps).outcomes(*results)
     for outcome in outcomes:
-        await rounds.record(outcome)
-    rounds.clock.advance(MOMENT)
+        await steps.record(outcome)
+    steps.clock.advance(MOMENT)
     return outcomes[0].message_id
 
 
 async def read(
-    rounds: Rounds, after: UUID = BEGINNING, limit: int = 100, event_type: str | None = None, **by: UUID
+    steps: DeliverySteps, after: UUID = BEGINNING, limit: int = 100, event_type: str | None = None, **by: UUID
 ) -> EventRange:
-    account_id = AccountId(by.get("account_id", rounds.sender.account_id))
-    before = lowest_id(rounds.clock.now() + MOMENT)
-    async with rounds.database.connection() as connection:
+    account_id = AccountId(by.get("account_id", steps.sender.account_id))
+    before = lowest_id(steps.clock.now() + MOMENT)
+    async with steps.database.connection() as connection:
         return await events.read(connection, account_id, after, before, limit, event_type)
 
 
-async def of_message(rounds: Rounds, message_id: MessageId, **by: UUID) -> list[StoredEvent]:
-    async with rounds.database.connection() as connection:
-        account_id = AccountId(by.get("account_id", rounds.sender.account_id))
+async def of_message(steps: DeliverySteps, message_id: MessageId, **by: UUID) -> list[StoredEvent]:
+    async with steps.database.connection() as connection:
+        account_id = AccountId(by.get("account_id", steps.sender.account_id))
         return await events.of_message(connection, account_id, message_id)
 
 
-async def test_events_are_read_in_order_and_to_their_end(rounds: Rounds) -> None:
-    assert await read(rounds) == EventRange([], BEGINNING, is_all=True)
+async def test_events_are_read_in_order_and_to_their_end(steps: DeliverySteps) -> None:
+    assert await read(steps) == EventRange([], BEGINNING, is_all=True)
     for result in (DELIVERED, BOUNCED, FAILED):
-        await ended(rounds, result)
-    whole = await read(rounds)
+        await ended(steps, result)
+    whole = await read(steps)
     assert [one.type for one in whole.events] == ["email.delivered", "email.bounced", "email.failed"]
     assert (whole.read_to, whole.is_all) == (whole.events[-1].id, True)
-    first = await read(rounds, limit=2)
+    first = await read(steps, limit=2)
     assert (first.events, first.read_to, first.is_all) == (whole.events[:2], whole.events[1].id, False)
-    rest = await read(rounds, first.read_to, limit=1)
+    rest = await read(steps, first.read_to, limit=1)
     assert (rest.events, rest.is_all) == (whole.events[2:], True)
-    assert await read(rounds, rest.read_to) == EventRange([], rest.read_to, is_all=True)
+    assert await read(steps, rest.read_to) == EventRange([], rest.read_to, is_all=True)
 
 
-async def test_what_was_made_after_the_bound_is_not_read_yet(rounds: Rounds) -> None:
-    await ended(rounds, DELIVERED)
-    bound = lowest_id(rounds.clock.now())
-    await ended(rounds, BOUNCED)
-    async with rounds.database.connection() as connection:
-        account_id = AccountId(rounds.sender.account_id)
+async def test_what_was_made_after_the_bound_is_not_read_yet(steps: DeliverySteps) -> None:
+    await ended(steps, DELIVERED)
+    bound = lowest_id(steps.clock.now())
+    await ended(steps, BOUNCED)
+    async with steps.database.connection() as connection:
+        account_id = AccountId(steps.sender.account_id)
         early = await events.read(connection, account_id, BEGINNING, bound, 100)
     assert [one.type for one in early.events] == ["email.delivered"]
-    assert [one.type for one in (await read(rounds, early.read_to)).events] == ["email.bounced"]
+    assert [one.type for one in (await read(steps, early.read_to)).events] == ["email.bounced"]
 
 
-async def test_a_rare_type_is_looked_for_in_parts(rounds: Rounds) -> None:
-    now = rounds.clock.now()
+async def test_a_rare_type_is_looked_for_in_parts(steps: DeliverySteps) -> None:
+    now = steps.clock.now()
     made = [new_id(now) for _ in range(SEARCHED_AT_ONCE_MAX + 10)]
-    await rounds.fetch(
+    await steps.fetch(
         "INSERT INTO events (account_id, id, type, created_at, body)"
         " SELECT $1, id, 'webhook.test', $3, '' FROM unnest($2::uuid[]) made(id)",
-        rounds.sender.account_id, made, now,
+        steps.sender.account_id, made, now,
     )  # fmt: skip
-    rounds.clock.advance(MOMENT)
-    await ended(rounds, BOUNCED)
-    first = await read(rounds, event_type="email.bounced")
+    steps.clock.advance(MOMENT)
+    await ended(steps, BOUNCED)
+    first = await read(steps, event_type="email.bounced")
     assert (first.events, first.is_all) == ([], False)
-    second = await read(rounds, first.read_to, event_type="email.bounced")
+    second = await read(steps, first.read_to, event_type="email.bounced")
     assert ([one.type for one in second.events], second.is_all) == (["email.bounced"], True)
     assert second.read_to == second.events[0].id
     # Nothing lies between the parts.
-    part = await read(rounds, limit=5, event_type="webhook.test")
+    part = await read(steps, limit=5, event_type="webhook.test")
     assert [one.id for one in part.events] == sorted(made)[:5]
-    last = await read(rounds, first.read_to, event_type="webhook.test")
+    last = await read(steps, first.read_to, event_type="webhook.test")
     assert [one.id for one in last.events] == sorted(made)[SEARCHED_AT_ONCE_MAX:]
 
 
-async def test_the_events_of_a_message_are_found_whenever_its_recipients_ended(rounds: Rounds) -> None:
-    await ended(rounds, DELIVERED)
-    early, late = await rounds.claimed(2)
-    await rounds.record(rounds.outcome(early, DELIVERED), rounds.outcome(late, DEFERRED))
-    assert [one.type for one in await of_message(rounds, early.message_id)] == ["email.delivered"]
-    rounds.clock.advance(hours=5)
-    await rounds.renew()
-    (again,) = await rounds.claim(await rounds.lease())
-    rounds.clock.advance(minutes=2)
-    await rounds.record(rounds.outcome(again, BOUNCED))
-    await ended(rounds, FAILED)
-    found = await of_message(rounds, early.message_id)
+async def test_the_events_of_a_message_are_found_whenever_its_recipients_ended(steps: DeliverySteps) -> None:
+    await ended(steps, DELIVERED)
+    early, late = await steps.claimed(2)
+    await steps.record(steps.outcome(early, DELIVERED), steps.outcome(late, DEFERRED))
+    assert [one.type for one in await of_message(steps, early.message_id)] == ["email.delivered"]
+    steps.clock.advance(hours=5)
+    await steps.renew()
+    (again,) = await steps.claim(await steps.lease())
+    steps.clock.advance(minutes=2)
+    await steps.record(steps.outcome(again, BOUNCED))
+    await ended(steps, FAILED)
+    found = await of_message(steps, early.message_id)
     assert [one.type for one in found] == ["email.delivered", "email.bounced"]
 
 
-async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(rounds: Rounds) -> None:
-    await crowd(rounds, 1_000)
-    message_id = await ended(rounds, DELIVERED, BOUNCED, FAILED)
+async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(steps: DeliverySteps) -> None:
+    await add_other_events(steps, 1_000)
+    message_id = await ended(steps, DELIVERED, BOUNCED, FAILED)
     # As of recipients that ended without an attempt: it is only known that the events were made within the hour.
-    await rounds.fetch("DELETE FROM attempts")
-    async with rounds.database.transaction() as tx:
-        found = await events.of_message(tx, AccountId(rounds.sender.account_id), message_id)
+    await steps.fetch("DELETE FROM attempts")
+    async with steps.database.transaction() as tx:
+        found = await events.of_message(tx, AccountId(steps.sender.account_id), message_id)
         assert await events_fetched(tx) < 100
     assert {one.type for one in found} == {"email.delivered", "email.bounced", "email.failed"}
     assert [one.id for one in found] == sorted(one.id for one in found)
 
 
-async def test_a_message_without_an_end_has_no_events(rounds: Rounds) -> None:
-    assert await of_message(rounds, await rounds.accept()) == []
-    assert await of_message(rounds, MessageId(new_id(rounds.clock.now()))) == []
+async def test_a_message_without_an_end_has_no_events(steps: DeliverySteps) -> None:
+    assert await of_message(steps, await steps.accept()) == []
+    assert await of_message(steps, MessageId(new_id(steps.clock.now()))) == []
 
 
-async def test_another_accounts_events_are_nobodys(rounds: Rounds) -> None:
-    message_id = await ended(rounds, DELIVERED)
-    stranger = (await rounds.another_sender("stranger")).account_id
-    assert (await read(rounds, account_id=stranger)).events == []
-    assert (await read(rounds, event_type="email.delivered", account_id=stranger)).events == []
-    assert await of_message(rounds, message_id, account_id=stranger) == []
-    assert len(await of_message(rounds, message_id)) == 1
+async def test_another_accounts_events_are_nobodys(steps: DeliverySteps) -> None:
+    message_id = await ended(steps, DELIVERED)
+    stranger = (await steps.another_sender("stranger")).account_id
+    assert (await read(steps, account_id=stranger)).events == []
+    assert (await read(steps, event_type="email.delivered", account_id=stranger)).events == []
+    assert await of_message(steps, message_id, account_id=stranger) == []
+    assert len(await of_message(steps, message_id)) == 1
 
 
 # What is open is asked of PostgreSQL itself, which keeps no keys of ours.
-STATEMENTS = {name: text for name, text in plans.statements(events).items() if "pg_stat_activity" not in text}
+STATEMENTS = {name: text for name, text in query_plans.statements(events).items() if "pg_stat_activity" not in text}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
 async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, database: Database) -> None:
-    scans = await plans.scans(database, STATEMENTS[name])
+    scans = await query_plans.scans(database, STATEMENTS[name])
     assert scans
     for scan in scans:
-        condition = plans.condition(scan)
+        condition = query_plans.condition(scan)
         assert "account_id = " in condition, scan
         key = "id " if scan["Relation Name"].startswith("events") else "message_id = "
         assert key in condition.replace("account_id", ""), scan

@@ -15,7 +15,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
 from posthouse.store.lane_reports import KEPT_FOR, LANES_REPORTED_MAX, LaneReport, LaneState, read, report
 from posthouse.store.postgres import Database
-from tests.support.rounds import LEASE, Rounds, beginning
+from tests.support.delivery_steps import LEASE, DeliverySteps, open_delivery_steps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -23,8 +23,8 @@ NONE = BoundedCount(0, False)
 
 
 @pytest_asyncio.fixture
-async def rounds(database_url: str) -> AsyncIterator[Rounds]:
-    async with beginning(database_url) as begun:
+async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
+    async with open_delivery_steps(database_url) as begun:
         yield begun
 
 
@@ -112,9 +112,9 @@ async def test_workers_report_at_once_without_waiting_for_each_other(database: D
 # The backlog
 
 
-async def counted(rounds: Rounds) -> Backlog:
-    now = rounds.clock.now()
-    async with rounds.database.connection() as connection:
+async def counted(steps: DeliverySteps) -> Backlog:
+    now = steps.clock.now()
+    async with steps.database.connection() as connection:
         return await backlog(connection, now, now + LEASE)
 
 
@@ -122,27 +122,27 @@ def exactly(number: int) -> BoundedCount:
     return BoundedCount(number, False)
 
 
-async def test_nothing_waits_in_an_empty_calendar(rounds: Rounds) -> None:
-    assert await counted(rounds) == Backlog(NONE, NONE, NONE, NONE, NONE, None)
+async def test_nothing_waits_in_an_empty_calendar(steps: DeliverySteps) -> None:
+    assert await counted(steps) == Backlog(NONE, NONE, NONE, NONE, NONE, None)
 
 
-async def test_every_recipient_that_waits_is_in_one_count(rounds: Rounds) -> None:
-    await rounds.accept(5)
-    since = rounds.clock.now()
-    rounds.clock.advance(seconds=3)
-    assert await counted(rounds) == Backlog(exactly(5), NONE, NONE, NONE, NONE, since)
-    tickets = await rounds.lease()
-    assert await counted(rounds) == Backlog(NONE, exactly(5), NONE, NONE, NONE, None)
-    now = rounds.clock.now()
-    async with rounds.database.transaction() as tx:
+async def test_every_recipient_that_waits_is_in_one_count(steps: DeliverySteps) -> None:
+    await steps.accept(5)
+    since = steps.clock.now()
+    steps.clock.advance(seconds=3)
+    assert await counted(steps) == Backlog(exactly(5), NONE, NONE, NONE, NONE, since)
+    tickets = await steps.lease()
+    assert await counted(steps) == Backlog(NONE, exactly(5), NONE, NONE, NONE, None)
+    now = steps.clock.now()
+    async with steps.database.transaction() as tx:
         held = tickets.pop()
         await postpone(tx, [DeliveryPostponement(held.account_id, held.message_id, held.position, 0, now, True)], now)
-    claimed = await rounds.claim(tickets[:3])
-    await rounds.record(
-        rounds.outcome(claimed[0], DeliveryResult.DEFERRED, next_at=now + timedelta(hours=1)),
-        rounds.outcome(claimed[1], DeliveryResult.DELIVERED),
+    claimed = await steps.claim(tickets[:3])
+    await steps.record(
+        steps.outcome(claimed[0], DeliveryResult.DEFERRED, next_at=now + timedelta(hours=1)),
+        steps.outcome(claimed[1], DeliveryResult.DELIVERED),
     )
-    assert await counted(rounds) == Backlog(
+    assert await counted(steps) == Backlog(
         due=exactly(0), leased=exactly(1), claimed=exactly(1), later=exactly(1), held=exactly(1), oldest_due_at=None
     )
 
@@ -158,13 +158,13 @@ FROM generate_series(1, 100000) number
 
 
 @pytest.mark.alone
-async def test_a_large_calendar_is_counted_no_further_than_the_bound(rounds: Rounds) -> None:
-    now = rounds.clock.now()
-    async with rounds.database.connection() as connection:
-        await connection.execute(LARGE, rounds.sender.account_id, now, rounds.worker_id)
+async def test_a_large_calendar_is_counted_no_further_than_the_bound(steps: DeliverySteps) -> None:
+    now = steps.clock.now()
+    async with steps.database.connection() as connection:
+        await connection.execute(LARGE, steps.sender.account_id, now, steps.worker_id)
         await connection.execute("ANALYZE schedule")
         explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {_BACKLOG}", now, now + LEASE)
-    found = await counted(rounds)
+    found = await counted(steps)
     assert found.claimed == found.held == BoundedCount(COUNTED_MAX, True)
     assert (found.due.is_more, found.later.is_more) == (True, True)
     assert found.leased == exactly(300)

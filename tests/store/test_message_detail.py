@@ -16,31 +16,31 @@ from posthouse.store import bodies, message_detail, reports, webhooks
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
 from posthouse.store.message_detail import Timeline
-from tests.support.crowd import crowd, events_fetched
-from tests.support.plans import condition, scans, statements
-from tests.support.rounds import LEASE, LONGEST_ATTEMPT, WAIT, Rounds, beginning, new_id
+from tests.support.delivery_steps import LEASE, LONGEST_ATTEMPT, WAIT, DeliverySteps, new_id, open_delivery_steps
+from tests.support.other_events import add_other_events, events_fetched
+from tests.support.query_plans import condition, scans, statements
 
 
 @pytest_asyncio.fixture
-async def rounds(database_url: str) -> AsyncIterator[Rounds]:
-    async with beginning(database_url) as begun:
+async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
+    async with open_delivery_steps(database_url) as begun:
         yield begun
 
 
-async def timeline_of(rounds: Rounds, message_id: MessageId) -> Timeline:
-    monitor = Monitor(database=rounds.database, clock=rounds.clock)
+async def timeline_of(steps: DeliverySteps, message_id: MessageId) -> Timeline:
+    monitor = Monitor(database=steps.database, clock=steps.clock)
     return await monitor.timeline(ids.text(ids.MESSAGE, message_id))
 
 
-async def test_a_message_is_found_in_whichever_account_has_it(rounds: Rounds) -> None:
-    other = await rounds.another_sender("beta")
-    mine, theirs = await rounds.accept(), await rounds.accept(["ada@example.org", "bob@example.net"], sender=other)
-    assert (await timeline_of(rounds, mine)).account_name == "acme"
-    found = await timeline_of(rounds, theirs)
+async def test_a_message_is_found_in_whichever_account_has_it(steps: DeliverySteps) -> None:
+    other = await steps.another_sender("beta")
+    mine, theirs = await steps.accept(), await steps.accept(["ada@example.org", "bob@example.net"], sender=other)
+    assert (await timeline_of(steps, mine)).account_name == "acme"
+    found = await timeline_of(steps, theirs)
     assert (found.account_name, found.account_id, found.id) == ("beta", other.account_id, theirs)
     assert (found.source, found.status, found.billing_status) == ("api", "queued", "reserved")
     assert (found.subject, found.recipient_count, found.credits_reserved) == ("Hello", 2, 2)
-    assert found.created_at == found.read_at == rounds.clock.now()
+    assert found.created_at == found.read_at == steps.clock.now()
     assert [recipient.email for recipient in found.recipients] == ["ada@example.org", "bob@example.net"]
     assert not found.is_shortened
 
@@ -55,146 +55,146 @@ async def test_a_message_is_found_in_whichever_account_has_it(rounds: Rounds) ->
         ("", Code.INVALID_REQUEST),
     ],
 )
-async def test_an_id_that_names_nothing_is_refused_in_words(rounds: Rounds, given_id: str, code: Code) -> None:
-    await rounds.accept()
+async def test_an_id_that_names_nothing_is_refused_in_words(steps: DeliverySteps, given_id: str, code: Code) -> None:
+    await steps.accept()
     with pytest.raises(Refusal) as refused:
-        await Monitor(database=rounds.database, clock=rounds.clock).timeline(given_id)
+        await Monitor(database=steps.database, clock=steps.clock).timeline(given_id)
     assert refused.value.code == code
 
 
-async def test_mail_that_nobody_tried_yet_waits(rounds: Rounds) -> None:
-    (recipient,) = (await timeline_of(rounds, await rounds.accept())).recipients
+async def test_mail_that_nobody_tried_yet_waits(steps: DeliverySteps) -> None:
+    (recipient,) = (await timeline_of(steps, await steps.accept())).recipients
     assert recipient.waiting is not None
     assert (recipient.waiting.fence, recipient.waiting.worker_id, recipient.waiting.attempt_count) == (0, None, 0)
     assert (recipient.attempts, recipient.event, recipient.suppression, recipient.final_at) == ((), None, None, None)
 
 
-async def test_attempts_come_in_their_order_and_the_event_with_the_end(rounds: Rounds) -> None:
-    (first,) = await rounds.claimed()
-    await rounds.record(rounds.outcome(first, DeliveryResult.DEFERRED, is_ambiguous=True))
-    rounds.clock.advance(WAIT)
-    (second,) = await rounds.claim(await rounds.lease())
-    rounds.clock.advance(seconds=20)
-    delivered = rounds.outcome(second, DeliveryResult.DELIVERED)
-    rounds.clock.advance(seconds=2)
-    await rounds.record(delivered)
-    await rounds.accept()
+async def test_attempts_come_in_their_order_and_the_event_with_the_end(steps: DeliverySteps) -> None:
+    (first,) = await steps.claimed()
+    await steps.record(steps.outcome(first, DeliveryResult.DEFERRED, is_ambiguous=True))
+    steps.clock.advance(WAIT)
+    (second,) = await steps.claim(await steps.lease())
+    steps.clock.advance(seconds=20)
+    delivered = steps.outcome(second, DeliveryResult.DELIVERED)
+    steps.clock.advance(seconds=2)
+    await steps.record(delivered)
+    await steps.accept()
 
-    (recipient,) = (await timeline_of(rounds, first.message_id)).recipients
+    (recipient,) = (await timeline_of(steps, first.message_id)).recipients
     assert [attempt.outcome for attempt in recipient.attempts] == ["deferred", "delivered"]
     assert [attempt.is_ambiguous for attempt in recipient.attempts] == [True, False]
     assert [attempt.fence for attempt in recipient.attempts] == [first.fence, second.fence]
     last = recipient.attempts[-1]
     assert (last.exchange, last.address, last.tls, last.code) == ("mx.example.org", "192.0.2.1", "TLSv1.3", 250)
     assert (recipient.status, recipient.billing_status, recipient.waiting) == ("delivered", "settled", None)
-    assert recipient.final_at == rounds.clock.now()
+    assert recipient.final_at == steps.clock.now()
     assert delivered.event is not None
     assert recipient.event is not None
     assert (recipient.event.id, recipient.event.type) == (delivered.event.id, "email.delivered")
 
 
-async def test_each_recipient_has_its_own_event(rounds: Rounds) -> None:
-    claimed = await rounds.claimed(3)
-    outcomes = [rounds.outcome(one, DeliveryResult.BOUNCED) for one in claimed]
-    await rounds.record(*outcomes)
-    found = await timeline_of(rounds, claimed[0].message_id)
+async def test_each_recipient_has_its_own_event(steps: DeliverySteps) -> None:
+    claimed = await steps.claimed(3)
+    outcomes = [steps.outcome(one, DeliveryResult.BOUNCED) for one in claimed]
+    await steps.record(*outcomes)
+    found = await timeline_of(steps, claimed[0].message_id)
     told = [recipient.event and recipient.event.id for recipient in found.recipients]
     assert told == [outcome.event and outcome.event.id for outcome in outcomes]
 
 
-async def test_a_suppressed_recipient_has_an_end_and_an_event_without_an_attempt(rounds: Rounds) -> None:
-    (bounced,) = await rounds.claimed(["Ada@example.org"])
-    await rounds.record(rounds.outcome(bounced, DeliveryResult.BOUNCED, suppress=True))
-    rounds.clock.advance(hours=2)
-    (suppressed,) = await rounds.claimed(["ada@Example.org"])
+async def test_a_suppressed_recipient_has_an_end_and_an_event_without_an_attempt(steps: DeliverySteps) -> None:
+    (bounced,) = await steps.claimed(["Ada@example.org"])
+    await steps.record(steps.outcome(bounced, DeliveryResult.BOUNCED, suppress=True))
+    steps.clock.advance(hours=2)
+    (suppressed,) = await steps.claimed(["ada@Example.org"])
     assert suppressed.is_suppressed
-    outcome = rounds.outcome(suppressed, DeliveryResult.BOUNCED, code=None, response="suppressed", exchange=None)
-    await rounds.record(outcome)
-    (recipient,) = (await timeline_of(rounds, suppressed.message_id)).recipients
+    outcome = steps.outcome(suppressed, DeliveryResult.BOUNCED, code=None, response="suppressed", exchange=None)
+    await steps.record(outcome)
+    (recipient,) = (await timeline_of(steps, suppressed.message_id)).recipients
     assert recipient.attempts == ()
     assert recipient.suppression is not None
     assert (recipient.suppression.reason, recipient.suppression.code) == ("bounce", 550)
     assert recipient.event is not None
 
 
-async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(rounds: Rounds) -> None:
-    await crowd(rounds, 1_000)
-    claimed = await rounds.claimed(3)
-    await rounds.record(*(rounds.outcome(one, DeliveryResult.BOUNCED) for one in claimed))
+async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(steps: DeliverySteps) -> None:
+    await add_other_events(steps, 1_000)
+    claimed = await steps.claimed(3)
+    await steps.record(*(steps.outcome(one, DeliveryResult.BOUNCED) for one in claimed))
     # As of recipients that ended without an attempt: it is only known that the events were made within the hour.
-    await rounds.fetch("DELETE FROM attempts")
-    account_id, message_id = AccountId(rounds.sender.account_id), claimed[0].message_id
-    async with rounds.database.transaction() as tx:
-        found = await message_detail.timeline(tx, account_id, message_id, rounds.clock.now())
+    await steps.fetch("DELETE FROM attempts")
+    account_id, message_id = AccountId(steps.sender.account_id), claimed[0].message_id
+    async with steps.database.transaction() as tx:
+        found = await message_detail.timeline(tx, account_id, message_id, steps.clock.now())
         assert await events_fetched(tx) < 100
     assert found is not None
     assert all(one.event is not None for one in found.recipients)
 
 
-async def test_a_worker_is_alive_for_as_long_as_its_lease(rounds: Rounds) -> None:
-    (claimed,) = await rounds.claimed()
-    (recipient,) = (await timeline_of(rounds, claimed.message_id)).recipients
+async def test_a_worker_is_alive_for_as_long_as_its_lease(steps: DeliverySteps) -> None:
+    (claimed,) = await steps.claimed()
+    (recipient,) = (await timeline_of(steps, claimed.message_id)).recipients
     assert recipient.waiting is not None
-    assert (recipient.waiting.worker_id, recipient.waiting.is_worker_alive) == (rounds.worker_id, True)
-    assert recipient.waiting.next_at == rounds.clock.now() + LONGEST_ATTEMPT
-    rounds.clock.advance(LEASE + timedelta(seconds=1))
-    (recipient,) = (await timeline_of(rounds, claimed.message_id)).recipients
+    assert (recipient.waiting.worker_id, recipient.waiting.is_worker_alive) == (steps.worker_id, True)
+    assert recipient.waiting.next_at == steps.clock.now() + LONGEST_ATTEMPT
+    steps.clock.advance(LEASE + timedelta(seconds=1))
+    (recipient,) = (await timeline_of(steps, claimed.message_id)).recipients
     assert recipient.waiting is not None
     assert not recipient.waiting.is_worker_alive
     assert recipient.attempts[0].outcome is None
 
 
-async def test_a_hold_is_told(rounds: Rounds) -> None:
-    message_id = await rounds.accept()
-    (ticket,) = await rounds.lease()
-    now = rounds.clock.now()
-    async with rounds.database.transaction() as tx:
+async def test_a_hold_is_told(steps: DeliverySteps) -> None:
+    message_id = await steps.accept()
+    (ticket,) = await steps.lease()
+    now = steps.clock.now()
+    async with steps.database.transaction() as tx:
         held = DeliveryPostponement(ticket.account_id, message_id, 0, ticket.fence, now + WAIT, is_held=True)
         assert await postpone(tx, [held], now) == 1
-    await rounds.operator.suspend(rounds.sender.account_id)
-    found = await timeline_of(rounds, message_id)
+    await steps.operator.suspend(steps.sender.account_id)
+    found = await timeline_of(steps, message_id)
     assert found.suspended_at is not None
     assert found.recipients[0].waiting is not None
     assert found.recipients[0].waiting.held_since == now
 
 
-async def test_what_came_back_is_told_with_its_recipient_or_apart(rounds: Rounds) -> None:
-    other, mine = await rounds.accept(2), await rounds.accept(["ada@example.org", "bob@example.net"])
+async def test_what_came_back_is_told_with_its_recipient_or_apart(steps: DeliverySteps) -> None:
+    other, mine = await steps.accept(2), await steps.accept(["ada@example.org", "bob@example.net"])
     notes = [
         ReportNote("bounce", 1, "bob@example.net", "5.1.1", 550, "5.1.1 unknown", suppress=True),
         ReportNote("bounce", None, "eve@example.net", "5.1.1", 550, "5.1.1 unknown"),
     ]
-    async with rounds.database.transaction() as tx:
+    async with steps.database.transaction() as tx:
         for message_id in (other, mine):
-            await reports.note(tx, AccountId(rounds.sender.account_id), message_id, notes, rounds.clock.now())
-    rounds.clock.advance(hours=1)
+            await reports.note(tx, AccountId(steps.sender.account_id), message_id, notes, steps.clock.now())
+    steps.clock.advance(hours=1)
     complained = ReportNote("complaint", 1, "abuse", response="stop it", suppress=True)
-    async with rounds.database.transaction() as tx:
-        await reports.note(tx, AccountId(rounds.sender.account_id), mine, [complained], rounds.clock.now())
-    found = await timeline_of(rounds, mine)
+    async with steps.database.transaction() as tx:
+        await reports.note(tx, AccountId(steps.sender.account_id), mine, [complained], steps.clock.now())
+    found = await timeline_of(steps, mine)
     assert [(one.kind, one.detail) for one in found.reports] == [("bounce", "eve@example.net")]
     assert found.recipients[0].reports == ()
     assert [(one.kind, one.status, one.suppressed) for one in found.recipients[1].reports] == [
         ("bounce", "5.1.1", True),
         ("complaint", None, True),
     ]
-    assert len((await timeline_of(rounds, other)).recipients[1].reports) == 1
+    assert len((await timeline_of(steps, other)).recipients[1].reports) == 1
 
 
-async def told_by_webhook(rounds: Rounds) -> MessageId:
+async def told_by_webhook(steps: DeliverySteps) -> MessageId:
     """A message whose event was sent to its account's webhook."""
-    account_id = AccountId(rounds.sender.account_id)
-    async with rounds.database.transaction() as tx:
-        await webhooks.save(tx, account_id, "https://example.com/", ["email.delivered"], True, b"", rounds.clock.now())
-    (claimed,) = await rounds.claimed()
-    now = rounds.clock.now()
-    await rounds.record(rounds.outcome(claimed, DeliveryResult.DELIVERED, webhook_delivery_id=new_id(now)))
+    account_id = AccountId(steps.sender.account_id)
+    async with steps.database.transaction() as tx:
+        await webhooks.save(tx, account_id, "https://example.com/", ["email.delivered"], True, b"", steps.clock.now())
+    (claimed,) = await steps.claimed()
+    now = steps.clock.now()
+    await steps.record(steps.outcome(claimed, DeliveryResult.DELIVERED, webhook_delivery_id=new_id(now)))
     return claimed.message_id
 
 
-async def replay(rounds: Rounds, delivery_id: UUID) -> UUID:
-    account_id, now = AccountId(rounds.sender.account_id), rounds.clock.now()
-    async with rounds.database.transaction() as tx:
+async def replay(steps: DeliverySteps, delivery_id: UUID) -> UUID:
+    account_id, now = AccountId(steps.sender.account_id), steps.clock.now()
+    async with steps.database.transaction() as tx:
         original = await webhooks.find_delivery(tx, account_id, delivery_id)
         assert original is not None
         entered = await webhooks.enter_replay(tx, original, new_id(now), 7, now, now)
@@ -202,31 +202,31 @@ async def replay(rounds: Rounds, delivery_id: UUID) -> UUID:
     return entered.id
 
 
-async def test_a_replay_is_found_though_it_came_days_after_its_event(rounds: Rounds) -> None:
-    message_id = await told_by_webhook(rounds)
-    other = await told_by_webhook(rounds)
-    (recipient,) = (await timeline_of(rounds, message_id)).recipients
+async def test_a_replay_is_found_though_it_came_days_after_its_event(steps: DeliverySteps) -> None:
+    message_id = await told_by_webhook(steps)
+    other = await told_by_webhook(steps)
+    (recipient,) = (await timeline_of(steps, message_id)).recipients
     assert recipient.event is not None
     (first,) = recipient.event.sendings
     assert (first.event_id, first.status, first.attempt, first.replay_of) == (recipient.event.id, "pending", 0, None)
     replays = []
     for _ in range(2):
-        rounds.clock.advance(days=3)
-        replays.append(await replay(rounds, first.id))
-    (recipient,) = (await timeline_of(rounds, message_id)).recipients
+        steps.clock.advance(days=3)
+        replays.append(await replay(steps, first.id))
+    (recipient,) = (await timeline_of(steps, message_id)).recipients
     assert recipient.event is not None
     assert [one.id for one in recipient.event.sendings] == [*reversed(replays), first.id]
     assert [one.replay_of for one in recipient.event.sendings] == [first.id, first.id, None]
-    (neighbour,) = (await timeline_of(rounds, other)).recipients
+    (neighbour,) = (await timeline_of(steps, other)).recipients
     assert neighbour.event is not None
     assert len(neighbour.event.sendings) == 1
 
 
-async def test_only_the_days_since_the_event_are_looked_into_for_its_sendings(rounds: Rounds) -> None:
-    message_id = await told_by_webhook(rounds)
-    now = rounds.clock.now()
-    values = f"'{rounds.sender.account_id}', '{message_id}'"
-    async with rounds.database.connection() as connection:
+async def test_only_the_days_since_the_event_are_looked_into_for_its_sendings(steps: DeliverySteps) -> None:
+    message_id = await told_by_webhook(steps)
+    now = steps.clock.now()
+    values = f"'{steps.sender.account_id}', '{message_id}'"
+    async with steps.database.connection() as connection:
         await connection.execute("SET plan_cache_mode = force_generic_plan")
         await connection.execute(f"PREPARE sendings AS {message_detail._SENDINGS}")
         for days, most in ((0, 2), (3, 5)):
@@ -239,14 +239,14 @@ async def test_only_the_days_since_the_event_are_looked_into_for_its_sendings(ro
         await connection.execute("RESET plan_cache_mode")
 
 
-async def test_of_very_many_sendings_the_latest_are_shown(rounds: Rounds) -> None:
-    message_id = await told_by_webhook(rounds)
-    (recipient,) = (await timeline_of(rounds, message_id)).recipients
+async def test_of_very_many_sendings_the_latest_are_shown(steps: DeliverySteps) -> None:
+    message_id = await told_by_webhook(steps)
+    (recipient,) = (await timeline_of(steps, message_id)).recipients
     assert recipient.event is not None
     (first,) = recipient.event.sendings
-    rounds.clock.advance(seconds=1)
-    last = [await replay(rounds, first.id) for _ in range(3)]
-    await rounds.fetch(
+    steps.clock.advance(seconds=1)
+    last = [await replay(steps, first.id) for _ in range(3)]
+    await steps.fetch(
         "INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, status,"
         " max_attempts, created_at)"
         " SELECT account_id, overlay(id::text placing to_hex(number + 4096) from 15)::uuid, event_id, type, message_id,"
@@ -254,7 +254,7 @@ async def test_of_very_many_sendings_the_latest_are_shown(rounds: Rounds) -> Non
         " FROM webhook_deliveries, generate_series(1, 500) number WHERE id = $1",
         first.id,
     )
-    found = await timeline_of(rounds, message_id)
+    found = await timeline_of(steps, message_id)
     assert found.is_shortened
     assert found.recipients[0].event is not None
     shown = [one.id for one in found.recipients[0].event.sendings]
@@ -262,9 +262,9 @@ async def test_of_very_many_sendings_the_latest_are_shown(rounds: Rounds) -> Non
     assert set(last) <= set(shown)
 
 
-async def test_nothing_is_read_that_is_not_found_by_its_key(rounds: Rounds) -> None:
+async def test_nothing_is_read_that_is_not_found_by_its_key(steps: DeliverySteps) -> None:
     """But for an operator's look-up by the id alone, which goes through the accounts."""
     for name, statement in statements(bodies, message_detail).items():
         if name not in ("timeline._MESSAGE", "timeline._MESSAGE_OF_ANY"):
-            for scan in await scans(rounds.database, statement):
+            for scan in await scans(steps.database, statement):
                 assert condition(scan), f"{name} reads all of {scan['Relation Name']}"

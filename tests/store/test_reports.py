@@ -4,17 +4,17 @@ import pytest
 
 from posthouse.store import reports, reputation
 from posthouse.store.postgres import Database
-from tests.support import plans
+from tests.support import query_plans
 
-STATEMENTS = plans.statements(reputation, reports)
+STATEMENTS = query_plans.statements(reputation, reports)
 # What a table's rows may be found by, beside the account and the message.
 INDEXED = {"accounts": ("id = ", "uuid_send("), "suppressions": ("at >= ",), "lifted_suppressions": ("at >= ",)}
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
 async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, database: Database) -> None:
-    for scan in await plans.scans(database, STATEMENTS[name]):
-        condition = plans.condition(scan)
+    for scan in await query_plans.scans(database, STATEMENTS[name]):
+        condition = query_plans.condition(scan)
         table = scan["Relation Name"]
         if table in INDEXED:
             assert any(key in condition for key in INDEXED[table]), scan

@@ -10,7 +10,7 @@ from posthouse.store.message_search import Span
 from posthouse.store.postgres import Database
 from posthouse.store.search_index import IndexEntry
 from tests.support.clock import SettableClock
-from tests.support.plans import condition, scans, statements
+from tests.support.query_plans import condition, scans, statements
 
 READING = {
     name: text

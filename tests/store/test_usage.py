@@ -10,8 +10,8 @@ from posthouse.rules.ids import AccountId, time_of
 from posthouse.rules.usage import COUNTS
 from posthouse.store import backlog, ledger, usage
 from posthouse.store.postgres import Database
-from tests.support import plans
-from tests.support.rounds import beginning
+from tests.support import query_plans
+from tests.support.delivery_steps import open_delivery_steps
 
 DAY = date(2026, 11, 15)
 # One row, the accounts themselves, and what is looked for or forgotten day by day whoever's it is.
@@ -26,7 +26,7 @@ NOT_AN_ACCOUNTS = (
 )
 STATEMENTS = {
     name: text
-    for name, text in plans.statements(usage, ledger, backlog).items()
+    for name, text in query_plans.statements(usage, ledger, backlog).items()
     if not name.startswith(NOT_AN_ACCOUNTS) and "INSERT" not in text
 }
 
@@ -37,17 +37,17 @@ def histogram(**counts: int) -> list[int]:
 
 @pytest.mark.parametrize("name", STATEMENTS)
 async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, database: Database) -> None:
-    scans = await plans.scans(database, STATEMENTS[name])
+    scans = await query_plans.scans(database, STATEMENTS[name])
     assert scans
     for scan in scans:
-        assert "account_id = " in plans.condition(scan), scan
+        assert "account_id = " in query_plans.condition(scan), scan
 
 
 @pytest.mark.parametrize("name", ["ledger._ENTRIES", "ledger._ENTRIES_OF_KIND", "ledger._SO_MANY_BELOW"])
 async def test_a_page_of_the_ledger_walks_the_key_backwards_and_sorts_nothing(name: str, database: Database) -> None:
     async with database.connection() as connection:
         text = STATEMENTS[name]
-        arguments = len(await plans.parameters(connection, text))
+        arguments = len(await query_plans.parameters(connection, text))
         await connection.execute(f"PREPARE shown AS {text}")
         low, high = "'00000000-0000-0000-0000-000000000000'", "'ffffffff-0000-0000-0000-000000000000'"
         given = [low, low, high, "1", "50", "-1", "'settle'"][:arguments]
@@ -91,16 +91,16 @@ async def test_only_one_counts_at_a_time(database: Database) -> None:
 
 
 async def test_counting_begins_with_the_oldest_mail_and_only_once(database_url: str) -> None:
-    async with beginning(database_url) as rounds:
-        first = time_of(await rounds.accept())
-        rounds.clock.advance(hours=30)
-        await rounds.accept()
+    async with open_delivery_steps(database_url) as steps:
+        first = time_of(await steps.accept())
+        steps.clock.advance(hours=30)
+        await steps.accept()
         for _ in range(2):
-            async with rounds.database.connection() as connection:
-                await usage.begin(connection, rounds.clock.now())
+            async with steps.database.connection() as connection:
+                await usage.begin(connection, steps.clock.now())
                 state = await usage.state(connection)
             assert state == usage.CountingProgress(first, first, None, first.date(), None)
-            rounds.clock.advance(hours=1)
+            steps.clock.advance(hours=1)
 
 
 async def test_counting_begins_now_where_there_is_no_mail(database: Database) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from posthouse.clock import DatabaseClock
 from posthouse.entrypoints.workers import repeated
-from tests.support.house import Sender, opened
+from tests.support.accept_flow import Sender, open_accept_flow
 
 
 async def contend(url: str, seed: int, rounds: int, senders: list[Sender], descending: bool) -> dict[str, int]:
@@ -19,14 +19,15 @@ async def contend(url: str, seed: int, rounds: int, senders: list[Sender], desce
     chance = random.Random(f"{seed} {descending}")
     outcome: dict[str, int] = {}
     async with (
-        opened(url, DatabaseClock(), connections_max=3) as house,
-        repeated(house.directory.forget_changes, pause_seconds=1),
+        open_accept_flow(url, DatabaseClock(), connections_max=3) as accept_flow,
+        repeated(accept_flow.control_cache.forget_changes, pause_seconds=1),
     ):
         for number in range(rounds):
             chosen = chance.sample(senders, chance.randint(2, min(5, len(senders))))
             chosen.sort(key=lambda sender: sender.account_id, reverse=descending)
             answers = await asyncio.gather(
-                *(house.accept(sender, f"{seed} {descending} {number}") for sender in chosen), return_exceptions=True
+                *(accept_flow.accept(sender, f"{seed} {descending} {number}") for sender in chosen),
+                return_exceptions=True,
             )
             for answer in answers:
                 name = f"{type(answer).__name__}: {answer}" if isinstance(answer, BaseException) else "accepted"

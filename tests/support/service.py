@@ -27,7 +27,7 @@ import jwt
 from posthouse.config import Settings
 from posthouse.flows.account import passwords
 from posthouse.rules import ids
-from tests.support.administration import MadeCredential, Operator
+from tests.support.operator_client import MadeCredential, Operator
 from tools.private_postgres import free_port
 
 PEPPER: Final = "acceptance pepper, thirty-two bytes or more"
@@ -142,7 +142,7 @@ class Service:
         try:
             await _wait_until_ready(client, port, process, log)
             pool = await asyncpg.create_pool(_direct(database_url, settings), min_size=1, max_size=8)
-            operator = await Operator.open(_settings(_direct(database_url, settings)))
+            operator = await Operator.open(service_settings(_direct(database_url, settings)))
         except BaseException:
             process.kill()
             process.wait()
@@ -309,7 +309,7 @@ class Tenant:
         payload = {name: value for name, value in payload.items() if value is not ABSENT}
         return f"Bearer {jwt.encode(payload, secret, algorithm or header['alg'])}"
 
-    def letter(self, **changes: object) -> dict[str, Any]:
+    def mail(self, **changes: object) -> dict[str, Any]:
         """A small valid request with some fields changed; `from_` is `from`, ABSENT takes a field away."""
         fields: dict[str, object] = {
             "from": f"news@{self.domain}",
@@ -340,7 +340,7 @@ class Tenant:
         if data is not None:
             given["Content-Type"] = "application/json"
         elif body is ABSENT:
-            body = self.letter()
+            body = self.mail()
         given |= headers or {}
         return await (service or self.service).request("POST", "/emails", headers=given, json=body, data=data)
 
@@ -439,7 +439,7 @@ def settings_for(database_url: str, **settings: str) -> dict[str, str]:
     return {f"POSTHOUSE_{name}": value for name, value in chosen.items() if not name.startswith("_")}
 
 
-def _settings(database_url: str) -> Settings:
+def service_settings(database_url: str) -> Settings:
     values = {name.removeprefix("POSTHOUSE_").lower(): value for name, value in settings_for(database_url).items()}
     return Settings.model_validate(values)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.support.doors import HOST, NAME, Doors, listens
 from tests.support.service import Tenant
+from tests.support.smtp_listeners import HOST, NAME, SmtpListeners, is_listening
 from tools.private_postgres import free_port
 
 START_SECONDS_MAX: Final = 30.0
@@ -98,13 +98,13 @@ class SmartHost:
 
 
 @asynccontextmanager
-async def smart_host(doors: Doors, tenant: Tenant) -> AsyncIterator[SmartHost]:
+async def smart_host(listeners: SmtpListeners, tenant: Tenant) -> AsyncIterator[SmartHost]:
     host = SmartHost(Path(tempfile.mkdtemp(prefix="posthouse-smart-host-")), free_port())
     master: subprocess.Popen[bytes] | None = None
     try:
-        master = await asyncio.to_thread(_started, host, doors, tenant)
+        master = await asyncio.to_thread(_started, host, listeners, tenant)
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not await listens(host.port):
+        while not await is_listening(host.port):
             assert master.poll() is None, f"Postfix ended: {host.said()}"
             assert time.monotonic() < deadline, f"Postfix did not start: {host.said()}"
             await asyncio.sleep(0.05)
@@ -115,8 +115,8 @@ async def smart_host(doors: Doors, tenant: Tenant) -> AsyncIterator[SmartHost]:
         shutil.rmtree(host.directory, ignore_errors=True)
 
 
-def _started(host: SmartHost, doors: Doors, tenant: Tenant) -> "subprocess.Popen[bytes]":
-    _lay(host, doors, tenant)
+def _started(host: SmartHost, listeners: SmtpListeners, tenant: Tenant) -> "subprocess.Popen[bytes]":
+    _lay(host, listeners, tenant)
     return subprocess.Popen(
         [f"{_daemons()}/master", "-c", str(host.directory), "-s"],
         stdin=subprocess.DEVNULL,
@@ -126,18 +126,18 @@ def _started(host: SmartHost, doors: Doors, tenant: Tenant) -> "subprocess.Popen
     )
 
 
-def _lay(host: SmartHost, doors: Doors, tenant: Tenant) -> None:
+def _lay(host: SmartHost, listeners: SmtpListeners, tenant: Tenant) -> None:
     directory = host.directory
     directory.chmod(0o755)  # its own user must be able to come here
     for name in ("queue", "data"):
         (directory / name).mkdir()
     shutil.chown(directory / "data", "postfix")
     authority = directory / "authority.pem"
-    shutil.copy(doors.authority_file, authority)
+    shutil.copy(listeners.authority_file, authority)
     chosen = {"directory": directory, "domain": tenant.domain, "name": NAME, "authority": authority}
-    (directory / "main.cf").write_text(_MAIN.format(port=doors.port, **chosen))
+    (directory / "main.cf").write_text(_MAIN.format(port=listeners.port, **chosen))
     (directory / "master.cf").write_text(_MASTER.format(port=host.port))
-    (directory / "passwords").write_text(f"[{NAME}]:{doors.port} {tenant.username}:{tenant.password}\n")
+    (directory / "passwords").write_text(f"[{NAME}]:{listeners.port} {tenant.username}:{tenant.password}\n")
     # Makes what the queue directory holds, each with its owner.
     made = subprocess.run(["postfix", "-c", str(directory), "check"], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tests.support.doors import Doors, hand_in, letter, message_id, plain
 from tests.support.service import Service, Tenant, uuid
-from tests.support.smtp_service import Line
+from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail, submit
+from tests.support.smtp_service import SmtpConnection
 
 PAUSE_SECONDS: Final = 0.02
 TO: Final = ("delivered@simulator.invalid", "ada@example.org", "bob@example.org")
@@ -34,7 +34,7 @@ class Mail:
 
 @dataclass(slots=True)
 class SmtpLoad:
-    doors: Doors
+    listeners: SmtpListeners
     tenants: list[Tenant]
     seed: int
     mails: list[Mail] = field(default_factory=list)
@@ -88,7 +88,7 @@ class SmtpLoad:
         mail: Mail | None = None
         while not self._is_stopping:
             try:
-                async with self.doors.line() as line:
+                async with self.listeners.line() as line:
                     replies = await line.say("EHLO load.example", plain(tenant.username, tenant.password))
                     self.answers[f"login {replies[1][:3]}"] += 1
                     if not replies[1].startswith("235 "):
@@ -107,18 +107,18 @@ class SmtpLoad:
                 self.answers["no connection"] += 1
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _hand_in(self, line: Line, mail: Mail, chance: random.Random) -> bool:
+    async def _hand_in(self, line: SmtpConnection, mail: Mail, chance: random.Random) -> bool:
         """Whether the session goes on."""
         body = "Good morning. " * chance.choice([1, 1, 1, 100, 10_000])
         # A connection that is lost before the end of the data has handed in nothing, but who can tell that?
         try:
-            reply = await hand_in(line, letter(mail.tenant, mail.subject, body=body), TO[: mail.recipients], sender="")
+            reply = await submit(line, raw_mail(mail.tenant, mail.subject, body=body), TO[: mail.recipients], sender="")
         except (OSError, ssl.SSLError):
             reply = ""
         self.answers[reply[:9] or "no answer"] += 1
         match reply[:3]:
             case "250":
-                mail.ids.append(message_id(reply))
+                mail.ids.append(queued_id(reply))
             case "":
                 mail.unanswered += 1
             case "421":

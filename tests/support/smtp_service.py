@@ -24,7 +24,7 @@ from posthouse.rules.refusal import Code, Refusal
 NAME = "mx.example.com"
 USERNAME = "smtp_ada"
 PASSWORD = "correct horse"
-CALLER = Principal(AccountId(UUID(int=1)), CredentialId(UUID(int=2)), Mode.LIVE)
+PRINCIPAL = Principal(AccountId(UUID(int=1)), CredentialId(UUID(int=2)), Mode.LIVE)
 QUEUED = ServerReply(250, "2.0.0", "queued as em_1")
 
 SUBMISSION = Policy(NAME, needs_authentication=True)
@@ -32,7 +32,7 @@ INBOUND = Policy(NAME, needs_authentication=False)
 
 
 @dataclass
-class Recorder:
+class RecordingService:
     """Takes what it is given; `gate`, when there is one, keeps it waiting."""
 
     terms: Policy = INBOUND
@@ -49,7 +49,7 @@ class Recorder:
             await self.gate.wait()
         if (username, password) != (USERNAME, PASSWORD):
             raise Refusal(Code.UNAUTHORIZED, "The SMTP username or password is wrong, or was revoked.")
-        return CALLER
+        return PRINCIPAL
 
     def recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002
         return ServerReply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None
@@ -100,8 +100,8 @@ class Authority:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    service: Recorder,
+async def run_smtp_server(
+    service: RecordingService,
     *,
     tls: TlsFiles | None = None,
     bounds: Bounds | None = None,
@@ -118,7 +118,7 @@ async def serving(
 
 
 @dataclass
-class Line:
+class SmtpConnection:
     """A client that writes bytes and reads replies, whole or in a heap."""
 
     reader: asyncio.StreamReader

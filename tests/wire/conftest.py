@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from posthouse.wire.tls import TlsPolicy, TlsUse
-from tests.support.receiver import Certificates
+from tests.support.smtp_receiver import Certificates
 
 ON_BOTH_LOOPS = ("test_caller.py", "test_smtp.py", "test_smtp_opening.py", "test_smtp_peers.py")
 

@@ -29,8 +29,8 @@ from posthouse.wire.webhook_client import NoWebhookAnswer
 from tests.mail.test_address import domains, locals_, near_addresses, near_mailboxes
 from tests.support.bad_input import bad_input, spoiled
 from tests.support.nameserver import Nameserver
-from tests.support.receiver import Certificates, Receiver
-from tests.support.sessions import MESSAGE, PATIENT, deliver, open_to, session_with
+from tests.support.smtp_receiver import Certificates, SmtpReceiver
+from tests.support.smtp_sessions import MESSAGE, PATIENT, deliver, open_to, session_with
 from tests.wire.test_webhook_client import Street, call
 
 # DNS answers
@@ -235,7 +235,7 @@ plain_addresses: Final = some.builds("{}@{}".format, locals_, domains)
 
 
 async def written(addresses: Sequence[str]) -> list[str]:
-    async with Receiver() as receiver, session_with(receiver) as session:
+    async with SmtpReceiver() as receiver, session_with(receiver) as session:
         for address in addresses:
             assert len((await deliver(session, address)).results) == 1
             if not session.is_reusable:

@@ -18,7 +18,7 @@ from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support.nameserver import SERVFAIL, Nameserver
-from tests.support.receiver import Receiver
+from tests.support.smtp_receiver import SmtpReceiver
 
 DOMAIN = "example.com"
 MESSAGE = SmtpContent(b"Subject: hello\r\n\r\n.a line that begins with a dot\r\n")
@@ -91,7 +91,7 @@ def kinds(carriage: CarrierResult) -> list[OutcomeKind]:
 async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     road.exchange(10, "mx1.example.com", "127.0.0.2")
-    async with Receiver(host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+    async with SmtpReceiver(host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carriage = await carry(road.carrier(receiver.port), "ada@example.com", "bob@example.com")
         assert kinds(carriage) == [OutcomeKind.DELIVERED] * 2
         assert (carriage.exchange, carriage.address, carriage.tls) == ("mx1.example.com", "127.0.0.2", None)
@@ -101,10 +101,10 @@ async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
 @pytest.mark.parametrize(
     "manner", ["554-connect", "421-connect", "drop-connect", "hang-connect", "421-ehlo", "530-mail"]
 )
-async def test_a_server_that_fails_before_the_mail_leads_to_the_next(road: Road, manner: str) -> None:
+async def test_a_server_that_fails_before_the_mail_leads_to_the_next(road: Road, behaviour: str) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
-    async with Receiver(manner, host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+    async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carriage = await carry(road.carrier(receiver.port))
     assert kinds(carriage) == [OutcomeKind.DELIVERED]
     assert carriage.exchange == "mx2.example.com"
@@ -113,28 +113,28 @@ async def test_a_server_that_fails_before_the_mail_leads_to_the_next(road: Road,
 async def test_a_server_that_nobody_runs_leads_to_the_next(road: Road) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
-    async with Receiver(host="127.0.0.3") as receiver:
+    async with SmtpReceiver(host="127.0.0.3") as receiver:
         carriage = await carry(road.carrier(receiver.port))
     assert kinds(carriage) == [OutcomeKind.DELIVERED]
 
 
 @pytest.mark.parametrize("manner", ["450-mail", "550-mail", "drop-mail", "drop-data", "451-dot", "lose-dot"])
-async def test_what_is_said_of_the_mail_itself_is_not_asked_twice(road: Road, manner: str) -> None:
+async def test_what_is_said_of_the_mail_itself_is_not_asked_twice(road: Road, behaviour: str) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
-    async with Receiver(manner, host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+    async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carriage = await carry(road.carrier(receiver.port))
         assert carriage.exchange == "mx1.example.com"
         assert receiver.connections == 1
     verdict = judge(carriage.results[0])
-    assert verdict.kind is (OutcomeKind.BOUNCED if manner == "550-mail" else OutcomeKind.DEFERRED)
-    assert verdict.ambiguous is (manner == "lose-dot")
+    assert verdict.kind is (OutcomeKind.BOUNCED if behaviour == "550-mail" else OutcomeKind.DEFERRED)
+    assert verdict.ambiguous is (behaviour == "lose-dot")
 
 
 async def test_all_servers_failing_defers_with_the_last_ones_words(road: Road) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
-    async with Receiver("554-connect", host="127.0.0.2", manners={"127.0.0.3": "421-connect"}) as receiver:
+    async with SmtpReceiver("554-connect", host="127.0.0.2", behaviours={"127.0.0.3": "421-connect"}) as receiver:
         carriage = await carry(road.carrier(receiver.port))
     verdict = judge(carriage.results[0])
     assert (verdict.kind, verdict.code) == (OutcomeKind.DEFERRED, 421)
@@ -142,14 +142,14 @@ async def test_all_servers_failing_defers_with_the_last_ones_words(road: Road) -
 
 async def test_each_recipient_has_its_own_result(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
-    async with Receiver(host="127.0.0.2") as receiver:
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
         carriage = await carry(road.carrier(receiver.port), "ada@x.example", "550-rcpt@x.example", "452-rcpt@x.example")
     assert kinds(carriage) == [OutcomeKind.DELIVERED, OutcomeKind.BOUNCED, OutcomeKind.DEFERRED]
 
 
 async def test_a_withdrawn_mail_is_not_sent(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
-    async with Receiver(host="127.0.0.2") as receiver:
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
         carriage = await carry(road.carrier(receiver.port), may_send=False)
         assert receiver.accepted == []
     verdict = judge(carriage.results[0])
@@ -158,7 +158,7 @@ async def test_a_withdrawn_mail_is_not_sent(road: Road) -> None:
 
 async def test_a_domain_without_exchanges_is_its_own_server(road: Road) -> None:
     road.names.records[DOMAIN, "A"] = ["127.0.0.2"]
-    async with Receiver(host="127.0.0.2") as receiver:
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
         assert kinds(await carry(road.carrier(receiver.port))) == [OutcomeKind.DELIVERED]
 
 
@@ -185,7 +185,7 @@ async def test_dns_that_leads_nowhere_is_told_as_what_it_is(road: Road) -> None:
 
 async def test_an_inward_address_is_never_connected_to(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2", "10.0.0.1", "169.254.169.254")
-    async with Receiver(host="127.0.0.2") as receiver:
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
         carriage = await carry(road.carrier(receiver.port, may_connect=is_public))
         assert carriage.results == (Forbidden(),)
         assert receiver.connections == 0
@@ -193,7 +193,7 @@ async def test_an_inward_address_is_never_connected_to(road: Road) -> None:
 
 async def test_the_allowed_address_of_several_is_used(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2", "127.0.0.3")
-    async with Receiver("554-connect", host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+    async with SmtpReceiver("554-connect", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carrier = road.carrier(receiver.port, may_connect=lambda one: one == IPv4Address("127.0.0.3"))
         assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
         assert receiver.connections == 1
@@ -201,7 +201,7 @@ async def test_the_allowed_address_of_several_is_used(road: Road) -> None:
 
 async def test_a_connection_is_used_again_and_closed_when_idle(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
-    async with Receiver(host="127.0.0.2") as receiver:
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = road.carrier(receiver.port)
         for _ in range(5):
             assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
@@ -217,7 +217,7 @@ async def test_a_connection_is_used_again_and_closed_when_idle(road: Road) -> No
 
 async def test_a_connection_that_the_server_closed_meanwhile_is_not_an_attempt(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
-    async with Receiver(host="127.0.0.2") as receiver:
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = road.carrier(receiver.port)
         await carry(carrier)
         for conversation in list(receiver.conversations):
@@ -230,7 +230,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_not_an_attempt(r
 async def test_a_server_that_refuses_the_tls_it_offered_leads_to_the_next(road: Road) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
-    async with Receiver("starttls-refused", host="127.0.0.2", manners={"127.0.0.3": ""}) as receiver:
+    async with SmtpReceiver("starttls-refused", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carrier = road.carrier(receiver.port, tls=opportunistic())
         carriage = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
@@ -238,9 +238,9 @@ async def test_a_server_that_refuses_the_tls_it_offered_leads_to_the_next(road: 
 
 
 @pytest.mark.parametrize("manner", ["", "starttls-broken"])
-async def test_without_sound_tls_mail_goes_in_the_clear_when_nobody_demands_it(road: Road, manner: str) -> None:
+async def test_without_sound_tls_mail_goes_in_the_clear_when_nobody_demands_it(road: Road, behaviour: str) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
-    async with Receiver(manner, host="127.0.0.2") as receiver:
+    async with SmtpReceiver(behaviour, host="127.0.0.2") as receiver:
         carrier = road.carrier(receiver.port, tls=opportunistic())
         carriage = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)

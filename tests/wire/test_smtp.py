@@ -14,9 +14,9 @@ from posthouse.wire.dialogue import BLOCK_BYTES_MAX
 from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession
 from posthouse.wire.smtp_content import SmtpContent, dot_stuffed
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy
-from tests.support.receiver import Certificates, Receiver
 from tests.support.service import eventually
-from tests.support.sessions import (
+from tests.support.smtp_receiver import Certificates, SmtpReceiver
+from tests.support.smtp_sessions import (
     BROKEN,
     CONTENT,
     EHLO_PIPELINING,
@@ -27,21 +27,21 @@ from tests.support.sessions import (
     PATIENT,
     SENDER,
     SHORT,
-    WAYS,
-    Canned,
+    TRANSFER_MODES,
+    CannedServer,
     deliver,
+    failure_of,
     open_to,
     result_of,
     session_with,
-    told,
 )
 
 # Delivering
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_a_mail_arrives_as_it_was_given(way: str) -> None:
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session)).results
         assert isinstance(result, SmtpAccepted)
         assert (result.reply.code, result.reply.enhanced) == (250, "2.0.0")
@@ -50,25 +50,25 @@ async def test_a_mail_arrives_as_it_was_given(way: str) -> None:
     assert delivered.tls is None
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_a_large_mail_arrives_as_it_was_given(way: str) -> None:
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         assert isinstance((await deliver(session, message=LARGE)).results[0], SmtpAccepted)
     assert receiver.accepted[0].message == LARGE.content
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("size", [BLOCK_BYTES_MAX - 1, BLOCK_BYTES_MAX, BLOCK_BYTES_MAX + 1, 2 * BLOCK_BYTES_MAX])
 async def test_the_edges_of_a_block_leave_no_trace(way: str, size: int) -> None:
     message = SmtpContent(b"Subject: b\r\n\r\n".ljust(size - 2, b"x") + b"\r\n")
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         assert isinstance((await deliver(session, message=message)).results[0], SmtpAccepted)
     assert receiver.accepted[0].message == message.content
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_many_mails_share_a_connection_without_rset(way: str) -> None:
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         for number in range(5):
             assert isinstance((await deliver(session, f"r{number}@example.com")).results[0], SmtpAccepted)
             assert session.is_reusable
@@ -79,20 +79,20 @@ async def test_many_mails_share_a_connection_without_rset(way: str) -> None:
 
 
 async def test_the_null_return_path_is_written_as_such() -> None:
-    async with Receiver() as receiver, session_with(receiver) as session:
+    async with SmtpReceiver() as receiver, session_with(receiver) as session:
         assert isinstance((await deliver(session, sender="")).results[0], SmtpAccepted)
     assert receiver.accepted[0].sender == ""
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_each_recipient_has_a_result_of_its_own(way: str) -> None:
     recipients = ["a@example.com", "550-rcpt+1@example.com", "452-rcpt+1@example.com", "b@example.com"]
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         first, second, third, fourth = (await deliver(session, *recipients)).results
         assert isinstance(first, SmtpAccepted)
         assert isinstance(fourth, SmtpAccepted)
-        assert told(second) == (Stage.RCPT, 550, False)
-        assert told(third) == (Stage.RCPT, 452, False)
+        assert failure_of(second) == (Stage.RCPT, 550, False)
+        assert failure_of(third) == (Stage.RCPT, 452, False)
         assert session.is_reusable
     assert [(one.recipient, one.transaction) for one in receiver.accepted] == [
         ("a@example.com", 1),
@@ -100,20 +100,20 @@ async def test_each_recipient_has_a_result_of_its_own(way: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_fifty_recipients_go_in_one_transaction(way: str) -> None:
     recipients = [f"r{number}@example.com" for number in range(50)]
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         results = (await deliver(session, *recipients)).results
         assert all(isinstance(result, SmtpAccepted) for result in results)
     assert [one.recipient for one in receiver.accepted] == recipients
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_when_nobody_is_taken_no_content_is_sent_and_the_next_mail_starts_anew(way: str) -> None:
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         results = (await deliver(session, "550-rcpt@example.com", "450-rcpt@example.com")).results
-        assert [told(result) for result in results] == [(Stage.RCPT, 550, False), (Stage.RCPT, 450, False)]
+        assert [failure_of(result) for result in results] == [(Stage.RCPT, 550, False), (Stage.RCPT, 450, False)]
         assert receiver.strays == []
         assert ("DATA" in receiver.commands) == (way == "")
         assert session.is_reusable
@@ -123,17 +123,17 @@ async def test_when_nobody_is_taken_no_content_is_sent_and_the_next_mail_starts_
 
 
 async def test_a_server_that_wants_content_for_nobody_gets_a_lone_dot() -> None:
-    async with Receiver("data-anyway") as receiver, session_with(receiver) as session:
+    async with SmtpReceiver("data-anyway") as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session, "550-rcpt@example.com")).results
-        assert told(result) == (Stage.RCPT, 550, False)
+        assert failure_of(result) == (Stage.RCPT, 550, False)
         assert receiver.strays == [b""]
         assert isinstance((await deliver(session)).results[0], SmtpAccepted)
     assert [one.message for one in receiver.accepted] == [CONTENT]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_greylisting_refuses_twice_and_then_accepts(way: str) -> None:
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         codes = []
         for _ in range(3):
             (result,) = (await deliver(session, "greylist+1@example.com")).results
@@ -143,7 +143,7 @@ async def test_greylisting_refuses_twice_and_then_accepts(way: str) -> None:
 
 
 async def test_a_pipelined_envelope_is_one_write_and_a_plain_one_is_not() -> None:
-    async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", 250) as server:
+    async with CannedServer(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", 250) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         assert isinstance((await deliver(session)).results[0], SmtpAccepted)
@@ -153,11 +153,11 @@ async def test_a_pipelined_envelope_is_one_write_and_a_plain_one_is_not() -> Non
 
 async def test_replies_are_read_alike_however_they_are_cut() -> None:
     says = ("250 a\r\n550-first", "550 last\r\n250 b\r\n354 c")
-    async with Canned(220, EHLO_PIPELINING, says, 250, pause_seconds=0.02) as server:
+    async with CannedServer(220, EHLO_PIPELINING, says, 250, pause_seconds=0.02) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         refused, accepted = (await deliver(session, "grace@example.com", "ada@example.com")).results
-        assert told(refused) == (Stage.RCPT, 550, False)
+        assert failure_of(refused) == (Stage.RCPT, 550, False)
         assert refused.reply is not None
         assert refused.reply.text == "first\nlast"
         assert isinstance(accepted, SmtpAccepted)
@@ -168,7 +168,7 @@ async def test_replies_are_read_alike_however_they_are_cut() -> None:
 # What servers refuse, break and leave unsaid
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("code", [450, 451, 452, 550, 552, 554])
 @pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA, Stage.DOT])
 async def test_a_refusal_is_told_with_its_stage_and_leaves_the_session_usable(
@@ -176,27 +176,27 @@ async def test_a_refusal_is_told_with_its_stage_and_leaves_the_session_usable(
 ) -> None:
     words = f"{way}--{code}-mail" if stage is Stage.MAIL else way
     result, receiver, is_reusable = await result_of(words, f"{code}-{stage}@example.com")
-    assert told(result) == (stage, code, False)
+    assert failure_of(result) == (stage, code, False)
     assert receiver.accepted == []
     assert is_reusable
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA, Stage.DOT])
 async def test_421_ends_the_session_wherever_it_comes(way: str, stage: Stage) -> None:
     words = f"{way}--421-mail" if stage is Stage.MAIL else way
     result, receiver, is_reusable = await result_of(words, f"421-{stage}@example.com")
-    assert told(result) == (stage, 421, False)
+    assert failure_of(result) == (stage, 421, False)
     assert receiver.accepted == []
     assert not is_reusable
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_421_in_the_middle_of_the_recipients_leaves_each_what_it_was_told(way: str) -> None:
     recipients = ["550-rcpt@example.com", "a@example.com", "421-rcpt@example.com", "b@example.com"]
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         results = (await deliver(session, *recipients)).results
-    assert [told(result) for result in results] == [
+    assert [failure_of(result) for result in results] == [
         (Stage.RCPT, 550, False),
         (Stage.DATA, 421, False),
         (Stage.RCPT, 421, False),
@@ -205,7 +205,7 @@ async def test_421_in_the_middle_of_the_recipients_leaves_each_what_it_was_told(
     assert receiver.accepted == []
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize(("act", "reason"), BROKEN)
 @pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA])
 async def test_a_server_that_breaks_off_before_the_dot_has_nothing(
@@ -221,33 +221,33 @@ async def test_a_server_that_breaks_off_before_the_dot_has_nothing(
         # There it answers the content; pipelined, the last chunk may have left already.
         stage = Stage.DATA if "no-pipelining" in way else Stage.DOT
         ambiguous = "no-pipelining" not in way
-    assert told(result) == (stage, None, ambiguous)
+    assert failure_of(result) == (stage, None, ambiguous)
     assert isinstance(result, SmtpFailure)
     assert any(part in result.reason for part in reason.split("|")), result.reason
     assert ambiguous or receiver.accepted == []
     assert not is_reusable
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize(("act", "reason"), [*BROKEN, ("lose", "clos|broke")])
 async def test_without_an_answer_to_the_dot_nobody_knows(way: str, act: str, reason: str) -> None:
     deadlines = HASTY_DOT if act in ("hang", "drip") else PATIENT
     result, receiver, is_reusable = await result_of(way, f"{act}-dot@example.com", deadlines=deadlines)
-    assert told(result) == (Stage.DOT, None, True)
+    assert failure_of(result) == (Stage.DOT, None, True)
     assert isinstance(result, SmtpFailure)
     assert any(part in result.reason for part in reason.split("|")), result.reason
     assert len(receiver.accepted) == (act not in ("drop", "hang", "garbage"))
     assert not is_reusable
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_a_drop_within_the_content_delivered_nothing(way: str) -> None:
     result, receiver, is_reusable = await result_of(way, "drop-body@example.com", message=LARGE)
-    assert told(result) == (Stage.DATA, None, False)
+    assert failure_of(result) == (Stage.DATA, None, False)
     assert (receiver.accepted, is_reusable) == ([], False)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_a_server_that_stops_reading_is_left_in_time(way: str) -> None:
     huge = SmtpContent(LARGE.content * 4)  # more than the system's own buffers take
     asked: list[bool] = []
@@ -256,23 +256,23 @@ async def test_a_server_that_stops_reading_is_left_in_time(way: str) -> None:
         asked.append(True)
         return True
 
-    async with Receiver(way) as receiver, session_with(receiver, deadlines=HASTY_COMMAND) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver, deadlines=HASTY_COMMAND) as session:
         started = time.monotonic()
         (result,) = (await deliver(session, "hang-body@example.com", message=huge, before_dot=before_dot)).results
         assert time.monotonic() - started < 3
-    assert told(result) == (Stage.DATA, None, False)
+    assert failure_of(result) == (Stage.DATA, None, False)
     assert asked == []
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_a_refusal_within_the_content_stops_it(way: str) -> None:
     huge = SmtpContent(LARGE.content * 4)
     result, receiver, is_reusable = await result_of(way, "552-body@example.com", message=huge)
-    assert told(result) == (Stage.DATA, 552, False)
+    assert failure_of(result) == (Stage.DATA, 552, False)
     assert (receiver.accepted, is_reusable) == ([], False)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT])
 async def test_one_reply_too_many_is_never_taken_for_the_next(way: str, stage: Stage) -> None:
     words = f"{way}--twice-mail" if stage is Stage.MAIL else way
@@ -282,7 +282,7 @@ async def test_one_reply_too_many_is_never_taken_for_the_next(way: str, stage: S
     assert (receiver.accepted, is_reusable) == ([], False)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_a_second_reply_to_the_dot_ends_the_session_after_the_mail_was_taken(way: str) -> None:
     result, receiver, is_reusable = await result_of(way, "twice-dot@example.com")
     assert isinstance(result, SmtpAccepted)
@@ -291,7 +291,7 @@ async def test_a_second_reply_to_the_dot_ends_the_session_after_the_mail_was_tak
 
 async def test_a_message_over_the_servers_size_is_refused_by_the_server_at_mail() -> None:
     result, receiver, is_reusable = await result_of("size-50", "ada@example.com")
-    assert told(result) == (Stage.MAIL, 552, False)
+    assert failure_of(result) == (Stage.MAIL, 552, False)
     assert f"MAIL FROM:<{SENDER}> SIZE={len(CONTENT)}" in receiver.commands
     assert is_reusable
 
@@ -302,13 +302,16 @@ async def test_a_message_over_the_servers_size_is_refused_by_the_server_at_mail(
 async def test_each_reply_starts_the_wait_for_the_next_anew() -> None:
     recipients = [f"r{number}@example.com" for number in range(6)]
     deadlines = replace(PATIENT, command_seconds=1.0)
-    async with Receiver("no-pipelining--delay-150") as receiver, session_with(receiver, deadlines=deadlines) as session:
+    async with (
+        SmtpReceiver("no-pipelining--delay-150") as receiver,
+        session_with(receiver, deadlines=deadlines) as session,
+    ):
         results = (await deliver(session, *recipients)).results
         assert all(isinstance(result, SmtpAccepted) for result in results)
 
 
 async def test_each_pipelined_reply_starts_the_wait_for_the_next_anew() -> None:
-    async with Canned(220, EHLO_PIPELINING, ("250 a", "250 b", "354 c"), 250, pause_seconds=0.4) as server:
+    async with CannedServer(220, EHLO_PIPELINING, ("250 a", "250 b", "354 c"), 250, pause_seconds=0.4) as server:
         session = await open_to(server.port, deadlines=replace(PATIENT, command_seconds=1.0))
         assert isinstance(session, SmtpSession)
         assert isinstance((await deliver(session)).results[0], SmtpAccepted)
@@ -318,11 +321,14 @@ async def test_each_pipelined_reply_starts_the_wait_for_the_next_anew() -> None:
 async def test_nothing_renews_the_time_in_all() -> None:
     recipients = [f"r{number}@example.com" for number in range(50)]
     deadlines = replace(PATIENT, transaction_seconds_total=0.5)
-    async with Receiver("no-pipelining--delay-100") as receiver, session_with(receiver, deadlines=deadlines) as session:
+    async with (
+        SmtpReceiver("no-pipelining--delay-100") as receiver,
+        session_with(receiver, deadlines=deadlines) as session,
+    ):
         started = time.monotonic()
         results = (await deliver(session, *recipients)).results
         assert time.monotonic() - started < 2
-        assert {told(result)[1] for result in results} == {None}
+        assert {failure_of(result)[1] for result in results} == {None}
         assert isinstance(results[-1], SmtpFailure)
         assert results[-1].reason == "not done within the time in all"
     assert receiver.accepted == []
@@ -330,14 +336,14 @@ async def test_nothing_renews_the_time_in_all() -> None:
 
 async def test_the_opening_has_a_time_in_all_too() -> None:
     deadlines = replace(PATIENT, opening_seconds_total=1.5)
-    async with Receiver("delay-1000") as receiver:
+    async with SmtpReceiver("delay-1000") as receiver:
         failure = await open_to(receiver.port, deadlines=deadlines)
-        assert told(failure) == (Stage.EHLO, None, False)
+        assert failure_of(failure) == (Stage.EHLO, None, False)
 
 
 async def test_the_time_of_one_transaction_does_not_burden_the_next() -> None:
     deadlines = replace(PATIENT, transaction_seconds_total=1.0, opening_seconds_total=1.0)
-    async with Receiver("delay-100") as receiver, session_with(receiver, deadlines=deadlines) as session:
+    async with SmtpReceiver("delay-100") as receiver, session_with(receiver, deadlines=deadlines) as session:
         for _ in range(6):
             assert isinstance((await deliver(session)).results[0], SmtpAccepted)
 
@@ -345,12 +351,12 @@ async def test_the_time_of_one_transaction_does_not_burden_the_next() -> None:
 # The last question before the dot
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("message", [MESSAGE, LARGE], ids=["small", "large"])
 async def test_a_no_before_the_dot_delivers_nothing(way: str, message: SmtpContent) -> None:
-    async with Receiver(way) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session, message=message, before_dot=lambda: False)).results
-        assert told(result) == (Stage.DATA, None, False)
+        assert failure_of(result) == (Stage.DATA, None, False)
         assert isinstance(result, SmtpFailure)
         assert result.reason == "withdrawn before the final dot"
         assert not session.is_reusable
@@ -359,7 +365,7 @@ async def test_a_no_before_the_dot_delivers_nothing(way: str, message: SmtpConte
 
 
 @pytest.mark.parametrize("policy", ["cleartext", "verified"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_the_question_comes_once_when_the_content_has_left(
     way: str, policy: str, certificates: Certificates, verified: TlsPolicy
 ) -> None:
@@ -371,7 +377,7 @@ async def test_the_question_comes_once_when_the_content_has_left(
 
     tls = verified if policy == "verified" else CLEARTEXT
     async with (
-        Receiver(f"{way}--starttls", certificates=certificates) as receiver,
+        SmtpReceiver(f"{way}--starttls", certificates=certificates) as receiver,
         session_with(receiver, tls=tls) as session,
     ):
         assert isinstance((await deliver(session, message=LARGE, before_dot=before_dot)).results[0], SmtpAccepted)
@@ -382,9 +388,9 @@ async def test_nobody_is_asked_when_nobody_was_taken() -> None:
     def before_dot() -> bool:
         pytest.fail("asked for nobody")
 
-    async with Receiver() as receiver, session_with(receiver) as session:
+    async with SmtpReceiver() as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session, "550-rcpt@example.com", before_dot=before_dot)).results
-    assert told(result) == (Stage.RCPT, 550, False)
+    assert failure_of(result) == (Stage.RCPT, 550, False)
 
 
 # Idle sessions, endings, mistakes of the caller
@@ -400,12 +406,12 @@ async def spoiled(session: SmtpSession) -> None:
 
 
 async def test_a_server_that_hung_up_meanwhile_is_noticed() -> None:
-    async with Canned(220, EHLO_PIPELINING, then_hangs_up=True) as server:
+    async with CannedServer(220, EHLO_PIPELINING, then_hangs_up=True) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         await spoiled(session)
         (result,) = (await deliver(session)).results
-        assert told(result) == (Stage.MAIL, None, False)
+        assert failure_of(result) == (Stage.MAIL, None, False)
         session.quit()
 
 
@@ -414,64 +420,64 @@ async def test_a_server_that_hung_up_meanwhile_is_noticed() -> None:
     [("421 4.4.2 idle too long", 421), ("451 4.4.2 idle too long", 451), ("554 5.4.7 idle too long", None)],
 )
 async def test_a_farewell_to_an_idle_session_is_never_final_for_the_next_mail(farewell: str, code: int | None) -> None:
-    async with Canned(220, (EHLO_PIPELINING, farewell), pause_seconds=0.02) as server:
+    async with CannedServer(220, (EHLO_PIPELINING, farewell), pause_seconds=0.02) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         await spoiled(session)
         (result,) = (await deliver(session)).results
-        assert told(result) == (Stage.MAIL, code, False)
+        assert failure_of(result) == (Stage.MAIL, code, False)
 
 
 async def test_half_a_reply_to_an_idle_session_spoils_it() -> None:
-    async with Canned(220, EHLO_PIPELINING + "\r\n250-half") as server:
+    async with CannedServer(220, EHLO_PIPELINING + "\r\n250-half") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         await spoiled(session)
         (result,) = (await deliver(session)).results
-        assert told(result) == (Stage.MAIL, None, False)
+        assert failure_of(result) == (Stage.MAIL, None, False)
     assert b"MAIL" not in b"".join(server.heard)
 
 
 async def test_a_recipient_taken_after_a_refused_sender_gets_no_empty_mail() -> None:
-    async with Canned(220, EHLO_PIPELINING, "550 no\r\n250 yes\r\n354 go on") as server:
+    async with CannedServer(220, EHLO_PIPELINING, "550 no\r\n250 yes\r\n354 go on") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
-        assert told(result) == (Stage.MAIL, 550, False)
+        assert failure_of(result) == (Stage.MAIL, 550, False)
         assert not session.is_reusable
         await asyncio.sleep(0.02)
     assert server.heard[2:] == []
 
 
 async def test_a_yes_where_only_go_ahead_would_do_delivers_nothing() -> None:
-    async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n250 c") as server:
+    async with CannedServer(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n250 c") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
-        assert told(result) == (Stage.DATA, None, False)
+        assert failure_of(result) == (Stage.DATA, None, False)
         assert not session.is_reusable
 
 
 async def test_a_go_ahead_in_answer_to_the_dot_is_ambiguous() -> None:
-    async with Canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", "354 again") as server:
+    async with CannedServer(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", "354 again") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
-        assert told(result) == (Stage.DOT, None, True)
+        assert failure_of(result) == (Stage.DOT, None, True)
 
 
 async def test_a_session_that_can_not_be_reset_is_given_up() -> None:
-    async with Canned(220, EHLO_PIPELINING, "250 a\r\n550 b\r\n503 c", "500 no RSET here") as server:
+    async with CannedServer(220, EHLO_PIPELINING, "250 a\r\n550 b\r\n503 c", "500 no RSET here") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
-        assert told((await deliver(session)).results[0]) == (Stage.RCPT, 550, False)
+        assert failure_of((await deliver(session)).results[0]) == (Stage.RCPT, 550, False)
         assert session.is_reusable
-        assert told((await deliver(session)).results[0]) == (Stage.MAIL, None, False)
+        assert failure_of((await deliver(session)).results[0]) == (Stage.MAIL, None, False)
         assert not session.is_reusable
 
 
 async def test_quit_says_goodbye_and_may_be_said_twice() -> None:
-    async with Receiver() as receiver:
+    async with SmtpReceiver() as receiver:
         session = await open_to(receiver.port)
         assert isinstance(session, SmtpSession)
         session.quit()
@@ -485,7 +491,7 @@ async def test_quit_says_goodbye_and_may_be_said_twice() -> None:
 
 
 async def test_a_cancelled_delivery_cuts_the_connection() -> None:
-    async with Receiver() as receiver, session_with(receiver) as session:
+    async with SmtpReceiver() as receiver, session_with(receiver) as session:
         task = asyncio.create_task(deliver(session, "hang-data@example.com"))
         await asyncio.sleep(0.05)
         task.cancel()
@@ -496,7 +502,7 @@ async def test_a_cancelled_delivery_cuts_the_connection() -> None:
 
 
 async def test_one_transaction_at_a_time() -> None:
-    async with Receiver("delay-50") as receiver, session_with(receiver) as session:
+    async with SmtpReceiver("delay-50") as receiver, session_with(receiver) as session:
         first = asyncio.create_task(deliver(session))
         await asyncio.sleep(0.01)
         with pytest.raises(RuntimeError, match="one transaction"):
@@ -508,7 +514,7 @@ async def test_one_transaction_at_a_time() -> None:
     "address", ["a@example.com>\r\nRCPT TO:<b@example.com", "a b@example.com", "a@exa\nmple.com", "ä@example.com", ""]
 )
 async def test_an_address_that_would_leave_its_brackets_is_never_written(address: str) -> None:
-    async with Receiver() as receiver, session_with(receiver) as session:
+    async with SmtpReceiver() as receiver, session_with(receiver) as session:
         with pytest.raises(ValueError, match="can't be written"):
             await deliver(session, "a@example.com", address)
         if address:
@@ -540,12 +546,12 @@ def test_dot_stuffing_is_undone_by_removing_one_dot_from_each_line_that_has_one(
 
 
 @settings(max_examples=30)
-@given(st.lists(LINES, min_size=1, max_size=4), st.sampled_from(WAYS))
+@given(st.lists(LINES, min_size=1, max_size=4), st.sampled_from(TRANSFER_MODES))
 def test_one_transaction_in_is_one_message_out(mails: Sequence[Sequence[bytes]], way: str) -> None:
     contents = [b"".join(line + b"\r\n" for line in lines) for lines in mails]
 
     async def carry() -> list[bytes]:
-        async with Receiver(way) as receiver, session_with(receiver) as session:
+        async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
             for content in contents:
                 assert isinstance((await deliver(session, message=SmtpContent(content))).results[0], SmtpAccepted)
         return [one.message for one in receiver.accepted]

@@ -10,8 +10,8 @@ from posthouse.mail.reply import Reply
 from posthouse.rules.outcome import Stage
 from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession, extensions_of
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
-from tests.support.receiver import NAME, Certificates, Receiver
-from tests.support.sessions import (
+from tests.support.smtp_receiver import NAME, Certificates, SmtpReceiver
+from tests.support.smtp_sessions import (
     BROKEN,
     CONTENT,
     HASTY_COMMAND,
@@ -21,12 +21,12 @@ from tests.support.sessions import (
     PATIENT,
     SENDER,
     SHORT,
-    WAYS,
-    Canned,
+    TRANSFER_MODES,
+    CannedServer,
     deliver,
+    failure_of,
     open_to,
     session_with,
-    told,
 )
 
 # Opening
@@ -36,7 +36,7 @@ async def test_a_closed_port_is_a_failure_to_connect() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         failure = await open_to(unused.getsockname()[1])
-    assert told(failure) == (Stage.CONNECT, None, False)
+    assert failure_of(failure) == (Stage.CONNECT, None, False)
     assert isinstance(failure, SmtpFailure)
     assert "refused" in failure.reason.lower()
 
@@ -54,13 +54,13 @@ async def test_a_connection_that_is_never_taken_ends_in_time() -> None:
             failure = await open_to(
                 address[1], deadlines=replace(PATIENT, connect_seconds=SHORT, greeting_seconds=SHORT)
             )
-    assert told(failure)[1:] == (None, False)
-    assert told(failure)[0] in (Stage.CONNECT, Stage.GREETING)
+    assert failure_of(failure)[1:] == (None, False)
+    assert failure_of(failure)[0] in (Stage.CONNECT, Stage.GREETING)
 
 
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.9"])
 async def test_the_source_address_is_ours_to_choose(source: str) -> None:
-    async with Canned("554 no") as server:
+    async with CannedServer("554 no") as server:
         failure = await SmtpSession.open(
             "127.0.0.1",
             server.port,
@@ -70,7 +70,7 @@ async def test_the_source_address_is_ours_to_choose(source: str) -> None:
             deadlines=PATIENT,
             source_address=source,
         )
-        assert told(failure) == (Stage.GREETING, 554, False)
+        assert failure_of(failure) == (Stage.GREETING, 554, False)
     assert server.peers == [source]
 
 
@@ -87,9 +87,9 @@ async def test_the_source_address_is_ours_to_choose(source: str) -> None:
     ],
 )
 async def test_a_refused_opening_is_told_with_its_stage(words: str, stage: Stage, code: int | None) -> None:
-    async with Receiver(words) as receiver:
+    async with SmtpReceiver(words) as receiver:
         failure = await open_to(receiver.port)
-        assert told(failure) == (stage, code, False)
+        assert failure_of(failure) == (stage, code, False)
 
 
 @pytest.mark.parametrize(("act", "reason"), BROKEN)
@@ -98,20 +98,20 @@ async def test_a_server_that_breaks_off_while_opening(act: str, reason: str, at:
     deadlines = PATIENT
     if act in ("hang", "drip"):
         deadlines = replace(PATIENT, greeting_seconds=SHORT) if at == "connect" else HASTY_COMMAND
-    async with Receiver(f"{act}-{at}") as receiver:
+    async with SmtpReceiver(f"{act}-{at}") as receiver:
         failure = await open_to(receiver.port, deadlines=deadlines)
-        assert told(failure) == (stage, None, False)
+        assert failure_of(failure) == (stage, None, False)
         assert isinstance(failure, SmtpFailure)
         assert any(part in failure.reason for part in reason.split("|")), failure.reason
 
 
 async def test_a_second_greeting_is_never_taken_for_the_answer_to_ehlo() -> None:
-    async with Receiver("twice-connect") as receiver:
-        assert told(await open_to(receiver.port))[1:] == (None, False)
+    async with SmtpReceiver("twice-connect") as receiver:
+        assert failure_of(await open_to(receiver.port))[1:] == (None, False)
 
 
 async def test_a_server_without_ehlo_is_spoken_to_with_helo() -> None:
-    async with Receiver("502-ehlo") as receiver, session_with(receiver) as session:
+    async with SmtpReceiver("502-ehlo") as receiver, session_with(receiver) as session:
         assert session.extensions == {}
         assert isinstance((await deliver(session)).results[0], SmtpAccepted)
     assert receiver.commands[:3] == ["EHLO sender.example.com", "HELO sender.example.com", f"MAIL FROM:<{SENDER}>"]
@@ -125,12 +125,12 @@ async def test_extensions_are_read_in_any_case_and_form() -> None:
 # TLS
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_a_verified_session_is_encrypted_and_says_how(
     way: str, certificates: Certificates, verified: TlsPolicy
 ) -> None:
     async with (
-        Receiver(f"{way}--starttls", certificates=certificates) as receiver,
+        SmtpReceiver(f"{way}--starttls", certificates=certificates) as receiver,
         session_with(receiver, tls=verified) as session,
     ):
         assert session.tls is not None
@@ -149,11 +149,11 @@ async def test_silence_after_the_dot_is_ambiguous_under_tls_too(
 ) -> None:
     deadlines = HASTY_DOT if act == "hang" else PATIENT
     async with (
-        Receiver("starttls", certificates=certificates) as receiver,
+        SmtpReceiver("starttls", certificates=certificates) as receiver,
         session_with(receiver, tls=verified, deadlines=deadlines) as session,
     ):
         (result,) = (await deliver(session, f"{act}-dot@example.com")).results
-        assert told(result) == (Stage.DOT, None, True)
+        assert failure_of(result) == (Stage.DOT, None, True)
         assert not session.is_reusable
 
 
@@ -162,7 +162,7 @@ async def test_opportunistic_tls_takes_any_certificate(
     words: str, certificates: Certificates, opportunistic: TlsPolicy
 ) -> None:
     async with (
-        Receiver(words, certificates=certificates) as receiver,
+        SmtpReceiver(words, certificates=certificates) as receiver,
         session_with(receiver, tls=opportunistic) as session,
     ):
         assert session.tls is not None
@@ -174,9 +174,9 @@ async def test_opportunistic_tls_takes_any_certificate(
 async def test_a_certificate_that_proves_nothing_is_no_verified_session(
     words: str, certificates: Certificates, verified: TlsPolicy
 ) -> None:
-    async with Receiver(words, certificates=certificates) as receiver:
+    async with SmtpReceiver(words, certificates=certificates) as receiver:
         failure = await open_to(receiver.port, tls=verified)
-        assert told(failure) == (Stage.STARTTLS, None, False)
+        assert failure_of(failure) == (Stage.STARTTLS, None, False)
         assert isinstance(failure, SmtpFailure)
         assert "certificate is not valid" in failure.reason
     assert receiver.accepted == []
@@ -185,11 +185,11 @@ async def test_a_certificate_that_proves_nothing_is_no_verified_session(
 async def test_without_starttls_opportunistic_goes_in_cleartext_and_required_does_not(
     opportunistic: TlsPolicy, verified: TlsPolicy
 ) -> None:
-    async with Receiver() as receiver:
+    async with SmtpReceiver() as receiver:
         async with session_with(receiver, tls=opportunistic) as session:
             assert session.tls is None
             assert isinstance((await deliver(session)).results[0], SmtpAccepted)
-        assert told(await open_to(receiver.port, tls=verified)) == (Stage.STARTTLS, None, False)
+        assert failure_of(await open_to(receiver.port, tls=verified)) == (Stage.STARTTLS, None, False)
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ async def test_broken_tls_fails_this_session_and_cleartext_remains(
     certificates: Certificates,
     opportunistic: TlsPolicy,
 ) -> None:
-    async with Receiver(words, certificates=certificates) as receiver:
+    async with SmtpReceiver(words, certificates=certificates) as receiver:
         deadlines = replace(PATIENT, handshake_seconds=SHORT) if "hang" in words else PATIENT
         failure = await open_to(receiver.port, tls=opportunistic, deadlines=deadlines)
-        assert told(failure) == (Stage.STARTTLS, code, False)
+        assert failure_of(failure) == (Stage.STARTTLS, code, False)
         assert isinstance(failure, SmtpFailure)
         assert reason in failure.reason
         async with session_with(receiver) as session:
@@ -221,7 +221,7 @@ async def test_broken_tls_fails_this_session_and_cleartext_remains(
 
 async def test_what_was_offered_before_tls_is_forgotten(verified: TlsPolicy, certificates: Certificates) -> None:
     async with (
-        Receiver("starttls", certificates=certificates) as receiver,
+        SmtpReceiver("starttls", certificates=certificates) as receiver,
         session_with(receiver, tls=verified) as session,
     ):
         assert "STARTTLS" not in session.extensions
@@ -232,9 +232,9 @@ async def test_what_was_offered_before_tls_is_forgotten(verified: TlsPolicy, cer
 async def test_a_name_that_tls_can_not_ask_for_is_a_failed_handshake(
     name: str, certificates: Certificates, verified: TlsPolicy
 ) -> None:
-    async with Receiver("starttls", certificates=certificates) as receiver:
+    async with SmtpReceiver("starttls", certificates=certificates) as receiver:
         failure = await open_to(receiver.port, tls=verified, server_name=name)
-        assert told(failure) == (Stage.STARTTLS, None, False)
+        assert failure_of(failure) == (Stage.STARTTLS, None, False)
 
 
 def test_a_policy_can_not_claim_to_verify_with_a_context_that_does_not(opportunistic: TlsPolicy) -> None:

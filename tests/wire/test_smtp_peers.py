@@ -23,17 +23,17 @@ import pytest
 from posthouse.rules.outcome import Stage
 from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
-from tests.support.receiver import NAME, Receiver
-from tests.support.sessions import (
+from tests.support.smtp_receiver import NAME, SmtpReceiver
+from tests.support.smtp_sessions import (
     CONTENT,
     LARGE,
     MESSAGE,
     PATIENT,
     SENDER,
     deliver,
+    failure_of,
     open_to,
     session_with,
-    told,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -42,28 +42,30 @@ ROOT = Path(__file__).parents[2]
 
 
 async def test_behaviour_may_be_written_in_the_domain_or_belong_to_the_address_listened_on() -> None:
-    async with Receiver(manners={"127.0.0.2": "554-connect", "127.0.0.3": "no-pipelining--450-mail"}) as receiver:
+    async with SmtpReceiver(
+        behaviours={"127.0.0.2": "554-connect", "127.0.0.3": "no-pipelining--450-mail"}
+    ) as receiver:
         async with session_with(receiver) as session:
             (result,) = (await deliver(session, "someone@552-dot.example.com")).results
-            assert told(result) == (Stage.DOT, 552, False)
+            assert failure_of(result) == (Stage.DOT, 552, False)
         for address, expected in (("127.0.0.2", (Stage.GREETING, 554)), ("127.0.0.3", (Stage.MAIL, 450))):
             opened = await SmtpSession.open(
                 address, receiver.port, hostname="h", tls=CLEARTEXT, server_name=NAME, deadlines=PATIENT
             )
             result = opened if isinstance(opened, SmtpFailure) else (await deliver(opened)).results[0]
-            assert told(result)[:2] == expected
+            assert failure_of(result)[:2] == expected
             if isinstance(opened, SmtpSession):
                 opened.quit()
 
 
 def test_an_unknown_manner_is_a_mistake_of_the_test() -> None:
     with pytest.raises(ValueError, match="knows no manner 'no-pipelinning'"):
-        Receiver("no-pipelinning")
+        SmtpReceiver("no-pipelinning")
 
 
 async def test_each_accepted_recipient_is_a_line_in_the_log_before_the_reply(tmp_path: Path) -> None:
     log = tmp_path / "accepted.jsonl"
-    async with Receiver(log=log, logs_messages=True) as receiver, session_with(receiver) as session:
+    async with SmtpReceiver(log=log, logs_messages=True) as receiver, session_with(receiver) as session:
         await deliver(session, "a@example.com", "550-rcpt@example.com", "b@example.com")
         lines = lines_of(log)
         assert [line["recipient"] for line in lines] == ["a@example.com", "b@example.com"]
@@ -74,7 +76,7 @@ async def test_each_accepted_recipient_is_a_line_in_the_log_before_the_reply(tmp
         assert (lines[0]["sender"], lines[0]["tls"]) == (SENDER, None)
         assert abs(lines[0]["time"] - time.time()) < 60
         (result,) = (await deliver(session, "lose-dot@example.com")).results
-        assert told(result) == (Stage.DOT, None, True)
+        assert failure_of(result) == (Stage.DOT, None, True)
         assert [line["recipient"] for line in lines_of(log)][2:] == ["lose-dot@example.com"]
 
 
@@ -91,7 +93,7 @@ async def test_the_receiver_runs_as_a_process(tmp_path: Path) -> None:
         "127.0.0.2=421-connect",
     ]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.receiver", *arguments, cwd=ROOT, stdout=subprocess.PIPE
+        sys.executable, "-m", "tests.support.smtp_receiver", *arguments, cwd=ROOT, stdout=subprocess.PIPE
     )
     try:
         assert process.stdout is not None
@@ -117,7 +119,7 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("words", ["", "no-pipelining", "502-ehlo"])
 async def test_the_receiver_takes_the_same_from_aiosmtplib(words: str) -> None:
     recipients = ["a@example.com", "b+1@example.com"]
-    async with Receiver(words) as receiver:
+    async with SmtpReceiver(words) as receiver:
         client = aiosmtplib.SMTP(hostname="127.0.0.1", port=receiver.port, start_tls=False, use_tls=False)
         async with client:
             errors, _ = await client.sendmail(SENDER, recipients, CONTENT)
@@ -131,14 +133,14 @@ async def test_the_receiver_takes_the_same_from_aiosmtplib(words: str) -> None:
 
 @pytest.mark.parametrize("code", [450, 550])
 async def test_the_receiver_refuses_aiosmtplib_alike(code: int) -> None:
-    async with Receiver() as receiver:
+    async with SmtpReceiver() as receiver:
         client = aiosmtplib.SMTP(hostname="127.0.0.1", port=receiver.port, start_tls=False, use_tls=False)
         async with client:
             with pytest.raises(aiosmtplib.SMTPRecipientsRefused) as refused:
                 await client.sendmail(SENDER, [f"{code}-rcpt@example.com"], CONTENT)
         async with session_with(receiver) as session:
             (result,) = (await deliver(session, f"{code}-rcpt@example.com")).results
-    assert told(result) == (Stage.RCPT, refused.value.recipients[0].code, False)
+    assert failure_of(result) == (Stage.RCPT, refused.value.recipients[0].code, False)
 
 
 SMTP_SINK = shutil.which("smtp-sink", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
@@ -225,5 +227,5 @@ async def test_postfix_refuses_and_hangs_up(
         session = await open_to(port)
         assert isinstance(session, SmtpSession)
         (result,) = (await deliver(session)).results
-        assert told(result) == expected
+        assert failure_of(result) == expected
         session.quit()

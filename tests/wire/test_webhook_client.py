@@ -33,9 +33,9 @@ from posthouse.wire.webhook_client import (
 )
 from tests.rules.test_webhook_url import CORPUS
 from tests.support.bad_input import TRIED, inputs
-from tests.support.hooks import BOMB, GIGABYTE, Hooks, noting_names
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
-from tests.support.receiver import Certificates
+from tests.support.smtp_receiver import Certificates
+from tests.support.webhook_receiver import BOMB, GIGABYTE, WebhookReceiver, record_server_names
 
 NAME = "hooks.example.com"
 BODY = b'{"id":"ev_1","type":"webhook.test"}'
@@ -87,8 +87,10 @@ class Street:
             self.names.records[name, kind] = [address for address in addresses if (":" in address) is is_long]
         self.time.now += 1_000_000
 
-    def hooks(self, certificate: str = "sound", *, host: str = "127.0.0.1", port: int = 0, manner: str = "") -> Hooks:
-        return Hooks(self.authority.servers[certificate], host=host, port=port, manner=manner)
+    def webhook_receiver(
+        self, certificate: str = "sound", *, host: str = "127.0.0.1", port: int = 0, behaviour: str = ""
+    ) -> WebhookReceiver:
+        return WebhookReceiver(self.authority.servers[certificate], host=host, port=port, behaviour=behaviour)
 
     def caller(
         self, *, may_connect: Callable[[Address], bool] | None = None, seconds_max: float = SECONDS_MAX
@@ -114,8 +116,8 @@ async def street(authority: Certificates) -> AsyncIterator[Street]:
             await caller.close()
 
 
-def target(hooks: Hooks, path: str = "/events", host: str = NAME) -> WebhookTarget:
-    return WebhookTarget(host, hooks.port, path, f"https://{host}:{hooks.port}{path}")
+def target(webhook_receiver: WebhookReceiver, path: str = "/events", host: str = NAME) -> WebhookTarget:
+    return WebhookTarget(host, webhook_receiver.port, path, f"https://{host}:{webhook_receiver.port}{path}")
 
 
 async def call(caller: HttpWebhookClient, at: WebhookTarget) -> WebhookCallResult:
@@ -138,16 +140,16 @@ async def unanswered(caller: HttpWebhookClient, at: WebhookTarget) -> NoWebhookA
 
 
 async def test_the_event_arrives_as_the_contract_has_it(street: Street) -> None:
-    async with Hooks(noting_names(street.authority.servers["sound"])) as hooks:
-        answer = await answered(street.caller(), target(hooks, "/a/%C3%BC?b[]=1&c=%20"))
+    async with WebhookReceiver(record_server_names(street.authority.servers["sound"])) as webhook_receiver:
+        answer = await answered(street.caller(), target(webhook_receiver, "/a/%C3%BC?b[]=1&c=%20"))
         assert (answer.status, answer.body, answer.truncated, answer.address) == (200, b"ok", False, "127.0.0.1")
         assert 0 <= answer.duration_ms < SECONDS_MAX * 1000
-        request = hooks.requests[0]
+        request = webhook_receiver.requests[0]
     assert request.line == "POST /a/%C3%BC?b[]=1&c=%20 HTTP/1.1"
     assert request.body == BODY
     assert request.server_name == NAME
     assert request.headers == {
-        "host": f"{NAME}:{hooks.port}",
+        "host": f"{NAME}:{webhook_receiver.port}",
         "content-type": "application/json",
         "user-agent": "Service-Webhook/1.0",
         "accept": "*/*",
@@ -159,14 +161,16 @@ async def test_the_event_arrives_as_the_contract_has_it(street: Street) -> None:
 
 
 async def test_a_url_that_was_checked_is_called(street: Street) -> None:
-    async with street.hooks() as hooks:
-        checked = check_url(f"https://Hooks.Example.com:{hooks.port}?a=1", ports=(443, hooks.port))
+    async with street.webhook_receiver() as webhook_receiver:
+        checked = check_url(
+            f"https://Hooks.Example.com:{webhook_receiver.port}?a=1", ports=(443, webhook_receiver.port)
+        )
         assert (await answered(street.caller(), checked)).status == 200
-        assert hooks.requests[0].line == "POST /?a=1 HTTP/1.1"
+        assert webhook_receiver.requests[0].line == "POST /?a=1 HTTP/1.1"
 
 
 async def test_connections_are_used_again(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for path in (
             "/events",
@@ -178,54 +182,59 @@ async def test_connections_are_used_again(street: Street) -> None:
             "/gzip",
             "/early-hints",
         ):
-            await answered(caller, target(hooks, path))
-        assert {request.connection for request in hooks.requests} == {1}
+            await answered(caller, target(webhook_receiver, path))
+        assert {request.connection for request in webhook_receiver.requests} == {1}
         assert street.sockets.opened == ["127.0.0.1"]
 
 
 async def test_many_calls_at_once_each_get_their_own_answer(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(seconds_max=5.0)
         statuses = [200 + number for number in range(60)]
-        answers = await asyncio.gather(*[answered(caller, target(hooks, f"/status/{one}")) for one in statuses])
+        answers = await asyncio.gather(
+            *[answered(caller, target(webhook_receiver, f"/status/{one}")) for one in statuses]
+        )
         assert [answer.status for answer in answers] == statuses
 
 
 async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for _ in range(3):
-            assert (await answered(caller, target(hooks, "/polite"))).status == 200
-            await hooks.all_closed(GRACE_SECONDS)
-        assert hooks.connections == 3
+            assert (await answered(caller, target(webhook_receiver, "/polite"))).status == 200
+            await webhook_receiver.all_closed(GRACE_SECONDS)
+        assert webhook_receiver.connections == 3
 
 
 async def test_the_name_is_looked_up_once_a_call_and_not_at_all_for_an_address(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for calls in (1, 2):
             street.leads("127.0.0.1")
-            await answered(caller, target(hooks))
+            await answered(caller, target(webhook_receiver))
             assert street.names.asked == [(NAME, "udp")] * 2 * calls  # both families
-        answer = await unanswered(caller, target(hooks, host="127.0.0.1"))
+        answer = await unanswered(caller, target(webhook_receiver, host="127.0.0.1"))
         assert "certificate" in answer.reason
         assert len(street.names.asked) == 4
 
 
 async def test_no_proxy_of_the_environment_is_asked(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with street.hooks() as hooks, street.hooks(host="127.0.0.2", manner="plain") as proxy:
+    async with (
+        street.webhook_receiver() as webhook_receiver,
+        street.webhook_receiver(host="127.0.0.2", behaviour="plain") as proxy,
+    ):
         for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.2:{proxy.port}")
-        assert (await answered(street.caller(), target(hooks))).status == 200
+        assert (await answered(street.caller(), target(webhook_receiver))).status == 200
         assert proxy.connections == 0
 
 
 async def test_cookies_are_neither_kept_nor_sent(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for _ in range(2):
-            await answered(caller, target(hooks, "/cookie"))
-        assert all("cookie" not in request.headers for request in hooks.requests)
+            await answered(caller, target(webhook_receiver, "/cookie"))
+        assert all("cookie" not in request.headers for request in webhook_receiver.requests)
 
 
 # What comes back
@@ -233,17 +242,17 @@ async def test_cookies_are_neither_kept_nor_sent(street: Street) -> None:
 
 @pytest.mark.parametrize("status", [200, 201, 299, 300, 304, 400, 404, 410, 429, 500, 503, 599])
 async def test_a_status_is_told_as_it_is(street: Street, status: int) -> None:
-    async with street.hooks() as hooks:
-        answer = await answered(street.caller(), target(hooks, f"/status/{status}"))
+    async with street.webhook_receiver() as webhook_receiver:
+        answer = await answered(street.caller(), target(webhook_receiver, f"/status/{status}"))
         assert answer.status == status
         assert answer.body == (b"" if status == 304 else b"said")
 
 
 @pytest.mark.parametrize(("path", "status"), [("/redirect", 301), ("/redirect-inward", 307)])
 async def test_a_redirect_is_an_answer_and_is_not_followed(street: Street, path: str, status: int) -> None:
-    async with street.hooks() as hooks:
-        assert (await answered(street.caller(), target(hooks, path))).status == status
-        assert len(hooks.requests) == 1
+    async with street.webhook_receiver() as webhook_receiver:
+        assert (await answered(street.caller(), target(webhook_receiver, path))).status == status
+        assert len(webhook_receiver.requests) == 1
         assert street.sockets.opened == ["127.0.0.1"]
 
 
@@ -271,45 +280,45 @@ async def test_a_redirect_is_an_answer_and_is_not_followed(street: Street, path:
     ],
 )
 async def test_two_kilobytes_of_an_answer_are_read(street: Street, path: str, body: bytes, truncated: bool) -> None:
-    async with street.hooks() as hooks:
-        answer = await answered(street.caller(), target(hooks, path))
+    async with street.webhook_receiver() as webhook_receiver:
+        answer = await answered(street.caller(), target(webhook_receiver, path))
         assert (answer.body, answer.truncated) == (body, truncated)
         assert answer.status == (204 if path == "/no-content" else 200)
 
 
 @pytest.mark.parametrize("path", ["/gzip", "/deflate", "/chunked-gzip"])
 async def test_nothing_is_decompressed(street: Street, path: str) -> None:
-    async with street.hooks() as hooks:
-        answer = await answered(street.caller(), target(hooks, path))
+    async with street.webhook_receiver() as webhook_receiver:
+        answer = await answered(street.caller(), target(webhook_receiver, path))
         assert answer.body == BOMB
         assert len(BOMB) <= ANSWER_BYTES_MAX
 
 
 async def test_an_upgrade_is_not_made(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
-        assert (await answered(caller, target(hooks, "/upgrade"))).status == 101
-        assert (await answered(caller, target(hooks))).status == 200
-        assert hooks.connections == 2
+        assert (await answered(caller, target(webhook_receiver, "/upgrade"))).status == 101
+        assert (await answered(caller, target(webhook_receiver))).status == 200
+        assert webhook_receiver.connections == 2
 
 
 async def test_an_answer_that_nobody_asked_for_is_nobodys(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for _ in range(3):
-            assert (await answered(caller, target(hooks, "/twice"))).status == 200
+            assert (await answered(caller, target(webhook_receiver, "/twice"))).status == 200
 
 
 @pytest.mark.parametrize("path", ["/endless", "/endless-chunks", "/endless-gzip"])
 async def test_a_gigabyte_is_left_where_it_is(street: Street, path: str) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(seconds_max=5.0)
-        await answered(caller, target(hooks))
+        await answered(caller, target(webhook_receiver))
         peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        answer = await answered(caller, target(hooks, path))
+        answer = await answered(caller, target(webhook_receiver, path))
         assert (answer.status, len(answer.body), answer.truncated) == (200, ANSWER_BYTES_MAX, True)
-        assert await hooks.all_closed(GRACE_SECONDS)
-        assert hooks.bytes_sent < GIGABYTE / 50
+        assert await webhook_receiver.all_closed(GRACE_SECONDS)
+        assert webhook_receiver.bytes_sent < GIGABYTE / 50
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb < 40_000
 
 
@@ -317,29 +326,29 @@ async def test_a_gigabyte_is_left_where_it_is(street: Street, path: str) -> None
     "path", ["/many-headers", "/huge-header", "/huge-reason", "/endless-headers", "/endless-line", "/endless-continues"]
 )
 async def test_headers_are_bounded(street: Street, path: str) -> None:
-    async with street.hooks() as hooks:
-        answer = await unanswered(street.caller(seconds_max=5.0), target(hooks, path))
+    async with street.webhook_receiver() as webhook_receiver:
+        answer = await unanswered(street.caller(seconds_max=5.0), target(webhook_receiver, path))
         assert answer.reason == "the answer is not HTTP, or its headers are too long"
         assert answer.duration_ms < 4_000
-        assert await hooks.all_closed(GRACE_SECONDS)
-        assert hooks.bytes_sent < GIGABYTE / 50
+        assert await webhook_receiver.all_closed(GRACE_SECONDS)
+        assert webhook_receiver.bytes_sent < GIGABYTE / 50
 
 
 async def test_a_body_that_is_nearly_all_framing_is_left_alone_and_costs_no_time(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(seconds_max=3.0)
-        await answered(caller, target(hooks))
+        await answered(caller, target(webhook_receiver))
         before = time.process_time()
-        answer = await unanswered(caller, target(hooks, "/endless-extensions"))
+        answer = await unanswered(caller, target(webhook_receiver, "/endless-extensions"))
         assert answer.reason.endswith("reading the answer (200)")
         assert time.process_time() - before < 1.0, "both ends together, over three seconds"
-        assert await hooks.all_closed(GRACE_SECONDS)
+        assert await webhook_receiver.all_closed(GRACE_SECONDS)
 
 
 @pytest.mark.parametrize("path", ["/garbage", "/odd-status", "/two-lengths", "/odd-length"])
 async def test_what_is_not_http_is_no_answer(street: Street, path: str) -> None:
-    async with street.hooks() as hooks:
-        answer = await unanswered(street.caller(), target(hooks, path))
+    async with street.webhook_receiver() as webhook_receiver:
+        answer = await unanswered(street.caller(), target(webhook_receiver, path))
         assert answer.reason == "the answer is not HTTP, or its headers are too long"
 
 
@@ -347,20 +356,20 @@ async def test_what_is_not_http_is_no_answer(street: Street, path: str) -> None:
     "path", ["/half", "/tiny-chunks-cut", "/chunked-garbage", "/chunked-endless-size", "/chunked-huge-size"]
 )
 async def test_an_answer_that_breaks_off_is_none(street: Street, path: str) -> None:
-    async with street.hooks() as hooks:
-        answer = await unanswered(street.caller(), target(hooks, path))
+    async with street.webhook_receiver() as webhook_receiver:
+        answer = await unanswered(street.caller(), target(webhook_receiver, path))
         assert "not HTTP" in answer.reason
-        assert (await answered(street.callers[0], target(hooks))).status == 200
+        assert (await answered(street.callers[0], target(webhook_receiver))).status == 200
 
 
 async def test_a_server_that_hangs_up_is_told(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
-        assert (await unanswered(caller, target(hooks, "/close"))).reason == (
+        assert (await unanswered(caller, target(webhook_receiver, "/close"))).reason == (
             "the connection was closed while waiting for the answer"
         )
-        assert "waiting for the answer" in (await unanswered(caller, target(hooks, "/reset"))).reason
-        assert len(hooks.requests) == 2, "a request that may have been read is not repeated"
+        assert "waiting for the answer" in (await unanswered(caller, target(webhook_receiver, "/reset"))).reason
+        assert len(webhook_receiver.requests) == 2, "a request that may have been read is not repeated"
 
 
 # Time
@@ -385,29 +394,29 @@ def within(seconds: float) -> Iterator[None]:
     ],
 )
 async def test_time_runs_out_for_the_whole_call(street: Street, path: str, doing: str) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         with within(SECONDS_MAX):
-            answer = await unanswered(caller, target(hooks, path))
+            answer = await unanswered(caller, target(webhook_receiver, path))
         assert answer.reason == f"no whole answer within 0.6 seconds: time ran out while {doing}"
         assert answer.duration_ms >= SECONDS_MAX * 1000 - 1
-        assert await hooks.all_closed(GRACE_SECONDS), "the connection is cut, whatever the other side wants"
+        assert await webhook_receiver.all_closed(GRACE_SECONDS), "the connection is cut, whatever the other side wants"
 
 
 async def test_a_body_that_drips_runs_out_of_time(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(seconds_max=3.0)
         with within(3.0):
-            answer = await unanswered(caller, target(hooks, "/drip"))
+            answer = await unanswered(caller, target(webhook_receiver, "/drip"))
         assert answer.reason.endswith("while reading the answer (200)")
 
 
 async def test_a_server_that_takes_connections_and_says_nothing(street: Street) -> None:
-    async with street.hooks(manner="silent") as hooks:
+    async with street.webhook_receiver(behaviour="silent") as webhook_receiver:
         with within(SECONDS_MAX):
-            answer = await unanswered(street.caller(), target(hooks))
+            answer = await unanswered(street.caller(), target(webhook_receiver))
         assert answer.reason.endswith("time ran out while connecting")
-        assert await hooks.all_closed(GRACE_SECONDS)
+        assert await webhook_receiver.all_closed(GRACE_SECONDS)
 
 
 @pytest.fixture
@@ -441,22 +450,22 @@ async def test_name_servers_that_say_nothing(street: Street) -> None:
 @pytest.mark.alone
 async def test_five_seconds_are_five_seconds(street: Street) -> None:
     assert CALL_SECONDS_MAX == 5.0
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(seconds_max=CALL_SECONDS_MAX)
         paths = ("/hang", "/hang-headers", "/hang-body", "/drip-chunks")
         with within(5.0):
-            answers = await asyncio.gather(*[unanswered(caller, target(hooks, path)) for path in paths])
+            answers = await asyncio.gather(*[unanswered(caller, target(webhook_receiver, path)) for path in paths])
         assert all(4_990 <= answer.duration_ms <= 6_500 for answer in answers)
 
 
 async def test_a_cancelled_call_leaves_no_connection(street: Street) -> None:
-    async with street.hooks() as hooks:
-        calling = asyncio.ensure_future(call(street.caller(seconds_max=30), target(hooks, "/hang")))
-        await hooks.came.wait()
+    async with street.webhook_receiver() as webhook_receiver:
+        calling = asyncio.ensure_future(call(street.caller(seconds_max=30), target(webhook_receiver, "/hang")))
+        await webhook_receiver.came.wait()
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        assert await hooks.all_closed(GRACE_SECONDS)
+        assert await webhook_receiver.all_closed(GRACE_SECONDS)
 
 
 # TLS and connections
@@ -464,39 +473,39 @@ async def test_a_cancelled_call_leaves_no_connection(street: Street) -> None:
 
 @pytest.mark.parametrize("certificate", ["stranger", "othername"])
 async def test_a_certificate_must_be_trusted_and_of_that_name(street: Street, certificate: str) -> None:
-    async with street.hooks(certificate) as hooks:
-        answer = await unanswered(street.caller(), target(hooks))
+    async with street.webhook_receiver(certificate) as webhook_receiver:
+        answer = await unanswered(street.caller(), target(webhook_receiver))
         assert answer.reason.startswith("the certificate is not valid for this host: ")
-        assert hooks.requests == []
+        assert webhook_receiver.requests == []
 
 
 async def test_the_machines_authorities_alone_do_not_trust_a_private_one(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = HttpWebhookClient(
             resolver=Resolver([street.names.endpoint]), may_connect=lambda _: True, tls=public_tls(), seconds_max=2
         )
-        assert "certificate" in (await unanswered(caller, target(hooks))).reason
+        assert "certificate" in (await unanswered(caller, target(webhook_receiver))).reason
         await caller.close()
 
 
 async def test_plain_http_is_not_spoken(street: Street) -> None:
-    async with street.hooks(manner="plain") as hooks:
-        answer = await unanswered(street.caller(), target(hooks))
+    async with street.webhook_receiver(behaviour="plain") as webhook_receiver:
+        answer = await unanswered(street.caller(), target(webhook_receiver))
         assert answer.reason.startswith(("TLS failed: ", "could not connect: ", "no whole answer within"))
-        assert hooks.requests == []
+        assert webhook_receiver.requests == []
 
 
 async def test_a_server_that_hangs_up_before_tls(street: Street) -> None:
-    async with street.hooks(manner="cut") as hooks:
-        assert (await unanswered(street.caller(), target(hooks))).reason.startswith(
+    async with street.webhook_receiver(behaviour="cut") as webhook_receiver:
+        assert (await unanswered(street.caller(), target(webhook_receiver))).reason.startswith(
             ("could not connect: ", "TLS failed")
         )
 
 
 async def test_a_refused_connection_is_told(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         pass
-    answer = await unanswered(street.caller(), target(hooks))
+    answer = await unanswered(street.caller(), target(webhook_receiver))
     assert answer.reason == "could not connect: connection refused"
 
 
@@ -510,41 +519,44 @@ async def test_old_tls_is_not_spoken(street: Street) -> None:
 
 
 async def test_an_address_that_is_away_leads_to_the_next_and_is_asked_last_for_a_while(street: Street) -> None:
-    async with street.hooks(host="::1") as hooks:
+    async with street.webhook_receiver(host="::1") as webhook_receiver:
         street.leads("127.0.0.2", "::1")
         caller = street.caller()
         for _ in range(3):
-            assert (await answered(caller, target(hooks))).address == "::1"
+            assert (await answered(caller, target(webhook_receiver))).address == "::1"
         assert street.sockets.opened == ["127.0.0.2", "::1"]
 
 
 async def test_an_address_that_hangs_leaves_time_for_the_next(street: Street, full_house: int) -> None:
-    async with street.hooks(host="::1", port=full_house) as hooks:
+    async with street.webhook_receiver(host="::1", port=full_house) as webhook_receiver:
         street.leads("127.0.0.1", "::1")
-        assert (await answered(street.caller(seconds_max=2.0), target(hooks))).address == "::1"
+        assert (await answered(street.caller(seconds_max=2.0), target(webhook_receiver))).address == "::1"
 
 
 async def test_a_request_that_was_sent_does_not_go_to_the_next_address(street: Street) -> None:
-    async with street.hooks() as hooks, street.hooks(host="::1", port=hooks.port) as other:
+    async with (
+        street.webhook_receiver() as webhook_receiver,
+        street.webhook_receiver(host="::1", port=webhook_receiver.port) as other,
+    ):
         street.leads("127.0.0.1", "::1")
         caller = street.caller()
         for path in ("/close", "/hang", "/garbage", "/status/500"):
-            await call(caller, target(hooks, path))
-        assert (len(hooks.requests), other.connections) == (4, 0)
+            await call(caller, target(webhook_receiver, path))
+        assert (len(webhook_receiver.requests), other.connections) == (4, 0)
 
 
 async def test_an_ipv6_address_is_called(street: Street) -> None:
-    async with street.hooks(host="::1") as hooks:
+    async with street.webhook_receiver(host="::1") as webhook_receiver:
         street.leads("::1")
-        assert (await answered(street.caller(), target(hooks))).address == "::1"
+        assert (await answered(street.caller(), target(webhook_receiver))).address == "::1"
 
 
 async def test_an_address_in_the_url_is_judged_like_any_other(street: Street) -> None:
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         for host in ("127.0.0.1", "::1", "169.254.169.254", "::ffff:127.0.0.1", "64:ff9b::7f00:1"):
-            answer = await unanswered(street.caller(may_connect=is_public), target(hooks, host=host))
+            answer = await unanswered(street.caller(may_connect=is_public), target(webhook_receiver, host=host))
             assert answer.reason == f"{host} leads to an address that is not public"
-        assert (street.sockets.opened, street.names.asked, hooks.connections) == ([], [], 0)
+        assert (street.sockets.opened, street.names.asked, webhook_receiver.connections) == ([], [], 0)
 
 
 async def test_dns_that_leads_nowhere_is_told_as_what_it_is(street: Street) -> None:
@@ -569,17 +581,20 @@ FORBIDDEN = (
 
 
 async def test_no_socket_is_opened_to_a_forbidden_address(street: Street) -> None:
-    async with street.hooks() as hooks, street.hooks(host="::1", port=hooks.port) as other:
+    async with (
+        street.webhook_receiver() as webhook_receiver,
+        street.webhook_receiver(host="::1", port=webhook_receiver.port) as other,
+    ):
         caller = street.caller(may_connect=is_public)
         for address in FORBIDDEN:
             # Alone, and beside a public one, in either order and family.
             for others in ((), ("8.8.8.8",), ("2606:4700::1111",), ("8.8.8.8", "2606:4700::1111")):
                 for addresses in ((address, *others), (*others, address)):
                     street.leads(*addresses)
-                    answer = await unanswered(caller, target(hooks))
+                    answer = await unanswered(caller, target(webhook_receiver))
                     assert answer.reason == f"{NAME} leads to an address that is not public", addresses
         assert street.sockets.opened == []
-        assert (hooks.connections, other.connections) == (0, 0)
+        assert (webhook_receiver.connections, other.connections) == (0, 0)
 
 
 async def test_of_all_the_corpus_no_socket_is_opened_though_nobody_judged_the_urls(street: Street) -> None:
@@ -598,19 +613,22 @@ async def test_of_all_the_corpus_no_socket_is_opened_though_nobody_judged_the_ur
 
 async def test_a_name_that_turns_inward_after_it_was_looked_up(street: Street) -> None:
     street.sockets.unreachable = True
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(may_connect=is_public)
         street.leads("8.8.8.8")
-        assert "network is unreachable" in (await unanswered(caller, target(hooks))).reason
+        assert "network is unreachable" in (await unanswered(caller, target(webhook_receiver))).reason
         street.leads("127.0.0.1")
-        assert "not public" in (await unanswered(caller, target(hooks))).reason
+        assert "not public" in (await unanswered(caller, target(webhook_receiver))).reason
         assert street.sockets.opened == ["8.8.8.8"]
-        assert hooks.connections == 0
+        assert webhook_receiver.connections == 0
 
 
 async def test_the_address_that_was_judged_is_the_one_that_is_called(street: Street) -> None:
     """The name server turns the name inward at the very next question: nobody asks one."""
-    async with street.hooks() as allowed, street.hooks(host="127.0.0.9", port=allowed.port) as inward:
+    async with (
+        street.webhook_receiver() as allowed,
+        street.webhook_receiver(host="127.0.0.9", port=allowed.port) as inward,
+    ):
         caller = street.caller(may_connect=lambda address: address == IPv4Address("127.0.0.1"))
         resolved = street.names.answer
 
@@ -629,7 +647,7 @@ async def test_the_address_that_was_judged_is_the_one_that_is_called(street: Str
 
 
 async def test_an_open_connection_is_left_when_the_name_leads_elsewhere(street: Street) -> None:
-    async with street.hooks() as first, street.hooks(host="127.0.0.2", port=first.port) as second:
+    async with street.webhook_receiver() as first, street.webhook_receiver(host="127.0.0.2", port=first.port) as second:
         caller = street.caller(may_connect=lambda address: address != IPv4Address("127.0.0.3"))
         assert (await answered(caller, target(first))).address == "127.0.0.1"
         street.leads("127.0.0.3")
@@ -641,11 +659,11 @@ async def test_an_open_connection_is_left_when_the_name_leads_elsewhere(street: 
 
 async def test_a_connection_is_not_shared_between_names(street: Street) -> None:
     """Its certificate was checked for one of them only."""
-    async with street.hooks() as hooks:
+    async with street.webhook_receiver() as webhook_receiver:
         street.leads("127.0.0.1", name="other.example.com")
         caller = street.caller()
-        assert (await answered(caller, target(hooks))).status == 200
-        assert "certificate" in (await unanswered(caller, target(hooks, host="other.example.com"))).reason
+        assert (await answered(caller, target(webhook_receiver))).status == 200
+        assert "certificate" in (await unanswered(caller, target(webhook_receiver, host="other.example.com"))).reason
 
 
 async def test_the_socket_is_judged_once_more_where_it_is_opened(street: Street) -> None:
@@ -678,11 +696,11 @@ async def test_whatever_comes_back_is_an_answer_or_none(street: Street, caplog: 
         head = b"HTTP/1.1 200 OK\r\n" if chance.random() < 0.6 else b""
         said[f"/{number}"] = head + b"".join(chance.choices(pieces, k=chance.randrange(12)))
     caller = street.caller()
-    async with Hooks(street.authority.servers["sound"], said=said) as hooks:
+    async with WebhookReceiver(street.authority.servers["sound"], said=said) as webhook_receiver:
         for path, text in said.items():
             TRIED["Webhook answers"] += 1
             try:
-                assert isinstance(await call(caller, target(hooks, path)), WebhookAnswer | NoWebhookAnswer)
+                assert isinstance(await call(caller, target(webhook_receiver, path)), WebhookAnswer | NoWebhookAnswer)
             except Exception as error:
                 raise AssertionError(f"seed {seed}: {text!r}") from error
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

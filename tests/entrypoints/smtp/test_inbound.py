@@ -22,8 +22,8 @@ from posthouse.rules.refusal import Refusal
 from posthouse.store.delivery_claims import Claimed
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
-from tests.support.returns import VACATION, bounce, complaint
-from tests.support.rounds import Rounds, beginning
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.inbound_reports import VACATION, bounce, complaint
 from tools.private_postgres import free_port
 
 HOSTNAME, DOMAIN = "mx.example.com", "bounce.example.com"
@@ -156,7 +156,7 @@ async def test_while_the_database_is_away_everything_may_be_sent_again() -> None
 class Door:
     """The server on a real socket, and what it leads to."""
 
-    rounds: Rounds
+    steps: DeliverySteps
     port: int
 
     async def talk(self, *commands: bytes) -> list[bytes]:
@@ -178,12 +178,12 @@ class Door:
         return replies[-1]
 
     async def delivered(self, *recipients: str) -> list[Claimed]:
-        claimed = await self.rounds.claimed(recipients)
-        await self.rounds.record(*[self.rounds.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
+        claimed = await self.steps.claimed(recipients)
+        await self.steps.record(*[self.steps.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
         return claimed
 
     async def suppressed(self) -> list[tuple[str, str]]:
-        return await self.rounds.fetch("SELECT email, reason FROM suppressions ORDER BY 1")
+        return await self.steps.fetch("SELECT email, reason FROM suppressions ORDER BY 1")
 
 
 async def _reply(reader: asyncio.StreamReader) -> bytes:
@@ -195,32 +195,32 @@ async def _reply(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def opened(rounds: Rounds) -> AsyncIterator[Door]:
-    server = SmtpServer(inbound(rounds.database))
+async def opened(steps: DeliverySteps) -> AsyncIterator[Door]:
+    server = SmtpServer(inbound(steps.database))
     await server.listen([Listener("127.0.0.1", 0)])
     try:
-        yield Door(rounds, server.ports[0])
+        yield Door(steps, server.ports[0])
     finally:
         await server.drain(1)
 
 
 @pytest_asyncio.fixture
 async def door(database_url: str) -> AsyncIterator[Door]:
-    async with beginning(database_url) as rounds, opened(rounds) as made:
+    async with open_delivery_steps(database_url) as steps, opened(steps) as made:
         yield made
 
 
 async def test_a_bounce_finds_its_way_back_to_the_mail_that_left(door: Door) -> None:
     identity = Identity(hostname=HOSTNAME, return_path_domain=DOMAIN, return_path_key=KEY)
-    letters = OutgoingMail(database=door.rounds.database, clock=door.rounds.clock, signing=None, identity=identity)
-    alone = await door.rounds.claimed(["ada@example.org"])
-    shared = await door.rounds.claimed(["bob@example.net", "eve@example.net"])
+    letters = OutgoingMail(database=door.steps.database, clock=door.steps.clock, signing=None, identity=identity)
+    alone = await door.steps.claimed(["ada@example.org"])
+    shared = await door.steps.claimed(["bob@example.net", "eve@example.net"])
     left = [await letters.parcel(alone), await letters.parcel(shared)]
-    await door.rounds.record(*[door.rounds.outcome(one, DeliveryResult.DELIVERED) for one in (*alone, *shared)])
+    await door.steps.record(*[door.steps.outcome(one, DeliveryResult.DELIVERED) for one in (*alone, *shared)])
     assert (await door.send(bounce("ada@elsewhere.example"), left[0].sender)).startswith(b"250 2.0.0 ")
     assert (await door.send(bounce("eve@example.net"), left[1].sender, sender="odd@example.net")).startswith(b"250")
     assert await door.suppressed() == [("ada@example.org", "bounce"), ("eve@example.net", "bounce")]
-    assert await door.rounds.fetch("SELECT DISTINCT status FROM recipients") == [("delivered",)]
+    assert await door.steps.fetch("SELECT DISTINCT status FROM recipients") == [("delivered",)]
 
 
 async def test_complaints_go_to_their_address_and_name_the_mail_themselves(door: Door) -> None:
@@ -243,14 +243,14 @@ async def test_one_mail_for_several_of_ours_does_all_of_it(door: Door) -> None:
     reply = await door.send(bounce("x@example.org"), *paths, f"abuse@{DOMAIN}", "postmaster", sender="a@example.net")
     assert reply.startswith(b"250")
     assert len(await door.suppressed()) == 2
-    kept = await door.rounds.fetch("SELECT recipient, sender, peer, subject FROM inbox")
+    kept = await door.steps.fetch("SELECT recipient, sender, peer, subject FROM inbox")
     subject = "Undelivered Mail Returned to Sender"
     assert kept == [(f"abuse@{DOMAIN}, postmaster", "a@example.net", "127.0.0.1", subject)]
 
 
 async def test_a_full_inbox_asks_to_come_again_later(door: Door) -> None:
     fill = "INSERT INTO inbox SELECT gen_random_uuid(), '', '', '', '', '', 'epoch' FROM generate_series(1, 1000)"
-    await door.rounds.fetch(fill)
+    await door.steps.fetch(fill)
     assert (await door.send(LETTER, f"abuse@{HOSTNAME}")).startswith(b"452 4.3.1 ")
     (claimed,) = await door.delivered("ada@example.org")
     path = return_path(MailReference.of(claimed.account_id, claimed.message_id, 0), DOMAIN, KEY)
@@ -259,7 +259,7 @@ async def test_a_full_inbox_asks_to_come_again_later(door: Door) -> None:
 
 
 async def test_a_fault_of_ours_is_no_reason_to_give_the_mail_up(door: Door) -> None:
-    await door.rounds.fetch("ALTER TABLE inbox RENAME TO outbox")
+    await door.steps.fetch("ALTER TABLE inbox RENAME TO outbox")
     with capture_logs() as logs:
         assert (await door.send(LETTER, "postmaster")).startswith(b"451 4.3.0 ")
     assert "inbound_failed" in [entry["event"] for entry in logs]

@@ -14,16 +14,16 @@ import pytest
 from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from tests.support.smtp_service import (
-    CALLER,
     INBOUND,
     NAME,
     PASSWORD,
+    PRINCIPAL,
     SUBMISSION,
     USERNAME,
     Authority,
-    Line,
-    Recorder,
-    serving,
+    RecordingService,
+    SmtpConnection,
+    run_smtp_server,
 )
 
 MAIL = "From: ada@example.com\r\nSubject: dots\r\n\r\n.one\r\n..two\r\nend\r\n"
@@ -33,8 +33,8 @@ BOTH = (Listener("127.0.0.1", 0), Listener("127.0.0.1", 0, is_secure=True))
 
 @pytest.mark.parametrize("is_implicit", [False, True])
 async def test_aiosmtplib_logs_in_and_sends(authority: Authority, trusting: ssl.SSLContext, is_implicit: bool) -> None:
-    service = Recorder(SUBMISSION)
-    async with serving(service, tls=authority.files, listeners=BOTH) as server:
+    service = RecordingService(SUBMISSION)
+    async with run_smtp_server(service, tls=authority.files, listeners=BOTH) as server:
         client = aiosmtplib.SMTP(
             hostname="127.0.0.1",
             port=server.ports[is_implicit],
@@ -48,7 +48,7 @@ async def test_aiosmtplib_logs_in_and_sends(authority: Authority, trusting: ssl.
         async with client:
             for _ in range(3):
                 await client.sendmail("ada@example.com", ["bob@example.com", "eve@example.com"], MAIL)
-    assert [caller for caller, _, _ in service.taken] == [CALLER] * 3
+    assert [caller for caller, _, _ in service.taken] == [PRINCIPAL] * 3
     assert service.contents == [MAIL.encode()] * 3
     envelope = service.taken[0][1]
     assert envelope.recipients == ("bob@example.com", "eve@example.com")
@@ -57,7 +57,7 @@ async def test_aiosmtplib_logs_in_and_sends(authority: Authority, trusting: ssl.
 
 @pytest.mark.parametrize("is_implicit", [False, True])
 async def test_smtplib_logs_in_and_sends(authority: Authority, trusting: ssl.SSLContext, is_implicit: bool) -> None:
-    service = Recorder(SUBMISSION)
+    service = RecordingService(SUBMISSION)
 
     def send(port: int) -> None:
         context = _without_name(trusting)
@@ -71,14 +71,17 @@ async def test_smtplib_logs_in_and_sends(authority: Authority, trusting: ssl.SSL
             client.login(USERNAME, PASSWORD)
             client.sendmail("ada@example.com", ["bob@example.com"], MAIL)
 
-    async with serving(service, tls=authority.files, listeners=BOTH) as server:
+    async with run_smtp_server(service, tls=authority.files, listeners=BOTH) as server:
         await asyncio.to_thread(send, server.ports[is_implicit])
     assert service.contents == [MAIL.encode()]
 
 
 async def test_what_follows_starttls_in_the_clear_is_never_heard_under_tls(authority: Authority) -> None:
-    service = Recorder(SUBMISSION)
-    async with serving(service, tls=authority.files, deadlines=HASTY) as server, Line.to(server.ports[0]) as line:
+    service = RecordingService(SUBMISSION)
+    async with (
+        run_smtp_server(service, tls=authority.files, deadlines=HASTY) as server,
+        SmtpConnection.to(server.ports[0]) as line,
+    ):
         await line.say("EHLO client.example.com")
         (reply,) = await line.say("STARTTLS", "EHLO injected", replies=1)
         assert reply.startswith("554 5.5.1")
@@ -86,8 +89,8 @@ async def test_what_follows_starttls_in_the_clear_is_never_heard_under_tls(autho
 
 
 async def test_what_follows_the_go_ahead_in_the_clear_ends_the_connection(authority: Authority) -> None:
-    service = Recorder(INBOUND)
-    async with serving(service, tls=authority.files) as server, Line.to(server.ports[0]) as line:
+    service = RecordingService(INBOUND)
+    async with run_smtp_server(service, tls=authority.files) as server, SmtpConnection.to(server.ports[0]) as line:
         assert [reply[:3] for reply in await line.say("EHLO client.example.com", "STARTTLS")] == ["250", "220"]
         line.writer.write(b"EHLO x\r\nMAIL FROM:<>\r\nRCPT TO:<bob@example.com>\r\nDATA\r\nhi\r\n.\r\n")
         assert "250" not in repr(await _raw_rest(line))
@@ -98,8 +101,8 @@ async def test_under_tls_nothing_is_remembered_and_a_hasty_client_is_heard(
     authority: Authority, trusting: ssl.SSLContext
 ) -> None:
     """Its first commands may come together with the last bytes of its handshake."""
-    service = Recorder(INBOUND)
-    async with serving(service, tls=authority.files) as server, Line.to(server.ports[0]) as line:
+    service = RecordingService(INBOUND)
+    async with run_smtp_server(service, tls=authority.files) as server, SmtpConnection.to(server.ports[0]) as line:
         await line.say(
             "EHLO before.example.com", "MAIL FROM:<eve@example.com>", "RCPT TO:<eve@example.com>", "STARTTLS"
         )
@@ -114,9 +117,12 @@ async def test_under_tls_nothing_is_remembered_and_a_hasty_client_is_heard(
 
 
 async def test_the_third_wrong_password_ends_the_connection(authority: Authority, trusting: ssl.SSLContext) -> None:
-    service = Recorder(SUBMISSION)
+    service = RecordingService(SUBMISSION)
     wrong = "AUTH PLAIN " + base64.b64encode(b"\0smtp_ada\0wrong").decode()
-    async with serving(service, tls=authority.files, deadlines=HASTY) as server, Line.to(server.ports[0]) as line:
+    async with (
+        run_smtp_server(service, tls=authority.files, deadlines=HASTY) as server,
+        SmtpConnection.to(server.ports[0]) as line,
+    ):
         assert (await line.say("EHLO x", wrong))[1].startswith("538 5.7.11")
         await line.say("STARTTLS")
         await line.writer.start_tls(_without_name(trusting))
@@ -126,10 +132,10 @@ async def test_the_third_wrong_password_ends_the_connection(authority: Authority
 
 
 async def test_a_login_that_is_held_back_holds_up_nobody_else(authority: Authority, trusting: ssl.SSLContext) -> None:
-    service = Recorder(SUBMISSION, gate=asyncio.Event())
+    service = RecordingService(SUBMISSION, gate=asyncio.Event())
     login = "AUTH PLAIN " + base64.b64encode(f"\0{USERNAME}\0{PASSWORD}".encode()).decode()
-    async with serving(service, tls=authority.files) as server, contextlib.AsyncExitStack() as stack:
-        held, other = [await stack.enter_async_context(Line.to(server.ports[0])) for _ in range(2)]
+    async with run_smtp_server(service, tls=authority.files) as server, contextlib.AsyncExitStack() as stack:
+        held, other = [await stack.enter_async_context(SmtpConnection.to(server.ports[0])) for _ in range(2)]
         await held.say("EHLO x", "STARTTLS")
         await held.writer.start_tls(_without_name(trusting))
         await held.say("EHLO x")
@@ -142,8 +148,13 @@ async def test_a_login_that_is_held_back_holds_up_nobody_else(authority: Authori
 
 async def test_a_handshake_that_never_ends_is_cut_off(authority: Authority) -> None:
     deadlines = replace(HASTY, handshake_seconds=0.2)
-    async with serving(Recorder(INBOUND), tls=authority.files, deadlines=deadlines, listeners=BOTH) as server:
-        async with Line.to(server.ports[0]) as plain, Line.to(server.ports[1], greeted=False) as secure:
+    async with run_smtp_server(
+        RecordingService(INBOUND), tls=authority.files, deadlines=deadlines, listeners=BOTH
+    ) as server:
+        async with (
+            SmtpConnection.to(server.ports[0]) as plain,
+            SmtpConnection.to(server.ports[1], greeted=False) as secure,
+        ):
             assert (await plain.say("EHLO x", "STARTTLS"))[1].startswith("220")
             assert server.connection_count == 2
             plain.writer.write(b"\x16\x03\x01")
@@ -154,9 +165,9 @@ async def test_a_handshake_that_never_ends_is_cut_off(authority: Authority) -> N
 
 async def test_a_drain_waits_for_no_handshake(authority: Authority) -> None:
     async with (
-        serving(Recorder(INBOUND), tls=authority.files, listeners=BOTH) as server,
-        Line.to(server.ports[0]) as plain,
-        Line.to(server.ports[1], greeted=False) as secure,
+        run_smtp_server(RecordingService(INBOUND), tls=authority.files, listeners=BOTH) as server,
+        SmtpConnection.to(server.ports[0]) as plain,
+        SmtpConnection.to(server.ports[1], greeted=False) as secure,
     ):
         await plain.say("EHLO x", "STARTTLS")
         await asyncio.sleep(0.05)
@@ -168,16 +179,22 @@ async def test_a_drain_waits_for_no_handshake(authority: Authority) -> None:
 
 async def test_connections_are_counted_before_their_handshake(authority: Authority) -> None:
     bounds = Bounds(connections_per_address_max=1)
-    async with serving(Recorder(INBOUND), tls=authority.files, bounds=bounds, listeners=BOTH) as server:
-        async with Line.to(server.ports[1], greeted=False), Line.to(server.ports[1], greeted=False) as second:
+    async with run_smtp_server(RecordingService(INBOUND), tls=authority.files, bounds=bounds, listeners=BOTH) as server:
+        async with (
+            SmtpConnection.to(server.ports[1], greeted=False),
+            SmtpConnection.to(server.ports[1], greeted=False) as second,
+        ):
             assert await second.rest() == ""
         await _until_empty(server)
 
 
 async def test_whoever_does_not_log_in_has_no_time(authority: Authority) -> None:
     deadlines = replace(HASTY, admission_seconds=0.3)
-    service = Recorder(SUBMISSION)
-    async with serving(service, tls=authority.files, deadlines=deadlines) as server, Line.to(server.ports[0]) as line:
+    service = RecordingService(SUBMISSION)
+    async with (
+        run_smtp_server(service, tls=authority.files, deadlines=deadlines) as server,
+        SmtpConnection.to(server.ports[0]) as line,
+    ):
         said = ""
         while said[:3] in ("", "250"):
             (said,) = await line.say("NOOP")
@@ -191,7 +208,7 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(
     own = Authority(authority.ca, tmp_path)
     own.issue()
     files = own.files
-    async with serving(Recorder(INBOUND), tls=files, listeners=BOTH) as server:
+    async with run_smtp_server(RecordingService(INBOUND), tls=files, listeners=BOTH) as server:
 
         async def names() -> list[str]:
             _, writer = await asyncio.open_connection("127.0.0.1", server.ports[1], ssl=_without_name(trusting))
@@ -219,13 +236,13 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(
 
 async def test_a_secure_listener_needs_a_certificate() -> None:
     with pytest.raises(ValueError, match="certificate"):
-        await SmtpServer(Recorder(INBOUND)).listen([Listener("127.0.0.1", 0, is_secure=True)])
+        await SmtpServer(RecordingService(INBOUND)).listen([Listener("127.0.0.1", 0, is_secure=True)])
 
 
 async def test_an_address_that_is_taken_is_told() -> None:
-    async with serving(Recorder(INBOUND)) as server:
+    async with run_smtp_server(RecordingService(INBOUND)) as server:
         with pytest.raises(OSError, match="in use"):
-            await SmtpServer(Recorder(INBOUND)).listen([Listener("127.0.0.1", server.ports[0])])
+            await SmtpServer(RecordingService(INBOUND)).listen([Listener("127.0.0.1", server.ports[0])])
 
 
 async def _until_empty(server: SmtpServer) -> None:
@@ -234,7 +251,7 @@ async def _until_empty(server: SmtpServer) -> None:
             await asyncio.sleep(0.01)
 
 
-async def _raw_rest(line: Line) -> bytes:
+async def _raw_rest(line: SmtpConnection) -> bytes:
     async with asyncio.timeout(5):
         try:
             return await line.reader.read(-1)

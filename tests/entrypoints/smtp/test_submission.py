@@ -18,8 +18,8 @@ from posthouse.flows.accept.last_used import LastUsed
 from posthouse.rules import ids
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.administration import MadeAccount, Operator
-from tests.support.service import _settings
+from tests.support.operator_client import MadeAccount, Operator
+from tests.support.service import service_settings
 from tests.support.smtp_service import NAME, Authority
 
 MAIL = "From: Ada <ada@acme.example.com>\r\nTo: bob@example.org\r\nSubject: Hello\r\n\r\nHi.\r\n"
@@ -51,7 +51,7 @@ class Desk:
 @pytest.fixture
 async def desk(database_url: str, authority: Authority, trusting: ssl.SSLContext) -> AsyncIterator[Desk]:
     trusting.check_hostname = False
-    settings = _settings(database_url)
+    settings = service_settings(database_url)
     clock, chance = DatabaseClock(), SystemChance()
     async with AsyncExitStack() as stack:
         operator = await Operator.open(settings)

@@ -6,14 +6,14 @@ import pytest
 
 from posthouse.flows.accept.intake import WAITED_MAX
 from posthouse.rules.refusal import Code, Refusal
-from tests.support.rounds import beginning
+from tests.support.delivery_steps import open_delivery_steps
 from tests.support.service import eventually
 
 
 async def test_a_message_that_waited_too_long_is_refused_and_may_come_again(database_url: str) -> None:
-    async with beginning(database_url) as rounds:
-        house, sender = rounds.house, rounds.sender
-        async with rounds.database.transaction() as tx:
+    async with open_delivery_steps(database_url) as steps:
+        house, sender = steps.accept_flow, steps.sender
+        async with steps.database.transaction() as tx:
             await tx.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", sender.account_id)
             waiting = asyncio.create_task(house.accept(sender, "key"))
 
@@ -22,9 +22,9 @@ async def test_a_message_that_waited_too_long_is_refused_and_may_come_again(data
                 return number
 
             await eventually(waits, bool)
-            rounds.clock.advance(WAITED_MAX * 2)
+            steps.clock.advance(WAITED_MAX * 2)
         with pytest.raises(Refusal) as refused:
             await waiting
         assert refused.value.code is Code.TEMPORARY_FAILURE
-        assert await rounds.value("SELECT count(*) FROM messages") == 0
+        assert await steps.value("SELECT count(*) FROM messages") == 0
         assert not (await house.accept(sender, "key")).is_replay

@@ -17,7 +17,7 @@ from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
-from tests.support.office import ADA, DAY, NOON, PEPPER, Office, opened, refused
+from tests.support.account_flows import ADA, DAY, NOON, PEPPER, AccountFlows, assert_refused, open_account_flows
 from tests.support.service import basic
 
 HOUR = timedelta(hours=1)
@@ -25,16 +25,16 @@ HERE = "192.0.2.7"
 
 
 @pytest.fixture
-async def office(database: Database) -> AsyncIterator[Office]:
-    async with opened(database) as one:
+async def flows(database: Database) -> AsyncIterator[AccountFlows]:
+    async with open_account_flows(database) as one:
         yield one
 
 
 class Door:
     """Admission that hears of every change at once."""
 
-    def __init__(self, office: Office, uses: LastUsed) -> None:
-        self._office = office
+    def __init__(self, flows: AccountFlows, uses: LastUsed) -> None:
+        self._office = flows
         self._uses = uses
 
     async def sender(self, authorization: str, peer: str = HERE) -> Principal:
@@ -58,8 +58,8 @@ def uses(database: Database) -> LastUsed:
 
 
 @pytest.fixture
-def door(office: Office, uses: LastUsed) -> Door:
-    return Door(office, uses)
+def door(flows: AccountFlows, uses: LastUsed) -> Door:
+    return Door(flows, uses)
 
 
 def key_id(made: object) -> str:
@@ -69,85 +69,85 @@ def key_id(made: object) -> str:
 # Credentials.
 
 
-async def test_a_credential_is_limited_to_networks_and_revoked_once(office: Office) -> None:
-    acme = await office.account()
-    made = await office.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
+async def test_a_credential_is_limited_to_networks_and_revoked_once(flows: AccountFlows) -> None:
+    acme = await flows.account()
+    made = await flows.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
     assert [str(network) for network in made.credential.allowed_networks] == ["192.0.2.0/24"]
     assert made.password not in repr(made)
-    await office.stamps(lambda: office.credentials.revoke_credential(acme, made.credential.username, ADA))
+    await flows.stamps(lambda: flows.credentials.revoke_credential(acme, made.credential.username, ADA))
     given = ids.text(ids.CREDENTIAL, made.credential.id)
-    await refused(office.credentials.revoke_credential(acme, given, ADA), Code.CONFLICT)
-    await refused(office.credentials.rotate_credential(acme, given, ADA), Code.CONFLICT, "is revoked")
+    await assert_refused(flows.credentials.revoke_credential(acme, given, ADA), Code.CONFLICT)
+    await assert_refused(flows.credentials.rotate_credential(acme, given, ADA), Code.CONFLICT, "is revoked")
     for unknown in ("smtp_nobody", "", "cr_", "smtp_\0", ids.text(ids.API_KEY, made.credential.id)):
-        await refused(office.credentials.revoke_credential(acme, unknown, ADA), Code.NOT_FOUND)
-    await refused(office.credentials.create_credential(acme, "x", ["everywhere"], ADA), Code.INVALID_REQUEST)
-    assert await office.actions(acme) == [
+        await assert_refused(flows.credentials.revoke_credential(acme, unknown, ADA), Code.NOT_FOUND)
+    await assert_refused(flows.credentials.create_credential(acme, "x", ["everywhere"], ADA), Code.INVALID_REQUEST)
+    assert await flows.actions(acme) == [
         ("account.created", "operator"),
         ("credential.created", ADA.name),
         ("credential.revoked", ADA.name),
     ]
 
 
-async def test_another_takes_the_place_of_the_default_credential_and_the_last_one_stays(office: Office) -> None:
-    made = await office.accounts.create_account("Acme")
+async def test_another_takes_the_place_of_the_default_credential_and_the_last_one_stays(flows: AccountFlows) -> None:
+    made = await flows.accounts.create_account("Acme")
     acme, first = made.account.id, made.credential.credential
-    await refused(
-        office.credentials.revoke_credential(acme, first.username, ADA), Code.CONFLICT, "create another first"
+    await assert_refused(
+        flows.credentials.revoke_credential(acme, first.username, ADA), Code.CONFLICT, "create another first"
     )
-    second = (await office.credentials.create_credential(acme, "second", (), ADA)).credential
-    await office.credentials.create_credential(acme, "third", (), ADA)
-    revoked = await office.credentials.revoke_credential(acme, first.username, ADA)
+    second = (await flows.credentials.create_credential(acme, "second", (), ADA)).credential
+    await flows.credentials.create_credential(acme, "third", (), ADA)
+    revoked = await flows.credentials.revoke_credential(acme, first.username, ADA)
     assert not revoked.is_default
-    defaults = [row.username for row in (await office.credentials.credentials(acme, 10)).credentials if row.is_default]
+    defaults = [row.username for row in (await flows.credentials.credentials(acme, 10)).credentials if row.is_default]
     assert defaults == [second.username]
 
 
-async def test_an_operator_may_end_the_last_one_and_the_next_is_the_default_one(office: Office) -> None:
-    made = await office.accounts.create_account("Acme")
+async def test_an_operator_may_end_the_last_one_and_the_next_is_the_default_one(flows: AccountFlows) -> None:
+    made = await flows.accounts.create_account("Acme")
     acme, username = made.account.id, made.credential.credential.username
-    await office.credentials.revoke_credential(acme, username, OPERATOR, even_the_last=True)
-    await refused(office.credentials.create_key(acme, ADA), Code.CONFLICT, "is revoked")
-    assert (await office.credentials.create_credential(acme, "next", (), ADA)).credential.is_default
+    await flows.credentials.revoke_credential(acme, username, OPERATOR, even_the_last=True)
+    await assert_refused(flows.credentials.create_key(acme, ADA), Code.CONFLICT, "is revoked")
+    assert (await flows.credentials.create_credential(acme, "next", (), ADA)).credential.is_default
 
 
-async def test_two_who_revoke_at_once_leave_one_credential(office: Office) -> None:
-    made = await office.accounts.create_account("Acme")
+async def test_two_who_revoke_at_once_leave_one_credential(flows: AccountFlows) -> None:
+    made = await flows.accounts.create_account("Acme")
     acme, first = made.account.id, made.credential.credential.username
-    second = (await office.credentials.create_credential(acme, "second", (), ADA)).credential.username
+    second = (await flows.credentials.create_credential(acme, "second", (), ADA)).credential.username
     ends = await asyncio.gather(
-        *[office.credentials.revoke_credential(acme, one, ADA) for one in (first, second)], return_exceptions=True
+        *[flows.credentials.revoke_credential(acme, one, ADA) for one in (first, second)], return_exceptions=True
     )
     assert sorted(isinstance(end, Refusal) for end in ends) == [False, True], ends
     query = "SELECT count(*) FROM credentials WHERE is_default AND revoked_at IS NULL"
-    assert await office.value(query) == 1
+    assert await flows.value(query) == 1
 
 
-async def test_a_password_that_was_replaced_works_until_the_overlap_ends(office: Office, door: Door) -> None:
-    made = await office.accounts.create_account("Acme")
+async def test_a_password_that_was_replaced_works_until_the_overlap_ends(flows: AccountFlows, door: Door) -> None:
+    made = await flows.accounts.create_account("Acme")
     acme, username, old = made.account.id, made.credential.credential.username, made.credential.password
-    rotated = await office.credentials.rotate_credential(acme, username, ADA, overlap_seconds=3600)
+    rotated = await flows.credentials.rotate_credential(acme, username, ADA, overlap_seconds=3600)
     assert rotated.credential.previous_until is not None
     assert await door.opens(basic(username, old))
     assert await door.opens(basic(username, rotated.password))
     assert not await door.opens(basic(username, old + "x"))
-    again = await office.credentials.rotate_credential(acme, username, ADA, overlap_seconds=3600)
+    again = await flows.credentials.rotate_credential(acme, username, ADA, overlap_seconds=3600)
     assert not await door.opens(basic(username, old)), "one before the last has ended"
-    office.clock.time += HOUR
+    flows.clock.time += HOUR
     assert not await door.opens(basic(username, rotated.password))
     assert await door.opens(basic(username, again.password))
-    last = await office.credentials.rotate_credential(acme, username, ADA, overlap_seconds=0)
+    last = await flows.credentials.rotate_credential(acme, username, ADA, overlap_seconds=0)
     assert not await door.opens(basic(username, again.password))
     assert await door.opens(basic(username, last.password))
-    stored = await office.value("SELECT secret_hash FROM credentials")
+    stored = await flows.value("SELECT secret_hash FROM credentials")
     assert credential.matches(last.password, stored, PEPPER)
     for overlap in (-1, limits.OVERLAP_SECONDS_MAX + 1):
-        act = office.credentials.rotate_credential(acme, username, ADA, overlap_seconds=overlap)
-        await refused(act, Code.INVALID_REQUEST, "overlap_seconds")
+        act = flows.credentials.rotate_credential(acme, username, ADA, overlap_seconds=overlap)
+        await assert_refused(act, Code.INVALID_REQUEST, "overlap_seconds")
 
 
-async def test_an_account_has_a_hundred_credentials_at_most(office: Office) -> None:
-    acme = await office.account()
-    await office.change(
+async def test_an_account_has_a_hundred_credentials_at_most(flows: AccountFlows) -> None:
+    acme = await flows.account()
+    await flows.change(
         """
         INSERT INTO credentials (account_id, id, username, secret_hash, name, created_at)
         SELECT account_id, gen_random_uuid(), 'smtp_' || n, secret_hash, name, created_at
@@ -155,67 +155,73 @@ async def test_an_account_has_a_hundred_credentials_at_most(office: Office) -> N
         """,
         limits.CREDENTIALS_MAX,
     )
-    await refused(office.credentials.create_credential(acme, "one more", (), ADA), Code.CONFLICT, "revoke one first")
-    await office.credentials.revoke_credential(acme, "smtp_7", ADA)
-    await office.credentials.create_credential(acme, "one more", (), ADA)
+    await assert_refused(
+        flows.credentials.create_credential(acme, "one more", (), ADA), Code.CONFLICT, "revoke one first"
+    )
+    await flows.credentials.revoke_credential(acme, "smtp_7", ADA)
+    await flows.credentials.create_credential(acme, "one more", (), ADA)
 
 
 # Keys.
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-async def test_a_key_says_its_mode_and_only_its_hash_is_stored(office: Office, mode: Mode) -> None:
-    acme = await office.account()
-    made = await office.credentials.create_key(acme, ADA, mode=mode, scopes=list(Scope), expires_at=NOON + DAY)
+async def test_a_key_says_its_mode_and_only_its_hash_is_stored(flows: AccountFlows, mode: Mode) -> None:
+    acme = await flows.account()
+    made = await flows.credentials.create_key(acme, ADA, mode=mode, scopes=list(Scope), expires_at=NOON + DAY)
     assert made.secret.startswith(f"ph_{mode}_")
     assert made.key.hint == f"ph_{mode}_…{made.secret[-4:]}"
     assert made.secret not in repr(made)
-    stored = await office.value("SELECT secret_hash FROM api_keys WHERE id = $1", made.key.id)
+    stored = await flows.value("SELECT secret_hash FROM api_keys WHERE id = $1", made.key.id)
     assert credential.matches(made.secret, stored, PEPPER)
-    (listed,) = (await office.credentials.keys(acme, 10)).keys
+    (listed,) = (await flows.credentials.keys(acme, 10)).keys
     assert listed == made.key
 
 
-async def test_a_key_belongs_to_the_default_credential_unless_another_is_named(office: Office) -> None:
-    account = await office.accounts.create_account("Acme")
+async def test_a_key_belongs_to_the_default_credential_unless_another_is_named(flows: AccountFlows) -> None:
+    account = await flows.accounts.create_account("Acme")
     acme = account.account.id
-    other = await office.credentials.create_credential(acme, "web", (), ADA)
-    first = await office.credentials.create_key(acme, ADA)
-    second = await office.credentials.create_key(acme, ADA, given_credential=other.credential.username)
+    other = await flows.credentials.create_credential(acme, "web", (), ADA)
+    first = await flows.credentials.create_key(acme, ADA)
+    second = await flows.credentials.create_key(acme, ADA, given_credential=other.credential.username)
     assert first.key.credential_id == account.credential.credential.id
     assert second.key.credential_id == other.credential.id
 
 
-async def test_a_key_is_revoked_once_and_must_be_able_to_live(office: Office) -> None:
-    acme = await office.account()
-    made = await office.credentials.create_key(acme, ADA)
-    await office.stamps(lambda: office.credentials.revoke_key(acme, key_id(made), ADA))
-    await refused(office.credentials.revoke_key(acme, key_id(made), ADA), Code.CONFLICT)
-    await refused(office.credentials.revoke_key(acme, "ak_nothing", ADA), Code.NOT_FOUND)
-    await refused(office.credentials.create_key(acme, ADA, expires_at=NOON - DAY), Code.INVALID_REQUEST, "expired")
-    await refused(office.credentials.create_key(acme, ADA, expires_at=NOON + 4_000 * DAY), Code.INVALID_REQUEST, "ten")
-    await refused(office.credentials.create_key(acme, ADA, scopes=[]), Code.INVALID_REQUEST, "scopes")
+async def test_a_key_is_revoked_once_and_must_be_able_to_live(flows: AccountFlows) -> None:
+    acme = await flows.account()
+    made = await flows.credentials.create_key(acme, ADA)
+    await flows.stamps(lambda: flows.credentials.revoke_key(acme, key_id(made), ADA))
+    await assert_refused(flows.credentials.revoke_key(acme, key_id(made), ADA), Code.CONFLICT)
+    await assert_refused(flows.credentials.revoke_key(acme, "ak_nothing", ADA), Code.NOT_FOUND)
+    await assert_refused(
+        flows.credentials.create_key(acme, ADA, expires_at=NOON - DAY), Code.INVALID_REQUEST, "expired"
+    )
+    await assert_refused(
+        flows.credentials.create_key(acme, ADA, expires_at=NOON + 4_000 * DAY), Code.INVALID_REQUEST, "ten"
+    )
+    await assert_refused(flows.credentials.create_key(acme, ADA, scopes=[]), Code.INVALID_REQUEST, "scopes")
 
 
-async def test_one_accounts_credentials_and_keys_are_unknown_to_another(office: Office) -> None:
-    one = await office.accounts.create_account("one")
-    key = await office.credentials.create_key(one.account.id, ADA)
-    two = await office.account("two")
+async def test_one_accounts_credentials_and_keys_are_unknown_to_another(flows: AccountFlows) -> None:
+    one = await flows.accounts.create_account("one")
+    key = await flows.credentials.create_key(one.account.id, ADA)
+    two = await flows.account("two")
     username = one.credential.credential.username
-    await refused(office.credentials.revoke_credential(two, username, ADA), Code.NOT_FOUND)
-    await refused(office.credentials.rotate_credential(two, username, ADA), Code.NOT_FOUND)
-    await refused(office.credentials.revoke_key(two, key_id(key), ADA), Code.NOT_FOUND)
-    await refused(office.credentials.rotate_key(two, key_id(key), ADA), Code.NOT_FOUND)
-    await refused(office.credentials.create_key(two, ADA, given_credential=username), Code.NOT_FOUND)
+    await assert_refused(flows.credentials.revoke_credential(two, username, ADA), Code.NOT_FOUND)
+    await assert_refused(flows.credentials.rotate_credential(two, username, ADA), Code.NOT_FOUND)
+    await assert_refused(flows.credentials.revoke_key(two, key_id(key), ADA), Code.NOT_FOUND)
+    await assert_refused(flows.credentials.rotate_key(two, key_id(key), ADA), Code.NOT_FOUND)
+    await assert_refused(flows.credentials.create_key(two, ADA, given_credential=username), Code.NOT_FOUND)
 
 
-async def test_a_key_that_was_replaced_works_until_the_overlap_ends(office: Office, door: Door) -> None:
-    acme = await office.account()
-    made = await office.credentials.create_key(
+async def test_a_key_that_was_replaced_works_until_the_overlap_ends(flows: AccountFlows, door: Door) -> None:
+    acme = await flows.account()
+    made = await flows.credentials.create_key(
         acme, ADA, name="shop", scopes=list(Scope), allowed_networks=["192.0.2.0/24"], expires_at=NOON + 10 * DAY
     )
-    office.clock.time = NOON + DAY
-    rotated = await office.credentials.rotate_key(acme, key_id(made), ADA, overlap_seconds=3600)
+    flows.clock.time = NOON + DAY
+    rotated = await flows.credentials.rotate_key(acme, key_id(made), ADA, overlap_seconds=3600)
     assert rotated.previous is not None
     assert rotated.previous.replaced_by == rotated.key.id
     assert rotated.key.expires_at is not None
@@ -224,29 +230,29 @@ async def test_a_key_that_was_replaced_works_until_the_overlap_ends(office: Offi
         assert getattr(rotated.key, same) == getattr(made.key, same)
     for secret in (made.secret, rotated.secret):
         assert await door.opens(f"Bearer {secret}")
-    await refused(office.credentials.rotate_key(acme, key_id(made), ADA), Code.CONFLICT, "was rotated already")
-    office.clock.time += HOUR
+    await assert_refused(flows.credentials.rotate_key(acme, key_id(made), ADA), Code.CONFLICT, "was rotated already")
+    flows.clock.time += HOUR
     assert not await door.opens(f"Bearer {made.secret}")
     assert await door.opens(f"Bearer {rotated.secret}")
-    await office.credentials.revoke_key(acme, key_id(rotated), ADA)
-    await refused(office.credentials.rotate_key(acme, key_id(rotated), ADA), Code.CONFLICT, "is revoked")
-    assert [action for action, _ in await office.actions(acme)][1:] == ["key.created", "key.rotated", "key.revoked"]
+    await flows.credentials.revoke_key(acme, key_id(rotated), ADA)
+    await assert_refused(flows.credentials.rotate_key(acme, key_id(rotated), ADA), Code.CONFLICT, "is revoked")
+    assert [action for action, _ in await flows.actions(acme)][1:] == ["key.created", "key.rotated", "key.revoked"]
 
 
-async def test_rotating_never_lengthens_a_keys_life_and_an_expired_one_is_past_it(office: Office) -> None:
-    acme = await office.account()
-    made = await office.credentials.create_key(acme, ADA, expires_at=NOON + HOUR)
-    rotated = await office.credentials.rotate_key(acme, key_id(made), ADA)
+async def test_rotating_never_lengthens_a_keys_life_and_an_expired_one_is_past_it(flows: AccountFlows) -> None:
+    acme = await flows.account()
+    made = await flows.credentials.create_key(acme, ADA, expires_at=NOON + HOUR)
+    rotated = await flows.credentials.rotate_key(acme, key_id(made), ADA)
     assert rotated.previous is not None
     assert rotated.previous.expires_at == NOON + HOUR
-    office.clock.time = NOON + 2 * DAY
-    await refused(office.credentials.rotate_key(acme, key_id(rotated), ADA), Code.CONFLICT, "has expired")
+    flows.clock.time = NOON + 2 * DAY
+    await assert_refused(flows.credentials.rotate_key(acme, key_id(rotated), ADA), Code.CONFLICT, "has expired")
 
 
-async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(office: Office, door: Door) -> None:
-    acme = await office.account()
-    owner = await office.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
-    made = await office.credentials.create_key(
+async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(flows: AccountFlows, door: Door) -> None:
+    acme = await flows.account()
+    owner = await flows.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
+    made = await flows.credentials.create_key(
         acme, ADA, given_credential=owner.credential.username, allowed_networks=["192.0.2.7", "198.51.100.1"]
     )
     opened_from = [
@@ -255,16 +261,16 @@ async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(office: Of
     assert opened_from == [HERE]
 
 
-async def test_a_key_without_the_scope_to_send_is_forbidden_to(office: Office, door: Door) -> None:
-    acme = await office.account()
-    made = await office.credentials.create_key(acme, ADA, scopes=[Scope.READ])
-    await refused(door.sender(f"Bearer {made.secret}"), Code.FORBIDDEN, "send scope")
+async def test_a_key_without_the_scope_to_send_is_forbidden_to(flows: AccountFlows, door: Door) -> None:
+    acme = await flows.account()
+    made = await flows.credentials.create_key(acme, ADA, scopes=[Scope.READ])
+    await assert_refused(door.sender(f"Bearer {made.secret}"), Code.FORBIDDEN, "send scope")
 
 
-async def test_an_account_has_a_thousand_keys_at_most_and_each_can_be_rotated(office: Office) -> None:
-    acme = await office.account()
-    made = await office.credentials.create_key(acme, ADA)
-    await office.change(
+async def test_an_account_has_a_thousand_keys_at_most_and_each_can_be_rotated(flows: AccountFlows) -> None:
+    acme = await flows.account()
+    made = await flows.credentials.create_key(acme, ADA)
+    await flows.change(
         """
         INSERT INTO api_keys (account_id, id, credential_id, secret_hash, hint, name, mode, created_at)
         SELECT account_id, gen_random_uuid(), credential_id, n::text::bytea, hint, name, mode, created_at
@@ -272,66 +278,66 @@ async def test_an_account_has_a_thousand_keys_at_most_and_each_can_be_rotated(of
         """,
         limits.KEYS_MAX,
     )
-    await refused(office.credentials.create_key(acme, ADA), Code.CONFLICT, "revoke one first")
-    rotated = await office.credentials.rotate_key(acme, key_id(made), ADA)
-    await refused(office.credentials.create_key(acme, ADA), Code.CONFLICT)
-    await office.credentials.revoke_key(acme, key_id(rotated), ADA)
-    await office.credentials.create_key(acme, ADA)
+    await assert_refused(flows.credentials.create_key(acme, ADA), Code.CONFLICT, "revoke one first")
+    rotated = await flows.credentials.rotate_key(acme, key_id(made), ADA)
+    await assert_refused(flows.credentials.create_key(acme, ADA), Code.CONFLICT)
+    await flows.credentials.revoke_key(acme, key_id(rotated), ADA)
+    await flows.credentials.create_key(acme, ADA)
 
 
-async def test_pages_lead_from_the_newest_to_the_oldest(office: Office) -> None:
-    acme = await office.account()
-    made = [ids.text(ids.API_KEY, (await office.credentials.create_key(acme, ADA)).key.id) for _ in range(3)]
-    first = await office.credentials.keys(acme, 2)
-    second = await office.credentials.keys(acme, 2, first.next_cursor)
+async def test_pages_lead_from_the_newest_to_the_oldest(flows: AccountFlows) -> None:
+    acme = await flows.account()
+    made = [ids.text(ids.API_KEY, (await flows.credentials.create_key(acme, ADA)).key.id) for _ in range(3)]
+    first = await flows.credentials.keys(acme, 2)
+    second = await flows.credentials.keys(acme, 2, first.next_cursor)
     listed = [ids.text(ids.API_KEY, row.id) for row in (*first.keys, *second.keys)]
     assert (listed, second.next_cursor) == (made[::-1], None)
-    await refused(office.credentials.keys(acme, 2, "nonsense"), Code.INVALID_REQUEST, "cursor")
-    await refused(office.credentials.credentials(acme, 2, first.next_cursor), Code.INVALID_REQUEST, "cursor")
+    await assert_refused(flows.credentials.keys(acme, 2, "nonsense"), Code.INVALID_REQUEST, "cursor")
+    await assert_refused(flows.credentials.credentials(acme, 2, first.next_cursor), Code.INVALID_REQUEST, "cursor")
 
 
 # When they were last used.
 
 
-async def test_uses_are_written_together_and_tell_no_cache(office: Office, door: Door, uses: LastUsed) -> None:
-    account = await office.accounts.create_account("Acme")
+async def test_uses_are_written_together_and_tell_no_cache(flows: AccountFlows, door: Door, uses: LastUsed) -> None:
+    account = await flows.accounts.create_account("Acme")
     acme, first = account.account.id, account.credential
-    made = await office.credentials.create_key(acme, ADA)
-    changed_at = await office.value("SELECT changed_at FROM accounts")
+    made = await flows.credentials.create_key(acme, ADA)
+    changed_at = await flows.value("SELECT changed_at FROM accounts")
     await door.sender(basic(first.credential.username, first.password))
     await door.sender(f"Bearer {made.secret}")
     assert not await door.opens(f"Bearer {made.secret}x")
-    used_at = office.clock.time
-    assert await office.value("SELECT count(last_used_at) FROM api_keys") == 0
+    used_at = flows.clock.time
+    assert await flows.value("SELECT count(last_used_at) FROM api_keys") == 0
     await uses.write()
-    (key,) = (await office.credentials.keys(acme, 10)).keys
-    (owner,) = (await office.credentials.credentials(acme, 10)).credentials
+    (key,) = (await flows.credentials.keys(acme, 10)).keys
+    (owner,) = (await flows.credentials.credentials(acme, 10)).credentials
     for at in (key.last_used_at, owner.last_used_at):
         assert at is not None
         assert timedelta(0) <= used_at - at < timedelta(seconds=1)
-    assert await office.value("SELECT changed_at FROM accounts") == changed_at
+    assert await flows.value("SELECT changed_at FROM accounts") == changed_at
 
 
-async def test_what_is_remembered_is_bounded_and_kept_when_it_cannot_be_written(office: Office) -> None:
-    acme = await office.account()
-    owner = CredentialId(await office.value("SELECT id FROM credentials"))
-    uses = LastUsed(office.database, remembered_max=2)
+async def test_what_is_remembered_is_bounded_and_kept_when_it_cannot_be_written(flows: AccountFlows) -> None:
+    acme = await flows.account()
+    owner = CredentialId(await flows.value("SELECT id FROM credentials"))
+    uses = LastUsed(flows.database, remembered_max=2)
     for number in range(5):
         uses.of_credential(acme, owner if number == 0 else CredentialId(ids.new_id(NOON, bytes(10))), NOON)
-    async with office.database.transaction() as tx:
+    async with flows.database.transaction() as tx:
         await tx.execute("SELECT 1 FROM credentials FOR UPDATE")
-        await refused(uses.write(), Code.TEMPORARY_FAILURE)
+        await assert_refused(uses.write(), Code.TEMPORARY_FAILURE)
     await uses.write()
-    assert await office.value("SELECT last_used_at FROM credentials") == NOON
+    assert await flows.value("SELECT last_used_at FROM credentials") == NOON
 
 
-async def test_processes_that_write_the_same_uses_at_once_do_not_block_each_other(office: Office) -> None:
-    acme: AccountId = await office.account()
-    rows = [(await office.credentials.create_key(acme, ADA)).key.id for _ in range(20)]
-    several = [LastUsed(office.database) for _ in range(4)]
+async def test_processes_that_write_the_same_uses_at_once_do_not_block_each_other(flows: AccountFlows) -> None:
+    acme: AccountId = await flows.account()
+    rows = [(await flows.credentials.create_key(acme, ADA)).key.id for _ in range(20)]
+    several = [LastUsed(flows.database) for _ in range(4)]
     for number, uses in enumerate(several):
         for row in rows if number % 2 else reversed(rows):
             uses.of_key(acme, row, NOON + number * HOUR)
     ends = await asyncio.gather(*[uses.write() for uses in several], return_exceptions=True)
     assert [end for end in ends if isinstance(end, Refusal | asyncpg.PostgresError)] == []
-    assert await office.value("SELECT count(DISTINCT last_used_at) FROM api_keys") == 1
+    assert await flows.value("SELECT count(DISTINCT last_used_at) FROM api_keys") == 1

@@ -7,20 +7,20 @@ import pytest
 
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.ids import AccountId
-from tests.support.receiver import Delivered
-from tests.support.round_trip import RoundTrip, on_the_road
+from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+from tests.support.smtp_receiver import Delivered
 
 
 @pytest.fixture
-async def road(database_url: str) -> AsyncIterator[RoundTrip]:
-    async with on_the_road(database_url) as one:
+async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
+    async with open_delivery_flow(database_url) as one:
         one.serve("example.org", "example.net")
         yield one
 
 
-async def records(road: RoundTrip) -> Mapping[bytes, bytes]:
+async def records(flow: DeliveryFlow) -> Mapping[bytes, bytes]:
     """What the domain's owner is to have in DNS, of the keys that sign and of those that did."""
-    (view,) = await road.rounds.operator.domains.all(AccountId(road.rounds.sender.account_id))
+    (view,) = await flow.steps.operator.domains.all(AccountId(flow.steps.sender.account_id))
     return {f"{line.record.name}.".encode(): line.record.value.encode() for line in view.lines}
 
 
@@ -30,35 +30,35 @@ def verdicts(delivered: Delivered, zone: Mapping[bytes, bytes]) -> list[bool]:
     return [bool(verified(idx=number, dnsfunc=lambda asked, **_: zone.get(asked))) for number in range(count)]
 
 
-async def switched(road: RoundTrip) -> tuple[str, str]:
+async def switched(flow: DeliveryFlow) -> tuple[str, str]:
     """The keys of the sender's domain are replaced on the operator's word; the selectors before and after."""
-    sender, domains = road.rounds.sender, road.rounds.operator.domains
+    sender, domains = flow.steps.sender, flow.steps.operator.domains
     before = await domains.rotate(AccountId(sender.account_id), sender.domain, OPERATOR)
     after = await domains.verify(AccountId(sender.account_id), sender.domain, OPERATOR, vouched=True)
     return before.domain.selector, after.domain.selector
 
 
-async def test_a_retry_after_the_keys_were_replaced_is_signed_with_the_new_ones(road: RoundTrip) -> None:
-    message = await road.rounds.accept(["greylist@example.org", "ada@example.net"])
-    await road.round()
-    assert await road.statuses(message) == ["deferred", "delivered"]
-    old, new = await switched(road)
+async def test_a_retry_after_the_keys_were_replaced_is_signed_with_the_new_ones(flow: DeliveryFlow) -> None:
+    message = await flow.steps.accept(["greylist@example.org", "ada@example.net"])
+    await flow.run_due()
+    assert await flow.statuses(message) == ["deferred", "delivered"]
+    old, new = await switched(flow)
     for _ in range(2):
-        road.clock.advance(hours=1)
-        await road.round()
-    assert await road.statuses(message) == ["delivered"] * 2
-    zone = await records(road)
-    by_recipient = {one.recipient: one for one in road.receiver.accepted}
+        flow.clock.advance(hours=1)
+        await flow.run_due()
+    assert await flow.statuses(message) == ["delivered"] * 2
+    zone = await records(flow)
+    by_recipient = {one.recipient: one for one in flow.receiver.accepted}
     assert f"s={new};".encode() in by_recipient["greylist@example.org"].message
     assert f"s={old};".encode() in by_recipient["ada@example.net"].message
     assert [verdicts(one, zone) for one in by_recipient.values()] == [[True, True]] * 2
 
 
-async def test_mail_of_a_domain_that_was_removed_goes_out_unsigned(road: RoundTrip) -> None:
-    sender = road.rounds.sender
-    message = await road.rounds.accept(["ada@example.org"])
-    await road.rounds.operator.domains.remove(AccountId(sender.account_id), sender.domain, OPERATOR)
-    await road.round()
-    assert await road.statuses(message) == ["delivered"]
-    (one,) = road.receiver.accepted
+async def test_mail_of_a_domain_that_was_removed_goes_out_unsigned(flow: DeliveryFlow) -> None:
+    sender = flow.steps.sender
+    message = await flow.steps.accept(["ada@example.org"])
+    await flow.steps.operator.domains.remove(AccountId(sender.account_id), sender.domain, OPERATOR)
+    await flow.run_due()
+    assert await flow.statuses(message) == ["delivered"]
+    (one,) = flow.receiver.accepted
     assert b"DKIM-Signature" not in one.message

@@ -23,7 +23,7 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.partitions import Partition
 from posthouse.store.search_index import IndexEntry
 from tests.support.clock import SettableClock
-from tests.support.rounds import Rounds, beginning
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 SETTLED = SETTLED_AFTER + timedelta(seconds=1)
 
@@ -31,14 +31,14 @@ SETTLED = SETTLED_AFTER + timedelta(seconds=1)
 class Shelf:
     """An archive, with what was sent into it."""
 
-    def __init__(self, rounds: Rounds) -> None:
-        self.rounds = rounds
-        self.archive = MessageSearch(database=rounds.database, clock=rounds.clock)
-        self.search_indexer = SearchIndexer(database=rounds.database, clock=rounds.clock)
+    def __init__(self, steps: DeliverySteps) -> None:
+        self.steps = steps
+        self.archive = MessageSearch(database=steps.database, clock=steps.clock)
+        self.search_indexer = SearchIndexer(database=steps.database, clock=steps.clock)
 
     @property
     def account_id(self) -> AccountId:
-        return AccountId(self.rounds.sender.account_id)
+        return AccountId(self.steps.sender.account_id)
 
     async def page(self, limit: int = 50, cursor: str | None = None, **filters: str) -> Page:
         return await self.archive.page(self.account_id, SearchFilters(**filters), limit, cursor)
@@ -58,26 +58,26 @@ class Shelf:
         raise AssertionError("there is no end to it")
 
     async def send(self, *, to: Sequence[str] = ("ada@example.org",), **fields: Any) -> MessageId:
-        self.rounds.clock.advance(milliseconds=2)
-        return await self.rounds.accept(to, **fields)
+        self.steps.clock.advance(milliseconds=2)
+        return await self.steps.accept(to, **fields)
 
     async def settle(self) -> None:
-        self.rounds.clock.advance(SETTLED)
+        self.steps.clock.advance(SETTLED)
         await self.search_indexer.round()
 
     async def send_by_hand(self, count: int, **columns: object) -> list[MessageId]:
         """Many at once, each with a row of its own and one recipient; all are queued."""
         made = []
-        async with self.rounds.database.transaction() as tx:
+        async with self.steps.database.transaction() as tx:
             for _ in range(count):
-                self.rounds.clock.advance(milliseconds=2)
-                now = self.rounds.clock.now()
+                self.steps.clock.advance(milliseconds=2)
+                now = self.steps.clock.now()
                 message_id = ids.new_message_id(now, uuid4().bytes[:10])
                 await tx.execute(
                     "INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, "
                     "subject, tags, recipient_count, credits_reserved, open_count, created_at) "
                     "VALUES ($1, $2, $3, $2, 'api', 'a@b.example', 'a@b.example', $5, $6, 1, 1, 1, $4)",
-                    self.account_id, message_id, self.rounds.sender.credential_id, now,
+                    self.account_id, message_id, self.steps.sender.credential_id, now,
                     columns.get("subject", "Hello"), columns.get("tags"),
                 )  # fmt: skip
                 await tx.execute(
@@ -91,15 +91,15 @@ class Shelf:
 
 @pytest_asyncio.fixture
 async def shelf(database_url: str) -> AsyncIterator[Shelf]:
-    async with beginning(database_url) as rounds:
-        yield Shelf(rounds)
+    async with open_delivery_steps(database_url) as steps:
+        yield Shelf(steps)
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
 async def test_each_filter_and_each_pair_of_them_finds_what_it_names(shelf: Shelf, *, is_settled: bool) -> None:
     """The same before the catalogue has them and afterwards."""
-    rounds = shelf.rounds
-    stranger = await rounds.another_sender("stranger")
+    steps = shelf.steps
+    stranger = await steps.another_sender("stranger")
     wanted = {
         "recipient": "bob@example.org",
         "subject": "1023 order",
@@ -107,7 +107,7 @@ async def test_each_filter_and_each_pair_of_them_finds_what_it_names(shelf: Shel
         "source": "test",
         "sender": "billing@acme.example.com",
         "template": "welcome",
-        "credential_id": ids.text(ids.CREDENTIAL, rounds.sender.credential_id),
+        "credential_id": ids.text(ids.CREDENTIAL, steps.sender.credential_id),
     }
     having: dict[str, set[MessageId]] = {name: set() for name in wanted}
     for bits in range(16):
@@ -121,10 +121,10 @@ async def test_each_filter_and_each_pair_of_them_finds_what_it_names(shelf: Shel
         for bit, name in enumerate(("recipient", "subject", "tag", "source")):
             if bits >> bit & 1:
                 having[name].add(message_id)
-    await rounds.accept(["bob@example.org"], sender=stranger, subject="Order 1023", tags=["vip"])
+    await steps.accept(["bob@example.org"], sender=stranger, subject="Order 1023", tags=["vip"])
     if is_settled:
         await shelf.settle()
-        assert await rounds.value("SELECT count(*) FROM catalogue") > 0
+        assert await steps.value("SELECT count(*) FROM catalogue") > 0
 
     everything = having["credential_id"]
     assert set(await shelf.all()) == everything
@@ -139,18 +139,18 @@ async def test_each_filter_and_each_pair_of_them_finds_what_it_names(shelf: Shel
 
 @pytest.mark.parametrize("is_settled", [False, True])
 async def test_a_status_finds_those_that_have_it(shelf: Shelf, *, is_settled: bool) -> None:
-    rounds = shelf.rounds
-    (delivered,) = await rounds.claimed(["a@example.org"], tags=["t"])
-    first, second = await rounds.claimed(["a@example.org", "b@example.org"], tags=["t"])
-    (failed,) = await rounds.claimed(["c@example.org"])
-    (waiting,) = await rounds.claimed(["d@example.org"])
+    steps = shelf.steps
+    (delivered,) = await steps.claimed(["a@example.org"], tags=["t"])
+    first, second = await steps.claimed(["a@example.org", "b@example.org"], tags=["t"])
+    (failed,) = await steps.claimed(["c@example.org"])
+    (waiting,) = await steps.claimed(["d@example.org"])
     queued = [await shelf.send(to=["a@example.org", "b@example.org"], tags=["t"]) for _ in range(3)]
-    await rounds.record(
-        rounds.outcome(delivered, DeliveryResult.DELIVERED),
-        rounds.outcome(first, DeliveryResult.DELIVERED),
-        rounds.outcome(second, DeliveryResult.BOUNCED),
-        rounds.outcome(failed, DeliveryResult.FAILED),
-        rounds.outcome(waiting, DeliveryResult.DEFERRED),
+    await steps.record(
+        steps.outcome(delivered, DeliveryResult.DELIVERED),
+        steps.outcome(first, DeliveryResult.DELIVERED),
+        steps.outcome(second, DeliveryResult.BOUNCED),
+        steps.outcome(failed, DeliveryResult.FAILED),
+        steps.outcome(waiting, DeliveryResult.DEFERRED),
     )
     if is_settled:
         await shelf.settle()
@@ -175,8 +175,8 @@ async def test_what_is_new_comes_before_what_is_catalogued(shelf: Shelf) -> None
 async def test_times_bound_what_is_shown(shelf: Shelf) -> None:
     sent = []
     for _ in range(4):
-        shelf.rounds.clock.advance(seconds=10)
-        sent.append(await shelf.rounds.accept(tags=["t"]))
+        shelf.steps.clock.advance(seconds=10)
+        sent.append(await shelf.steps.accept(tags=["t"]))
     await shelf.settle()
     second, fourth = (ids.time_of(sent[place]).isoformat() for place in (1, 3))
     asked: list[dict[str, Any]] = [{}, {"tag": "t"}, {"tag": "t", "subject": "hello"}, {"status": "queued"}]
@@ -192,8 +192,8 @@ async def test_a_message_is_listed_with_what_it_is(shelf: Shelf) -> None:
     assert (listed.id, listed.status, listed.source, listed.billing_status) == (sent, "queued", "api", "reserved")
     assert (list(listed.recipients), listed.recipient_count) == (to[:3], 5)
     assert (listed.sender, listed.subject, listed.tags) == ("news@acme.example.com", "Hello", ["b", "a"])
-    assert (listed.template, listed.credential_id) == (None, shelf.rounds.sender.credential_id)
-    assert abs(listed.created_at - shelf.rounds.clock.now()) < timedelta(seconds=1)
+    assert (listed.template, listed.credential_id) == (None, shelf.steps.sender.credential_id)
+    assert abs(listed.created_at - shelf.steps.clock.now()) < timedelta(seconds=1)
 
 
 async def test_of_what_is_not_catalogued_only_so_many_are_looked_at_for_a_page(shelf: Shelf) -> None:
@@ -209,7 +209,7 @@ async def test_of_what_is_not_catalogued_only_so_many_are_looked_at_for_a_page(s
 
 async def test_where_two_common_things_hardly_meet_a_page_may_be_short(shelf: Shelf) -> None:
     """None of the leading ones has the other, for longer than one page looks."""
-    shelf.archive = MessageSearch(database=shelf.rounds.database, clock=shelf.rounds.clock, examined_max=10)
+    shelf.archive = MessageSearch(database=shelf.steps.database, clock=shelf.steps.clock, examined_max=10)
     both = await shelf.send_by_hand(2, subject="red blue")
     for _ in range(35):
         await shelf.send_by_hand(1, subject="red")
@@ -227,17 +227,17 @@ async def test_where_two_common_things_hardly_meet_a_page_may_be_short(shelf: Sh
 
 async def test_a_page_looks_through_so_many_days_and_the_last_ends_with_the_first_day(shelf: Shelf) -> None:
     """Four days are kept: today, yesterday, and two that are made here."""
-    rounds = shelf.rounds
-    shelf.archive = MessageSearch(database=rounds.database, clock=rounds.clock, days_examined_max=1)
-    today = rounds.clock.now().date()
-    async with rounds.database.connection() as connection:
+    steps = shelf.steps
+    shelf.archive = MessageSearch(database=steps.database, clock=steps.clock, days_examined_max=1)
+    today = steps.clock.now().date()
+    async with steps.database.connection() as connection:
         for back in (2, 3):
             for table in partitions.TABLES:
                 await partitions.create(connection, Partition(today - timedelta(days=back), table))
     sent = []
     for back in (3, 1, 0):
-        clock = SettableClock(rounds.clock.now() - timedelta(days=back))
-        sent += await Shelf(replace(rounds, clock=clock)).send_by_hand(2, tags=["t"])
+        clock = SettableClock(steps.clock.now() - timedelta(days=back))
+        sent += await Shelf(replace(steps, clock=clock)).send_by_hand(2, tags=["t"])
     await shelf.settle()
     assert await shelf.all(1, tag="t") == sorted(sent, reverse=True)
     assert await shelf.all(tag="t", subject="hello") == sorted(sent, reverse=True)
@@ -248,7 +248,7 @@ async def test_a_page_looks_through_so_many_days_and_the_last_ends_with_the_firs
 
 
 async def test_the_rarer_leads_so_that_it_is_found_at_once(shelf: Shelf) -> None:
-    shelf.archive = MessageSearch(database=shelf.rounds.database, clock=shelf.rounds.clock, examined_max=10)
+    shelf.archive = MessageSearch(database=shelf.steps.database, clock=shelf.steps.clock, examined_max=10)
     first = await shelf.send_by_hand(1, subject="invoice 48213")
     await shelf.send_by_hand(30, subject="invoice")
     await shelf.settle()
@@ -261,7 +261,7 @@ async def test_the_rarer_leads_so_that_it_is_found_at_once(shelf: Shelf) -> None
 async def test_what_the_catalogue_still_names_and_is_gone_is_left_out(shelf: Shelf) -> None:
     sent = [await shelf.send(tags=["t"]) for _ in range(3)]
     await shelf.settle()
-    async with shelf.rounds.database.transaction() as tx:
+    async with shelf.steps.database.transaction() as tx:
         gone = ids.new_message_id(ids.time_of(sent[1]) + timedelta(milliseconds=1), bytes(10))
         await search_index.enter(tx, [IndexEntry(shelf.account_id, search.term(SearchField.TAG, "t"), gone)])
     assert await shelf.all(1, tag="t") == list(reversed(sent))
@@ -283,7 +283,7 @@ def test_a_page_looks_at_more_than_it_can_hold() -> None:
 
 
 async def test_however_few_are_looked_at_a_page_of_several_filters_is_filled_when_all_are_wanted(shelf: Shelf) -> None:
-    shelf.archive = MessageSearch(database=shelf.rounds.database, clock=shelf.rounds.clock, examined_max=5)
+    shelf.archive = MessageSearch(database=shelf.steps.database, clock=shelf.steps.clock, examined_max=5)
     sent = await shelf.send_by_hand(12, subject="red blue")
     await shelf.settle()
     page = await shelf.page(10, subject="red blue")

@@ -24,32 +24,32 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
-from tests.support import plans
-from tests.support.rounds import Rounds, beginning
+from tests.support import query_plans
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 UNKNOWN: dict[str, Any] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
 
 
 class Office:
-    def __init__(self, rounds: Rounds) -> None:
-        self.rounds = rounds
-        self.suppression = Suppressions(database=rounds.database, clock=rounds.clock, chance=SystemChance())
-        self.conduct = Reputation(database=rounds.database, clock=rounds.clock, chance=SystemChance())
+    def __init__(self, steps: DeliverySteps) -> None:
+        self.steps = steps
+        self.suppression = Suppressions(database=steps.database, clock=steps.clock, chance=SystemChance())
+        self.conduct = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
 
     @property
     def account_id(self) -> AccountId:
-        return AccountId(self.rounds.sender.account_id)
+        return AccountId(self.steps.sender.account_id)
 
     async def add(self, email: str, note: str | None = None) -> tuple[str, bool]:
         row, is_new = await self.suppression.add(self.account_id, OPERATOR, email, note)
         return row.reason, is_new
 
     async def bounce(self, *emails: str) -> None:
-        claimed = await self.rounds.claimed(list(emails))
-        await self.rounds.record(*[self.rounds.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed])
+        claimed = await self.steps.claimed(list(emails))
+        await self.steps.record(*[self.steps.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed])
 
     async def reason(self, email: str) -> str | None:
-        found: str | None = await self.rounds.value("SELECT reason FROM suppressions WHERE email = $1", email)
+        found: str | None = await self.steps.value("SELECT reason FROM suppressions WHERE email = $1", email)
         return found
 
     async def bring_in(self, *chunks: bytes, importing: Import | None = None, fault: Exception | None = None) -> Import:
@@ -62,13 +62,13 @@ class Office:
     async def log(self) -> list[tuple[str, str]]:
         return [
             tuple(row)
-            for row in await self.rounds.fetch(
+            for row in await self.steps.fetch(
                 "SELECT action, target FROM audit_log WHERE action LIKE 'suppression%' ORDER BY at, target"
             )
         ]
 
     async def count(self) -> int:
-        number: int = await self.rounds.value("SELECT count(*) FROM suppressions")
+        number: int = await self.steps.value("SELECT count(*) FROM suppressions")
         return number
 
 
@@ -91,54 +91,54 @@ def addresses(count: int, start: int = 0) -> bytes:
 
 @pytest_asyncio.fixture
 async def office(database_url: str) -> AsyncIterator[Office]:
-    async with beginning(database_url) as rounds:
-        yield Office(rounds)
+    async with open_delivery_steps(database_url) as steps:
+        yield Office(steps)
 
 
 async def test_a_bounce_outranks_what_was_entered_and_a_complaint_outranks_both(office: Office) -> None:
-    claimed = await office.rounds.claimed(["Ada@example.org", "bob@example.org", "ada@EXAMPLE.org"][:2])
+    claimed = await office.steps.claimed(["Ada@example.org", "bob@example.org", "ada@EXAMPLE.org"][:2])
     assert await office.add("ada@example.org", "by hand") == ("manual", True)
     assert await office.add("ADA@example.org") == ("manual", False)
     # Both mails were under way when the address was entered.
-    await office.rounds.record(*[office.rounds.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed])
+    await office.steps.record(*[office.steps.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed])
     assert await office.add("ada@example.org") == ("bounce", False)
-    assert await office.rounds.value("SELECT note FROM suppressions WHERE email = 'ada@example.org'") == "by hand"
+    assert await office.steps.value("SELECT note FROM suppressions WHERE email = 'ada@example.org'") == "by hand"
     await office.add("eve@example.org")
-    async with office.rounds.database.transaction() as tx:
+    async with office.steps.database.transaction() as tx:
         told = [
             reports.NewSuppression(office.account_id, email, "complaint", None, "")
             for email in ("ada@example.org", "eve@example.org")
         ]
-        assert await reports.suppress(tx, told, office.rounds.clock.now()) == 2
+        assert await reports.suppress(tx, told, office.steps.clock.now()) == 2
     assert [await office.reason(one) for one in ("ada@example.org", "eve@example.org")] == ["complaint"] * 2
     assert await office.log() == [("suppression.added", "ada@example.org"), ("suppression.added", "eve@example.org")]
 
 
 async def test_the_same_address_twice_in_one_batch_of_results_is_one_suppression(office: Office) -> None:
-    claimed = [*await office.rounds.claimed(["ada@example.org"]), *await office.rounds.claimed(["ADA@example.org"])]
+    claimed = [*await office.steps.claimed(["ada@example.org"]), *await office.steps.claimed(["ADA@example.org"])]
     await office.add("ada@example.org")
-    await office.rounds.record(*[office.rounds.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed])
+    await office.steps.record(*[office.steps.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed])
     assert await office.reason("ada@example.org") == "bounce"
 
 
 async def test_what_was_entered_is_honoured_by_the_claim_until_it_is_removed(office: Office) -> None:
     await office.add("ada@example.org")
-    (claimed,) = await office.rounds.claimed(["Ada@Example.org"])
+    (claimed,) = await office.steps.claimed(["Ada@Example.org"])
     assert claimed.is_suppressed
     await office.suppression.remove(office.account_id, OPERATOR, "Ada@example.org", "a mistake")
-    (claimed,) = await office.rounds.claimed(["Ada@Example.org"])
+    (claimed,) = await office.steps.claimed(["Ada@Example.org"])
     assert not claimed.is_suppressed
 
 
 async def test_lifting_what_bounced_hides_nothing_from_conduct(office: Office) -> None:
-    delivered = [one for _ in range(4) for one in await office.rounds.claimed(45)]
-    await office.rounds.record(*[office.rounds.outcome(one, DeliveryResult.DELIVERED) for one in delivered])
+    delivered = [one for _ in range(4) for one in await office.steps.claimed(45)]
+    await office.steps.record(*[office.steps.outcome(one, DeliveryResult.DELIVERED) for one in delivered])
     emails = [f"bounced{one}@example.org" for one in range(21)]
     await office.bounce(*emails)
     for email in emails:
         await office.suppression.remove(office.account_id, OPERATOR, email, "please")
     assert await office.count() == 0
-    office.rounds.clock.advance(seconds=30)
+    office.steps.clock.advance(seconds=30)
     assert (await office.conduct.round()) == ReputationRound(looked=1, suspended=1)
 
 
@@ -146,35 +146,35 @@ async def test_what_was_entered_by_hand_is_nothing_that_conduct_looks_at(office:
     await office.bring_in(addresses(50))
     assert await office.conduct.round() == ReputationRound()
     await office.suppression.remove(office.account_id, OPERATOR, "r000001@example.org", "a mistake")
-    assert await office.rounds.value("SELECT count(*) FROM lifted_suppressions") == 0
+    assert await office.steps.value("SELECT count(*) FROM lifted_suppressions") == 0
 
 
 async def test_upkeep_forgets_what_was_lifted_once_it_counts_no_more(office: Office) -> None:
     await office.bounce("ada@example.org", "bob@example.org")
     await office.suppression.remove(office.account_id, OPERATOR, "ada@example.org", "please")
     upkeep = Upkeep(
-        database=office.rounds.database,
-        clock=office.rounds.clock,
+        database=office.steps.database,
+        clock=office.steps.clock,
         resolver=Resolver(),
         sealer=Sealer({"1": bytes(32)}, "1"),
         retention=Retention(30, 3),
     )
     counts = []
     for moment in (WINDOW, timedelta(seconds=1)):
-        office.rounds.clock.advance(moment)
+        office.steps.clock.advance(moment)
         await upkeep.forget_expired()
-        counts.append(await office.rounds.value("SELECT count(*) FROM lifted_suppressions"))
+        counts.append(await office.steps.value("SELECT count(*) FROM lifted_suppressions"))
     assert counts == [1, 0]
     # What is older needn't be kept at all.
     await office.suppression.remove(office.account_id, OPERATOR, "bob@example.org", "please")
-    assert await office.rounds.value("SELECT count(*) FROM lifted_suppressions") == 0
+    assert await office.steps.value("SELECT count(*) FROM lifted_suppressions") == 0
 
 
 async def test_the_log_says_who_lifted_what_and_why(office: Office) -> None:
     await office.bounce("ada@example.org")
-    await office.rounds.fetch("UPDATE suppressions SET reason = 'complaint'")
+    await office.steps.fetch("UPDATE suppressions SET reason = 'complaint'")
     await office.suppression.remove(office.account_id, OPERATOR, "ada@example.org", "She asked us to.")
-    (row,) = await office.rounds.fetch(
+    (row,) = await office.steps.fetch(
         "SELECT actor, action, target, detail FROM audit_log WHERE action LIKE 'suppression%'"
     )
     assert tuple(row)[:3] == ("operator", "suppression.removed", "ada@example.org")
@@ -203,9 +203,9 @@ async def test_one_import_at_a_time_and_an_idle_one_makes_room(office: Office) -
     refusal = await refused(office.suppression.begin_import(office.account_id, OPERATOR))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.CONFLICT, 60)
     # Another account doesn't mind.
-    other = await office.rounds.another_sender("beta")
+    other = await office.steps.another_sender("beta")
     await office.suppression.begin_import(AccountId(other.account_id), OPERATOR)
-    office.rounds.clock.advance(HELD_FOR)
+    office.steps.clock.advance(HELD_FOR)
     await office.bring_in(addresses(1))
     refusal = await refused(office.bring_in(addresses(10), importing=first))
     assert refusal.code is Code.CONFLICT
@@ -223,7 +223,7 @@ async def test_a_file_has_no_more_lines_than_are_told(office: Office) -> None:
 
 async def test_an_account_enters_no_more_addresses_than_it_may(office: Office) -> None:
     await office.add("ada@example.org")
-    await office.rounds.fetch("UPDATE suppression_books SET manual = $1", MANUAL_MAX - 1)
+    await office.steps.fetch("UPDATE suppression_books SET manual = $1", MANUAL_MAX - 1)
     assert (await refused(office.bring_in(addresses(2)))).code is Code.CONFLICT
     await office.bring_in(addresses(1))
     assert (await refused(office.add("bob@example.org"))).code is Code.CONFLICT
@@ -234,26 +234,26 @@ async def test_an_account_enters_no_more_addresses_than_it_may(office: Office) -
 
 
 async def test_an_import_and_results_of_the_same_addresses_wait_for_each_other_and_both_end(office: Office) -> None:
-    claimed = [one for _ in range(4) for one in await office.rounds.claimed(50)]
+    claimed = [one for _ in range(4) for one in await office.steps.claimed(50)]
     emails = b"".join([f"{one.email}\n".encode() for one in reversed(claimed)])
 
     async def results() -> None:
         for at in range(0, 50, 10):
-            told = [office.rounds.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed[at : at + 10]]
-            await office.rounds.record(*told)
+            told = [office.steps.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed[at : at + 10]]
+            await office.steps.record(*told)
 
     await asyncio.gather(office.bring_in(emails), results())
-    assert await office.rounds.value("SELECT count(*) FROM suppressions WHERE reason = 'bounce'") == 50
+    assert await office.steps.value("SELECT count(*) FROM suppressions WHERE reason = 'bounce'") == 50
 
 
 async def test_pages_are_newest_first_whatever_the_reason(office: Office) -> None:
     expected = []
     for number in range(5):
-        office.rounds.clock.advance(seconds=1)
+        office.steps.clock.advance(seconds=1)
         await office.bounce(f"b{number}@example.org")
         await office.add(f"m{number}@example.org")
         expected += [f"b{number}@example.org", f"m{number}@example.org"]
-    office.rounds.clock.advance(seconds=1)
+    office.steps.clock.advance(seconds=1)
     await office.bring_in(b"".join([b"z%d@example.net\n" % one for one in range(5)]))
     expected += [f"z{one}@example.net" for one in range(5)]
 
@@ -280,7 +280,7 @@ async def test_pages_are_newest_first_whatever_the_reason(office: Office) -> Non
         assert await pages(count, search="z1@example.net") == ["z1@example.net"]
 
 
-STATEMENTS = plans.statements(suppressions)
+STATEMENTS = query_plans.statements(suppressions)
 # By what each finds its rows; everything else is found by the account and the address.
 FOUND_BY = {
     "suppressions._NEWEST": ("account_id = ", "reason = ", "ROW("),
@@ -295,8 +295,8 @@ FOUND_BY = {
 async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(
     name: str, analysed: str, database: Database
 ) -> None:
-    for scan in await plans.scans(database, STATEMENTS[name], analysed=analysed):
-        condition = plans.condition(scan)
+    for scan in await query_plans.scans(database, STATEMENTS[name], analysed=analysed):
+        condition = query_plans.condition(scan)
         if scan["Relation Name"] == "suppressions":
             keys = FOUND_BY.get(name, ("account_id = ", "email = "))
             assert all(key in condition for key in keys), scan
@@ -305,9 +305,9 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(
 
 
 async def test_many_lines_are_entered_and_known_again_and_given_back(database_url: str) -> None:
-    async with beginning(database_url) as rounds:
-        office = Office(rounds)
-        office.suppression = Suppressions(database=rounds.database, clock=DatabaseClock(), chance=SystemChance())
+    async with open_delivery_steps(database_url) as steps:
+        office = Office(steps)
+        office.suppression = Suppressions(database=steps.database, clock=DatabaseClock(), chance=SystemChance())
         lines = addresses(20_000)
         pieces = [lines[at : at + 65_536] for at in range(0, len(lines), 65_536)]
         assert (await office.bring_in(*pieces)).progress == ImportProgress(20_000, 20_000, 0, 0)

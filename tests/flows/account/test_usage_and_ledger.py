@@ -22,8 +22,8 @@ from posthouse.store import ledger as store
 from posthouse.store import partitions
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.partitions import Partition
-from tests.support.house import Sender
-from tests.support.rounds import Rounds, beginning, new_id
+from tests.support.accept_flow import Sender
+from tests.support.delivery_steps import DeliverySteps, new_id, open_delivery_steps
 
 DELIVERED, BOUNCED, FAILED, DEFERRED = (
     DeliveryResult.DELIVERED,
@@ -39,25 +39,25 @@ WARMUP: Final = (200, 300)
 class Counter:
     """An account's desk: mail that came to its ends, and what the account reads of it."""
 
-    rounds: Rounds
+    steps: DeliverySteps
     usage_and_ledger: UsageAndLedger
 
     @property
     def account_id(self) -> AccountId:
-        return AccountId(self.rounds.sender.account_id)
+        return AccountId(self.steps.sender.account_id)
 
     async def send(self, *results: DeliveryResult | None, **how: Any) -> MessageId:
         """A message whose recipients came to these ends; None is not tried yet."""
-        claimed = await self.rounds.claimed(len(results), **how)
+        claimed = await self.steps.claimed(len(results), **how)
         ended = [
-            self.rounds.outcome(one, result) for one, result in zip(claimed, results, strict=True) if result is not None
+            self.steps.outcome(one, result) for one, result in zip(claimed, results, strict=True) if result is not None
         ]
-        await self.rounds.record(*ended)
-        self.rounds.clock.advance(MOMENT)
+        await self.steps.record(*ended)
+        self.steps.clock.advance(MOMENT)
         return claimed[0].message_id
 
     async def grant(self, amount: int) -> None:
-        await self.rounds.operator.grant_credits(self.account_id, amount)
+        await self.steps.operator.grant_credits(self.account_id, amount)
 
     async def available(self) -> int:
         return (await self.usage_and_ledger.account(self.account_id)).account.available
@@ -76,11 +76,11 @@ class Counter:
 
 @pytest_asyncio.fixture
 async def desk(database_url: str) -> AsyncIterator[Counter]:
-    async with beginning(database_url) as rounds:
+    async with open_delivery_steps(database_url) as steps:
         # The operator's clock is the database's, and has gone on.
-        rounds.clock.advance(seconds=10)
+        steps.clock.advance(seconds=10)
         defaults = Defaults(rate=Rate(20, 40), warmup_limits=WARMUP)
-        yield Counter(rounds, UsageAndLedger(database=rounds.database, clock=rounds.clock, defaults=defaults))
+        yield Counter(steps, UsageAndLedger(database=steps.database, clock=steps.clock, defaults=defaults))
 
 
 def told(entries: Sequence[ExplainedEntry]) -> list[tuple[str, int]]:
@@ -92,8 +92,8 @@ def told(entries: Sequence[ExplainedEntry]) -> list[tuple[str, int]]:
 
 async def test_reserved_is_what_is_open_and_costs(desk: Counter) -> None:
     await desk.send(DELIVERED, BOUNCED, DEFERRED, None)
-    await desk.rounds.accept(2)
-    await desk.rounds.accept(3, mode=Mode.TEST)
+    await desk.steps.accept(2)
+    await desk.steps.accept(3, mode=Mode.TEST)
     view = await desk.usage_and_ledger.account(desk.account_id)
     assert view.granted == 1_000_000
     assert view.account.available == 1_000_000 - 5
@@ -105,52 +105,52 @@ async def test_reserved_is_what_is_open_and_costs(desk: Counter) -> None:
 
 async def test_a_second_attempt_that_is_under_way_is_still_deferred(desk: Counter) -> None:
     await desk.send(DEFERRED)
-    desk.rounds.clock.advance(minutes=6)
-    await desk.rounds.renew()
-    assert len(await desk.rounds.claim(await desk.rounds.lease())) == 1
+    desk.steps.clock.advance(minutes=6)
+    await desk.steps.renew()
+    assert len(await desk.steps.claim(await desk.steps.lease())) == 1
     waiting = (await desk.usage_and_ledger.account(desk.account_id)).waiting
     assert (waiting.queued, waiting.deferred) == (0, 1)
 
 
 async def test_the_warm_up_is_read_as_it_is_enforced(desk: Counter) -> None:
-    operator = desk.rounds.operator
+    operator = desk.steps.operator
     assert (await desk.usage_and_ledger.account(desk.account_id)).warmup.limit is None, "exempt"
     await operator.set_limits(desk.account_id, rate=None, warmup=None)
     fresh = await desk.usage_and_ledger.account(desk.account_id)
     assert (fresh.warmup.day, fresh.warmup.limit, fresh.warmup.used) == (1, 200, 0)
-    await desk.rounds.accept(7)
+    await desk.steps.accept(7)
     begun = await desk.usage_and_ledger.account(desk.account_id)
     assert (begun.warmup.day, begun.warmup.limit, begun.warmup.used) == (1, 200, 7)
-    assert begun.midnight.date() == desk.rounds.clock.now().date() + timedelta(days=1)
-    desk.rounds.clock.advance(days=1)
+    assert begun.midnight.date() == desk.steps.clock.now().date() + timedelta(days=1)
+    desk.steps.clock.advance(days=1)
     second = await desk.usage_and_ledger.account(desk.account_id)
     assert (second.warmup.day, second.warmup.limit, second.warmup.used) == (2, 300, 0)
-    desk.rounds.clock.advance(days=1)
+    desk.steps.clock.advance(days=1)
     assert (await desk.usage_and_ledger.account(desk.account_id)).warmup.limit is None
 
 
 async def test_the_rate_is_the_accounts_or_the_services(desk: Counter) -> None:
     assert (await desk.usage_and_ledger.account(desk.account_id)).rate == Rate(20, 40)
-    await desk.rounds.operator.set_limits(desk.account_id, rate=(2, 3), warmup=())
-    await desk.rounds.house.directory.forget_changes()
+    await desk.steps.operator.set_limits(desk.account_id, rate=(2, 3), warmup=())
+    await desk.steps.accept_flow.control_cache.forget_changes()
     view = await desk.usage_and_ledger.account(desk.account_id)
     assert (view.rate, view.reading.remaining, view.reading.reset_seconds) == (Rate(2, 3), 3, 0)
-    await desk.rounds.accept()
+    await desk.steps.accept()
     view = await desk.usage_and_ledger.account(desk.account_id)
     assert (view.reading.remaining, view.reading.reset_seconds) == (2, 1)
 
 
 async def test_a_warning_is_shown_while_it_counts(desk: Counter) -> None:
     async def warned(ago: timedelta, forgiven_ago: timedelta | None = None) -> datetime | None:
-        now = desk.rounds.clock.now()
+        now = desk.steps.clock.now()
         since = None if forgiven_ago is None else now - forgiven_ago
         query = "UPDATE accounts SET conduct_warned_at = $2, conduct_since = $3 WHERE id = $1"
-        await desk.rounds.fetch(query, desk.account_id, now - ago, since)
+        await desk.steps.fetch(query, desk.account_id, now - ago, since)
         return (await desk.usage_and_ledger.account(desk.account_id)).warned_at
 
     hour = timedelta(hours=1)
     assert (await desk.usage_and_ledger.account(desk.account_id)).warned_at is None
-    assert await warned(hour) == desk.rounds.clock.now() - hour
+    assert await warned(hour) == desk.steps.clock.now() - hour
     assert await warned(25 * hour) is None
     assert await warned(2 * hour, forgiven_ago=hour) is None
 
@@ -159,18 +159,18 @@ async def test_a_warning_is_shown_while_it_counts(desk: Counter) -> None:
 
 
 async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(desk: Counter) -> None:
-    today = desk.rounds.clock.now().astimezone(UTC).date()
+    today = desk.steps.clock.now().astimezone(UTC).date()
     empty = await desk.usage_and_ledger.usage(desk.account_id)
     assert (empty.counted_to, len(empty.days), empty.providers) == (None, 7, [])
-    now = desk.rounds.clock.now()
-    await desk.rounds.fetch("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", now, today)
+    now = desk.steps.clock.now()
+    await desk.steps.fetch("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", now, today)
     await desk.send(DELIVERED, BOUNCED, DEFERRED)
-    desk.rounds.clock.advance(days=1)
-    await desk.rounds.renew()
+    desk.steps.clock.advance(days=1)
+    await desk.steps.renew()
     await desk.send(FAILED, None)
-    desk.rounds.clock.advance(minutes=3)
+    desk.steps.clock.advance(minutes=3)
     longest = timedelta(hours=6)
-    await UsageCounter(database=desk.rounds.database, clock=desk.rounds.clock, window_longest=longest).round()
+    await UsageCounter(database=desk.steps.database, clock=desk.steps.clock, window_longest=longest).round()
     # The days of the sending: minutes may have led over midnight.
     view = await desk.usage_and_ledger.usage(desk.account_id, first=str(today), last=str(today + timedelta(days=1)))
     second, first = view.days
@@ -183,7 +183,7 @@ async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(
     assert [(one.provider, one.results) for one in view.providers] == [("other", 3)]
     assert (view.waiting.queued, view.waiting.deferred) == (1, 1)
     assert view.counted_to is not None
-    assert timedelta(0) < desk.rounds.clock.now() - view.counted_to < timedelta(minutes=5)
+    assert timedelta(0) < desk.steps.clock.now() - view.counted_to < timedelta(minutes=5)
     stranger = await desk.usage_and_ledger.usage(AccountId(uuid4()))
     assert {one.counts.accepted for one in stranger.days} == {0}
 
@@ -233,10 +233,10 @@ async def test_the_newest_message_is_first_and_its_reserve_comes_after_its_ends(
 
 
 async def test_one_message_one_kind_or_some_days_can_be_asked_for(desk: Counter) -> None:
-    first_day = desk.rounds.clock.now().astimezone(UTC).date()
+    first_day = desk.steps.clock.now().astimezone(UTC).date()
     older = await desk.send(DELIVERED, BOUNCED)
-    desk.rounds.clock.advance(days=1)
-    await desk.rounds.renew()
+    desk.steps.clock.advance(days=1)
+    await desk.steps.renew()
     newer = await desk.send(BOUNCED)
     about = ids.text(ids.MESSAGE, older)
     assert told(await desk.whole(1, message_id=about)) == [("release", 1), ("settle", 0), ("reserve", -2)]
@@ -270,25 +270,25 @@ async def test_a_rare_kind_is_looked_for_in_parts(desk: Counter) -> None:
 
 async def _fill(desk: Counter, number: int) -> None:
     """So many messages' reserves, as nobody would wait for them to be accepted."""
-    now = desk.rounds.clock.now() + MOMENT
+    now = desk.steps.clock.now() + MOMENT
     made = [ids.new_message_id(now, uuid4().bytes[:10]) for _ in range(number)]
-    await desk.rounds.fetch(
+    await desk.steps.fetch(
         "INSERT INTO ledger (account_id, message_id, position, kind, amount, at)"
         " SELECT $1, id, -1, 'reserve', 1, $3 FROM unnest($2::uuid[]) made(id)",
         desk.account_id, made, now,
     )  # fmt: skip
-    desk.rounds.clock.advance(2 * MOMENT)
+    desk.steps.clock.advance(2 * MOMENT)
 
 
 async def test_a_day_that_is_gone_is_one_entry_and_the_sum_stays(desk: Counter) -> None:
-    day = desk.rounds.clock.now().astimezone(UTC).date()
+    day = desk.steps.clock.now().astimezone(UTC).date()
     await desk.send(DELIVERED, BOUNCED, FAILED)
-    async with desk.rounds.database.connection() as connection:
+    async with desk.steps.database.connection() as connection:
         await partitions.detach(connection, Partition(day, "ledger"))
         async with connection.transaction():
             await partitions.drop(connection, Partition(day, "ledger"))
-    desk.rounds.clock.advance(days=1)
-    await desk.rounds.renew()
+    desk.steps.clock.advance(days=1)
+    await desk.steps.renew()
     await desk.send(DELIVERED)
     for limit in (1, 100):
         entries = await desk.whole(limit)
@@ -305,9 +305,9 @@ async def test_a_page_is_of_one_moment(desk: Counter) -> None:
     """Grants, days and entries are read one after the other, and all as they were before the first."""
     await desk.send(DELIVERED)
     before = told(await desk.whole())
-    account_id, now = desk.account_id, desk.rounds.clock.now()
+    account_id, now = desk.account_id, desk.steps.clock.now()
     day = now.astimezone(UTC).date() - timedelta(days=3)
-    async with desk.rounds.database.transaction() as tx:
+    async with desk.steps.database.transaction() as tx:
         await tx.execute("LOCK TABLE ledger_days IN ACCESS EXCLUSIVE MODE")
         page = asyncio.create_task(desk.usage_and_ledger.ledger(account_id, 100))
         # It has read the grants, and waits for the days.
@@ -332,7 +332,7 @@ async def test_a_page_is_of_one_moment(desk: Counter) -> None:
 
 async def test_another_accounts_ledger_is_nobodys(desk: Counter) -> None:
     message_id = await desk.send(DELIVERED)
-    stranger: Sender = await desk.rounds.another_sender("stranger")
+    stranger: Sender = await desk.steps.another_sender("stranger")
     theirs = await desk.usage_and_ledger.ledger(AccountId(stranger.account_id), 100)
     assert told(theirs.entries) == [("grant", 1_000_000)]
     about = ids.text(ids.MESSAGE, message_id)

@@ -29,9 +29,9 @@ from posthouse.store.postgres import Database
 from posthouse.wire.stream import StreamMessage as Carried
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
-from tests.support.books import faults_in_the_books
-from tests.support.relay import Relay
-from tests.support.rounds import Rounds, beginning
+from tests.support.database_checks import database_faults
+from tests.support.database_proxy import DatabaseProxy
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,17 +43,17 @@ LOOKS_APART: Final = timedelta(seconds=2)
 class Desk:
     """A dispatcher with a stream and a time of its own: `jump` moves the time of day, and nothing else."""
 
-    def __init__(self, rounds: Rounds, database: Database | None = None) -> None:
-        self.rounds = rounds
+    def __init__(self, steps: DeliverySteps, database: Database | None = None) -> None:
+        self.steps = steps
         self.offset = timedelta(0)
-        self.stream = MemoryStream(StreamSettings(), monotonic=rounds.clock.monotonic)
-        self.dispatch = Dispatch(database=database or rounds.database, clock=self, tickets=Tickets(self.stream, SHARDS))
+        self.stream = MemoryStream(StreamSettings(), monotonic=steps.clock.monotonic)
+        self.dispatch = Dispatch(database=database or steps.database, clock=self, tickets=Tickets(self.stream, SHARDS))
 
     def now(self) -> datetime:
-        return self.rounds.clock.now() + self.offset
+        return self.steps.clock.now() + self.offset
 
     def monotonic(self) -> float:
-        return self.rounds.clock.monotonic()
+        return self.steps.clock.monotonic()
 
     async def taken(self) -> list[Carried]:
         """What the stream holds; it holds it no more."""
@@ -70,7 +70,7 @@ class Desk:
         """Look for the dead every so often for so long; how many claims were taken back."""
         reclaimed = 0
         for _ in range(time // apart):
-            self.rounds.clock.advance(apart)
+            self.steps.clock.advance(apart)
             reclaimed += await self.dispatch.reclaim()
         return reclaimed
 
@@ -86,46 +86,46 @@ class SlowDesk(Desk):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def place(new_database: Callable[[], str]) -> AsyncIterator[tuple[Rounds, str]]:
+async def place(new_database: Callable[[], str]) -> AsyncIterator[tuple[DeliverySteps, str]]:
     url = new_database()
-    async with beginning(url) as rounds:
-        yield rounds, url
-        assert await faults_in_the_books(url) == {}
+    async with open_delivery_steps(url) as steps:
+        yield steps, url
+        assert await database_faults(url) == {}
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def rounds(place: tuple[Rounds, str]) -> AsyncIterator[Rounds]:
-    rounds, _ = place
-    yield rounds
+async def steps(place: tuple[DeliverySteps, str]) -> AsyncIterator[DeliverySteps]:
+    steps, _ = place
+    yield steps
     # Nothing of one test is due in the next.
-    async with rounds.database.transaction() as tx:
+    async with steps.database.transaction() as tx:
         await tx.execute("UPDATE schedule SET worker_id = NULL, next_at = 'infinity'")
 
 
 @pytest.fixture
-def desk(rounds: Rounds) -> Desk:
-    return Desk(rounds)
+def desk(steps: DeliverySteps) -> Desk:
+    return Desk(steps)
 
 
-async def claim(rounds: Rounds, lease: timedelta = WORKER_LEASE) -> UUID:
+async def claim(steps: DeliverySteps, lease: timedelta = WORKER_LEASE) -> UUID:
     """A mail is claimed by a worker whose lease ends then."""
     worker_id = uuid4()
-    await renew(rounds, worker_id, lease)
-    await rounds.accept()
-    assert len(await rounds.claim(await rounds.lease(), worker_id)) == 1
+    await renew(steps, worker_id, lease)
+    await steps.accept()
+    assert len(await steps.claim(await steps.lease(), worker_id)) == 1
     return worker_id
 
 
-async def renew(rounds: Rounds, worker_id: UUID, lease: timedelta = WORKER_LEASE) -> None:
-    async with rounds.database.transaction() as tx:
-        await delivery_schedule.renew_worker(tx, worker_id, rounds.clock.now() + lease)
+async def renew(steps: DeliverySteps, worker_id: UUID, lease: timedelta = WORKER_LEASE) -> None:
+    async with steps.database.transaction() as tx:
+        await delivery_schedule.renew_worker(tx, worker_id, steps.clock.now() + lease)
 
 
 # Tickets
 
 
 async def test_what_is_due_gets_a_ticket_in_its_destinations_shard(desk: Desk) -> None:
-    message_id = await desk.rounds.accept(["a@one.example", "b@two.example", "c@three.example"])
+    message_id = await desk.steps.accept(["a@one.example", "b@two.example", "c@three.example"])
     assert await desk.dispatch.step() == 3
     found = await desk.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10, 0)
     tickets = [(ticket, one.shard) for one in found for ticket in unpack(one.payload)]
@@ -136,37 +136,37 @@ async def test_what_is_due_gets_a_ticket_in_its_destinations_shard(desk: Desk) -
 
 
 async def test_what_has_a_ticket_gets_another_when_its_lease_is_over_and_no_sooner(desk: Desk) -> None:
-    await desk.rounds.accept(2)
+    await desk.steps.accept(2)
     assert await desk.dispatch.step() == 2
-    desk.rounds.clock.advance(LEASE - SECOND)
+    desk.steps.clock.advance(LEASE - SECOND)
     assert await desk.dispatch.step() == 0
-    desk.rounds.clock.advance(SECOND)
+    desk.steps.clock.advance(SECOND)
     assert await desk.dispatch.step() == 2
     assert await desk.tickets() == 4
 
 
-async def accept_many(rounds: Rounds, recipients: int) -> None:
-    await asyncio.gather(*(rounds.accept(50) for _ in range(recipients // 50)))
+async def accept_many(steps: DeliverySteps, recipients: int) -> None:
+    await asyncio.gather(*(steps.accept(50) for _ in range(recipients // 50)))
 
 
 async def test_as_many_as_at_once_means_that_there_may_be_more(desk: Desk) -> None:
-    await accept_many(desk.rounds, DISPATCHED_AT_ONCE_MIN + 50)
+    await accept_many(desk.steps, DISPATCHED_AT_ONCE_MIN + 50)
     assert [await desk.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, 50, 0]
     assert await desk.tickets() == DISPATCHED_AT_ONCE_MIN + 50
 
 
 async def test_leases_grow_while_they_are_full_and_begin_with_few_again(desk: Desk) -> None:
-    await accept_many(desk.rounds, 3 * DISPATCHED_AT_ONCE_MIN + 50)
+    await accept_many(desk.steps, 3 * DISPATCHED_AT_ONCE_MIN + 50)
     grown = [DISPATCHED_AT_ONCE_MIN, 2 * DISPATCHED_AT_ONCE_MIN, 50]
     assert [await desk.dispatch.step() for _ in range(3)] == grown
     assert await desk.tickets() == sum(grown)
-    desk.rounds.clock.advance(LEASE)
+    desk.steps.clock.advance(LEASE)
     assert [await desk.dispatch.step() for _ in range(3)] == grown
     assert await desk.tickets() == sum(grown)
 
 
-async def test_a_lease_that_failed_is_followed_by_a_small_one(place: tuple[Rounds, str], desk: Desk) -> None:
-    await accept_many(desk.rounds, 3 * DISPATCHED_AT_ONCE_MIN)
+async def test_a_lease_that_failed_is_followed_by_a_small_one(place: tuple[DeliverySteps, str], desk: Desk) -> None:
+    await accept_many(desk.steps, 3 * DISPATCHED_AT_ONCE_MIN)
     assert await desk.dispatch.step() == DISPATCHED_AT_ONCE_MIN
     other = await asyncpg.connect(place[1])
     try:
@@ -179,9 +179,9 @@ async def test_a_lease_that_failed_is_followed_by_a_small_one(place: tuple[Round
     assert [await desk.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, DISPATCHED_AT_ONCE_MIN, 0]
 
 
-async def test_a_lease_that_took_long_is_followed_by_a_small_one(rounds: Rounds) -> None:
-    await accept_many(rounds, 3 * DISPATCHED_AT_ONCE_MIN)
-    desk = SlowDesk(rounds)
+async def test_a_lease_that_took_long_is_followed_by_a_small_one(steps: DeliverySteps) -> None:
+    await accept_many(steps, 3 * DISPATCHED_AT_ONCE_MIN)
+    desk = SlowDesk(steps)
     assert [await desk.dispatch.step() for _ in range(4)] == [*[DISPATCHED_AT_ONCE_MIN] * 3, 0]
 
 
@@ -203,32 +203,32 @@ async def test_leases_grow_only_while_twice_as_many_rows_would_not_take_long(
 
 
 async def test_while_enough_is_under_way_nothing_more_is_written(desk: Desk) -> None:
-    await desk.rounds.accept(5)
+    await desk.steps.accept(5)
     for number in range(BACKLOG_MAX - 2):
         desk.stream.publish(TicketKind.DELIVER, number % SHARDS, b"of another process")
     # As many as there is room for, though those two travel together; and no more leases than tickets.
     assert [await desk.dispatch.step() for _ in range(3)] == [2, 1, 0]
-    assert await desk.rounds.value("SELECT count(*) FROM schedule WHERE next_at <= $1", desk.now()) == 2
+    assert await desk.steps.value("SELECT count(*) FROM schedule WHERE next_at <= $1", desk.now()) == 2
     while await desk.taken():
         pass
     assert await desk.dispatch.step() == 2
 
 
-async def test_a_stream_that_takes_nothing_costs_a_lease_and_no_mail(rounds: Rounds) -> None:
-    desk = Desk(rounds)
-    await rounds.accept()
+async def test_a_stream_that_takes_nothing_costs_a_lease_and_no_mail(steps: DeliverySteps) -> None:
+    desk = Desk(steps)
+    await steps.accept()
     await desk.stream.close()
     assert await desk.dispatch.step() == 1
     assert desk.stream.counts.dropped == 1
-    rounds.clock.advance(LEASE)
-    assert await Desk(rounds).dispatch.step() == 1
+    steps.clock.advance(LEASE)
+    assert await Desk(steps).dispatch.step() == 1
 
 
 # The dead
 
 
 async def test_a_worker_whose_lease_is_over_is_dead_and_what_it_claimed_is_due(desk: Desk) -> None:
-    await claim(desk.rounds)
+    await claim(desk.steps)
     assert await desk.dispatch.reclaim() == 0
     assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
     assert await desk.look(LOOKS_APART) == 1
@@ -238,17 +238,17 @@ async def test_a_worker_whose_lease_is_over_is_dead_and_what_it_claimed_is_due(d
 
 async def test_a_worker_that_retired_leaves_nothing_behind(desk: Desk) -> None:
     await desk.look(WORKER_LEASE + LOOKS_APART)
-    worker_id = await claim(desk.rounds)
+    worker_id = await claim(desk.steps)
     assert await desk.look(LOOKS_APART) == 0
-    async with desk.rounds.database.transaction() as tx:
+    async with desk.steps.database.transaction() as tx:
         await delivery_schedule.retire_worker(tx, worker_id)
     # It said so itself: nobody waits for its lease to end.
     assert await desk.look(LOOKS_APART) == 1
 
 
 async def test_a_dispatcher_that_has_just_begun_takes_nobody_for_dead_before_a_whole_lease(desk: Desk) -> None:
-    await claim(desk.rounds)
-    desk.rounds.clock.advance(10 * WORKER_LEASE)
+    await claim(desk.steps)
+    desk.steps.clock.advance(10 * WORKER_LEASE)
     assert await desk.dispatch.reclaim() == 0
     assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
     assert await desk.look(LOOKS_APART) == 1
@@ -257,10 +257,10 @@ async def test_a_dispatcher_that_has_just_begun_takes_nobody_for_dead_before_a_w
 async def test_a_dispatcher_that_was_stopped_for_a_while_begins_anew(desk: Desk) -> None:
     """Workers on the same machine were stopped as well, and could not renew."""
     await desk.look(2 * WORKER_LEASE)
-    worker_id = await claim(desk.rounds)
-    desk.rounds.clock.advance(WORKER_LEASE + SECOND)
+    worker_id = await claim(desk.steps)
+    desk.steps.clock.advance(WORKER_LEASE + SECOND)
     assert await desk.dispatch.reclaim() == 0
-    await renew(desk.rounds, worker_id)
+    await renew(desk.steps, worker_id)
     assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
     # Looks that are late by ordinary delays change nothing.
     assert await desk.look(timedelta(seconds=UNSEEN_SECONDS_MAX), timedelta(seconds=UNSEEN_SECONDS_MAX)) == 1
@@ -271,17 +271,17 @@ async def test_when_time_jumps_nobody_is_taken_for_dead_before_it_was_steady_for
     desk: Desk, jump: timedelta
 ) -> None:
     await desk.look(2 * WORKER_LEASE)
-    worker_id = await claim(desk.rounds)
+    worker_id = await claim(desk.steps)
     desk.offset = jump
     assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
     # Those who live have renewed by now, by the new time.
-    await renew(desk.rounds, worker_id, WORKER_LEASE + jump)
+    await renew(desk.steps, worker_id, WORKER_LEASE + jump)
     assert await desk.look(LOOKS_APART) == 0
 
 
 async def test_one_who_is_dead_is_dead_after_a_jump_as_well(desk: Desk) -> None:
     await desk.look(2 * WORKER_LEASE)
-    await claim(desk.rounds)
+    await claim(desk.steps)
     desk.offset = timedelta(hours=1)
     assert await desk.look(WORKER_LEASE) == 0
     assert await desk.look(LOOKS_APART) == 1
@@ -289,27 +289,27 @@ async def test_one_who_is_dead_is_dead_after_a_jump_as_well(desk: Desk) -> None:
 
 async def test_a_drift_as_in_ordinary_life_is_no_jump(desk: Desk) -> None:
     await desk.look(2 * WORKER_LEASE)
-    await claim(desk.rounds)
+    await claim(desk.steps)
     desk.offset = timedelta(seconds=JUMP_SECONDS_MAX * 0.9)
     assert await desk.look(WORKER_LEASE) == 1
 
 
 async def test_while_the_database_was_away_nobody_could_renew_and_nobody_is_taken_for_dead(
-    rounds: Rounds, place: tuple[Rounds, str]
+    steps: DeliverySteps, place: tuple[DeliverySteps, str]
 ) -> None:
-    async with Relay(place[1]) as relay:
+    async with DatabaseProxy(place[1]) as relay:
         database = await Database.open(relay.url)
-        desk = Desk(rounds, database)
+        desk = Desk(steps, database)
         await desk.look(2 * WORKER_LEASE)
-        worker_id = await claim(rounds)
+        worker_id = await claim(steps)
         await relay.cut()
         for _ in range(WORKER_LEASE // LOOKS_APART + 1):
-            rounds.clock.advance(LOOKS_APART)
+            steps.clock.advance(LOOKS_APART)
             with pytest.raises(Refusal):
                 await desk.dispatch.reclaim()
         await relay.mend()
         assert await desk.look(WORKER_LEASE) == 0
-        await renew(rounds, worker_id)
+        await renew(steps, worker_id)
         assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
         # Had it not come back, it would be dead now.
         assert await desk.look(LOOKS_APART) == 1
@@ -317,17 +317,17 @@ async def test_while_the_database_was_away_nobody_could_renew_and_nobody_is_take
 
 
 async def test_however_short_the_database_was_away_the_wait_begins_anew(
-    rounds: Rounds, place: tuple[Rounds, str]
+    steps: DeliverySteps, place: tuple[DeliverySteps, str]
 ) -> None:
-    async with Relay(place[1]) as relay:
+    async with DatabaseProxy(place[1]) as relay:
         database = await Database.open(relay.url)
-        desk = Desk(rounds, database)
+        desk = Desk(steps, database)
         await desk.look(2 * WORKER_LEASE)
-        await claim(rounds)
+        await claim(steps)
         await desk.look(WORKER_LEASE - 3 * LOOKS_APART)
         await relay.cut()
         for _ in range(3):
-            rounds.clock.advance(LOOKS_APART)
+            steps.clock.advance(LOOKS_APART)
             with pytest.raises(Refusal):
                 await desk.dispatch.reclaim()
         await relay.mend()

@@ -21,9 +21,9 @@ from posthouse.store.control_cache import ControlCache
 from posthouse.store.domains import DomainRow, dkim_purpose
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer, SealError
-from tests.support.administration import Operator
 from tests.support.clock import SettableClock
-from tests.support.service import _settings
+from tests.support.operator_client import Operator
+from tests.support.service import service_settings
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LETTER: Final = (
@@ -84,7 +84,7 @@ class Room:
 
 @pytest_asyncio.fixture
 async def room(database_url: str, database: Database) -> AsyncIterator[Room]:
-    settings = _settings(database_url)
+    settings = service_settings(database_url)
     operator = await Operator.open(settings)
     directory = ControlCache(database, SettableClock().monotonic)
     await directory.forget_changes()

@@ -18,8 +18,8 @@ from posthouse.store import inbox
 from posthouse.store import reports as store
 from posthouse.store.delivery_claims import Claimed
 from posthouse.store.delivery_outcomes import DeliveryResult
-from tests.support.returns import VACATION, bounce, complaint
-from tests.support.rounds import Rounds, beginning
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.inbound_reports import VACATION, bounce, complaint
 
 DOMAIN = "bounce.example.com"
 KEY, OLD_KEY = b"k" * 32, b"o" * 32
@@ -28,37 +28,37 @@ ADA, BOB = "Ada@example.org", "bob@example.org"
 
 @dataclass
 class Desk:
-    rounds: Rounds
+    steps: DeliverySteps
     feedback: Reports
 
     async def receive(self, mail: bytes, *origins: MailReference) -> Received:
         return await self.feedback.receive(mail, origins)
 
     async def delivered(self, *recipients: str, **how: Any) -> list[Claimed]:
-        claimed = await self.rounds.claimed(recipients or [ADA], **how)
-        await self.rounds.record(*[self.rounds.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
+        claimed = await self.steps.claimed(recipients or [ADA], **how)
+        await self.steps.record(*[self.steps.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
         return claimed
 
     async def lines(self) -> list[Any]:
-        return await self.rounds.fetch(
+        return await self.steps.fetch(
             "SELECT position, kind, detail, status, code, suppressed FROM reports ORDER BY 1, 2, 4, 3"
         )
 
     async def suppressions(self) -> list[Any]:
-        return await self.rounds.fetch("SELECT account_id, email, reason FROM suppressions ORDER BY email")
+        return await self.steps.fetch("SELECT account_id, email, reason FROM suppressions ORDER BY email")
 
 
 @pytest_asyncio.fixture
 async def desk(database_url: str) -> AsyncIterator[Desk]:
-    async with beginning(database_url) as rounds:
+    async with open_delivery_steps(database_url) as steps:
         feedback = Reports(
-            database=rounds.database,
-            clock=rounds.clock,
+            database=steps.database,
+            clock=steps.clock,
             chance=SystemChance(),
             return_path_domain=DOMAIN,
             keys=(KEY, OLD_KEY),
         )
-        yield Desk(rounds, feedback)
+        yield Desk(steps, feedback)
 
 
 def origin(claimed: Claimed, position: int | None = 0, account_id: UUID | None = None) -> MailReference:
@@ -69,30 +69,30 @@ def verp(claimed: Claimed, position: int | None = 0, key: bytes = KEY) -> str:
     return return_path(origin(claimed, position), DOMAIN, key)
 
 
-async def state(rounds: Rounds) -> list[Any]:
+async def state(steps: DeliverySteps) -> list[Any]:
     """All that a late report must not touch."""
     return [
-        await rounds.fetch(f"SELECT * FROM {table} ORDER BY 1, 2, 3")
+        await steps.fetch(f"SELECT * FROM {table} ORDER BY 1, 2, 3")
         for table in ("messages", "recipients", "events", "ledger", "schedule", "accounts", "attempts")
     ]
 
 
 async def test_a_late_bounce_is_noted_and_suppresses_and_changes_nothing_else(desk: Desk) -> None:
     (claimed,) = await desk.delivered()
-    before = await state(desk.rounds)
+    before = await state(desk.steps)
     assert await desk.receive(bounce("ada@example.org"), origin(claimed)) == (1, 1, "")
     assert await desk.lines() == [(0, "bounce", "ada@example.org", "5.1.1", 550, True)]
     assert await desk.suppressions() == [(claimed.account_id, "ada@example.org", "bounce")]
-    assert await state(desk.rounds) == before
-    (again,) = await desk.rounds.claimed([ADA])
+    assert await state(desk.steps) == before
+    (again,) = await desk.steps.claimed([ADA])
     assert again.is_suppressed
 
 
 async def test_a_queued_recipient_is_not_touched(desk: Desk) -> None:
-    (claimed,) = await desk.rounds.claimed([ADA])
-    before = await state(desk.rounds)
+    (claimed,) = await desk.steps.claimed([ADA])
+    before = await state(desk.steps)
     assert (await desk.receive(bounce("ada@example.org"), origin(claimed))).noted == 1
-    assert await state(desk.rounds) == before
+    assert await state(desk.steps) == before
 
 
 @pytest.mark.parametrize("status", ["5.2.2", "5.7.1", "5.1.8", "4.4.7"])
@@ -125,16 +125,16 @@ async def test_a_shared_envelopes_bounce_is_found_by_its_address(desk: Desk) -> 
 async def test_a_complaint_outranks_a_bounce_and_otherwise_the_older_one_stays(desk: Desk) -> None:
     (claimed,) = await desk.delivered()
     await desk.receive(bounce("ada@example.org"), origin(claimed))
-    bounced_at = desk.rounds.clock.now()
-    desk.rounds.clock.advance(hours=1)
+    bounced_at = desk.steps.clock.now()
+    desk.steps.clock.advance(hours=1)
     await desk.receive(complaint(), origin(claimed))
-    complained_at = desk.rounds.clock.now()
-    desk.rounds.clock.advance(hours=1)
+    complained_at = desk.steps.clock.now()
+    desk.steps.clock.advance(hours=1)
     (other,) = await desk.delivered(BOB)
-    await desk.rounds.fetch("UPDATE recipients SET email = $1 WHERE message_id = $2", ADA, other.message_id)
+    await desk.steps.fetch("UPDATE recipients SET email = $1 WHERE message_id = $2", ADA, other.message_id)
     assert await desk.receive(bounce("ada@example.org"), origin(other)) == (1, 0, "")
     assert await desk.receive(complaint(), origin(other)) == (1, 0, "")
-    found = await desk.rounds.fetch("SELECT reason, at FROM suppressions")
+    found = await desk.steps.fetch("SELECT reason, at FROM suppressions")
     assert found == [("complaint", complained_at)]
     assert complained_at > bounced_at
 
@@ -181,7 +181,7 @@ async def test_one_recipient_does_not_complain_for_all_the_others(desk: Desk) ->
     head = f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"
     forged = [complaint(head, recipient=address) for address in addresses]
     # Nobody else is the first at the same moment.
-    async with desk.rounds.database.transaction() as tx:
+    async with desk.steps.database.transaction() as tx:
         await store.lock(tx, claimed.message_id, origin(claimed).account_tail)
         with pytest.raises(Refusal):
             await desk.receive(forged[0])
@@ -224,14 +224,14 @@ async def test_a_forged_token_changes_nothing(desk: Desk) -> None:
 
 
 async def test_another_accounts_token_never_touches_this_one(desk: Desk) -> None:
-    other = await desk.rounds.another_sender("beta")
+    other = await desk.steps.another_sender("beta")
     (mine,) = await desk.delivered()
     (theirs,) = await desk.delivered(ADA, sender=other)
     # Signed, but for a message that the account doesn't have: nobody's.
     assert await desk.receive(bounce("ada@example.org"), origin(mine, 0, other.account_id)) == (0, 0, "")
     assert await desk.receive(bounce("ada@example.org"), origin(theirs)) == (1, 1, "")
     assert await desk.suppressions() == [(other.account_id, "ada@example.org", "bounce")]
-    assert await desk.rounds.fetch("SELECT account_id, message_id FROM reports") == [
+    assert await desk.steps.fetch("SELECT account_id, message_id FROM reports") == [
         (other.account_id, theirs.message_id)
     ]
 
@@ -240,7 +240,7 @@ async def test_accounts_whose_ids_end_alike_are_told_apart_by_the_message(desk: 
     (claimed,) = await desk.delivered()
     twin = UUID(bytes=uuid4().bytes[:12] + claimed.account_id.bytes[-4:])
     insert = "INSERT INTO accounts (id, name, created_at, changed_at) VALUES ($1, 'twin', now(), now())"
-    await desk.rounds.fetch(insert, twin)
+    await desk.steps.fetch(insert, twin)
     await desk.receive(bounce("ada@example.org"), origin(claimed), origin(claimed, 0, twin))
     assert await desk.suppressions() == [(claimed.account_id, "ada@example.org", "bounce")]
 
@@ -279,14 +279,14 @@ async def test_mail_for_the_operator_is_kept_until_there_is_no_room(desk: Desk) 
 
     assert [await keep("192.0.2.1") for _ in range(21)] == [True] * 20 + [False]
     assert [await keep(f"192.0.2.{2 + number // 20}") for number in range(181)] == [True] * 180 + [False]
-    desk.rounds.clock.advance(days=1, seconds=1)
+    desk.steps.clock.advance(days=1, seconds=1)
     assert await keep("192.0.2.1")
     fill = "INSERT INTO inbox SELECT gen_random_uuid(), '', '', '', '', '', 'epoch' FROM generate_series(1, $1)"
-    await desk.rounds.fetch(fill, inbox.MAILS_MAX - 202)
+    await desk.steps.fetch(fill, inbox.MAILS_MAX - 202)
     assert await keep("192.0.2.1")
     assert not await keep("192.0.2.1")
-    assert await desk.rounds.value("SELECT subject FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == "Grüße"
-    assert await desk.rounds.value("SELECT mime FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == mail
+    assert await desk.steps.value("SELECT subject FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == "Grüße"
+    assert await desk.steps.value("SELECT mime FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == mail
 
 
 async def test_neighbours_share_one_place_in_the_inbox_and_the_operator_sees_that_it_is_full(desk: Desk) -> None:

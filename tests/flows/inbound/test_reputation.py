@@ -17,9 +17,9 @@ from posthouse.rules.reputation import ReputationFigures
 from posthouse.store import reputation
 from posthouse.store.delivery_claims import Claimed
 from posthouse.store.delivery_outcomes import DeliveryResult
-from tests.support.house import Sender
-from tests.support.returns import bounce, complaint
-from tests.support.rounds import Rounds, beginning
+from tests.support.accept_flow import Sender
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.inbound_reports import bounce, complaint
 
 UNKNOWN: Final[dict[str, Any]] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
 
@@ -27,9 +27,9 @@ UNKNOWN: Final[dict[str, Any]] = {"stage": "rcpt", "response": "5.1.1 unknown", 
 class Post:
     """Sends many mails at once, and lets a part of them bounce."""
 
-    def __init__(self, rounds: Rounds) -> None:
-        self.rounds = rounds
-        self.conduct = Reputation(database=rounds.database, clock=rounds.clock, chance=SystemChance())
+    def __init__(self, steps: DeliverySteps) -> None:
+        self.steps = steps
+        self.conduct = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
         self._number = 0
 
     def addresses(self, count: int) -> list[str]:
@@ -44,11 +44,11 @@ class Post:
         claimed: list[Claimed] = []
         while len(claimed) < len(results):
             count = min(50, len(results) - len(claimed))
-            claimed += await self.rounds.claimed(self.addresses(count), sender=sender)
+            claimed += await self.steps.claimed(self.addresses(count), sender=sender)
         about = {**UNKNOWN, **bounced}
-        await self.rounds.record(
+        await self.steps.record(
             *[
-                self.rounds.outcome(one, result, **(about if result is DeliveryResult.BOUNCED else {}))
+                self.steps.outcome(one, result, **(about if result is DeliveryResult.BOUNCED else {}))
                 for one, result in zip(claimed, results, strict=True)
             ]
         )
@@ -56,8 +56,8 @@ class Post:
 
     async def come_back(self, mail: bytes, *claimed: Claimed, is_shared: bool = False) -> None:
         feedback = Reports(
-            database=self.rounds.database,
-            clock=self.rounds.clock,
+            database=self.steps.database,
+            clock=self.steps.clock,
             chance=SystemChance(),
             return_path_domain="bounce.example.com",
             keys=(b"k",),
@@ -67,30 +67,30 @@ class Post:
             await feedback.receive(mail, [MailReference.of(one.account_id, one.message_id, position)])
 
     async def round(self) -> ReputationRound:
-        self.rounds.clock.advance(seconds=30)
+        self.steps.clock.advance(seconds=30)
         return await self.conduct.round()
 
     async def figures(self, **given: Any) -> ReputationFigures:
-        now = self.rounds.clock.now()
-        async with self.rounds.database.connection() as connection:
-            account_id = AccountId(self.rounds.sender.account_id)
+        now = self.steps.clock.now()
+        async with self.steps.database.connection() as connection:
+            account_id = AccountId(self.steps.sender.account_id)
             return await reputation.figures(connection, account_id, now - timedelta(days=1), **given)
 
     async def suspended(self) -> dict[str, str | None]:
-        return dict(await self.rounds.fetch("SELECT name, suspended_reason FROM accounts"))
+        return dict(await self.steps.fetch("SELECT name, suspended_reason FROM accounts"))
 
 
 @pytest_asyncio.fixture
 async def post(database_url: str) -> AsyncIterator[Post]:
-    async with beginning(database_url) as rounds:
-        yield Post(rounds)
+    async with open_delivery_steps(database_url) as steps:
+        yield Post(steps)
 
 
 async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(post: Post) -> None:
-    neighbour = await post.rounds.another_sender("beta")
+    neighbour = await post.steps.another_sender("beta")
     await post.send(190, 5, sender=neighbour)
     await post.send(181, 20)
-    before = await post.rounds.value("SELECT changed_at FROM accounts WHERE name = 'acme'")
+    before = await post.steps.value("SELECT changed_at FROM accounts WHERE name = 'acme'")
     assert await post.round() == ReputationRound(looked=2, suspended=0, warned=1)
     await post.send(0, 1)
     with capture_logs() as logs:
@@ -99,12 +99,12 @@ async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(p
     assert reasons["beta"] is None
     assert "of the latest 202 results 10.4 % were unknown addresses" in (reasons["acme"] or "")
     # As an operator's: caches are told.
-    assert await post.rounds.value("SELECT changed_at FROM accounts WHERE name = 'acme'") > before
-    assert await post.rounds.value("SELECT suspended_at FROM accounts WHERE name = 'acme'") == post.rounds.clock.now()
+    assert await post.steps.value("SELECT changed_at FROM accounts WHERE name = 'acme'") > before
+    assert await post.steps.value("SELECT suspended_at FROM accounts WHERE name = 'acme'") == post.steps.clock.now()
     assert [entry["event"] for entry in logs] == ["account_suspended_for_its_conduct"]
     assert logs[0]["name"] == "acme"
     query = "SELECT actor, detail->>'reason' AS reason FROM audit_log WHERE action = 'account.suspended'"
-    assert [tuple(row) for row in await post.rounds.fetch(query)] == [("posthouse", reasons["acme"])]
+    assert [tuple(row) for row in await post.steps.fetch(query)] == [("posthouse", reasons["acme"])]
     assert (await post.round()).suspended == 0
 
 
@@ -122,9 +122,9 @@ async def test_few_results_are_looked_at_again_until_they_are_enough(post: Post)
 async def test_few_results_are_not_looked_at_for_ever(post: Post) -> None:
     await post.send(0, 20)
     await post.round()
-    post.rounds.clock.advance(minutes=2)
+    post.steps.clock.advance(minutes=2)
     await post.round()
-    post.rounds.clock.advance(hours=24)
+    post.steps.clock.advance(hours=24)
     assert await post.round() == ReputationRound(looked=1)
     assert await post.round() == ReputationRound()
 
@@ -143,7 +143,7 @@ async def test_complaints_and_late_bounces_count_once_each(post: Post) -> None:
 
 
 async def test_only_what_a_server_said_counts(post: Post) -> None:
-    rounds = post.rounds
+    steps = post.steps
     await post.send(3)
     # Unknown domains, blocked senders, full mailboxes: not unknown addresses.
     await post.send(0, 1, response="5.7.1 blocked", suppress=False)
@@ -156,27 +156,27 @@ async def test_only_what_a_server_said_counts(post: Post) -> None:
     await post.send(0, 1, address=None, exchange=None, code=None, stage=None, suppress=False)
     await post.send(0, 1, address=None, exchange=None, suppress=False)
     # Rehearsals.
-    (test,) = await rounds.claimed(["t@example.org"], mode=Mode.TEST)
-    await rounds.record(rounds.outcome(test, DeliveryResult.DELIVERED))
+    (test,) = await steps.claimed(["t@example.org"], mode=Mode.TEST)
+    await steps.record(steps.outcome(test, DeliveryResult.DELIVERED))
     # On their way; deferred; and an address that was suppressed before.
-    await rounds.accept(5)
-    (deferred,) = await rounds.claimed(["d@example.org"])
-    await rounds.record(rounds.outcome(deferred, DeliveryResult.DEFERRED))
-    (first,) = await rounds.claimed(["s@example.org"])
-    await rounds.record(rounds.outcome(first, DeliveryResult.BOUNCED, **UNKNOWN))
-    (second,) = await rounds.claimed(["s@example.org"])
+    await steps.accept(5)
+    (deferred,) = await steps.claimed(["d@example.org"])
+    await steps.record(steps.outcome(deferred, DeliveryResult.DEFERRED))
+    (first,) = await steps.claimed(["s@example.org"])
+    await steps.record(steps.outcome(first, DeliveryResult.BOUNCED, **UNKNOWN))
+    (second,) = await steps.claimed(["s@example.org"])
     assert second.is_suppressed
-    await rounds.record(rounds.outcome(second, DeliveryResult.BOUNCED, code=None, address=None, exchange=None))
+    await steps.record(steps.outcome(second, DeliveryResult.BOUNCED, code=None, address=None, exchange=None))
     assert await post.figures() == (9, 2, 0)
 
 
 async def test_the_latest_count_and_nothing_older_than_a_day(post: Post) -> None:
     await post.send(0, 30)
-    post.rounds.clock.advance(hours=1)
+    post.steps.clock.advance(hours=1)
     await post.send(50)
     assert await post.figures() == (80, 30, 0)
     assert await post.figures(recipients_max=50) == (50, 0, 0)
-    post.rounds.clock.advance(hours=23, seconds=1)
+    post.steps.clock.advance(hours=23, seconds=1)
     assert await post.figures() == (50, 0, 0)
 
 
@@ -184,32 +184,32 @@ async def test_an_operator_who_resumes_wipes_the_slate_clean(post: Post) -> None
     await post.send(200, 50)
     assert (await post.round()).suspended == 1
     # The operator's clock is the database's: beside it, this one has moved on.
-    await post.rounds.operator.resume(post.rounds.sender.account_id)
-    await post.rounds.fetch("UPDATE accounts SET conduct_since = $1", post.rounds.clock.now())
-    post.rounds.clock.advance(seconds=1)
+    await post.steps.operator.resume(post.steps.sender.account_id)
+    await post.steps.fetch("UPDATE accounts SET conduct_since = $1", post.steps.clock.now())
+    post.steps.clock.advance(seconds=1)
     await post.send(0, 1)
     assert await post.round() == ReputationRound(looked=1)
     assert (await post.suspended())["acme"] is None
 
 
 async def test_to_resume_is_to_count_anew(post: Post) -> None:
-    await post.rounds.operator.suspend(post.rounds.sender.account_id)
-    assert await post.rounds.value("SELECT conduct_since FROM accounts") is None
-    await post.rounds.operator.resume(post.rounds.sender.account_id)
-    assert await post.rounds.value("SELECT conduct_since FROM accounts") is not None
+    await post.steps.operator.suspend(post.steps.sender.account_id)
+    assert await post.steps.value("SELECT conduct_since FROM accounts") is None
+    await post.steps.operator.resume(post.steps.sender.account_id)
+    assert await post.steps.value("SELECT conduct_since FROM accounts") is not None
 
 
 async def test_an_exempt_account_is_warned_about_once_a_day(post: Post) -> None:
-    await post.rounds.fetch("UPDATE accounts SET conduct_exempt = true")
+    await post.steps.fetch("UPDATE accounts SET conduct_exempt = true")
     await post.send(200, 50)
     with capture_logs() as logs:
         assert await post.round() == ReputationRound(looked=1, warned=1)
         await post.send(0, 1)
         assert await post.round() == ReputationRound(looked=1)
-        post.rounds.clock.advance(hours=23)
+        post.steps.clock.advance(hours=23)
         await post.send(0, 1)
         assert await post.round() == ReputationRound(looked=1)
-        post.rounds.clock.advance(hours=1)
+        post.steps.clock.advance(hours=1)
         await post.send(0, 249)
         assert await post.round() == ReputationRound(looked=1, warned=1)
     told = [(entry["event"], entry["exempt"], entry["results"]) for entry in logs]
@@ -219,7 +219,7 @@ async def test_an_exempt_account_is_warned_about_once_a_day(post: Post) -> None:
 
 async def test_a_fresh_process_finds_what_happened_before_it(post: Post) -> None:
     await post.send(200, 50)
-    post.rounds.clock.advance(hours=2)
+    post.steps.clock.advance(hours=2)
     assert (await post.round()).suspended == 1
 
 
@@ -228,36 +228,36 @@ async def test_a_flood_of_suppressions_hides_nobody(post: Post) -> None:
         INSERT INTO suppressions (account_id, email, reason, at)
         SELECT '00000000-0000-0000-0000-000000000001', number::text, 'bounce', $1 FROM generate_series(1, 10001) number
     """
-    await post.rounds.fetch(fill, post.rounds.clock.now())
-    post.rounds.clock.advance(seconds=1)
+    await post.steps.fetch(fill, post.steps.clock.now())
+    post.steps.clock.advance(seconds=1)
     await post.send(200, 50)
     assert await post.round() == ReputationRound(looked=2, suspended=1)
 
 
 async def test_what_members_send_to_themselves_as_a_test_counts_like_any_mail(post: Post) -> None:
     await post.send(3, 1)
-    await post.rounds.fetch("UPDATE messages SET source = 'test'")
+    await post.steps.fetch("UPDATE messages SET source = 'test'")
     assert await post.figures() == ReputationFigures(finals=4, unknown=1, complaints=0)
 
 
 async def test_reasons_of_all_accounts_are_counted_at_once(post: Post) -> None:
-    neighbour = await post.rounds.another_sender("beta")
+    neighbour = await post.steps.another_sender("beta")
     delivered = await post.send(2, 3)
     await post.send(0, 1, sender=neighbour)
     await post.come_back(complaint(), delivered[0])
-    async with post.rounds.database.connection() as connection:
-        found = await reputation.reasons(connection, post.rounds.clock.now() - timedelta(hours=1))
-        assert found == {post.rounds.sender.account_id: (3, 1), neighbour.account_id: (1, 0)}
-        assert await reputation.reasons(connection, post.rounds.clock.now() + timedelta(hours=1)) == {}
+    async with post.steps.database.connection() as connection:
+        found = await reputation.reasons(connection, post.steps.clock.now() - timedelta(hours=1))
+        assert found == {post.steps.sender.account_id: (3, 1), neighbour.account_id: (1, 0)}
+        assert await reputation.reasons(connection, post.steps.clock.now() + timedelta(hours=1)) == {}
 
 
 async def test_an_account_that_is_locked_keeps_nobody_else_from_being_judged_and_comes_next(post: Post) -> None:
-    neighbour = await post.rounds.another_sender("beta")
+    neighbour = await post.steps.another_sender("beta")
     await post.send(180, 20)
     await post.send(180, 20, sender=neighbour)
-    post.rounds.clock.advance(minutes=2)
-    async with post.rounds.database.transaction() as tx:
-        await reputation.lock(tx, AccountId(post.rounds.sender.account_id))
+    post.steps.clock.advance(minutes=2)
+    async with post.steps.database.transaction() as tx:
+        await reputation.lock(tx, AccountId(post.steps.sender.account_id))
         with capture_logs() as logs:
             assert await post.round() == ReputationRound(looked=2, suspended=1)
     assert {name for name, reason in (await post.suspended()).items() if reason} == {"beta"}
@@ -267,14 +267,14 @@ async def test_an_account_that_is_locked_keeps_nobody_else_from_being_judged_and
 
 
 async def test_what_any_of_several_recipients_could_have_written_counts_once_for_the_message(post: Post) -> None:
-    rounds = post.rounds
+    steps = post.steps
     addresses = post.addresses(10)
-    claimed = await rounds.claimed(addresses)
-    await rounds.record(*[rounds.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
+    claimed = await steps.claimed(addresses)
+    await steps.record(*[steps.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
     for address in addresses:
         await post.come_back(bounce(address), claimed[0], is_shared=True)
         await post.come_back(complaint(recipient=address), claimed[0], is_shared=True)
-    assert await rounds.value("SELECT count(*) FROM suppressions") == 10
+    assert await steps.value("SELECT count(*) FROM suppressions") == 10
     assert await post.figures() == (10, 1, 1)
     # By their own tokens they all count.
     await post.come_back(bounce("x@example.org"), *claimed[:4])

@@ -16,10 +16,10 @@ from posthouse.rules.credential import Mode
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.unsubscribe import KEY_BYTES, PATH
-from tests.support.books import faults_in_the_books
-from tests.support.receiver import Delivered
-from tests.support.round_trip import IDENTITY, PATIENCE, WIDE, RoundTrip, on_the_road
+from tests.support.database_checks import database_faults
+from tests.support.delivery_flow import DEADLINES, IDENTITY, WIDE, DeliveryFlow, open_delivery_flow
 from tests.support.service import eventually
+from tests.support.smtp_receiver import Delivered
 
 KEY: Final = bytes(range(KEY_BYTES))
 OFFERING: Final = replace(
@@ -34,15 +34,15 @@ LEFT: Final = ("bounced", "released", 0, None, "the address has left the list 'n
 
 
 @pytest.fixture
-async def road(database_url: str) -> AsyncIterator[RoundTrip]:
+async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
     # Only one at a time goes to the server that pushes back.
     limits = LaneLimits(WIDE.default, {"pushing.example.org": Limits(1e6, 1_000_000, 1, 1)})
     pushing = {"127.0.0.2": "421-dot"}
-    async with on_the_road(database_url, identity=OFFERING, manners=pushing, lane_limits=limits) as road:
-        road.serve("example.org", "example.net")
-        road.serve("pushing.example.org", address="127.0.0.2")
-        yield road
-        assert await faults_in_the_books(database_url) == {}
+    async with open_delivery_flow(database_url, identity=OFFERING, behaviours=pushing, lane_limits=limits) as flow:
+        flow.serve("example.org", "example.net")
+        flow.serve("pushing.example.org", address="127.0.0.2")
+        yield flow
+        assert await database_faults(database_url) == {}
 
 
 def one_at_a_time(per_second: float) -> LaneLimits:
@@ -58,69 +58,69 @@ def link_in(copy: Delivered) -> str:
     return urlsplit(field.strip("<>")).path.rpartition(PATH)[2]
 
 
-def links(road: RoundTrip) -> dict[str, str]:
-    return {copy.recipient: link_in(copy) for copy in road.receiver.accepted}
+def links(flow: DeliveryFlow) -> dict[str, str]:
+    return {copy.recipient: link_in(copy) for copy in flow.receiver.accepted}
 
 
-def unsubscribe(road: RoundTrip) -> Unsubscribe:
-    return Unsubscribe(database=road.rounds.database, clock=road.clock, key=KEY)
+def unsubscribe(flow: DeliveryFlow) -> Unsubscribe:
+    return Unsubscribe(database=flow.steps.database, clock=flow.clock, key=KEY)
 
 
-async def ends(road: RoundTrip, recipients: list[str], **how: Any) -> list[tuple[Any, ...]]:
+async def ends(flow: DeliveryFlow, recipients: list[str], **how: Any) -> list[tuple[Any, ...]]:
     """What becomes of one more mail: status, billing, attempts, code, response of each recipient."""
-    message = await road.rounds.accept(recipients, **how)
-    await road.round()
-    return [row[1:] for row in await road.recipients(message)]
+    message = await flow.steps.accept(recipients, **how)
+    await flow.run_due()
+    return [row[1:] for row in await flow.recipients(message)]
 
 
-async def test_each_recipient_of_a_mail_gets_a_link_and_an_envelope_of_its_own(road: RoundTrip) -> None:
-    message = await road.rounds.accept(TWO, **NEWS)
-    await road.round()
-    assert await road.message(message) == ("delivered", "settled")
-    found = links(road)
-    assert [unsubscribe(road).leaver(found[address])[1:] for address in TWO] == [
+async def test_each_recipient_of_a_mail_gets_a_link_and_an_envelope_of_its_own(flow: DeliveryFlow) -> None:
+    message = await flow.steps.accept(TWO, **NEWS)
+    await flow.run_due()
+    assert await flow.message(message) == ("delivered", "settled")
+    found = links(flow)
+    assert [unsubscribe(flow).leaver(found[address])[1:] for address in TWO] == [
         ("news", "ada@example.org"),
         ("news", "bob@example.org"),
     ]
     keys = [IDENTITY.return_path_key]
-    origins = [parse_return_path(one.sender, IDENTITY.return_path_domain, keys) for one in road.receiver.accepted]
+    origins = [parse_return_path(one.sender, IDENTITY.return_path_domain, keys) for one in flow.receiver.accepted]
     assert sorted(one.position for one in origins if one is not None and one.position is not None) == [0, 1]
 
 
-async def test_a_mail_without_the_wish_or_without_a_public_address_is_as_it_ever_was(road: RoundTrip) -> None:
-    await road.rounds.accept(TWO, tags=["list:news"])
-    await road.round()
-    assert len({copy.transaction for copy in road.receiver.accepted}) == 1
-    assert not any(b"List-Unsubscribe" in copy.message for copy in road.receiver.accepted)
+async def test_a_mail_without_the_wish_or_without_a_public_address_is_as_it_ever_was(flow: DeliveryFlow) -> None:
+    await flow.steps.accept(TWO, tags=["list:news"])
+    await flow.run_due()
+    assert len({copy.transaction for copy in flow.receiver.accepted}) == 1
+    assert not any(b"List-Unsubscribe" in copy.message for copy in flow.receiver.accepted)
 
 
 async def test_where_the_public_address_was_taken_away_mail_goes_without_links(database_url: str) -> None:
-    async with on_the_road(database_url) as road:
-        road.serve("example.org")
-        await road.rounds.accept(TWO, **NEWS)
-        await road.round()
-        assert len({copy.transaction for copy in road.receiver.accepted}) == 1
-        assert not any(b"List-Unsubscribe" in copy.message for copy in road.receiver.accepted)
-        assert not any(b"CFBL" in copy.message for copy in road.receiver.accepted)
+    async with open_delivery_flow(database_url) as flow:
+        flow.serve("example.org")
+        await flow.steps.accept(TWO, **NEWS)
+        await flow.run_due()
+        assert len({copy.transaction for copy in flow.receiver.accepted}) == 1
+        assert not any(b"List-Unsubscribe" in copy.message for copy in flow.receiver.accepted)
+        assert not any(b"CFBL" in copy.message for copy in flow.receiver.accepted)
 
 
-async def test_a_half_of_the_fields_that_the_customer_wrote_gives_way_to_ours(road: RoundTrip) -> None:
+async def test_a_half_of_the_fields_that_the_customer_wrote_gives_way_to_ours(flow: DeliveryFlow) -> None:
     """As it may come over SMTP, where nobody refuses it."""
-    by = road.rounds.sender
+    by = flow.steps.sender
     halves = (("X-A", "1"), ("list-unsubscribe-POST", f"no click {'at all ' * 20}"), ("X-B", "2"))
-    await road.rounds.house.accept(by, "half", by.draft(["ada@example.org"], **NEWS)._replace(headers=halves))
-    await road.round()
-    assert links(road)
-    (copy,) = road.receiver.accepted
+    await flow.steps.accept_flow.accept(by, "half", by.draft(["ada@example.org"], **NEWS)._replace(headers=halves))
+    await flow.run_due()
+    assert links(flow)
+    (copy,) = flow.receiver.accepted
     read = email.message_from_bytes(copy.message, policy=email.policy.SMTP)
     assert (read["X-A"], read["X-B"], read.get_content().strip()) == ("1", "2", "Good morning.")
     assert b"at all" not in copy.message
 
 
-async def test_every_mail_says_where_complaints_go(road: RoundTrip) -> None:
-    message = await road.rounds.accept(TWO)
-    await road.round()
-    for copy in road.receiver.accepted:
+async def test_every_mail_says_where_complaints_go(flow: DeliveryFlow) -> None:
+    message = await flow.steps.accept(TWO)
+    await flow.run_due()
+    for copy in flow.receiver.accepted:
         read = email.message_from_bytes(copy.message, policy=email.policy.SMTP)
         assert read.get_all("CFBL-Address") == ["fbl@bounces.posthouse.test; report=arf"]
         (token,) = read.get_all("CFBL-Feedback-ID") or []
@@ -131,62 +131,62 @@ async def test_every_mail_says_where_complaints_go(road: RoundTrip) -> None:
         assert ":CFBL-Address:CFBL-Feedback-ID;" in signed
 
 
-async def test_who_has_left_gets_no_more_of_the_list_and_everything_else(road: RoundTrip) -> None:
-    stranger = await road.rounds.another_sender("stranger")
-    await road.rounds.accept(TWO, **NEWS)
-    await road.round()
-    left = await unsubscribe(road).leave(links(road)["ada@example.org"])
+async def test_who_has_left_gets_no_more_of_the_list_and_everything_else(flow: DeliveryFlow) -> None:
+    stranger = await flow.steps.another_sender("stranger")
+    await flow.steps.accept(TWO, **NEWS)
+    await flow.run_due()
+    left = await unsubscribe(flow).leave(links(flow)["ada@example.org"])
     assert left[1:] == ("news", "ada@example.org")
-    before = road.receiver.connections, len(road.receiver.accepted)
-    assert await ends(road, ["ADA@example.org"], **NEWS) == [LEFT]
-    assert await ends(road, ["ada@example.org"], tags=["list:news"]) == [LEFT]
-    assert await ends(road, ["ada@example.org"], mode=Mode.TEST, **NEWS) == [LEFT]
-    assert (road.receiver.connections, len(road.receiver.accepted)) == before
+    before = flow.receiver.connections, len(flow.receiver.accepted)
+    assert await ends(flow, ["ADA@example.org"], **NEWS) == [LEFT]
+    assert await ends(flow, ["ada@example.org"], tags=["list:news"]) == [LEFT]
+    assert await ends(flow, ["ada@example.org"], mode=Mode.TEST, **NEWS) == [LEFT]
+    assert (flow.receiver.connections, len(flow.receiver.accepted)) == before
     # Of a mail to both, only the other's leaves.
-    both = await ends(road, TWO, **NEWS)
+    both = await ends(flow, TWO, **NEWS)
     assert (both[0], both[1][0]) == (LEFT, "delivered")
     for how in ({}, {"tags": ["list:offers"]}, {"sender": stranger, **NEWS}):
-        assert [row[0] for row in await ends(road, ["ada@example.org"], **how)] == ["delivered"]
-    events = await road.rounds.fetch("SELECT type, count(*) FROM events GROUP BY type ORDER BY type")
+        assert [row[0] for row in await ends(flow, ["ada@example.org"], **how)] == ["delivered"]
+    events = await flow.steps.fetch("SELECT type, count(*) FROM events GROUP BY type ORDER BY type")
     assert events == [("email.bounced", 4), ("email.delivered", 6)]
 
 
-async def test_leaving_twice_or_at_once_is_leaving(road: RoundTrip) -> None:
-    await road.rounds.accept(["ada@example.org"], **NEWS)
-    await road.round()
-    link = links(road)["ada@example.org"]
-    await asyncio.gather(*(unsubscribe(road).leave(link) for _ in range(5)))
-    road.clock.advance(days=1)
-    await unsubscribe(road).leave(link)
-    assert await road.rounds.fetch("SELECT mailing_list, email, count(*) FROM unsubscriptions GROUP BY 1, 2") == [
+async def test_leaving_twice_or_at_once_is_leaving(flow: DeliveryFlow) -> None:
+    await flow.steps.accept(["ada@example.org"], **NEWS)
+    await flow.run_due()
+    link = links(flow)["ada@example.org"]
+    await asyncio.gather(*(unsubscribe(flow).leave(link) for _ in range(5)))
+    flow.clock.advance(days=1)
+    await unsubscribe(flow).leave(link)
+    assert await flow.steps.fetch("SELECT mailing_list, email, count(*) FROM unsubscriptions GROUP BY 1, 2") == [
         ("news", "ada@example.org", 1)
     ]
 
 
-async def test_who_leaves_while_a_mail_waits_to_be_tried_again_does_not_get_it(road: RoundTrip) -> None:
-    await road.rounds.accept(["greylist@example.org"], **NEWS)
-    await road.round()
-    assert await road.rounds.fetch("SELECT status FROM recipients") == [("deferred",)]
-    account_id = road.rounds.sender.account_id
-    async with road.rounds.database.transaction() as tx:
+async def test_who_leaves_while_a_mail_waits_to_be_tried_again_does_not_get_it(flow: DeliveryFlow) -> None:
+    await flow.steps.accept(["greylist@example.org"], **NEWS)
+    await flow.run_due()
+    assert await flow.steps.fetch("SELECT status FROM recipients") == [("deferred",)]
+    account_id = flow.steps.sender.account_id
+    async with flow.steps.database.transaction() as tx:
         await tx.execute(
-            "INSERT INTO unsubscriptions VALUES ($1, 'news', 'greylist@example.org', $2)", account_id, road.clock.now()
+            "INSERT INTO unsubscriptions VALUES ($1, 'news', 'greylist@example.org', $2)", account_id, flow.clock.now()
         )
-    road.clock.advance(minutes=2)
-    await road.round()
-    assert await road.rounds.fetch("SELECT status, attempt_count FROM recipients") == [("bounced", 1)]
+    flow.clock.advance(minutes=2)
+    await flow.run_due()
+    assert await flow.steps.fetch("SELECT status, attempt_count FROM recipients") == [("bounced", 1)]
 
 
-async def test_what_is_no_link_of_ours_leaves_nothing(road: RoundTrip) -> None:
+async def test_what_is_no_link_of_ours_leaves_nothing(flow: DeliveryFlow) -> None:
     for token in ("", "x", "x" * 70, "x" * 10_000):
         with pytest.raises(Refusal) as caught:
-            await unsubscribe(road).leave(token)
+            await unsubscribe(flow).leave(token)
         assert caught.value.code is Code.NOT_FOUND
-    assert await road.rounds.value("SELECT count(*) FROM unsubscriptions") == 0
+    assert await flow.steps.value("SELECT count(*) FROM unsubscriptions") == 0
 
 
-async def test_one_recipient_that_is_refused_says_nothing_of_the_others(road: RoundTrip) -> None:
-    found = await ends(road, ["550-rcpt@example.org", "450-rcpt@example.org", "ada@example.org"], **NEWS)
+async def test_one_recipient_that_is_refused_says_nothing_of_the_others(flow: DeliveryFlow) -> None:
+    found = await ends(flow, ["550-rcpt@example.org", "450-rcpt@example.org", "ada@example.org"], **NEWS)
     assert [(row[0], row[2], row[3]) for row in found] == [
         ("bounced", 1, 550),
         ("deferred", 1, 450),
@@ -194,52 +194,54 @@ async def test_one_recipient_that_is_refused_says_nothing_of_the_others(road: Ro
     ]
 
 
-async def test_a_destination_that_is_not_there_is_not_there_for_any_of_them(road: RoundTrip) -> None:
-    road.names.records["gone.example.org", "MX"] = ["0 ."]
-    found = await ends(road, [f"r{number}@gone.example.org" for number in range(5)], **NEWS)
+async def test_a_destination_that_is_not_there_is_not_there_for_any_of_them(flow: DeliveryFlow) -> None:
+    flow.names.records["gone.example.org", "MX"] = ["0 ."]
+    found = await ends(flow, [f"r{number}@gone.example.org" for number in range(5)], **NEWS)
     assert {row[0] for row in found} == {"bounced"}
-    road.serve("dead.example.org", address="127.0.0.250")
-    found = await ends(road, [f"r{number}@dead.example.org" for number in range(5)], **NEWS)
+    flow.serve("dead.example.org", address="127.0.0.250")
+    found = await ends(flow, [f"r{number}@dead.example.org" for number in range(5)], **NEWS)
     assert {(row[0], row[2]) for row in found} == {("deferred", 1)}
 
 
-async def test_a_server_that_pushes_back_is_not_pressed_with_the_rest(road: RoundTrip) -> None:
-    found = await ends(road, [f"r{number}@pushing.example.org" for number in range(5)], **NEWS)
+async def test_a_server_that_pushes_back_is_not_pressed_with_the_rest(flow: DeliveryFlow) -> None:
+    found = await ends(flow, [f"r{number}@pushing.example.org" for number in range(5)], **NEWS)
     assert sorted((row[0], row[2]) for row in found) == [("deferred", 1), *[("queued", 0)] * 4]
 
 
 async def test_what_became_of_a_letter_is_on_record_while_the_next_one_is_on_its_way(database_url: str) -> None:
-    patience = replace(PATIENCE, dot_seconds=20.0, transaction_seconds_total=30.0)
-    async with on_the_road(database_url, identity=OFFERING, deadlines=patience, lane_limits=one_at_a_time(1e6)) as road:
-        road.serve("example.org")
-        message = await road.rounds.accept(["ada@example.org", "hang-dot@example.org", "bob@example.org"], **NEWS)
-        going = asyncio.create_task(road.round())
+    patience = replace(DEADLINES, dot_seconds=20.0, transaction_seconds_total=30.0)
+    async with open_delivery_flow(
+        database_url, identity=OFFERING, deadlines=patience, lane_limits=one_at_a_time(1e6)
+    ) as flow:
+        flow.serve("example.org")
+        message = await flow.steps.accept(["ada@example.org", "hang-dot@example.org", "bob@example.org"], **NEWS)
+        going = asyncio.create_task(flow.run_due())
 
         async def seen() -> tuple[list[str], int]:
-            return await road.statuses(message), await road.rounds.value("SELECT count(*) FROM attempts")
+            return await flow.statuses(message), await flow.steps.value("SELECT count(*) FROM attempts")
 
         # The second hangs, and the third isn't claimed before its turn.
         await eventually(seen, lambda found: found == (["delivered", "queued", "queued"], 2))
-        await road.delivery.drain(0.3)
+        await flow.delivery.drain(0.3)
         await going
-        assert await road.statuses(message) == ["delivered", "deferred", "queued"]
-    assert await faults_in_the_books(database_url) == {}
+        assert await flow.statuses(message) == ["delivered", "deferred", "queued"]
+    assert await database_faults(database_url) == {}
 
 
 async def test_a_slow_lane_is_kept_to_and_each_of_the_rest_is_claimed_once(database_url: str) -> None:
-    async with on_the_road(database_url, identity=OFFERING, lane_limits=one_at_a_time(20.0)) as road:
-        road.serve("example.org")
-        message = await road.rounds.accept(5, **NEWS)
-        await road.round()
+    async with open_delivery_flow(database_url, identity=OFFERING, lane_limits=one_at_a_time(20.0)) as flow:
+        flow.serve("example.org")
+        message = await flow.steps.accept(5, **NEWS)
+        await flow.run_due()
 
         async def delivered() -> int:
-            return (await road.statuses(message)).count("delivered")
+            return (await flow.statuses(message)).count("delivered")
 
         assert await delivered() == 2
-        road.clock.advance(seconds=0.05)
+        flow.clock.advance(seconds=0.05)
         await eventually(delivered, lambda count: count == 3)
-        road.clock.advance(seconds=0.1)
+        flow.clock.advance(seconds=0.1)
         await eventually(delivered, lambda count: count == 5)
-        assert len(set(links(road).values())) == 5
-        assert await road.rounds.fetch("SELECT fence, count(*) FROM attempts GROUP BY fence") == [(1, 5)]
-    assert await faults_in_the_books(database_url) == {}
+        assert len(set(links(flow).values())) == 5
+        assert await flow.steps.fetch("SELECT fence, count(*) FROM attempts GROUP BY fence") == [(1, 5)]
+    assert await database_faults(database_url) == {}

@@ -10,101 +10,101 @@ from posthouse.rules.actor import OPERATOR
 from posthouse.rules.refusal import Code
 from posthouse.store import audit_log
 from posthouse.store.postgres import Database
-from tests.support.office import PEPPER, Office, opened, refused
+from tests.support.account_flows import PEPPER, AccountFlows, assert_refused, open_account_flows
 
 
 @pytest.fixture
-async def office(database: Database) -> AsyncIterator[Office]:
-    async with opened(database) as one:
+async def flows(database: Database) -> AsyncIterator[AccountFlows]:
+    async with open_account_flows(database) as one:
         yield one
 
 
-async def test_a_new_account_comes_with_a_working_default_credential(office: Office) -> None:
-    made = await office.accounts.create_account("Acme")
+async def test_a_new_account_comes_with_a_working_default_credential(flows: AccountFlows) -> None:
+    made = await flows.accounts.create_account("Acme")
     row = made.credential.credential
     assert row.is_default
-    stored = await office.value("SELECT secret_hash FROM credentials WHERE username = $1", row.username)
+    stored = await flows.value("SELECT secret_hash FROM credentials WHERE username = $1", row.username)
     assert credential.matches(made.credential.password, stored, PEPPER)
     assert made.credential.password not in repr(made)
 
 
-async def test_an_account_is_found_by_name_or_id(office: Office) -> None:
-    made = await office.accounts.create_account("Acme")
-    by_name = await office.accounts.account("acme")
-    by_id = await office.accounts.account(ids.text(ids.ACCOUNT, made.account.id))
+async def test_an_account_is_found_by_name_or_id(flows: AccountFlows) -> None:
+    made = await flows.accounts.create_account("Acme")
+    by_name = await flows.accounts.account("acme")
+    by_id = await flows.accounts.account(ids.text(ids.ACCOUNT, made.account.id))
     assert by_name.account.id == by_id.account.id == made.account.id
-    assert [row.name for row in await office.accounts.list_accounts()] == ["Acme"]
+    assert [row.name for row in await flows.accounts.list_accounts()] == ["Acme"]
 
 
 @pytest.mark.parametrize("name", ["nobody", "ac_00000000000000000000000000", "ac_"])
-async def test_an_unknown_account_is_not_found(office: Office, name: str) -> None:
-    await refused(office.accounts.account(name), Code.NOT_FOUND, "account list")
+async def test_an_unknown_account_is_not_found(flows: AccountFlows, name: str) -> None:
+    await assert_refused(flows.accounts.account(name), Code.NOT_FOUND, "account list")
 
 
-async def test_a_name_is_given_once_and_never_looks_like_an_id(office: Office) -> None:
-    await office.accounts.create_account("Acme")
-    await refused(office.accounts.create_account("ACME "), Code.CONFLICT, "already")
-    await refused(office.accounts.create_account("ac_me"), Code.INVALID_REQUEST, "can't begin with")
-    await refused(office.accounts.create_account("  "), Code.INVALID_REQUEST)
+async def test_a_name_is_given_once_and_never_looks_like_an_id(flows: AccountFlows) -> None:
+    await flows.accounts.create_account("Acme")
+    await assert_refused(flows.accounts.create_account("ACME "), Code.CONFLICT, "already")
+    await assert_refused(flows.accounts.create_account("ac_me"), Code.INVALID_REQUEST, "can't begin with")
+    await assert_refused(flows.accounts.create_account("  "), Code.INVALID_REQUEST)
 
 
-async def test_suspension_is_set_once_and_lifted_once(office: Office) -> None:
-    await office.accounts.create_account("Acme")
-    await refused(office.accounts.suspend("Acme", " "), Code.INVALID_REQUEST, "reason")
-    await office.stamps(lambda: office.accounts.suspend("Acme", "spam"))
-    await refused(office.accounts.suspend("Acme", "again"), Code.CONFLICT, "spam")
-    row = (await office.accounts.account("Acme")).account
+async def test_suspension_is_set_once_and_lifted_once(flows: AccountFlows) -> None:
+    await flows.accounts.create_account("Acme")
+    await assert_refused(flows.accounts.suspend("Acme", " "), Code.INVALID_REQUEST, "reason")
+    await flows.stamps(lambda: flows.accounts.suspend("Acme", "spam"))
+    await assert_refused(flows.accounts.suspend("Acme", "again"), Code.CONFLICT, "spam")
+    row = (await flows.accounts.account("Acme")).account
     assert row.suspended_reason == "spam"
-    await office.stamps(lambda: office.accounts.resume("Acme"))
-    await refused(office.accounts.resume("Acme"), Code.CONFLICT)
+    await flows.stamps(lambda: flows.accounts.resume("Acme"))
+    await assert_refused(flows.accounts.resume("Acme"), Code.CONFLICT)
 
 
-async def test_limits_that_are_not_given_stay(office: Office) -> None:
-    await office.accounts.create_account("Acme")
-    await office.stamps(lambda: office.accounts.set_limits("Acme", rate_per_second=5, warmup=[1, 2]))
-    await office.accounts.set_limits("Acme", rate_burst=9)
-    row = (await office.accounts.account("Acme")).account
+async def test_limits_that_are_not_given_stay(flows: AccountFlows) -> None:
+    await flows.accounts.create_account("Acme")
+    await flows.stamps(lambda: flows.accounts.set_limits("Acme", rate_per_second=5, warmup=[1, 2]))
+    await flows.accounts.set_limits("Acme", rate_burst=9)
+    row = (await flows.accounts.account("Acme")).account
     assert (row.rate_per_second, row.rate_burst, row.warmup_limits, row.warmup_exempt) == (5, 9, (1, 2), False)
-    row = await office.accounts.set_limits("Acme", rate_per_second="default", warmup="exempt")
+    row = await flows.accounts.set_limits("Acme", rate_per_second="default", warmup="exempt")
     assert (row.rate_per_second, row.rate_burst, row.warmup_limits, row.warmup_exempt) == (None, 9, None, True)
-    row = await office.accounts.set_limits("Acme", warmup="default")
+    row = await flows.accounts.set_limits("Acme", warmup="default")
     assert (row.warmup_limits, row.warmup_exempt) == (None, False)
 
 
 @pytest.mark.parametrize(
     "limits", [{"rate_per_second": 0}, {"rate_burst": -1}, {"warmup": []}, {"warmup": [0]}, {"rate_burst": 10**10}]
 )
-async def test_impossible_limits_are_refused(office: Office, limits: dict[str, Any]) -> None:
-    await office.accounts.create_account("Acme")
-    await refused(office.accounts.set_limits("Acme", **limits), Code.INVALID_REQUEST)
+async def test_impossible_limits_are_refused(flows: AccountFlows, limits: dict[str, Any]) -> None:
+    await flows.accounts.create_account("Acme")
+    await assert_refused(flows.accounts.set_limits("Acme", **limits), Code.INVALID_REQUEST)
 
 
-async def test_grants_add_up_and_a_mistake_is_taken_back_but_never_below_zero(office: Office) -> None:
-    await office.accounts.create_account("Acme")
-    await office.stamps(lambda: office.accounts.grant_credits("Acme", 100, "start"))
-    assert (await office.accounts.grant_credits("Acme", -40, "typing error")).available == 60
-    await refused(office.accounts.grant_credits("Acme", -61, "too much"), Code.CONFLICT, "60")
-    view = await office.accounts.account("Acme")
+async def test_grants_add_up_and_a_mistake_is_taken_back_but_never_below_zero(flows: AccountFlows) -> None:
+    await flows.accounts.create_account("Acme")
+    await flows.stamps(lambda: flows.accounts.grant_credits("Acme", 100, "start"))
+    assert (await flows.accounts.grant_credits("Acme", -40, "typing error")).available == 60
+    await assert_refused(flows.accounts.grant_credits("Acme", -61, "too much"), Code.CONFLICT, "60")
+    view = await flows.accounts.account("Acme")
     assert (view.account.available, view.granted) == (60, 60)
 
 
 @pytest.mark.parametrize("amount", [0, 10**12 + 1, -(10**13)])
-async def test_an_impossible_amount_is_refused(office: Office, amount: int) -> None:
-    await office.accounts.create_account("Acme")
-    await refused(office.accounts.grant_credits("Acme", amount, "why"), Code.INVALID_REQUEST)
+async def test_an_impossible_amount_is_refused(flows: AccountFlows, amount: int) -> None:
+    await flows.accounts.create_account("Acme")
+    await assert_refused(flows.accounts.grant_credits("Acme", amount, "why"), Code.INVALID_REQUEST)
 
 
-async def test_what_an_operator_does_to_an_account_is_there_for_its_owners_to_read(office: Office) -> None:
-    made = await office.accounts.create_account("Acme")
-    await office.accounts.suspend("Acme", "unpaid")
-    await office.accounts.resume("Acme")
-    await office.accounts.set_limits("Acme", rate_per_second=5, warmup=[10, 20])
-    await office.accounts.set_limits("Acme", warmup="exempt")
-    await office.accounts.grant_credits("Acme", 100, "bought")
-    await office.accounts.conduct("Acme", exempt=True)
-    await office.accounts.conduct("Acme")
-    await refused(office.accounts.resume("Acme"), Code.CONFLICT)
-    async with office.database.connection() as connection:
+async def test_what_an_operator_does_to_an_account_is_there_for_its_owners_to_read(flows: AccountFlows) -> None:
+    made = await flows.accounts.create_account("Acme")
+    await flows.accounts.suspend("Acme", "unpaid")
+    await flows.accounts.resume("Acme")
+    await flows.accounts.set_limits("Acme", rate_per_second=5, warmup=[10, 20])
+    await flows.accounts.set_limits("Acme", warmup="exempt")
+    await flows.accounts.grant_credits("Acme", 100, "bought")
+    await flows.accounts.conduct("Acme", exempt=True)
+    await flows.accounts.conduct("Acme")
+    await assert_refused(flows.accounts.resume("Acme"), Code.CONFLICT)
+    async with flows.database.connection() as connection:
         entries = await audit_log.page(connection, made.account.id, audit_log.END, 100)
     assert {(entry.actor, entry.target) for entry in entries} == {(OPERATOR, "Acme")}
     assert [(entry.action, entry.detail) for entry in reversed(entries)] == [

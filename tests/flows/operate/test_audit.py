@@ -15,8 +15,8 @@ from posthouse.rules.audit.promises import AuditTally, FaultKind, Promise
 from posthouse.rules.ids import AccountId
 from posthouse.store.seal import Sealer
 from posthouse.store.webhooks import secret_purpose
-from tests.support.receiver import Delivered
-from tests.support.round_trip import IDENTITY, RoundTrip, on_the_road
+from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
+from tests.support.smtp_receiver import Delivered
 
 SECRET = f"{event.SECRET_PREFIX}of-the-tests"
 
@@ -25,12 +25,12 @@ SECRET = f"{event.SECRET_PREFIX}of-the-tests"
 class Audited:
     """A house in which mail was delivered, bounced and put off, and one that looks after it."""
 
-    road: RoundTrip
+    delivery_flow: DeliveryFlow
     flow: Audit
     messages: list[str]
 
     async def sql(self, statement: str, *arguments: object) -> list[Any]:
-        return await self.road.rounds.fetch(statement, *arguments)
+        return await self.delivery_flow.steps.fetch(statement, *arguments)
 
     async def audit(self, **logs: list[dict[str, Any]]) -> AuditTally:
         written = {name: [json.dumps(line) for line in lines] for name, lines in logs.items()}
@@ -38,7 +38,7 @@ class Audited:
 
     @property
     def arrivals(self) -> list[dict[str, Any]]:
-        return [_arrival(one) for one in self.road.receiver.accepted]
+        return [_arrival(one) for one in self.delivery_flow.receiver.accepted]
 
     @property
     def requests(self) -> list[dict[str, Any]]:
@@ -59,31 +59,31 @@ def found(tally: AuditTally) -> set[tuple[int, str]]:
 
 @pytest.fixture
 async def audited(database_url: str) -> AsyncIterator[Audited]:
-    async with on_the_road(database_url) as road:
-        road.serve("example.org", "example.net")
+    async with open_delivery_flow(database_url) as delivery_flow:
+        delivery_flow.serve("example.org", "example.net")
         sent = [
-            await road.rounds.accept(["ada@example.org", "bob@example.net"]),
-            await road.rounds.accept(["550-rcpt@example.org"]),
-            await road.rounds.accept(["450-rcpt@example.org", "cy@example.org"]),
+            await delivery_flow.steps.accept(["ada@example.org", "bob@example.net"]),
+            await delivery_flow.steps.accept(["550-rcpt@example.org"]),
+            await delivery_flow.steps.accept(["450-rcpt@example.org", "cy@example.org"]),
         ]
-        await road.round()
+        await delivery_flow.run_due()
         sealer = Sealer({"1": bytes(32)}, "1")
-        sealed = sealer.seal(SECRET.encode(), secret_purpose(AccountId(road.rounds.sender.account_id)))
-        await road.rounds.fetch(
+        sealed = sealer.seal(SECRET.encode(), secret_purpose(AccountId(delivery_flow.steps.sender.account_id)))
+        await delivery_flow.steps.fetch(
             "INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)"
             " VALUES ($1, 'https://hooks.example.com/', '{email.delivered}', true, $2, now(), now())",
-            road.rounds.sender.account_id,
+            delivery_flow.steps.sender.account_id,
             sealed,
         )
         audit = Audit(
-            database=road.rounds.database,
-            clock=road.clock,
+            database=delivery_flow.steps.database,
+            clock=delivery_flow.clock,
             sealer=sealer,
             return_path_domain=IDENTITY.return_path_domain,
             return_path_key=IDENTITY.return_path_key,
             simulator_domain="simulator.invalid",
         )
-        yield Audited(road, audit, [ids.text(ids.MESSAGE, one) for one in sent])
+        yield Audited(delivery_flow, audit, [ids.text(ids.MESSAGE, one) for one in sent])
 
 
 async def test_a_house_in_order_passes_with_every_witness(audited: Audited) -> None:
@@ -100,15 +100,15 @@ async def test_a_house_in_order_passes_with_every_witness(audited: Audited) -> N
 
 
 async def test_what_ends_without_an_attempt_for_a_reason_of_ours_is_no_breach(audited: Audited) -> None:
-    await audited.road.rounds.accept(["550-rcpt-unknown@example.org", "dee@example.org"])
+    await audited.delivery_flow.steps.accept(["550-rcpt-unknown@example.org", "dee@example.org"])
     await audited.sql(
         "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'dee@example.org', 'complaint', $2)",
-        audited.road.rounds.sender.account_id,
-        audited.road.clock.now(),
+        audited.delivery_flow.steps.sender.account_id,
+        audited.delivery_flow.clock.now(),
     )
-    await audited.road.round()
-    audited.road.clock.advance(days=4)
-    await audited.road.round()
+    await audited.delivery_flow.run_due()
+    audited.delivery_flow.clock.advance(days=4)
+    await audited.delivery_flow.run_due()
     ended = await audited.sql(
         "SELECT status FROM recipients r WHERE status IN ('bounced', 'failed') AND NOT EXISTS ("
         " SELECT FROM attempts a WHERE a.message_id = r.message_id AND a.position = r.position"
@@ -296,11 +296,11 @@ async def test_a_copy_of_one_whose_report_came_too_late_is_explained(audited: Au
 
 
 async def test_a_blind_copy_that_others_can_read_of_is_found(audited: Audited) -> None:
-    sent = await audited.road.rounds.accept(["ada@example.org"], bcc=["secret@example.net"])
-    await audited.road.round()
-    lines = [_arrival(one) for one in audited.road.receiver.accepted]
+    sent = await audited.delivery_flow.steps.accept(["ada@example.org"], bcc=["secret@example.net"])
+    await audited.delivery_flow.run_due()
+    lines = [_arrival(one) for one in audited.delivery_flow.receiver.accepted]
     assert not (await audited.audit(receiver=lines)).is_broken
-    leaked = [one for one in audited.road.receiver.accepted if one.recipient == "secret@example.net"][-1]
+    leaked = [one for one in audited.delivery_flow.receiver.accepted if one.recipient == "secret@example.net"][-1]
     message = b"X-Envelope-To: =?utf-8?q?secret=40example=2Enet?=\r\n" + leaked.message
     lines[-1] = _arrival(leaked, message=base64.b64encode(message).decode())
     tally = await audited.audit(receiver=lines)

@@ -13,33 +13,33 @@ from posthouse.rules.ids import MessageId, lowest_id
 from posthouse.rules.search import SearchField
 from posthouse.store import search_index
 from posthouse.store.delivery_outcomes import DeliveryResult
-from tests.support.rounds import Rounds, beginning
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 SETTLED = SETTLED_AFTER + timedelta(seconds=1)
 
 
 @pytest_asyncio.fixture
-async def rounds(database_url: str) -> AsyncIterator[Rounds]:
-    async with beginning(database_url) as begun:
+async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
+    async with open_delivery_steps(database_url) as begun:
         yield begun
 
 
-def cataloguer(rounds: Rounds) -> SearchIndexer:
-    return SearchIndexer(database=rounds.database, clock=rounds.clock)
+def cataloguer(steps: DeliverySteps) -> SearchIndexer:
+    return SearchIndexer(database=steps.database, clock=steps.clock)
 
 
-async def entered(rounds: Rounds, field: SearchField, value: str) -> list[MessageId]:
-    found = await rounds.fetch(
+async def entered(steps: DeliverySteps, field: SearchField, value: str) -> list[MessageId]:
+    found = await steps.fetch(
         "SELECT message_id FROM catalogue WHERE term = $1 ORDER BY message_id", search.term(field, value)
     )
     return [message_id for (message_id,) in found]
 
 
-async def test_a_message_is_entered_once_it_is_settled(rounds: Rounds) -> None:
-    sent = await rounds.accept(["ada@example.org", "Bob@example.org"], subject="Order 1023", tags=["vip"])
-    assert await cataloguer(rounds).round() == IndexingRound()
-    rounds.clock.advance(SETTLED)
-    assert await cataloguer(rounds).round() == IndexingRound(messages=1)
+async def test_a_message_is_entered_once_it_is_settled(steps: DeliverySteps) -> None:
+    sent = await steps.accept(["ada@example.org", "Bob@example.org"], subject="Order 1023", tags=["vip"])
+    assert await cataloguer(steps).round() == IndexingRound()
+    steps.clock.advance(SETTLED)
+    assert await cataloguer(steps).round() == IndexingRound(messages=1)
     for field, value in (
         (SearchField.RECIPIENT, "ada@example.org"),
         (SearchField.RECIPIENT, "bob@example.org"),
@@ -48,94 +48,94 @@ async def test_a_message_is_entered_once_it_is_settled(rounds: Rounds) -> None:
         (SearchField.WORD, "1023"),
         (SearchField.TAG, "vip"),
         (SearchField.SOURCE, "api"),
-        (SearchField.CREDENTIAL, rounds.sender.credential_id.hex),
+        (SearchField.CREDENTIAL, steps.sender.credential_id.hex),
     ):
-        assert await entered(rounds, field, value) == [sent], value
-    assert await rounds.value("SELECT count(*) FROM catalogue") == 8
-    assert await rounds.value("SELECT bool_and(account_id = $1) FROM catalogue", rounds.sender.account_id)
+        assert await entered(steps, field, value) == [sent], value
+    assert await steps.value("SELECT count(*) FROM catalogue") == 8
+    assert await steps.value("SELECT bool_and(account_id = $1) FROM catalogue", steps.sender.account_id)
 
 
-async def test_what_became_of_a_message_is_entered_once_the_last_recipient_is_final(rounds: Rounds) -> None:
-    first, second = await rounds.claimed(["ada@example.org", "bob@example.org"])
-    (alone,) = await rounds.claimed(["eve@example.org"])
-    await rounds.record(rounds.outcome(first, DeliveryResult.BOUNCED), rounds.outcome(alone, DeliveryResult.DELIVERED))
-    rounds.clock.advance(SETTLED)
-    assert await cataloguer(rounds).round() == IndexingRound(messages=2, results=2)
-    assert await entered(rounds, SearchField.STATUS, "delivered") == [alone.message_id]
+async def test_what_became_of_a_message_is_entered_once_the_last_recipient_is_final(steps: DeliverySteps) -> None:
+    first, second = await steps.claimed(["ada@example.org", "bob@example.org"])
+    (alone,) = await steps.claimed(["eve@example.org"])
+    await steps.record(steps.outcome(first, DeliveryResult.BOUNCED), steps.outcome(alone, DeliveryResult.DELIVERED))
+    steps.clock.advance(SETTLED)
+    assert await cataloguer(steps).round() == IndexingRound(messages=2, results=2)
+    assert await entered(steps, SearchField.STATUS, "delivered") == [alone.message_id]
     assert (
-        await rounds.value("SELECT count(*) FROM catalogue WHERE term = $1", search.term(SearchField.STATUS, "queued"))
+        await steps.value("SELECT count(*) FROM catalogue WHERE term = $1", search.term(SearchField.STATUS, "queued"))
         == 0
     )
 
-    await rounds.record(rounds.outcome(second, DeliveryResult.DELIVERED))
-    rounds.clock.advance(SETTLED)
-    assert await cataloguer(rounds).round() == IndexingRound(results=1)
-    assert await entered(rounds, SearchField.STATUS, "partial") == [first.message_id]
-    assert await entered(rounds, SearchField.STATUS, "delivered") == [alone.message_id]
+    await steps.record(steps.outcome(second, DeliveryResult.DELIVERED))
+    steps.clock.advance(SETTLED)
+    assert await cataloguer(steps).round() == IndexingRound(results=1)
+    assert await entered(steps, SearchField.STATUS, "partial") == [first.message_id]
+    assert await entered(steps, SearchField.STATUS, "delivered") == [alone.message_id]
 
 
-async def test_many_messages_of_several_accounts_take_several_batches(rounds: Rounds) -> None:
-    other = await rounds.another_sender("other")
+async def test_many_messages_of_several_accounts_take_several_batches(steps: DeliverySteps) -> None:
+    other = await steps.another_sender("other")
     sent = []
     for number in range(12):
-        sent.append(await rounds.accept(subject=f"Hello {number:02}", sender=other if number % 3 else None))
-        rounds.clock.advance(seconds=40 if number % 2 else 0)
-    rounds.clock.advance(SETTLED)
-    assert await SearchIndexer(database=rounds.database, clock=rounds.clock, batch=5).round() == IndexingRound(
+        sent.append(await steps.accept(subject=f"Hello {number:02}", sender=other if number % 3 else None))
+        steps.clock.advance(seconds=40 if number % 2 else 0)
+    steps.clock.advance(SETTLED)
+    assert await SearchIndexer(database=steps.database, clock=steps.clock, batch=5).round() == IndexingRound(
         messages=12
     )
-    assert await entered(rounds, SearchField.WORD, "hello") == sorted(sent)
+    assert await entered(steps, SearchField.WORD, "hello") == sorted(sent)
 
 
-async def test_what_is_entered_twice_is_there_once(rounds: Rounds) -> None:
-    await rounds.accept()
-    rounds.clock.advance(SETTLED)
-    assert (await cataloguer(rounds).round()).messages == 1
-    before = await rounds.value("SELECT count(*) FROM catalogue")
-    async with rounds.database.transaction() as tx:
-        await search_index.messages_entered(tx, lowest_id(rounds.clock.now() - timedelta(hours=1)))
-    assert (await cataloguer(rounds).round()).messages == 1
-    assert await rounds.value("SELECT count(*) FROM catalogue") == before
+async def test_what_is_entered_twice_is_there_once(steps: DeliverySteps) -> None:
+    await steps.accept()
+    steps.clock.advance(SETTLED)
+    assert (await cataloguer(steps).round()).messages == 1
+    before = await steps.value("SELECT count(*) FROM catalogue")
+    async with steps.database.transaction() as tx:
+        await search_index.messages_entered(tx, lowest_id(steps.clock.now() - timedelta(hours=1)))
+    assert (await cataloguer(steps).round()).messages == 1
+    assert await steps.value("SELECT count(*) FROM catalogue") == before
 
 
-async def test_only_one_process_is_at_it(rounds: Rounds) -> None:
-    await rounds.accept()
-    rounds.clock.advance(SETTLED)
-    async with rounds.database.connection() as connection, search_index.alone(connection) as is_alone:
+async def test_only_one_process_is_at_it(steps: DeliverySteps) -> None:
+    await steps.accept()
+    steps.clock.advance(SETTLED)
+    async with steps.database.connection() as connection, search_index.alone(connection) as is_alone:
         assert is_alone
-        assert await cataloguer(rounds).round() == IndexingRound()
-    assert (await cataloguer(rounds).round()).messages == 1
+        assert await cataloguer(steps).round() == IndexingRound()
+    assert (await cataloguer(steps).round()).messages == 1
 
 
-async def test_a_batch_that_fails_moves_nothing(rounds: Rounds) -> None:
-    await rounds.accept()
-    rounds.clock.advance(SETTLED)
-    await rounds.fetch("ALTER TABLE catalogue ADD CONSTRAINT broken CHECK (term IS NULL) NOT VALID")
+async def test_a_batch_that_fails_moves_nothing(steps: DeliverySteps) -> None:
+    await steps.accept()
+    steps.clock.advance(SETTLED)
+    await steps.fetch("ALTER TABLE catalogue ADD CONSTRAINT broken CHECK (term IS NULL) NOT VALID")
     with pytest.raises(asyncpg.CheckViolationError, match="broken"):
-        await cataloguer(rounds).round()
-    async with rounds.database.connection() as connection:
+        await cataloguer(steps).round()
+    async with steps.database.connection() as connection:
         progress = await search_index.progress(connection)
     assert progress is not None
-    assert progress.messages_to < lowest_id(rounds.clock.now() - SETTLED)
-    await rounds.fetch("ALTER TABLE catalogue DROP CONSTRAINT broken")
-    assert (await cataloguer(rounds).round()).messages == 1
+    assert progress.messages_to < lowest_id(steps.clock.now() - SETTLED)
+    await steps.fetch("ALTER TABLE catalogue DROP CONSTRAINT broken")
+    assert (await cataloguer(steps).round()).messages == 1
 
 
-async def test_nobody_passes_a_transaction_that_is_still_open(rounds: Rounds) -> None:
-    await rounds.accept()
-    rounds.clock.advance(SETTLED)
-    async with rounds.database.transaction() as tx:
+async def test_nobody_passes_a_transaction_that_is_still_open(steps: DeliverySteps) -> None:
+    await steps.accept()
+    steps.clock.advance(SETTLED)
+    async with steps.database.transaction() as tx:
         await tx.fetchval("SELECT 1")
         # It began now by PostgreSQL's clock, which the test's is ahead of.
-        assert (await cataloguer(rounds).round()).messages == 0
-    assert (await cataloguer(rounds).round()).messages == 1
+        assert (await cataloguer(steps).round()).messages == 0
+    assert (await cataloguer(steps).round()).messages == 1
 
 
-async def test_without_a_day_there_is_nothing_to_do(rounds: Rounds) -> None:
-    for (name,) in await rounds.fetch(
+async def test_without_a_day_there_is_nothing_to_do(steps: DeliverySteps) -> None:
+    for (name,) in await steps.fetch(
         "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'messages'::regclass"
     ):
-        await rounds.fetch(f"DROP TABLE {name}")
-    assert await cataloguer(rounds).round() == IndexingRound()
-    async with rounds.database.connection() as connection:
+        await steps.fetch(f"DROP TABLE {name}")
+    assert await cataloguer(steps).round() == IndexingRound()
+    async with steps.database.connection() as connection:
         assert await search_index.progress(connection) is None

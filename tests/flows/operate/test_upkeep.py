@@ -24,12 +24,12 @@ from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
-from tests.support.administration import MadeAccount, Operator
-from tests.support.books import faults_in_the_books
+from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
-from tests.support.house import House, Sender, new_sender, opened
+from tests.support.database_checks import database_faults
 from tests.support.nameserver import SERVFAIL, Nameserver
-from tests.support.service import SEAL_KEY, _settings
+from tests.support.operator_client import MadeAccount, Operator
+from tests.support.service import SEAL_KEY, service_settings
 
 MESSAGES_DAYS = 10
 BODIES_DAYS = 3
@@ -66,14 +66,14 @@ def upkeep(database: Database, clock: SettableClock, nameserver: Nameserver) -> 
 
 @pytest_asyncio.fixture
 async def operator(database_url: str) -> AsyncIterator[Operator]:
-    desk = await Operator.open(_settings(database_url))
+    desk = await Operator.open(service_settings(database_url))
     yield desk
     await desk.close()
 
 
 @pytest_asyncio.fixture
-async def house(database_url: str, clock: SettableClock) -> AsyncIterator[House]:
-    async with opened(database_url, clock) as one:
+async def accept_flow(database_url: str, clock: SettableClock) -> AsyncIterator[AcceptFlow]:
+    async with open_accept_flow(database_url, clock) as one:
         yield one
 
 
@@ -181,11 +181,11 @@ async def test_two_processes_at_once_drop_each_partition_once(
 
 
 async def test_bodies_go_before_their_messages_and_the_sums_stay(
-    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender, database_url: str
+    database: Database, upkeep: Upkeep, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender, database_url: str
 ) -> None:
     first_day = clock.now().date()
-    delivered = await house.accept(sender, "delivered", sender.draft(3))
-    bounced = await house.accept(sender, "bounced", sender.draft(2))
+    delivered = await accept_flow.accept(sender, "delivered", sender.draft(3))
+    bounced = await accept_flow.accept(sender, "bounced", sender.draft(2))
     await finish(database, delivered.message_id)
     await finish(database, bounced.message_id, "release")
     bodies_gone, messages_gone = None, None
@@ -202,7 +202,7 @@ async def test_bodies_go_before_their_messages_and_the_sums_stay(
     async with database.connection() as connection:
         (row,) = await connection.fetch("SELECT account_id, day, reserved, settled, released FROM ledger_days")
     assert tuple(row) == (sender.account_id, first_day, 5, 3, 2)
-    broken = await faults_in_the_books(database_url)
+    broken = await database_faults(database_url)
     assert "available is what was granted, less what is reserved, plus what was released" not in broken
     assert {one.day for one in await attached(database)} >= {clock.now().date() - timedelta(days=1)}
 
@@ -247,15 +247,15 @@ async def test_a_day_of_which_something_is_to_be_sent_stays(
 
 
 async def test_a_day_with_something_open_stays_and_so_does_every_later_one(
-    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender
+    database: Database, upkeep: Upkeep, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender
 ) -> None:
     first_day = clock.now().date()
-    done = await house.accept(sender, "done")
+    done = await accept_flow.accept(sender, "done")
     await finish(database, done.message_id)
     clock.advance(days=1)
-    held = await house.accept(sender, "held")
+    held = await accept_flow.accept(sender, "held")
     clock.advance(days=1)
-    later = await house.accept(sender, "later")
+    later = await accept_flow.accept(sender, "later")
     await finish(database, later.message_id)
     clock.advance(days=100)
     await upkeep.make_partitions()
@@ -271,9 +271,9 @@ async def test_a_day_with_something_open_stays_and_so_does_every_later_one(
 
 
 async def test_a_detaching_that_was_broken_off_is_finished_by_the_next_round(
-    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender, database_url: str
+    database: Database, upkeep: Upkeep, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender, database_url: str
 ) -> None:
-    accepted = await house.accept(sender, "key")
+    accepted = await accept_flow.accept(sender, "key")
     await finish(database, accepted.message_id)
     clock.advance(days=100)
     reader = await asyncpg.connect(database_url)
@@ -295,10 +295,10 @@ async def test_a_detaching_that_was_broken_off_is_finished_by_the_next_round(
 
 
 async def test_a_day_that_was_detached_and_not_dropped_is_dropped_by_the_next_round(
-    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender
+    database: Database, upkeep: Upkeep, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender
 ) -> None:
     day = clock.now().date()
-    accepted = await house.accept(sender, "key", sender.draft(4))
+    accepted = await accept_flow.accept(sender, "key", sender.draft(4))
     await finish(database, accepted.message_id)
     async with database.connection() as connection:
         await partitions.detach(connection, Partition(day, "ledger"))
@@ -312,14 +312,14 @@ async def test_a_day_that_was_detached_and_not_dropped_is_dropped_by_the_next_ro
 
 
 async def test_mail_is_accepted_while_old_days_are_dropped(
-    database: Database, upkeep: Upkeep, clock: SettableClock, house: House, sender: Sender
+    database: Database, upkeep: Upkeep, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender
 ) -> None:
     clock.advance(days=50)
     await upkeep.make_partitions()
 
     async def send() -> None:
         for number in range(100):
-            await house.accept(sender, f"key {number}")
+            await accept_flow.accept(sender, f"key {number}")
 
     _, dropped = await asyncio.gather(send(), upkeep.drop_partitions())
     assert dropped > 0

@@ -23,10 +23,10 @@ from posthouse.rules.ids import AccountId, RequestId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.template import Template
 from posthouse.store.postgres import Database, as_refusal
-from tests.support.administration import Operator
-from tests.support.house import House, Sender, new_sender, opened
-from tests.support.returns import bounce
-from tests.support.service import _settings
+from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
+from tests.support.inbound_reports import bounce
+from tests.support.operator_client import Operator
+from tests.support.service import service_settings
 
 CONTENT = Template(subject="Hello", text="Good morning.", html=None)
 RAW = b"From: news@acme.example.com\r\nTo: ada@example.org\r\nSubject: Hello\r\n\r\nGood morning.\r\n"
@@ -57,7 +57,7 @@ def tank() -> Tank:
 
 @pytest.fixture
 async def operator(database_url: str) -> AsyncIterator[Operator]:
-    made = await Operator.open(_settings(database_url))
+    made = await Operator.open(service_settings(database_url))
     yield made
     await made.close()
 
@@ -69,9 +69,9 @@ async def refused() -> AsyncIterator[None]:
     assert caught.value == no_room()
 
 
-async def adopt(house: House, sender: Sender) -> Any:
-    request_id = RequestId(ids.new_id(house.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
-    return await house.intake.adopt(
+async def adopt(accept_flow: AcceptFlow, sender: Sender) -> Any:
+    request_id = RequestId(ids.new_id(accept_flow.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
+    return await accept_flow.intake.adopt(
         sender.caller(), RAW, [parse_mailbox("ada@example.org")], "news@acme.example.com", request_id
     )
 
@@ -155,24 +155,24 @@ async def test_mail_is_refused_and_costs_nothing_and_a_replay_is_answered(
     database_url: str, operator: Operator, tank: Tank
 ) -> None:
     sender = await new_sender(operator, "acme")
-    async with opened(database_url, DatabaseClock(), storage=tank.storage) as house:
-        first = await house.accept(sender, "one")
-        before = await left_behind(house.database)
+    async with open_accept_flow(database_url, DatabaseClock(), storage=tank.storage) as accept_flow:
+        first = await accept_flow.accept(sender, "one")
+        before = await left_behind(accept_flow.database)
         await tank.fall_to(10)
         async with refused():
-            await house.accept(sender, "two")
+            await accept_flow.accept(sender, "two")
         async with refused():
-            await adopt(house, sender)
-        again = await house.accept(sender, "one")
+            await adopt(accept_flow, sender)
+        again = await accept_flow.accept(sender, "one")
         assert (again.is_replay, again.message_id) == (True, first.message_id)
         with pytest.raises(Refusal) as caught:
-            await house.accept(sender, "one", body=b"another body")
+            await accept_flow.accept(sender, "one", body=b"another body")
         assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
-        assert await left_behind(house.database) == before
+        assert await left_behind(accept_flow.database) == before
         await tank.fall_to(5_000)
         # Only what was accepted is remembered, so that the key is free.
-        assert not (await house.accept(sender, "two")).is_replay
-        await adopt(house, sender)
+        assert not (await accept_flow.accept(sender, "two")).is_replay
+        await adopt(accept_flow, sender)
 
 
 async def test_templates_imports_and_reports_are_refused_and_leave_nothing_behind(

@@ -24,8 +24,8 @@ from posthouse.store.webhooks import CHANGED_AT_ONCE_MAX, PING_COOLDOWN, secret_
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.clock import SettableClock
-from tests.support.rounds import Rounds, beginning, new_id
-from tests.support.webhooks import URL, Webhooks
+from tests.support.delivery_steps import DeliverySteps, new_id, open_delivery_steps
+from tests.support.webhook_steps import URL, WebhookSteps
 
 SHARDS: Final = 4
 SEALER: Final = Sealer({"first": bytes(32)}, "first")
@@ -49,15 +49,15 @@ def judged(url: str) -> WebhookTarget:
 class Office:
     """The flow with a stream of its own, on the books of the rounds."""
 
-    def __init__(self, rounds: Rounds) -> None:
-        self.rounds = rounds
-        self.stream = MemoryStream(StreamSettings(), monotonic=rounds.clock.monotonic)
+    def __init__(self, steps: DeliverySteps) -> None:
+        self.steps = steps
+        self.stream = MemoryStream(StreamSettings(), monotonic=steps.clock.monotonic)
         self.webhook_endpoint = self.with_tickets(Tickets(self.stream, SHARDS))
 
     def with_tickets(self, tickets: Tickets | None, clock: Clock | None = None) -> WebhookEndpoint:
         return WebhookEndpoint(
-            database=self.rounds.database,
-            clock=clock or self.rounds.clock,
+            database=self.steps.database,
+            clock=clock or self.steps.clock,
             chance=SystemChance(),
             sealer=SEALER,
             tickets=tickets,
@@ -66,7 +66,7 @@ class Office:
 
     @property
     def account_id(self) -> AccountId:
-        return AccountId(self.rounds.sender.account_id)
+        return AccountId(self.steps.sender.account_id)
 
     async def published(self) -> list[Ticket]:
         """The tickets that the stream holds; it holds them no more."""
@@ -76,7 +76,7 @@ class Office:
         return [ticket for one in found for ticket in unpack(one.payload)]
 
     async def call_of(self, delivery_id: UUID) -> Any:
-        (row,) = await self.rounds.fetch("SELECT next_at, fence, max_attempts FROM calls WHERE id = $1", delivery_id)
+        (row,) = await self.steps.fetch("SELECT next_at, fence, max_attempts FROM calls WHERE id = $1", delivery_id)
         return row
 
     async def refusal_of(self, doing: Any) -> Refusal:
@@ -86,19 +86,19 @@ class Office:
 
 
 @pytest_asyncio.fixture
-async def rounds(database_url: str) -> AsyncIterator[Rounds]:
-    async with beginning(database_url) as begun:
+async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
+    async with open_delivery_steps(database_url) as begun:
         yield begun
 
 
 @pytest.fixture
-def office(rounds: Rounds) -> Office:
-    return Office(rounds)
+def office(steps: DeliverySteps) -> Office:
+    return Office(steps)
 
 
 @pytest.fixture
-def hooks(rounds: Rounds) -> Webhooks:
-    return Webhooks(rounds)
+def webhook_steps(steps: DeliverySteps) -> WebhookSteps:
+    return WebhookSteps(steps)
 
 
 async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(office: Office) -> None:
@@ -126,10 +126,10 @@ async def test_the_urls_own_spelling_is_saved_and_this_service_is_refused(office
 
 
 async def test_what_is_entered_has_a_ticket_that_is_good_and_nobody_else_gets_one_meanwhile(
-    office: Office, hooks: Webhooks
+    office: Office, webhook_steps: WebhookSteps
 ) -> None:
-    now = office.rounds.clock.now()
-    await hooks.save()
+    now = office.steps.clock.now()
+    await webhook_steps.save()
     ping = await office.webhook_endpoint.ping(office.account_id)
     assert await office.call_of(ping.id) == (now + LEASE, 0, 1)
     replay = await office.webhook_endpoint.replay(office.account_id, ids.text(ids.WEBHOOK_DELIVERY, ping.id))
@@ -139,47 +139,47 @@ async def test_what_is_entered_has_a_ticket_that_is_good_and_nobody_else_gets_on
         ping.id,
         replay.id,
     }
-    assert await hooks.lease() == []
-    claimed = await hooks.claim([ticket for ticket in published if isinstance(ticket, WebhookTicket)])
+    assert await webhook_steps.lease() == []
+    claimed = await webhook_steps.claim([ticket for ticket in published if isinstance(ticket, WebhookTicket)])
     assert {one.id for one in claimed} == {ping.id, replay.id}
     assert {one.event_id for one in claimed} == {ping.event_id}
     assert len({one.body for one in claimed}) == 1
 
 
-async def test_without_a_stream_it_is_due_at_once(office: Office, hooks: Webhooks) -> None:
-    await hooks.save()
+async def test_without_a_stream_it_is_due_at_once(office: Office, webhook_steps: WebhookSteps) -> None:
+    await webhook_steps.save()
     ping = await office.with_tickets(None).ping(office.account_id)
-    assert (await office.call_of(ping.id))[0] == office.rounds.clock.now()
-    assert [ticket.webhook_delivery_id for ticket in await hooks.lease()] == [ping.id]
+    assert (await office.call_of(ping.id))[0] == office.steps.clock.now()
+    assert [ticket.webhook_delivery_id for ticket in await webhook_steps.lease()] == [ping.id]
 
 
-async def test_a_refusal_publishes_nothing(office: Office, hooks: Webhooks) -> None:
+async def test_a_refusal_publishes_nothing(office: Office, webhook_steps: WebhookSteps) -> None:
     ping = office.webhook_endpoint.ping
     assert (await office.refusal_of(ping(office.account_id))).code is Code.NOT_FOUND
-    await hooks.save(enabled=False)
+    await webhook_steps.save(enabled=False)
     assert (await office.refusal_of(ping(office.account_id))).code is Code.CONFLICT
     assert await office.published() == []
-    assert await office.rounds.value("SELECT count(*) FROM events") == 0
+    assert await office.steps.value("SELECT count(*) FROM events") == 0
 
 
-async def test_the_next_ping_may_be_sent_when_the_refusal_says(office: Office, hooks: Webhooks) -> None:
-    await hooks.save()
+async def test_the_next_ping_may_be_sent_when_the_refusal_says(office: Office, webhook_steps: WebhookSteps) -> None:
+    await webhook_steps.save()
     await office.webhook_endpoint.ping(office.account_id)
-    office.rounds.clock.advance(seconds=0.5)
+    office.steps.clock.advance(seconds=0.5)
     refusal = await office.refusal_of(office.webhook_endpoint.ping(office.account_id))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.RATE_LIMITED, 15)
-    office.rounds.clock.advance(PING_COOLDOWN - timedelta(seconds=0.501))
+    office.steps.clock.advance(PING_COOLDOWN - timedelta(seconds=0.501))
     refusal = await office.refusal_of(office.webhook_endpoint.ping(office.account_id))
     assert refusal.retry_after_seconds == 1
-    office.rounds.clock.advance(seconds=refusal.retry_after_seconds)
+    office.steps.clock.advance(seconds=refusal.retry_after_seconds)
     await office.webhook_endpoint.ping(office.account_id)
     assert len(await office.published()) == 2
 
 
-async def test_what_has_lost_its_event_is_not_replayed(office: Office, hooks: Webhooks) -> None:
-    await hooks.save()
-    (ticket,) = await hooks.tell(DELIVERED)
-    await office.rounds.fetch("DELETE FROM events")
+async def test_what_has_lost_its_event_is_not_replayed(office: Office, webhook_steps: WebhookSteps) -> None:
+    await webhook_steps.save()
+    (ticket,) = await webhook_steps.add_events(DELIVERED)
+    await office.steps.fetch("DELETE FROM events")
     given = ids.text(ids.WEBHOOK_DELIVERY, ticket.webhook_delivery_id)
     refusal = await office.refusal_of(office.webhook_endpoint.replay(office.account_id, given))
     assert (refusal.code, "no longer stored" in refusal.text) == (Code.CONFLICT, True)
@@ -194,7 +194,7 @@ async def test_changes_are_on_record_and_secrets_are_not(office: Office) -> None
     await office.webhook_endpoint.delete(office.account_id, ADA)
     await office.refusal_of(office.webhook_endpoint.delete(office.account_id, ADA))
     query = "SELECT action, target, detail::text FROM audit_log WHERE actor = $1"
-    rows = [tuple(row) for row in await office.rounds.fetch(query, ADA.name)]
+    rows = [tuple(row) for row in await office.steps.fetch(query, ADA.name)]
     assert {(action, target) for action, target, _ in rows} == {
         ("webhook.saved", "hooks.example.com"),
         ("webhook.secret_rotated", "webhook"),
@@ -206,9 +206,9 @@ async def test_changes_are_on_record_and_secrets_are_not(office: Office) -> None
 
 async def logged(office: Office, count: int) -> None:
     """So many deliveries that are pending, each of them a call."""
-    now = office.rounds.clock.now()
+    now = office.steps.clock.now()
     made = [new_id(now) for _ in range(count)]
-    await office.rounds.fetch(
+    await office.steps.fetch(
         "WITH calls AS (INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)"
         "   SELECT $1, id, id, $3, 7 FROM unnest($2::uuid[]) made(id))"
         " INSERT INTO webhook_deliveries (account_id, id, event_id, type, url, max_attempts, created_at,"
@@ -218,22 +218,24 @@ async def logged(office: Office, count: int) -> None:
 
 
 async def left(office: Office) -> tuple[int, int]:
-    calls = await office.rounds.value("SELECT count(*) FROM calls")
-    return calls, await office.rounds.value("SELECT count(*) FROM webhook_deliveries")
+    calls = await office.steps.value("SELECT count(*) FROM calls")
+    return calls, await office.steps.value("SELECT count(*) FROM webhook_deliveries")
 
 
-async def test_a_log_of_several_parts_is_deleted_whole(office: Office, hooks: Webhooks) -> None:
-    await hooks.save()
+async def test_a_log_of_several_parts_is_deleted_whole(office: Office, webhook_steps: WebhookSteps) -> None:
+    await webhook_steps.save()
     await logged(office, CHANGED_AT_ONCE_MAX + 1)
     await office.webhook_endpoint.delete(office.account_id, ADA)
     assert await left(office) == (0, 0)
     assert await office.webhook_endpoint.get(office.account_id) is None
 
 
-async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(office: Office, hooks: Webhooks) -> None:
-    await hooks.save()
+async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(
+    office: Office, webhook_steps: WebhookSteps
+) -> None:
+    await webhook_steps.save()
     await logged(office, CHANGED_AT_ONCE_MAX + 1)
-    hurried = office.with_tickets(None, ImpatientClock(office.rounds.clock.now()))
+    hurried = office.with_tickets(None, ImpatientClock(office.steps.clock.now()))
     refusal = await office.refusal_of(hurried.delete(office.account_id, ADA))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.TEMPORARY_FAILURE, 1)
     assert await left(office) == (1, 1)
@@ -245,29 +247,29 @@ async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(office: Off
     assert await office.webhook_endpoint.get(office.account_id) is None
 
 
-async def test_disabling_cancels_several_parts(office: Office, hooks: Webhooks) -> None:
-    await hooks.save()
+async def test_disabling_cancels_several_parts(office: Office, webhook_steps: WebhookSteps) -> None:
+    await webhook_steps.save()
     await logged(office, CHANGED_AT_ONCE_MAX + 1)
     await office.webhook_endpoint.save(office.account_id, URL, [], ADA, enabled=False)
     assert await left(office) == (0, CHANGED_AT_ONCE_MAX + 1)
-    assert await office.rounds.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
+    assert await office.steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
 
 
-async def test_an_event_is_shown_when_it_has_settled(office: Office, hooks: Webhooks) -> None:
-    await hooks.tell(DELIVERED)
+async def test_an_event_is_shown_when_it_has_settled(office: Office, webhook_steps: WebhookSteps) -> None:
+    await webhook_steps.add_events(DELIVERED)
     page = await office.webhook_endpoint.events(office.account_id, 10)
     assert (page.events, page.next_cursor, page.has_more) == ([], None, False)
-    office.rounds.clock.advance(SETTLED_AFTER + timedelta(milliseconds=1))
+    office.steps.clock.advance(SETTLED_AFTER + timedelta(milliseconds=1))
     page = await office.webhook_endpoint.events(office.account_id, 10)
     (shown,) = page.events
     assert (page.next_cursor, page.has_more) == (ids.text(ids.EVENT, shown.id), False)
 
 
-async def test_the_events_of_a_message_are_paged_like_all_others(office: Office, hooks: Webhooks) -> None:
-    await hooks.tell(DELIVERED)
-    claimed = await hooks.outcomes(DELIVERED, BOUNCED, DELIVERED)
-    await office.rounds.record(*claimed)
-    office.rounds.clock.advance(minutes=1)
+async def test_the_events_of_a_message_are_paged_like_all_others(office: Office, webhook_steps: WebhookSteps) -> None:
+    await webhook_steps.add_events(DELIVERED)
+    claimed = await webhook_steps.outcomes(DELIVERED, BOUNCED, DELIVERED)
+    await office.steps.record(*claimed)
+    office.steps.clock.advance(minutes=1)
     message_id = ids.text(ids.MESSAGE, claimed[0].message_id)
     whole = await office.webhook_endpoint.events(office.account_id, 10, message_id=message_id)
     assert sorted(one.type for one in whole.events) == ["email.bounced", "email.delivered", "email.delivered"]

@@ -21,11 +21,11 @@ from posthouse.store import webhooks
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.webhook_schedule import DELETED, DISABLED
 from posthouse.wire.stream import TicketKind
-from tests.support.hooks import answer
-from tests.support.notice import NAME, SECRET, Lingering, Notices, is_signed, noticing
-from tests.support.round_trip import SHARDS, on_the_road
-from tests.support.rounds import beginning, new_id
+from tests.support.delivery_flow import SHARDS, open_delivery_flow
+from tests.support.delivery_steps import new_id, open_delivery_steps
 from tests.support.service import eventually
+from tests.support.webhook_flow import NAME, SECRET, PausingClient, WebhookFlow, is_signed, open_webhook_flow
+from tests.support.webhook_receiver import http_answer
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 # The contract's own words: immediately, then after these.
@@ -42,13 +42,13 @@ MISSED: Final = "The endpoint answered 500; a 2xx is wanted."
 
 
 @pytest_asyncio.fixture
-async def notices(database_url: str) -> AsyncIterator[Notices]:
-    async with beginning(database_url) as rounds, noticing(rounds) as notices:
-        yield notices
+async def flow(database_url: str) -> AsyncIterator[WebhookFlow]:
+    async with open_delivery_steps(database_url) as steps, open_webhook_flow(steps) as flow:
+        yield flow
 
 
-def now_seconds(notices: Notices) -> int:
-    return int(notices.clock.now().timestamp())
+def now_seconds(flow: WebhookFlow) -> int:
+    return int(flow.clock.now().timestamp())
 
 
 # What is told
@@ -57,442 +57,447 @@ def now_seconds(notices: Notices) -> int:
 async def test_results_of_mail_arrive_signed_as_the_contract_has_it_without_waiting_for_dispatch(
     database_url: str,
 ) -> None:
-    async with on_the_road(database_url) as road, noticing(road.rounds, stream=road.stream) as notices:
-        road.serve("example.org")
-        postman = replace(road, delivery=road.another_worker(tickets=Tickets(road.stream, SHARDS)))
-        await notices.subscribe("/events?a=1")
-        message_id = await road.rounds.accept(["ada@example.org", "550-rcpt@example.org"])
-        await postman.round()
-        await notices.notification.renew()
-        assert await notices.carry() == 2
-        requests = notices.came("/events?a=1")
+    async with (
+        open_delivery_flow(database_url) as deliver,
+        open_webhook_flow(deliver.steps, stream=deliver.stream) as flow,
+    ):
+        deliver.serve("example.org")
+        publishing = replace(deliver, delivery=deliver.another_worker(tickets=Tickets(deliver.stream, SHARDS)))
+        await flow.subscribe("/events?a=1")
+        message_id = await deliver.steps.accept(["ada@example.org", "550-rcpt@example.org"])
+        await publishing.run_due()
+        await flow.notification.renew()
+        assert await flow.send_fetched() == 2
+        requests = flow.came("/events?a=1")
         events = [json.loads(request.body) for request in requests]
         for request in requests:
             assert request.line == "POST /events?a=1 HTTP/1.1"
             assert request.headers["content-type"] == "application/json"
             assert request.headers["user-agent"] == "Service-Webhook/1.0"
-            assert request.headers["host"] == f"{NAME}:{notices.hooks.port}"
-            assert is_signed(request, SECRET, now_seconds(notices))
+            assert request.headers["host"] == f"{NAME}:{flow.webhook_receiver.port}"
+            assert is_signed(request, SECRET, now_seconds(flow))
         assert {one["type"] for one in events} == {"email.delivered", "email.bounced"}
         assert {one["data"]["email_id"] for one in events} == {ids.text(ids.MESSAGE, message_id)}
         assert len({one["id"] for one in events}) == 2
-        stored = {bytes(body) for (body,) in await road.rounds.fetch("SELECT body FROM events")}
+        stored = {bytes(body) for (body,) in await flow.steps.fetch("SELECT body FROM events")}
         assert {request.body for request in requests} == stored
-        async with road.rounds.database.connection() as connection:
-            log = await webhooks.list_deliveries(connection, notices.account_id, 10, message_id=message_id)
+        async with flow.steps.database.connection() as connection:
+            log = await webhooks.list_deliveries(connection, flow.account_id, 10, message_id=message_id)
         assert {ids.text(ids.EVENT, one.event_id) for one in log} == {one["id"] for one in events}
         for one in log:
             assert (one.status, one.attempt, one.max_attempts, one.http_status, one.error) == (
                 "succeeded", 1, 7, 200, None,
             )  # fmt: skip
-            assert (one.response_body, one.response_truncated, one.url) == (b"ok", False, notices.url("/events?a=1"))
-            assert (one.last_attempt_at, one.next_attempt_at) == (notices.clock.now(), None)
-        assert await notices.calendar() == []
-        assert await notices.stream.backlog(TicketKind.NOTIFY) == 0
+            assert (one.response_body, one.response_truncated, one.url) == (b"ok", False, flow.url("/events?a=1"))
+            assert (one.last_attempt_at, one.next_attempt_at) == (flow.clock.now(), None)
+        assert await flow.schedule() == []
+        assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
 
 
-async def test_without_an_endpoint_nothing_is_to_be_told(notices: Notices) -> None:
-    assert await notices.tell(DeliveryResult.DELIVERED, DeliveryResult.BOUNCED) == []
+async def test_without_an_endpoint_nothing_is_to_be_told(flow: WebhookFlow) -> None:
+    assert await flow.add_events(DeliveryResult.DELIVERED, DeliveryResult.BOUNCED) == []
     # Nor later: what happened before there was one is not told.
-    await notices.subscribe()
-    assert await notices.round() == 0
-    assert notices.hooks.connections == 0
+    await flow.subscribe()
+    assert await flow.run_due() == 0
+    assert flow.webhook_receiver.connections == 0
 
 
-async def test_a_disabled_endpoint_hears_nothing_of_what_happens_meanwhile(notices: Notices) -> None:
-    await notices.subscribe(enabled=False)
-    assert await notices.tell() == []
-    await notices.subscribe(enabled=True)
-    assert await notices.round() == 0
+async def test_a_disabled_endpoint_hears_nothing_of_what_happens_meanwhile(flow: WebhookFlow) -> None:
+    await flow.subscribe(enabled=False)
+    assert await flow.add_events() == []
+    await flow.subscribe(enabled=True)
+    assert await flow.run_due() == 0
 
 
-async def test_only_what_was_asked_for_is_told(notices: Notices) -> None:
-    await notices.subscribe(events=["email.bounced", "email.failed"])
-    told = await notices.tell(
+async def test_only_what_was_asked_for_is_told(flow: WebhookFlow) -> None:
+    await flow.subscribe(events=["email.bounced", "email.failed"])
+    told = await flow.add_events(
         DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED, DeliveryResult.DELIVERED
     )
     assert len(told) == 2
-    assert await notices.round() == 2
-    assert sorted(request.body.split()[0] for request in notices.hooks.requests) == [b"bounced", b"failed"]
+    assert await flow.run_due() == 2
+    assert sorted(request.body.split()[0] for request in flow.webhook_receiver.requests) == [b"bounced", b"failed"]
 
 
-async def test_each_account_is_told_of_its_own(notices: Notices) -> None:
-    other = await notices.rounds.another_sender("other")
-    await notices.subscribe("/a")
-    await notices.subscribe("/b", sender=other)
-    await notices.tell()
-    await notices.tell(DeliveryResult.BOUNCED, sender=other)
-    assert await notices.round() == 2
-    assert [request.body.split()[0] for request in notices.came("/a")] == [b"delivered"]
-    assert [request.body.split()[0] for request in notices.came("/b")] == [b"bounced"]
+async def test_each_account_is_told_of_its_own(flow: WebhookFlow) -> None:
+    other = await flow.steps.another_sender("other")
+    await flow.subscribe("/a")
+    await flow.subscribe("/b", sender=other)
+    await flow.add_events()
+    await flow.add_events(DeliveryResult.BOUNCED, sender=other)
+    assert await flow.run_due() == 2
+    assert [request.body.split()[0] for request in flow.came("/a")] == [b"delivered"]
+    assert [request.body.split()[0] for request in flow.came("/b")] == [b"bounced"]
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
-async def test_any_2xx_is_success(notices: Notices, status: int) -> None:
-    await notices.subscribe(f"/status/{status}")
-    told = await notices.tell_one()
-    await notices.round()
-    assert await notices.told(told) == ("succeeded", 1, status, None)
+async def test_any_2xx_is_success(flow: WebhookFlow, status: int) -> None:
+    await flow.subscribe(f"/status/{status}")
+    told = await flow.add_event()
+    await flow.run_due()
+    assert await flow.status_of(told) == ("succeeded", 1, status, None)
 
 
 # When
 
 
 async def test_seven_attempts_each_in_its_time_counted_from_the_end_of_the_last_and_then_it_has_failed(
-    notices: Notices,
+    flow: WebhookFlow,
 ) -> None:
-    await notices.subscribe("/status/500")
-    told = await notices.tell_one()
+    await flow.subscribe("/status/500")
+    told = await flow.add_event()
     for number, wait in enumerate(WAITS, 1):
-        assert await notices.round() == 1
-        log = await notices.log(told)
+        assert await flow.run_due() == 1
+        log = await flow.log(told)
         assert (log.status, log.attempt, log.http_status, log.error) == ("pending", number, 500, MISSED)
-        assert (log.response_body, log.last_attempt_at) == (b"said", notices.clock.now())
-        assert log.next_attempt_at == notices.clock.now() + wait
-        notices.clock.advance(wait - MILLISECOND)
-        assert await notices.round() == 0, "a millisecond too early"
-        assert len(notices.hooks.requests) == number
-        notices.clock.advance(MILLISECOND)
-    assert await notices.round() == 1
-    log = await notices.log(told)
+        assert (log.response_body, log.last_attempt_at) == (b"said", flow.clock.now())
+        assert log.next_attempt_at == flow.clock.now() + wait
+        flow.clock.advance(wait - MILLISECOND)
+        assert await flow.run_due() == 0, "a millisecond too early"
+        assert len(flow.webhook_receiver.requests) == number
+        flow.clock.advance(MILLISECOND)
+    assert await flow.run_due() == 1
+    log = await flow.log(told)
     assert (log.status, log.attempt, log.http_status, log.error) == ("failed", 7, 500, MISSED)
     assert log.next_attempt_at is None
-    assert await notices.calendar() == []
-    notices.clock.advance(days=1)
-    assert await notices.round() == 0
-    assert len(notices.hooks.requests) == 7
+    assert await flow.schedule() == []
+    flow.clock.advance(days=1)
+    assert await flow.run_due() == 0
+    assert len(flow.webhook_receiver.requests) == 7
 
 
-async def test_every_attempt_sends_the_same_bytes_and_is_signed_anew(notices: Notices) -> None:
-    await notices.subscribe("/status/503")
-    told = await notices.tell_one()
+async def test_every_attempt_sends_the_same_bytes_and_is_signed_anew(flow: WebhookFlow) -> None:
+    await flow.subscribe("/status/503")
+    told = await flow.add_event()
     times = []
     for wait in (*WAITS, timedelta(0)):
-        await notices.round()
-        times.append(now_seconds(notices))
-        notices.clock.advance(wait)
-    requests = notices.hooks.requests
+        await flow.run_due()
+        times.append(now_seconds(flow))
+        flow.clock.advance(wait)
+    requests = flow.webhook_receiver.requests
     assert len(requests) == 7
     assert len({request.body for request in requests}) == 1
     assert all(is_signed(request, SECRET, t) for request, t in zip(requests, times, strict=True))
     assert len({request.headers["service-signature"] for request in requests}) == 7
-    (body,) = await notices.rounds.fetch("SELECT body FROM events")
+    (body,) = await flow.steps.fetch("SELECT body FROM events")
     assert requests[0].body == body[0]
-    assert (await notices.told(told))[:2] == ("failed", 7)
+    assert (await flow.status_of(told))[:2] == ("failed", 7)
 
 
-async def test_the_wait_begins_when_the_answer_came_and_not_when_it_was_asked_for(notices: Notices) -> None:
-    slow = Lingering(notices.caller, comes_back=False)
-    notices.notification = notices.another_worker(caller=slow)
-    await notices.subscribe("/status/500")
-    told = await notices.tell_one()
-    round_of_it = asyncio.create_task(notices.round())
+async def test_the_wait_begins_when_the_answer_came_and_not_when_it_was_asked_for(flow: WebhookFlow) -> None:
+    slow = PausingClient(flow.caller, comes_back=False)
+    flow.notification = flow.another_worker(caller=slow)
+    await flow.subscribe("/status/500")
+    told = await flow.add_event()
+    round_of_it = asyncio.create_task(flow.run_due())
     await slow.arrived.wait()
-    notices.clock.advance(seconds=4)
+    flow.clock.advance(seconds=4)
     slow.goes_on.set()
     await round_of_it
-    assert (await notices.log(told)).next_attempt_at == notices.clock.now() + WAITS[0]
+    assert (await flow.log(told)).next_attempt_at == flow.clock.now() + WAITS[0]
 
 
-async def test_success_ends_it_whenever_it_comes(notices: Notices) -> None:
-    await notices.subscribe("/status/500")
-    told = await notices.tell_one()
-    await notices.round()
-    await notices.subscribe("/events")
-    notices.clock.advance(WAITS[0])
-    await notices.round()
-    assert await notices.told(told) == ("succeeded", 2, 200, None)
-    notices.clock.advance(days=1)
-    assert await notices.round() == 0
+async def test_success_ends_it_whenever_it_comes(flow: WebhookFlow) -> None:
+    await flow.subscribe("/status/500")
+    told = await flow.add_event()
+    await flow.run_due()
+    await flow.subscribe("/events")
+    flow.clock.advance(WAITS[0])
+    await flow.run_due()
+    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    flow.clock.advance(days=1)
+    assert await flow.run_due() == 0
 
 
-async def test_a_ping_is_sent_once_whatever_comes_of_it(notices: Notices) -> None:
-    await notices.subscribe("/status/500")
-    now = notices.clock.now()
+async def test_a_ping_is_sent_once_whatever_comes_of_it(flow: WebhookFlow) -> None:
+    await flow.subscribe("/status/500")
+    now = flow.clock.now()
     event_id, delivery_id = new_id(now), new_id(now)
     body = ping_body(event_id=event_id, created_at=now)
-    async with notices.rounds.database.transaction() as tx:
-        assert await webhooks.enter_ping(tx, notices.account_id, event_id, delivery_id, body, now, now)
-    assert await notices.round() == 1
-    assert await notices.told(delivery_id) == ("failed", 1, 500, MISSED)
-    (request,) = notices.hooks.requests
+    async with flow.steps.database.transaction() as tx:
+        assert await webhooks.enter_ping(tx, flow.account_id, event_id, delivery_id, body, now, now)
+    assert await flow.run_due() == 1
+    assert await flow.status_of(delivery_id) == ("failed", 1, 500, MISSED)
+    (request,) = flow.webhook_receiver.requests
     assert request.body == body
     assert json.loads(body)["data"]["test"] is True
-    assert is_signed(request, SECRET, now_seconds(notices))
-    notices.clock.advance(days=1)
-    assert await notices.round() == 0
+    assert is_signed(request, SECRET, now_seconds(flow))
+    flow.clock.advance(days=1)
+    assert await flow.run_due() == 0
 
 
 async def test_a_replay_sends_the_same_event_again_with_all_its_attempts_and_leaves_the_first_alone(
-    notices: Notices,
+    flow: WebhookFlow,
 ) -> None:
-    await notices.subscribe("/events")
-    told = await notices.tell_one()
-    await notices.round()
-    before = await notices.log(told)
-    await notices.subscribe("/status/500")
-    notices.clock.advance(hours=1)
-    now = notices.clock.now()
+    await flow.subscribe("/events")
+    told = await flow.add_event()
+    await flow.run_due()
+    before = await flow.log(told)
+    await flow.subscribe("/status/500")
+    flow.clock.advance(hours=1)
+    now = flow.clock.now()
     replay_id = new_id(now)
-    async with notices.rounds.database.transaction() as tx:
+    async with flow.steps.database.transaction() as tx:
         assert await webhooks.enter_replay(tx, before, replay_id, 7, now, now)
     for number, wait in enumerate((*WAITS, timedelta(0)), 1):
-        assert await notices.round() == 1
-        assert (await notices.told(replay_id))[:3] == ("failed" if number == 7 else "pending", number, 500)
-        assert is_signed(notices.hooks.requests[-1], SECRET, now_seconds(notices))
-        notices.clock.advance(wait)
-    assert len(notices.hooks.requests) == 8
-    assert len({request.body for request in notices.hooks.requests}) == 1
-    assert (await notices.log(replay_id)).event_id == before.event_id
-    assert await notices.log(told) == before
+        assert await flow.run_due() == 1
+        assert (await flow.status_of(replay_id))[:3] == ("failed" if number == 7 else "pending", number, 500)
+        assert is_signed(flow.webhook_receiver.requests[-1], SECRET, now_seconds(flow))
+        flow.clock.advance(wait)
+    assert len(flow.webhook_receiver.requests) == 8
+    assert len({request.body for request in flow.webhook_receiver.requests}) == 1
+    assert (await flow.log(replay_id)).event_id == before.event_id
+    assert await flow.log(told) == before
 
 
 # What the customer changes meanwhile
 
 
-async def test_a_new_url_is_called_for_what_is_pending(notices: Notices) -> None:
-    await notices.subscribe("/status/500")
-    told = await notices.tell_one()
-    await notices.round()
-    await notices.subscribe("/moved")
-    notices.clock.advance(WAITS[0])
-    await notices.round()
-    assert [request.line.split(" ")[1] for request in notices.hooks.requests] == ["/status/500", "/moved"]
-    log = await notices.log(told)
-    assert (log.status, log.url) == ("succeeded", notices.url("/moved"))
+async def test_a_new_url_is_called_for_what_is_pending(flow: WebhookFlow) -> None:
+    await flow.subscribe("/status/500")
+    told = await flow.add_event()
+    await flow.run_due()
+    await flow.subscribe("/moved")
+    flow.clock.advance(WAITS[0])
+    await flow.run_due()
+    assert [request.line.split(" ")[1] for request in flow.webhook_receiver.requests] == ["/status/500", "/moved"]
+    log = await flow.log(told)
+    assert (log.status, log.url) == ("succeeded", flow.url("/moved"))
 
 
-async def test_a_new_secret_signs_what_is_pending(notices: Notices) -> None:
-    await notices.subscribe("/status/500")
-    await notices.tell()
-    await notices.round()
-    async with notices.rounds.database.transaction() as tx:
-        await webhooks.rotate_secret(tx, notices.account_id, notices.sealed(OTHER_SECRET), notices.clock.now())
-    notices.clock.advance(WAITS[0])
-    await notices.round()
-    first, second = notices.hooks.requests
-    assert is_signed(second, OTHER_SECRET, now_seconds(notices))
-    assert not is_signed(second, SECRET, now_seconds(notices))
+async def test_a_new_secret_signs_what_is_pending(flow: WebhookFlow) -> None:
+    await flow.subscribe("/status/500")
+    await flow.add_events()
+    await flow.run_due()
+    async with flow.steps.database.transaction() as tx:
+        await webhooks.rotate_secret(tx, flow.account_id, flow.sealed(OTHER_SECRET), flow.clock.now())
+    flow.clock.advance(WAITS[0])
+    await flow.run_due()
+    first, second = flow.webhook_receiver.requests
+    assert is_signed(second, OTHER_SECRET, now_seconds(flow))
+    assert not is_signed(second, SECRET, now_seconds(flow))
     assert first.body == second.body
 
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["disabled", "deleted"])
-async def test_what_is_pending_is_cancelled_when_its_endpoint_is_found_gone(notices: Notices, is_deleted: bool) -> None:
-    await notices.subscribe("/status/500")
-    tried = await notices.tell_one()
-    await notices.round()
-    untried = await notices.tell_one()
-    async with notices.rounds.database.transaction() as tx:
+async def test_what_is_pending_is_cancelled_when_its_endpoint_is_found_gone(
+    flow: WebhookFlow, is_deleted: bool
+) -> None:
+    await flow.subscribe("/status/500")
+    tried = await flow.add_event()
+    await flow.run_due()
+    untried = await flow.add_event()
+    async with flow.steps.database.transaction() as tx:
         change = webhooks.delete if is_deleted else webhooks.disable
-        assert await change(tx, notices.account_id, notices.clock.now())
-    notices.clock.advance(WAITS[0])
-    assert await notices.round() == 2
+        assert await change(tx, flow.account_id, flow.clock.now())
+    flow.clock.advance(WAITS[0])
+    assert await flow.run_due() == 2
     why = DELETED if is_deleted else DISABLED
     # Of an attempt that was made, what it brought is still told.
-    assert await notices.told(tried) == ("failed", 1, 500, why)
-    assert await notices.told(untried) == ("failed", 0, None, why)
-    assert len(notices.hooks.requests) == 1
-    assert await notices.calendar() == []
+    assert await flow.status_of(tried) == ("failed", 1, 500, why)
+    assert await flow.status_of(untried) == ("failed", 0, None, why)
+    assert len(flow.webhook_receiver.requests) == 1
+    assert await flow.schedule() == []
 
 
 async def test_what_is_under_way_when_its_endpoint_is_disabled_is_recorded_and_not_sent_again(
-    notices: Notices,
+    flow: WebhookFlow,
 ) -> None:
-    slow = Lingering(notices.caller, comes_back=False)
-    notices.notification = notices.another_worker(caller=slow)
-    await notices.subscribe("/status/500")
-    told = await notices.tell_one()
-    round_of_it = asyncio.create_task(notices.round())
+    slow = PausingClient(flow.caller, comes_back=False)
+    flow.notification = flow.another_worker(caller=slow)
+    await flow.subscribe("/status/500")
+    told = await flow.add_event()
+    round_of_it = asyncio.create_task(flow.run_due())
     await slow.arrived.wait()
-    async with notices.rounds.database.transaction() as tx:
-        assert await webhooks.disable(tx, notices.account_id, notices.clock.now())
-        assert await webhooks.cancel_pending(tx, notices.account_id) == 0
+    async with flow.steps.database.transaction() as tx:
+        assert await webhooks.disable(tx, flow.account_id, flow.clock.now())
+        assert await webhooks.cancel_pending(tx, flow.account_id) == 0
     slow.goes_on.set()
     await round_of_it
-    assert await notices.told(told) == ("pending", 1, 500, MISSED)
-    notices.clock.advance(WAITS[0])
-    await notices.round()
-    assert await notices.told(told) == ("failed", 1, 500, DISABLED)
-    assert len(notices.hooks.requests) == 1
+    assert await flow.status_of(told) == ("pending", 1, 500, MISSED)
+    flow.clock.advance(WAITS[0])
+    await flow.run_due()
+    assert await flow.status_of(told) == ("failed", 1, 500, DISABLED)
+    assert len(flow.webhook_receiver.requests) == 1
 
 
-async def test_what_is_under_way_when_its_endpoint_and_log_are_deleted_leaves_no_trace(notices: Notices) -> None:
-    slow = Lingering(notices.caller, comes_back=False)
-    notices.notification = notices.another_worker(caller=slow)
-    await notices.subscribe()
-    await notices.tell()
-    round_of_it = asyncio.create_task(notices.round())
+async def test_what_is_under_way_when_its_endpoint_and_log_are_deleted_leaves_no_trace(flow: WebhookFlow) -> None:
+    slow = PausingClient(flow.caller, comes_back=False)
+    flow.notification = flow.another_worker(caller=slow)
+    await flow.subscribe()
+    await flow.add_events()
+    round_of_it = asyncio.create_task(flow.run_due())
     await slow.arrived.wait()
-    async with notices.rounds.database.transaction() as tx:
-        await webhooks.disable(tx, notices.account_id, notices.clock.now())
-        assert await webhooks.forget(tx, notices.account_id) == 1
-        await webhooks.delete(tx, notices.account_id, notices.clock.now())
+    async with flow.steps.database.transaction() as tx:
+        await webhooks.disable(tx, flow.account_id, flow.clock.now())
+        assert await webhooks.forget(tx, flow.account_id) == 1
+        await webhooks.delete(tx, flow.account_id, flow.clock.now())
     slow.goes_on.set()
     await round_of_it
-    assert await notices.rounds.fetch("SELECT 1 FROM webhook_deliveries") == []
-    notices.clock.advance(days=1)
-    assert await notices.round() == 0
+    assert await flow.steps.fetch("SELECT 1 FROM webhook_deliveries") == []
+    flow.clock.advance(days=1)
+    assert await flow.run_due() == 0
 
 
-async def test_a_url_that_is_no_longer_allowed_is_not_called_and_says_why(notices: Notices) -> None:
-    strict = notices.another_worker(target_of=lambda url: check_url(url, own_domains=[NAME], ports=notices.ports))
-    notices.notification = strict
-    await notices.subscribe()
-    told = await notices.tell_one()
-    await notices.round()
-    status, attempt, http_status, error = await notices.told(told)
+async def test_a_url_that_is_no_longer_allowed_is_not_called_and_says_why(flow: WebhookFlow) -> None:
+    strict = flow.another_worker(target_of=lambda url: check_url(url, own_domains=[NAME], ports=flow.ports))
+    flow.notification = strict
+    await flow.subscribe()
+    told = await flow.add_event()
+    await flow.run_due()
+    status, attempt, http_status, error = await flow.status_of(told)
     assert (status, attempt, http_status) == ("pending", 1, None)
     assert error is not None
     assert "this service itself" in error
-    assert (await notices.log(told)).next_attempt_at == notices.clock.now() + WAITS[0]
-    assert (notices.hooks.connections, notices.names.asked) == (0, [])
+    assert (await flow.log(told)).next_attempt_at == flow.clock.now() + WAITS[0]
+    assert (flow.webhook_receiver.connections, flow.names.asked) == (0, [])
 
 
 # Side by side
 
 
-async def test_an_endpoint_that_hangs_delays_no_other_account(notices: Notices) -> None:
-    other = await notices.rounds.another_sender("other")
-    await notices.subscribe("/hang")
-    await notices.subscribe("/quick", sender=other)
-    await notices.tell(*[DeliveryResult.DELIVERED] * 25)
-    quick = await notices.tell(*[DeliveryResult.DELIVERED] * 5, sender=other)
-    hanging = asyncio.create_task(notices.round())
+async def test_an_endpoint_that_hangs_delays_no_other_account(flow: WebhookFlow) -> None:
+    other = await flow.steps.another_sender("other")
+    await flow.subscribe("/hang")
+    await flow.subscribe("/quick", sender=other)
+    await flow.add_events(*[DeliveryResult.DELIVERED] * 25)
+    quick = await flow.add_events(*[DeliveryResult.DELIVERED] * 5, sender=other)
+    hanging = asyncio.create_task(flow.run_due())
 
     async def seen() -> int:
-        return len(notices.came("/quick"))
+        return len(flow.came("/quick"))
 
     await eventually(seen, lambda number: number == 5, within=2)
     assert not hanging.done()
-    assert len(notices.came("/hang")) == ACCOUNT_CALLS_MAX, "so many at a time, and no more"
+    assert len(flow.came("/hang")) == ACCOUNT_CALLS_MAX, "so many at a time, and no more"
     await hanging
-    assert len(notices.came("/hang")) == 25
+    assert len(flow.came("/hang")) == 25
     account_id = AccountId(other.account_id)
-    assert [(await notices.told(one, account_id))[0] for one in quick] == ["succeeded"] * 5
+    assert [(await flow.status_of(one, account_id))[0] for one in quick] == ["succeeded"] * 5
 
 
-async def test_what_finds_no_place_is_put_off_without_an_attempt_and_arrives_later(notices: Notices) -> None:
-    other = await notices.rounds.another_sender("other")
-    await notices.subscribe("/events")
-    await notices.subscribe("/quick", sender=other)
+async def test_what_finds_no_place_is_put_off_without_an_attempt_and_arrives_later(flow: WebhookFlow) -> None:
+    other = await flow.steps.another_sender("other")
+    await flow.subscribe("/events")
+    await flow.subscribe("/quick", sender=other)
     number, places = 570, ACCOUNT_CALLS_MAX + ACCOUNT_WAITING_MAX
     for recipients in [50] * (number // 50) + [number % 50]:
-        await notices.tell(*[DeliveryResult.DELIVERED] * recipients)
-    slow = Lingering(notices.caller, sets_out=False)
-    notices.notification = notices.another_worker(caller=slow)
-    await notices.notification.renew()
-    await notices.hand_out()
-    assert await notices.offer() == number
+        await flow.add_events(*[DeliveryResult.DELIVERED] * recipients)
+    slow = PausingClient(flow.caller, sets_out=False)
+    flow.notification = flow.another_worker(caller=slow)
+    await flow.notification.renew()
+    await flow.dispatch_due()
+    assert await flow.offer() == number
 
     async def put_off() -> list[tuple[int, int, float]]:
-        return [row for row in await notices.calendar() if row[:2] == (0, 1)]
+        return [row for row in await flow.schedule() if row[:2] == (0, 1)]
 
     late = await eventually(put_off, lambda rows: len(rows) == number - places)
     assert all(1 <= seconds <= PUT_OFF_SECONDS_MAX for _, _, seconds in late)
     assert len({seconds for _, _, seconds in late}) > len(late) / 2, "they don't come back all at once"
     assert len(slow.begun) == ACCOUNT_CALLS_MAX
     # Meanwhile another one's turn comes at once.
-    await notices.tell(sender=other)
-    await notices.hand_out()
-    assert await notices.offer() == 1
+    await flow.add_events(sender=other)
+    await flow.dispatch_due()
+    assert await flow.offer() == 1
 
     async def begun() -> list[str]:
         return slow.begun
 
     await eventually(begun, lambda paths: "/quick" in paths, within=2)
     slow.goes_on.set()
-    await notices.notification.settle()
-    assert len(notices.came("/events")) == places
-    notices.clock.advance(seconds=late[-1][2])
-    assert await notices.round() == number - places
-    assert len(notices.came("/events")) == number
-    assert len(notices.came("/quick")) == 1
-    statuses = Counter(await notices.rounds.fetch("SELECT status, attempt FROM webhook_deliveries"))
+    await flow.notification.settle()
+    assert len(flow.came("/events")) == places
+    flow.clock.advance(seconds=late[-1][2])
+    assert await flow.run_due() == number - places
+    assert len(flow.came("/events")) == number
+    assert len(flow.came("/quick")) == 1
+    statuses = Counter(await flow.steps.fetch("SELECT status, attempt FROM webhook_deliveries"))
     assert statuses == {("succeeded", 1): number + 1}
 
 
-async def test_when_all_calls_are_taken_accounts_take_turns(notices: Notices) -> None:
+async def test_when_all_calls_are_taken_accounts_take_turns(flow: WebhookFlow) -> None:
     """Those who came first, and have plenty, must not hand the places on to themselves."""
-    other = await notices.rounds.another_sender("other")
-    await notices.subscribe("/hang")
-    await notices.subscribe("/quick", sender=other)
-    notices.notification = notices.another_worker(calls_max=3)
-    await notices.notification.renew()
-    await notices.tell(*[DeliveryResult.DELIVERED] * 12)
-    await notices.hand_out()
-    await notices.offer()
+    other = await flow.steps.another_sender("other")
+    await flow.subscribe("/hang")
+    await flow.subscribe("/quick", sender=other)
+    flow.notification = flow.another_worker(calls_max=3)
+    await flow.notification.renew()
+    await flow.add_events(*[DeliveryResult.DELIVERED] * 12)
+    await flow.dispatch_due()
+    await flow.offer()
 
     async def seen() -> int:
-        return len(notices.came("/hang"))
+        return len(flow.came("/hang"))
 
     await eventually(seen, lambda number: number == 3)
-    await notices.tell(*[DeliveryResult.DELIVERED] * 2, sender=other)
-    await notices.hand_out()
-    await notices.offer()
-    await notices.notification.settle()
-    paths = [request.line.split(" ")[1] for request in notices.hooks.requests]
+    await flow.add_events(*[DeliveryResult.DELIVERED] * 2, sender=other)
+    await flow.dispatch_due()
+    await flow.offer()
+    await flow.notification.settle()
+    paths = [request.line.split(" ")[1] for request in flow.webhook_receiver.requests]
     assert Counter(paths) == {"/hang": 12, "/quick": 2}
     assert paths.index("/quick") <= 6
     assert max(place for place, path in enumerate(paths) if path == "/quick") <= 9
 
 
-async def test_a_full_house_has_a_place_for_whoever_has_none(notices: Notices) -> None:
-    other = await notices.rounds.another_sender("other")
-    await notices.subscribe("/a")
-    await notices.subscribe("/b", sender=other)
-    slow = Lingering(notices.caller, sets_out=False)
-    notices.notification = notices.another_worker(caller=slow, waiting_max=5)
-    await notices.notification.renew()
-    await notices.tell(*[DeliveryResult.DELIVERED] * 20)
-    await notices.hand_out()
-    await notices.offer()
-    await notices.tell(*[DeliveryResult.DELIVERED] * 2, sender=other)
-    await notices.hand_out()
-    await notices.offer()
+async def test_a_full_house_has_a_place_for_whoever_has_none(flow: WebhookFlow) -> None:
+    other = await flow.steps.another_sender("other")
+    await flow.subscribe("/a")
+    await flow.subscribe("/b", sender=other)
+    slow = PausingClient(flow.caller, sets_out=False)
+    flow.notification = flow.another_worker(caller=slow, waiting_max=5)
+    await flow.notification.renew()
+    await flow.add_events(*[DeliveryResult.DELIVERED] * 20)
+    await flow.dispatch_due()
+    await flow.offer()
+    await flow.add_events(*[DeliveryResult.DELIVERED] * 2, sender=other)
+    await flow.dispatch_due()
+    await flow.offer()
 
     async def begun() -> Counter[str]:
         return Counter(slow.begun)
 
     await eventually(begun, lambda paths: paths == {"/a": ACCOUNT_CALLS_MAX, "/b": 2}, within=2)
     slow.goes_on.set()
-    await notices.notification.settle()
-    assert len(notices.came("/a")) == ACCOUNT_CALLS_MAX + 5
-    notices.clock.advance(seconds=60)
-    await notices.round()
-    assert len(notices.came("/a")) == 20
+    await flow.notification.settle()
+    assert len(flow.came("/a")) == ACCOUNT_CALLS_MAX + 5
+    flow.clock.advance(seconds=60)
+    await flow.run_due()
+    assert len(flow.came("/a")) == 20
 
 
-async def test_accounts_that_are_done_with_leave_nothing_behind(notices: Notices) -> None:
-    await notices.subscribe()
+async def test_accounts_that_are_done_with_leave_nothing_behind(flow: WebhookFlow) -> None:
+    await flow.subscribe()
     for _ in range(3):
-        await notices.tell(*[DeliveryResult.DELIVERED] * 30)
-        assert await notices.round() == 30
-    assert notices.notification.room == 20_000
-    assert await notices.stream.backlog(TicketKind.NOTIFY) == 0
+        await flow.add_events(*[DeliveryResult.DELIVERED] * 30)
+        assert await flow.run_due() == 30
+    assert flow.notification.room == 20_000
+    assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
 
 
 # Answers
 
 
 async def test_of_a_failure_with_a_long_answer_two_kilobytes_are_kept(database_url: str) -> None:
-    said = {"/wordy": answer(b"w" * 9_000, status="500 Said")}
-    async with beginning(database_url) as rounds, noticing(rounds, said=said) as notices:
-        await notices.subscribe("/wordy")
-        told = await notices.tell_one()
-        await notices.round()
-        log = await notices.log(told)
+    said = {"/wordy": http_answer(b"w" * 9_000, status="500 Said")}
+    async with open_delivery_steps(database_url) as steps, open_webhook_flow(steps, said=said) as flow:
+        await flow.subscribe("/wordy")
+        told = await flow.add_event()
+        await flow.run_due()
+        log = await flow.log(told)
     assert (log.status, log.http_status, log.error) == ("pending", 500, MISSED)
     assert (log.response_body, log.response_truncated) == (b"w" * 2048, True)
 
 
-async def test_an_answer_replaces_what_the_attempt_before_it_left(notices: Notices) -> None:
-    await notices.subscribe("/status/500")
-    told = await notices.tell_one()
-    await notices.round()
-    await notices.subscribe("/reset")
-    notices.clock.advance(WAITS[0])
-    await notices.round()
-    log = await notices.log(told)
+async def test_an_answer_replaces_what_the_attempt_before_it_left(flow: WebhookFlow) -> None:
+    await flow.subscribe("/status/500")
+    told = await flow.add_event()
+    await flow.run_due()
+    await flow.subscribe("/reset")
+    flow.clock.advance(WAITS[0])
+    await flow.run_due()
+    log = await flow.log(told)
     assert (log.status, log.attempt, log.http_status, log.response_body) == ("pending", 2, None, None)
     assert log.error is not None
     assert "waiting for the answer" in log.error

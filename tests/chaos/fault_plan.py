@@ -1,0 +1,283 @@
+"""Chaos: the whole service under steady load, while everything that can fail does, by a seed.
+
+`make chaos SEED=1 MINUTES=30`: a fault every few seconds, then rest and the audit. The seed chooses the faults; what
+each of them meets is the machine's to choose.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import uvloop
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from posthouse.store.schema import migrate
+from tests.conftest import _make_partitions
+from tests.support.audit_report import audit_result, is_failed, show, write
+from tests.support.nats import PrivateNats
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.whole_service import PARTS, WholeService, log_directory, start_whole_service
+from tools.private_postgres import PrivatePostgres, StopMode
+
+REST_SECONDS_MAX: Final = 300.0
+PROGRESS_SECONDS: Final = 15.0
+# A slow way to the database should not cost a worker its claims each time, only a long one; who died waits for that.
+WORKER_LEASE_SECONDS: Final = "6"
+# The stream's volume, if one may be mounted: as large as the streams may grow, and small enough to be filled.
+VOLUME_BYTES: Final = 3 * 1024**3
+
+
+@dataclass(slots=True)
+class FaultPlan:
+    """What befalls the town. Every fault ends by itself, and leaves a town that can recover."""
+
+    whole_service: WholeService
+    postgres: PrivatePostgres
+    nats: PrivateNats
+    to_postgres: TcpProxy
+    to_nats: TcpProxy
+    volume: Path | None
+    chance: random.Random
+    befell: Counter[str] = field(default_factory=Counter)
+    kills: int = 0
+    last: str = ""
+
+    @property
+    def faults(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        named: dict[str, Callable[[], Awaitable[None]]] = {f"kill {name}": self._killing(name) for name in PARTS}
+        named |= {
+            "PostgreSQL restarted": lambda: self._restart_postgres("fast"),
+            "PostgreSQL crashed": lambda: self._restart_postgres("immediate"),
+            "NATS restarted": lambda: asyncio.to_thread(self.nats.restart),
+            "NATS killed, its data lost": self._lose_stream,
+            "the way to PostgreSQL is slow": lambda: self._slow(self.to_postgres),
+            "the way to NATS is slow": lambda: self._slow(self.to_nats),
+            "the way to PostgreSQL is closed": lambda: self._closed(self.to_postgres),
+            "the way to NATS is closed": lambda: self._closed(self.to_nats),
+            "connections to PostgreSQL are reset": lambda: self._sunk(self.to_postgres),
+            "connections to NATS are reset": lambda: self._sunk(self.to_nats),
+            "receivers hang up": self._hang_up,
+            "NATS has no room": self._fill,
+        }
+        return named
+
+    async def befall(self) -> None:
+        """One fault, from its beginning to its end."""
+        name = self.chance.choice([*self.faults, *[one for one in self.faults if one.startswith("kill ")]])
+        self.last = name
+        await self.faults[name]()
+        self.befell[name] += 1
+
+    def _killing(self, name: str) -> Callable[[], Awaitable[None]]:
+        async def kill() -> None:
+            await self.whole_service.kill(name)
+            self.kills += 1
+            await asyncio.sleep(self.chance.uniform(0, 1))
+            self.whole_service.start(name)
+
+        return kill
+
+    async def _restart_postgres(self, how: StopMode) -> None:
+        await self.whole_service.under_way.note_parting()
+        await asyncio.to_thread(self.postgres.restart, how)
+
+    async def _lose_stream(self) -> None:
+        await asyncio.to_thread(self.nats.kill)
+        self.nats.wipe()
+        await asyncio.to_thread(self.nats.start)
+
+    async def _slow(self, proxy: TcpProxy) -> None:
+        await self._note_parting(proxy)
+        proxy.delay_seconds = self.chance.uniform(0.01, 0.2)
+        await asyncio.sleep(self.chance.uniform(1, 4))
+        proxy.delay_seconds = 0.0
+
+    async def _closed(self, proxy: TcpProxy) -> None:
+        proxy.close()
+        await self._note_parting(proxy)
+        await asyncio.sleep(self.chance.uniform(0.5, 6))
+        proxy.open()
+
+    async def _sunk(self, proxy: TcpProxy) -> None:
+        proxy.sink()
+        await self._note_parting(proxy)
+
+    async def _note_parting(self, proxy: TcpProxy) -> None:
+        if proxy is self.to_postgres:
+            await self.whole_service.under_way.note_parting()
+
+    async def _hang_up(self) -> None:
+        for conversation in list(self.whole_service.processes.receiver.conversations):
+            conversation.cut()
+
+    async def _fill(self) -> None:
+        if self.volume is None:
+            return
+        filler = self.volume / "filler"
+        await asyncio.to_thread(_fill_volume, filler)
+        await asyncio.sleep(self.chance.uniform(2, 5))
+        filler.unlink()
+        await asyncio.to_thread(self.nats.restart)
+
+
+def _fill_volume(filler: Path) -> None:
+    """To the last byte; what is freed meanwhile is taken as well."""
+    room = os.statvfs(filler.parent)
+    with contextlib.suppress(OSError), filler.open("wb") as written:
+        os.posix_fallocate(written.fileno(), 0, room.f_bavail * room.f_frsize)
+        written.seek(0, os.SEEK_END)
+        while True:
+            written.write(bytes(4096))
+
+
+def _view(weather: FaultPlan, seconds: float, of: float) -> Table:
+    whole_service = weather.whole_service
+    table = Table(title=f"Chaos: {seconds:.0f} of {of:.0f} s", min_width=60)
+    table.add_column("what")
+    table.add_column("how many", justify="right")
+    table.add_row("mails accepted", f"{whole_service.accepted:,}")
+    table.add_row("recipients that wait", f"{whole_service.waiting[0]:,}")
+    table.add_row("webhooks that wait", f"{whole_service.waiting[1]:,}")
+    table.add_row("faults", f"{weather.befell.total():,}")
+    table.add_row("processes killed", f"{weather.kills:,}")
+    table.add_row("now", weather.last)
+    return table
+
+
+@contextlib.contextmanager
+def _volume(directory: Path) -> Iterator[Path | None]:
+    """A small volume of its own for the stream, where that is allowed."""
+    place = directory / "stream"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "tmpfs", str(place)]
+    is_mounted = subprocess.run(command, check=False, capture_output=True).returncode == 0
+    try:
+        yield place if is_mounted else None
+    finally:
+        if is_mounted:
+            subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+async def run_chaos(
+    postgres: PrivatePostgres,
+    url: str,
+    directory: Path,
+    *,
+    seed: int,
+    seconds: float,
+    every_seconds: float,
+    clients: int,
+    per_second: float,
+    console: Console,
+) -> dict[str, Any]:
+    chance = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        volume = stack.enter_context(_volume(directory))
+        nats = await asyncio.to_thread(stack.enter_context, PrivateNats(directory=volume))
+        port = urlsplit(url).port
+        assert port is not None
+        to_postgres = await stack.enter_async_context(TcpProxy(port))
+        to_nats = await stack.enter_async_context(TcpProxy(nats.port))
+        whole_service = await stack.enter_async_context(
+            start_whole_service(
+                url,
+                directory,
+                seed,
+                stream="memory",
+                WORKER_LEASE_SECONDS=WORKER_LEASE_SECONDS,
+                STREAM=f"nats://127.0.0.1:{to_nats.here}",
+                DATABASE_URL=url.replace(f":{port}/", f":{to_postgres.here}/"),
+            )
+        )
+        weather = FaultPlan(whole_service, postgres, nats, to_postgres, to_nats, volume, chance)
+        started = time.monotonic()
+        live = stack.enter_context(Live(console=console, refresh_per_second=2, transient=True))
+        told_at = started
+        async with whole_service.busy(clients, max(1, clients // 3), per_second):
+            while (passed := time.monotonic() - started) < seconds:
+                await weather.befall()
+                live.update(_view(weather, passed, seconds))
+                if not console.is_terminal and time.monotonic() - told_at > PROGRESS_SECONDS:
+                    told_at = time.monotonic()
+                    console.print(_progress(weather, passed), highlight=False)
+                left = seconds - (time.monotonic() - started)
+                await asyncio.sleep(max(0.0, min(left, chance.expovariate(1 / every_seconds))))
+        live.stop()
+        console.print(f"{_progress(weather, time.monotonic() - started)}; now all comes to rest", highlight=False)
+        for name in PARTS:
+            if whole_service.running[name].running.poll() is not None:
+                whole_service.start(name)
+        rested = await whole_service.at_rest(REST_SECONDS_MAX)
+        console.print(f"at rest after {rested:.1f} s; now the audit", highlight=False)
+        said = await audit_result(whole_service)
+        said["faults"] = dict(weather.befell)
+        said["kills"] = weather.kills
+        said["rest_seconds"] = round(rested, 1)
+        return said
+
+
+def _progress(weather: FaultPlan, seconds: float) -> str:
+    whole_service = weather.whole_service
+    rate = whole_service.accepted / max(seconds, 1)
+    return (
+        f"{seconds:6.0f} s: {whole_service.accepted:,} mails ({rate:.0f}/s), {weather.befell.total()} faults,"
+        f" {whole_service.waiting[0]} recipients and {whole_service.waiting[1]} webhooks wait"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The whole service under load, with seeded faults; then the audit.")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--every", type=float, default=3.0, help="seconds between two faults, on average")
+    parser.add_argument("--rate", type=float, default=65.0, help="mails a second, on the average over all faults")
+    parser.add_argument("--clients", type=int, default=24, help="over HTTP; and a third of that over SMTP")
+    parser.add_argument("--report", type=Path, help="write the tables here as Markdown, too")
+    asked = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(f"seed {asked.seed}")
+    # The town's own look at the database fails with it, and is made again.
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(dir=log_directory()) as directory, PrivatePostgres.start() as cluster:
+        cluster.create_database("chaos")
+        url = cluster.url("chaos")
+        migrate(url)
+        asyncio.run(_make_partitions(url))
+        said = uvloop.run(
+            run_chaos(
+                cluster,
+                url,
+                Path(directory),
+                seed=asked.seed,
+                seconds=asked.minutes * 60,
+                every_seconds=asked.every,
+                clients=asked.clients,
+                per_second=asked.rate,
+                console=console,
+            )
+        )
+    show(said, console)
+    if asked.report is not None:
+        write(said, f"Chaos for {asked.minutes:g} minutes, seed {asked.seed}", asked.report)
+    console.print(f"at rest after {said['rest_seconds']} s; seed {asked.seed}")
+    return int(is_failed(said))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

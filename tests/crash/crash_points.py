@@ -1,0 +1,226 @@
+"""Every crash point once, under load: a process dies there, is started again, and no work is lost.
+
+`make crash` runs all of them and prints the audit; `python -m tests.crash.crash_points claim. record.` runs those whose
+names begin so.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+from rich.console import Console
+
+from posthouse import crash
+from posthouse.store.schema import migrate
+from tests.conftest import _make_partitions
+from tests.support import inbound_reports
+from tests.support.audit_report import audit_result, is_failed, show, write
+from tests.support.smtp_listeners import dotted
+from tests.support.whole_service import WholeService, log_directory, start_whole_service
+from tools.private_postgres import PrivatePostgres
+
+# Who comes by a point, and at which of its passes it dies: early enough to be seen, late enough to be busy.
+PART_OF: Final = {
+    "accept": "http",
+    "submission": "submission",
+    "dispatch": "dispatch",
+    "reclaim": "dispatch",
+    "worker": "delivery",
+    "delivery": "delivery",
+    "claim": "delivery",
+    "postpone": "delivery",
+    "carry": "delivery",
+    "record": "delivery",
+    "notification": "notification",
+    "feedback": "inbound",
+    "upkeep": "upkeep",
+}
+PASSES: Final = {
+    "accept": 20,
+    "submission": 8,
+    "submission.authenticated": 2,
+    "delivery": 5,
+    "claim": 5,
+    "carry": 12,
+    "carry.connected": 3,
+    "record": 5,
+    "notification": 8,
+}
+DEATH_SECONDS_MAX: Final = 40.0
+REST_SECONDS_MAX: Final = 90.0
+CI: Final = (
+    "accept.before_commit",
+    "accept.after_commit",
+    "submission.before_answer",
+    "dispatch.before_publish",
+    "claim.after_commit",
+    "carry.after_dot",
+    "record.before_commit",
+    "record.after_commit",
+    "notification.after_post",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    point: str
+    seconds: float
+    orphans: int
+
+
+async def run_point(whole_service: WholeService, point: str) -> Outcome:
+    """One scene: the process dies at the point, another takes its place, and everything comes to its end."""
+    started = time.monotonic()
+    family = point.partition(".")[0]
+    who = PART_OF[family]
+    armed = f"{point}:{PASSES.get(point, PASSES.get(family, 1))}"
+    if who == "upkeep":
+        await _run_upkeep(whole_service, point)
+    else:
+        async with whole_service.busy():
+            part = await whole_service.restart(who, armed)
+            await _provoke(whole_service, point)
+            await _wait_for_death(whole_service, part, point)
+            for name, each in whole_service.running.items():
+                if each.running.poll() is not None:
+                    whole_service.start(name)
+            await asyncio.sleep(1)
+        if who in ("http", "submission"):
+            await whole_service.running["http"].ready()
+        await whole_service.at_rest(REST_SECONDS_MAX)
+    orphans = await whole_service.processes.orphans()
+    return Outcome(point, time.monotonic() - started, orphans)
+
+
+async def _wait_for_death(whole_service: WholeService, part: Any, point: str) -> None:
+    deadline = time.monotonic() + DEATH_SECONDS_MAX
+    connections = 0
+    while part.running.poll() is None:
+        assert time.monotonic() < deadline, f"nobody came by {point}:\n{part.said()}"
+        connections = len(whole_service.processes.receiver.conversations)
+        await asyncio.sleep(0.01)
+    assert part.running.returncode == -9, f"{point}: {part.running.returncode}\n{part.said()}"
+    if part is whole_service.running["delivery"]:
+        await whole_service.under_way.note_death(connections)
+
+
+async def _provoke(whole_service: WholeService, point: str) -> None:
+    """What doesn't happen by itself under this load."""
+    match point.partition(".")[0]:
+        case "reclaim":
+            # Somebody has to die for something to be taken back.
+            await asyncio.sleep(5)
+            await whole_service.kill("delivery")
+            whole_service.start("delivery")
+        case "feedback":
+            await _send_bounce(whole_service)
+        case "postpone":
+            await _wait_for_new_worker(whole_service)
+            tenant = whole_service.tenants[0]
+            await whole_service.processes.service.operator.suspend(tenant.id)
+            await asyncio.sleep(3)
+            await whole_service.processes.service.operator.resume(tenant.id)
+        case "dispatch" if "calls" in point:
+            # Retries of mail are due by themselves; webhooks when nobody takes their tickets in time.
+            await whole_service.kill("notification")
+    if point in ("worker.before_retirement", "worker.retired"):
+        await _wait_for_new_worker(whole_service)
+        whole_service.running["delivery"].running.terminate()
+
+
+async def _wait_for_new_worker(whole_service: WholeService) -> None:
+    """Returns when a worker is there that was not there before: one that can be told to end."""
+    query = "SELECT array_agg(id ORDER BY id) FROM workers"
+    known = await whole_service.processes.service.value(query)
+    deadline = time.monotonic() + DEATH_SECONDS_MAX
+    while set(await whole_service.processes.service.value(query) or ()) <= set(known or ()):
+        assert time.monotonic() < deadline, "no worker came"
+        await asyncio.sleep(0.1)
+
+
+async def _send_bounce(whole_service: WholeService) -> None:
+    """A bounce comes back for a mail that arrived."""
+    deadline = time.monotonic() + DEATH_SECONDS_MAX
+    await whole_service.listeners.open(whole_service.running["inbound"], whole_service.listeners.inbound_port)
+    while not whole_service.processes.lines():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.2)
+    line = whole_service.processes.lines()[-1]
+    bounce = inbound_reports.bounce(line["recipient"], to=line["sender"])
+    async with whole_service.listeners.line(is_secure=False, port=whole_service.listeners.inbound_port) as spoken:
+        await spoken.say("EHLO mx.example.org", "MAIL FROM:<>", f"RCPT TO:<{line['sender']}>", "DATA")
+        spoken.writer.write(dotted(bounce))
+        await spoken.writer.drain()
+
+
+async def _run_upkeep(whole_service: WholeService, point: str) -> None:
+    """Days to make, or long past and to drop, or keys to forget; it dies, and the next round does the rest."""
+    service = whole_service.processes.service
+    match point:
+        case "upkeep.before_partition" | "upkeep.partition_made":
+            await service.sql("DROP TABLE webhook_deliveries_" + await _last_day(whole_service))
+        case "upkeep.before_detaching" | "upkeep.detached" | "upkeep.before_drop" | "upkeep.dropped":
+            await service.sql(
+                "CREATE TABLE IF NOT EXISTS bodies_20200101 PARTITION OF bodies FOR VALUES FROM"
+                " ('016f5e66-e800-7000-8000-000000000000') TO ('016f638d-4400-7000-8000-000000000000')"
+            )
+    assert await asyncio.to_thread(whole_service.upkeep, point) == -9, point
+    assert await asyncio.to_thread(whole_service.upkeep) == 0
+    assert await service.value("SELECT to_regclass('bodies_20200101')") is None
+    assert await service.value(f"SELECT to_regclass('webhook_deliveries_{await _last_day(whole_service)}')") is not None
+
+
+async def _last_day(whole_service: WholeService) -> str:
+    name: str = await whole_service.processes.service.value(
+        "SELECT max(substring(relname FROM 20)) FROM pg_class WHERE relname ~ '^webhook_deliveries_[0-9]{8}$'"
+    )
+    wanted: str = await whole_service.processes.service.value(
+        "SELECT max(substring(relname FROM 10)) FROM pg_class WHERE relname ~ '^messages_[0-9]{8}$'"
+    )
+    return max(name, wanted)
+
+
+async def run_points(points: Sequence[str], url: str, directory: Path, seed: int, console: Console) -> dict[str, Any]:
+    """All of these points in one town, one after the other; then the audit."""
+    async with start_whole_service(url, directory, seed) as whole_service:
+        async with whole_service.busy():
+            await asyncio.sleep(2)
+        for number, point in enumerate(points, 1):
+            outcome = await run_point(whole_service, point)
+            console.print(f"{number:>3} of {len(points)}  {point:<36} {outcome.seconds:5.1f} s", highlight=False)
+        await whole_service.at_rest(REST_SECONDS_MAX)
+        return await audit_result(whole_service)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kill every process at every crash point, and audit.")
+    parser.add_argument("points", nargs="*", help="only points that begin so")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--report", type=Path, help="write the tables here as Markdown, too")
+    asked = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(f"seed {asked.seed}")
+    points = sorted(crash.POINTS, key=lambda point: (list(PART_OF).index(point.partition(".")[0]), point))
+    chosen = [point for point in points if not asked.points or point.startswith(tuple(asked.points))]
+    with tempfile.TemporaryDirectory(dir=log_directory()) as directory, PrivatePostgres.start() as cluster:
+        cluster.create_database("crash")
+        url = cluster.url("crash")
+        migrate(url)
+        asyncio.run(_make_partitions(url))
+        said = uvloop.run(run_points(chosen, url, Path(directory), asked.seed, console))
+    show(said, console)
+    if asked.report is not None:
+        write(said, f"{len(chosen)} crash points, seed {asked.seed}", asked.report)
+    return int(is_failed(said))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Play a town's days from a seed: random steps, promises after each of them, and the audit at the end.
+
+    python -m tests.simulation.seeded_run --seed 7 --steps 500
+
+A run that fails prints its seed and the steps that it took.
+"""
+
+import argparse
+import asyncio
+import inspect
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from posthouse import crash
+from posthouse.clock import DatabaseClock
+from posthouse.flows.operate.upkeep import Retention, Upkeep
+from posthouse.rules.audit.promises import AuditTally
+from posthouse.rules.credential import Mode
+from posthouse.store.postgres import Database
+from posthouse.store.schema import migrate
+from posthouse.store.seal import Sealer
+from posthouse.wire.dns import Resolver
+from tests.simulation import invariants
+from tests.simulation.invariants import Broken
+from tests.simulation.simulated_service import ACCOUNTS, SIMULATOR, SimulatedService, open_simulation
+from tests.simulation.simulated_world import MAIL_BEHAVIOURS
+from tools.private_postgres import PrivatePostgres
+
+DOMAINS: Final = ("one.example", "two.example", "three.example")
+PATHS: Final = ("/well", "/never", "/fickle", "/fickle")
+# Points that no step of the simulation comes to.
+_ELSEWHERE: Final = ("submission.", "feedback.", "upkeep.", "accept.admitted", "accept.read", "accept.before_answer")
+POINTS: Final = sorted(
+    one for one in crash.POINTS if not one.startswith((*_ELSEWHERE, "accept.answered", "carry.before_dot"))
+)
+Step = tuple[str, tuple[Any, ...]]
+Made = TypeVar("Made")
+
+
+def recipients(chance: random.Random) -> tuple[str, ...]:
+    """Addresses that are few enough to come again, since some of them are suppressed by then."""
+    count = chance.choice((1, 1, 1, 2, 3, 5))
+    made = {f"{chance.choice(MAIL_BEHAVIOURS)}-{chance.randrange(40)}@{chance.choice(DOMAINS)}" for _ in range(count)}
+    if chance.random() < 0.1:
+        made.add(f"{chance.choice(('delivered', 'bounced'))}@{SIMULATOR}")
+    return tuple(sorted(made))
+
+
+def steps(chance: random.Random) -> Step:
+    """The next step. Most are of ordinary life."""
+    account = chance.randrange(len(ACCOUNTS))
+    mode = Mode.TEST if chance.random() < 0.05 else Mode.LIVE
+    choices: list[tuple[float, Callable[[], Step]]] = [
+        (22, lambda: ("send", (account, recipients(chance), mode))),
+        (3, lambda: ("send_again", (chance.randrange(1_000),))),
+        (6, lambda: ("dispatch", ())),
+        (12, lambda: ("work", (chance.randrange(4), chance.choice((1, 3, 200))))),
+        (8, lambda: ("round", ())),
+        (10, lambda: ("wait", (round(chance.uniform(0.1, 90), 1),))),
+        (5, lambda: ("wait", (round(chance.uniform(10, 90), 1), chance.choice((1, 2, 2, 3, 3, 4, 5))))),
+        (14, lambda: ("leap", (chance.choice((0, 0, 30)),))),
+        (1, lambda: ("jump", (chance.choice((-86_400, -3_600, -30, 30, 3_600, 86_400)),))),
+        (10, lambda: ("arm", (chance.choice(POINTS), chance.choice((1, 1, 2, 3))))),
+        (3, lambda: ("kill", (chance.randrange(6),))),
+        (2, lambda: ("stop", (chance.randrange(6),))),
+        (4, lambda: ("restart", ())),
+        (1, lambda: ("wipe", ())),
+        (2, lambda: ("weather", tuple(round(chance.choice((0, 0.1, 0.5)), 1) for _ in range(4)))),
+        (1, lambda: ("suspend", (account,))),
+        (2, lambda: ("resume", (account,))),
+        (2, lambda: ("endpoint", (account, chance.choice(PATHS), chance.random() < 0.9))),
+    ]
+    (made,) = chance.choices([made for _, made in choices], [weight for weight, _ in choices])
+    return made()
+
+
+async def take_step(place: SimulatedService, step: Step) -> None:
+    """One step, after which every promise holds."""
+    await with_steps(place, _take(place, *step))
+
+
+async def _take(place: SimulatedService, name: str, given: tuple[Any, ...]) -> None:
+    place.steps.append(f"{name}({', '.join(map(repr, given))})")
+    await getattr(place, f"step_{name}")(*given)
+    await place.settle()
+    await invariants.require(place)
+
+
+async def run_seed(
+    url: str,
+    seed: int,
+    count: int,
+    *,
+    report: Callable[[SimulatedService, int], None] = lambda *_: None,
+    **given: Any,
+) -> tuple[SimulatedService, AuditTally]:
+    """So many steps of a seed, and the rest."""
+    chance = random.Random(seed)
+    async with open_simulation(url, seed, **given) as place:
+        for number in range(count):
+            await take_step(place, steps(chance))
+            report(place, number + 1)
+        return place, await with_steps(place, finish(place))
+
+
+async def finish(place: SimulatedService) -> AuditTally:
+    """Faults end, everything comes to its end, and is audited."""
+    place.steps.append("come_to_rest()")
+    await place.come_to_rest()
+    return await invariants.require_rest(place)
+
+
+async def with_steps(place: SimulatedService, work: Awaitable[Made]) -> Made:
+    """Whatever breaks says after which steps of which seed it did."""
+    try:
+        return await work
+    except Exception as fault:
+        taken = "\n".join(f"  {number}. {step}" for number, step in enumerate(place.steps, 1))
+        what = str(fault) if isinstance(fault, Broken) else repr(fault)
+        raise Broken(f"{what}\n\nseed {place.seed}, after these steps:\n{taken}") from fault
+
+
+def summary(place: SimulatedService, began_at: Any, tally: AuditTally | None = None) -> str:
+    days = (place.clock.now() - began_at) / timedelta(days=1)
+    arrived, told = len(place.carrier.log), len(place.caller.log)
+    text = f"{len(place.steps)} steps, {days:.1f} days, {len(place.asked)} mails sent, {arrived} arrivals, {told} calls"
+    return text if tally is None else f"{text}, {sum(one.checked for one in tally.counts.values())} checks, 0 breaches"
+
+
+async def _prepared(url: str) -> None:
+    database = await Database.open(url, connections_max=1)
+    await Upkeep(
+        database=database,
+        clock=DatabaseClock(),
+        resolver=Resolver(),
+        sealer=Sealer({"1": bytes(32)}, "1"),
+        retention=Retention(30, 3),
+    ).make_partitions()
+    await database.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=inspect.getdoc(inspect.getmodule(main)))
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31))
+    parser.add_argument("--steps", type=int, default=1_000)
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}, {asked.steps} steps", flush=True)
+    began = time.monotonic()
+    with PrivatePostgres.start(settings={"max_wal_size": "256MB"}) as cluster:
+        cluster.create_database("simulation")
+        url = cluster.url("simulation")
+        migrate(url)
+        asyncio.run(_prepared(url))
+        first: list[Any] = []
+
+        def report(place: SimulatedService, number: int) -> None:
+            first[:] = first or [place.clock.now()]
+            if number % 100 == 0:
+                print(f"{time.monotonic() - began:6.1f} s: {summary(place, first[0])}", flush=True)
+
+        place, tally = asyncio.run(run_seed(url, asked.seed, asked.steps, report=report))
+        print(f"{time.monotonic() - began:6.1f} s: {summary(place, first[0], tally)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The accepting flow without a server around it: built as the composition root builds it, on a real database."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from posthouse.chance import SystemChance
+from posthouse.clock import Clock
+from posthouse.flows.accept.intake import AcceptedMessage, Intake
+from posthouse.flows.shared.account_limits import Defaults
+from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.flows.shared.principal import Principal
+from posthouse.rules import ids
+from posthouse.rules.credential import Mode
+from posthouse.rules.draft import Draft, compose
+from posthouse.rules.ids import AccountId, CredentialId, RequestId
+from posthouse.rules.rate_limit import Rate
+from posthouse.store.control_cache import ControlCache
+from posthouse.store.postgres import Database
+from tests.support.operator_client import Operator
+
+RATE: Final = Rate(1_000_000, 1_000_000)
+# A machine that stands still for seconds is no reason to fail: how long the service itself waits for PostgreSQL is
+# shown by processes of its own.
+PATIENCE: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """An account that may send, as admission would have found it."""
+
+    account_id: UUID
+    credential_id: UUID
+    domain: str
+
+    def caller(self, mode: Mode = Mode.LIVE) -> Principal:
+        return Principal(AccountId(self.account_id), CredentialId(self.credential_id), mode)
+
+    def draft(self, recipients: int | Sequence[str] = 1, **fields: Any) -> Draft:
+        to = [f"r{number}@example.org" for number in range(recipients)] if isinstance(recipients, int) else recipients
+        return compose(sender=f"news@{self.domain}", to=to, **{"subject": "Hello", "text": "Good morning.", **fields})
+
+
+@dataclass(slots=True)
+class AcceptFlow:
+    database: Database
+    control_cache: ControlCache
+    intake: Intake
+    clock: Clock
+
+    async def accept(
+        self, sender: Sender, key: str, draft: Draft | None = None, *, body: bytes = b"body", mode: Mode = Mode.LIVE
+    ) -> AcceptedMessage:
+        """`body` stands for what was asked: two requests are alike when it is."""
+        request_id = RequestId(ids.new_id(self.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
+        given = draft or sender.draft()
+        return await self.intake.accept(sender.caller(mode), key, given, self.intake.fingerprint(body), request_id)
+
+
+@asynccontextmanager
+async def open_accept_flow(
+    database_url: str, clock: Clock, *, connections_max: int = 10, storage: DiskSpace | None = None
+) -> AsyncIterator[AcceptFlow]:
+    """A process's share of the service. Its cache is fresh; `forget_changes` keeps it so."""
+    database = await Database.open(database_url, connections_max=connections_max, patience=PATIENCE)
+    try:
+        control_cache = ControlCache(database, clock.monotonic)
+        await control_cache.forget_changes()
+        intake = Intake(
+            database=database,
+            control_cache=control_cache,
+            clock=clock,
+            chance=SystemChance(),
+            defaults=Defaults(rate=RATE, warmup_limits=None),
+            hostname="posthouse.test",
+            fingerprint_key=b"a key of the tests, thirty-two bytes or more",
+            simulator_domain="simulator.invalid",
+            offers_one_click=True,
+            storage=storage,
+        )
+        yield AcceptFlow(database, control_cache, intake, clock)
+        await intake.drain()
+    finally:
+        await database.close()
+
+
+async def new_sender(operator: Operator, name: str, *, credits: int = 1_000_000) -> Sender:  # noqa: A002
+    made = await operator.create_account(name)
+    if credits:
+        await operator.grant_credits(made.id, credits)
+    await operator.add_verified_domain(made.id, f"{name}.example.com")
+    await operator.set_limits(made.id, rate=None, warmup=())
+    return Sender(made.id, made.credential.id, f"{name}.example.com")

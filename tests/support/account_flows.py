@@ -1,0 +1,111 @@
+"""The flows of an account's things on a real database and a real name server, with a clock that is set."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from posthouse.chance import SeededChance
+from posthouse.flows.account.credentials import Credentials
+from posthouse.flows.account.domains import Domains, DomainView
+from posthouse.flows.operate.accounts import Accounts
+from posthouse.rules.actor import Actor
+from posthouse.rules.ids import AccountId, UserId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store.postgres import Database
+from posthouse.store.seal import Sealer
+from posthouse.wire.dns import Resolver
+from tests.support.nameserver import Nameserver
+
+PEPPER: Final = b"pepper of the tests"
+NOON: Final = datetime(2026, 11, 15, 12, tzinfo=UTC)
+DAY: Final = timedelta(days=1)
+RETURN_PATH: Final = "bounces.posthouse.example"
+ADA: Final = Actor(UserId(UUID(int=1)), "ada@example.com")
+
+
+class TickingClock:
+    """A clock that stands until it is set; each reading is a millisecond on, so that ids sort."""
+
+    def __init__(self, now: datetime = NOON) -> None:
+        self.time = now
+
+    def now(self) -> datetime:
+        self.time += timedelta(milliseconds=1)
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time.timestamp()
+
+
+@dataclass
+class AccountFlows:
+    accounts: Accounts
+    domains: Domains
+    credentials: Credentials
+    database: Database
+    nameserver: Nameserver
+    clock: TickingClock
+    sealer: Sealer
+
+    async def account(self, name: str = "Acme") -> AccountId:
+        return (await self.accounts.create_account(name)).account.id
+
+    async def value(self, query: str, *arguments: object) -> Any:
+        async with self.database.connection() as connection:
+            return await connection.fetchval(query, *arguments)
+
+    async def change(self, query: str, *arguments: object) -> None:
+        async with self.database.transaction() as tx:
+            await tx.execute(query, *arguments)
+
+    async def actions(self, account_id: AccountId) -> list[tuple[str, str]]:
+        """What the log of changes has of the account: what was done, and by whom."""
+        async with self.database.connection() as connection:
+            rows = await connection.fetch(
+                "SELECT action, actor FROM audit_log WHERE account_id = $1 ORDER BY id", account_id
+            )
+        return [(row["action"], row["actor"]) for row in rows]
+
+    def publish(self, view: DomainView) -> None:
+        """What a domain's owner is to publish, of all its keys."""
+        for line in view.lines:
+            if line.record.value:
+                self.nameserver.zone[line.record.name] = [line.record.value]
+
+    async def stamps(self, act: Callable[[], Awaitable[object]]) -> object:
+        """Performs the act and asserts that it moved the account's changed_at, so that caches forget it."""
+        before = await self.value("SELECT max(changed_at) FROM accounts")
+        self.clock.time += timedelta(minutes=1)
+        answer = await act()
+        assert await self.value("SELECT max(changed_at) FROM accounts") > before
+        return answer
+
+
+@asynccontextmanager
+async def open_account_flows(database: Database) -> AsyncIterator[AccountFlows]:
+    clock, chance, sealer = TickingClock(), SeededChance(7), Sealer({"1": b"k" * 32}, "1")
+    async with Nameserver() as nameserver:
+        credentials = Credentials(database=database, clock=clock, chance=chance, pepper=PEPPER)
+        domains = Domains(
+            database=database,
+            clock=clock,
+            chance=chance,
+            sealer=sealer,
+            resolver=Resolver([nameserver.endpoint], lookup_seconds_max=1.0),
+            return_path=RETURN_PATH,
+        )
+        accounts = Accounts(database=database, clock=clock, chance=chance, pepper=PEPPER)
+        yield AccountFlows(accounts, domains, credentials, database, nameserver, clock, sealer)
+
+
+async def assert_refused(act: Awaitable[object], code: Code, said: str = "") -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        await act
+    assert caught.value.code is code, caught.value
+    assert said in caught.value.text
+    return caught.value

@@ -1,0 +1,182 @@
+"""Delivery from end to end in one process: real PostgreSQL, DNS and SMTP, the in-process stream, a settable clock."""
+
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from posthouse.chance import SeededChance
+from posthouse.flows.deliver.delivery import Delivery
+from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
+from posthouse.flows.deliver.dkim_signing import DkimSigning
+from posthouse.flows.deliver.outgoing_mail import Identity, OutgoingMail
+from posthouse.flows.shared.tickets import Tickets
+from posthouse.rules.lane import LaneLimits, Limits
+from posthouse.rules.public_address import Address
+from posthouse.rules.ticket import unpack
+from posthouse.store.seal import Sealer
+from posthouse.wire.carrier import SmtpCarrier
+from posthouse.wire.dns import Resolver
+from posthouse.wire.smtp import ClientDeadlines
+from posthouse.wire.stream import StreamSettings, TicketKind
+from posthouse.wire.stream.memory import MemoryStream
+from posthouse.wire.tls import TlsPolicy, TlsUse
+from tests.support.clock import SettableClock
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.nameserver import Nameserver
+from tests.support.service import service_settings
+from tests.support.smtp_receiver import Certificates, SmtpReceiver
+
+SHARDS: Final = 4
+SEED: Final = 2026
+WIDE: Final = LaneLimits(Limits(per_second=1e6, burst=1_000_000, connections_start=20, connections_max=20))
+IDENTITY: Final = Identity("out.posthouse.test", "bounces.posthouse.test", b"a key of the tests")
+DEADLINES: Final = ClientDeadlines(
+    connect_seconds=1.0,
+    greeting_seconds=1.0,
+    command_seconds=1.0,
+    handshake_seconds=1.0,
+    block_seconds=1.0,
+    dot_seconds=1.0,
+    opening_seconds_total=3.0,
+    transaction_seconds_total=3.0,
+)
+
+
+@dataclass(slots=True)
+class DeliveryFlow:
+    """A postman, and everyone he meets. `round` carries whatever is due at the clock's time to its end.
+
+    `another_worker` makes one more postman for the same house; whatever it is given differs from the first.
+    """
+
+    steps: DeliverySteps
+    names: Nameserver
+    receiver: SmtpReceiver
+    stream: MemoryStream
+    tickets: Tickets
+    dispatch: Dispatch
+    delivery: Delivery
+    carrier: SmtpCarrier
+    another_worker: Callable[..., Delivery]
+
+    @property
+    def clock(self) -> SettableClock:
+        return self.steps.clock
+
+    def serve(self, *domains: str, host: str = "", address: str = "127.0.0.1") -> None:
+        """These domains' mail goes to the receiver."""
+        for domain in domains:
+            exchange = host or f"mx.{domain}"
+            self.names.records[domain, "MX"] = [f"10 {exchange}."]
+            self.names.records[exchange, "A"] = [address]
+
+    async def run_due(self) -> int:
+        """Dispatch what is due and carry it; how many tickets there were."""
+        await self.steps.accept_flow.control_cache.forget_changes()
+        await self.delivery.renew()
+        while await self.dispatch.step() >= DISPATCHED_AT_ONCE_MIN:
+            pass
+        return await self.deliver_fetched()
+
+    async def deliver_fetched(self) -> int:
+        """Carry what the stream holds."""
+        found = await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0)
+        await self.delivery.offer(found)
+        await self.delivery.settle()
+        return sum(len(unpack(one.payload)) for one in found)
+
+    async def recipients(self, message_id: Any) -> list[tuple[Any, ...]]:
+        """Position, status, billing, attempts, code, response."""
+        return await self.steps.fetch(
+            "SELECT position, status, billing_status, attempt_count, last_smtp_code, last_smtp_response "
+            "FROM recipients WHERE message_id = $1 ORDER BY position",
+            message_id,
+        )
+
+    async def statuses(self, message_id: Any) -> list[str]:
+        return [row[1] for row in await self.recipients(message_id)]
+
+    async def message(self, message_id: Any) -> tuple[str, str]:
+        """Its status and its billing."""
+        rows = await self.steps.fetch("SELECT status, billing_status FROM messages WHERE id = $1", message_id)
+        return rows[0][0], rows[0][1]
+
+
+@asynccontextmanager
+async def open_delivery_flow(
+    database_url: str,
+    *,
+    behaviour: str = "",
+    behaviours: Mapping[str, str] | None = None,
+    certificates: Certificates | None = None,
+    may_connect: Callable[[Address], bool] = lambda address: address.is_loopback,
+    deadlines: ClientDeadlines = DEADLINES,
+    seed: int = SEED,
+    lane_limits: LaneLimits = WIDE,
+    identity: Identity = IDENTITY,
+    **delivery: Any,
+) -> AsyncIterator[DeliveryFlow]:
+    """`manners` are those of further addresses that the receiver listens on."""
+    async with AsyncExitStack() as stack:
+        steps = await stack.enter_async_context(open_delivery_steps(database_url))
+        names = await stack.enter_async_context(Nameserver())
+        receiver = await stack.enter_async_context(
+            SmtpReceiver(behaviour, behaviours=behaviours, certificates=certificates)
+        )
+        clock = steps.clock
+        chance = SeededChance(seed)
+        resolver = Resolver([names.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic)
+        carrier = SmtpCarrier(
+            resolver=resolver,
+            chance=chance,
+            hostname="out.posthouse.test",
+            tls=TlsPolicy(TlsUse.OPPORTUNISTIC, _unverifying()),
+            may_connect=may_connect,
+            deadlines=deadlines,
+            port=receiver.port,
+        )
+        settings = service_settings(database_url)
+        signing = DkimSigning(
+            steps.accept_flow.control_cache, Sealer(settings.seal_key_bytes, settings.seal_key_active)
+        )
+        stack.callback(signing.close)
+        stream = MemoryStream(StreamSettings(), monotonic=clock.monotonic)
+        tickets = Tickets(stream, SHARDS)
+        letters = OutgoingMail(
+            database=steps.database,
+            clock=clock,
+            signing=signing,
+            identity=identity,
+        )
+        workers: list[Delivery] = []
+
+        def worker(**given: Any) -> Delivery:
+            made: dict[str, Any] = {
+                "database": steps.database,
+                "control_cache": steps.accept_flow.control_cache,
+                "clock": clock,
+                "chance": chance,
+                "resolver": resolver,
+                "carrier": carrier,
+                "outgoing_mail": letters,
+                "simulator_domain": "simulator.invalid",
+                "lane_limits": lane_limits,
+            }
+            workers.append(Delivery(**{**made, **delivery, **given}))
+            return workers[-1]
+
+        one = worker()
+        dispatch = Dispatch(database=steps.database, clock=clock, tickets=tickets)
+        yield DeliveryFlow(steps, names, receiver, stream, tickets, dispatch, one, carrier, worker)
+        for each in workers:
+            await each.drain(3)
+        carrier.close_idle(clock.monotonic(), all_of_them=True)
+
+
+def _unverifying() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,107 @@
+"""Load with a memory: clients that keep sending with known keys and remember every answer they saw."""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+
+from tests.support.service import Answer, Service, Tenant
+
+PAUSE_SECONDS: Final = 0.05
+IN_PROGRESS: Final = "idempotency_in_progress"
+
+
+@dataclass(slots=True)
+class Request:
+    """One message as its sender knows it. Its subject is its key, so that its copies can be counted."""
+
+    tenant: Tenant
+    key: str
+    body: dict[str, Any]
+    tries: int = 0
+    message_id: str | None = None
+    refusal: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Tried, and no answer that says whether it was accepted."""
+        return self.tries > 0 and self.message_id is None and self.refusal is None
+
+
+@dataclass(slots=True)
+class HttpLoad:
+    """Senders over the given services (one database); a sender that gets no answer tries another one."""
+
+    services: list[Service]
+    tenants: list[Tenant]
+    seed: int
+    requests: list[Request] = field(default_factory=list)
+    answers: dict[str, int] = field(default_factory=dict)
+    _is_stopping: bool = False
+
+    async def run(self, senders: int) -> None:
+        """Returns when `stop` was called and every sender has ended its round."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(senders):
+                group.create_task(self._send_on(random.Random(f"{self.seed} {number}"), number))
+
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    async def _send_on(self, chance: random.Random, number: int) -> None:
+        count = 0
+        while not self._is_stopping:
+            count += 1
+            request = self._new_request(chance, f"{self.seed}-{number}-{count}")
+            self.requests.append(request)
+            while request.tries == 0 and not self._is_stopping:
+                if await self.attempt(request, chance.choice(self.services)) is None:
+                    await asyncio.sleep(PAUSE_SECONDS)
+            # Some senders try again at once, as a client library does; others leave it for later.
+            while request.is_open and chance.random() < 0.5 and not self._is_stopping:
+                await asyncio.sleep(PAUSE_SECONDS)
+                await self.attempt(request, chance.choice(self.services))
+            await asyncio.sleep(chance.random() * PAUSE_SECONDS)
+
+    def _new_request(self, chance: random.Random, key: str) -> Request:
+        tenant = chance.choice(self.tenants)
+        recipients = [f"r{number}@example.org" for number in range(chance.randint(1, 5))]
+        text = "Good morning. " * chance.choice([1, 1, 1, 100, 3_000])
+        return Request(tenant, key, tenant.mail(subject=key, to=recipients, text=text))
+
+    async def attempt(self, request: Request, service: Service) -> Answer | None:
+        """Sends it once; None when no answer came."""
+        request.tries += 1
+        try:
+            answer = await request.tenant.send(request.body, key=request.key, service=service)
+        except aiohttp.ClientConnectorError:
+            self._count("refused the connection")
+            request.tries -= 1  # nothing was sent
+            return None
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as fault:
+            self._count(type(fault).__name__)
+            return None
+        self._count(str(answer.status))
+        if answer.status == 202:
+            assert request.message_id in (None, answer.body["id"]), f"{request.key} was given two ids"
+            request.message_id = answer.body["id"]
+            request.refusal = None
+        elif answer.status == 503 or answer.code == IN_PROGRESS:
+            pass  # try again, it says
+        else:
+            request.refusal = answer.code
+        return answer
+
+    async def settle(self, request: Request, service: Service, *, tries: int = 100) -> None:
+        """Tries until there is an answer that stays."""
+        for _ in range(tries):
+            answer = await self.attempt(request, service)
+            if answer is not None and (answer.status == 202 or request.refusal is not None):
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+        raise AssertionError(f"no answer for {request.key} after {tries} tries")
+
+    def _count(self, name: str) -> None:
+        self.answers[name] = self.answers.get(name, 0) + 1

@@ -1,0 +1,28 @@
+"""An account with much mail: the events of others around those that are looked for, and how many were looked at."""
+
+from datetime import timedelta
+
+from posthouse.store.postgres import Connection
+from tests.support.delivery_steps import DeliverySteps, new_id
+
+
+async def add_other_events(steps: DeliverySteps, number: int) -> None:
+    """So many events of other mail, from fifty minutes ago until a minute ago."""
+    now = steps.clock.now()
+    made = [new_id(now - timedelta(minutes=1 + 49 * one / number)) for one in range(number)]
+    await steps.fetch(
+        "INSERT INTO events (account_id, id, message_id, position, type, created_at, body)"
+        " SELECT $1, id, gen_random_uuid(), 0, 'email.delivered', $3, '' FROM unnest($2::uuid[]) made(id)",
+        steps.sender.account_id, made, now,
+    )  # fmt: skip
+    await steps.fetch("ANALYZE events")
+
+
+async def events_fetched(tx: Connection) -> int:
+    """How many rows of events the transaction has read, whether or not they were what it looked for."""
+    return int(
+        await tx.fetchval(
+            "SELECT sum(coalesce(idx_tup_fetch, 0) + seq_tup_read) FROM pg_stat_xact_user_tables"
+            " WHERE relname ~ '^events(_|$)'"
+        )
+    )

@@ -1,0 +1,23 @@
+"""What a piece of work costs the processor, apart from what the machine and the garbage collector do meanwhile."""
+
+import gc
+import time
+from collections.abc import Callable
+
+TRIES = 3
+
+
+def processor_seconds(work: Callable[[], object], *, enough: float = 0.0) -> float:
+    """The processor seconds of the cheapest of three tries; a try of no more than `enough` ends the looking."""
+    best = float("inf")
+    for _ in range(TRIES):
+        gc.disable()
+        try:
+            started = time.thread_time()
+            work()
+            best = min(best, time.thread_time() - started)
+        finally:
+            gc.enable()
+        if best <= enough:
+            break
+    return best

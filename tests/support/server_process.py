@@ -1,0 +1,131 @@
+"""A server process that can be killed and started again at the same port, as an operator's supervisor would."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import asyncpg
+
+from tests.support.operator_client import Operator
+from tests.support.service import Service, service_settings, settings_for
+from tools.private_postgres import free_port
+
+READY_SECONDS_MAX: Final = 60.0
+END_SECONDS_MAX: Final = 30.0
+# For those who want to see what the service does when PostgreSQL keeps it waiting.
+USUAL_PATIENCE: Final = {"DATABASE_PATIENCE": "1"}
+LOG_CHARACTERS_SHOWN: Final = 4_000
+# Compiled once for all the processes that the tests start, whatever the environment says about writing it.
+_COMPILED: Final = Path(tempfile.gettempdir()) / f"posthouse-compiled-{os.getuid()}"
+
+
+def environment(database_url: str, **settings: str) -> dict[str, str]:
+    """Of a process of ours: the machine's own, without its POSTHOUSE_ settings, and with those given."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("POSTHOUSE_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
+    return {**kept, "PYTHONPYCACHEPREFIX": str(_COMPILED), **settings_for(database_url, **settings)}
+
+
+@dataclass(slots=True)
+class ServerProcess:
+    """Starts in a process group of its own, so that one signal ends it with all its workers."""
+
+    database_url: str
+    log: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        assert self.process is not None, "the server was not started"
+        return self.process
+
+    def spawn(self, processes: int = 1) -> None:
+        command = [sys.executable, "-m", "posthouse", "run", "http"]
+        with self.log.open("ab") as written:
+            self.process = subprocess.Popen(
+                command + (["--processes", str(processes)] if processes > 1 else []),
+                env=environment(self.database_url, HTTP_PORT=str(self.port), **self.settings),
+                cwd=self.log.parent,  # away from any posthouse.toml of whoever runs the tests
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    async def start(self, processes: int = 1) -> None:
+        self.spawn(processes)
+        await self.ready()
+
+    async def ready(self) -> None:
+        deadline = asyncio.get_running_loop().time() + READY_SECONDS_MAX
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as client:
+            while True:
+                if self.running.poll() is not None:
+                    raise RuntimeError(f"the server ended with {self.running.returncode}:\n{self.said()}")
+                try:
+                    async with client.get(f"{self.url}/healthz") as response:
+                        if response.status == 200:
+                            return
+                except (aiohttp.ClientError, TimeoutError):
+                    pass
+                assert asyncio.get_running_loop().time() < deadline, f"not ready in time:\n{self.said()}"
+                await asyncio.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL to the process and all its workers: nothing of it runs on."""
+        if self.process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    async def terminate(self) -> int:
+        """SIGTERM, as a supervisor sends it; the exit status."""
+        self.running.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        return await asyncio.to_thread(self.running.wait, END_SECONDS_MAX)
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-LOG_CHARACTERS_SHOWN:] if self.log.exists() else ""
+
+    def resident_bytes(self) -> int:
+        """The memory that the process holds, its workers not counted."""
+        for line in Path(f"/proc/{self.running.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("the kernel tells no resident size")
+
+    async def open_client(self) -> Service:
+        """This server as the acceptance tests know it: a client, an operator, a way to the database.
+
+        Close it with `close_desk`; the process is stopped by whoever started it.
+        """
+        client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=30))
+        pool = await asyncpg.create_pool(self.database_url, min_size=1, max_size=4)
+        operator = await Operator.open(service_settings(self.database_url))
+        return Service(self.database_url, self.port, self.log, self.running, client, operator, pool)
+
+
+async def close_service_client(service: Service) -> None:
+    await service.client.close()
+    await service.operator.close()
+    await service.pool.close()

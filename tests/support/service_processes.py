@@ -1,0 +1,345 @@
+"""A whole post office of real parts: the service's processes, PostgreSQL, NATS, DNS, and a server that takes the mail.
+
+Destinations are made with `destination`; every one leads to the scripted receiver, whose log says who got
+what. `broken_promises` compares that log with the books.
+"""
+
+import asyncio
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from tests.support.database_checks import database_faults
+from tests.support.nameserver import Nameserver
+from tests.support.nats import PrivateNats
+from tests.support.server_process import READY_SECONDS_MAX, ServerProcess, close_service_client, environment
+from tests.support.service import Service, Tenant
+from tests.support.smtp_receiver import SmtpReceiver
+
+HOSTNAME: Final = "mail.posthouse.example"
+RETURN_PATH_DOMAIN: Final = "bounces.posthouse.example"
+SIMULATOR: Final = "simulator.invalid"
+# Four attempts, a second or so apart.
+RETRY_MINUTES: Final = (0.02, 0.02, 0.02)
+WORKER_LEASE_SECONDS: Final = 3
+TICKET_LEASE_SECONDS: Final = 5
+# Out of the way, as the tests' accounts' own limits are.
+LANE: Final = {"LANE_PER_SECOND": "100000", "LANE_BURST": "100000", "LANE_CONNECTIONS_MAX": "20"}
+OPEN: Final = frozenset({"queued", "deferred"})
+# Sessions are given 15 seconds to end, and then there is something to write down and to hand over.
+TERMINATION_SECONDS_MAX: Final = 20.0
+
+
+@dataclass(slots=True)
+class PartProcess(ServerProcess):
+    """One process that runs the parts named by `words`; only one with `http` among them can be asked if it is ready."""
+
+    words: tuple[str, ...] = ("http",)
+
+    def spawn(self, processes: int = 1) -> None:
+        command = [sys.executable, "-m", "posthouse", "run", *self.words]
+        with self.log.open("ab") as written:
+            self.process = subprocess.Popen(
+                command + (["--processes", str(processes)] if processes > 1 else []),
+                env=environment(self.database_url, HTTP_PORT=str(self.port), **self.settings),
+                cwd=self.log.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    async def terminated(self) -> tuple[int, float]:
+        """SIGTERM: the exit status, and the seconds until then."""
+        started = time.monotonic()
+        return await self.terminate(), time.monotonic() - started
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientResult:
+    """What the books say of a recipient; `excused` attempts may have arrived without our knowing."""
+
+    email: str
+    status: str
+    excused: int
+
+
+@dataclass(slots=True)
+class ServiceProcesses:
+    database_url: str
+    directory: Path
+    settings: dict[str, str]
+    nameserver: Nameserver
+    receiver: SmtpReceiver
+    nats: PrivateNats | None
+    parts: list[PartProcess] = field(default_factory=list)
+    clients: list[Service] = field(default_factory=list)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def service(self) -> Service:
+        """A client, an operator and a way to the database."""
+        return self.clients[0]
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "accepted.jsonl"
+
+    def destination(self, name: str, address: str = "127.0.0.1") -> str:
+        """A domain that has one mail server, at this address."""
+        self.nameserver.records[name, "MX"] = [f"10 mx.{name}."]
+        self.nameserver.records[f"mx.{name}", "A"] = [address]
+        return name
+
+    def start(self, *words: str) -> PartProcess:
+        """A further process of these parts. One that listens is to be awaited with `ready`."""
+        number = next(self._numbers)
+        log = self.directory / f"{number}-{'-'.join(words)}.log"
+        part = PartProcess(self.database_url, log, dict(self.settings), words=words)
+        part.spawn()
+        self.parts.append(part)
+        return part
+
+    async def start_http(self, *others: str) -> PartProcess:
+        part = self.start("http", *others)
+        await part.ready()
+        self.clients.append(await part.open_client())
+        return part
+
+    async def start_worker(self) -> tuple[PartProcess, UUID]:
+        """A delivery worker, and the name that its attempts carry."""
+        known = await self._workers()
+        part = self.start("delivery")
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not (new := await self._workers() - known):
+            self.check()
+            assert time.monotonic() < deadline, f"no worker came:\n{part.said()}"
+            await asyncio.sleep(0.05)
+        (worker_id,) = new
+        return part, worker_id
+
+    async def _workers(self) -> set[UUID]:
+        return {row["id"] for row in await self.service.sql("SELECT id FROM workers")}
+
+    def check(self, but: Iterable[PartProcess] = ()) -> None:
+        """Fails if a process ended that nobody killed or stopped."""
+        for part in self.parts:
+            if part not in but and part.process is not None and part.process.poll() not in (None, -9, 0):
+                raise AssertionError(f"{part.words} ended with {part.process.returncode}:\n{part.said()}")
+
+    async def wait_until_final(self, tenant: Tenant, ids: Sequence[str], seconds: float) -> list[dict[str, Any]]:
+        """The messages as GET shows them once none has a recipient that waits.
+
+        On the way it sees to it that no message ever tells its end before all of its recipients have theirs.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            messages = [(await tenant.get(one)).body for one in ids]
+            for message in messages:
+                is_open = message["status"] == "queued"
+                assert is_open == (message["billing_status"] == "reserved"), message
+                # The message is read before its recipients, so that only this way round says anything.
+                assert is_open or not any(one["status"] in OPEN for one in message["recipients"]), message
+            if all(message["status"] != "queued" for message in messages):
+                return messages
+            self.check()
+            assert time.monotonic() < deadline, f"still open after {seconds} s: {await self._open()}"
+            await asyncio.sleep(0.1)
+
+    async def wait_until_all_final(self, seconds: float) -> float:
+        """Every message there is comes to its end; how many seconds it took."""
+        started = time.monotonic()
+        while await self.service.value("SELECT count(*) FROM messages WHERE status = 'queued'"):
+            self.check()
+            assert time.monotonic() < started + seconds, f"still open after {seconds} s: {await self._open()}"
+            await asyncio.sleep(0.25)
+        return time.monotonic() - started
+
+    async def _open(self) -> str:
+        rows = await self.service.sql(
+            """SELECT r.email, r.status, s.attempt_count, s.fence, s.next_at - now() AS due_in, s.worker_id,
+                      w.expires_at - now() AS lease_ends_in, r.last_smtp_response
+               FROM recipients r LEFT JOIN schedule s USING (account_id, message_id, position)
+               LEFT JOIN workers w ON w.id = s.worker_id
+               WHERE r.status IN ('queued', 'deferred') LIMIT 10"""
+        )
+        number = await self.service.value("SELECT count(*) FROM recipients WHERE status IN ('queued', 'deferred')")
+        said = [f"{part.words} says:\n{part.said()}" for part in self.parts if "http" not in part.words]
+        return "\n".join([f"{number} recipients, among them", *(str(dict(row)) for row in rows), *said])
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What the receiver wrote down, a line for each recipient that it accepted."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def copies(self) -> Counter[str]:
+        return Counter(line["recipient"] for line in self.lines())
+
+    async def fates(self) -> list[RecipientResult]:
+        """Tests give every recipient of real mail an address of its own, or this says little."""
+        rows = await self.service.sql(
+            """SELECT r.email, r.status,
+                      count(a.fence) FILTER (WHERE a.finished_at IS NULL OR a.is_ambiguous) AS excused
+               FROM recipients r JOIN messages m ON m.account_id = r.account_id AND m.id = r.message_id
+               LEFT JOIN attempts a ON a.account_id = r.account_id AND a.message_id = r.message_id
+                   AND a.position = r.position
+               WHERE m.source <> 'test' AND r.email NOT LIKE '%@' || $1
+               GROUP BY r.account_id, r.message_id, r.position, r.email, r.status""",
+            SIMULATOR,
+        )
+        return [RecipientResult(**row) for row in rows]
+
+    async def broken_promises(self) -> dict[str, list[Any]]:
+        """What of the books, of truth and of duplicates doesn't hold; ask when everything is final."""
+        broken = await database_faults(self.database_url)
+        copies = self.copies()
+        delivered: Counter[str] = Counter()
+        excused: Counter[str] = Counter()
+        for fate in await self.fates():
+            delivered[fate.email] += fate.status == "delivered"
+            excused[fate.email] += fate.excused
+        found: dict[str, list[Any]] = {
+            "what is delivered arrived": [one for one in delivered if copies[one] < delivered[one]],
+            "nothing arrived oftener than was delivered, or than the record excuses": [
+                (one, copies[one], await self._attempts(one))
+                for one in copies
+                if copies[one] > delivered[one] + excused[one]
+            ],
+        }
+        return broken | {name: rows[:5] for name, rows in found.items() if rows}
+
+    async def _attempts(self, address: str) -> list[dict[str, Any]]:
+        rows = await self.service.sql(
+            """SELECT a.fence, a.worker_id, a.started_at, a.finished_at, a.outcome, a.is_ambiguous, a.response
+               FROM attempts a JOIN recipients r USING (account_id, message_id, position)
+               WHERE r.email = $1 ORDER BY a.message_id, a.fence""",
+            address,
+        )
+        return [dict(row) for row in rows]
+
+    async def duplicates(self) -> int:
+        delivered = {fate.email for fate in await self.fates() if fate.status == "delivered"}
+        return sum(number - 1 for one, number in self.copies().items() if one in delivered)
+
+    async def orphans(self, worker_id: UUID | None = None) -> int:
+        """Attempts that began, and of which nobody ever said how they ended."""
+        number: int = await self.service.value(
+            "SELECT count(*) FROM attempts WHERE finished_at IS NULL AND ($1::uuid IS NULL OR worker_id = $1)",
+            worker_id,
+        )
+        return number
+
+    async def close(self) -> None:
+        for client in self.clients:
+            await close_service_client(client)
+        for part in self.parts:
+            await asyncio.to_thread(part.kill)
+
+
+@dataclass(slots=True)
+class Senders:
+    """Senders that keep posting; every recipient has an address of its own."""
+
+    processes: ServiceProcesses
+    tenant: Tenant
+    domains: Sequence[str]
+    # How the receiver treats them, in turns: these are the first words of the addresses.
+    behaviours: Sequence[str] = ("taken", "taken", "taken", "550-rcpt", "greylist")
+    recipients: int = 3
+    pause_seconds: float = 0.03
+    answers: "Counter[int]" = field(default_factory=Counter)
+    slowest_seconds: float = 0.0
+    _is_stopping: bool = False
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    @asynccontextmanager
+    async def at_work(self, senders: int = 4) -> AsyncIterator[None]:
+        """They post beside whatever happens inside; at its end every sender ends its round."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(senders):
+                group.create_task(self._post_on())
+            try:
+                yield
+            finally:
+                self._is_stopping = True
+
+    async def _post_on(self) -> None:
+        while not self._is_stopping:
+            numbers = [next(self._numbers) for _ in range(self.recipients)]
+            started = time.monotonic()
+            answer = await self.tenant.send(self.tenant.mail(to=[self._address(number) for number in numbers]))
+            self.slowest_seconds = max(self.slowest_seconds, time.monotonic() - started)
+            self.answers[answer.status] += 1
+            await asyncio.sleep(self.pause_seconds)
+
+    def _address(self, number: int) -> str:
+        behaviour = self.behaviours[number % len(self.behaviours)]
+        return f"{behaviour}+{number}@{self.domains[number // 7 % len(self.domains)]}"
+
+
+@asynccontextmanager
+async def prepare_processes(
+    database_url: str,
+    directory: Path,
+    *,
+    stream: str = "nats",
+    behaviours: Mapping[str, str] | None = None,
+    keeps_mail: bool = True,
+    logs_messages: bool = False,
+    **settings: str,
+) -> AsyncIterator[ServiceProcesses]:
+    """A post office where nobody works yet; `manners` are further addresses of the receiver, and how it is there.
+
+    With `stream="memory"` there is no NATS, and whoever dispatches has to deliver as well.
+    """
+    async with AsyncExitStack() as stack:
+        nats = await asyncio.to_thread(stack.enter_context, PrivateNats()) if stream == "nats" else None
+        nameserver = await stack.enter_async_context(Nameserver())
+        receiver = await stack.enter_async_context(
+            SmtpReceiver(
+                behaviours=behaviours,
+                log=directory / "accepted.jsonl",
+                keeps_mail=keeps_mail,
+                logs_messages=logs_messages,
+            )
+        )
+        chosen = {
+            "STREAM": nats.url if nats else "memory",
+            "HOSTNAME": HOSTNAME,
+            "RETURN_PATH_DOMAIN": RETURN_PATH_DOMAIN,
+            "SIMULATOR_DOMAIN": SIMULATOR,
+            "RESOLVERS": f"127.0.0.1:{nameserver.port}",
+            "SMTP_PORT": str(receiver.port),
+            "ALLOW_LOOPBACK_DESTINATIONS": "true",
+            "DELIVERY_RETRY_MINUTES": json.dumps(RETRY_MINUTES),
+            "WORKER_LEASE_SECONDS": str(WORKER_LEASE_SECONDS),
+            "TICKET_LEASE_SECONDS": str(TICKET_LEASE_SECONDS),
+            **LANE,
+            **settings,
+        }
+        processes = ServiceProcesses(database_url, directory, chosen, nameserver, receiver, nats)
+        stack.push_async_callback(processes.close)
+        yield processes
+
+
+@asynccontextmanager
+async def run_processes(
+    database_url: str, directory: Path, *, stream: str = "nats", workers: int = 1, **how: Any
+) -> AsyncIterator[ServiceProcesses]:
+    """A post office at work: each part a process, and so many delivery workers; or one process for all, in memory."""
+    async with prepare_processes(database_url, directory, stream=stream, **how) as processes:
+        if stream == "memory":
+            await processes.start_http("dispatch", "delivery")
+        else:
+            for words in [("dispatch",), *([("delivery",)] * workers)]:
+                processes.start(*words)
+            await processes.start_http()
+        yield processes

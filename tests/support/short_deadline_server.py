@@ -1,0 +1,25 @@
+"""Our SMTP server in a process of its own, with short deadlines and nothing behind it; it says its port.
+
+python -m tests.support.short_deadline_server
+"""
+
+import asyncio
+
+import uvloop
+
+from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
+from tests.support.smtp_service import RecordingService, run_smtp_server
+
+DEADLINES = ServerDeadlines(command_seconds=4.0, admission_seconds=6.0, content_seconds=4.0, look_seconds=0.5)
+
+
+async def serve() -> None:
+    async with run_smtp_server(
+        RecordingService(), bounds=Bounds(connections_max=600, connections_per_address_max=450), deadlines=DEADLINES
+    ) as server:
+        print(server.ports[0], flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve())

@@ -1,0 +1,230 @@
+"""Where mail comes in over SMTP: ports and a certificate for the service, and the clients that use them.
+
+The clients are those that people have (smtplib, curl, swaks), and a bare one for what no other would say.
+"""
+
+import asyncio
+import base64
+import contextlib
+import re
+import smtplib
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import trustme
+
+from posthouse.rules.ids import AccountId
+from tests.support.server_process import READY_SECONDS_MAX
+from tests.support.service import Tenant
+from tests.support.service_processes import RETURN_PATH_DOMAIN, PartProcess, ServiceProcesses
+from tests.support.smtp_service import SmtpConnection
+from tools.private_postgres import free_port
+
+HOST: Final = "127.0.0.1"
+# As the certificate has it.
+NAME: Final = "localhost"
+FEEDBACK_ADDRESS: Final = f"complaints@{RETURN_PATH_DOMAIN}"
+CLIENT_SECONDS_MAX: Final = 30.0
+
+_queued: Final = re.compile(r"250[ -]2\.0\.0 queued as (em_[a-z0-9]+)").search
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpListeners:
+    """Of one installation: `port` begins TLS with STARTTLS, `tls_port` has it from the start."""
+
+    directory: Path
+    port: int
+    tls_port: int
+    inbound_port: int
+
+    @classmethod
+    def make(cls, directory: Path) -> Self:
+        listeners = cls(directory, free_port(), free_port(), free_port())
+        authority = trustme.CA()
+        issued = authority.issue_cert(NAME, HOST)
+        listeners.authority_file.write_bytes(authority.cert_pem.bytes())
+        listeners._certificate_file.write_bytes(b"".join([pem.bytes() for pem in issued.cert_chain_pems]))
+        listeners._key_file.write_bytes(issued.private_key_pem.bytes())
+        return listeners
+
+    @property
+    def authority_file(self) -> Path:
+        return self.directory / "authority.pem"
+
+    @property
+    def _certificate_file(self) -> Path:
+        return self.directory / "certificate.pem"
+
+    @property
+    def _key_file(self) -> Path:
+        return self.directory / "certificate.key"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """For the service's processes."""
+        return {
+            "TLS_CERTIFICATE_FILE": str(self._certificate_file),
+            "TLS_KEY_FILE": str(self._key_file),
+            "SUBMISSION_PORT": str(self.port),
+            "SUBMISSION_TLS_PORT": str(self.tls_port),
+            "INBOUND_PORT": str(self.inbound_port),
+            "FEEDBACK_ADDRESS": FEEDBACK_ADDRESS,
+        }
+
+    def trusting(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.authority_file)
+
+    async def open(self, part: PartProcess, *ports: int) -> None:
+        """Returns when somebody listens at these ports, the submission's unless others are named."""
+        for port in ports or (self.port, self.tls_port):
+            deadline = time.monotonic() + READY_SECONDS_MAX
+            while not await is_listening(port):
+                assert part.running.poll() is None, f"{part.words} ended:\n{part.said()}"
+                assert time.monotonic() < deadline, f"{part.words} did not listen in time:\n{part.said()}"
+                await asyncio.sleep(0.05)
+
+    # A client that says what it is told to
+
+    @contextlib.asynccontextmanager
+    async def line(
+        self, *, is_secure: bool = True, source: str = HOST, port: int | None = None
+    ) -> AsyncIterator[SmtpConnection]:
+        """A connection that was greeted."""
+        reader, writer = await asyncio.open_connection(
+            HOST,
+            port or (self.tls_port if is_secure else self.port),
+            ssl=self.trusting() if is_secure else None,
+            server_hostname=NAME if is_secure else None,
+            local_addr=(source, 0),
+            limit=2**20,
+        )
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line = SmtpConnection(reader, writer)
+        try:
+            greeting = await line.reply()
+            if not greeting:
+                raise ConnectionResetError("the server hung up")
+            assert greeting.startswith("220 "), greeting
+            yield line
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    @contextlib.asynccontextmanager
+    async def session(self, tenant: Tenant, *, source: str = HOST) -> AsyncIterator[SmtpConnection]:
+        """A connection that may send."""
+        async with self.line(source=source) as line:
+            replies = await line.say("EHLO client.example", plain(tenant.username, tenant.password))
+            if not replies[1]:
+                raise ConnectionResetError("the server hung up")
+            assert replies[1].startswith("235 "), replies
+            yield line
+
+    # Clients that people have
+
+    def by_smtplib(
+        self, tenant: Tenant, raw: bytes, to: Sequence[str], *, sender: str | None = None, at_once: bool = False
+    ) -> str:
+        """TLS `at_once` or by STARTTLS; the reply to the message, or to whatever was refused before."""
+        context = self.trusting()
+        client = (
+            smtplib.SMTP_SSL(NAME, self.tls_port, timeout=CLIENT_SECONDS_MAX, context=context)
+            if at_once
+            else smtplib.SMTP(NAME, self.port, timeout=CLIENT_SECONDS_MAX)
+        )
+        with client:
+            if not at_once:
+                client.starttls(context=context)
+            client.login(tenant.username, tenant.password)
+            code, text = client.mail(f"news@{tenant.domain}" if sender is None else sender, ["BODY=8BITMIME"])
+            for recipient in to:
+                assert code == 250, text
+                code, text = client.rcpt(recipient)
+            if code == 250:
+                code, text = client.data(raw)
+            return f"{code} {text.decode()}"
+
+    def by_curl(self, tenant: Tenant, raw: bytes, to: Sequence[str], *, at_once: bool = False) -> str:
+        """All that was said."""
+        file = self.directory / "curl.eml"
+        file.write_bytes(raw)
+        scheme, port = ("smtps", self.tls_port) if at_once else ("smtp", self.port)
+        command = ["curl", "-sSv", "--url", f"{scheme}://{NAME}:{port}/client.example", "--ssl-reqd"]
+        command += ["--cacert", str(self.authority_file), "--user", f"{tenant.username}:{tenant.password}"]
+        command += ["--mail-from", f"news@{tenant.domain}", "--upload-file", str(file)]
+        for recipient in to:
+            command += ["--mail-rcpt", recipient]
+        return _said_by(command)
+
+    def by_swaks(self, tenant: Tenant, to: Sequence[str], *options: str) -> str:
+        """All that was said."""
+        command = ["swaks", "--server", NAME, "--ehlo", "client.example", "--tls-verify"]
+        command += ["--tls-ca-path", str(self.authority_file), "--from", f"news@{tenant.domain}", "--to", ",".join(to)]
+        command += ["--auth-user", tenant.username, "--auth-password", tenant.password, "--suppress-data", *options]
+        return _said_by(command)
+
+
+async def is_listening(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+def plain(username: str, password: str) -> str:
+    return "AUTH PLAIN " + base64.b64encode(f"\0{username}\0{password}".encode()).decode()
+
+
+def queued_id(said: str) -> str:
+    """The message's id, as the reply to an accepted one tells it."""
+    found = _queued(said)
+    assert found, said
+    return found[1]
+
+
+def raw_mail(
+    tenant: Tenant, subject: str, *fields: str, to: str = "ada@example.org", body: str = "Good morning."
+) -> bytes:
+    """A mail as careless programs write it: without a date, an id or a version."""
+    head = [f"From: News <news@{tenant.domain}>", f"To: {to}", f"Subject: {subject}", *fields]
+    return "\r\n".join([*head, "", body, ""]).encode()
+
+
+def dotted(content: bytes) -> bytes:
+    """As DATA has it, with its end, before which there has to be a line end."""
+    ended = content if not content or content.endswith(b"\r\n") else content + b"\r\n"
+    return (b"\r\n" + ended).replace(b"\r\n.", b"\r\n..")[2:] + b".\r\n"
+
+
+async def submit(line: SmtpConnection, content: bytes, to: Sequence[str], *, sender: str) -> str:
+    """The reply to the message, or to what was refused first."""
+    replies = await line.say(f"MAIL FROM:<{sender}>", *(f"RCPT TO:<{one}>" for one in to), "DATA")
+    if not replies[-1].startswith("354"):
+        return next((reply for reply in replies if not reply.startswith("250 ")), replies[-1])
+    (reply,) = await line.say(dotted(content), replies=1)
+    return reply
+
+
+async def keys_published_by(processes: ServiceProcesses, tenant: Tenant) -> dict[bytes, bytes]:
+    """The records that the service asked the domain's owner to publish, by name."""
+    views = await processes.service.operator.domains.all(AccountId(tenant.id))
+    return {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
+
+
+def _said_by(command: Sequence[str]) -> str:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=CLIENT_SECONDS_MAX, check=False
+    )
+    return (done.stdout + done.stderr).decode(errors="replace")

@@ -1,0 +1,148 @@
+"""What tests of SMTP sessions share: a mail, deadlines, ways to travel, and a server that says what it was given."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+from posthouse.rules.outcome import Stage
+from posthouse.wire.smtp import ClientDeadlines, SmtpAccepted, SmtpFailure, SmtpSession, SmtpTransaction
+from posthouse.wire.smtp_content import SmtpContent
+from posthouse.wire.tls import CLEARTEXT, TlsPolicy
+from tests.support.smtp_receiver import NAME, SmtpReceiver
+
+SENDER = "bounces+token@sender.example.com"
+CONTENT = b"From: a@sender.example.com\r\nSubject: dots\r\n\r\n.one\r\n..two\r\n.\r\nend\r\n"
+MESSAGE = SmtpContent(CONTENT)
+LARGE = SmtpContent(b"Subject: large\r\n\r\n" + (b"." + b"x" * 97 + b"\r\n") * 50_000)
+
+PATIENT = ClientDeadlines(
+    connect_seconds=5,
+    greeting_seconds=5,
+    command_seconds=5,
+    handshake_seconds=5,
+    block_seconds=5,
+    dot_seconds=5,
+    opening_seconds_total=10,
+    transaction_seconds_total=20,
+)
+SHORT = 0.2
+HASTY_COMMAND = replace(PATIENT, command_seconds=SHORT, block_seconds=SHORT)
+HASTY_DOT = replace(PATIENT, dot_seconds=SHORT)
+
+# The four ways in which a mail can travel.
+TRANSFER_MODES = ["", "no-pipelining", "chunking", "chunking--no-pipelining"]
+
+
+async def open_to(
+    port: int, *, tls: TlsPolicy = CLEARTEXT, deadlines: ClientDeadlines = PATIENT, server_name: str = NAME
+) -> SmtpSession | SmtpFailure:
+    return await SmtpSession.open(
+        "127.0.0.1", port, hostname="sender.example.com", tls=tls, server_name=server_name, deadlines=deadlines
+    )
+
+
+@contextlib.asynccontextmanager
+async def session_with(
+    receiver: SmtpReceiver, *, tls: TlsPolicy = CLEARTEXT, deadlines: ClientDeadlines = PATIENT
+) -> AsyncIterator[SmtpSession]:
+    session = await open_to(receiver.port, tls=tls, deadlines=deadlines)
+    assert isinstance(session, SmtpSession), session
+    try:
+        yield session
+    finally:
+        session.quit()
+        await asyncio.sleep(0.001)
+
+
+async def deliver(
+    session: SmtpSession,
+    *recipients: str,
+    message: SmtpContent = MESSAGE,
+    before_dot: Callable[[], bool] = lambda: True,
+    sender: str = SENDER,
+) -> SmtpTransaction:
+    return await session.deliver(sender, recipients or ("ada@example.com",), message, before_dot)
+
+
+async def result_of(
+    words: str, recipient: str, *, deadlines: ClientDeadlines = PATIENT, message: SmtpContent = MESSAGE
+) -> tuple[SmtpAccepted | SmtpFailure, SmtpReceiver, bool]:
+    """The one recipient's result, the server as it then is, and whether the session could go on."""
+    async with SmtpReceiver(words) as receiver, session_with(receiver, deadlines=deadlines) as session:
+        transaction = await deliver(session, recipient, message=message)
+        (result,) = transaction.results
+        assert transaction.ambiguous == (isinstance(result, SmtpFailure) and result.ambiguous)
+        return result, receiver, session.is_reusable
+
+
+def failure_of(result: object) -> tuple[Stage, int | None, bool]:
+    assert isinstance(result, SmtpFailure), result
+    return result.stage, result.reply.code if result.reply else None, result.ambiguous
+
+
+EHLO_PIPELINING = "250-mx.example.com\r\n250 PIPELINING"
+
+
+class CannedServer:
+    """Says the first thing at once and each further one to whatever it hears; then hangs up or stays silent."""
+
+    def __init__(
+        self, *says: int | str | tuple[str, ...], pause_seconds: float = 0.0, then_hangs_up: bool = False
+    ) -> None:
+        self.heard: list[bytes] = []
+        self.peers: list[str] = []
+        self.port = 0
+        self._talks: list[asyncio.Task[None]] = []
+        self._says = [
+            (f"{one} said",) if isinstance(one, int) else (one,) if isinstance(one, str) else one for one in says
+        ]
+        self._pause_seconds = pause_seconds
+        self._then_hangs_up = then_hangs_up
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> "CannedServer":
+        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+        await asyncio.wait(self._talks, timeout=0.1)
+        for talk in self._talks:
+            talk.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._talks.append(task)
+        self.peers.append(writer.get_extra_info("peername")[0])
+        try:
+            for number, texts in enumerate(self._says):
+                if number:
+                    self.heard.append(await reader.read(65_536))
+                for text in texts:
+                    writer.write(text.encode() + b"\r\n")
+                    await asyncio.sleep(self._pause_seconds)
+            if not self._then_hangs_up:
+                while data := await reader.read(65_536):
+                    self.heard.append(data)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+
+# Each breaks the session; the last column is what the reason says.
+BROKEN = [
+    ("drop", "clos|broke"),
+    ("hang", "no answer in time"),
+    ("drip", "no answer in time"),
+    ("endless", "more than"),
+    ("flood", "more than"),
+    ("overlong", "more than"),
+    ("garbage", "no reply"),
+]

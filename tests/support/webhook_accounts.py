@@ -1,0 +1,167 @@
+"""Many accounts with a webhook each, made at once; and events of theirs, as delivery would have left them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from posthouse.chance import SystemChance
+from posthouse.config import Settings
+from posthouse.rules import credential, event, ids
+from posthouse.rules.event import EventType
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ticket import WebhookTicket
+from posthouse.store import webhook_schedule
+from posthouse.store.seal import Sealer
+from posthouse.store.webhook_schedule import NewWebhookDelivery
+from posthouse.store.webhooks import secret_purpose
+from tests.support.service import basic
+from tests.support.webhook_flow import NAME, is_signed
+from tests.support.webhook_receiver import Request
+from tests.support.webhook_steps import ALL_EVENTS
+
+CREDITS: Final = 1_000_000_000
+ATTEMPTS_MAX: Final = 7
+LONG_LEASE: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookAccount:
+    account_id: AccountId
+    path: str
+    secret: str
+    domain: str
+    username: str
+    password: str
+
+    @property
+    def basic(self) -> str:
+        return basic(self.username, self.password)
+
+    def mail(self, to: Sequence[str]) -> bytes:
+        """The body of a request to send to these."""
+        return json.dumps(
+            {"from": f"news@{self.domain}", "to": list(to), "subject": "Hello", "text": "Hello."}
+        ).encode()
+
+
+def webhook_settings(port: int, authority: Path) -> dict[str, Any]:
+    """Of processes that may call webhooks at this port of the loopback, with certificates of this authority."""
+    return {
+        "WEBHOOK_PORTS": f"443,{port}",
+        "WEBHOOK_AUTHORITY_FILE": str(authority),
+        "ALLOW_LOOPBACK_WEBHOOKS": "true",
+        "RATE_PER_SECOND": "1000000",
+        "RATE_BURST": "1000000",
+        "WARMUP_LIMITS": "1000000000",
+    }
+
+
+async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence[str]) -> list[WebhookAccount]:
+    """An account for each path, with credits, a credential, a verified domain and an endpoint at that path."""
+    sealer = Sealer(given.seal_key_bytes, given.seal_key_active)
+    # Long ago: a server forgets what it knew of an account that changed lately.
+    then = datetime.now(UTC) - timedelta(hours=1)
+    made = []
+    for path in paths:
+        unique = SystemChance().bytes(6).hex()
+        made.append(
+            WebhookAccount(
+                account_id=AccountId(_new_id(then)),
+                path=path,
+                secret=event.SECRET_PREFIX + SystemChance().bytes(20).hex(),
+                domain=f"{unique}.example.com",
+                username=f"smtp_{unique}",
+                password=SystemChance().bytes(20).hex(),
+            )
+        )
+    rows: dict[str, tuple[str, list[tuple[object, ...]]]] = {
+        "accounts": (
+            "id name created_at changed_at available",
+            [(one.account_id, one.domain, then, then, CREDITS) for one in made],
+        ),
+        "grants": (
+            "account_id id amount reason at",
+            [(one.account_id, one.account_id, CREDITS, "test", then) for one in made],
+        ),
+        "credentials": (
+            "account_id id username secret_hash name is_default created_at",
+            [(one.account_id, _new_id(then), one.username, _hash(one, given), "test", True, then) for one in made],
+        ),
+        "domains": (
+            "account_id id name token selector dkim_public dkim_sealed created_at verified_at checked_at",
+            [
+                (one.account_id, _new_id(then), one.domain, "token", "selector", "", b"", then, then, then)
+                for one in made
+            ],
+        ),
+        "webhook_endpoints": (
+            "account_id url events enabled secret_sealed created_at updated_at",
+            [
+                (
+                    one.account_id,
+                    f"https://{NAME}:{port}{one.path}",
+                    list(ALL_EVENTS),
+                    True,
+                    sealer.seal(one.secret.encode(), secret_purpose(one.account_id)),
+                    then,
+                    then,
+                )
+                for one in made
+            ],
+        ),
+    }
+    async with pool.acquire() as connection, connection.transaction():
+        for table, (names, records) in rows.items():
+            await connection.copy_records_to_table(table, columns=names.split(), records=records)
+    return made
+
+
+def _hash(customer: WebhookAccount, given: Settings) -> bytes:
+    return credential.secret_hash(customer.password, given.pepper_bytes)
+
+
+async def add_events(
+    pool: Any, customers: Sequence[WebhookAccount], each: int = 1, *, lease: timedelta = timedelta(0)
+) -> list[WebhookTicket]:
+    """So many events for each customer, in turns: due when the lease is over, until then whoever has their tickets."""
+    now = datetime.now(UTC)
+    events, notifications = [], []
+    for _ in range(each):
+        for one in customers:
+            event_id, message_id = _new_id(now), ids.new_message_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
+            body = event.body(
+                event_id=event_id,
+                type=EventType.DELIVERED,
+                created_at=now,
+                message_id=message_id,
+                position=0,
+                to="ada.lovelace@customers.example.org",
+                sender=f"news@{one.domain}",
+                subject="Your order of this morning is on its way",
+                smtp_code=250,
+                smtp_response="2.0.0 Ok: queued as 4C1F52A04F",
+            )
+            events.append((one.account_id, event_id, message_id, 0, EventType.DELIVERED, now, body))
+            notifications.append(
+                NewWebhookDelivery(
+                    one.account_id, _new_id(now), event_id, MessageId(message_id), 0, EventType.DELIVERED
+                )
+            )
+    async with pool.acquire() as connection, connection.transaction():
+        names = ["account_id", "id", "message_id", "position", "type", "created_at", "body"]
+        await connection.copy_records_to_table("events", columns=names, records=events)
+        return await webhook_schedule.enter(connection, notifications, now, now + lease, ATTEMPTS_MAX)
+
+
+def signed_at(request: Request, secret: str) -> int | None:
+    """The time that a request was signed at; None if it was not, with this secret."""
+    t = int(request.headers["service-signature"].partition(",")[0].removeprefix("t="))
+    return t if is_signed(request, secret, t) else None
+
+
+def _new_id(at: datetime) -> UUID:
+    return ids.new_id(at, SystemChance().bytes(ids.RANDOM_BYTES))

@@ -1,0 +1,239 @@
+"""Webhooks from end to end in one process: real PostgreSQL, DNS and HTTPS, the in-process stream, a settable clock."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+from posthouse.chance import SeededChance
+from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
+from posthouse.flows.shared.tickets import Tickets
+from posthouse.flows.webhooks.sender import WebhookSender
+from posthouse.rules.ids import AccountId
+from posthouse.rules.public_address import Address
+from posthouse.rules.ticket import unpack
+from posthouse.rules.webhook_url import WebhookTarget, check_url
+from posthouse.store import webhooks
+from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
+from posthouse.store.seal import Sealer
+from posthouse.store.webhooks import WebhookDelivery, secret_purpose
+from posthouse.wire.dns import Resolver
+from posthouse.wire.stream import StreamSettings, TicketKind
+from posthouse.wire.stream.memory import MemoryStream
+from posthouse.wire.webhook_client import HttpWebhookClient, WebhookCallResult, WebhookClient, public_tls
+from tests.support.accept_flow import Sender
+from tests.support.clock import SettableClock
+from tests.support.delivery_steps import DeliverySteps
+from tests.support.nameserver import Nameserver
+from tests.support.smtp_receiver import Certificates
+from tests.support.webhook_receiver import Request, WebhookReceiver
+from tests.support.webhook_steps import ALL_EVENTS, WebhookSteps
+
+SHARDS: Final = 4
+SEED: Final = 2026
+NAME: Final = "hooks.example.com"
+SECRET: Final = "whsec_the_secret_of_the_tests"
+PATIENCE_SECONDS: Final = 0.5
+# What the log tells of an attempt; the rest says where it belongs.
+DeliveryStatus = tuple[str, int, int | None, str | None]
+
+
+@cache
+def certificates() -> Certificates:
+    return Certificates.make(NAME)
+
+
+@dataclass(slots=True)
+class WebhookFlow:
+    """A messenger, and the customers he calls on. `round` tells whatever is due at the clock's time.
+
+    An account's path at the receiver is its own if it ends in a query: `/status/500?acme`. `ports` may be called.
+    `another_worker` makes one more messenger; whatever it is given differs from the first.
+    """
+
+    steps: DeliverySteps
+    names: Nameserver
+    webhook_receiver: WebhookReceiver
+    ports: set[int]
+    stream: MemoryStream
+    tickets: Tickets
+    dispatch: Dispatch
+    notification: WebhookSender
+    caller: HttpWebhookClient
+    sealer: Sealer
+    another_worker: Callable[..., WebhookSender]
+
+    @property
+    def clock(self) -> SettableClock:
+        return self.steps.clock
+
+    @property
+    def store(self) -> WebhookSteps:
+        return WebhookSteps(self.steps)
+
+    @property
+    def account_id(self) -> AccountId:
+        return AccountId(self.steps.sender.account_id)
+
+    def url(self, path: str = "/events", *, host: str = NAME, port: int = 0) -> str:
+        return f"https://{host}:{port or self.webhook_receiver.port}{path}"
+
+    def sealed(self, secret: str = SECRET, account_id: AccountId | None = None) -> bytes:
+        return self.sealer.seal(secret.encode(), secret_purpose(account_id or self.account_id))
+
+    async def subscribe(
+        self,
+        path: str = "/events",
+        *,
+        url: str = "",
+        events: Sequence[str] = ALL_EVENTS,
+        enabled: bool = True,
+        sender: Sender | None = None,
+    ) -> None:
+        """Make or change an account's endpoint; its secret is SECRET when it is new."""
+        account_id = AccountId(sender.account_id) if sender else self.account_id
+        await self.store.save(
+            url or self.url(path), events, enabled, account_id=account_id, secret=self.sealed(account_id=account_id)
+        )
+
+    async def add_events(self, *results: MailResult, sender: Sender | None = None) -> list[UUID]:
+        """A new message, whose recipients come to these results; the webhook deliveries, in their order, due now."""
+        made = await self.store.add_events(*(results or (MailResult.DELIVERED,)), lease=timedelta(0), sender=sender)
+        rows = await self.steps.fetch(
+            "SELECT id FROM webhook_deliveries WHERE id = ANY($1::uuid[]) ORDER BY position",
+            [ticket.webhook_delivery_id for ticket in made],
+        )
+        return [delivery_id for (delivery_id,) in rows]
+
+    async def add_event(self, result: MailResult = MailResult.DELIVERED, *, sender: Sender | None = None) -> UUID:
+        (delivery_id,) = await self.add_events(result, sender=sender)
+        return delivery_id
+
+    async def run_due(self) -> int:
+        """Dispatch what is due and tell it; how many tickets there were."""
+        await self.notification.renew()
+        await self.dispatch_due()
+        return await self.send_fetched()
+
+    async def dispatch_due(self) -> None:
+        while await self.dispatch.step_calls() >= DISPATCHED_AT_ONCE_MIN:
+            pass
+
+    async def send_fetched(self) -> int:
+        """Tell what the stream holds."""
+        number = await self.offer()
+        await self.notification.settle()
+        return number
+
+    async def offer(self) -> int:
+        """Give the messenger what the stream holds, and don't wait for him."""
+        found = await self.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 10_000, 0)
+        await self.notification.offer(found)
+        return sum(len(unpack(one.payload)) for one in found)
+
+    async def log(self, delivery_id: UUID, account_id: AccountId | None = None) -> WebhookDelivery:
+        async with self.steps.database.connection() as connection:
+            found = await webhooks.find_delivery(connection, account_id or self.account_id, delivery_id)
+        assert found is not None
+        return found
+
+    async def status_of(self, delivery_id: UUID, account_id: AccountId | None = None) -> DeliveryStatus:
+        """Status, attempt, HTTP status and error."""
+        found = await self.log(delivery_id, account_id)
+        return found.status, found.attempt, found.http_status, found.error
+
+    async def schedule(self) -> list[tuple[Any, ...]]:
+        """What is pending: attempts, fence, and the seconds until it is due."""
+        rows = await self.steps.fetch("SELECT attempt_count, fence, next_at FROM calls ORDER BY next_at, id")
+        return [(count, fence, (at - self.clock.now()).total_seconds()) for count, fence, at in rows]
+
+    def came(self, path: str) -> list[Request]:
+        """What came to this path."""
+        return [request for request in self.webhook_receiver.requests if request.line.split(" ")[1] == path]
+
+
+@dataclass
+class PausingClient:
+    """A caller that waits where it is told to: before it sets out, or before it tells what it heard."""
+
+    caller: WebhookClient
+    sets_out: bool = True
+    comes_back: bool = True
+    begun: list[str] = field(default_factory=list)
+    claimed: asyncio.Event = field(default_factory=asyncio.Event)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def call(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> WebhookCallResult:
+        self.begun.append(target.path_and_query)
+        self.claimed.set()
+        if not self.sets_out:
+            await self.goes_on.wait()
+        answer = await self.caller.call(target, body, headers)
+        self.arrived.set()
+        if not self.comes_back:
+            await self.goes_on.wait()
+        return answer
+
+
+def is_signed(request: Request, secret: str, t: int) -> bool:
+    """As a receiver would find out who knows nothing but the contract, down to the HMAC itself (RFC 2104)."""
+    key = secret.encode().ljust(64, b"\0")
+    assert len(key) == 64
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key) + str(t).encode() + b"." + request.body).digest()
+    outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key) + inner).hexdigest()
+    return request.headers["service-signature"] == f"t={t},v1={outer}"
+
+
+@asynccontextmanager
+async def open_webhook_flow(
+    steps: DeliverySteps,
+    *,
+    stream: MemoryStream | None = None,
+    may_connect: Callable[[Address], bool] = lambda address: address.is_loopback,
+    seconds_max: float = PATIENCE_SECONDS,
+    said: dict[str, bytes] | None = None,
+    **given: Any,
+) -> AsyncIterator[WebhookFlow]:
+    """`said` adds paths to what the receiver answers; `given` is for every messenger."""
+    async with AsyncExitStack() as stack:
+        names = await stack.enter_async_context(Nameserver())
+        names.records[NAME, "A"] = ["127.0.0.1"]
+        webhook_receiver = await stack.enter_async_context(WebhookReceiver(certificates().servers["sound"], said=said))
+        clock = steps.clock
+        caller = HttpWebhookClient(
+            resolver=Resolver([names.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic),
+            may_connect=may_connect,
+            tls=public_tls(certificates().authority_pem.decode()),
+            seconds_max=seconds_max,
+        )
+        stack.push_async_callback(caller.close)
+        stream = stream or MemoryStream(StreamSettings(), monotonic=clock.monotonic)
+        tickets = Tickets(stream, SHARDS)
+        sealer = Sealer({"1": bytes(32)}, "1")
+        ports = {443, webhook_receiver.port}
+        chance = SeededChance(SEED)
+        workers: list[WebhookSender] = []
+
+        def worker(**other: Any) -> WebhookSender:
+            made: dict[str, Any] = {
+                "database": steps.database,
+                "clock": clock,
+                "chance": chance,
+                "caller": caller,
+                "sealer": sealer,
+                "target_of": lambda url: check_url(url, ports=ports),
+            }
+            workers.append(WebhookSender(**{**made, **given, **other}))
+            return workers[-1]
+
+        one = worker()
+        dispatch = Dispatch(database=steps.database, clock=clock, tickets=tickets)
+        yield WebhookFlow(steps, names, webhook_receiver, ports, stream, tickets, dispatch, one, caller, sealer, worker)
+        for each in workers:
+            await each.drain(3)

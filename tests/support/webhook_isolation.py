@@ -1,0 +1,137 @@
+"""What one customer whose endpoint hangs does to the others' webhooks, at any size.
+
+Mail to the simulator comes to its end at once, for every customer in turn; one of them never answers. What is told
+is how long the others' events took, from the final result (the event's `created_at`) to the customer's door.
+"""
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from tests.support import webhook_accounts
+from tests.support.delivery_isolation import percentile
+from tests.support.rate_load import post
+from tests.support.service import service_settings
+from tests.support.service_processes import SIMULATOR, ServiceProcesses
+from tests.support.webhook_accounts import WebhookAccount
+from tests.support.webhook_load_receiver import Arrival, WebhookLoadReceiver
+
+# The recipients of one message are final at the same moment.
+RECIPIENTS: Final = 10
+LOOK_SECONDS: Final = 0.25
+HANGING: Final = "/hang/0"
+
+_numbers: Final = itertools.count(1)
+
+
+class EventsMissingError(AssertionError):
+    """An event that nothing stood in the way of was not told as it should be: there is nothing to measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Of the others' events, in seconds, with the moment at which each was made; and how often the hanging one rang."""
+
+    others: list[tuple[float, float]]
+    hanging_calls: int
+    hanging_events: int
+    seconds: float
+
+    def percentile(self, part: float) -> float:
+        return percentile([wait for _, wait in self.others], part)
+
+
+async def measure_waits(
+    processes: ServiceProcesses,
+    load_receiver: WebhookLoadReceiver,
+    accounts: int,
+    events: int,
+    per_second: float,
+    seconds_max: float,
+) -> Waits:
+    """The office has its parts at work, and its settings are such that they may call at the bell."""
+    paths = [HANGING, *(f"/customer/{number}" for number in range(1, accounts))]
+    made = await webhook_accounts.create_accounts(
+        processes.service.pool, service_settings(processes.database_url), load_receiver.port, paths
+    )
+    # Whoever has just begun holds no shards for some seconds; and what is slow at first has been done.
+    await _post(processes, made[1:], (len(made) - 1) * RECIPIENTS, per_second * 2)
+    await _all_told(processes, (len(made) - 1) * RECIPIENTS, seconds_max)
+    load_receiver.arrivals()
+    before = await processes.service.value("SELECT count(*) FROM events")
+    began_at = time.time()
+    await _post(processes, made, events, per_second)
+    posted_seconds = time.time() - began_at
+    expected = events - len(range(0, events // RECIPIENTS, len(made))) * RECIPIENTS
+    await _all_told(processes, (len(made) - 1) * RECIPIENTS + expected, seconds_max)
+    arrivals = load_receiver.arrivals()
+    number = await processes.service.value("SELECT count(*) FROM events") - before
+    if number != events:
+        raise EventsMissingError(f"{number} events were made of {events} recipients")
+    return Waits(
+        _waits(arrivals, made, expected, began_at),
+        sum(one.path == HANGING for one in arrivals),
+        events - expected,
+        posted_seconds,
+    )
+
+
+def _waits(
+    arrivals: Sequence[Arrival], made: Sequence[WebhookAccount], expected: int, began_at: float
+) -> list[tuple[float, float]]:
+    secrets = {one.path: one.secret for one in made}
+    waits = []
+    came: Counter[str] = Counter()
+    for one in arrivals:
+        if not one.is_signed(secrets[one.path]):
+            raise EventsMissingError(f"a call that was not signed: {one}")
+        if one.path == HANGING:
+            continue
+        told = one.event
+        came[told["id"]] += 1
+        made_at = datetime.fromisoformat(told["created_at"]).timestamp()
+        waits.append((made_at - began_at, one.at - made_at))
+    if len(came) != expected or len(waits) != expected:
+        raise EventsMissingError(f"{len(came)} events came in {len(waits)} calls, {expected} were expected, each once")
+    return waits
+
+
+async def _post(processes: ServiceProcesses, senders: Sequence[WebhookAccount], events: int, per_second: float) -> None:
+    sent = await post(
+        processes.service.port,
+        _requests(senders, events // RECIPIENTS),
+        per_second=per_second / RECIPIENTS,
+        connections=8,
+    )
+    if not sent.is_well:
+        raise EventsMissingError(f"not every request was answered with 202: {dict(sent.answers)}")
+
+
+def _requests(senders: Sequence[WebhookAccount], messages: int) -> Iterator[bytes]:
+    for one, _ in zip(itertools.cycle(senders), range(messages), strict=False):
+        number = next(_numbers)
+        body = one.mail([f"delivered+{number}.{place}@{SIMULATOR}" for place in range(RECIPIENTS)])
+        head = (
+            "POST /emails HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            f"Authorization: {one.basic}\r\nContent-Type: application/json\r\n"
+            f"Idempotency-Key: ringing-{number}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        yield head.encode() + body
+
+
+async def _all_told(processes: ServiceProcesses, number: int, seconds_max: float) -> None:
+    deadline = time.monotonic() + seconds_max
+    query = "SELECT count(*) FROM webhook_deliveries WHERE status = 'succeeded' AND attempt = 1"
+    while (told := await processes.service.value(query)) < number:
+        processes.check()
+        if time.monotonic() > deadline:
+            said = [f"{part.words} says:\n{part.said()}" for part in processes.parts if "http" not in part.words]
+            raise EventsMissingError(
+                "\n".join([f"{told} of {number} events are told after {seconds_max:.0f} s", *said])
+            )
+        await asyncio.sleep(LOOK_SECONDS)

@@ -1,0 +1,93 @@
+"""A customer's webhook without a network: an endpoint, events that are told to it, and what came of telling them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from posthouse.rules.ids import AccountId
+from posthouse.rules.ticket import WebhookTicket
+from posthouse.store import delivery_outcomes, webhook_schedule, webhooks
+from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
+from posthouse.store.delivery_outcomes import Outcome
+from posthouse.store.webhook_schedule import ClaimedWebhook, RecordedWebhooks, WebhookOutcome, WebhookResult
+from posthouse.store.webhooks import EndpointRow
+from tests.support.accept_flow import Sender
+from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, new_id
+
+URL: Final = "https://hooks.example.com/posthouse"
+ALL_EVENTS: Final = ("email.delivered", "email.bounced", "email.failed")
+LONGEST_CALL: Final = timedelta(minutes=1)
+
+
+@dataclass(slots=True)
+class WebhookSteps:
+    steps: DeliverySteps
+
+    @property
+    def account_id(self) -> AccountId:
+        return AccountId(self.steps.sender.account_id)
+
+    async def save(
+        self,
+        url: str = URL,
+        events: Sequence[str] = ALL_EVENTS,
+        enabled: bool = True,
+        *,
+        account_id: AccountId | None = None,
+        secret: bytes = b"sealed",
+    ) -> EndpointRow:
+        async with self.steps.database.transaction() as tx:
+            now = self.steps.clock.now()
+            row, _ = await webhooks.save(tx, account_id or self.account_id, url, events, enabled, secret, now)
+        return row
+
+    async def add_events(
+        self, *results: MailResult, lease: timedelta = LEASE, sender: Sender | None = None
+    ) -> list[WebhookTicket]:
+        """A new message, whose recipients come to these results; the tickets of what it is to be told."""
+        outcomes = await self.outcomes(*results, sender=sender)
+        async with self.steps.database.transaction() as tx:
+            now = self.steps.clock.now()
+            return list((await delivery_outcomes.record(tx, outcomes, now, ticket_lease=lease)).tickets)
+
+    async def outcomes(self, *results: MailResult, sender: Sender | None = None) -> list[Outcome]:
+        claimed = await self.steps.claimed(len(results), sender=sender)
+        now = self.steps.clock.now()
+        return [
+            self.steps.outcome(one, result, webhook_delivery_id=new_id(now))
+            for one, result in zip(claimed, results, strict=True)
+        ]
+
+    async def lease(self, limit: int = 1_000) -> list[WebhookTicket]:
+        async with self.steps.database.transaction() as tx:
+            now = self.steps.clock.now()
+            return await webhook_schedule.lease_due(tx, now, now + LEASE, limit)
+
+    async def claim(self, tickets: Iterable[WebhookTicket], worker_id: UUID | None = None) -> list[ClaimedWebhook]:
+        async with self.steps.database.transaction() as tx:
+            now = self.steps.clock.now()
+            return await webhook_schedule.claim(tx, worker_id or self.steps.worker_id, tickets, now, now + LONGEST_CALL)
+
+    async def claimed(self, *results: MailResult) -> list[ClaimedWebhook]:
+        return await self.claim(await self.add_events(*results))
+
+    async def record(self, *results: WebhookOutcome) -> RecordedWebhooks:
+        async with self.steps.database.transaction() as tx:
+            return await webhook_schedule.record(tx, results, self.steps.clock.now())
+
+    async def reclaim(self) -> int:
+        async with self.steps.database.transaction() as tx:
+            return await webhook_schedule.reclaim_expired_workers(tx, self.steps.clock.now())
+
+    def result(self, claimed: ClaimedWebhook, result: WebhookResult, **given: Any) -> WebhookOutcome:
+        """What a receiver of few words would have said."""
+        about: dict[str, Any] = {}
+        if result is not WebhookResult.POSTPONED:
+            about |= {"url": claimed.url or URL, "duration_ms": 12, "response_body": b"well"}
+            about["http_status"] = 204 if result is WebhookResult.SUCCEEDED else 500
+            about["error"] = None if result is WebhookResult.SUCCEEDED else "it answered 500"
+        if not result.is_final:
+            about["next_at"] = self.steps.clock.now() + WAIT
+        return WebhookOutcome(*claimed.key, result, **{**about, **given})

@@ -1,0 +1,364 @@
+"""A town: the whole service, each part a process that may die, and witnesses outside who write down what they see.
+
+Clients send over HTTP and SMTP and know every answer; a server takes the mail, a webhook's receiver hears of it. When
+all has come to rest, `posthouse audit` holds the three logs against the record.
+"""
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import random
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, Final
+
+import aiohttp
+
+from posthouse import crash
+from posthouse.rules import event
+from posthouse.rules.ids import AccountId
+from posthouse.store.seal import Sealer
+from posthouse.store.webhooks import secret_purpose
+from tests.support import webhook_accounts
+from tests.support.duplicate_mail import DATABASE_ERRORS, InFlight
+from tests.support.server_process import USUAL_PATIENCE, environment
+from tests.support.service import Tenant, service_settings
+from tests.support.service_processes import PartProcess, ServiceProcesses, prepare_processes
+from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail, submit
+from tests.support.webhook_flow import NAME, certificates
+from tests.support.webhook_receiver import Request, WebhookReceiver
+from tests.support.webhook_steps import ALL_EVENTS
+
+TENANTS: Final = 3
+DESTINATIONS: Final = 24
+SLOW: Final = "127.0.0.2"
+# How the receiver treats them, in turns: the first words of the addresses.
+BEHAVIOURS: Final = (*["taken"] * 72, *["550-rcpt"] * 4, *["greylist"] * 3, "lose-dot")
+PARTS: Final = ("http", "submission", "inbound", "dispatch", "delivery", "notification")
+PAUSE_SECONDS: Final = 0.05
+# Most mail has one recipient.
+RECIPIENT_COUNTS: Final = (*[1] * 13, 2, 3)
+BODY_REPEATS: Final = (*[1] * 8, 10, 1_000)
+MAILS_A_CONNECTION: Final = 100
+# Clients hold back while so much waits, so that all comes to rest soon after the last of them.
+WAITING_MAX: Final = 5_000
+WAITING_SEEN_SECONDS: Final = 0.5
+ANSWER_SECONDS_MAX: Final = 60.0
+AUDIT_SECONDS_MAX: Final = 1_800.0
+
+
+@dataclass(slots=True)
+class SendRate:
+    """Turns, so many a second on the average: who was kept from theirs by a fault makes up for it afterwards."""
+
+    per_second: float
+    started: float = field(default_factory=time.monotonic)
+    count: int = 0
+
+    async def turn(self) -> None:
+        due = self.started + self.count / self.per_second
+        self.count += 1
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+
+@dataclass(slots=True)
+class WholeService:
+    processes: ServiceProcesses
+    listeners: SmtpListeners
+    webhook_receiver: WebhookReceiver
+    tenants: list[Tenant]
+    domains: list[str]
+    running: dict[str, PartProcess]
+    sender_log: IO[str]
+    webhook_log: IO[str]
+    chance: random.Random
+    under_way: InFlight
+    answers: Counter[str] = field(default_factory=Counter)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    # Recipients and webhooks that wait, as last seen.
+    waiting: tuple[int, int] = (0, 0)
+    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_stopping: bool = False
+
+    @property
+    def accepted(self) -> int:
+        """Mails, as the clients know."""
+        return self.answers["http: 202"] + self.answers["smtp: 250"]
+
+    # Its parts.
+
+    def start(self, name: str, crash_at: str | None = None) -> PartProcess:
+        """One that ended before is started at the same port."""
+        armed = {} if crash_at is None else {crash.ENVIRONMENT.removeprefix("POSTHOUSE_"): crash_at}
+        if name in self.running:
+            part = self.running[name]
+            part.settings = {**self.processes.settings, **armed}
+            part.spawn()
+        else:
+            part = self.running[name] = self.processes.start(name)
+        return part
+
+    async def kill(self, name: str) -> None:
+        """At once; what a worker had under way is counted."""
+        part = self.running[name]
+        connections = len(self.processes.receiver.conversations)
+        part.kill()
+        if name == "delivery":
+            await self.under_way.note_death(connections)
+
+    async def restart(self, name: str, crash_at: str | None = None) -> PartProcess:
+        part = self.running[name]
+        with contextlib.suppress(ProcessLookupError):
+            await part.terminate()
+        return self.start(name, crash_at)
+
+    def upkeep(self, crash_at: str | None = None) -> int:
+        """One round of it; the exit status."""
+        own = environment(self.processes.database_url, **self.processes.settings)
+        if crash_at is not None:
+            own[crash.ENVIRONMENT] = crash_at
+        command = [sys.executable, "-m", "posthouse", "upkeep"]
+        return subprocess.run(
+            command, env=own, cwd=self.processes.directory, capture_output=True, check=False
+        ).returncode
+
+    # Its clients.
+
+    @asynccontextmanager
+    async def busy(self, http: int = 6, smtp: int = 3, per_second: float = 60.0) -> AsyncIterator[None]:
+        """Clients send beside whatever happens inside; at its end each has its answer, or none will come."""
+        self._is_stopping = False
+        pace = SendRate(per_second)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look())
+            for number in range(http):
+                group.create_task(self._send_by_http(self.tenants[number % len(self.tenants)], pace))
+            for number in range(smtp):
+                group.create_task(self._send_by_smtp(self.tenants[number % len(self.tenants)], pace))
+            try:
+                yield
+            finally:
+                self._is_stopping = True
+
+    async def _look(self) -> None:
+        """How much waits."""
+        query = "SELECT (SELECT count(*) FROM schedule) AS mail, (SELECT count(*) FROM calls) AS calls"
+        while not self._is_stopping:
+            with contextlib.suppress(*DATABASE_ERRORS):
+                async with asyncio.timeout(2):
+                    (row,) = await self.processes.service.sql(query)
+                    self.waiting = row["mail"], row["calls"]
+            if max(self.waiting) > WAITING_MAX:
+                self._has_room.clear()
+            else:
+                self._has_room.set()
+            await asyncio.sleep(WAITING_SEEN_SECONDS)
+        self._has_room.set()
+
+    async def _turn(self, pace: SendRate) -> bool:
+        """Whether there is one."""
+        await self._has_room.wait()
+        await pace.turn()
+        return not self._is_stopping
+
+    async def _send_by_http(self, tenant: Tenant, pace: SendRate) -> None:
+        while await self._turn(pace):
+            await self._post(tenant)
+
+    async def _post(self, tenant: Tenant) -> None:
+        """The same request again and again, with the same key, until there is an answer."""
+        key = f"{tenant.unique}-{next(self._numbers)}"
+        to = self._addresses(self.chance.choice(RECIPIENT_COUNTS))
+        fields: dict[str, Any] = {"to": to[:2], "bcc": to[2:]} if len(to) > 2 else {"to": to}
+        body = tenant.mail(**fields)
+        give_up_at = time.monotonic() + ANSWER_SECONDS_MAX
+        while time.monotonic() < give_up_at:
+            try:
+                answer = await tenant.send(body, key=key)
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                self.answers["http: none"] += 1
+                self._note(via="http", outcome="unanswered", key=key)
+            else:
+                self.answers[f"http: {answer.status}"] += 1
+                if answer.status == 202:
+                    self._note(via="http", outcome="accepted", key=key, id=answer.body["id"])
+                    return
+                # A suspended account is told so.
+                assert answer.status in (403, 409, 429, 503), answer.raw
+            await asyncio.sleep(PAUSE_SECONDS * 4)
+
+    async def _send_by_smtp(self, tenant: Tenant, pace: SendRate) -> None:
+        while not self._is_stopping:
+            try:
+                async with self.listeners.line() as line:
+                    replies = await line.say("EHLO load.example", plain(tenant.username, tenant.password))
+                    for _ in range(MAILS_A_CONNECTION):
+                        if not replies[1].startswith("235 ") or not await self._turn(pace):
+                            break
+                        await self._hand_in(line, tenant)
+            except (OSError, ssl.SSLError, asyncio.IncompleteReadError, AssertionError, IndexError):
+                self.answers["smtp: no connection"] += 1
+                await asyncio.sleep(PAUSE_SECONDS * 4)
+
+    async def _hand_in(self, line: Any, tenant: Tenant) -> None:
+        number = next(self._numbers)
+        raw = raw_mail(tenant, f"Number {number}", body="Good morning. " * self.chance.choice(BODY_REPEATS))
+        reply = ""
+        try:
+            to = self._addresses(self.chance.choice(RECIPIENT_COUNTS))
+            reply = await submit(line, raw, to, sender=f"news@{tenant.domain}")
+        finally:
+            self.answers[f"smtp: {reply[:3] or 'none'}"] += 1
+            if reply.startswith("250 "):
+                self._note(via="smtp", outcome="accepted", id=queued_id(reply))
+            elif reply[:3] in ("", "451", "421"):
+                self._note(via="smtp", outcome="unanswered")
+        if not reply:
+            raise ConnectionResetError("the server hung up")
+
+    def _addresses(self, count: int) -> list[str]:
+        return [
+            f"{self.chance.choice(BEHAVIOURS)}+{next(self._numbers)}@{self.chance.choice(self.domains)}"
+            for _ in range(count)
+        ]
+
+    def _note(self, **line: str) -> None:
+        self.sender_log.write(json.dumps(line) + "\n")
+
+    def hear(self, request: Request) -> None:
+        line = {
+            "at": time.time(),
+            "signature": request.headers[event.SIGNATURE_HEADER.lower()],
+            "body": base64.b64encode(request.body).decode(),
+            "status": 200,
+        }
+        self.webhook_receiver.requests.clear()
+        if not self.webhook_log.closed:
+            self.webhook_log.write(json.dumps(line) + "\n")
+
+    # Its rest.
+
+    async def at_rest(self, seconds: float) -> float:
+        """Every message and every webhook has come to its end; how many seconds it took."""
+        started = time.monotonic()
+        while True:
+            with contextlib.suppress(*DATABASE_ERRORS):
+                mail = await self.processes.service.value("SELECT count(*) FROM schedule")
+                calls = await self.processes.service.value("SELECT count(*) FROM calls")
+                if not mail and not calls:
+                    return time.monotonic() - started
+                told = f"{mail} recipients and {calls} webhooks wait"
+                assert time.monotonic() - started < seconds, f"after {seconds} s {told}\n{self._said()}"
+            await asyncio.sleep(0.2)
+
+    def _said(self) -> str:
+        return "\n".join(f"{name} says:\n{part.said()[-1500:]}" for name, part in self.running.items())
+
+    async def audit(self) -> dict[str, Any]:
+        """What the audit says, with all three witnesses; it must not be asked before all is at rest."""
+        self.sender_log.flush()
+        self.webhook_log.flush()
+        logs = ["--sender", self.sender_log.name, "--receiver", self.processes.log, "--webhooks", self.webhook_log.name]
+        command = [sys.executable, "-m", "posthouse", "audit", "--json", *map(str, logs)]
+        # Straight to the database, by no strait.
+        settings = {**self.processes.settings, "DATABASE_URL": self.processes.database_url}
+        own = environment(self.processes.database_url, **settings)
+        done = await asyncio.to_thread(
+            subprocess.run, command, env=own, capture_output=True, check=False, timeout=AUDIT_SECONDS_MAX
+        )
+        assert done.returncode in (0, 1), done.stderr.decode()
+        said: dict[str, Any] = json.loads(done.stdout)
+        assert said["is_broken"] == (done.returncode == 1)
+        return said
+
+
+def log_directory() -> Path | None:
+    """Where the witnesses' logs are kept: in memory if possible, since the disk's time is the service's here.
+
+    None is wherever temporary files are. A witness outlives every fault, so that its log needs no disk.
+    """
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else None
+
+
+@asynccontextmanager
+async def start_whole_service(
+    database_url: str, directory: Path, seed: int, *, stream: str = "nats", **settings: str
+) -> AsyncIterator[WholeService]:
+    """A town where every part runs, and nobody sends yet; `settings` are those of its processes.
+
+    Whoever is told to end takes them along: each has a process group of its own, and would live on.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    listeners = SmtpListeners.make(directory)
+    authority = directory / "webhooks.pem"
+    authority.write_bytes(certificates().authority_pem)
+    async with WebhookReceiver(certificates().servers["sound"]) as webhook_receiver:
+        chosen = {
+            **USUAL_PATIENCE,
+            **webhook_accounts.webhook_settings(webhook_receiver.port, authority),
+            **listeners.settings,
+            **settings,
+        }
+        behaviours = {SLOW: "delay-30"}
+        async with prepare_processes(
+            database_url,
+            directory,
+            stream=stream,
+            behaviours=behaviours,
+            keeps_mail=False,
+            logs_messages=True,
+            **chosen,
+        ) as processes:
+            processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
+            domains = [
+                processes.destination(f"d{number}.example.net", SLOW if number % 2 else "127.0.0.1")
+                for number in range(DESTINATIONS)
+            ]
+            running = {"http": await processes.start_http()}
+            tenants = [await processes.service.account(credits=10_000_000) for _ in range(TENANTS)]
+            await _add_webhooks(processes, tenants, webhook_receiver.port)
+            with (
+                (directory / "sent.jsonl").open("w", buffering=1) as sent,
+                (directory / "told.jsonl").open("w", buffering=1) as told,
+            ):
+                chance = random.Random(seed)
+                under_way = InFlight(processes.service)
+                whole_service = WholeService(
+                    processes, listeners, webhook_receiver, tenants, domains, running, sent, told, chance, under_way
+                )
+                webhook_receiver.when_answered = whole_service.hear
+                for name in PARTS:
+                    if name not in running:
+                        whole_service.start(name)
+                await listeners.open(whole_service.running["submission"])
+                yield whole_service
+
+
+async def _add_webhooks(processes: ServiceProcesses, tenants: Sequence[Tenant], port: int) -> None:
+    given = service_settings(processes.database_url)
+    sealer = Sealer(given.seal_key_bytes, given.seal_key_active)
+    for number, tenant in enumerate(tenants):
+        secret = f"{event.SECRET_PREFIX}{number}-of-the-town"
+        await processes.service.sql(
+            "INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)"
+            " VALUES ($1, $2, $3, true, $4, $5, $5)",
+            tenant.id,
+            f"https://{NAME}:{port}/events?{number}",
+            list(ALL_EVENTS),
+            sealer.seal(secret.encode(), secret_purpose(AccountId(tenant.id))),
+            datetime.now(UTC),
+        )
