@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings as hypothesis_settings
 
+from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.store.postgres import Database
@@ -60,6 +61,7 @@ async def _make_partitions(url: str) -> None:
     upkeep = Upkeep(
         database=database,
         clock=DatabaseClock(),
+        chance=SystemChance(),
         resolver=Resolver(),
         sealer=Sealer({"1": bytes(32)}, "1"),
         retention=Retention(30, 3),

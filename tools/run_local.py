@@ -86,7 +86,7 @@ async def _prepare(settings: Settings) -> None:
     """Room for the days ahead, and an account to send with."""
     address = f"http://{settings.http_host}:{settings.http_port}"
     async with operator_services(settings) as services:
-        await services.upkeep.round()
+        await services.upkeep.run()
         accounts = {account.name for account in await services.accounts.list_accounts()}
         known: Mapping[str, str] = _known()
         if known.get("DEMO_ACCOUNT") not in accounts:

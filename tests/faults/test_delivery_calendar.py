@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
+from posthouse.chance import SystemChance
 from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import MessageId
@@ -66,6 +67,7 @@ async def advance(flow: DeliveryFlow, by: timedelta) -> None:
     upkeep = Upkeep(
         database=flow.steps.database,
         clock=flow.clock,
+        chance=SystemChance(),
         resolver=Resolver([flow.names.endpoint]),
         sealer=Sealer({"1": bytes(32)}, "1"),
         retention=Retention(30, 3),

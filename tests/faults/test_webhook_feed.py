@@ -50,9 +50,9 @@ class Follower:
             check=check_url,
         )
         page = await feed.events(AccountId(self.steps.sender.account_id), 100, after=self.cursor)
-        self.seen += page.events
+        self.seen += page.items
         self.cursor = page.next_cursor
-        return page.events
+        return list(page.items)
 
 
 @dataclass

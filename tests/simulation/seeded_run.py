@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from posthouse import crash
+from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.rules.audit.promises import AuditTally
@@ -136,6 +137,7 @@ async def _prepared(url: str) -> None:
     await Upkeep(
         database=database,
         clock=DatabaseClock(),
+        chance=SystemChance(),
         resolver=Resolver(),
         sealer=Sealer({"1": bytes(32)}, "1"),
         retention=Retention(30, 3),

@@ -486,7 +486,14 @@ async def open_simulation(
         onlooker,
         database,
         sealer,
-        Upkeep(database=database, clock=clock, resolver=SilentResolver(), sealer=sealer, retention=Retention(30, 3)),
+        Upkeep(
+            database=database,
+            clock=clock,
+            chance=SeededChance(seed),
+            resolver=SilentResolver(),
+            sealer=sealer,
+            retention=Retention(30, 3),
+        ),
         **given,
     )
     configured = structlog.get_config()["processors"]

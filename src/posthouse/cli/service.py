@@ -55,7 +55,7 @@ def migrate() -> None:
 
 def upkeep() -> None:
     """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains, count use."""
-    done = perform(lambda services: services.upkeep.round())
+    done = perform(lambda services: services.upkeep.run())
     counted = perform(lambda services: services.usage_counter.round())
     show.write_values(
         {

@@ -36,7 +36,7 @@ def list_(
     page = perform_for(
         account, lambda services, at: services.suppressions.page(at, limit, email=email, search=search, reason=reason)
     )
-    rows = [_plain(row) for row in page.suppressions]
+    rows = [_plain(row) for row in page.items]
     if as_json:
         return show.write_json(rows)
     if not rows:

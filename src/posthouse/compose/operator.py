@@ -77,7 +77,7 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
                 storage=disk_space(settings, database),
                 stream_probes=stream_probes(settings),
             ),
-            upkeep=upkeep(settings, database, clock),
+            upkeep=upkeep(settings, database, clock, chance),
             usage_counter=UsageCounter(database=database, clock=clock),
             monitor=Monitor(database=database, clock=clock),
             suppressions=Suppressions(database=database, clock=clock, chance=chance),

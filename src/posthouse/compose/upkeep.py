@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from posthouse.chance import SystemChance
+from posthouse.chance import Chance, SystemChance
 from posthouse.clock import Clock, DatabaseClock
 from posthouse.compose.connections import resolver
 from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, open_database, synchronize
@@ -28,17 +28,18 @@ USAGE_PAUSE_SECONDS: Final = 60.0
 
 async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
     clock = DatabaseClock()
+    chance = SystemChance()
     async with open_database(
         settings, connections_max=CONNECTIONS_MAX, statement_seconds_max=MAINTENANCE_SECONDS_MAX, clock=clock
     ) as database:
-        maintenance = upkeep(settings, database, clock)
+        maintenance = upkeep(settings, database, clock, chance)
 
         async def upkeep_in_database_time() -> None:
             # Partitions are dropped by age: never by the clock of a host whose time differs from the database's.
             await synchronize(clock, database)
-            await maintenance.round()
+            await maintenance.run()
 
-        reputation = Reputation(database=database, clock=clock, chance=SystemChance())
+        reputation = Reputation(database=database, clock=clock, chance=chance)
         usage_counter = UsageCounter(database=database, clock=clock)
         search_indexer = SearchIndexer(database=database, clock=clock)
         async with (
@@ -50,11 +51,12 @@ async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
             await stop.wait()
 
 
-def upkeep(settings: Settings, database: Database, clock: Clock) -> Upkeep:
+def upkeep(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Upkeep:
     return Upkeep(
         sealer=sealer(settings),
         database=database,
         clock=clock,
+        chance=chance,
         resolver=resolver(settings),
         retention=Retention(
             settings.retention_days_messages, settings.retention_days_bodies, settings.retention_days_webhooks

@@ -52,3 +52,7 @@ class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of
 
 def invalid(text: str) -> Refusal:
     return Refusal(Code.INVALID_REQUEST, text)
+
+
+def unreadable_cursor(parameter: str = "cursor") -> Refusal:
+    return invalid(f"`{parameter}` is not one that this endpoint gave: leave it out to start anew.")

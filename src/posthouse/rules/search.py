@@ -17,7 +17,7 @@ from uuid import UUID
 
 from posthouse.rules import ids, limits
 from posthouse.rules.message import MessageStatus, Source
-from posthouse.rules.refusal import invalid
+from posthouse.rules.refusal import invalid, unreadable_cursor
 
 WORD_CHARACTERS_MIN: Final = 2
 WORD_CHARACTERS_MAX: Final = 64
@@ -139,7 +139,7 @@ class SearchQuery:
             decoded = b64decode(f"{cursor}{'=' * (-len(cursor) % 4)}", altchars=b"-_", validate=True)
             position = UUID(bytes=decoded[:16])
         except ValueError:
-            raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.") from None
+            raise unreadable_cursor() from None
         if self.cursor(position) != cursor:
             raise invalid("`cursor` is of another search: leave it out, or repeat the filters that it came with.")
         return position

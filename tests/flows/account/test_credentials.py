@@ -98,7 +98,7 @@ async def test_another_takes_the_place_of_the_default_credential_and_the_last_on
     await flows.credentials.create_credential(acme, "third", (), ADA)
     revoked = await flows.credentials.revoke_credential(acme, first.username, ADA)
     assert not revoked.is_default
-    defaults = [row.username for row in (await flows.credentials.credentials(acme, 10)).credentials if row.is_default]
+    defaults = [row.username for row in (await flows.credentials.credentials(acme, 10)).items if row.is_default]
     assert defaults == [second.username]
 
 
@@ -174,7 +174,7 @@ async def test_a_key_says_its_mode_and_only_its_hash_is_stored(flows: AccountFlo
     assert made.secret not in repr(made)
     stored = await flows.value("SELECT secret_hash FROM api_keys WHERE id = $1", made.key.id)
     assert credential.matches(made.secret, stored, PEPPER)
-    (listed,) = (await flows.credentials.keys(acme, 10)).keys
+    (listed,) = (await flows.credentials.keys(acme, 10)).items
     assert listed == made.key
 
 
@@ -290,7 +290,7 @@ async def test_pages_lead_from_the_newest_to_the_oldest(flows: AccountFlows) -> 
     made = [ids.text(ids.API_KEY, (await flows.credentials.create_key(acme, ADA)).key.id) for _ in range(3)]
     first = await flows.credentials.keys(acme, 2)
     second = await flows.credentials.keys(acme, 2, first.next_cursor)
-    listed = [ids.text(ids.API_KEY, row.id) for row in (*first.keys, *second.keys)]
+    listed = [ids.text(ids.API_KEY, row.id) for row in (*first.items, *second.items)]
     assert (listed, second.next_cursor) == (made[::-1], None)
     await assert_refused(flows.credentials.keys(acme, 2, "nonsense"), Code.INVALID_REQUEST, "cursor")
     await assert_refused(flows.credentials.credentials(acme, 2, first.next_cursor), Code.INVALID_REQUEST, "cursor")
@@ -310,8 +310,8 @@ async def test_uses_are_written_together_and_tell_no_cache(flows: AccountFlows, 
     used_at = flows.clock.time
     assert await flows.value("SELECT count(last_used_at) FROM api_keys") == 0
     await uses.write()
-    (key,) = (await flows.credentials.keys(acme, 10)).keys
-    (owner,) = (await flows.credentials.credentials(acme, 10)).credentials
+    (key,) = (await flows.credentials.keys(acme, 10)).items
+    (owner,) = (await flows.credentials.credentials(acme, 10)).items
     for at in (key.last_used_at, owner.last_used_at):
         assert at is not None
         assert timedelta(0) <= used_at - at < timedelta(seconds=1)

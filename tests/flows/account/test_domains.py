@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from posthouse.chance import SystemChance
 from posthouse.flows.account.domains import DomainView, KeyStage
 from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.mail import dkim
@@ -35,6 +36,7 @@ def upkeep_of(flows: AccountFlows, sealer: Sealer | None = None) -> Upkeep:
     return Upkeep(
         database=flows.database,
         clock=flows.clock,
+        chance=SystemChance(),
         resolver=Resolver([flows.nameserver.endpoint], lookup_seconds_max=1.0),
         sealer=sealer or flows.sealer,
         retention=Retention(30, 3),

@@ -11,8 +11,9 @@ import pytest
 import pytest_asyncio
 
 from posthouse.entrypoints.http.route_context import PAGE_MAX
-from posthouse.flows.account.message_search import UNCATALOGUED_MAX, MessageSearch, Page
+from posthouse.flows.account.message_search import UNCATALOGUED_MAX, Listed, MessageSearch
 from posthouse.flows.operate.search_indexer import SETTLED_AFTER, SearchIndexer
+from posthouse.flows.shared.page import Page
 from posthouse.rules import ids, search
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, MessageId
@@ -40,7 +41,7 @@ class Shelf:
     def account_id(self) -> AccountId:
         return AccountId(self.steps.sender.account_id)
 
-    async def page(self, limit: int = 50, cursor: str | None = None, **filters: str) -> Page:
+    async def page(self, limit: int = 50, cursor: str | None = None, **filters: str) -> Page[Listed]:
         return await self.archive.page(self.account_id, SearchFilters(**filters), limit, cursor)
 
     async def all(self, limit: int = 50, **filters: Any) -> list[MessageId]:
@@ -49,8 +50,8 @@ class Shelf:
         cursor = None
         for _ in range(100):
             page = await self.page(limit, cursor, **filters)
-            assert len(page.messages) <= limit
-            found += [one.id for one in page.messages]
+            assert len(page.items) <= limit
+            found += [one.id for one in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 assert found == sorted(set(found), reverse=True)
@@ -188,7 +189,7 @@ async def test_times_bound_what_is_shown(shelf: Shelf) -> None:
 async def test_a_message_is_listed_with_what_it_is(shelf: Shelf) -> None:
     to = [f"r{number}@example.org" for number in range(5)]
     sent = await shelf.send(to=to, subject="Hello", tags=["b", "a"])
-    (listed,) = (await shelf.page()).messages
+    (listed,) = (await shelf.page()).items
     assert (listed.id, listed.status, listed.source, listed.billing_status) == (sent, "queued", "api", "reserved")
     assert (list(listed.recipients), listed.recipient_count) == (to[:3], 5)
     assert (listed.sender, listed.subject, listed.tags) == ("news@acme.example.com", "Hello", ["b", "a"])
@@ -200,10 +201,10 @@ async def test_of_what_is_not_catalogued_only_so_many_are_looked_at_for_a_page(s
     needle = await shelf.send(tags=["needle"])
     await shelf.send_by_hand(UNCATALOGUED_MAX)
     page = await shelf.page(tag="needle")
-    assert list(page.messages) == []
+    assert list(page.items) == []
     assert page.next_cursor is not None
     page = await shelf.page(cursor=page.next_cursor, tag="needle")
-    assert [one.id for one in page.messages] == [needle]
+    assert [one.id for one in page.items] == [needle]
     assert page.next_cursor is None
 
 
@@ -217,9 +218,9 @@ async def test_where_two_common_things_hardly_meet_a_page_may_be_short(shelf: Sh
     newest = await shelf.send_by_hand(1, subject="blue red")
     await shelf.settle()
     page = await shelf.page(1, subject="red blue")
-    assert [one.id for one in page.messages] == newest
+    assert [one.id for one in page.items] == newest
     page = await shelf.page(1, page.next_cursor, subject="red blue")
-    assert (list(page.messages), page.next_cursor is None) == ([], False)
+    assert (list(page.items), page.next_cursor is None) == ([], False)
     for limit in (1, 2, 50):
         assert await shelf.all(limit, subject="red blue") == [*newest, *reversed(both)]
         assert await shelf.all(limit, subject="red blue", recipient="many@example.org") == [*newest, *reversed(both)]
@@ -242,7 +243,7 @@ async def test_a_page_looks_through_so_many_days_and_the_last_ends_with_the_firs
     assert await shelf.all(1, tag="t") == sorted(sent, reverse=True)
     assert await shelf.all(tag="t", subject="hello") == sorted(sent, reverse=True)
     page = await shelf.page(tag="t")
-    assert len(page.messages) < len(sent)
+    assert len(page.items) < len(sent)
     assert page.next_cursor is not None
     assert await shelf.all(tag="u") == []
 
@@ -253,9 +254,9 @@ async def test_the_rarer_leads_so_that_it_is_found_at_once(shelf: Shelf) -> None
     await shelf.send_by_hand(30, subject="invoice")
     await shelf.settle()
     page = await shelf.page(subject="invoice 48213")
-    assert ([one.id for one in page.messages], page.next_cursor) == (first, None)
+    assert ([one.id for one in page.items], page.next_cursor) == (first, None)
     page = await shelf.page(subject="48213", status="queued")
-    assert [one.id for one in page.messages] == []  # by hand: nothing is in the calendar
+    assert [one.id for one in page.items] == []  # by hand: nothing is in the calendar
 
 
 async def test_what_the_catalogue_still_names_and_is_gone_is_left_out(shelf: Shelf) -> None:
@@ -287,5 +288,5 @@ async def test_however_few_are_looked_at_a_page_of_several_filters_is_filled_whe
     sent = await shelf.send_by_hand(12, subject="red blue")
     await shelf.settle()
     page = await shelf.page(10, subject="red blue")
-    assert [one.id for one in page.messages] == sent[:1:-1]
+    assert [one.id for one in page.items] == sent[:1:-1]
     assert page.next_cursor is not None

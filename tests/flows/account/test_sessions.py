@@ -273,6 +273,7 @@ async def test_upkeep_forgets_sessions_that_are_over_and_seals_second_factors_an
     upkeep = Upkeep(
         database=desk.database,
         clock=desk.clock,
+        chance=SystemChance(),
         resolver=Resolver(),
         sealer=renewed,
         retention=Retention(30, 3),

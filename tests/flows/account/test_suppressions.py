@@ -155,6 +155,7 @@ async def test_upkeep_forgets_what_was_lifted_once_it_counts_no_more(office: Off
     upkeep = Upkeep(
         database=office.steps.database,
         clock=office.steps.clock,
+        chance=SystemChance(),
         resolver=Resolver(),
         sealer=Sealer({"1": bytes(32)}, "1"),
         retention=Retention(30, 3),
@@ -262,7 +263,7 @@ async def test_pages_are_newest_first_whatever_the_reason(office: Office) -> Non
         cursor = None
         while True:
             page = await office.suppression.page(office.account_id, count, cursor, **filters)
-            found += [one.email for one in page.suppressions]
+            found += [one.email for one in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 return found

@@ -77,10 +77,10 @@ class Office:
 
     async def roles(self, account_id: AccountId) -> dict[str, Role]:
         page = await self.team.members(account_id, 100)
-        return {member.email.partition("@")[0]: member.role for member in page.members}
+        return {member.email.partition("@")[0]: member.role for member in page.items}
 
     async def actions(self, account_id: AccountId) -> list[str]:
-        return [entry.action for entry in (await self.team.log(account_id, 100)).entries]
+        return [entry.action for entry in (await self.team.log(account_id, 100)).items]
 
     async def fetch(self, query: str, *arguments: object) -> Any:
         async with self.database.connection() as connection:
@@ -136,7 +136,7 @@ async def test_a_user_has_an_argon2id_hash_and_their_address_in_lower_case(offic
     assert HASHER.verify(stored, PASSWORD)
     assert await office.roles(account_id) == {"ada": Role.ADMIN}
     assert await office.changed_at(account_id) > before
-    (entry,) = (await office.team.log(account_id, 10)).entries
+    (entry,) = (await office.team.log(account_id, 10)).items
     assert (entry.actor, entry.action, entry.target) == (OPERATOR, "member.created", "ada@example.com")
 
 
@@ -221,7 +221,7 @@ async def test_members_are_listed_page_by_page_those_who_joined_last_first(offic
     cursor = None
     while True:
         page = await office.team.members(account_id, 2, cursor)
-        seen += [member.email.partition("@")[0] for member in page.members]
+        seen += [member.email.partition("@")[0] for member in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break
@@ -300,7 +300,7 @@ async def test_a_new_invitation_replaces_the_one_before(office: Office) -> None:
     first = await office.team.invite(account_id, "eve@example.com", Role.OWNER, OPERATOR)
     second = await office.team.invite(account_id, "EVE@example.com", Role.VIEWER, OPERATOR)
     page = await office.team.invitations(account_id, 10)
-    assert [row.id for row in page.invitations] == [second.invitation.id]
+    assert [row.id for row in page.items] == [second.invitation.id]
     await refused(office.accept(first), Code.NOT_FOUND)
     assert (await office.accept(second)).member.role is Role.VIEWER
 
@@ -310,7 +310,7 @@ async def test_an_invitation_ends_after_seven_days_and_is_swept_away(office: Off
     made = await office.team.invite(account_id, "eve@example.com", Role.OWNER, OPERATOR)
     office.clock.advance(days=7)
     await refused(office.accept(made), Code.NOT_FOUND, "7 days")
-    assert (await office.team.invitations(account_id, 10)).invitations == []
+    assert (await office.team.invitations(account_id, 10)).items == []
     invitation_id = ids.text(ids.INVITATION, made.invitation.id)
     await refused(office.team.revoke_invitation(account_id, invitation_id, OPERATOR), Code.NOT_FOUND)
     assert await office.value("SELECT count(*) FROM invitations") == 1
@@ -389,11 +389,11 @@ async def test_the_log_is_read_page_by_page_and_of_one_account_alone(office: Off
     await office.user(two, "olga")
     first = await office.team.log(one, 2)
     second = await office.team.log(one, 2, first.next_cursor)
-    assert [entry.target for entry in first.entries] == ["eve@example.com", "bob@example.com"]
-    assert [entry.target for entry in second.entries] == ["ada@example.com"]
+    assert [entry.target for entry in first.items] == ["eve@example.com", "bob@example.com"]
+    assert [entry.target for entry in second.items] == ["ada@example.com"]
     assert second.next_cursor is None
     cursor = ids.text(ids.AUDIT_ENTRY, UUID(int=2**128 - 1))
-    assert [entry.target for entry in (await office.team.log(two, 2, cursor)).entries] == ["olga@example.com"]
+    assert [entry.target for entry in (await office.team.log(two, 2, cursor)).items] == ["olga@example.com"]
 
 
 async def test_entries_are_kept_for_400_days(office: Office) -> None:
@@ -405,13 +405,14 @@ async def test_entries_are_kept_for_400_days(office: Office) -> None:
     assert len(await office.actions(account_id)) == 2
     office.clock.advance(timedelta(milliseconds=1))
     await upkeep(office).forget_expired()
-    assert [entry.target for entry in (await office.team.log(account_id, 9)).entries] == ["bob@example.com"]
+    assert [entry.target for entry in (await office.team.log(account_id, 9)).items] == ["bob@example.com"]
 
 
 def upkeep(office: Office) -> Upkeep:
     return Upkeep(
         database=office.database,
         clock=office.clock,
+        chance=SystemChance(),
         resolver=Resolver(),
         sealer=SEALER,
         retention=Retention(30, 3),

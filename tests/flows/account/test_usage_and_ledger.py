@@ -68,7 +68,7 @@ class Counter:
         cursor = None
         while True:
             page = await self.usage_and_ledger.ledger(self.account_id, limit, cursor, **filters)
-            entries += page.entries
+            entries += page.items
             cursor = page.next_cursor
             if cursor is None:
                 return entries
@@ -261,10 +261,10 @@ async def test_a_rare_kind_is_looked_for_in_parts(desk: Counter) -> None:
     release = await desk.send(BOUNCED)
     await _fill(desk, store.SEARCHED_AT_ONCE_MAX)
     first = await desk.usage_and_ledger.ledger(desk.account_id, 100, kind="release")
-    assert first.entries == []
+    assert first.items == []
     assert first.next_cursor is not None
     second = await desk.usage_and_ledger.ledger(desk.account_id, 100, first.next_cursor, kind="release")
-    assert [message_id_of(one.entry) for one in second.entries] == [release]
+    assert [message_id_of(one.entry) for one in second.items] == [release]
     assert second.next_cursor is None
 
 
@@ -326,7 +326,7 @@ async def test_a_page_is_of_one_moment(desk: Counter) -> None:
             " VALUES ($1, $2, -1, 'reserve', 1, $3)",
             account_id, new_id(now), now,
         )  # fmt: skip
-    assert told((await page).entries) == before
+    assert told((await page).items) == before
     assert len(await desk.whole()) == len(before) + 2
 
 
@@ -334,9 +334,9 @@ async def test_another_accounts_ledger_is_nobodys(desk: Counter) -> None:
     message_id = await desk.send(DELIVERED)
     stranger: Sender = await desk.steps.another_sender("stranger")
     theirs = await desk.usage_and_ledger.ledger(AccountId(stranger.account_id), 100)
-    assert told(theirs.entries) == [("grant", 1_000_000)]
+    assert told(theirs.items) == [("grant", 1_000_000)]
     about = ids.text(ids.MESSAGE, message_id)
-    assert (await desk.usage_and_ledger.ledger(AccountId(stranger.account_id), 100, message_id=about)).entries == []
+    assert (await desk.usage_and_ledger.ledger(AccountId(stranger.account_id), 100, message_id=about)).items == []
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ async def test_a_cursor_from_the_end_of_time_reads_from_the_newest(desk: Counter
     await desk.send(DELIVERED)
     highest = ids.text("le_", UUID(int=2**128 - 1)) + "99"
     page = await desk.usage_and_ledger.ledger(desk.account_id, 10, highest)
-    assert told(page.entries) == told(await desk.whole())
+    assert told(page.items) == told(await desk.whole())
 
 
 @pytest.mark.parametrize("filters", [{"kind": "gift"}, {"first": "today"}, {"last": "2026-13-01"}])

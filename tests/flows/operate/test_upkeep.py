@@ -53,6 +53,7 @@ def upkeep_on(database: Database, clock: SettableClock, nameserver: Nameserver) 
     return Upkeep(
         database=database,
         clock=clock,
+        chance=SystemChance(),
         resolver=Resolver([nameserver.endpoint], lookup_seconds_max=2),
         sealer=Sealer({"first": SEAL_KEY.encode()[:32]}, "first", SystemChance()),
         retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
@@ -510,7 +511,7 @@ async def test_an_older_domain_gets_an_ed25519_key_that_does_not_sign_before_it_
                 ed25519_published = false
             """
         )
-    assert (await upkeep.round()).domain_keys_made == 1
+    assert (await upkeep.run()).domain_keys_made == 1
     assert await upkeep.make_ed25519_keys() == 0
     async with database.connection() as connection:
         row = await connection.fetchrow("SELECT * FROM domains")
@@ -539,7 +540,7 @@ async def test_a_round_does_it_all(
     await proved_domain(operator, database, nameserver, clock)
     had = len(await attached(database))
     clock.advance(days=100)
-    done = await upkeep.round()
+    done = await upkeep.run()
     assert done.partitions_made == DAYS_MADE * TABLES
     assert done.partitions_dropped == had
     assert (done.domains_checked, done.domains_lost) == (1, 0)
@@ -561,6 +562,7 @@ async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
     upkeep = Upkeep(
         database=database,
         clock=clock,
+        chance=SystemChance(),
         resolver=Resolver([nameserver.endpoint]),
         sealer=Sealer({"first": old, "second": new}, "second"),
         retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
@@ -591,6 +593,7 @@ async def test_secrets_of_webhooks_are_sealed_anew_when_the_key_is_rotated(
     upkeep = Upkeep(
         database=database,
         clock=clock,
+        chance=SystemChance(),
         resolver=Resolver([nameserver.endpoint]),
         sealer=Sealer({"first": old, "second": new}, "second"),
         retention=Retention(MESSAGES_DAYS, BODIES_DAYS),

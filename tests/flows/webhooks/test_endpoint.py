@@ -258,10 +258,10 @@ async def test_disabling_cancels_several_parts(office: Office, webhook_steps: We
 async def test_an_event_is_shown_when_it_has_settled(office: Office, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.add_events(DELIVERED)
     page = await office.webhook_endpoint.events(office.account_id, 10)
-    assert (page.events, page.next_cursor, page.has_more) == ([], None, False)
+    assert (page.items, page.next_cursor, page.has_more) == ([], None, False)
     office.steps.clock.advance(SETTLED_AFTER + timedelta(milliseconds=1))
     page = await office.webhook_endpoint.events(office.account_id, 10)
-    (shown,) = page.events
+    (shown,) = page.items
     assert (page.next_cursor, page.has_more) == (ids.text(ids.EVENT, shown.id), False)
 
 
@@ -272,13 +272,13 @@ async def test_the_events_of_a_message_are_paged_like_all_others(office: Office,
     office.steps.clock.advance(minutes=1)
     message_id = ids.text(ids.MESSAGE, claimed[0].message_id)
     whole = await office.webhook_endpoint.events(office.account_id, 10, message_id=message_id)
-    assert sorted(one.type for one in whole.events) == ["email.bounced", "email.delivered", "email.delivered"]
+    assert sorted(one.type for one in whole.items) == ["email.bounced", "email.delivered", "email.delivered"]
     first = await office.webhook_endpoint.events(office.account_id, 2, message_id=message_id)
     assert first.has_more
     second = await office.webhook_endpoint.events(office.account_id, 2, message_id=message_id, after=first.next_cursor)
-    assert first.events + second.events == whole.events
+    assert [*first.items, *second.items] == whole.items
     assert not second.has_more
     bounced = await office.webhook_endpoint.events(
         office.account_id, 10, message_id=message_id, event_type="email.bounced"
     )
-    assert [one.type for one in bounced.events] == ["email.bounced"]
+    assert [one.type for one in bounced.items] == ["email.bounced"]

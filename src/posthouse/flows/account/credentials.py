@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_credential import CredentialGenerator
 from posthouse.flows.shared.new_credential import NewCredential as NewCredential
+from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.page import Page, id_position, page_of
 from posthouse.rules import credential, ids, input_checks, limits
 from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Mode, Scope
@@ -37,18 +38,6 @@ class NewKey:
     previous: KeyRow | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialPage:
-    credentials: Sequence[CredentialRow]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPage:
-    keys: Sequence[KeyRow]
-    next_cursor: str | None
-
-
 class Credentials:
     def __init__(self, *, database: Database, clock: Clock, chance: Chance, pepper: bytes) -> None:
         self._database = database
@@ -60,12 +49,11 @@ class Credentials:
 
     # Credentials.
 
-    async def credentials(self, account_id: AccountId, limit: int, cursor: str | None = None) -> CredentialPage:
-        before = _position(ids.CREDENTIAL, cursor)
+    async def credentials(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[CredentialRow]:
+        before = None if cursor is None else id_position(ids.CREDENTIAL, cursor)
         async with self._database.connection() as connection:
             rows = await credentials.page_of_credentials(connection, account_id, before, limit + 1)
-        is_last = len(rows) <= limit
-        return CredentialPage(rows[:limit], None if is_last else ids.text(ids.CREDENTIAL, rows[limit - 1].id))
+        return page_of(rows, limit, _text)
 
     async def create_credential(
         self, account_id: AccountId, name: str, allowed_networks: Sequence[str], actor: Actor
@@ -140,12 +128,11 @@ class Credentials:
 
     # Keys.
 
-    async def keys(self, account_id: AccountId, limit: int, cursor: str | None = None) -> KeyPage:
-        before = _position(ids.API_KEY, cursor)
+    async def keys(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[KeyRow]:
+        before = None if cursor is None else id_position(ids.API_KEY, cursor)
         async with self._database.connection() as connection:
             rows = await credentials.page_of_keys(connection, account_id, before, limit + 1)
-        is_last = len(rows) <= limit
-        return KeyPage(rows[:limit], None if is_last else ids.text(ids.API_KEY, rows[limit - 1].id))
+        return page_of(rows, limit, _key_text)
 
     async def create_key(
         self,
@@ -178,7 +165,7 @@ class Credentials:
                 raise Refusal(Code.CONFLICT, f"An account has at most {limits.KEYS_MAX} keys: revoke one first.")
             like = KeyRow(
                 account_id=account_id,
-                id=ApiKeyId(self._new_id(now)),
+                id=ApiKeyId(new_id(self._chance, now)),
                 credential_id=owner.id,
                 hint="",
                 name=name,
@@ -207,14 +194,14 @@ class Credentials:
             await accounts.lock(tx, account_id)
             row = await _key(tx, account_id, given)
             _require_use(row, now)
-            new_id = ApiKeyId(self._new_id(now))
+            new_key_id = ApiKeyId(new_id(self._chance, now))
             expires_at = None if row.expires_at is None else now + (row.expires_at - row.created_at)
-            like = replace(row, id=new_id, created_at=now, expires_at=expires_at, last_used_at=None)
+            like = replace(row, id=new_key_id, created_at=now, expires_at=expires_at, last_used_at=None)
             made = await self._add_key(tx, like, now)
-            ends_at = await credentials.replace_key(tx, account_id, row.id, new_id, now + overlap, now)
+            ends_at = await credentials.replace_key(tx, account_id, row.id, new_key_id, now + overlap, now)
             detail: audit_log.Detail = {"replaced_by": _key_text(made.key), "overlap_seconds": overlap_seconds}
             await self._audit_log.note(tx, account_id, actor, "key.rotated", _key_text(row), now, detail)
-        return replace(made, previous=replace(row, expires_at=ends_at, replaced_by=new_id))
+        return replace(made, previous=replace(row, expires_at=ends_at, replaced_by=new_key_id))
 
     async def revoke_key(self, account_id: AccountId, given: str, actor: Actor) -> KeyRow:
         """Ends an API key, named by its id (`ak_…`)."""
@@ -232,9 +219,6 @@ class Credentials:
         row = replace(like, hint=f"{secret[: secret.rindex('_') + 1]}…{secret[-_KEY_HINT_CHARACTERS:]}")
         await credentials.insert_key(tx, row, credential.secret_hash(secret, self._pepper), now)
         return NewKey(row, secret)
-
-    def _new_id(self, now: datetime) -> UUID:
-        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
 
 
 async def _credential(connection: Connection, account_id: AccountId, given: str | None) -> CredentialRow:
@@ -277,13 +261,6 @@ def _overlap(seconds: int) -> timedelta:
     if not 0 <= seconds <= limits.OVERLAP_SECONDS_MAX:
         raise invalid(f"`overlap_seconds` is a number from 0 to {limits.OVERLAP_SECONDS_MAX}.")
     return timedelta(seconds=seconds)
-
-
-def _position(prefix: str, cursor: str | None) -> UUID | None:
-    position = None if cursor is None else ids.parse(prefix, cursor)
-    if cursor is not None and position is None:
-        raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.")
-    return position
 
 
 def _text(row: CredentialRow) -> str:

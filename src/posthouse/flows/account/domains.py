@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
-from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.domain_check import DomainCheck, Look, records_of, waiting_among
+from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.page import Page, id_position, page_of
 from posthouse.mail import dkim
 from posthouse.mail.dkim import KeyPair
 from posthouse.rules import domain, ids, input_checks, limits
@@ -107,12 +108,6 @@ class Verification:
         return self.view.domain
 
 
-@dataclass(frozen=True, slots=True)
-class DomainPage:
-    domains: Sequence[DomainRow]
-    next_cursor: str | None
-
-
 class Domains:
     def __init__(
         self,
@@ -143,7 +138,7 @@ class Domains:
             await _require_room(connection, account_id, name)
         rsa, ed25519 = await self._new_pairs()
         now = self._clock.now()
-        domain_id, selector = DomainId(self._new_id(now)), self._new_selector()
+        domain_id, selector = DomainId(new_id(self._chance, now)), self._new_selector()
         row = DomainRow(
             account_id=account_id,
             id=domain_id,
@@ -177,14 +172,11 @@ class Domains:
             keys = await domains.keys(connection, account_id, [row.id for row in rows])
         return [self._view(row, keys[row.id]) for row in rows]
 
-    async def page(self, account_id: AccountId, limit: int, cursor: str | None = None) -> DomainPage:
-        before = None if cursor is None else ids.parse(ids.DOMAIN, cursor)
-        if cursor is not None and before is None:
-            raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.")
+    async def page(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[DomainRow]:
+        before = None if cursor is None else id_position(ids.DOMAIN, cursor)
         async with self._database.connection() as connection:
             rows = await domains.page(connection, account_id, before, limit + 1)
-        is_last = len(rows) <= limit
-        return DomainPage(rows[:limit], None if is_last else ids.text(ids.DOMAIN, rows[limit - 1].id))
+        return page_of(rows, limit, lambda row: ids.text(ids.DOMAIN, row.id))
 
     async def get(self, account_id: AccountId, given: str) -> DomainView:
         async with self._database.connection() as connection:
@@ -296,9 +288,6 @@ class Domains:
 
     def _new_selector(self) -> str:
         return domain.SELECTOR_PREFIX + _base32(self._chance.bytes(_SELECTOR_BYTES))
-
-    def _new_id(self, now: datetime) -> UUID:
-        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
 
 
 async def _found(connection: Connection, account_id: AccountId, given: str) -> tuple[DomainRow, Sequence[KeysRow]]:

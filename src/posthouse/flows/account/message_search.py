@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from posthouse.clock import Clock
+from posthouse.flows.shared.page import Page
 from posthouse.rules import ids, search
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import MessageStatus
@@ -32,14 +33,6 @@ MARK_SECONDS_MAX: Final = 2.0
 CLOCKS_DIFFER: Final = timedelta(seconds=5)
 
 _BEGINNING: Final = UUID(int=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """`next_cursor` is None on the last page; another may be short, or empty."""
-
-    messages: Sequence[Listed]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +67,8 @@ class MessageSearch:
         self._marks = _Marks(_BEGINNING, _BEGINNING)
         self._marked_at = float("-inf")
 
-    async def page(self, account_id: AccountId, filters: SearchFilters, limit: int, cursor: str | None) -> Page:
+    async def page(self, account_id: AccountId, filters: SearchFilters, limit: int, cursor: str | None) -> Page[Listed]:
+        """A page may be short, or empty, and not be the last."""
         wanted = search.search_query(filters)
         # There is nothing in the days to come: they need not be looked into.
         before = min(wanted.before, ids.lowest_id(self._clock.now() + CLOCKS_DIFFER))

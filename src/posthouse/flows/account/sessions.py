@@ -14,6 +14,7 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import ids, input_checks, limits, token, totp
 from posthouse.rules.actor import OPERATOR, Actor
@@ -87,7 +88,7 @@ class Sessions:
                     Code.UNAUTHORIZED, "You are a member of no account any more: ask an owner for a new invitation."
                 )
             session = SessionRow(
-                SessionId(ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))),
+                SessionId(new_id(self._chance, now)),
                 user.id,
                 joined[0].account_id,
                 now,

@@ -16,10 +16,12 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.disk_space import DiskSpace
-from posthouse.rules import ids, reputation, suppression
+from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.page import Page, page_of, time_cursor, time_position
+from posthouse.rules import reputation, suppression
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
-from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.refusal import Code, Refusal, invalid, unreadable_cursor
 from posthouse.rules.suppression import (
     IMPORT_BYTES_MAX,
     IMPORT_LINES_MAX,
@@ -41,17 +43,9 @@ PROGRESS_SECONDS: Final = 1.0
 # An import that enters nothing for this long makes room for another.
 HELD_FOR: Final = timedelta(seconds=60)
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
 # Newer than all there is, and before every address.
 _START: Final = (datetime(9999, 1, 1, tzinfo=UTC), "")
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    suppressions: list[SuppressionRow]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,7 @@ class Suppressions:
         email: str | None = None,
         search: str | None = None,
         reason: str | None = None,
-    ) -> Page:
+    ) -> Page[SuppressionRow]:
         """The newest first; what a search by prefix finds, in the order of the addresses."""
         before = _START if cursor is None else _position(cursor)
         reasons = list(SuppressionReason) if reason is None else [suppression.reason_of(reason)]
@@ -109,9 +103,9 @@ class Suppressions:
                 found = await suppressions.by_address(connection, account_id, wanted.prefix, before[1], count + 1)
             else:
                 found = await suppressions.newest(connection, account_id, reasons, before, count + 1, wanted.domain)
-        return Page(found[:count], _cursor(found[count - 1]) if len(found) > count else None)
+        return page_of(found, count, lambda row: time_cursor(row.at, row.email))
 
-    async def _one(self, account_id: AccountId, email: str, reasons: list[SuppressionReason]) -> Page:
+    async def _one(self, account_id: AccountId, email: str, reasons: list[SuppressionReason]) -> Page[SuppressionRow]:
         async with self._database.connection() as connection:
             found = await suppressions.find(connection, account_id, email)
         return Page([found] if found is not None and found.reason in reasons else [], None)
@@ -169,7 +163,7 @@ class Suppressions:
         """Leave to import, which one has at a time; it ends with `bring_in`, or by itself."""
         self._storage.require()
         now = self._clock.now()
-        importer = self._new_id(now)
+        importer = new_id(self._chance, now)
         async with self._database.transaction() as tx:
             if not await suppressions.hold(tx, account_id, importer, now, now + HELD_FOR):
                 until = await suppressions.held_until(tx, account_id) or now
@@ -247,9 +241,6 @@ class Suppressions:
                     tx, importing.account_id, importing.actor, "suppressions.imported", "", now, detail
                 )
 
-    def _new_id(self, now: datetime) -> UUID:
-        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-
 
 async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The file in small pieces, and an empty one at its end."""
@@ -273,15 +264,8 @@ def _too_many() -> Refusal:
     )
 
 
-def _cursor(row: SuppressionRow) -> str:
-    return f"{(row.at - _EPOCH) // _MICROSECOND:x}.{row.email}"
-
-
 def _position(cursor: str) -> Position:
-    microseconds, dot, email = cursor.partition(".")
-    try:
-        if not dot or not email.isascii() or not email.isprintable():
-            raise ValueError(cursor)
-        return _EPOCH + int(microseconds, 16) * _MICROSECOND, email
-    except (ValueError, OverflowError) as error:
-        raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.") from error
+    at, email = time_position(cursor)
+    if not email.isascii() or not email.isprintable():
+        raise unreadable_cursor()
+    return at, email

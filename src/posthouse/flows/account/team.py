@@ -6,19 +6,20 @@ more: what their token was checked against may be some seconds old.
 """
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.page import Page, id_position, page_of, time_cursor, time_position
 from posthouse.rules import credential, ids, input_checks, limits
 from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
-from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts, audit_log, invitations, users
 from posthouse.store.accounts import AccountRow
 from posthouse.store.audit_log import AuditLogEntry as AuditLogEntry
@@ -29,27 +30,6 @@ from posthouse.store.users import MemberRow as MemberRow
 from posthouse.store.users import UserRow
 
 INVITATION_LIFETIME: Final = timedelta(seconds=limits.INVITATION_LIFETIME_SECONDS)
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class MemberPage:
-    members: list[MemberRow]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class InvitationPage:
-    invitations: list[InvitationRow]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogPage:
-    entries: list[AuditLogEntry]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +68,12 @@ class Team:
 
     # Members.
 
-    async def members(self, account_id: AccountId, limit: int, cursor: str | None = None) -> MemberPage:
+    async def members(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[MemberRow]:
         """Whoever joined last is first."""
         before = users.END if cursor is None else _member_position(cursor)
         async with self._database.connection() as connection:
             found = await users.page_of_members(connection, account_id, before, limit + 1)
-        is_last = len(found) <= limit
-        return MemberPage(found[:limit], None if is_last else _member_cursor(found[limit - 1]))
+        return page_of(found, limit, lambda row: time_cursor(row.created_at, ids.text(ids.USER, row.user_id)))
 
     async def change_role(self, account_id: AccountId, given_id: str, role: Role, actor: Actor) -> MemberRow:
         async with self._database.transaction() as tx:
@@ -135,13 +114,12 @@ class Team:
 
     # Invitations.
 
-    async def invitations(self, account_id: AccountId, limit: int, cursor: str | None = None) -> InvitationPage:
+    async def invitations(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[InvitationRow]:
         """Those that are open, the newest first."""
-        before = invitations.END if cursor is None else _position(ids.INVITATION, cursor)
+        before = invitations.END if cursor is None else id_position(ids.INVITATION, cursor)
         async with self._database.connection() as connection:
             found = await invitations.page(connection, account_id, before, limit + 1, self._clock.now())
-        is_last = len(found) <= limit
-        return InvitationPage(found[:limit], None if is_last else ids.text(ids.INVITATION, found[limit - 1].id))
+        return page_of(found, limit, lambda row: ids.text(ids.INVITATION, row.id))
 
     async def invite(self, account_id: AccountId, email: str, role: Role, actor: Actor) -> NewInvitation:
         """The address's invitation, in the place of any before it; its token is shown this once."""
@@ -160,7 +138,7 @@ class Team:
                 )
             row = InvitationRow(
                 account_id=account_id,
-                id=self._new_id(now),
+                id=new_id(self._chance, now),
                 email=address,
                 role=role,
                 inviter=actor,
@@ -210,13 +188,12 @@ class Team:
 
     # The log.
 
-    async def log(self, account_id: AccountId, limit: int, cursor: str | None = None) -> LogPage:
+    async def log(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[AuditLogEntry]:
         """The newest first."""
-        before = audit_log.END if cursor is None else _position(ids.AUDIT_ENTRY, cursor)
+        before = audit_log.END if cursor is None else id_position(ids.AUDIT_ENTRY, cursor)
         async with self._database.connection() as connection:
             found = await audit_log.page(connection, account_id, before, limit + 1)
-        is_last = len(found) <= limit
-        return LogPage(found[:limit], None if is_last else ids.text(ids.AUDIT_ENTRY, found[limit - 1].id))
+        return page_of(found, limit, lambda row: ids.text(ids.AUDIT_ENTRY, row.id))
 
     async def _lock(self, tx: Connection, account_id: AccountId, actor: Actor) -> None:
         """From here on nobody else changes the team; and an actor who is one of it still may."""
@@ -231,7 +208,7 @@ class Team:
         input_checks.check_password(password)
         password_hash = await self._passwords.hashed(password)
         now = self._clock.now()
-        return UserRow(UserId(self._new_id(now)), email, now, password_hash)
+        return UserRow(UserId(new_id(self._chance, now)), email, now, password_hash)
 
     async def _join(
         self, tx: Connection, account_id: AccountId, user: UserRow, role: Role, actor: Actor, action: str
@@ -247,9 +224,6 @@ class Team:
         await invitations.clear(tx, account_id, user.email)
         await self._audit_log.note(tx, account_id, actor, action, user.email, now, _told(user.id, role))
         return MemberRow(user.id, user.email, role, now)
-
-    def _new_id(self, now: datetime) -> UUID:
-        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
 
 
 async def _member(tx: Connection, account_id: AccountId, given_id: str) -> MemberRow:
@@ -298,24 +272,6 @@ def _offered(row: InvitationRow) -> Detail:
     return {"invitation_id": ids.text(ids.INVITATION, row.id), "role": row.role}
 
 
-def _position(prefix: str, cursor: str) -> UUID:
-    position = ids.parse(prefix, cursor)
-    if position is None:
-        raise _unknown_cursor()
-    return position
-
-
-def _member_cursor(row: MemberRow) -> str:
-    return f"{(row.created_at - _EPOCH) // _MICROSECOND:x}.{ids.text(ids.USER, row.user_id)}"
-
-
 def _member_position(cursor: str) -> tuple[datetime, UserId]:
-    microseconds, _, user = cursor.partition(".")
-    try:
-        return _EPOCH + int(microseconds, 16) * _MICROSECOND, UserId(_position(ids.USER, user))
-    except (ValueError, OverflowError):
-        raise _unknown_cursor() from None
-
-
-def _unknown_cursor() -> Refusal:
-    return invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.")
+    at, user = time_position(cursor)
+    return at, UserId(id_position(ids.USER, user))

@@ -1,18 +1,18 @@
 """Authoring: an account's templates, their versions, and which one is published."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.flows.shared.page import Page, page_of, time_cursor, time_position
 from posthouse.rules import limits, template
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
-from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.refusal import Code, Refusal, unreadable_cursor
 from posthouse.rules.template import RenderedTemplate, Template, VariableValue
 from posthouse.store import accounts, templates
 from posthouse.store.postgres import Connection, Database
@@ -21,15 +21,6 @@ from posthouse.store.templates import VersionRow as VersionRow
 
 # The end of a template's history, which comes with its texts; older versions stay, and can be published.
 VERSIONS_SHOWN_MAX: Final = 20
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    templates: list[TemplateRow]
-    next_cursor: str | None
 
 
 class Templates:
@@ -84,12 +75,11 @@ class Templates:
             await self._audit_log.note(tx, account_id, actor, "template.published", alias, now, {"version": version})
             return await self._publish(tx, account_id, alias, version, now)
 
-    async def page(self, account_id: AccountId, cursor: str | None, count: int) -> Page:
+    async def page(self, account_id: AccountId, cursor: str | None, count: int) -> Page[TemplateRow]:
         before = None if cursor is None else _position(cursor)
         async with self._database.connection() as connection:
             found = await templates.templates(connection, account_id, before, count + 1)
-        is_last = len(found) <= count
-        return Page(found[:count], None if is_last else _cursor(found[count - 1]))
+        return page_of(found, count, lambda row: time_cursor(row.created_at, row.alias))
 
     async def template(self, account_id: AccountId, alias: str) -> tuple[TemplateRow, list[VersionRow]]:
         _require_alias(alias)
@@ -154,15 +144,8 @@ def _unknown(alias: str) -> Refusal:
     return Refusal(Code.NOT_FOUND, f"This account has no template {alias!r}.")
 
 
-def _cursor(row: TemplateRow) -> str:
-    return f"{(row.created_at - _EPOCH) // _MICROSECOND:x}.{row.alias}"
-
-
 def _position(cursor: str) -> tuple[datetime, str]:
-    microseconds, dot, alias = cursor.partition(".")
-    try:
-        if not dot or "\0" in alias:
-            raise ValueError(cursor)
-        return _EPOCH + int(microseconds, 16) * _MICROSECOND, alias
-    except (ValueError, OverflowError) as error:
-        raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.") from error
+    at, alias = time_position(cursor)
+    if "\0" in alias:
+        raise unreadable_cursor()
+    return at, alias

@@ -10,11 +10,12 @@ from uuid import UUID
 
 from posthouse.clock import Clock
 from posthouse.flows.shared.account_limits import Defaults, working_copy
+from posthouse.flows.shared.page import Page
 from posthouse.rules import ids, rate_limit, send_quota, usage
 from posthouse.rules import reputation as conduct_rules
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.rules.rate_limit import Rate, RateReading
-from posthouse.rules.refusal import invalid
+from posthouse.rules.refusal import invalid, unreadable_cursor
 from posthouse.rules.send_quota import WarmupReading
 from posthouse.rules.usage import Percentiles as Percentiles
 from posthouse.store import acceptance, accounts, backlog, ledger, reputation
@@ -81,12 +82,6 @@ class ExplainedEntry:
     fate: Fate | None
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerPage:
-    entries: Sequence[ExplainedEntry]
-    next_cursor: str | None
-
-
 class UsageAndLedger:
     def __init__(self, *, database: Database, clock: Clock, defaults: Defaults) -> None:
         self._database = database
@@ -149,7 +144,7 @@ class UsageAndLedger:
         kind: str | None = None,
         first: str | None = None,
         last: str | None = None,
-    ) -> LedgerPage:
+    ) -> Page[ExplainedEntry]:
         """The newest message first, grants at their time; a message that the account doesn't have has no entries."""
         if kind is not None and kind not in list(Kind):
             raise invalid(f"`kind` is one of {', '.join(Kind)}.")
@@ -163,18 +158,18 @@ class UsageAndLedger:
         if message_id is not None:
             about = ids.parse(ids.MESSAGE, message_id)
             if about is None:
-                return LedgerPage([], None)
+                return Page([], None)
             lowest = max(lowest, about)
             place = min(place, LedgerPosition(about, ledger.POSITION_END))
         if place.id < lowest:
-            return LedgerPage([], None)
+            return Page([], None)
         async with self._looking() as connection:
             stretch = await ledger.below(
                 connection, account_id, place, lowest, limit, None if kind is None else Kind(kind)
             )
             fates = await _fates(connection, account_id, stretch)
         entries = [_explained(entry, fates.get(entry.place)) for entry in stretch.entries]
-        return LedgerPage(entries, None if stretch.read_to is None else _entry_id(stretch.read_to))
+        return Page(entries, None if stretch.read_to is None else _entry_id(stretch.read_to))
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[Connection]:
@@ -205,7 +200,7 @@ def _place(given: str) -> LedgerPosition:
     position = given[-_POSITION_DIGITS:]
     found = ids.parse(ids.LEDGER_ENTRY, given[:-_POSITION_DIGITS])
     if found is None or not (position.isascii() and position.isdigit()):
-        raise invalid("`cursor` is not one that this endpoint gave: leave it out to start anew.")
+        raise unreadable_cursor()
     return LedgerPosition(found, int(position) + ledger.DAY_POSITION)
 
 

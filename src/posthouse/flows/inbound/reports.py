@@ -14,10 +14,10 @@ from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.disk_space import DiskSpace
+from posthouse.flows.shared.new_id import new_id
 from posthouse.mail import parts, report
 from posthouse.mail.envelope import MailReference, parse_feedback_token, parse_return_path
 from posthouse.mail.report import Bounce, Complaint, NoReport
-from posthouse.rules import ids
 from posthouse.rules import reports as rules
 from posthouse.rules.ids import MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
@@ -91,7 +91,7 @@ class Reports:
         """Keep a mail for the operator; whether there was room."""
         self._storage.require()
         now = self._clock.now()
-        mail_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+        mail_id = new_id(self._chance, now)
         head = parts.parse_mail(mail[: parts.HEAD_BYTES_MAX]).outer
         subject = parts.decode_words(head.get("subject"))[:SUBJECT_CHARACTERS_MAX]
         async with self._database.transaction() as tx:

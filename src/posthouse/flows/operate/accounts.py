@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal
-from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_credential import CredentialGenerator, NewCredential
+from posthouse.flows.shared.new_id import new_id
 from posthouse.rules import ids, input_checks
 from posthouse.rules import reputation as conduct_rules
 from posthouse.rules.actor import OPERATOR
@@ -95,7 +95,7 @@ class Accounts:
             raise invalid(f"An account's name can't begin with {ids.ACCOUNT}, as ids do: choose another.")
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            account = await accounts.insert(tx, AccountId(self._new_id(now)), name, now)
+            account = await accounts.insert(tx, AccountId(new_id(self._chance, now)), name, now)
             if account is None:
                 raise Refusal(Code.CONFLICT, f"There is an account named {name!r} already: choose another name.")
             created = await self._mint.credential(tx, account.id, "default", (), now, is_default=True)
@@ -206,7 +206,7 @@ class Accounts:
                 )
             if found.available + amount > CREDITS_MAX:
                 raise Refusal(Code.CONFLICT, f"An account holds {CREDITS_MAX} credits at most: grant fewer.")
-            available = await accounts.grant(tx, found.id, self._new_id(now), amount, reason, now)
+            available = await accounts.grant(tx, found.id, new_id(self._chance, now), amount, reason, now)
             await self._note(tx, found, "credits.granted", now, {"amount": amount, "reason": reason})
         return replace(found, available=available, changed_at=now)
 
@@ -237,9 +237,6 @@ class Accounts:
             raise Refusal(Code.NOT_FOUND, f"The inbox has no mail {wrong!r}: `inbox list` shows what it has.")
         async with self._database.transaction() as tx:
             return await inbox.forget(tx, named) if given_ids else await inbox.forget_all(tx)
-
-    def _new_id(self, now: datetime) -> UUID:
-        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
 
     async def _note(
         self, tx: Connection, account: AccountRow, action: str, now: datetime, detail: Detail | None = None

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from posthouse.chance import Chance
-from posthouse.rules import ids
+from posthouse.flows.shared.new_id import new_id
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.store import audit_log
@@ -25,5 +25,5 @@ class AuditLog:
         now: datetime,
         detail: Detail | None = None,
     ) -> None:
-        entry_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+        entry_id = new_id(self._chance, now)
         await audit_log.note(tx, account_id, AuditLogEntry(entry_id, now, actor, action, target, detail or {}))

@@ -5,7 +5,8 @@ from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
 
 from posthouse.chance import Chance
-from posthouse.rules import credential, ids
+from posthouse.flows.shared.new_id import new_id
+from posthouse.rules import credential
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.store import credentials
 from posthouse.store.credentials import CredentialRow
@@ -36,7 +37,7 @@ class CredentialGenerator:
         password, secret_hash = self.password()
         row = CredentialRow(
             account_id=account_id,
-            id=CredentialId(ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))),
+            id=CredentialId(new_id(self._chance, now)),
             username=credential.new_smtp_username(self._chance.bytes(credential.USERNAME_RANDOM_BYTES)),
             name=name,
             is_default=is_default,

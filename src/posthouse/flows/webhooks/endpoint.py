@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
+from posthouse.flows.shared.new_id import new_id
+from posthouse.flows.shared.page import Page, id_position, page_of
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules import credential, event, ids, retry
 from posthouse.rules.actor import Actor
@@ -51,17 +52,9 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryPage:
-    deliveries: list[WebhookDelivery]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class EventPage:
+class EventPage(Page[StoredEvent]):
     """`next_cursor` is where to read on, later if not now: it is None only as long as there was nothing to read."""
 
-    events: list[StoredEvent]
-    next_cursor: str | None
     has_more: bool
 
 
@@ -146,7 +139,7 @@ class WebhookEndpoint:
         """A test event, sent once."""
         async with self._database.transaction() as tx:
             now = self._clock.now()
-            event_id, delivery_id = self._new_id(now), self._new_id(now)
+            event_id, delivery_id = new_id(self._chance, now), new_id(self._chance, now)
             body = event.test_body(event_id=event_id, created_at=now)
             if not await webhooks.mark_pinged(tx, account_id, now):
                 endpoint = await self._enabled(tx, account_id)
@@ -164,12 +157,12 @@ class WebhookEndpoint:
 
     async def deliveries(
         self, account_id: AccountId, limit: int, cursor: str | None = None, message_id: str | None = None
-    ) -> DeliveryPage:
+    ) -> Page[WebhookDelivery]:
         """The newest first. A message that the account doesn't have has no deliveries."""
-        before = None if cursor is None else _position(ids.WEBHOOK_DELIVERY, "cursor", cursor)
+        before = None if cursor is None else id_position(ids.WEBHOOK_DELIVERY, cursor)
         about = None if message_id is None else ids.parse(ids.MESSAGE, message_id)
         if message_id is not None and about is None:
-            return DeliveryPage([], None)
+            return Page([], None)
         async with self._database.connection() as connection:
             found = await webhooks.list_deliveries(
                 connection,
@@ -178,8 +171,7 @@ class WebhookEndpoint:
                 before=before,
                 message_id=None if about is None else MessageId(about),
             )
-        is_last = len(found) <= limit
-        return DeliveryPage(found[:limit], None if is_last else ids.text(ids.WEBHOOK_DELIVERY, found[limit - 1].id))
+        return page_of(found, limit, lambda row: ids.text(ids.WEBHOOK_DELIVERY, row.id))
 
     async def replay(self, account_id: AccountId, given_id: str) -> WebhookDelivery:
         """The same event once more, with all its attempts; another account's is not found."""
@@ -192,7 +184,7 @@ class WebhookEndpoint:
             if original is None:
                 raise _no_delivery()
             replay = await webhooks.enter_replay(
-                tx, original, self._new_id(now), self._retries.attempts_max, now, self._next_at(now)
+                tx, original, new_id(self._chance, now), self._retries.attempts_max, now, self._next_at(now)
             )
             if replay is None:
                 await self._enabled(tx, account_id)
@@ -212,7 +204,7 @@ class WebhookEndpoint:
         message_id: str | None = None,
     ) -> EventPage:
         """The oldest first, from those after the cursor, of one type or one message if these are given."""
-        position = events.BEGINNING if after is None else _position(ids.EVENT, "after", after)
+        position = events.BEGINNING if after is None else id_position(ids.EVENT, after, "after")
         if event_type is not None and event_type not in list(EventType):
             raise invalid(f"`type` is one of {', '.join(EventType)}.")
         async with self._database.connection() as connection:
@@ -257,9 +249,6 @@ class WebhookEndpoint:
         secret = event.SECRET_PREFIX + credential.new_smtp_password(random)
         return secret, self._sealer.seal(secret.encode(), webhooks.secret_purpose(account_id))
 
-    def _new_id(self, now: datetime) -> UUID:
-        return ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-
     def _next_at(self, now: datetime) -> datetime:
         return now if self._tickets is None else now + self._tickets.lease
 
@@ -277,13 +266,6 @@ def _subscribed(given: Sequence[str]) -> list[EventType]:
         if name not in SUBSCRIBABLE:
             raise invalid(f"`events` names {name[:100]!r}, which is no event: it takes {', '.join(SUBSCRIBABLE)}.")
     return [one for one in SUBSCRIBABLE if one in given] or list(SUBSCRIBABLE)
-
-
-def _position(prefix: str, name: str, cursor: str) -> UUID:
-    position = ids.parse(prefix, cursor)
-    if position is None:
-        raise invalid(f"`{name}` is not one that this endpoint gave: leave it out to start anew.")
-    return position
 
 
 def _seconds_until(pinged_at: datetime | None, now: datetime) -> int:

@@ -113,7 +113,7 @@ async def list_ledger(
     page = await services_of(request).usage_and_ledger.ledger(
         member.account_id, page_size(limit), cursor, message_id=message_id, kind=kind, first=first, last=last
     )
-    content = {"entries": [_entry(entry) for entry in page.entries], "next_cursor": page.next_cursor}
+    content = {"entries": [_entry(entry) for entry in page.items], "next_cursor": page.next_cursor}
     return json_response(request, content)
 
 

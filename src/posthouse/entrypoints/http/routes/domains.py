@@ -45,7 +45,7 @@ async def list_domains(
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).domains.page(member.account_id, page_size(limit), cursor)
-    return json_response(request, {"domains": [_summary(row) for row in page.domains], "next_cursor": page.next_cursor})
+    return json_response(request, {"domains": [_summary(row) for row in page.items], "next_cursor": page.next_cursor})
 
 
 @router.post(

@@ -50,7 +50,7 @@ async def list_events(
         member.account_id, page_size(limit), after=after, event_type=event_type, message_id=message_id
     )
     content = {
-        "events": [pydantic_core.from_json(event.body) for event in page.events],
+        "events": [pydantic_core.from_json(event.body) for event in page.items],
         "next_cursor": page.next_cursor,
         "has_more": page.has_more,
     }

@@ -105,7 +105,7 @@ async def list_suppressions(
     page = await services_of(request).suppression.page(
         member.account_id, page_size(limit), cursor, email=email, search=search, reason=reason
     )
-    content = {"suppressions": [_suppression(row) for row in page.suppressions], "next_cursor": page.next_cursor}
+    content = {"suppressions": [_suppression(row) for row in page.items], "next_cursor": page.next_cursor}
     return json_response(request, content)
 
 

@@ -39,7 +39,7 @@ _InvitationId = Annotated[str, Path(alias="id", description="The id of an open i
 async def list_members(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.members(member.account_id, page_size(limit), cursor)
-    return json_response(request, {"members": [_member(row) for row in page.members], "next_cursor": page.next_cursor})
+    return json_response(request, {"members": [_member(row) for row in page.items], "next_cursor": page.next_cursor})
 
 
 @router.put(
@@ -82,7 +82,7 @@ async def remove_member(request: Request, user_id: _MemberId) -> Response:
 async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.invitations(member.account_id, page_size(limit), cursor)
-    content = {"invitations": [_invitation(row) for row in page.invitations], "next_cursor": page.next_cursor}
+    content = {"invitations": [_invitation(row) for row in page.items], "next_cursor": page.next_cursor}
     return json_response(request, content)
 
 
@@ -147,9 +147,7 @@ async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> R
 async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.log(member.account_id, page_size(limit), cursor)
-    return json_response(
-        request, {"entries": [_entry(entry) for entry in page.entries], "next_cursor": page.next_cursor}
-    )
+    return json_response(request, {"entries": [_entry(entry) for entry in page.items], "next_cursor": page.next_cursor})
 
 
 def _member(row: MemberRow) -> dict[str, Any]:

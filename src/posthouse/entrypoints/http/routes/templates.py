@@ -44,7 +44,7 @@ async def list_templates(
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).templates.page(member.account_id, cursor, page_size(limit))
-    content = {"templates": [_template(row) for row in page.templates], "next_cursor": page.next_cursor}
+    content = {"templates": [_template(row) for row in page.items], "next_cursor": page.next_cursor}
     return json_response(request, content)
 
 

@@ -115,7 +115,7 @@ async def list_webhook_deliveries(
     page = await services_of(request).webhook_endpoint.deliveries(
         member.account_id, page_size(limit), cursor, message_id
     )
-    content = {"deliveries": [_delivery(delivery) for delivery in page.deliveries], "next_cursor": page.next_cursor}
+    content = {"deliveries": [_delivery(delivery) for delivery in page.items], "next_cursor": page.next_cursor}
     return json_response(request, content)
 
 

@@ -1,0 +1,82 @@
+"""Seals anew, with the active key, what a retired key sealed: then the retired key can be removed."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+
+from posthouse.store import domains, second_factors, webhooks
+from posthouse.store.postgres import Connection, Database
+from posthouse.store.seal import Sealer
+
+SEALS_A_BATCH: Final = 200
+
+
+class _Batch(NamedTuple):
+    rows: int
+    secrets: int
+
+
+class Reseal:
+    def __init__(self, *, database: Database, sealer: Sealer) -> None:
+        self._database = database
+        self._sealer = sealer
+
+    async def run(self) -> int:
+        """Returns how many secrets were sealed anew."""
+        retired = sorted(self._sealer.retired_key_ids)
+        if not retired:
+            return 0
+        total = 0
+        for reseal in (self._domains, self._waiting_keys, self._endpoints, self._second_factors):
+            total += await self._in_batches(reseal, retired)
+        return total
+
+    async def _in_batches(
+        self, reseal: Callable[[Connection, Sequence[str]], Awaitable[_Batch]], retired: Sequence[str]
+    ) -> int:
+        total = 0
+        while True:
+            async with self._database.transaction() as tx:
+                batch = await reseal(tx, retired)
+            total += batch.secrets
+            if batch.rows < SEALS_A_BATCH:
+                return total
+
+    async def _domains(self, tx: Connection, retired: Sequence[str]) -> _Batch:
+        found = await domains.sealed_with(tx, retired, SEALS_A_BATCH)
+        secrets = 0
+        for row in found:
+            rsa = self._resealed(row.dkim_sealed, domains.dkim_purpose(row.account_id, row.id))
+            ed25519 = None
+            if row.ed25519_sealed is not None:
+                ed25519 = self._resealed(row.ed25519_sealed, domains.ed25519_purpose(row.account_id, row.id))
+            await domains.reseal(tx, row, rsa, ed25519)
+            secrets += 1 if ed25519 is None else 2
+        return _Batch(len(found), secrets)
+
+    async def _waiting_keys(self, tx: Connection, retired: Sequence[str]) -> _Batch:
+        found = await domains.keys_sealed_with(tx, retired, SEALS_A_BATCH)
+        secrets = 0
+        for row in found:
+            if row.dkim_sealed is not None and row.ed25519_sealed is not None:
+                rsa = self._resealed(row.dkim_sealed, domains.dkim_purpose(row.account_id, row.domain_id))
+                purpose = domains.ed25519_purpose(row.account_id, row.domain_id)
+                await domains.reseal_keys(tx, row, rsa, self._resealed(row.ed25519_sealed, purpose))
+                secrets += 2
+        return _Batch(len(found), secrets)
+
+    async def _endpoints(self, tx: Connection, retired: Sequence[str]) -> _Batch:
+        found = await webhooks.sealed_with(tx, retired, SEALS_A_BATCH)
+        for row in found:
+            sealed = self._resealed(row.secret_sealed, webhooks.secret_purpose(row.account_id))
+            await webhooks.reseal(tx, row, sealed)
+        return _Batch(len(found), len(found))
+
+    async def _second_factors(self, tx: Connection, retired: Sequence[str]) -> _Batch:
+        found = await second_factors.sealed_with(tx, retired, SEALS_A_BATCH)
+        for row in found:
+            sealed = self._resealed(row.secret_sealed, second_factors.secret_purpose(row.user_id))
+            await second_factors.reseal(tx, row.user_id, sealed)
+        return _Batch(len(found), len(found))
+
+    def _resealed(self, sealed: bytes, purpose: bytes) -> bytes:
+        return self._sealer.seal(self._sealer.open(sealed, purpose), purpose)
