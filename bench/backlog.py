@@ -7,11 +7,9 @@ A private cluster has a database for each size, with messages, recipients and a 
 the flow and the statements of the service take rows from each in turn, over several rounds.
 """
 
-import argparse
 import asyncio
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -23,14 +21,15 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import uvloop
-from rich.console import Console
 
-from bench import backlog_ground, backlog_plans, backlog_report, ground, report
+from bench import backlog_ground, backlog_plans, backlog_report, ground, harness
 from bench.backlog_ground import MIXED, OVERDUE, QUIET, SCATTERED, Calendar
 from bench.backlog_report import Act, Findings, Measured, Phase
 from bench.ground import Ground
+from bench.harness import Run
 from bench.load import LoadError
-from bench.processes import pace_ms, stolen_part
+from bench.processes import Pace
+from bench.report import Report
 from posthouse.flows.deliver.delivery import CLAIM_LONGEST
 from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
 from posthouse.rules.limits import BATCH_ITEMS_MAX
@@ -39,7 +38,7 @@ from posthouse.rules.retry import DELIVERY, Schedule
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_claims, delivery_schedule
 from posthouse.store.delivery_schedule import DeliveryPostponement
-from tools.private_postgres import PostgresError, PrivatePostgres
+from tools.private_postgres import PrivatePostgres
 
 SIZES: Final = (10_000, 100_000, 1_000_000)
 SIZES_QUICK: Final = (3_000, 9_000)
@@ -109,12 +108,13 @@ def phases() -> list[Phase]:
     ]
 
 
-async def measure(laid: Ground, sizes: Sequence[int], rounds: int, console: Console) -> Findings:
+async def measure(ready: Ground, sizes: Sequence[int], run: Run) -> Findings:
+    rounds = run.rounds
     findings = Findings(sizes=tuple(sizes), rounds=rounds)
     async with AsyncExitStack() as opened:
         calendars = []
         for size in sizes:
-            calendars.append(await backlog_ground.open_calendar(laid, size, console.print))
+            calendars.append(await backlog_ground.open_calendar(ready, size, run.say))
             opened.push_async_callback(calendars[-1].close)
         for phase in phases():
             for calendar in calendars:
@@ -122,13 +122,13 @@ async def measure(laid: Ground, sizes: Sequence[int], rounds: int, console: Cons
                 if phase.prepare is not None:
                     await phase.prepare(calendar)
                 findings.prepared[phase.name, calendar.rows] = time.monotonic() - started
-                console.print(f"{phase.name}, {calendar.rows:,}: ready after {time.monotonic() - started:.1f} s")
+                run.say(f"{phase.name}, {calendar.rows:,}: ready after {time.monotonic() - started:.1f} s")
             for number in range(rounds):
                 # Everyone is first and last in turn.
                 for calendar in _from(calendars, number):
                     for act, one in (await _turn(calendar, phase)).items():
                         findings.add(phase, act, calendar.rows, one)
-                        console.print(f"{number + 1}/{rounds} {phase.name}, {calendar.rows:,}, {act}: {one}")
+                        run.say(f"{number + 1}/{rounds} {phase.name}, {calendar.rows:,}, {act}: {one}")
             for calendar in calendars:
                 found = await backlog_plans.explain(
                     calendar, RETRIES, phase.shape, leased=DISPATCHED_AT_ONCE_MIN, is_full=phase.is_full
@@ -172,7 +172,7 @@ async def _cycle(calendar: Calendar, phase: Phase, meter: Meter) -> None:
     if claimed != len(to_claim):
         raise LoadError(f"{claimed} of {len(to_claim)} were claimed")
     if phase.is_full:
-        put_off = await meter.read(Act.PUT_OFF, calendar, _put_off(calendar, late))
+        put_off = await meter.read(Act.POSTPONE, calendar, _put_off(calendar, late))
         if put_off != len(late):
             raise LoadError(f"{put_off} of {len(late)} were put off")
         await calendar.put_back(in_time, calendar.clock.now() + PUT_OFF_MAX / 2, PUT_OFF_MAX / 2)
@@ -227,48 +227,30 @@ async def _state(calendar: Calendar) -> backlog_report.State:
     return backlog_report.State(*row)
 
 
+def report_of(run: Run) -> Report:
+    sizes = SIZES_QUICK if run.is_quick else sorted(set(run.options.sizes))
+    if sizes[0] < SIZES_QUICK[0]:
+        raise LoadError(f"a schedule of fewer than {SIZES_QUICK[0]:,} rows has too few that are due")
+    settings = ground.CLUSTER_SETTINGS | {
+        "shared_buffers": f"{max(256, sum(sizes) * BYTES_A_ROW // 2**20)}MB",
+        "max_wal_size": "32GB",
+    }
+    with PrivatePostgres.start(below=run.options.below, settings=settings) as cluster:
+        ready = ground.lay(cluster, run.workplace)
+        pace = Pace.start()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            try:
+                findings = runner.run(measure(ready, sizes, run))
+            except Refusal as refusal:
+                raise LoadError(str(refusal)) from refusal
+        return backlog_report.made(findings, pace.text())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help=f"recipients in the calendars {SIZES}")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often each size has its turn ({ROUNDS})")
-    parser.add_argument("--below", type=Path, help="directory below which the cluster is made, and goes away again")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="directory for RESULTS.md")
-    parser.add_argument("--quick", action="store_true", help="a round of small sizes")
-    given = parser.parse_args(arguments)
-    sizes, rounds = (SIZES_QUICK, 1) if given.quick else (sorted(set(given.sizes)), max(1, given.rounds))
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    try:
-        if sizes[0] < SIZES_QUICK[0]:
-            raise LoadError(f"a calendar of fewer than {SIZES_QUICK[0]:,} rows has too few that are due")
-        settings = ground.CLUSTER_SETTINGS | {
-            "shared_buffers": f"{max(256, sum(sizes) * BYTES_A_ROW // 2**20)}MB",
-            "max_wal_size": "32GB",
-        }
-        with (
-            tempfile.TemporaryDirectory(prefix="posthouse-bench-") as workplace,
-            PrivatePostgres.start(below=given.below, settings=settings) as cluster,
-        ):
-            laid = ground.lay(cluster, Path(workplace))
-            pace, stolen = pace_ms(), stolen_part()
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                findings = runner.run(measure(laid, sizes, rounds, console))
-            paces = sorted([pace, pace_ms()])
-            taken, whole = stolen_part(stolen)
-            state = (
-                f"a million additions in Python took {paces[0]:.0f} ms and {paces[1]:.0f} ms before and after it, and "
-                f"the machine's host kept {taken / whole:.0%} of the processors to itself meanwhile"
-            )
-            machine = report.machine(laid.version())
-    except (LoadError, PostgresError, Refusal) as error:
-        console.print(f"[bold red]failed:[/] {error}")
-        return 1
-    console.print(backlog_report.table(findings))
-    for bar in backlog_report.bars(findings):
-        console.print(bar.text, style="green" if bar.is_reached else "bold red")
-    given.output.mkdir(parents=True, exist_ok=True)
-    backlog_report.write(given.output, findings, machine, state)
-    console.print(f"written: {given.output / report.RESULTS}")
-    return 0
+    parser = harness.parser(__doc__, rounds=ROUNDS)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help=f"recipients in the schedules {SIZES}")
+    parser.add_argument("--below", type=Path, help="directory below which the cluster is made, and removed again")
+    return harness.main(parser.parse_args(arguments), report_of)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ async def explain(
             late = [one for one in tickets if not one.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
             async with connection.transaction():
                 await delivery_schedule.postpone(connection, [_put_off(one, calendar) for one in late], now)
-            found += [one for one in _explained(told, len(late)) if one.name == "schedule.POSTPONE"]
+            found += [one for one in _explained(told, len(late)) if one.name == "delivery_schedule.POSTPONE"]
         await connection.execute(_NO_LONGER)
         listened.remove_log_listener(listen)
     await calendar.pass_time(tickets, shape)

@@ -1,23 +1,19 @@
-"""What was found about dispatch and claims under a backlog: a table, the plans, and the section of the page."""
+"""The report on dispatch and claims under a backlog: rates, the plans, the state of the tables."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from rich.table import Table
-
+from bench import report
 from bench.backlog_ground import BODY_BYTES, QUIET_PERCENT, Calendar, Shape
 from bench.backlog_plans import Explained
-from bench.report import Bar, columned, put_section
+from bench.report import Goal, Report, Rows, goal
 from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
 
-START: Final = "<!-- backlog:start -->"
-END: Final = "<!-- backlog:end -->"
 DIFFERENCE_MAX: Final = 0.20
-# How often every row is put off before the calendar counts as worn.
+# How often every row is postponed before the schedule counts as worn.
 TURNS: Final = 3
 
 MIXED: Final = "some due, most later"
@@ -27,18 +23,18 @@ VACUUMED: Final = "the same, vacuumed"
 SCATTERED: Final = "due in no order at all"
 FULL: Final = "all overdue, lanes full"
 
-_COLUMNS: Final = ("Calendar", "act", "rows", "rows/s", "of smallest", "CPU µs: Python", "PostgreSQL", "WAL bytes")
+_COLUMNS: Final = ("Schedule", "act", "rows", "rows/s", "of smallest", "CPU µs: Python", "PostgreSQL", "WAL bytes")
 
 
 class Act(StrEnum):
     DISPATCH = "dispatch"
     CLAIM = "claim"
-    PUT_OFF = "put off"
+    POSTPONE = "postpone"
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A shape of the calendars, how they get into it, and what is done with what is handed out of them."""
+    """A shape of the schedules, how they get into it, and what happens to what is published."""
 
     name: str
     shape: Shape
@@ -49,7 +45,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One turn of one act on one calendar: rows, seconds, and seconds of the processor."""
+    """One turn of one act on one schedule: rows, seconds, and seconds of the processor."""
 
     rows: float
     seconds: float
@@ -71,7 +67,7 @@ class Measured:
 
 
 class State(NamedTuple):
-    """How a calendar lay when a phase was over."""
+    """The table after a phase."""
 
     dead: int
     autovacuums: int
@@ -99,32 +95,31 @@ class Findings:
         self.states[phase.name, size] = state
 
     def ratio(self, name: str, act: Act, size: int, read: Callable[[Measured], float]) -> float:
-        """To the smallest calendar, within each round, and of those the median."""
+        """To the smallest schedule: the median of the rounds' ratios."""
         runs, smallest = self.measured[name, act, size], self.measured[name, act, self.sizes[0]]
         return median(read(one) / read(other) for one, other in zip(runs, smallest, strict=True))
 
 
-def bars(findings: Findings) -> list[Bar]:
-    told = []
+def goals(findings: Findings) -> list[Goal]:
+    found = []
     small, large = findings.sizes[0], findings.sizes[-1]
     for name, act in (
         (MIXED, Act.DISPATCH),
         (MIXED, Act.CLAIM),
         (FULL, Act.DISPATCH),
-        (FULL, Act.PUT_OFF),
+        (FULL, Act.POSTPONE),
         (SCATTERED, Act.DISPATCH),
     ):
         rate = findings.ratio(name, act, large, lambda one: one.per_second)
         cost = findings.ratio(name, act, large, lambda one: one.cpu_us)
-        is_reached = rate >= 1 - DIFFERENCE_MAX
-        told.append(
-            Bar(
-                f"{'reached' if is_reached else 'missed'}: {name}, {act} of {large:,} at {1 - DIFFERENCE_MAX:.0%} or "
-                f"more of the rate of {small:,}: {rate:.0%} (processor time a row {cost - 1:+.0%})",
-                is_reached,
+        found.append(
+            goal(
+                rate >= 1 - DIFFERENCE_MAX,
+                f"{name}, {act} of {large:,} at {1 - DIFFERENCE_MAX:.0%} or more of the rate of {small:,}: {rate:.0%} "
+                f"(processor time a row {cost - 1:+.0%})",
             )
         )
-    return told
+    return found
 
 
 def _rows(findings: Findings) -> list[list[str]]:
@@ -147,17 +142,11 @@ def _rows(findings: Findings) -> list[list[str]]:
     return sorted(rows, key=lambda row: (order[row[0]], acts.index(Act(row[1])), int(row[2].replace(",", ""))))
 
 
-def table(findings: Findings) -> Table:
-    drawn = columned("Dispatch and claims under a backlog: medians of interleaved rounds", _COLUMNS)
-    for row in _rows(findings):
-        drawn.add_row(*row, style="bold" if row[1] == Act.DISPATCH else None)
-    return drawn
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
-    rule = "|".join(["---"] * texts + ["---:"] * (len(columns) - texts))
-    drawn = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"| {' | '.join(columns)} |\n|{rule}|\n{drawn}"
+def _table(findings: Findings) -> Rows:
+    rows = _rows(findings)
+    styles = ["bold" if row[1] == Act.DISPATCH else None for row in rows]
+    title = "Dispatch and claims under a backlog: medians of interleaved rounds"
+    return Rows(title, _COLUMNS, rows, styles, text_columns=2)
 
 
 def _pages(findings: Findings) -> str:
@@ -165,7 +154,8 @@ def _pages(findings: Findings) -> str:
         [name, f"`{statement}`", *(_pages_a_row(by_size.get(size)) for size in findings.sizes)]
         for (name, statement), by_size in findings.plans.items()
     ]
-    return _markdown(["Calendar", "statement", *(f"{size:,}" for size in findings.sizes)], rows, 2)
+    columns = ["Schedule", "statement", *(f"{size:,}" for size in findings.sizes)]
+    return Rows("", columns, rows, text_columns=2).markdown()
 
 
 def _pages_a_row(explained: Explained | None) -> str:
@@ -173,7 +163,7 @@ def _pages_a_row(explained: Explained | None) -> str:
 
 
 def _plans(findings: Findings) -> str:
-    """Each statement's plan once, and with whom, if it was not everyone's."""
+    """Each statement's plan once, and where it was used if it differed."""
     told: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (name, statement), by_size in findings.plans.items():
         for size, explained in by_size.items():
@@ -203,58 +193,61 @@ def _states(findings: Findings) -> str:
         ]
         for (name, size), state in findings.states.items()
     ]
-    return _markdown(["Calendar", "rows", "dead rows", "autovacuums", "table MiB", "index of times MiB"], rows, 1)
+    columns = ["Schedule", "rows", "dead rows", "autovacuums", "table MiB", "index of times MiB"]
+    return Rows("", columns, rows).markdown()
 
 
-def write(directory: Path, findings: Findings, machine: str, state: str) -> None:
+def made(findings: Findings, state: str) -> Report:
     repeated = f"medians of {findings.rounds} interleaved rounds" if findings.rounds > 1 else "a single round"
     vacuums = ", ".join(f"{findings.prepared[VACUUMED, size]:.1f} s at {size:,}" for size in findings.sizes)
     largest = findings.sizes[-1]
     through = largest * sum(
         median(one.seconds / one.rows for one in findings.measured[FULL, act, largest])
-        for act in (Act.DISPATCH, Act.PUT_OFF)
+        for act in (Act.DISPATCH, Act.POSTPONE)
     )
-    text = f"""\
-## Dispatch and claims under a backlog
+    return Report(
+        name="backlog",
+        title="Dispatch and claims under a backlog",
+        target="bench-backlog",
+        machine=report.machine(),
+        state=state,
+        tables=[_table(findings)],
+        goals=goals(findings),
+        notes=_notes(findings, repeated, vacuums, through),
+    )
 
-{machine}. Rerun with `make bench-backlog`.
-How fast the machine was: {state}.
 
-{_markdown(_COLUMNS, _rows(findings), 2)}
-
-{chr(10).join(f"- {bar.text}." for bar in bars(findings))}
-
-Pages that a statement looked at, for each row that it brought:
+def _notes(findings: Findings, repeated: str, vacuums: str, through: float) -> str:
+    return f"""\
+Pages that a statement read, for each row that it returned:
 
 {_pages(findings)}
 
-How the calendars lay when each was measured:
+The tables when each was measured:
 
 {_states(findings)}
 
 The plans. {_plans(findings)}
 
-What was measured: {repeated} of calendars that differ in length alone, each in a database of its own of one private
+What was measured: {repeated} of schedules that differ in length alone, each in a database of its own of one private
 PostgreSQL (`fsync` on) that has all of them in memory. The ratios are to the smallest in the same round. PostgreSQL's
 processor time is that of the connection's own process.
 
 - *Dispatch* is the flow itself: lease, commit, publish the tickets to the stream in memory, until nothing more is due
-  or twice as much as one lease takes is handed out. A lease begins with {DISPATCHED_AT_ONCE_MIN:,} rows and grows to
+  or twice as much as one lease takes is published. A lease begins with {DISPATCHED_AT_ONCE_MIN:,} rows and grows to
   {DISPATCHED_AT_ONCE_MAX:,} while there is more and it is quick. *Claim* takes some of these tickets a hundred at a
   time, as delivery does: lock, read messages and bodies ({BODY_BYTES:,} bytes each), raise the fence, write the
-  attempt, commit. What was handed out goes to the calendar's end, like a deferral, and the clock goes on, so that
-  always as many are due.
+  attempt, commit. What was published goes to the schedule's end, like a deferral, and the clock moves on, so that
+  as many are always due.
 - *{MIXED}*: two fifths are due. A thousand accounts, few of them large, five large providers and some two thousand
   domains: numbers that we chose. Rows are due in the order of their acceptance, give or take a tenth of the
-  calendar's length. *{SCATTERED}*: the same without any order, so that in a long calendar hardly two rows that are due
+  schedule's length. *{SCATTERED}*: the same without any order, so that in a long schedule hardly two rows that are due
   lie on one page. Retries with waits from a minute to hours leave something between the two.
-- *{WORN}*: every row was put off {TURNS} times by the calendar's whole length, with autovacuum switched off, so that
+- *{WORN}*: every row was postponed {TURNS} times by the schedule's whole length, with autovacuum switched off, so that
   the dead entries of the index lie before those that are due. *{VACUUMED}*: after one `VACUUM`, which took {vacuums};
-  autovacuum stayed off. In the other calendars it was on, as the migrations set it (after 5,000 dead rows), and the
-  table above tells how often it came; its own processor time is not in the figures.
+  autovacuum stayed off. In the other schedules it was on, as the migrations set it (after 5,000 dead rows), and the
+  table above shows how often it ran; its own processor time is not in the figures.
 - *{FULL}*: everything is overdue, and but for {QUIET_PERCENT} % of the recipients its lanes are full. What can't be
-  sent is put off by up to an hour, by the statement that delivery uses. New mail doesn't wait behind such a backlog,
-  since intake hands out its own tickets; a retry does. At the rates above, one after the other, the largest would be
-  handed out and put off in {through:,.0f} s.
-"""
-    put_section(directory, START, END, text)
+  sent is postponed by up to an hour, by the statement that delivery uses. New mail doesn't wait behind such a backlog,
+  since intake publishes its own tickets; a retry does. At the rates above, one after the other, the largest would be
+  published and postponed in {through:,.0f} s."""

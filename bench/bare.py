@@ -48,9 +48,14 @@ _FAILED: Final = re.compile(r"number of failed transactions: (\d+)")
 _PER_SECOND: Final = re.compile(r"tps = ([\d.]+) \(without initial connection time\)")
 
 
-def program() -> Path | None:
-    found = find_binaries() / "pgbench"
-    return found if os.access(found, os.X_OK) else None
+def program() -> Path:
+    return find_binaries() / "pgbench"
+
+
+def missing() -> str | None:
+    if os.access(program(), os.X_OK):
+        return None
+    return "pgbench is missing: it comes with PostgreSQL (Debian, Ubuntu: `apt install postgresql-contrib`)"
 
 
 def run(ground: Ground, *, batch: int, clients: int, seconds: int) -> Load:

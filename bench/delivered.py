@@ -70,12 +70,6 @@ class House:
     callers: tuple[Caller, ...]
 
 
-def missing() -> str | None:
-    if served.program() is None:
-        return "wrk is missing: install it (Debian, Ubuntu: `apt install wrk`; macOS: `brew install wrk`)"
-    return None
-
-
 @contextmanager
 def opened(ground: Ground, sink_port: int) -> Iterator[House]:
     with ExitStack() as opened_now:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import asyncpg
 
+from bench.load import LoadError
 from posthouse import config_text
 from posthouse.rules import credential
 from tools.private_postgres import PrivatePostgres
@@ -56,8 +57,8 @@ UPDATE accounts SET available = $1, rate_full_at = 'epoch', warmup_started_on = 
 Read = TypeVar("Read")
 
 
-class BooksError(RuntimeError):
-    """What PostgreSQL holds is not what was accepted: the measurement is worth nothing."""
+class BooksError(LoadError):
+    """PostgreSQL does not hold what was accepted: the measurement is worth nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from string import Template
 from typing import Final
 
 from bench.ground import BooksError
+from bench.harness import Run
 from bench.load import LoadError
 from bench.reception import Reception, Terms, greets
 from bench.relay import Process, answers, ends_with_parent
@@ -34,11 +35,17 @@ def missing() -> str | None:
     return None
 
 
-def install(directory: Path) -> None:
-    """Has Haraka there, with what it needs; nothing is done when it is there already."""
+def installed(run: Run) -> Path:
+    """The directory that Haraka is in: the one of --haraka, or a temporary one; installed there if it is not yet."""
+    directory: Path = run.options.haraka.resolve() if run.options.haraka else run.workplace / "installed-haraka"
+    if not (directory / "node_modules" / "Haraka").exists():
+        with run.status("installing Haraka"):
+            _install(directory)
+    return directory
+
+
+def _install(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    if (directory / "node_modules" / "Haraka").exists():
-        return
     shutil.copy(_PEER / "package.json", directory)
     done = subprocess.run(
         ["npm", "install", "--omit=dev", "--omit=optional", "--no-audit", "--no-fund", "--loglevel=error"],

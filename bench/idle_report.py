@@ -1,18 +1,14 @@
-"""What was found about idle SMTP sessions: a table, and the section of the page."""
+"""The report on idle SMTP sessions: what they cost, and how new clients are served beside them."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from rich.table import Table
+from bench import report
+from bench.report import Goal, Report, Rows, goal
 
-from bench.report import Bar, columned, put_section
-
-START: Final = "<!-- idle:start -->"
-END: Final = "<!-- idle:end -->"
 # Of those who are being turned away, and of connections to PostgreSQL that came or went meanwhile.
 DESCRIPTORS_MORE_MAX: Final = 20
 VISIT_RATIO_MAX: Final = 1.5
@@ -75,36 +71,25 @@ class Findings:
         )
 
 
-def bars(found: Sequence[Findings]) -> list[Bar]:
-    told = []
+def goals(found: Sequence[Findings]) -> list[Goal]:
+    reached = []
     for one in found:
         answers = "; ".join(f"{count} × {text.rstrip('.')}" for text, count in Counter(one.told).most_common())
         is_closed = all(text.startswith("421 ") or text == "hung up" for text in one.told)
-        told += [
-            _bar(
+        reached += [
+            goal(
                 one.has_bounded_descriptors,
                 f"descriptors with {one.sessions_max:,} sessions ({one.kind}) and {len(one.told)} more that came: "
                 f"{one.full_descriptors:,} of {one.descriptors_max:,}, and {one.left_descriptors} when they had left",
             ),
-            _bar(is_closed, f"nobody over the limit of {one.sessions_max:,} was let in: {answers}"),
-            _bar(
+            goal(is_closed, f"no client over the limit of {one.sessions_max:,} was let in: {answers}"),
+            goal(
                 one.visit_ratio <= VISIT_RATIO_MAX,
                 f"a new session and its mail, p50 beside {one.sessions:,} idle ones ({one.kind}) at "
                 f"{VISIT_RATIO_MAX}× or less of without: {one.visit_ratio:.2f}×",
             ),
         ]
-    return told
-
-
-def _bar(is_reached: bool, text: str) -> Bar:
-    return Bar(f"{'reached' if is_reached else 'missed'}: {text}", is_reached)
-
-
-def table(found: Sequence[Findings]) -> Table:
-    drawn = columned("Idle SMTP sessions in one process", _COST_COLUMNS)
-    for one in found:
-        drawn.add_row(*_cost_cells(one))
-    return drawn
+    return reached
 
 
 def _cost_cells(one: Findings) -> list[str]:
@@ -137,37 +122,33 @@ def _visit_rows(one: Findings) -> list[list[str]]:
     ]
 
 
-def write(directory: Path, found: Sequence[Findings], machine: str, seconds: float) -> None:
-    visits = [row for one in found for row in _visit_rows(one)]
-    first = found[0]
-    text = f"""\
-## Idle SMTP sessions
+def made(found: Sequence[Findings], seconds: float) -> Report:
+    visits = [row for findings in found for row in _visit_rows(findings)]
+    return Report(
+        name="idle",
+        title="Idle SMTP sessions",
+        target="bench-idle",
+        machine=report.machine(),
+        tables=[
+            Rows("Idle SMTP sessions in one process", _COST_COLUMNS, [_cost_cells(findings) for findings in found]),
+            Rows("New clients beside them", _VISIT_COLUMNS, visits),
+        ],
+        goals=goals(found),
+        notes=_notes(found[0], seconds),
+    )
 
-{machine}. Rerun with `make bench-idle`.
 
-{_drawn(_COST_COLUMNS, [_cost_cells(one) for one in found])}
-
-{_drawn(_VISIT_COLUMNS, visits)}
-
-{chr(10).join(f"- {bar.text}." for bar in bars(found))}
-
+def _notes(first: Findings, seconds: float) -> str:
+    return f"""\
 What was measured: one process of `posthouse run submission`, a new one for each kind of session, with
 `smtp_connections_max` at {first.sessions_max:,}. It may open {first.descriptors_max:,} files.
 
 - The idle come from several addresses; those *in the clear* have said EHLO and might begin TLS, the others have done so
   from the first byte on and have authenticated. Then they say nothing for {seconds:.0f} s, over which the processor's
-  part is taken, and while new clients come. None of them was hung up on, or there is no result. Memory that they took
-  stays with the process when they leave, for those who come next.
+  part is taken, and while new clients come. None of them was disconnected, or there is no result. Their memory
+  stays with the process afterwards, for later sessions.
 - *New clients* come one after the other, {len(first.visits_before)} each time, before the idle, beside them and after
   them: a TLS handshake, EHLO and AUTH, which is the *session*; then a mail, which is on PostgreSQL's disk when it is
   answered. The ratio is of both together, beside the idle to the median of before and after.
-- Who comes when the server is full is told 421 where it speaks in the clear. Within TLS from the first byte on it is
-  hung up on instead: a handshake costs what is short. Mail programs come back after either.
-"""
-    put_section(directory, START, END, text)
-
-
-def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = " | ".join(columns)
-    rule = "|".join(["---", *["---:"] * (len(columns) - 1)])
-    return "\n".join([f"| {head} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)])
+- A client that comes when the server is full gets a 421 in the clear. Within TLS from the first byte on the connection
+  is closed instead: a handshake costs what is short. Mail programs retry after either."""

@@ -9,13 +9,11 @@ New clients come before them, beside them and after them, each for a session and
 idle was lost, a mail was not taken, or one over the limit was let in.
 """
 
-import argparse
 import asyncio
 import contextlib
 import gc
 import ssl
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -24,19 +22,19 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import asyncpg
-from rich.console import Console
-
-from bench import idle_report, letter, report
+from bench import harness, idle_report, letter
+from bench.harness import Run
 from bench.idle_report import Findings, Visit
 from bench.isolation import TEMPLATE, migrate
+from bench.load import LoadError
+from bench.report import Report
 from tests.support.idle_clients import PER_SOURCE, Cost, IdleClient, may_open, open_clients, reset
 from tests.support.service import Tenant
 from tests.support.service_processes import prepare_processes
 from tests.support.smtp_listeners import HOST, NAME, SmtpListeners, plain, submit
 from tests.support.smtp_listeners import raw_mail as written
 from tests.support.smtp_service import SmtpConnection
-from tools.private_postgres import PostgresError, PrivatePostgres
+from tools.private_postgres import PrivatePostgres
 
 SESSIONS: Final = 10_000
 SECONDS: Final = 10.0
@@ -167,7 +165,9 @@ def _descriptors_max(process: int) -> int:
     return int(line.split()[3])
 
 
-async def run(url: str, workplace: Path, sessions: int, seconds: float, visits: int = VISITS_FEW) -> list[Findings]:
+async def measure_both(
+    url: str, workplace: Path, sessions: int, seconds: float, visits: int = VISITS_FEW
+) -> list[Findings]:
     listeners = SmtpListeners.make(workplace)
     settings = {
         **listeners.settings,
@@ -196,42 +196,25 @@ def is_bounded(found: Sequence[Findings]) -> bool:
     )
 
 
+def report_of(run: Run) -> Report:
+    options = run.options
+    may_open(options.sessions)
+    with PrivatePostgres.start() as cluster:
+        migrate(cluster, run.workplace)
+        url = cluster.url(TEMPLATE)
+        found = asyncio.run(measure_both(url, run.workplace, options.sessions, options.seconds, options.visits))
+    made = idle_report.made(found, options.seconds)
+    if not is_bounded(found):
+        made.show(run.console)
+        raise LoadError("a client over the limit was let in, or descriptors were not given back")
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = harness.parser(__doc__, rounds=1, seconds=SECONDS)
     parser.add_argument("--sessions", type=int, default=SESSIONS, help=f"how many ({SESSIONS:,})")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"how long they are looked at ({SECONDS:.0f})")
     parser.add_argument("--visits", type=int, default=VISITS, help=f"new clients each time ({VISITS})")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="directory for RESULTS.md")
-    given = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    try:
-        may_open(given.sessions)
-        with (
-            tempfile.TemporaryDirectory(prefix="posthouse-bench-") as directory,
-            PrivatePostgres.start() as cluster,
-        ):
-            workplace = Path(directory)
-            migrate(cluster, workplace)
-            found = asyncio.run(run(cluster.url(TEMPLATE), workplace, given.sessions, given.seconds, given.visits))
-            machine = report.machine(asyncio.run(_version(cluster.url())))
-    except (AssertionError, PostgresError) as error:
-        console.print(f"[bold red]failed:[/] {error}", highlight=False)
-        return 1
-    console.print(idle_report.table(found))
-    for bar in idle_report.bars(found):
-        console.print(f"- {bar.text}", highlight=False)
-    given.output.mkdir(parents=True, exist_ok=True)
-    idle_report.write(given.output, found, machine, given.seconds)
-    console.print(f"written: {given.output / report.RESULTS}", highlight=False)
-    return 0 if is_bounded(found) else 1
-
-
-async def _version(url: str) -> str:
-    connection = await asyncpg.connect(url)
-    try:
-        return str(await connection.fetchval("SHOW server_version"))
-    finally:
-        await connection.close()
+    return harness.main(parser.parse_args(arguments), report_of)
 
 
 if __name__ == "__main__":

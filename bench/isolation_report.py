@@ -1,19 +1,13 @@
-"""What the isolation benchmark found: how long mails took, dead and alive; as a table, a page, a plot."""
+"""The report on isolation: how long mails took with one destination dead or alive, and beside a backlog."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from rich.table import Table
-
-from bench.report import Bar, columned, put_section
+from bench import report
+from bench.report import BLUE, GREY, RED, Goal, Plot, Report, Rows, goal
 from tests.support.delivery_isolation import FairShares, OthersMail, Wait, percentile
-
-PLOT: Final = "isolation.png"
-START: Final = "<!-- isolation:start -->"
-END: Final = "<!-- isolation:end -->"
 
 RATIO_MAX: Final = 1.5
 SMALL_SECONDS_MAX: Final = 5.0
@@ -49,24 +43,19 @@ class Findings:
         )
 
 
-def bars(findings: Findings) -> list[Bar]:
+def goals(findings: Findings) -> list[Goal]:
     ratio, small = findings.ratio(0.99), findings.turns.percentile(0.99)
     return [
-        Bar(
-            f"{_verdict(ratio <= RATIO_MAX)}: the others' p99 at {RATIO_MAX}× or less when the one is dead: "
-            f"{ratio:.2f}× (p50 {findings.ratio(0.5):.2f}×)",
+        goal(
             ratio <= RATIO_MAX,
+            f"the others' p99 at {RATIO_MAX}× or less when the one is dead: {ratio:.2f}× "
+            f"(p50 {findings.ratio(0.5):.2f}×)",
         ),
-        Bar(
-            f"{_verdict(small < SMALL_SECONDS_MAX)}: beside a backlog, another account's p99 under "
-            f"{SMALL_SECONDS_MAX:.0f} s: {small:.2f} s",
+        goal(
             small < SMALL_SECONDS_MAX,
+            f"beside a backlog, another account's p99 under {SMALL_SECONDS_MAX:.0f} s: {small:.2f} s",
         ),
     ]
-
-
-def _verdict(is_reached: bool) -> str:
-    return "reached" if is_reached else "missed"
 
 
 def _rows(findings: Findings) -> list[tuple[str, ...]]:
@@ -86,10 +75,14 @@ def _rows(findings: Findings) -> list[tuple[str, ...]]:
 
 
 def _others_row(name: str, rounds: Sequence[OthersMail]) -> tuple[str, ...]:
-    medians = [median(one.percentile(part) for one in rounds) for part in (0.5, 0.99)]
-    most = max(one.percentile(1) for one in rounds)
-    accepted = median(percentile(one.accepted.waits, 0.99) for one in rounds)
-    return name, f"{sum(len(one.waits) for one in rounds):,}", *(_ms(value) for value in (*medians, most, accepted))
+    medians = [median(others.percentile(part) for others in rounds) for part in (0.5, 0.99)]
+    most = max(others.percentile(1) for others in rounds)
+    accepted = median(percentile(others.accepted.waits, 0.99) for others in rounds)
+    return (
+        name,
+        f"{sum(len(others.waits) for others in rounds):,}",
+        *(_ms(value) for value in (*medians, most, accepted)),
+    )
 
 
 def _seconds(waits: Sequence[Wait]) -> list[float]:
@@ -100,21 +93,24 @@ def _ms(seconds: float) -> str:
     return f"{seconds * _MILLI:,.0f}"
 
 
-def table(findings: Findings) -> Table:
-    drawn = columned("Isolation: from acceptance to delivery", _COLUMNS)
-    for row in _rows(findings):
-        drawn.add_row(*row)
-    return drawn
+def made(findings: Findings) -> Report:
+    return Report(
+        name="isolation",
+        title="Isolation",
+        target="bench-isolation",
+        machine=report.machine(),
+        tables=[Rows("Isolation: from acceptance to delivery", _COLUMNS, _rows(findings))],
+        goals=goals(findings),
+        notes=_notes(findings),
+        plot=Plot(
+            "isolation.png",
+            "How long mails took, the one dead and alive; and beside a backlog",
+            lambda pyplot: _plot(pyplot, findings),
+        ),
+    )
 
 
-def write(directory: Path, findings: Findings, machine: str) -> None:
-    put_section(directory, START, END, _section(findings, machine))
-
-
-def _section(findings: Findings, machine: str) -> str:
-    head = " | ".join(_COLUMNS)
-    rule = "|".join(["---", *["---:"] * (len(_COLUMNS) - 1)])
-    rows = "\n".join(f"| {' | '.join(row)} |" for row in _rows(findings))
+def _notes(findings: Findings) -> str:
     sizes, turns, rounds = findings.sizes, findings.turns, len(findings.alive)
     ratios = ", ".join(
         f"{dead.percentile(0.99) / alive.percentile(0.99):.2f}"
@@ -123,51 +119,32 @@ def _section(findings: Findings, machine: str) -> str:
     repeated = f"{rounds} interleaved rounds" if rounds > 1 else "One round"
     mails, backlog = f"{sizes.capacity_mails:,}", f"{sizes.backlog:,}"
     return f"""\
-## Isolation
-
-{machine}. Rerun with `make bench-isolation`.
-
-| {head} |
-|{rule}|
-{rows}
-
-![How long mails took, the one dead and alive; and beside a backlog]({PLOT})
-
-{chr(10).join(f"- {bar.text}." for bar in bars(findings))}
-
-What was measured: the time from a message's acceptance to its delivery, both as the books have them.
+What was measured: the time from a message's acceptance to its delivery, both as recorded.
 
 - *A dead destination.* {repeated} of {findings.seconds} s each, dead and alive.
   Mail for {sizes.domains:,} destinations, a lane each, and for one more, which gets every fifth mail, sent by the
   clock at {findings.per_second:,.0f} a second: half of the {findings.capacity:,.0f} a second at which {mails} mails
-  went through before, in the same run. Dead means that whoever connects waits for the time-out of 30 s: the
+  went through before, in the same run. Dead means that a connection waits for the time-out of 30 s: the
   server's queue of connections is full, and the kernel answers no further one. Only the others' mail is counted,
   all of it delivered, or there is no result. The ratios are taken within a round: {ratios} for the p99.
   The last column is the time from the moment when a request was due to its 202.
 - *A backlog in a slow lane.* A destination may get {sizes.lane_per_second} mails a second. One account posts {backlog}
-  mails for it, as fast as they are taken, in {turns.backlog_posted_seconds:.1f} s; another one, from the same moment
+  mails for it, as fast as they are accepted, in {turns.backlog_posted_seconds:.1f} s; another one, from the same moment
   on, a mail a second, {sizes.small_mails} of them. Meanwhile the lane carried {turns.lane_per_second:.1f} a second.
 - `posthouse run http`, `run dispatch` and `run delivery`, one of each, on PostgreSQL with `fsync` on and on NATS, with
   the settings that they have by default but for the lanes named here (that of the one may carry all of its mail), mail
   signed with DKIM; the receiver syncs each mail to the disk before it
-  says that it has it. All of them, and the load, share the machine.
-"""
+  says that it has it. All of them, and the load, share the machine."""
 
 
-def plot(file: Path, findings: Findings) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    grey, blue, red = "#9aa5b1", "#2f6fb0", "#c2543d"
+def _plot(pyplot: Any, findings: Findings) -> Any:
     figure, (shares, moments) = pyplot.subplots(1, 2, figsize=(12, 4.4), width_ratios=(1, 1), layout="constrained")
-    for name, rounds, colour in (("the one alive", findings.alive, grey), ("the one dead", findings.dead, blue)):
-        for number, one in enumerate(rounds):
-            ordered = sorted(_seconds(one.waits))
+    for name, rounds, colour in (("the one alive", findings.alive, GREY), ("the one dead", findings.dead, BLUE)):
+        for number, others in enumerate(rounds):
+            ordered = sorted(_seconds(others.waits))
             longer = [1 - place / len(ordered) for place in range(len(ordered))]
             shares.plot(ordered, longer, color=colour, linewidth=1.6, label=None if number else name)
-    shares.axhline(0.01, color="#52606d", linewidth=1, linestyle=(0, (4, 3)))
+    report.limit_line(shares, y=0.01)
     shares.text(1, 0.0105, "p99 ", transform=shares.get_yaxis_transform(), fontsize=8, ha="right", color="#52606d")
     shares.set(xscale="log", yscale="log", xlabel="seconds from acceptance to delivery")
     shares.set_title(
@@ -176,14 +153,14 @@ def plot(file: Path, findings: Findings) -> None:
     shares.legend(fontsize=8, frameon=False)
     turns = findings.turns
     for name, waits, colour, size in (
-        (f"the backlog of {findings.sizes.backlog:,}", turns.backlog_waits, grey, 2),
-        ("another account's mail, one a second", turns.waits, blue, 14),
+        (f"the backlog of {findings.sizes.backlog:,}", turns.backlog_waits, GREY, 2),
+        ("another account's mail, one a second", turns.waits, BLUE, 14),
     ):
         moments.scatter(
             [wait.at + wait.seconds for wait in waits], _seconds(waits), s=size, color=colour, label=name, linewidths=0
         )
-    moments.axhline(SMALL_SECONDS_MAX, color=red, linewidth=1, linestyle=(0, (4, 3)))
-    moments.set(yscale="log", xlabel="seconds from the begin, when it was delivered")
+    report.limit_line(moments, y=SMALL_SECONDS_MAX, colour=RED)
+    moments.set(yscale="log", xlabel="seconds from the start, when it was delivered")
     moments.set_title(
         f"Seconds from acceptance to delivery in a lane of {findings.sizes.lane_per_second} a second",
         fontsize=10,
@@ -191,15 +168,5 @@ def plot(file: Path, findings: Findings) -> None:
     )
     moments.legend(fontsize=8, frameon=False)
     for axes in (shares, moments):
-        _plain(axes)
-    figure.savefig(file, dpi=150)
-    pyplot.close(figure)
-
-
-def _plain(axes: Any) -> None:
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(labelsize=8, colors="#52606d")
-    axes.xaxis.label.set_size(8)
-    axes.xaxis.label.set_color("#52606d")
-    axes.set_axisbelow(True)
-    axes.grid(color="#e4e7eb", linewidth=0.8)
+        report.plain(axes)
+    return figure

@@ -2,8 +2,9 @@
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
@@ -25,11 +26,31 @@ def cpu_seconds(root: int) -> float:
 
 
 def busy_seconds() -> float:
-    """How long the processors, all together, have been busy since the machine was started, whoever with."""
+    """How long the processors, all together, have been busy since the machine was started, by any program."""
     user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     )
     return (user + nice + system + interrupts + soft_interrupts + stolen) / _TICKS_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast the machine was over a measurement, in words: a fixed piece of Python, and the host's share."""
+
+    before_ms: float
+    stolen: tuple[float, float]
+
+    @classmethod
+    def start(cls) -> Self:
+        return cls(pace_ms(), stolen_part())
+
+    def text(self) -> str:
+        low, high = sorted([self.before_ms, pace_ms()])
+        taken, whole = stolen_part(self.stolen)
+        return (
+            f"a million additions in Python took {low:.0f} ms and {high:.0f} ms before and after it, and the machine's "
+            f"host kept {taken / whole:.0%} of the processors to itself meanwhile"
+        )
 
 
 def stolen_part(since: tuple[float, float] | None = None) -> tuple[float, float]:

@@ -1,278 +1,278 @@
-"""What was found: medians, ratios, which bars are reached; as a table, as a page, as a plot."""
+"""The report of a benchmark: tables and goals on the terminal, a section of RESULTS.md, a plot."""
 
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from rich.console import Console
 from rich.table import Table
 
-from bench.bare import written
-from bench.ground import ACCOUNTS
-from bench.load import Load
-from bench.served import CONNECTIONS
+from tools.private_postgres import find_binaries
 
 RESULTS: Final = "RESULTS.md"
-PLOT: Final = "accept.png"
-START: Final = "<!-- accept:start -->"
-END: Final = "<!-- accept:end -->"
 
-REFERENCE: Final = "bare, 1 message a transaction, 8 clients"
-ONE_PROCESS: Final = "HTTP, 1 process, 1,000 accounts"
-ONE_PROCESS_HOT: Final = "HTTP, 1 process, one account"
-TWO_PROCESSES: Final = "HTTP, 2 processes, 1,000 accounts"
-TWO_PROCESSES_HOT: Final = "HTTP, 2 processes, one account"
-ONE_PROCESS_ANEW: Final = "HTTP, 1 process, a connection for each request"
-TWO_PROCESSES_ANEW: Final = "HTTP, 2 processes, a connection for each request"
-
-ONE_PROCESS_MIN: Final = 0.60
-TWO_PROCESSES_MIN: Final = 0.90
-HOT_DIFFERENCE_MAX: Final = 0.20
-
-_COLUMNS: Final = (
-    "Phase",
-    "messages/s",
-    "of bare",
-    "p50 ms",
-    "p99 ms",
-    "CPU µs: Python",
-    "PostgreSQL",
-    "generator",
-)
+GREY: Final = "#9aa5b1"
+LIGHT_GREY: Final = "#cbd2d9"
+BLUE: Final = "#2f6fb0"
+PALE_BLUE: Final = "#7aa6d6"
+RED: Final = "#c2543d"
+_TEXT: Final = "#323f4b"
+_AXIS: Final = "#52606d"
+_GRID: Final = "#e4e7eb"
+_DASHED: Final = (0, (4, 3))
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
-    name: str
-    is_ours: bool
-    is_batch: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A phase's medians, and its rate in each round; ratios are taken within a round, then their median."""
-
-    phase: Phase
-    per_second: float
-    ratio: float
-    p50_ms: float
-    p99_ms: float
-    server_cpu_us: float
-    postgres_cpu_us: float
-    generator_cpu_us: float
-    rates: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Goal(NamedTuple):
     text: str
     is_reached: bool
 
 
-def find(loads: Mapping[Phase, Sequence[Load]]) -> list[Finding]:
-    reference = next(measured for phase, measured in loads.items() if phase.name == REFERENCE)
-    return [
-        Finding(
-            phase=phase,
-            per_second=median(load.per_second for load in measured),
-            ratio=median(load.per_second / other.per_second for load, other in zip(measured, reference, strict=True)),
-            p50_ms=median(load.p50_ms for load in measured),
-            p99_ms=median(load.p99_ms for load in measured),
-            server_cpu_us=median(load.server_cpu_us for load in measured),
-            postgres_cpu_us=median(load.postgres_cpu_us for load in measured),
-            generator_cpu_us=median(load.generator_cpu_us for load in measured),
-            rates=tuple(load.per_second for load in measured),
+def goal(is_reached: bool, text: str) -> Goal:
+    return Goal(f"{'reached' if is_reached else 'missed'}: {text}", is_reached)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table: the first columns are text, the others numbers. `styles` are of the terminal, by row."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    styles: Sequence[str | None] = ()
+    text_columns: int = 1
+
+    def terminal(self) -> Table:
+        table = Table(title=self.title)
+        for number, name in enumerate(self.columns):
+            table.add_column(name, justify="left" if number < self.text_columns else "right", no_wrap=True)
+        styles = self.styles or [None] * len(self.rows)
+        for row, style in zip(self.rows, styles, strict=True):
+            table.add_row(*row, style=style)
+        return table
+
+    def markdown(self) -> str:
+        rule = "|".join(["---"] * self.text_columns + ["---:"] * (len(self.columns) - self.text_columns))
+        lines = (f"| {' | '.join(row)} |" for row in (self.columns, *self.rows))
+        head, *rest = lines
+        return "\n".join([head, f"|{rule}|", *rest])
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    file: str
+    alt: str
+    draw: Callable[[Any], Any]
+    """Draws on `pyplot` and returns the figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`name` marks the section in the page and is the make target's; `more` stands after the goals, line by line."""
+
+    name: str
+    title: str
+    target: str
+    machine: str
+    tables: Sequence[Rows]
+    goals: Sequence[Goal]
+    notes: str
+    plot: Plot | None = None
+    more: Sequence[str] = ()
+    state: str = ""
+    """How fast the machine was while this was measured."""
+
+    def show(self, console: Console) -> None:
+        for table in self.tables:
+            console.print(table.terminal())
+        for each in self.goals:
+            console.print(each.text, style="green" if each.is_reached else "yellow", highlight=False)
+
+    def write(self, directory: Path) -> list[Path]:
+        """Replaces this benchmark's section of the page, keeps the others; the files written."""
+        directory.mkdir(parents=True, exist_ok=True)
+        page = directory / RESULTS
+        page.write_text(
+            _replaced(page.read_text() if page.exists() else "# Benchmark results\n", self.name, self.text())
         )
-        for phase, measured in loads.items()
-    ]
+        if self.plot is None:
+            return [page]
+        _draw(directory / self.plot.file, self.plot)
+        return [page, directory / self.plot.file]
+
+    def text(self) -> str:
+        pace = f"\nHow fast the machine was: {self.state}." if self.state else ""
+        parts = [f"## {self.title}", f"{self.machine}. Rerun with `make {self.target}`.{pace}"]
+        parts += [table.markdown() for table in self.tables]
+        if self.plot is not None:
+            parts.append(f"![{self.plot.alt}]({self.plot.file})")
+        lines = [f"- {text}." for text in (*(each.text for each in self.goals), *self.more)]
+        if lines:
+            parts.append("\n".join(lines))
+        return "\n\n".join([*parts, self.notes.strip()]) + "\n"
 
 
-def bars(findings: Sequence[Finding]) -> list[Bar]:
-    by_name = {finding.phase.name: finding for finding in findings}
-    single, double = by_name[ONE_PROCESS], by_name[TWO_PROCESSES]
-    told = [
-        _at_least("one process", single.ratio, ONE_PROCESS_MIN),
-        _at_least("two processes", double.ratio, TWO_PROCESSES_MIN),
-    ]
-    for words, many, hot in (
-        ("one process", single, by_name[ONE_PROCESS_HOT]),
-        ("two processes", double, by_name[TWO_PROCESSES_HOT]),
-    ):
-        difference = median(one / other for one, other in zip(hot.rates, many.rates, strict=True)) - 1
-        is_reached = abs(difference) <= HOT_DIFFERENCE_MAX
-        told.append(
-            Bar(
-                f"{_verdict(is_reached)}: with {words}, one hot account is within ± {HOT_DIFFERENCE_MAX:.0%} of "
-                f"the thousand: {difference:+.0%}",
-                is_reached,
-            )
-        )
-    return told
-
-
-def _at_least(words: str, ratio: float, least: float) -> Bar:
-    is_reached = ratio >= least
-    return Bar(
-        f"{_verdict(is_reached)}: {words} at {least:.0%} or more of bare PostgreSQL with 8 clients: {ratio:.0%}",
-        is_reached,
-    )
-
-
-def _verdict(is_reached: bool) -> str:
-    return "reached" if is_reached else "missed"
-
-
-def columned(title: str, columns: Sequence[str]) -> Table:
-    """An empty table: names to the left, numbers to the right."""
-    drawn = Table(title=title)
-    for number, name in enumerate(columns):
-        drawn.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
-    return drawn
-
-
-def table(findings: Sequence[Finding]) -> Table:
-    drawn = columned("The accept path: medians of interleaved rounds", _COLUMNS)
-    for finding in findings:
-        drawn.add_row(*_cells(finding), style="bold" if finding.phase.is_ours else None)
-    return drawn
-
-
-def _cells(finding: Finding) -> list[str]:
-    return [
-        finding.phase.name,
-        f"{finding.per_second:,.0f}",
-        f"{finding.ratio:.0%}",
-        f"{finding.p50_ms:.1f}",
-        f"{finding.p99_ms:.1f}",
-        f"{finding.server_cpu_us:.0f}" if finding.phase.is_ours else "–",
-        f"{finding.postgres_cpu_us:.0f}",
-        f"{finding.generator_cpu_us:.0f}",
-    ]
-
-
-def machine(postgres_version: str) -> str:
-    """One line that names the machine and what ran on it."""
-    processor = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return (
-        f"{datetime.now(UTC):%Y-%m-%d}: {processor[1] if processor else platform.machine()}, "
-        f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, Linux {platform.release()}, "
-        f"PostgreSQL {postgres_version.split()[0]}, Python {platform.python_version()}"
-    )
-
-
-def put_section(directory: Path, start: str, end: str, text: str) -> None:
-    """Puts the section into the page, in the place of the one that was there; the rest stays as it is."""
-    file = directory / RESULTS
-    page = file.read_text() if file.exists() else "# Results of the benchmarks\n"
+def _replaced(page: str, name: str, text: str) -> str:
+    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
     section = f"{start}\n{text}{end}"
     if start in page and end in page:
         before, _, rest = page.partition(start)
-        page = before + section + rest.partition(end)[2]
-    else:
-        page = f"{page.rstrip()}\n\n{section}\n"
-    file.write_text(page)
+        return before + section + rest.partition(end)[2]
+    return f"{page.rstrip()}\n\n{section}\n"
 
 
-def write(directory: Path, findings: Sequence[Finding], machine: str, rounds: int, seconds: int) -> None:
-    put_section(directory, START, END, _section(findings, machine, rounds, seconds))
+def machine(*programs: str) -> str:
+    """One line that names the machine and the programs that ran on it."""
+    processor = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    postgres = subprocess.run([find_binaries() / "postgres", "--version"], capture_output=True, text=True, check=True)
+    version = postgres.stdout.removeprefix("postgres (PostgreSQL) ").split()[0]
+    parts = [
+        f"{datetime.now(UTC):%Y-%m-%d}: {processor[1] if processor else platform.machine()}",
+        f"{os.cpu_count()} cores",
+        f"{memory_gib:.0f} GiB",
+        f"Linux {platform.release()}",
+        f"PostgreSQL {version}",
+        f"Python {platform.python_version()}",
+        *programs,
+    ]
+    return ", ".join(parts)
 
 
-def _section(findings: Sequence[Finding], machine: str, rounds: int, seconds: int) -> str:
-    head = " | ".join(_COLUMNS)
-    rule = "|".join(["---", *["---:"] * (len(_COLUMNS) - 1)])
-    rows = "\n".join(f"| {' | '.join(_cells(finding))} |" for finding in findings)
-    widest = max(findings, key=_spread)
+class Rated(Protocol):
+    @property
+    def per_second(self) -> float: ...
+
+
+Measured = TypeVar("Measured", bound=Rated)
+
+
+def ratio(measured: Sequence[Measured], peer: Sequence[Measured] | None, of: str = "per_second") -> float | None:
+    """The median of the ratios within each round; None where the peer was not measured."""
+    if peer is None:
+        return None
+    return float(median(getattr(own, of) / getattr(other, of) for own, other in zip(measured, peer, strict=True)))
+
+
+def medians(measured: Sequence[Any], name: str) -> float:
+    return float(median(getattr(run, name) for run in measured))
+
+
+def median_of_each(measured: Sequence[Any], name: str) -> dict[str, float]:
+    """Of an attribute that is a mapping: the median of each of its values."""
+    return {key: median(getattr(run, name)[key] for run in measured) for key in getattr(measured[0], name)}
+
+
+def spread(rates: Sequence[float]) -> float:
+    return max(rates) / min(rates)
+
+
+def variation(rates: Mapping[str, Sequence[float]], rounds: int) -> tuple[str, str]:
+    """How often it was repeated, and how much the same thing varied between rounds, in words."""
+    name = max(rates, key=lambda each: spread(rates[each]))
     repeated = f"medians of {rounds} interleaved rounds" if rounds > 1 else "a single round"
-    return f"""\
-## The accept path
-
-{machine}. Rerun with `make bench`.
-
-| {head} |
-|{rule}|
-{rows}
-
-![Messages a second and processor time a message]({PLOT})
-
-{chr(10).join(f"- {bar.text}." for bar in bars(findings))}
-
-What was measured: {repeated} of {seconds} s each, all against one private PostgreSQL with `fsync` on. The
-ratios are to "{REFERENCE}" of the same round. The same phase varied by up to
-{_spread(widest):.2f}× between rounds ({widest.phase.name}), so compare ratios and processor time
-rather than rates.
-
-- *bare* is `pgbench -M prepared`, on connections set like the server's, running the server's own accepting
-  statements (imported, not copied): begin, lock, recall, write, commit. What a batch row gives is a batch's
-  latency, and messages a second. Nothing is in front of PostgreSQL there: no HTTP, no check, no rule. The
-  statements are made for sets, and one message alone pays for all of their start: what is measured is the limit
-  of these statements, not of PostgreSQL.
-- *HTTP* is `posthouse run http --processes N` under `wrk`, {CONNECTIONS} connections, Basic
-  authentication, a new Idempotency-Key for every request, rate limit, warm-up and credits all applied (with
-  numbers too high to refuse). One account, or {ACCOUNTS:,} in turn, each with its own credential and domain.
-  Connections are kept alive, but for the last two rows ({ACCOUNTS:,} accounts, too), where every request opens
-  its own, as clients without a pool do and proxies that keep none.
-- Every message is the same letter to one recipient, text and HTML, {len(written()):,} bytes as stored.
-- Processor time is user and system time a message, of all the server's processes, of all of PostgreSQL's
-  (those that ended included), and of the load generator, which shares the cores with them.
-- Before each phase the tables are emptied, the accounts refilled and a checkpoint made; after it, every
-  message must be on the books with its recipient, body, schedule, key and reserved credit, and every account
-  must balance, or there is no result.
-"""
+    return repeated, f"The same phase varied by up to {spread(rates[name]):.2f}× between rounds ({name})"
 
 
-def _spread(finding: Finding) -> float:
-    return max(finding.rates) / min(finding.rates)
+# Plots
 
 
-def plot(file: Path, findings: Sequence[Finding]) -> None:
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A horizontal bar: parts that are stacked, by name, and what is written at its end."""
+
+    name: str
+    parts: dict[str, float]
+    label: str
+    colour: str = GREY
+
+    @property
+    def length(self) -> float:
+        return sum(self.parts.values())
+
+
+def bar_panel(axes: Any, title: str, bars: Sequence[Bar], colours: dict[str, str]) -> None:
+    """Bars from top to bottom in their order; `colours` are of the parts, else the bar's own."""
+    places = range(len(bars) - 1, -1, -1)
+    widest = max((bar.length for bar in bars), default=1.0)
+    for place, bar in zip(places, bars, strict=True):
+        left = 0.0
+        for part, length in bar.parts.items():
+            axes.barh(place, length, left=left, color=colours.get(part, bar.colour), height=0.62)
+            left += length
+        axes.text(left + widest * 0.012, place, bar.label, va="center", fontsize=9, color=_TEXT)
+    axes.set_xlim(0, widest * 1.3)
+    axes.set_yticks(list(places), [bar.name for bar in bars], fontsize=9)
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    plain(axes, grid_axis="x")
+
+
+@dataclass(frozen=True, slots=True)
+class RateAndCost:
+    """One row of two panels: its rate, and its processor time by part."""
+
+    name: str
+    rate: float
+    costs: dict[str, float]
+    note: str = ""
+    is_ours: bool = False
+
+
+def rates_and_costs(
+    panels: tuple[Any, Any], titles: tuple[str, str], rows: Sequence[RateAndCost], colours: dict[str, str]
+) -> None:
+    """A panel of rates beside a panel of processor time."""
+    speed = [
+        Bar(
+            row.name,
+            {"rate": row.rate},
+            f"{row.rate:,.0f}{row.note if row.is_ours else ''}",
+            BLUE if row.is_ours else GREY,
+        )
+        for row in rows
+    ]
+    cost = [Bar(row.name, row.costs, f"{sum(row.costs.values()):,.0f}") for row in rows]
+    bar_panel(panels[0], titles[0], speed, {})
+    bar_panel(panels[1], titles[1], cost, colours)
+
+
+def plain(axes: Any, grid_axis: str = "both") -> None:
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="x", labelsize=8, colors=_AXIS)
+    axes.xaxis.label.set_size(8)
+    axes.xaxis.label.set_color(_AXIS)
+    axes.set_axisbelow(True)
+    axes.grid(axis=grid_axis, color=_GRID, linewidth=0.8)
+
+
+def limit_line(axes: Any, *, x: float | None = None, y: float | None = None, colour: str = _AXIS) -> None:
+    if x is not None:
+        axes.axvline(x, color=colour, linewidth=1, linestyle=_DASHED)
+    if y is not None:
+        axes.axhline(y, color=colour, linewidth=1, linestyle=_DASHED)
+
+
+def legend(figure: Any, colours: dict[str, str]) -> None:
+    from matplotlib.patches import Patch
+
+    keys = [Patch(color=colour, label=name) for name, colour in colours.items()]
+    figure.legend(handles=keys, fontsize=8, frameon=False, loc="outside lower right", ncols=len(keys))
+
+
+def _draw(file: Path, plot: Plot) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    bare, batch, python, postgres = "#9aa5b1", "#cbd2d9", "#2f6fb0", "#7aa6d6"
-    shown = list(reversed(findings))
-    names = [finding.phase.name for finding in shown]
-    places = range(len(shown))
-    figure, (rates, costs) = pyplot.subplots(
-        1, 2, figsize=(12, 4.8), sharey=True, width_ratios=(1.2, 1), layout="constrained"
-    )
-    colours = [python if one.phase.is_ours else batch if one.phase.is_batch else bare for one in shown]
-    rates.barh(places, [one.per_second for one in shown], color=colours, height=0.62)
-    reference = next(one for one in shown if one.phase.name == REFERENCE)
-    rates.axvline(reference.per_second, color="#52606d", linewidth=1, linestyle=(0, (4, 3)))
-    widest = max(one.per_second for one in shown)
-    for place, one in zip(places, shown, strict=True):
-        rates.text(
-            one.per_second + widest * 0.012, place, f"{one.per_second:,.0f} ({one.ratio:.0%})",
-            va="center", fontsize=9, color="#323f4b", bbox={"color": "white", "pad": 1.5},
-        )  # fmt: skip
-    rates.set_xlim(0, widest * 1.22)
-    rates.set_yticks(places, names, fontsize=9)
-    rates.set_title("Messages accepted a second\n(dashed: bare, one a transaction, 8 clients)", fontsize=10, loc="left")
-    ours = [one.server_cpu_us for one in shown]
-    theirs = [one.postgres_cpu_us for one in shown]
-    costs.barh(places, ours, color=python, height=0.62, label="our server (Python)")
-    costs.barh(places, theirs, left=ours, color=postgres, height=0.62, label="PostgreSQL")
-    dearest = max(own + other for own, other in zip(ours, theirs, strict=True))
-    for place, own, other in zip(places, ours, theirs, strict=True):
-        said = f"{own:.0f} + {other:.0f}" if own else f"{other:.0f}"
-        costs.text(own + other + dearest * 0.012, place, said, va="center", fontsize=9, color="#323f4b")
-    costs.set_xlim(0, dearest * 1.2)
-    costs.set_title("Processor time a message, µs\n", fontsize=10, loc="left")
-    figure.legend(fontsize=8, frameon=False, loc="outside lower right", ncols=2)
-    for axes in (rates, costs):
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0)
-        axes.tick_params(axis="x", labelsize=8, colors="#52606d")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.set_axisbelow(True)
-        axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
+    figure = plot.draw(pyplot)
     figure.savefig(file, dpi=150)
     pyplot.close(figure)

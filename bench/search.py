@@ -7,38 +7,34 @@
 
 An archive of one large account and some small ones is made in a private cluster, over thirty days; then the HTTP
 server, in two processes, answers eight clients. Rounds of all searches in turn, pairs of filters in the first of them
-only; medians over the rounds. Then the same reads are made on a small archive and on the large one, in turn, and
-PostgreSQL tells how it ran them.
+only; medians over the rounds. Then the same reads are made on a small archive and on the large one, in turn, with
+PostgreSQL's plans.
 """
 
-import argparse
 import itertools
 import os
 import random
 import re
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 from urllib.parse import urlencode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rich.console import Console
-
-from bench import report, search_ground, search_load, search_plans, search_report, served
-from bench.load import LoadError
-from bench.processes import pace_ms
+from bench import harness, search_ground, search_load, search_plans, search_report, served
+from bench.harness import Run
+from bench.processes import Pace
+from bench.report import Report
 from bench.search_ground import Archive
 from bench.search_load import CLIENTS, Measured, Search, tries_max
 from bench.search_report import Compared, Pair
 from posthouse.rules import ids, search
 from posthouse.rules.search import SearchFilters
-from tools.private_postgres import PostgresError, PrivatePostgres
+from tools.private_postgres import PrivatePostgres
 
 ROWS: Final = 10_000_000
 ROUNDS: Final = 3
@@ -172,9 +168,8 @@ def _times(archive: Archive, chance: random.Random) -> dict[str, str]:
     return {"after": after.strftime("%Y-%m-%dT%H:%M:%SZ"), "before": before.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def measure(
-    archive: Archive, asked: Sequence[Search], rounds: int, seconds: int, console: Console
-) -> dict[str, list[Measured]]:
+def measure(archive: Archive, asked: Sequence[Search], seconds: int, run: Run) -> dict[str, list[Measured]]:
+    rounds = run.rounds
     measured: dict[str, list[Measured]] = {one.name: [] for one in asked}
     with search_load.reading(archive, tries_max(rounds)) as readers:
         # Connections are opened, and statements planned, before anything counts.
@@ -183,7 +178,7 @@ def measure(
         for number in range(rounds):
             for one in [one for one in asked if number == 0 or not one.is_pair]:
                 measured[one.name].append(readers.read(one, seconds, number * PAGES // rounds))
-                console.print(f"{number + 1}/{rounds} {one.name}: {measured[one.name][-1]}", highlight=False)
+                run.say(f"{number + 1}/{rounds} {one.name}: {measured[one.name][-1]}")
     return measured
 
 
@@ -199,7 +194,8 @@ def reads(archive: Archive) -> list[Search]:
     ]
 
 
-def compare(small: Archive, large: Archive, rounds: int, seconds: int, console: Console) -> Compared:
+def compare(small: Archive, large: Archive, seconds: int, run: Run) -> Compared:
+    rounds = run.rounds
     pairs: dict[str, list[Pair]] = {}
     asked = [reads(archive) for archive in (small, large)]
     tries = tries_max(rounds)
@@ -216,7 +212,7 @@ def compare(small: Archive, large: Archive, rounds: int, seconds: int, console: 
                     later = many.read(more, seconds, number)
                     pair = Pair(few.read(less, seconds, number), later)
                 pairs.setdefault(less.name, []).append(pair)
-                console.print(f"{number + 1}/{rounds} {less.name}: small {pair.small}; large {pair.large}")
+                run.say(f"{number + 1}/{rounds} {less.name}: small {pair.small}; large {pair.large}")
     plans = [
         search_plans.plans(archive, {one.name: one.pages[0] for one in some})
         for archive, some in zip((small, large), asked, strict=True)
@@ -231,66 +227,45 @@ def _settings(rows: int) -> dict[str, str]:
     return CLUSTER_SETTINGS | {"shared_buffers": f"{max(128, int(share / 2**20))}MB"}
 
 
-def _compared(archive: Archive, rounds: int, seconds: int, console: Console) -> Compared:
-    with (
-        tempfile.TemporaryDirectory(prefix="posthouse-bench-") as workplace,
-        PrivatePostgres.start(settings=_settings(SMALL_ROWS)) as cluster,
-    ):
-        small = search_ground.open_archive(cluster, Path(workplace), SMALL_ROWS, lambda _: None)
+def _compared(archive: Archive, seconds: int, run: Run) -> Compared:
+    directory = run.workplace / "small"
+    directory.mkdir()
+    with PrivatePostgres.start(settings=_settings(SMALL_ROWS)) as cluster:
+        small = search_ground.open_archive(cluster, directory, SMALL_ROWS, lambda _: None)
         search_ground.warm(small)
-        return compare(small, archive, rounds, seconds, console)
+        return compare(small, archive, seconds, run)
+
+
+def report_of(run: Run) -> Report | None:
+    seconds = 1 if run.is_quick else max(1, run.options.seconds)
+    rows = max(1_000, run.options.rows)
+    with PrivatePostgres.start(run.options.keep, settings=_settings(rows)) as cluster:
+        archive = search_ground.open_archive(cluster, run.workplace, rows, run.say)
+        if run.options.make_only:
+            return None
+        run.say(f"in memory: {search_ground.warm(archive) / 2**30:.1f} GiB")
+        if run.options.compare_only:
+            run.console.print(search_report.compared_table(_compared(archive, seconds, run)).terminal())
+            return None
+        asked = searches(archive)
+        if run.is_quick:  # one of a kind
+            asked = list(
+                {re.split("[,:]", each.name)[0]: each for each in reversed(asked) if not each.is_pair}.values()
+            )
+        pace = Pace.start()
+        measured = measure(archive, asked, seconds, run)
+        compared = _compared(archive, seconds, run)
+        run.console.print(search_report.compared_table(compared).terminal())
+        return search_report.made(measured, compared, pace.text(), archive.rows, CLIENTS, seconds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = harness.parser(__doc__, rounds=ROUNDS, seconds=SECONDS)
     parser.add_argument("--rows", type=int, default=ROWS, help=f"messages in the archive ({ROWS:,})")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often each search is run ({ROUNDS})")
-    parser.add_argument("--seconds", type=int, default=SECONDS, help=f"how long each time ({SECONDS})")
     parser.add_argument("--keep", type=Path, help="directory in which the archive stays, and is found again")
     parser.add_argument("--make-only", action="store_true", help="make the archive, and measure nothing")
     parser.add_argument("--compare-only", action="store_true", help="only what should cost the same at any size")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="directory for RESULTS.md")
-    parser.add_argument("--quick", action="store_true", help="a round of a second, of one search of each kind")
-    given = parser.parse_args(arguments)
-    rounds, seconds = (1, 1) if given.quick else (max(1, given.rounds), max(1, given.seconds))
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    try:
-        if served.program() is None:
-            raise LoadError("wrk is missing: install it (Debian, Ubuntu: `apt install wrk`; macOS: `brew install wrk`)")
-        with (
-            tempfile.TemporaryDirectory(prefix="posthouse-bench-") as workplace,
-            PrivatePostgres.start(given.keep, settings=_settings(given.rows)) as cluster,
-        ):
-            archive = search_ground.open_archive(cluster, Path(workplace), max(1_000, given.rows), console.print)
-            if given.make_only:
-                return 0
-            console.print(f"in memory: {search_ground.warm(archive) / 2**30:.1f} GiB", highlight=False)
-            if given.compare_only:
-                compared = _compared(archive, rounds, seconds, console)
-                console.print(search_report.compared_table(compared))
-                return 0
-            asked = searches(archive)
-            if given.quick:
-                # One of a kind.
-                asked = list(
-                    {re.split("[,:]", one.name)[0]: one for one in reversed(asked) if not one.is_pair}.values()
-                )
-            pace = pace_ms()
-            measured = measure(archive, asked, rounds, seconds, console)
-            compared = _compared(archive, rounds, seconds, console)
-            paces = sorted([pace, pace_ms()])
-            state = f"a million additions in Python took {paces[0]:.0f} ms and {paces[1]:.0f} ms before and after it"
-            machine = report.machine(archive.ground.version())
-    except (LoadError, PostgresError) as error:
-        console.print(f"[bold red]failed:[/] {error}", highlight=False)
-        return 1
-    console.print(search_report.table(measured))
-    console.print(search_report.compared_table(compared))
-    given.output.mkdir(parents=True, exist_ok=True)
-    search_report.write(given.output, measured, compared, machine, state, archive.rows, CLIENTS, seconds)
-    worst = max(median(one.p99_ms for one in runs) for runs in measured.values())
-    console.print(f"slowest p99: {worst:.1f} ms; written: {given.output / report.RESULTS}", highlight=False)
-    return 0
+    return harness.main(parser.parse_args(arguments), report_of, served.missing)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,16 @@
-"""What was found about reading messages: tables, and the section of the page."""
+"""The report on reading messages: every search, the same reads on a small and a large archive, and their plans."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from rich.table import Table
-
-from bench.report import Bar, columned, put_section
+from bench import report
+from bench.report import Goal, Report, Rows, goal
 from bench.search_load import STOLEN_MAX, Measured, tries_max
 from bench.search_plans import Plan
 from posthouse.flows.account.message_search import DAYS_EXAMINED_MAX
 
-START: Final = "<!-- search:start -->"
-END: Final = "<!-- search:end -->"
 P99_MS_MAX: Final = 50.0
 # Processor time of a read on the large archive to that of the same on the small one.
 FLAT_MAX: Final = 1.2
@@ -56,24 +52,26 @@ def _cells(name: str, runs: Sequence[Measured]) -> list[str]:
     ]
 
 
-def table(measured: Mapping[str, Sequence[Measured]]) -> Table:
-    drawn = columned("The list of messages: medians of interleaved rounds", _COLUMNS)
-    for name, runs in measured.items():
-        is_reached = median(one.p99_ms for one in runs) < P99_MS_MAX
-        drawn.add_row(*_cells(name, runs), style=None if is_reached else "bold red")
-    return drawn
+def table(measured: Mapping[str, Sequence[Measured]]) -> Rows:
+    rows = [_cells(name, runs) for name, runs in measured.items()]
+    styles = [None if _p99_ms(runs) < P99_MS_MAX else "bold red" for runs in measured.values()]
+    return Rows("The list of messages: medians of interleaved rounds", _COLUMNS, rows, styles)
 
 
-def flat(compared: Compared) -> list[Bar]:
+def _p99_ms(runs: Sequence[Measured]) -> float:
+    return median(run.p99_ms for run in runs)
+
+
+def flat(compared: Compared) -> list[Goal]:
     """Whether a read costs on the large archive what it costs on the small one."""
-    told = []
-    for name, pairs in compared.pairs.items():
-        ratio = _ratio(pairs, _processor_us)
-        is_reached = ratio <= FLAT_MAX
-        verdict = "reached" if is_reached else "missed"
-        words = f"{name} at {FLAT_MAX}× the processor time on the small archive or less"
-        told.append(Bar(f"{verdict}: {words}: {ratio:.2f}×", is_reached))
-    return told
+    return [
+        goal(
+            _ratio(pairs, _processor_us) <= FLAT_MAX,
+            f"{name} at {FLAT_MAX}× the processor time on the small archive or less: "
+            f"{_ratio(pairs, _processor_us):.2f}×",
+        )
+        for name, pairs in compared.pairs.items()
+    ]
 
 
 def _processor_us(one: Measured) -> float:
@@ -84,11 +82,10 @@ def _ratio(pairs: Sequence[Pair], value: Callable[[Measured], float]) -> float:
     return median(value(one.large) / value(one.small) for one in pairs)
 
 
-def compared_table(compared: Compared) -> Table:
-    drawn = columned("Reads on a small archive and on the large one", _READ_COLUMNS)
-    for (name, pairs), bar in zip(compared.pairs.items(), flat(compared), strict=True):
-        drawn.add_row(*_read_cells(name, pairs), style=None if bar.is_reached else "bold red")
-    return drawn
+def compared_table(compared: Compared) -> Rows:
+    rows = [_read_cells(name, pairs) for name, pairs in compared.pairs.items()]
+    styles = [None if each.is_reached else "bold red" for each in flat(compared)]
+    return Rows("Reads on a small archive and on the large one", _READ_COLUMNS, rows, styles)
 
 
 def _read_cells(name: str, pairs: Sequence[Pair]) -> list[str]:
@@ -121,12 +118,6 @@ def _numbers(plan: Plan | None) -> tuple[object, object, object]:
     return ("–", "–", "–") if plan is None else (plan.opened, plan.read, plan.pages)
 
 
-def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = " | ".join(columns)
-    rule = "|".join(["---", *["---:"] * (len(columns) - 1)])
-    return "\n".join([f"| {head} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)])
-
-
 def _flat_text(compared: Compared, rows: int, clients: int) -> str:
     plans = "\n\n".join(
         f"{name}: {', '.join(plan.tables)}\n{plan.text}" for name in SHOWN for plan in compared.large_plans[name]
@@ -134,19 +125,19 @@ def _flat_text(compared: Compared, rows: int, clients: int) -> str:
     return f"""\
 ### The same reads on {compared.small_rows:,} messages and on {rows:,}
 
-{_drawn(_READ_COLUMNS, [_read_cells(name, pairs) for name, pairs in compared.pairs.items()])}
+{compared_table(compared).markdown()}
 
-{chr(10).join(f"- {bar.text}." for bar in flat(compared))}
+{chr(10).join(f"- {each.text}." for each in flat(compared))}
 
 Numbers of the small archive are before the stroke, those of the large one after it; × is large to small, the median
 of the rounds' own ratios, the last one of the processor time of both. Each archive is over thirty days and has a
 PostgreSQL and a server of its own. {clients} clients read them in turn: messages of the large account from anywhere in
-the thirty days, and pages of its list. Messages, recipients and the catalogue are there; attempts, events, webhook
-deliveries and bodies have their partitions but nothing in them: `GET /v1/messages/{{id}}` looks for them in vain.
+the thirty days, and pages of its list. Messages, recipients and the search index are there; attempts, events, webhook
+deliveries and bodies have empty partitions: `GET /v1/messages/{{id}}` finds none.
 
-{_drawn(_PLAN_COLUMNS, _plan_rows(compared))}
+{Rows("", _PLAN_COLUMNS, _plan_rows(compared)).markdown()}
 
-That is how PostgreSQL ran those statements of one such read that go to partitioned tables, told by its own
+That is how PostgreSQL ran those statements of one such read that go to partitioned tables, as shown by its
 `auto_explain` on the service's connections. Plans are made once, without the values; when a statement begins, the
 partitions that its values rule out are not opened, and of the opened ones not all are read. A page is 8 KB. The plans
 on the large archive, without what was never run:
@@ -157,33 +148,32 @@ on the large archive, without what was never run:
 """
 
 
-def write(
-    directory: Path,
-    measured: Mapping[str, Sequence[Measured]],
-    compared: Compared,
-    machine: str,
-    state: str,
-    rows: int,
-    clients: int,
-    seconds: int,
-) -> None:
-    drawn = _drawn(_COLUMNS, [_cells(name, runs) for name, runs in measured.items()])
-    missed = [name for name, runs in measured.items() if median(one.p99_ms for one in runs) >= P99_MS_MAX]
+def made(
+    measured: Mapping[str, Sequence[Measured]], compared: Compared, state: str, rows: int, clients: int, seconds: int
+) -> Report:
+    missed = [name for name, runs in measured.items() if _p99_ms(runs) >= P99_MS_MAX]
+    slowest = max(measured, key=lambda name: _p99_ms(measured[name]))
     verdict = f"missed by {', '.join(missed)}" if missed else "reached by every search"
-    slowest = max(measured, key=lambda name: median(one.p99_ms for one in measured[name]))
+    slowest_text = f"the slowest is {slowest} with {_p99_ms(measured[slowest]):.1f} ms"
+    return Report(
+        name="search",
+        title="The list of messages",
+        target="bench-search",
+        machine=report.machine(),
+        state=state,
+        tables=[table(measured)],
+        goals=[],
+        more=[f"p99 under {P99_MS_MAX:.0f} ms: {verdict}; {slowest_text}"],
+        notes=_notes(measured, compared, rows, clients, seconds),
+    )
+
+
+def _notes(
+    measured: Mapping[str, Sequence[Measured]], compared: Compared, rows: int, clients: int, seconds: int
+) -> str:
     rounds = max(map(len, measured.values()))
     repeated = f"medians of {rounds} interleaved rounds" if rounds > 1 else "a single round"
-    text = f"""\
-## The list of messages
-
-{machine}. Rerun with `make bench-search`.
-How fast the machine was: {state}.
-
-{drawn}
-
-- p99 under {P99_MS_MAX:.0f} ms: {verdict}. The slowest is "{slowest}" with
-  {median(one.p99_ms for one in measured[slowest]):.1f} ms.
-
+    return f"""\
 What was measured: {repeated} of {seconds} s each, of two filters together only one; *worst p99* is that of the worst
 round. A run during which the machine's host kept more than {STOLEN_MAX:.1%} of the processors to itself was made again,
 with {tries_max(rounds)} tries at most, and the least disturbed one counts; *stolen* is what it still kept, in
@@ -194,9 +184,8 @@ keep-alive clients, each with the token of a login, on a private PostgreSQL that
 memory before. It holds {rows:,} messages over thirty daily partitions, 95 % of them one account's, whose they all ask
 for; 1.2 recipients and about 12 terms each. A *common* value is on every message to every hundredth or so, a *rare* one
 on some dozens of them, an *absent* one on none; the values of a row are drawn anew for each page. A *deep* page begins
-anywhere in the thirty days. With two filters, every second page is a deep one. A page looks through
+anywhere in the thirty days. With two filters, every second page is a deep one. A page examines
 {DAYS_EXAMINED_MAX} days at most, and ends then, be it full or not. Processor time is user and system time a page, of
 the server and of all of PostgreSQL; the load generator shares the cores with them.
 
 {_flat_text(compared, rows, clients)}"""
-    put_section(directory, START, END, text)

@@ -58,6 +58,12 @@ def program() -> str | None:
     return shutil.which("wrk")
 
 
+def missing() -> str | None:
+    if program() is None:
+        return "wrk is missing: install it (Debian, Ubuntu: `apt install wrk`; macOS: `brew install wrk`)"
+    return None
+
+
 def run(ground: Ground, *, processes: int, accounts: int, keeps_alive: bool, seconds: int, warm_runs_max: int) -> Load:
     """Messages accepted over HTTP; raises unless every one answered 202 is on the books."""
     callers = ground.callers[:accounts]

@@ -6,18 +6,16 @@
     python bench/webhooks.py --only isolation
 
 The same events go to the same receiver over the same TLS, as many at a time: once from `posthouse run notification`,
-which claims each, signs it, calls and records what came of it; once from a loop with the same HTTP client that only
+which claims, signs, posts and records each; once from a loop with the same HTTP client that only
 signs and posts. In turns, and ratios are within each round. A figure is given only when every event came exactly once
 and its signature holds.
 """
 
-import argparse
 import asyncio
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -28,11 +26,13 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import asyncpg
-from rich.console import Console
 
-from bench import ground, isolation, report, webhooks_report
+from bench import ground, harness, isolation, webhooks_report
+from bench.harness import Run
+from bench.load import LoadError
 from bench.processes import cpu_seconds
-from bench.webhooks_report import Findings, Ours, Run
+from bench.report import Report
+from bench.webhooks_report import Findings, Measured, Ours
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX
 from posthouse.rules.lease import WORKER_LEASE
 from tests.support import webhook_accounts
@@ -41,7 +41,7 @@ from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.webhook_accounts import WebhookAccount
 from tests.support.webhook_isolation import EventsMissingError, Waits, measure_waits
 from tests.support.webhook_load_receiver import NAME, Arrival, WebhookLoadReceiver
-from tools.private_postgres import PostgresError, PrivatePostgres
+from tools.private_postgres import PrivatePostgres
 
 ROUNDS: Final = 3
 EVENTS: Final = 10_000
@@ -67,13 +67,13 @@ class Bench:
     cluster: PrivatePostgres
     workplace: Path
     load_receiver: WebhookLoadReceiver
-    _offices: int = field(default=0)
+    _phases: int = field(default=0)
 
     @asynccontextmanager
     async def processes(self) -> AsyncIterator[ServiceProcesses]:
-        """An office where nobody works yet, on a database with nothing in it."""
-        self._offices += 1
-        name = f"phase_{self._offices}"
+        """A service without workers, on an empty database."""
+        self._phases += 1
+        name = f"phase_{self._phases}"
         directory = self.workplace / name
         directory.mkdir()
         await asyncio.to_thread(self.cluster.create_database, name, isolation.TEMPLATE)
@@ -86,9 +86,9 @@ class Bench:
             processes.nameserver.ttl = 3600
             yield processes
 
-    async def side_by_side(self, rounds: int, events: int, console: Console) -> tuple[list[Ours], list[Run]]:
+    async def side_by_side(self, events: int, run: Run) -> tuple[list[Ours], list[Measured]]:
         ours: list[Ours] = []
-        bare: list[Run] = []
+        bare: list[Measured] = []
         async with self.processes() as processes:
             parts = {words: processes.start(words).running.pid for words in ("dispatch", "notification")}
             pool = await asyncpg.create_pool(processes.database_url, min_size=1, max_size=2)
@@ -100,22 +100,19 @@ class Bench:
                 assert processes.nats is not None
                 families = {**parts, "PostgreSQL": self.cluster.pid, "NATS": processes.nats.pid}
                 await self._ours(processes, pool, made, min(WARM_EVENTS, events), families)
-                for number in range(rounds):
-                    # Every other round the other way round, so that a machine that slows down favours nobody.
-                    for is_ours in (True, False) if number % 2 == 0 else (False, True):
-                        with console.status(f"round {number + 1} of {rounds} …"):
-                            if is_ours:
-                                ours.append(await self._ours(processes, pool, made, events, families))
-                            else:
-                                bare.append(await self._bare(pool, made, events))
-                        run = ours[-1].run if is_ours else bare[-1]
-                        console.print(
-                            f"round {number + 1} of {rounds}: {'Posthouse' if is_ours else 'the bare loop'}: "
-                            f"[bold]{run.per_second:,.0f}[/] events a second; CPU µs an event: caller "
-                            f"{run.caller_us:,.0f}, receiver {run.receiver_us:,.0f}"
-                            + (f", {_told(ours[-1])}" if is_ours else ""),
-                            highlight=False,
-                        )
+                for round_name, is_ours in run.interleaved((True, False)):
+                    with run.status(round_name):
+                        if is_ours:
+                            ours.append(await self._ours(processes, pool, made, events, families))
+                        else:
+                            bare.append(await self._bare(pool, made, events))
+                    found = ours[-1].run if is_ours else bare[-1]
+                    others = ours[-1].others_us if is_ours else {}
+                    run.say(
+                        f"{round_name}: {'Posthouse' if is_ours else 'bare loop'}: [bold]{found.per_second:,.0f}[/] "
+                        f"events a second; CPU µs an event: caller {found.caller_us:,.0f}, receiver "
+                        f"{found.receiver_us:,.0f}" + "".join(f", {name} {used:,.0f}" for name, used in others.items())
+                    )
             finally:
                 await pool.close()
         return ours, bare
@@ -132,7 +129,7 @@ class Bench:
         receiver = cpu_seconds(self.load_receiver.pid)
         await self._entered(pool, made, events)
         entered = {name: cpu_seconds(pid) for name, pid in families.items()}
-        before["PostgreSQL"] = entered["PostgreSQL"]  # what it took to make the events is nobody's
+        before["PostgreSQL"] = entered["PostgreSQL"]  # making the events does not count
         async with pool.acquire() as connection:
             await connection.execute("UPDATE calls SET next_at = now()")
             deadline = time.monotonic() + TOLD_SECONDS_MAX
@@ -151,7 +148,7 @@ class Bench:
         caller = used.pop("notification")
         return Ours(_run(arrivals, caller, (cpu_seconds(self.load_receiver.pid) - receiver) / events * 1e6), used)
 
-    async def _bare(self, pool: Any, made: Sequence[WebhookAccount], events: int) -> Run:
+    async def _bare(self, pool: Any, made: Sequence[WebhookAccount], events: int) -> Measured:
         await self._entered(pool, made, events)
         secrets = {one.account_id: one for one in made}
         rows = await pool.fetch("SELECT account_id, body FROM events ORDER BY id")
@@ -205,44 +202,49 @@ class Bench:
             return await measure_waits(processes, self.load_receiver, receivers, events, per_second, TOLD_SECONDS_MAX)
 
 
-def _run(arrivals: Sequence[Arrival], caller_us: float, receiver_us: float) -> Run:
-    """From the first tenth that came to the last, so that nobody's start counts, nor the connections that it opens."""
+def _run(arrivals: Sequence[Arrival], caller_us: float, receiver_us: float) -> Measured:
+    """From the first tenth of the arrivals on, so that start-up and opening connections don't count."""
     times = sorted(one.at for one in arrivals)[len(arrivals) // 10 :]
-    return Run(len(arrivals), (len(times) - 1) / (times[-1] - times[0]), caller_us, receiver_us)
+    return Measured(len(arrivals), (len(times) - 1) / (times[-1] - times[0]), caller_us, receiver_us)
 
 
-def _told(ours: Ours) -> str:
-    return ", ".join(f"{name} {used:,.0f}" for name, used in ours.others_us.items())
-
-
-async def measure(bench: Bench, given: argparse.Namespace, console: Console) -> Findings:
-    rounds, events = (1, QUICK_EVENTS) if given.quick else (max(1, given.rounds), EVENTS)
+async def measure(bench: Bench, run: Run) -> Findings:
+    options = run.options
+    events = QUICK_EVENTS if run.is_quick else EVENTS
     load, _, _ = os.getloadavg()
     ours: list[Ours] = []
-    bare: list[Run] = []
+    bare: list[Measured] = []
     waits: Waits | None = None
-    receivers = QUICK_RECEIVERS if given.quick else RECEIVERS
-    if given.only in ("", "rate"):
-        ours, bare = await bench.side_by_side(rounds, events, console)
-    if given.only in ("", "isolation"):
-        number = QUICK_ISOLATION_EVENTS if given.quick else ISOLATION_EVENTS
-        with console.status("one endpoint hangs …"):
-            waits = await bench.isolation(receivers, number, given.per_second)
-    return Findings(ours, bare, CALLS, SENDERS, receivers, given.per_second, waits, load)
+    receivers = QUICK_RECEIVERS if run.is_quick else RECEIVERS
+    if options.only in ("", "rate"):
+        ours, bare = await bench.side_by_side(events, run)
+    if options.only in ("", "isolation"):
+        number = QUICK_ISOLATION_EVENTS if run.is_quick else ISOLATION_EVENTS
+        with run.status("one endpoint hangs"):
+            waits = await bench.isolation(receivers, number, options.per_second)
+    return Findings(ours, bare, CALLS, SENDERS, receivers, options.per_second, waits, load)
 
 
-async def _version(url: str) -> str:
-    connection = await asyncpg.connect(url)
-    try:
-        return str(await connection.fetchval("SHOW server_version"))
-    finally:
-        await connection.close()
+def report_of(run: Run) -> Report | None:
+    with (
+        PrivatePostgres.start(settings=ground.CLUSTER_SETTINGS) as cluster,
+        WebhookLoadReceiver(run.workplace) as load_receiver,
+    ):
+        isolation.migrate(cluster, run.workplace)
+        try:
+            findings = asyncio.run(measure(Bench(cluster, run.workplace, load_receiver), run))
+        except subprocess.SubprocessError as error:
+            raise LoadError(str(error)) from error
+    made = webhooks_report.made(findings)
+    if not run.options.only:
+        return made
+    made.show(run.console)
+    run.say("nothing is written: the page has both parts")
+    return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often each is measured ({ROUNDS})")
-    parser.add_argument("--quick", action="store_true", help="one round of few events: shows that it works")
+    parser = harness.parser(__doc__, rounds=ROUNDS)
     parser.add_argument("--only", choices=("", "rate", "isolation"), default="", help="only one of the two parts")
     parser.add_argument(
         "--per-second",
@@ -250,37 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=ISOLATION_PER_SECOND,
         help=f"events a second while one endpoint hangs ({ISOLATION_PER_SECOND})",
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path(__file__).parent,
-        help=f"directory for RESULTS.md and {webhooks_report.PLOT}",
-    )
-    given = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="posthouse-bench-") as directory,
-            PrivatePostgres.start(settings=ground.CLUSTER_SETTINGS) as cluster,
-            WebhookLoadReceiver(Path(directory)) as load_receiver,
-        ):
-            isolation.migrate(cluster, Path(directory))
-            findings = asyncio.run(measure(Bench(cluster, Path(directory), load_receiver), given, console))
-            machine = report.machine(asyncio.run(_version(cluster.url())))
-    except (AssertionError, PostgresError, subprocess.SubprocessError) as error:
-        console.print(f"[bold red]failed:[/] {error}", highlight=False)
-        return 1
-    console.print(webhooks_report.table(findings))
-    for bar in webhooks_report.bars(findings):
-        console.print(bar.text, style="green" if bar.is_reached else "yellow", highlight=False)
-    if given.only:
-        console.print("nothing is written: the page has both parts", highlight=False)
-        return 0
-    given.output.mkdir(parents=True, exist_ok=True)
-    webhooks_report.write(given.output, findings, machine)
-    webhooks_report.plot(given.output / webhooks_report.PLOT, findings)
-    console.print(f"written: {given.output / report.RESULTS}, {given.output / webhooks_report.PLOT}", highlight=False)
-    return 0
+    return harness.main(parser.parse_args(arguments), report_of)
 
 
 if __name__ == "__main__":

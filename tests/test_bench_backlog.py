@@ -27,7 +27,13 @@ def test_a_small_run_measures_every_act_shows_the_plans_and_keeps_what_others_wr
     assert "Another benchmark's section." in written
     rows = [line.split(" | ") for line in written.splitlines() if line.count("|") == 9 and "/s" not in line]
     acts = [row[1] for row in rows if len(row) == 8]
-    assert {act: acts.count(act) for act in acts} == {"dispatch": 12, "claim": 12, "put off": 2}, written
-    for statement in ("schedule.LEASE", "schedule.LOCK", "claims._MESSAGES", "claims._CLAIM", "schedule.POSTPONE"):
+    assert {act: acts.count(act) for act in acts} == {"dispatch": 12, "claim": 12, "postpone": 2}, written
+    for statement in (
+        "delivery_schedule.LEASE",
+        "delivery_schedule.LOCK",
+        "delivery_claims._MESSAGES",
+        "delivery_claims._CLAIM",
+        "delivery_schedule.POSTPONE",
+    ):
         assert f"\n{statement}" in written, written
     assert "Index Scan using schedule_next_at on schedule" in written

@@ -36,5 +36,5 @@ def test_a_small_run_is_bounded_and_keeps_what_others_wrote(tmp_path: Path) -> N
     assert sum(row.startswith("| 200 ") and row.count("|") == 11 for row in rows) == 2, written
     for when in ("before", "beside", "after"):
         assert sum(row.startswith(f"| {when} 200 idle") and row.count("|") == 7 for row in rows) == 2, written
-    assert "reached: nobody over the limit of 210 was let in: 100 × 421 4.7.0 Too many connections" in written
-    assert "reached: nobody over the limit of 210 was let in: 100 × hung up" in written
+    assert "reached: no client over the limit of 210 was let in: 100 × 421 4.7.0 Too many connections" in written
+    assert "reached: no client over the limit of 210 was let in: 100 × hung up" in written

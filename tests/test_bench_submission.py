@@ -44,7 +44,7 @@ def test_a_quick_run_measures_each_server_and_keeps_what_others_wrote(tmp_path: 
     rows = [line for line in written.splitlines() if line.startswith(tuple(f"| {NAMES[key]}" for key in chosen))]
     assert len(rows) == 2 * len(chosen), written
     assert all(row.count("|") == 11 for row in rows), written
-    assert "100 sessions of ours that have authenticated and say nothing" in written
+    assert "100 idle sessions of ours, authenticated" in written
     assert (tmp_path / "submission.png").read_bytes().startswith(b"\x89PNG")
 
 

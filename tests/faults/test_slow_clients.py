@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from bench.idle_sessions import is_bounded, run
+from bench.idle_sessions import is_bounded, measure_both
 from posthouse.entrypoints.http import connection, request_body
 from tests.support.idle_clients import Cost, IdleClient, may_open, open_clients, reset
 from tests.support.service_processes import prepare_processes
@@ -165,7 +165,7 @@ async def test_slow_sessions_end_in_time_and_others_are_served_meanwhile(hurried
 async def test_the_idle_cost_little_and_one_too_many_is_told_to_come_back(database_url: str, tmp_path: Path) -> None:
     may_open(IDLE)
 
-    found = await run(database_url, tmp_path, IDLE, 1.0)
+    found = await measure_both(database_url, tmp_path, IDLE, 1.0)
 
     assert is_bounded(found), found
     for one in found:
