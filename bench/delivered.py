@@ -22,14 +22,13 @@ from bench import deliver_letter, posts, served
 from bench.ground import BooksError, Caller, Ground
 from bench.load import LoadError
 from bench.relay import Process, Relay, part_running
-from posthouse import config
 from posthouse.compose.operator import operator_services
-from posthouse.config import ENVIRONMENT_PREFIX as PREFIX
 from posthouse.mail import dkim
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.ids import AccountId
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
+from tests.support.service import settings_from
 from tools.private_postgres import free_port
 
 # Each has its own domain and its own keys.
@@ -76,15 +75,15 @@ def opened(ground: Ground, sink_port: int) -> Iterator[House]:
         nats = opened_now.enter_context(PrivateNats())
         names = opened_now.enter_context(_names())
         settings = {
-            "STREAM": nats.url,
-            "RESOLVERS": f"127.0.0.1:{names}",
-            "SMTP_PORT": str(sink_port),
-            "ALLOW_LOOPBACK_DESTINATIONS": "true",
-            "HOSTNAME": "mail.posthouse.example",
+            "STREAM__SERVERS": nats.url,
+            "SERVICE__RESOLVERS": f"127.0.0.1:{names}",
+            "DELIVERY__PORT": str(sink_port),
+            "DELIVERY__ALLOW_LOOPBACK": "true",
+            "SERVICE__HOSTNAME": "mail.posthouse.example",
             # Too high to be what is measured.
-            "LANE_PER_SECOND": "1000000",
-            "LANE_BURST": "1000000",
-            "LANE_CONNECTIONS_MAX": str(LANE_CONNECTIONS_MAX),
+            "LANES__PER_SECOND": "1000000",
+            "LANES__BURST": "1000000",
+            "LANES__CONNECTIONS_MAX": str(LANE_CONNECTIONS_MAX),
         }
         environment = {**ground.environment, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
         yield House(ground, nats, environment, _with_keys(ground))
@@ -95,7 +94,7 @@ def running(house: House, *, is_signing: bool) -> Iterator[Relay]:
     ground = house.ground
     ground.clear()
     _with_connection(ground.url, lambda connection: connection.execute(f"TRUNCATE {', '.join(_DELIVERY_TABLES)}"))
-    environment = {**house.environment, "POSTHOUSE_DKIM_ENABLED": "true" if is_signing else "false"}
+    environment = {**house.environment, "POSTHOUSE_DELIVERY__DKIM_ENABLED": "true" if is_signing else "false"}
     port = free_port()
     words: Mapping[str, Sequence[str]] = {"http": ("--port", str(port)), "dispatch": (), "delivery": ()}
     runs, sent = itertools.count(1), 0
@@ -190,12 +189,7 @@ def _require_outcomes(ground: Ground, mails: int) -> None:
 
 def _with_keys(ground: Ground) -> tuple[Caller, ...]:
     """Some of the accounts, each with a further domain that has keys to sign with."""
-    given: dict[str, Any] = {
-        name.removeprefix(PREFIX).lower(): value
-        for name, value in ground.environment.items()
-        if name.startswith(PREFIX)
-    }
-    settings = config.Settings(**given)
+    settings = settings_from(ground.environment)
     callers = tuple(replace(one, domain=f"mail{one.number}.example") for one in ground.callers[:SENDERS])
 
     async def add() -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 import asyncpg
 
 from bench.load import LoadError
-from posthouse import config_text
+from posthouse.config import text as config_text
 from posthouse.rules import credential
 from tools.private_postgres import PrivatePostgres
 
@@ -108,14 +108,14 @@ def lay(cluster: PrivatePostgres, workplace: Path) -> Ground:
     cluster.create_database(DATABASE)
     made = config_text.generated()
     settings = {
-        "DATABASE_URL": cluster.url(DATABASE),
-        "PEPPER": made.pepper,
-        "JWT_SECRET": made.jwt_secret,
-        "SEAL_KEYS": ",".join(f"{name}:{key}" for name, key in made.seal_keys.items()),
-        "SEAL_KEY_ACTIVE": made.seal_key_active,
-        "RATE_PER_SECOND": "1000000",
-        "RATE_BURST": "1000000",
-        "WARMUP_LIMITS": "1000000000",
+        "DATABASE__URL": cluster.url(DATABASE),
+        "SECRETS__PEPPER": made.pepper,
+        "SECRETS__JWT_SECRET": made.jwt_secret,
+        "SECRETS__SEAL_KEYS": ",".join(f"{name}:{key}" for name, key in made.seal_keys.items()),
+        "SECRETS__SEAL_KEY_ACTIVE": made.seal_key_active,
+        "LIMITS__RATE_PER_SECOND": "1000000",
+        "LIMITS__RATE_BURST": "1000000",
+        "LIMITS__WARMUP_LIMITS": "1000000000",
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")}
     environment |= {f"POSTHOUSE_{name}": value for name, value in settings.items()}

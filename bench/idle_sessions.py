@@ -171,8 +171,8 @@ async def measure_both(
     listeners = SmtpListeners.make(workplace)
     settings = {
         **listeners.settings,
-        "SMTP_CONNECTIONS_MAX": str(sessions + ROOM),
-        "SMTP_CONNECTIONS_PER_ADDRESS_MAX": str(PER_SOURCE + ROOM),
+        "SMTP__CONNECTIONS_MAX": str(sessions + ROOM),
+        "SMTP__CONNECTIONS_PER_ADDRESS_MAX": str(PER_SOURCE + ROOM),
     }
     async with prepare_processes(url, workplace, stream="memory", **settings) as processes:
         found = []

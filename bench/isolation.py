@@ -60,11 +60,11 @@ TEMPLATE: Final = "posthouse_template"
 
 # The service's own defaults, where the tests that share these processes hurry.
 DEFAULTS: Final = {
-    "DELIVERY_RETRY_MINUTES": json.dumps([wait.total_seconds() / 60 for wait in DELIVERY.waits]),
-    "WORKER_LEASE_SECONDS": str(WORKER_LEASE.total_seconds()),
-    "TICKET_LEASE_SECONDS": "60",
-    "LANE_PER_SECOND": "100",
-    "LANE_BURST": "100",
+    "DELIVERY__RETRY_MINUTES": json.dumps([wait.total_seconds() / 60 for wait in DELIVERY.waits]),
+    "WORKERS__LEASE_SECONDS": str(WORKER_LEASE.total_seconds()),
+    "WORKERS__TICKET_LEASE_SECONDS": "60",
+    "LANES__PER_SECOND": "100",
+    "LANES__BURST": "100",
 }
 
 
@@ -120,7 +120,11 @@ class Bench:
         directory = self.workplace / name
         directory.mkdir()
         await asyncio.to_thread(self.cluster.create_database, name, TEMPLATE)
-        settings: dict[str, Any] = {**DEFAULTS, "SMTP_PORT": str(self.receiver_port), "LANES": json.dumps(lanes)}
+        settings: dict[str, Any] = {
+            **DEFAULTS,
+            "DELIVERY__PORT": str(self.receiver_port),
+            "LANES__BY_NAME": json.dumps(lanes),
+        }
         async with run_processes(self.cluster.url(name), directory, keeps_mail=False, **settings) as processes:
             yield processes
 

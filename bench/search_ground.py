@@ -215,7 +215,7 @@ def open_archive(cluster: PrivatePostgres, workplace: Path, rows: int, say: Call
         file.write_text(json.dumps(kept | {"rows": rows, "start": start.isoformat(), "end": end.isoformat()}))
     kept = json.loads(file.read_text())
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")}
-    environment |= kept["environment"] | {"POSTHOUSE_DATABASE_URL": cluster.url(ground.DATABASE)}
+    environment |= kept["environment"] | {"POSTHOUSE_DATABASE__URL": cluster.url(ground.DATABASE)}
     return Archive(
         Ground(cluster, environment, (), workplace),
         kept["rows"],

@@ -46,8 +46,8 @@ class Plan:
 
 def plans(archive: Archive, asked: Mapping[str, str]) -> dict[str, list[Plan]]:
     """By the name of what is asked for, its statements that read partitioned tables, in their order."""
-    url = f"{archive.ground.environment['POSTHOUSE_DATABASE_URL']}?{urlencode(_EXPLAINED)}"
-    environment = {**archive.ground.environment, "POSTHOUSE_DATABASE_URL": url}
+    url = f"{archive.ground.environment['POSTHOUSE_DATABASE__URL']}?{urlencode(_EXPLAINED)}"
+    environment = {**archive.ground.environment, "POSTHOUSE_DATABASE__URL": url}
     found = {}
     with search_load.reading(replace(archive, ground=replace(archive.ground, environment=environment))) as readers:
         for name, page in asked.items():

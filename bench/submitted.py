@@ -37,14 +37,14 @@ def running(ground: Ground, terms: Terms, *, processes: int) -> Iterator[Recepti
     port = free_port()
     settings = {
         # On one machine, as the peers' processes talk to each other.
-        "DATABASE_URL": f"postgresql://postgres@/{DATABASE}?host={ground.cluster.directory}&port={ground.cluster.port}",
-        "TLS_CERTIFICATE_FILE": str(terms.certificate_file),
-        "TLS_KEY_FILE": str(terms.key_file),
-        "SUBMISSION_PORT": "0",
-        "SUBMISSION_TLS_PORT": str(port),
-        "SMTP_CONNECTIONS_MAX": str(CONNECTIONS_MAX),
-        "SMTP_CONNECTIONS_PER_ADDRESS_MAX": str(CONNECTIONS_MAX),
-        "HOSTNAME": "mail.posthouse.example",
+        "DATABASE__URL": f"postgresql://postgres@/{DATABASE}?host={ground.cluster.directory}&port={ground.cluster.port}",
+        "SMTP__TLS_CERTIFICATE_FILE": str(terms.certificate_file),
+        "SMTP__TLS_KEY_FILE": str(terms.key_file),
+        "SUBMISSION__PORT": "0",
+        "SUBMISSION__TLS_PORT": str(port),
+        "SMTP__CONNECTIONS_MAX": str(CONNECTIONS_MAX),
+        "SMTP__CONNECTIONS_PER_ADDRESS_MAX": str(CONNECTIONS_MAX),
+        "SERVICE__HOSTNAME": "mail.posthouse.example",
     }
     environment = {**ground.environment, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
     with ExitStack() as started:

@@ -59,7 +59,7 @@ ISOLATION_PER_SECOND: Final = 150
 TOLD_SECONDS_MAX: Final = 180.0
 POLL_SECONDS: Final = 0.05
 # Out of the way of what is measured.
-SETTINGS: Final = {"WORKER_LEASE_SECONDS": str(WORKER_LEASE.total_seconds()), "TICKET_LEASE_SECONDS": "60"}
+SETTINGS: Final = {"WORKERS__LEASE_SECONDS": str(WORKER_LEASE.total_seconds()), "WORKERS__TICKET_LEASE_SECONDS": "60"}
 
 
 @dataclass(slots=True)

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from posthouse.config import ConfigError, Settings, config_file, default_of, endpoint, load
-from posthouse.config_text import EXAMPLE_DATABASE_URL, commented_toml, generated, shown
+from posthouse.config import ConfigError, config_file, load
+from posthouse.config.installation import endpoint
+from posthouse.config.old_names import NEW_NAMES
+from posthouse.config.settings import section_types, variable
+from posthouse.config.text import EXAMPLE_DATABASE_URL, commented_toml, generated, shown
 from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
 from posthouse.rules import retry
 from posthouse.rules.lane import LaneLimits, Limits
@@ -38,60 +41,62 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_generated_file_loads_as_it_is_and_means_the_defaults(file: Path) -> None:
     settings = load(file)
-    assert settings.database_url == EXAMPLE_DATABASE_URL
-    assert settings.warmup_limits == WARMUP_RECIPIENTS_BY_DAY
-    assert list(settings.seal_key_bytes) == ["1"]
-    assert len(settings.pepper_bytes) >= 32
-    assert settings.stream_servers == ()
-    assert settings.lane_limits == LaneLimits()
-    assert settings.delivery_schedule == retry.DELIVERY
-    assert settings.worker_lease == WORKER_LEASE
-    assert settings.ticket_lease == TICKET_LEASE
-    for name in Settings.model_fields:
-        if default_of(name) is not None:
-            assert getattr(settings, name) == default_of(name)
+    assert settings.database.url == EXAMPLE_DATABASE_URL
+    assert settings.limits.warmup_limits == WARMUP_RECIPIENTS_BY_DAY
+    assert list(settings.secrets.seal_key_bytes) == ["1"]
+    assert len(settings.secrets.pepper_bytes) >= 32
+    assert settings.stream.addresses == ()
+    assert settings.lanes.limits == LaneLimits()
+    assert settings.delivery.retry_schedule == retry.DELIVERY
+    assert settings.workers.lease == WORKER_LEASE
+    assert settings.workers.ticket_lease == TICKET_LEASE
+    for section, kind in section_types().items():
+        for name, field in kind.model_fields.items():
+            if not field.is_required():
+                assert getattr(getattr(settings, section), name) == field.default
 
 
 def test_the_generated_file_explains_every_setting(file: Path) -> None:
-    # With the defaults uncommented, the file still loads and names every field.
+    # With the defaults uncommented, the file still loads and names every setting.
     text = "\n".join(
         line[1:] if line.startswith("#") and line[1:2] not in "# " else line for line in file.read_text().splitlines()
     )
-    assert set(tomllib.loads(text)) == set(Settings.model_fields)
+    named = {section: set(values) for section, values in tomllib.loads(text).items()}
+    assert named == {section: set(kind.model_fields) for section, kind in section_types().items()}
     defaults = load(file)
     file.write_text(text)
     assert load(file) == defaults
-    assert all(field.description for field in Settings.model_fields.values())
+    assert all(field.description for kind in section_types().values() for field in kind.model_fields.values())
 
 
 def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POSTHOUSE_DATABASE_URL", "postgresql://elsewhere/posthouse")
-    monkeypatch.setenv("POSTHOUSE_HTTP_PORT", "9000")
-    monkeypatch.setenv("POSTHOUSE_WARMUP_LIMITS", "10, 20,30")
-    monkeypatch.setenv("POSTHOUSE_RESOLVERS", "192.0.2.53:5353,2001:db8::53")
-    monkeypatch.setenv("POSTHOUSE_DELIVERY_RETRY_MINUTES", "0, 0.5,10")
-    monkeypatch.setenv("POSTHOUSE_DELIVERY_LIFETIME_HOURS", "1.5")
+    monkeypatch.setenv("POSTHOUSE_DATABASE__URL", "postgresql://elsewhere/posthouse")
+    monkeypatch.setenv("POSTHOUSE_HTTP__PORT", "9000")
+    monkeypatch.setenv("POSTHOUSE_LIMITS__WARMUP_LIMITS", "10, 20,30")
+    monkeypatch.setenv("POSTHOUSE_SERVICE__RESOLVERS", "192.0.2.53:5353,2001:db8::53")
+    monkeypatch.setenv("POSTHOUSE_DELIVERY__RETRY_MINUTES", "0, 0.5,10")
+    monkeypatch.setenv("POSTHOUSE_DELIVERY__LIFETIME_HOURS", "1.5")
     settings = load(file)
-    assert settings.delivery_schedule == retry.Schedule(
+    assert settings.delivery.retry_schedule == retry.Schedule(
         (timedelta(0), timedelta(seconds=30), timedelta(minutes=10)), 0.1, timedelta(minutes=90)
     )
-    assert settings.database_url == "postgresql://elsewhere/posthouse"
-    assert settings.http_port == 9000
-    assert settings.warmup_limits == (10, 20, 30)
-    assert settings.resolver_endpoints == (("192.0.2.53", 5353), ("2001:db8::53", 53))
+    assert settings.database.url == "postgresql://elsewhere/posthouse"
+    assert settings.http.port == 9000
+    assert settings.limits.warmup_limits == (10, 20, 30)
+    assert settings.service.resolver_endpoints == (("192.0.2.53", 5353), ("2001:db8::53", 53))
 
 
 def test_the_environment_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = generated()
-    monkeypatch.setenv("POSTHOUSE_DATABASE_URL", EXAMPLE_DATABASE_URL)
-    monkeypatch.setenv("POSTHOUSE_PEPPER", secrets.pepper)
-    monkeypatch.setenv("POSTHOUSE_JWT_SECRET", secrets.jwt_secret)
-    monkeypatch.setenv("POSTHOUSE_SEAL_KEYS", f"old:{generated().seal_keys['1']},1:{secrets.seal_keys['1']}")
-    monkeypatch.setenv("POSTHOUSE_SEAL_KEY_ACTIVE", "1")
-    assert set(load().seal_key_bytes) == {"old", "1"}
+    monkeypatch.setenv("POSTHOUSE_DATABASE__URL", EXAMPLE_DATABASE_URL)
+    monkeypatch.setenv("POSTHOUSE_SECRETS__PEPPER", secrets.pepper)
+    monkeypatch.setenv("POSTHOUSE_SECRETS__JWT_SECRET", secrets.jwt_secret)
+    monkeypatch.setenv("POSTHOUSE_SECRETS__SEAL_KEYS", f"old:{generated().seal_keys['1']},1:{secrets.seal_keys['1']}")
+    monkeypatch.setenv("POSTHOUSE_SECRETS__SEAL_KEY_ACTIVE", "1")
+    assert set(load().secrets.seal_key_bytes) == {"old", "1"}
 
 
-def test_the_file_is_found_where_the_environment_or_the_directory_says(
+def test_the_file_is_named_by_the_environment_or_in_the_directory(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert config_file() == Path("posthouse.toml")
@@ -108,75 +113,102 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ConfigError) as caught:
         load()
     text = str(caught.value)
-    assert "database_url is missing: set it, or POSTHOUSE_DATABASE_URL" in text
-    assert "missing are pepper, jwt_secret, seal_keys, seal_key_active: run `posthouse config init`" in text
+    assert "database.url is missing: set url under [database], or POSTHOUSE_DATABASE__URL" in text
+    assert (
+        "missing are secrets.pepper, secrets.jwt_secret, secrets.seal_keys, secrets.seal_key_active: "
+        "run `posthouse config init`" in text
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "expected"),
     [
-        ("PEPPER", "short-secret", "pepper needs at least 32 characters: run `posthouse config init`"),
-        ("PEPPER", "ab" * 30, "pepper is too regular"),
+        ("SECRETS__PEPPER", "short-secret", "secrets.pepper needs at least 32 characters: run `posthouse config init`"),
+        ("SECRETS__PEPPER", "ab" * 30, "secrets.pepper is too regular"),
         (
-            "JWT_SECRET",
+            "SECRETS__JWT_SECRET",
             "another-short",
-            "jwt_secret needs at least 32 characters: run `posthouse config init`",
+            "secrets.jwt_secret needs at least 32 characters: run `posthouse config init`",
         ),
-        ("SEAL_KEYS", "1:bm90IGEga2V5", "'1' that is not 32 bytes in base64: run `posthouse config init`"),
-        ("SEAL_KEY_ACTIVE", "2", "'2' is not among seal_keys"),
-        ("DATABASE_URL", "mysql://there", "database_url must begin with postgresql://"),
-        ("RESOLVERS", "dns.example.com", "not an IP address with an optional port"),
-        ("WARMUP_LIMITS", "0", "warmup_limits holds a number below 1"),
-        ("HTTP_PORT", "99999", "http_port"),
-        ("HOSTNAME", "mail server", "hostname is not a host name: write one such as mail.example.com"),
-        ("RETURN_PATH_DOMAIN", "bounces", "return_path_domain has a domain of a single label; write it in full"),
-        ("SIMULATOR_DOMAIN", "", "simulator_domain has no domain; write one"),
-        ("PUBLIC_URL", "http://mail.example.com", "public_url is not the beginning of a URL"),
-        ("PUBLIC_URL", "https://mail.example.com/a b", "public_url is not the beginning of a URL"),
-        ("PUBLIC_URL", "https://mail.example.com/\r\nBcc:", "public_url is not the beginning of a URL"),
-        ("FEEDBACK_ADDRESS", "fbl", "feedback_address"),
-        ("TLS_CERTIFICATE_FILE", "/etc/mail.pem", "tls_certificate_file and tls_key_file belong together"),
-        ("STREAM", "", 'stream is neither "memory" nor addresses such as nats://127.0.0.1:4222'),
-        ("STREAM", "nats:4222", "stream is neither"),
-        ("STREAM", "nats://one:4222,http://two:4222", "stream is neither"),
-        ("STREAM", "nats://:4222", "stream is neither"),
-        ("STREAM", "nats://host:port", "stream is neither"),
-        ("STREAM_SHARDS", "257", "stream_shards input should be less than or equal to 256"),
-        ("STREAM_SHARDS", "0", "stream_shards"),
-        ("STREAM_REPLICAS", "0", "stream_replicas"),
-        ("SMTP_PORT", "0", "smtp_port"),
-        ("DELIVERY_SESSIONS_MAX", "0", "delivery_sessions_max"),
-        ("DELIVERY_RETRY_MINUTES", "1,-5", "delivery_retry_minutes holds more than 100 waits, or one below 0"),
-        ("DELIVERY_RETRY_MINUTES", "soon", "delivery_retry_minutes"),
-        ("DELIVERY_RETRY_MINUTES", "nan", "delivery_retry_minutes"),
-        ("DELIVERY_LIFETIME_HOURS", "0", "delivery_lifetime_hours input should be greater than 0"),
-        ("LANE_PER_SECOND", "0", "lane_per_second input should be greater than 0"),
-        ("LANE_PER_SECOND", "inf", "lane_per_second"),
-        ("LANE_CONNECTIONS_MAX", "0", "lane_connections_max"),
-        ("LANES", "google: 50", 'lanes is not JSON: write it like {"google": {"per_second": 50}}'),
-        ("LANES", '{"gogle": {}}', "lanes has 'gogle', which is neither a domain nor a provider: write one of google,"),
-        ("LANES", '{"google": {"per_second": 0}}', "lanes.google.per_second input should be greater than 0"),
-        ("LANES", '{"google": {"rate": 5}}', "lanes.google.rate is not a setting: correct its name or remove it"),
-        ("OWN_ADDRESSES", "here", "own_addresses holds 'here', which is no IP address, such as 192.0.2.1"),
-        ("STORAGE_FREE_BYTES_MIN", "0", "storage_free_bytes_min input should be greater than or equal to 1"),
-        ("STORAGE_BYTES_MAX", "-1", "storage_bytes_max input should be greater than or equal to 0"),
-        ("LOG_LEVEL", "loud", "log_level"),
+        ("SECRETS__SEAL_KEYS", "1:bm90IGEga2V5", "'1' that is not 32 bytes in base64: run `posthouse config init`"),
+        ("SECRETS__SEAL_KEY_ACTIVE", "2", "[secrets] seal_key_active: '2' is not among seal_keys"),
+        ("DATABASE__URL", "mysql://there", "database.url must begin with postgresql://"),
+        ("SERVICE__RESOLVERS", "dns.example.com", "not an IP address with an optional port"),
+        ("LIMITS__WARMUP_LIMITS", "0", "limits.warmup_limits holds a number below 1"),
+        ("HTTP__PORT", "99999", "http.port"),
+        ("SERVICE__HOSTNAME", "mail server", "service.hostname is not a host name: write one such as mail.example.com"),
+        (
+            "INBOUND__RETURN_PATH_DOMAIN",
+            "bounces",
+            "inbound.return_path_domain has a domain of a single label; write it in full",
+        ),
+        ("DELIVERY__SIMULATOR_DOMAIN", "", "delivery.simulator_domain has no domain; write one"),
+        ("HTTP__PUBLIC_URL", "http://mail.example.com", "http.public_url is not the beginning of a URL"),
+        ("HTTP__PUBLIC_URL", "https://mail.example.com/a b", "http.public_url is not the beginning of a URL"),
+        ("HTTP__PUBLIC_URL", "https://mail.example.com/\r\nBcc:", "http.public_url is not the beginning of a URL"),
+        ("INBOUND__FEEDBACK_ADDRESS", "fbl", "inbound.feedback_address"),
+        ("SMTP__TLS_CERTIFICATE_FILE", "/etc/mail.pem", "[smtp] tls_certificate_file and tls_key_file belong together"),
+        ("STREAM__SERVERS", "", 'stream.servers is neither "memory" nor addresses such as nats://127.0.0.1:4222'),
+        ("STREAM__SERVERS", "nats:4222", "stream.servers is neither"),
+        ("STREAM__SERVERS", "nats://one:4222,http://two:4222", "stream.servers is neither"),
+        ("STREAM__SERVERS", "nats://:4222", "stream.servers is neither"),
+        ("STREAM__SERVERS", "nats://host:port", "stream.servers is neither"),
+        ("STREAM__SHARDS", "257", "stream.shards input should be less than or equal to 256"),
+        ("STREAM__SHARDS", "0", "stream.shards"),
+        ("STREAM__REPLICAS", "0", "stream.replicas"),
+        ("DELIVERY__PORT", "0", "delivery.port"),
+        ("DELIVERY__SESSIONS_MAX", "0", "delivery.sessions_max"),
+        ("DELIVERY__RETRY_MINUTES", "1,-5", "delivery.retry_minutes holds more than 100 waits, or a wait below 0"),
+        ("DELIVERY__RETRY_MINUTES", "soon", "delivery.retry_minutes"),
+        ("DELIVERY__RETRY_MINUTES", "nan", "delivery.retry_minutes"),
+        ("DELIVERY__LIFETIME_HOURS", "0", "delivery.lifetime_hours input should be greater than 0"),
+        ("LANES__PER_SECOND", "0", "lanes.per_second input should be greater than 0"),
+        ("LANES__PER_SECOND", "inf", "lanes.per_second"),
+        ("LANES__CONNECTIONS_MAX", "0", "lanes.connections_max"),
+        ("LANES__BY_NAME", "google: 50", 'lanes.by_name is not JSON: write it like {"google": {"per_second": 50}}'),
+        (
+            "LANES__BY_NAME",
+            '{"gogle": {}}',
+            "lanes.by_name has 'gogle', which is neither a domain nor a provider: write one of google,",
+        ),
+        (
+            "LANES__BY_NAME",
+            '{"google": {"per_second": 0}}',
+            "lanes.by_name.google.per_second input should be greater than 0",
+        ),
+        (
+            "LANES__BY_NAME",
+            '{"google": {"rate": 5}}',
+            "lanes.by_name.google.rate is not a setting: correct its name or remove it",
+        ),
+        (
+            "SERVICE__OWN_ADDRESSES",
+            "here",
+            "service.own_addresses holds 'here', which is no IP address, such as 192.0.2.1",
+        ),
+        ("DISK_SPACE__FREE_BYTES_MIN", "0", "disk_space.free_bytes_min input should be greater than or equal to 1"),
+        (
+            "DISK_SPACE__DATABASE_BYTES_MAX",
+            "-1",
+            "disk_space.database_bytes_max input should be greater than or equal to 0",
+        ),
+        ("SERVICE__LOG_LEVEL", "loud", "service.log_level"),
     ],
 )
 def test_a_wrong_value_is_named_and_not_repeated(
-    file: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+    file: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
 ) -> None:
     monkeypatch.setenv(f"POSTHOUSE_{name}", value)
     with pytest.raises(ConfigError) as caught:
         load(file)
-    assert said in str(caught.value)
-    if name in ("PEPPER", "JWT_SECRET", "SEAL_KEYS"):
-        assert value.partition(":")[2] or value not in str(caught.value)
+    assert expected in str(caught.value)
+    if name in ("SECRETS__PEPPER", "SECRETS__JWT_SECRET", "SECRETS__SEAL_KEYS"):
+        assert (value.partition(":")[2] or value) not in str(caught.value)
 
 
 def test_a_password_in_a_wrong_address_is_not_repeated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POSTHOUSE_STREAM", "nats://me:hunter2@one:4222,two:4222")
-    with pytest.raises(ConfigError, match="stream is neither") as caught:
+    monkeypatch.setenv("POSTHOUSE_STREAM__SERVERS", "nats://me:hunter2@one:4222,two:4222")
+    with pytest.raises(ConfigError, match=r"stream\.servers is neither") as caught:
         load(file)
     assert "hunter2" not in str(caught.value)
 
@@ -193,44 +225,42 @@ def test_a_password_in_a_wrong_address_is_not_repeated(file: Path, monkeypatch: 
 def test_the_stream_is_memory_or_addresses(
     file: Path, monkeypatch: pytest.MonkeyPatch, given: str, expected: tuple[str, ...]
 ) -> None:
-    monkeypatch.setenv("POSTHOUSE_STREAM", given)
-    assert load(file).stream_servers == expected
+    monkeypatch.setenv("POSTHOUSE_STREAM__SERVERS", given)
+    assert load(file).stream.addresses == expected
 
 
-def test_bounces_come_back_to_the_hostname_unless_told_otherwise(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POSTHOUSE_HOSTNAME", "mail.example.com")
+def test_bounces_go_to_the_hostname_by_default(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTHOUSE_SERVICE__HOSTNAME", "mail.example.com")
     assert load(file).return_path == "mail.example.com"
-    monkeypatch.setenv("POSTHOUSE_RETURN_PATH_DOMAIN", "Bounces.example.com")
+    monkeypatch.setenv("POSTHOUSE_INBOUND__RETURN_PATH_DOMAIN", "Bounces.example.com")
     assert load(file).return_path == "bounces.example.com"
 
 
-def test_lanes_have_limits_of_their_own_and_the_defaults_for_the_rest(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = file.read_text().replace("#lane_burst = 100", "lane_burst = 30") + (
-        "\n[lanes.google]\nper_second = 50\nconnections_max = 10\n"
-        '[lanes."Example.com"]\nper_second = 0.5\nconnections_max = 1\n'
-        "[lanes.yahoo]\nburst = 7\n"
+def test_lanes_have_their_own_limits_and_the_defaults_for_the_rest(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = file.read_text().replace("#burst = 100", "burst = 30") + (
+        "\n[lanes.by_name.google]\nper_second = 50\nconnections_max = 10\n"
+        '[lanes.by_name."Example.com"]\nper_second = 0.5\nconnections_max = 1\n'
+        "[lanes.by_name.yahoo]\nburst = 7\n"
     )
     file.write_text(text)
-    limits = load(file).lane_limits
+    limits = load(file).lanes.limits
     assert limits.default == Limits(per_second=100, burst=30)
     assert limits.of("google") == Limits(per_second=50, burst=50, connections_max=10)
     assert limits.of("example.com") == Limits(per_second=0.5, burst=1, connections_start=1, connections_max=1)
     assert limits.of("yahoo") == Limits(per_second=100, burst=7)
     assert limits.of("example.net") == limits.default
-    monkeypatch.setenv("POSTHOUSE_LANES", '{"google": {"per_second": 5}}')
-    assert load(file).lane_limits.by_lane == {"google": Limits(per_second=5, burst=5)}
-    assert shown(load(file))["lanes"] == {"google": {"per_second": 5}}
+    monkeypatch.setenv("POSTHOUSE_LANES__BY_NAME", '{"google": {"per_second": 5}}')
+    assert load(file).lanes.limits.by_lane == {"google": Limits(per_second=5, burst=5)}
+    assert shown(load(file))["lanes"]["by_name"] == {"google": {"per_second": 5}}
 
 
 def test_lanes_can_be_given_in_one_line(file: Path) -> None:
-    file.write_text(file.read_text().replace("#lanes = {}", "lanes = { google = { per_second = 50 } }"))
-    assert load(file).lane_limits.of("google").per_second == 50
+    file.write_text(file.read_text().replace("#by_name = {}", "by_name = { google = { per_second = 50 } }"))
+    assert load(file).lanes.limits.of("google").per_second == 50
 
 
 def test_one_secret_for_two_purposes_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POSTHOUSE_PEPPER", load(file).jwt_secret.get_secret_value())
+    monkeypatch.setenv("POSTHOUSE_SECRETS__PEPPER", load(file).secrets.jwt_secret.get_secret_value())
     with pytest.raises(ConfigError, match="must differ"):
         load(file)
 
@@ -241,7 +271,56 @@ def test_a_misspelt_setting_is_named(file: Path) -> None:
         load(file)
 
 
-def test_broken_toml_is_said_with_its_place(file: Path) -> None:
+def test_a_misspelt_variable_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTHOUSE_HTTP__PROT", "8025")
+    with pytest.raises(ConfigError, match=r"http\.prot is not a setting: correct its name or remove it"):
+        load(file)
+
+
+def test_a_section_is_not_a_setting(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(f"http = 8025\n{file.read_text().replace('[http]', '[http-]')}")
+    with pytest.raises(ConfigError, match=r"http is a section: write its settings under \[http\]"):
+        load(file)
+    monkeypatch.setenv("POSTHOUSE_HTTP", "8025")
+    with pytest.raises(ConfigError, match=r"POSTHOUSE_HTTP names a section: .*such as POSTHOUSE_HTTP__HOST"):
+        load(file)
+
+
+@pytest.mark.parametrize("old", NEW_NAMES)
+def test_an_old_name_is_refused_with_the_new_name(file: Path, monkeypatch: pytest.MonkeyPatch, old: str) -> None:
+    section, name = NEW_NAMES[old]
+    assert name in section_types()[section].model_fields
+    text = file.read_text()
+    file.write_text(f"{old} = 1\n" + (text if old not in section_types() else ""))
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert f"in {file} write {name} under [{section}] instead of {old}" in str(caught.value)
+    file.write_text(text)
+    monkeypatch.setenv(f"POSTHOUSE_{old.upper()}", "1")
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert f"in the environment set {variable(section, name)} instead of POSTHOUSE_{old.upper()}" in str(caught.value)
+
+
+def test_all_old_names_are_refused_at_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("http_port = 1\nstream = 'memory'\n[lanes.google]\nper_second = 5\n")
+    monkeypatch.setenv("POSTHOUSE_LANES", "{}")
+    monkeypatch.setenv("posthouse_pepper", "hunter2")
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert str(caught.value) == (
+        f"settings have new names, in sections: in {file} write port under [http] instead of http_port, "
+        "servers under [stream] instead of stream, [lanes.by_name.google] instead of [lanes.google]; in the environment "
+        "set POSTHOUSE_LANES__BY_NAME instead of POSTHOUSE_LANES, POSTHOUSE_SECRETS__PEPPER instead of posthouse_pepper"
+    )
+
+
+def test_every_setting_has_one_old_name() -> None:
+    settings = {(section, name) for section, kind in section_types().items() for name in kind.model_fields}
+    assert sorted(NEW_NAMES.values()) == sorted(settings)
+
+
+def test_broken_toml_is_reported_with_its_line(file: Path) -> None:
     file.write_text("pepper = \n")
     with pytest.raises(ConfigError, match=r"not valid TOML: .*line 1"):
         load(file)
@@ -255,17 +334,21 @@ def test_broken_toml_is_said_with_its_place(file: Path) -> None:
     ],
 )
 def test_no_secret_is_ever_shown(file: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    monkeypatch.setenv("POSTHOUSE_DATABASE_URL", url)
-    monkeypatch.setenv("POSTHOUSE_STREAM", "nats://me:hunter2@nats.example.com:4222,nats://hunter2@two.example.com")
+    monkeypatch.setenv("POSTHOUSE_DATABASE__URL", url)
+    monkeypatch.setenv(
+        "POSTHOUSE_STREAM__SERVERS", "nats://me:hunter2@nats.example.com:4222,nats://hunter2@two.example.com"
+    )
     settings = load(file)
     for text in (repr(settings), str(settings), repr(shown(settings))):
         assert "hunter2" not in text
-        assert settings.pepper.get_secret_value() not in text
-        assert settings.jwt_secret.get_secret_value() not in text
-        assert settings.seal_keys["1"].get_secret_value() not in text
-    assert "db.example.com" in str(shown(settings)["database_url"])
-    assert shown(settings)["stream"] == "nats://(hidden)@nats.example.com:4222,nats://(hidden)@two.example.com"
-    assert set(shown(settings)) == set(Settings.model_fields)
+        assert settings.secrets.pepper.get_secret_value() not in text
+        assert settings.secrets.jwt_secret.get_secret_value() not in text
+        assert settings.secrets.seal_keys["1"].get_secret_value() not in text
+    assert "db.example.com" in str(shown(settings)["database"]["url"])
+    assert (
+        shown(settings)["stream"]["servers"] == "nats://(hidden)@nats.example.com:4222,nats://(hidden)@two.example.com"
+    )
+    assert set(shown(settings)) == set(section_types())
 
 
 @pytest.mark.parametrize(
@@ -283,8 +366,8 @@ def test_resolvers_are_addresses_with_an_optional_port(given: str, expected: tup
 
 
 def test_addresses_of_our_own_can_be_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POSTHOUSE_OWN_ADDRESSES", "192.0.2.1, 2001:db8::1")
-    assert load(file).own_addresses == ("192.0.2.1", "2001:db8::1")
+    monkeypatch.setenv("POSTHOUSE_SERVICE__OWN_ADDRESSES", "192.0.2.1, 2001:db8::1")
+    assert load(file).service.own_addresses == ("192.0.2.1", "2001:db8::1")
 
 
 def _uncommented(text: str) -> bytes:
@@ -299,15 +382,15 @@ PIECES = [
 
 
 @pytest.mark.parametrize("value", ["9" * 5_000, "[" * 5_000, "{a=" * 5_000])
-def test_a_value_that_is_too_long_or_too_deep_to_read_is_told(file: Path, value: str) -> None:
-    file.write_text(f"{file.read_text()}\nhttp_port = {value}\n")
+def test_a_value_too_long_or_too_deep_to_read_is_refused(file: Path, value: str) -> None:
+    file.write_text(f"{file.read_text()}\nvalue = {value}\n")
     with pytest.raises(ConfigError, match="is not valid TOML"):
         load(file)
 
 
 @bad_input("Configuration file", 300)
 @given(spoiled([_uncommented(commented_toml(generated()))], PIECES))
-def test_a_file_cut_and_damaged_is_read_or_refused_in_words(tmp_path: Path, raw: bytes) -> None:
+def test_a_damaged_file_is_read_or_refused_with_a_reason(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "damaged.toml"
     path.write_bytes(raw)
     with suppress(ConfigError):

@@ -56,9 +56,9 @@ class Clone:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")} | {
             "PYTHONPATH": str(self.directory / "src"),
             "PYTHONUNBUFFERED": "1",
-            "POSTHOUSE_HTTP_PORT": str(self.http_port),
-            "POSTHOUSE_SUBMISSION_PORT": str(self.smtp_port),
-            "POSTHOUSE_SUBMISSION_TLS_PORT": "0",
+            "POSTHOUSE_HTTP__PORT": str(self.http_port),
+            "POSTHOUSE_SUBMISSION__PORT": str(self.smtp_port),
+            "POSTHOUSE_SUBMISSION__TLS_PORT": "0",
             **(settings or {}),
         }
         done = subprocess.run(
@@ -182,7 +182,10 @@ def test_the_page_on_unsubscribing_works_as_written(started: tuple[Clone, str]) 
 
 async def test_the_page_on_domains_works_as_written(started: tuple[Clone, str]) -> None:
     async with Nameserver() as nameserver:
-        page, settings = ROOT / HOWTO / "verify-a-domain.md", {"POSTHOUSE_RESOLVERS": f"127.0.0.1:{nameserver.port}"}
+        page, settings = (
+            ROOT / HOWTO / "verify-a-domain.md",
+            {"POSTHOUSE_SERVICE__RESOLVERS": f"127.0.0.1:{nameserver.port}"},
+        )
         seen = await asyncio.to_thread(started[0].follow, page, settings)
     assert "missing  TXT _posthouse.shop.example" in seen
     assert "shop.example is not verified." in seen
@@ -190,7 +193,7 @@ async def test_the_page_on_domains_works_as_written(started: tuple[Clone, str]) 
 
 def test_the_page_on_operation_works_as_written(new_database: Callable[[], str]) -> None:
     with cloned() as clone:
-        seen = clone.follow(ROOT / HOWTO / "operate.md", {"POSTHOUSE_DATABASE_URL": new_database()})
+        seen = clone.follow(ROOT / HOWTO / "operate.md", {"POSTHOUSE_DATABASE__URL": new_database()})
         assert (clone.directory / "posthouse.toml").stat().st_mode & 0o777 == 0o600
     assert "FAIL" not in seen
     assert "stored secrets can be opened" in seen

@@ -371,7 +371,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("--port", type=int, help="port on 127.0.0.1 (default: a free one)")
     run.add_argument("--database", default="posthouse", help="database to create and name in the URL")
     run.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a PostgreSQL setting")
-    run.add_argument("command", nargs="*", help="after `--`: what to run with POSTHOUSE_DATABASE_URL set")
+    run.add_argument("command", nargs="*", help="after `--`: what to run with POSTHOUSE_DATABASE__URL set")
     given = parser.parse_args(arguments)
     settings = dict(pair.split("=", 1) for pair in given.set)
     signal.signal(signal.SIGTERM, _leave)
@@ -380,7 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cluster.create_database(given.database)
             address = cluster.url(given.database)
             if given.command:
-                return _run_to_its_end(given.command, {**os.environ, "POSTHOUSE_DATABASE_URL": address})
+                return _run_to_its_end(given.command, {**os.environ, "POSTHOUSE_DATABASE__URL": address})
             print(f"PostgreSQL answers at {address} (Ctrl-C stops it; log: {cluster.log})", flush=True)
             signal.pause()
     except KeyboardInterrupt:

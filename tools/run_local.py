@@ -1,8 +1,8 @@
-"""The service on one's own machine: a configuration, a certificate, a NATS server and a demo account in .run/.
+"""The service on your own machine: a configuration, a certificate, a NATS server and a demo account in .run/.
 
-`make run` starts a private PostgreSQL around this, and this `posthouse run`. Everything is made on the first run
-and kept for the next; `make clean` forgets it. Arguments are those of `posthouse run`. With POSTHOUSE_STREAM set
-(to `memory`, or to a server's address) no NATS server is started.
+`make run` starts a private PostgreSQL and then this, which starts `posthouse run`. The first run makes everything,
+later runs reuse it; `make clean` deletes it. Arguments are those of `posthouse run`. With POSTHOUSE_STREAM__SERVERS
+set (to `memory`, or to a server's address) no NATS server is started.
 """
 
 import asyncio
@@ -19,10 +19,11 @@ from typing import Final
 
 import trustme
 
-from posthouse import config, config_text
+from posthouse import config
 from posthouse.compose.errors import UnsafeDatabase
 from posthouse.compose.operator import OperatorServices, migrate, operator_services
 from posthouse.config import ConfigError, Settings
+from posthouse.config import text as config_text
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.credential import Mode, Role, Scope
 from posthouse.rules.refusal import Refusal
@@ -34,7 +35,7 @@ CONFIGURATION: Final = DIRECTORY / "posthouse.toml"
 DEMO: Final = DIRECTORY / "demo.env"
 CREDITS: Final = 10_000
 NATS: Final = DIRECTORY / "nats"
-STREAM_VARIABLE: Final = "POSTHOUSE_STREAM"
+STREAM_VARIABLE: Final = "POSTHOUSE_STREAM__SERVERS"
 # So that mail can ask for links to unsubscribe. Nobody gets them: the demo's mail never leaves.
 PUBLIC_URL: Final = "https://mail.demo.example"
 AUTHORITY: Final = DIRECTORY / "authority.pem"
@@ -42,21 +43,21 @@ CERTIFICATE: Final = DIRECTORY / "certificate.pem"
 CERTIFICATE_KEY: Final = DIRECTORY / "certificate.key"
 # Mail over SMTP, on ports that an ordinary user may open.
 SUBMISSION: Final = {
-    "POSTHOUSE_TLS_CERTIFICATE_FILE": str(CERTIFICATE),
-    "POSTHOUSE_TLS_KEY_FILE": str(CERTIFICATE_KEY),
-    "POSTHOUSE_SUBMISSION_PORT": "2587",
-    "POSTHOUSE_SUBMISSION_TLS_PORT": "2465",
+    "POSTHOUSE_SMTP__TLS_CERTIFICATE_FILE": str(CERTIFICATE),
+    "POSTHOUSE_SMTP__TLS_KEY_FILE": str(CERTIFICATE_KEY),
+    "POSTHOUSE_SUBMISSION__PORT": "2587",
+    "POSTHOUSE_SUBMISSION__TLS_PORT": "2465",
 }
 
 
 def main(arguments: Sequence[str]) -> int:
     DIRECTORY.mkdir(exist_ok=True)
     if not CONFIGURATION.exists():
-        address = os.environ.get("POSTHOUSE_DATABASE_URL", config_text.EXAMPLE_DATABASE_URL)
+        address = os.environ.get("POSTHOUSE_DATABASE__URL", config_text.EXAMPLE_DATABASE_URL)
         _write_privately(CONFIGURATION, config_text.commented_toml(config_text.generated(), address))
     os.environ[config.FILE_VARIABLE] = str(CONFIGURATION.resolve())
-    os.environ.setdefault("POSTHOUSE_PUBLIC_URL", PUBLIC_URL)
-    if "POSTHOUSE_TLS_CERTIFICATE_FILE" not in os.environ:
+    os.environ.setdefault("POSTHOUSE_HTTP__PUBLIC_URL", PUBLIC_URL)
+    if "POSTHOUSE_SMTP__TLS_CERTIFICATE_FILE" not in os.environ:
         _make_certificate()
         for name, value in SUBMISSION.items():
             os.environ.setdefault(name, value)
@@ -84,7 +85,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 async def _prepare(settings: Settings) -> None:
     """Room for the days ahead, and an account to send with."""
-    address = f"http://{settings.http_host}:{settings.http_port}"
+    address = f"http://{settings.http.host}:{settings.http.port}"
     async with operator_services(settings) as services:
         await services.upkeep.run()
         accounts = {account.name for account in await services.accounts.list_accounts()}
@@ -97,7 +98,7 @@ async def _prepare(settings: Settings) -> None:
     known = {
         **known,
         "DEMO_URL": address,
-        "DEMO_SMTP_URL": f"smtp://{settings.submission_host}:{settings.submission_port}",
+        "DEMO_SMTP_URL": f"smtp://{settings.submission.host}:{settings.submission.port}",
         "DEMO_SMTP_AUTHORITY": str(AUTHORITY),
     }
     _write_privately(DEMO, "".join(f"{name}={shlex.quote(value)}\n" for name, value in known.items()))

@@ -64,14 +64,14 @@ def running() -> Iterator[dict[str, str]]:
 def _environment(database_url: str, port: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")}
     settings = {
-        "DATABASE_URL": database_url,
-        "PEPPER": secrets.token_urlsafe(32),
-        "JWT_SECRET": secrets.token_urlsafe(32),
-        "SEAL_KEYS": json.dumps({"1": base64.b64encode(secrets.token_bytes(32)).decode()}),
-        "SEAL_KEY_ACTIVE": "1",
-        "HTTP_HOST": "127.0.0.1",
-        "HTTP_PORT": str(port),
-        "STREAM": "memory",
+        "DATABASE__URL": database_url,
+        "SECRETS__PEPPER": secrets.token_urlsafe(32),
+        "SECRETS__JWT_SECRET": secrets.token_urlsafe(32),
+        "SECRETS__SEAL_KEYS": json.dumps({"1": base64.b64encode(secrets.token_bytes(32)).decode()}),
+        "SECRETS__SEAL_KEY_ACTIVE": "1",
+        "HTTP__HOST": "127.0.0.1",
+        "HTTP__PORT": str(port),
+        "STREAM__SERVERS": "memory",
     }
     return {**kept, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
 

@@ -30,7 +30,7 @@ async def processes(
     # Who is put off a third time stays so for as long as this takes.
     waits = json.dumps([0.01, 0.01, 60.0])
     async with prepare_processes(
-        database_url, tmp_path_factory.mktemp("account"), stream="memory", DELIVERY_RETRY_MINUTES=waits
+        database_url, tmp_path_factory.mktemp("account"), stream="memory", DELIVERY__RETRY_MINUTES=waits
     ) as processes:
         processes.destination("elsewhere.example.net")
         for domain, exchange in (

@@ -33,8 +33,8 @@ async def registrar(
     running = await Service.start(
         service.database_url,
         log,
-        RESOLVERS=f"127.0.0.1:{names.port}",
-        RETURN_PATH_DOMAIN="bounces.posthouse.example",
+        SERVICE__RESOLVERS=f"127.0.0.1:{names.port}",
+        INBOUND__RETURN_PATH_DOMAIN="bounces.posthouse.example",
     )
     yield running
     await running.stop()

@@ -116,7 +116,7 @@ class Day:
 async def at_work(database_url: str, directory: Path) -> AsyncIterator[Day]:
     behaviours = {SECURE: "starttls"}
     async with run_processes(
-        database_url, directory, behaviours=behaviours, DELIVERY_RETRY_MINUTES=RETRY_MINUTES
+        database_url, directory, behaviours=behaviours, DELIVERY__RETRY_MINUTES=RETRY_MINUTES
     ) as processes:
         processes.receiver.certificates = Certificates.make()
         processes.destination(PLAIN_DESTINATION)

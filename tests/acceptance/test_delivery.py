@@ -501,7 +501,7 @@ async def test_one_process_without_a_stream_server_delivers_just_the_same(
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
     # Two attempts: before a third, a destination that nobody reached twice is left alone for a while.
-    settings: dict[str, Any] = {"DELIVERY_RETRY_MINUTES": "0.02"}
+    settings: dict[str, Any] = {"DELIVERY__RETRY_MINUTES": "0.02"}
     behaviours = {REFUSING: "554-connect"}
     async with run_processes(database_url, tmp_path, stream="memory", behaviours=behaviours, **settings) as processes:
         processes.destination("one.example.net")

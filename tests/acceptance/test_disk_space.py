@@ -29,7 +29,7 @@ async def test_at_its_mark_storage_takes_nothing_more_and_all_else_goes_on(
         await connection.execute("DROP TABLE filler")
 
     listeners = SmtpListeners.make(tmp_path)
-    settings = {**listeners.settings, "STORAGE_BYTES_MAX": str(used * 14 // 10)}
+    settings = {**listeners.settings, "DISK_SPACE__DATABASE_BYTES_MAX": str(used * 14 // 10)}
     try:
         async with prepare_processes(database_url, tmp_path, stream="memory", **settings) as processes:
             await check_disk_shortage(processes, listeners, use_up, give_back)

@@ -258,7 +258,7 @@ async def test_recipients_are_told_with_their_lanes_and_suppressions(
         nameserver.records["gmail.example.net", "MX"] = ["10 gmail-smtp-in.l.google.com."]
         nameserver.records["own.example.net", "MX"] = ["10 mx.own.example.net."]
         nameserver.records["null.example.net", "MX"] = ["0 ."]
-        running = await start_service(RESOLVERS=f'["{nameserver.endpoint[0]}:{nameserver.endpoint[1]}"]')
+        running = await start_service(SERVICE__RESOLVERS=f'["{nameserver.endpoint[0]}:{nameserver.endpoint[1]}"]')
         assert (await tenant.call("POST", "/v1/suppressions", {"email": "bob@own.example.net"})).status == 201
         letter = tenant.mail(
             to=["Ada <Ada@gmail.example.net>", "ada@GMAIL.example.net"],

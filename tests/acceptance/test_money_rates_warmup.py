@@ -131,7 +131,7 @@ async def test_an_account_may_have_its_own_rate(service: Service) -> None:
 
 @pytest.mark.rule("RATE-01", "RATE-05")
 async def test_an_operator_sets_the_rate_of_the_whole_service(service: Service, start_service: StartService) -> None:
-    strict = await start_service(RATE_PER_SECOND="1", RATE_BURST="2")
+    strict = await start_service(LIMITS__RATE_PER_SECOND="1", LIMITS__RATE_BURST="2")
     tenant = await service.account(rate=None)
     statuses = [(await tenant.send(service=strict)).status for _ in range(3)]
     assert statuses == [202, 202, 429]
@@ -216,7 +216,7 @@ async def test_an_operator_sets_an_accounts_own_numbers(service: Service) -> Non
 
 @pytest.mark.rule("WARM-05")
 async def test_an_operator_switches_warm_up_off_for_all(service: Service, start_service: StartService) -> None:
-    cold = await start_service(WARMUP_ENABLED="false")
+    cold = await start_service(LIMITS__WARMUP_ENABLED="false")
     tenant = await service.account(warmup=None)
     today = datetime.now(UTC).date()
     await tenant.set(warmup_started_on=today, warmup_day=today, warmup_used=200)

@@ -40,7 +40,7 @@ async def processes(
 ) -> AsyncIterator[ServiceProcesses]:
     """Every part a process of its own: what is handed in goes through NATS to the one that delivers."""
     database_url = await asyncio.to_thread(new_database)
-    settings = {**listeners.settings, "PUBLIC_URL": "https://mail.posthouse.example"}
+    settings = {**listeners.settings, "HTTP__PUBLIC_URL": "https://mail.posthouse.example"}
     async with prepare_processes(database_url, tmp_path_factory.mktemp("submission"), **settings) as processes:
         for name in (ONE, TWO):
             processes.destination(name)

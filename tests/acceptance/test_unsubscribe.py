@@ -31,7 +31,7 @@ async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServiceProcesses]:
     database_url = await asyncio.to_thread(new_database)
-    settings: dict[str, Any] = {"PUBLIC_URL": f"{PUBLIC_URL}/", "FEEDBACK_ADDRESS": FEEDBACK_ADDRESS}
+    settings: dict[str, Any] = {"HTTP__PUBLIC_URL": f"{PUBLIC_URL}/", "INBOUND__FEEDBACK_ADDRESS": FEEDBACK_ADDRESS}
     async with run_processes(database_url, tmp_path_factory.mktemp("lists"), stream="memory", **settings) as processes:
         processes.destination("one.example.net")
         yield processes

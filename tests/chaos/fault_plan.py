@@ -200,9 +200,9 @@ async def run_chaos(
                 directory,
                 seed,
                 stream="memory",
-                WORKER_LEASE_SECONDS=WORKER_LEASE_SECONDS,
-                STREAM=f"nats://127.0.0.1:{to_nats.here}",
-                DATABASE_URL=url.replace(f":{port}/", f":{to_postgres.here}/"),
+                WORKERS__LEASE_SECONDS=WORKER_LEASE_SECONDS,
+                STREAM__SERVERS=f"nats://127.0.0.1:{to_nats.here}",
+                DATABASE__URL=url.replace(f":{port}/", f":{to_postgres.here}/"),
             )
         )
         weather = FaultPlan(whole_service, postgres, nats, to_postgres, to_nats, volume, chance)

@@ -17,7 +17,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from posthouse.config_text import generated
+from posthouse.config.text import generated
 from tests.support.nameserver import Nameserver
 from tools.private_nats import PrivateNats
 from tools.private_postgres import PrivatePostgres, free_port
@@ -84,27 +84,27 @@ def environment(**settings: str) -> dict[str, str]:
 def secrets() -> dict[str, str]:
     made = generated()
     return {
-        "PEPPER": made.pepper,
-        "JWT_SECRET": made.jwt_secret,
-        "SEAL_KEYS": json.dumps(dict(made.seal_keys)),
-        "SEAL_KEY_ACTIVE": made.seal_key_active,
+        "SECRETS__PEPPER": made.pepper,
+        "SECRETS__JWT_SECRET": made.jwt_secret,
+        "SECRETS__SEAL_KEYS": json.dumps(dict(made.seal_keys)),
+        "SECRETS__SEAL_KEY_ACTIVE": made.seal_key_active,
     }
 
 
 @pytest.fixture
 def terminal(database_url: str, tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path, environment(DATABASE_URL=database_url, **secrets()))
+    return Terminal(tmp_path, environment(DATABASE__URL=database_url, **secrets()))
 
 
 def test_from_nothing_to_a_healthy_installation(postgres: PrivatePostgres, tmp_path: Path) -> None:
     postgres.create_database("cli_fresh")
-    terminal = Terminal(tmp_path, environment(DATABASE_URL=postgres.url("cli_fresh")))
+    terminal = Terminal(tmp_path, environment(DATABASE__URL=postgres.url("cli_fresh")))
     terminal.refuses("account", "list", said="run `posthouse config init`")
 
     assert terminal.type("config", "init").status == 0
     assert stat.S_IMODE((tmp_path / "posthouse.toml").stat().st_mode) == 0o600
     terminal.refuses("config", "init", said="exists already")
-    del terminal.environment["POSTHOUSE_DATABASE_URL"]  # it is in the file now
+    del terminal.environment["POSTHOUSE_DATABASE__URL"]  # it is in the file now
 
     shown = terminal.type("config", "show")
     assert "cli_fresh" in shown.out
@@ -185,7 +185,7 @@ def test_someone_is_invited_with_a_token_that_is_shown_once(terminal: Terminal) 
     made = terminal.type("user", "invite", "Acme", "Ada@example.com", "--role", "viewer", "--json").json
     assert (made["email"], made["role"], made["link"]) == ("ada@example.com", "viewer", None)
     assert len(made["token"]) == 43
-    terminal.environment["POSTHOUSE_PUBLIC_URL"] = "https://mail.example.com"
+    terminal.environment["POSTHOUSE_HTTP__PUBLIC_URL"] = "https://mail.example.com"
     again = terminal.type("user", "invite", "Acme", "ada@example.com")
     assert "https://mail.example.com/invitation#" in again.out
     assert made["token"] not in again.out
@@ -195,7 +195,7 @@ def test_someone_is_invited_with_a_token_that_is_shown_once(terminal: Terminal) 
 
 async def test_a_domain_is_verified_through_dns_or_by_the_operators_word(terminal: Terminal) -> None:
     async with Nameserver() as nameserver:
-        terminal.environment["POSTHOUSE_RESOLVERS"] = f"127.0.0.1:{nameserver.port}"
+        terminal.environment["POSTHOUSE_SERVICE__RESOLVERS"] = f"127.0.0.1:{nameserver.port}"
         await asyncio.to_thread(terminal.type, "account", "create", "Acme")
         added = await asyncio.to_thread(terminal.type, "domain", "add", "Acme", "example.com", "--json")
         missing = await asyncio.to_thread(terminal.type, "domain", "verify", "Acme", "example.com")
@@ -235,7 +235,7 @@ async def test_a_domain_is_verified_through_dns_or_by_the_operators_word(termina
 
 def test_a_database_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
     url = f"postgresql://posthouse:hunter2@127.0.0.1:{free_port()}/posthouse"
-    terminal = Terminal(tmp_path, environment(DATABASE_URL=url, **secrets()))
+    terminal = Terminal(tmp_path, environment(DATABASE__URL=url, **secrets()))
     terminal.refuses("account", "list", said="posthouse doctor")
     terminal.refuses("migrate", said="posthouse doctor")
     doctor = terminal.type("doctor")
@@ -246,14 +246,14 @@ def test_a_database_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
 
 def test_a_database_that_would_lose_mail_is_refused_and_explained(tmp_path: Path) -> None:
     with PrivatePostgres.start(settings={"fsync": "off", "max_locks_per_transaction": "64"}) as cluster:
-        terminal = Terminal(tmp_path, environment(DATABASE_URL=cluster.url(), **secrets()))
+        terminal = Terminal(tmp_path, environment(DATABASE__URL=cluster.url(), **secrets()))
         terminal.refuses("migrate", said="fsync=off")
         terminal.refuses("run", said="fsync=off")
         doctor = terminal.type("doctor")
         assert doctor.status == 1
         assert "Set fsync = on" in doctor.out
         assert "Set max_locks_per_transaction = 256" in doctor.out
-        terminal.environment["POSTHOUSE_ALLOW_UNSAFE_DATABASE"] = "true"
+        terminal.environment["POSTHOUSE_DATABASE__ALLOW_UNSAFE"] = "true"
         assert terminal.type("migrate").status == 0
 
 
@@ -284,7 +284,7 @@ def test_the_service_runs_until_it_is_told_to_stop(terminal: Terminal, parts: li
 
 def test_upkeep_makes_the_days_that_are_lacking(terminal: Terminal) -> None:
     async def drop() -> None:
-        connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE_URL"])
+        connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE__URL"])
         days = await connection.fetch(
             "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'bodies'::regclass"
         )
@@ -299,7 +299,7 @@ def test_upkeep_makes_the_days_that_are_lacking(terminal: Terminal) -> None:
 
 def test_tables_of_an_older_version_are_refused_and_of_a_newer_one_not(terminal: Terminal) -> None:
     async def become(revision: str) -> None:
-        connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE_URL"])
+        connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE__URL"])
         await connection.execute("UPDATE alembic_version SET version_num = $1", revision)
         await connection.close()
 
@@ -318,15 +318,15 @@ def test_tables_of_an_older_version_are_refused_and_of_a_newer_one_not(terminal:
 def test_doctor_asks_every_server_of_the_stream(terminal: Terminal) -> None:
     port = free_port()
     with PrivateNats() as nats:
-        terminal.environment["POSTHOUSE_STREAM"] = nats.url
+        terminal.environment["POSTHOUSE_STREAM__SERVERS"] = nats.url
         doctor = terminal.type("doctor")
         assert doctor.status == 0
         assert f"ok    the stream's server at 127.0.0.1:{nats.port} answers: NATS 2." in doctor.out
-        terminal.environment["POSTHOUSE_STREAM"] = f"{nats.url},nats://ada:hunter2@127.0.0.1:{port}"
+        terminal.environment["POSTHOUSE_STREAM__SERVERS"] = f"{nats.url},nats://ada:hunter2@127.0.0.1:{port}"
         doctor = terminal.type("doctor")
     assert doctor.status == 1
     assert f"FAIL  the stream's server at 127.0.0.1:{port} answers: " in doctor.out
-    assert "or correct `stream`" in doctor.out
+    assert "or correct `stream.servers`" in doctor.out
     assert "hunter2" not in doctor.out + doctor.err
 
 

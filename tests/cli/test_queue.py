@@ -151,7 +151,7 @@ async def test_the_view_is_of_the_database_as_it_is(steps: DeliverySteps) -> Non
 
 @pytest.mark.slow
 def test_the_command_shows_the_queue_once_or_until_it_is_stopped(database_url: str, tmp_path: Path) -> None:
-    made = {"DATABASE_URL": database_url, **secrets()}
+    made = {"DATABASE__URL": database_url, **secrets()}
     terminal = Terminal(tmp_path, environment(**made))
     assert "due now 0" in terminal.type("queue", "top", "--once").out
     assert terminal.type("queue", "top", "--json").json["lanes"] == []

@@ -39,7 +39,7 @@ class Started(ServerProcess):
         with self.log.open("ab") as written:
             self.process = subprocess.Popen(
                 command + (["--processes", str(processes)] if processes > 1 else []),
-                env=environment(self.database_url, HTTP_PORT=str(self.port), **self.settings),
+                env=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
                 cwd=self.log.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=written,
@@ -127,9 +127,9 @@ async def towards(destination: SmtpReceiver) -> AsyncIterator[dict[str, str]]:
         nameserver.records["slow.example.org", "MX"] = ["10 mx.slow.example.org."]
         nameserver.records["mx.slow.example.org", "A"] = ["127.0.0.2"]
         yield {
-            "RESOLVERS": f"127.0.0.1:{nameserver.port}",
-            "SMTP_PORT": str(destination.port),
-            "ALLOW_LOOPBACK_DESTINATIONS": "true",
+            "SERVICE__RESOLVERS": f"127.0.0.1:{nameserver.port}",
+            "DELIVERY__PORT": str(destination.port),
+            "DELIVERY__ALLOW_LOOPBACK": "true",
         }
 
 
@@ -173,8 +173,8 @@ async def test_what_can_not_be_apart_in_memory_is_refused(office: Office, words:
 async def test_a_process_that_may_open_too_few_files_does_not_start(office: Office) -> None:
     parts = "dispatch", "delivery", "notification"
     said = await asyncio.to_thread(refusal, office, *parts, below=["prlimit", "--nofile=550:550"])
-    assert said.startswith("posthouse: delivery may have 500 connections (delivery_sessions_max), and this process")
-    assert "allow it 600 (LimitNOFILE= in systemd, `ulimit -Hn`), or lower delivery_sessions_max" in said
+    assert said.startswith("posthouse: delivery may have 500 connections (delivery.sessions_max), and this process")
+    assert "allow it 600 (LimitNOFILE= in systemd, `ulimit -Hn`), or lower delivery.sessions_max" in said
 
 
 async def test_as_many_files_may_be_open_as_the_machine_allows(office: Office) -> None:
@@ -225,7 +225,7 @@ async def test_in_memory_http_in_two_processes_is_apart_and_its_mail_is_found(of
 
 
 async def test_with_nats_every_part_is_a_process_of_its_own(office: Office, nats: PrivateNats) -> None:
-    server = await office.run(settings={"STREAM": nats.url})
+    server = await office.run(settings={"STREAM__SERVERS": nats.url})
     assert server.parts() == ["delivery", "dispatch", "http --processes 1", "notification", "upkeep"]
     customer = await office.customer(server)
     key = await customer.key(mode="test", may_read=True)
@@ -242,12 +242,12 @@ async def test_with_nats_every_part_is_a_process_of_its_own(office: Office, nats
 async def test_with_nats_a_second_worker_goes_on_when_the_first_is_told_to_stop(
     office: Office, nats: PrivateNats
 ) -> None:
-    http = await office.run("http", settings={"STREAM": nats.url})
-    await office.run("dispatch", settings={"STREAM": nats.url})
-    first = await office.run("delivery", settings={"STREAM": nats.url})
+    http = await office.run("http", settings={"STREAM__SERVERS": nats.url})
+    await office.run("dispatch", settings={"STREAM__SERVERS": nats.url})
+    first = await office.run("delivery", settings={"STREAM__SERVERS": nats.url})
     customer = await office.customer(http)
     await status_is(customer, await sent(customer, "delivered@simulator.invalid"), "delivered")
-    await office.run("delivery", settings={"STREAM": nats.url})
+    await office.run("delivery", settings={"STREAM__SERVERS": nats.url})
     assert await first.terminate() == 0, first.said()
     await status_is(customer, await sent(customer, "delivered@simulator.invalid"), "delivered")
 
@@ -255,7 +255,7 @@ async def test_with_nats_a_second_worker_goes_on_when_the_first_is_told_to_stop(
 async def test_a_nats_server_that_is_away_stops_no_mail_from_being_accepted(office: Office) -> None:
     nats = PrivateNats()
     try:
-        server = await office.run(settings={"STREAM": nats.url, "TICKET_LEASE_SECONDS": "2"})
+        server = await office.run(settings={"STREAM__SERVERS": nats.url, "WORKERS__TICKET_LEASE_SECONDS": "2"})
         customer = await office.customer(server)
         message_id = await sent(customer, "delivered@simulator.invalid")
         nats.start()
@@ -269,7 +269,7 @@ async def test_a_mail_on_its_way_is_told_to_its_end_before_the_process_ends(
     office: Office, destination: SmtpReceiver, towards: dict[str, str]
 ) -> None:
     """And one that was not begun is given back, to be found by the next process."""
-    server = await office.run(settings={**towards, "LANE_CONNECTIONS_MAX": "1"})
+    server = await office.run(settings={**towards, "LANES__CONNECTIONS_MAX": "1"})
     customer = await office.customer(server)
     under_way = await sent(customer, "ada@slow.example.org")
     await eventually(lambda: _number(destination.connections), lambda count: count > 0, within=DELIVERED_SECONDS_MAX)
@@ -278,7 +278,7 @@ async def test_a_mail_on_its_way_is_told_to_its_end_before_the_process_ends(
     assert await server.terminate() == 0, server.said()
     assert time.monotonic() - began_at < 10
     assert [one.recipient for one in destination.accepted] == ["ada@slow.example.org"]
-    again = await office.run(settings={**towards, "TICKET_LEASE_SECONDS": "2"})
+    again = await office.run(settings={**towards, "WORKERS__TICKET_LEASE_SECONDS": "2"})
     customer.service.port = again.port
     assert (await status_is(customer, under_way, "delivered"))["recipients"][0]["attempt_count"] == 1
     await customer.service.sql("UPDATE schedule SET next_at = now()")
@@ -290,7 +290,7 @@ async def _number(number: int) -> int:
 
 
 async def test_a_database_that_is_away_is_waited_for(office: Office) -> None:
-    server = await office.run("dispatch", "delivery", settings={"DATABASE_URL": "postgresql://me@127.0.0.1:1/nowhere"})
+    server = await office.run("dispatch", "delivery", settings={"DATABASE__URL": "postgresql://me@127.0.0.1:1/nowhere"})
     await asyncio.sleep(4)
     assert server.running.poll() is None, server.said()
     assert "step_refused" in server.said()

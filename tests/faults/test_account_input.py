@@ -205,7 +205,7 @@ class Names:
 @pytest.fixture(scope="module")
 def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with Names() as names:
-        settings = {"RESOLVERS": f"127.0.0.1:{names.port}"}
+        settings = {"SERVICE__RESOLVERS": f"127.0.0.1:{names.port}"}
         server = ServerProcess(new_database(), tmp_path_factory.mktemp("account") / "server.log", settings)
         asyncio.run(server.start())
         try:

@@ -72,8 +72,8 @@ async def test_a_full_volume_is_met_with_refusals_and_not_by_postgresql(
     listeners = SmtpListeners.make(tmp_path)
     settings = {
         **listeners.settings,
-        "STORAGE_DIRECTORY": str(cluster.directory),
-        "STORAGE_FREE_BYTES_MIN": str(FREE_MIB_MIN * MIB),
+        "DISK_SPACE__DIRECTORY": str(cluster.directory),
+        "DISK_SPACE__FREE_BYTES_MIN": str(FREE_MIB_MIN * MIB),
     }
     async with prepare_processes(cluster.url("posthouse"), tmp_path, stream="memory", **settings) as processes:
         await check_disk_shortage(processes, listeners, use_up, give_back)

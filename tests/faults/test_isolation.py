@@ -78,7 +78,9 @@ async def test_a_mail_does_not_wait_behind_another_accounts_backlog(
 ) -> None:
     url = await asyncio.to_thread(new_database)
     lanes = json.dumps({SLOW: {"per_second": 50}})
-    async with run_processes(url, tmp_path, keeps_mail=False, LANES=lanes, TICKET_LEASE_SECONDS="60") as processes:
+    async with run_processes(
+        url, tmp_path, keeps_mail=False, LANES__BY_NAME=lanes, WORKERS__TICKET_LEASE_SECONDS="60"
+    ) as processes:
         experiment = await Experiment.prepared(processes, senders=2)
         turns = await experiment.fair_turns(backlog=BACKLOG, seconds=15, late_seconds_max=WAIT_SECONDS_MAX)
         print(

@@ -62,9 +62,9 @@ async def test_a_thousand_messages_of_fifty_recipients_each_fold_right_without_a
 ) -> None:
     url = await asyncio.to_thread(new_database)
     # A backlog of this size outlives the short leases that other tests work with.
-    leases = {"WORKER_LEASE_SECONDS": "30", "TICKET_LEASE_SECONDS": "60"}
+    leases = {"WORKERS__LEASE_SECONDS": "30", "WORKERS__TICKET_LEASE_SECONDS": "60"}
     async with run_processes(
-        url, tmp_path, workers=WORKERS, keeps_mail=False, STREAM_SHARDS=str(SHARDS), **leases
+        url, tmp_path, workers=WORKERS, keeps_mail=False, STREAM__SHARDS=str(SHARDS), **leases
     ) as processes:
         domains = [processes.destination(name) for name in domains_of_different_shards()]
         tenant = await processes.service.account(credits=MESSAGES * RECIPIENTS)

@@ -156,7 +156,7 @@ async def at_work(
         chosen = {
             **webhook_accounts.webhook_settings(webhook_receiver.port, authority),
             **listeners.settings,
-            "LOG_LEVEL": "debug",
+            "SERVICE__LOG_LEVEL": "debug",
         }
         async with prepare_processes(url, directory, **chosen) as processes:
             processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
@@ -218,7 +218,7 @@ async def secrets_of_all_kinds(witness: Witness, tenant: Tenant, webhook_receive
 
 async def plant_signing_keys(witness: Witness, tenant: Tenant) -> None:
     given = service_settings(witness.processes.database_url)
-    sealer = Sealer(given.seal_key_bytes, given.seal_key_active)
+    sealer = Sealer(given.secrets.seal_key_bytes, given.secrets.seal_key_active)
     account = AccountId(tenant.id)
     for row in await witness.processes.service.sql("SELECT * FROM domains WHERE account_id = $1", tenant.id):
         domain = DomainId(row["id"])

@@ -74,9 +74,9 @@ def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFact
     listeners = SmtpListeners.make(directory)
     settings = {
         **listeners.settings,
-        "STREAM": "memory",
-        "HOSTNAME": HOSTNAME,
-        "RETURN_PATH_DOMAIN": RETURN_PATH_DOMAIN,
+        "STREAM__SERVERS": "memory",
+        "SERVICE__HOSTNAME": HOSTNAME,
+        "INBOUND__RETURN_PATH_DOMAIN": RETURN_PATH_DOMAIN,
     }
     words = ("http", "submission", "inbound")
     server = PartProcess(new_database(), directory / "server.log", settings, words=words)

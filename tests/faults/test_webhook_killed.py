@@ -76,7 +76,7 @@ async def test_after_fifty_kills_every_event_was_told_and_none_differs_from_itse
     authority = tmp_path / "authority.pem"
     authority.write_bytes(certificates().authority_pem)
     async with WebhookReceiver(certificates().servers["sound"]) as webhook_receiver:
-        chosen = {**webhook_accounts.webhook_settings(webhook_receiver.port, authority), "WORKER_LEASE_SECONDS": "2"}
+        chosen = {**webhook_accounts.webhook_settings(webhook_receiver.port, authority), "WORKERS__LEASE_SECONDS": "2"}
         async with prepare_processes(url, tmp_path, keeps_mail=False, **chosen) as processes:
             processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
             processes.nameserver.ttl = 3600

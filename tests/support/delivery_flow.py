@@ -139,7 +139,7 @@ async def open_delivery_flow(
         )
         settings = service_settings(database_url)
         signing = DkimSigning(
-            steps.accept_flow.control_cache, Sealer(settings.seal_key_bytes, settings.seal_key_active)
+            steps.accept_flow.control_cache, Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active)
         )
         stack.callback(signing.close)
         stream = MemoryStream(StreamSettings(), monotonic=clock.monotonic)

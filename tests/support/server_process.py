@@ -21,7 +21,7 @@ from tools.private_postgres import free_port
 READY_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 30.0
 # For those who want to see what the service does when PostgreSQL keeps it waiting.
-USUAL_PATIENCE: Final = {"DATABASE_PATIENCE": "1"}
+USUAL_PATIENCE: Final = {"DATABASE__PATIENCE": "1"}
 LOG_CHARACTERS_SHOWN: Final = 4_000
 # Compiled once for all the processes that the tests start, whatever the environment says about writing it.
 _COMPILED: Final = Path(tempfile.gettempdir()) / f"posthouse-compiled-{os.getuid()}"
@@ -61,7 +61,7 @@ class ServerProcess:
         with self.log.open("ab") as written:
             self.process = subprocess.Popen(
                 command + (["--processes", str(processes)] if processes > 1 else []),
-                env=environment(self.database_url, HTTP_PORT=str(self.port), **self.settings),
+                env=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
                 cwd=self.log.parent,  # away from any posthouse.toml of whoever runs the tests
                 stdin=subprocess.DEVNULL,
                 stdout=written,

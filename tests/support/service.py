@@ -133,7 +133,7 @@ class Service:
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED_ON)},
             "PYTHONPYCACHEPREFIX": str(_COMPILED),
-            **settings_for(database_url, HTTP_PORT=str(port), **settings),
+            **settings_for(database_url, HTTP__PORT=str(port), **settings),
         }
         process = _spawn(environment, log)
         # An idle connection is let go before the server does so: else a request may meet the closing.
@@ -426,21 +426,30 @@ SELECT available, rate_full_at, warmup_started_on, warmup_day, warmup_used FROM 
 def settings_for(database_url: str, **settings: str) -> dict[str, str]:
     """The environment of a server process."""
     chosen = {
-        "DATABASE_URL": database_url,
-        "PEPPER": PEPPER,
-        "JWT_SECRET": JWT_SECRET,
-        "SEAL_KEYS": json.dumps({"first": SEAL_KEY}),
-        "SEAL_KEY_ACTIVE": "first",
-        "HTTP_HOST": "127.0.0.1",
+        "DATABASE__URL": database_url,
+        "SECRETS__PEPPER": PEPPER,
+        "SECRETS__JWT_SECRET": JWT_SECRET,
+        "SECRETS__SEAL_KEYS": json.dumps({"first": SEAL_KEY}),
+        "SECRETS__SEAL_KEY_ACTIVE": "first",
+        "HTTP__HOST": "127.0.0.1",
         # A machine that stands still for seconds is no reason to fail.
-        "DATABASE_PATIENCE": "10",
+        "DATABASE__PATIENCE": "10",
         **settings,
     }
     return {f"POSTHOUSE_{name}": value for name, value in chosen.items() if not name.startswith("_")}
 
 
 def service_settings(database_url: str) -> Settings:
-    values = {name.removeprefix("POSTHOUSE_").lower(): value for name, value in settings_for(database_url).items()}
+    return settings_from(settings_for(database_url))
+
+
+def settings_from(environment: Mapping[str, str]) -> Settings:
+    """The settings of a process with this environment."""
+    values: dict[str, dict[str, str]] = {}
+    for name, value in environment.items():
+        section, delimiter, setting = name.removeprefix("POSTHOUSE_").lower().partition("__")
+        if name.startswith("POSTHOUSE_") and delimiter:
+            values.setdefault(section, {})[setting] = value
     return Settings.model_validate(values)
 
 

@@ -33,7 +33,7 @@ RETRY_MINUTES: Final = (0.02, 0.02, 0.02)
 WORKER_LEASE_SECONDS: Final = 3
 TICKET_LEASE_SECONDS: Final = 5
 # Out of the way, as the tests' accounts' own limits are.
-LANE: Final = {"LANE_PER_SECOND": "100000", "LANE_BURST": "100000", "LANE_CONNECTIONS_MAX": "20"}
+LANE: Final = {"LANES__PER_SECOND": "100000", "LANES__BURST": "100000", "LANES__CONNECTIONS_MAX": "20"}
 OPEN: Final = frozenset({"queued", "deferred"})
 # Sessions are given 15 seconds to end, and then there is something to write down and to hand over.
 TERMINATION_SECONDS_MAX: Final = 20.0
@@ -50,7 +50,7 @@ class PartProcess(ServerProcess):
         with self.log.open("ab") as written:
             self.process = subprocess.Popen(
                 command + (["--processes", str(processes)] if processes > 1 else []),
-                env=environment(self.database_url, HTTP_PORT=str(self.port), **self.settings),
+                env=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
                 cwd=self.log.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=written,
@@ -312,16 +312,16 @@ async def prepare_processes(
             )
         )
         chosen = {
-            "STREAM": nats.url if nats else "memory",
-            "HOSTNAME": HOSTNAME,
-            "RETURN_PATH_DOMAIN": RETURN_PATH_DOMAIN,
-            "SIMULATOR_DOMAIN": SIMULATOR,
-            "RESOLVERS": f"127.0.0.1:{nameserver.port}",
-            "SMTP_PORT": str(receiver.port),
-            "ALLOW_LOOPBACK_DESTINATIONS": "true",
-            "DELIVERY_RETRY_MINUTES": json.dumps(RETRY_MINUTES),
-            "WORKER_LEASE_SECONDS": str(WORKER_LEASE_SECONDS),
-            "TICKET_LEASE_SECONDS": str(TICKET_LEASE_SECONDS),
+            "STREAM__SERVERS": nats.url if nats else "memory",
+            "SERVICE__HOSTNAME": HOSTNAME,
+            "INBOUND__RETURN_PATH_DOMAIN": RETURN_PATH_DOMAIN,
+            "DELIVERY__SIMULATOR_DOMAIN": SIMULATOR,
+            "SERVICE__RESOLVERS": f"127.0.0.1:{nameserver.port}",
+            "DELIVERY__PORT": str(receiver.port),
+            "DELIVERY__ALLOW_LOOPBACK": "true",
+            "DELIVERY__RETRY_MINUTES": json.dumps(RETRY_MINUTES),
+            "WORKERS__LEASE_SECONDS": str(WORKER_LEASE_SECONDS),
+            "WORKERS__TICKET_LEASE_SECONDS": str(TICKET_LEASE_SECONDS),
             **LANE,
             **settings,
         }

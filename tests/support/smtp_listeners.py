@@ -70,12 +70,12 @@ class SmtpListeners:
     def settings(self) -> dict[str, Any]:
         """For the service's processes."""
         return {
-            "TLS_CERTIFICATE_FILE": str(self._certificate_file),
-            "TLS_KEY_FILE": str(self._key_file),
-            "SUBMISSION_PORT": str(self.port),
-            "SUBMISSION_TLS_PORT": str(self.tls_port),
-            "INBOUND_PORT": str(self.inbound_port),
-            "FEEDBACK_ADDRESS": FEEDBACK_ADDRESS,
+            "SMTP__TLS_CERTIFICATE_FILE": str(self._certificate_file),
+            "SMTP__TLS_KEY_FILE": str(self._key_file),
+            "SUBMISSION__PORT": str(self.port),
+            "SUBMISSION__TLS_PORT": str(self.tls_port),
+            "INBOUND__PORT": str(self.inbound_port),
+            "INBOUND__FEEDBACK_ADDRESS": FEEDBACK_ADDRESS,
         }
 
     def trusting(self) -> ssl.SSLContext:

@@ -51,18 +51,18 @@ class WebhookAccount:
 def webhook_settings(port: int, authority: Path) -> dict[str, Any]:
     """Of processes that may call webhooks at this port of the loopback, with certificates of this authority."""
     return {
-        "WEBHOOK_PORTS": f"443,{port}",
-        "WEBHOOK_AUTHORITY_FILE": str(authority),
-        "ALLOW_LOOPBACK_WEBHOOKS": "true",
-        "RATE_PER_SECOND": "1000000",
-        "RATE_BURST": "1000000",
-        "WARMUP_LIMITS": "1000000000",
+        "WEBHOOKS__PORTS": f"443,{port}",
+        "WEBHOOKS__AUTHORITY_FILE": str(authority),
+        "WEBHOOKS__ALLOW_LOOPBACK": "true",
+        "LIMITS__RATE_PER_SECOND": "1000000",
+        "LIMITS__RATE_BURST": "1000000",
+        "LIMITS__WARMUP_LIMITS": "1000000000",
     }
 
 
 async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence[str]) -> list[WebhookAccount]:
     """An account for each path, with credits, a credential, a verified domain and an endpoint at that path."""
-    sealer = Sealer(given.seal_key_bytes, given.seal_key_active)
+    sealer = Sealer(given.secrets.seal_key_bytes, given.secrets.seal_key_active)
     # Long ago: a server forgets what it knew of an account that changed lately.
     then = datetime.now(UTC) - timedelta(hours=1)
     made = []
@@ -121,7 +121,7 @@ async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence
 
 
 def _hash(customer: WebhookAccount, given: Settings) -> bytes:
-    return credential.secret_hash(customer.password, given.pepper_bytes)
+    return credential.secret_hash(customer.password, given.secrets.pepper_bytes)
 
 
 async def add_events(

@@ -272,7 +272,7 @@ class WholeService:
         logs = ["--sender", self.sender_log.name, "--receiver", self.processes.log, "--webhooks", self.webhook_log.name]
         command = [sys.executable, "-m", "posthouse", "audit", "--json", *map(str, logs)]
         # Straight to the database, by no strait.
-        settings = {**self.processes.settings, "DATABASE_URL": self.processes.database_url}
+        settings = {**self.processes.settings, "DATABASE__URL": self.processes.database_url}
         own = environment(self.processes.database_url, **settings)
         done = await asyncio.to_thread(
             subprocess.run, command, env=own, capture_output=True, check=False, timeout=AUDIT_SECONDS_MAX
@@ -350,7 +350,7 @@ async def start_whole_service(
 
 async def _add_webhooks(processes: ServiceProcesses, tenants: Sequence[Tenant], port: int) -> None:
     given = service_settings(processes.database_url)
-    sealer = Sealer(given.seal_key_bytes, given.seal_key_active)
+    sealer = Sealer(given.secrets.seal_key_bytes, given.secrets.seal_key_active)
     for number, tenant in enumerate(tenants):
         secret = f"{event.SECRET_PREFIX}{number}-of-the-town"
         await processes.service.sql(

@@ -17,11 +17,11 @@ config = typer.Typer(no_args_is_help=True, help="Settings: where they are and wh
 def init(
     file: Annotated[Path, typer.Option(help="Where to write it.")] = Path("posthouse.toml"),
     database_url: Annotated[
-        str | None, typer.Option(envvar="POSTHOUSE_DATABASE_URL", help="postgresql://user@host:port/database")
+        str | None, typer.Option(envvar="POSTHOUSE_DATABASE__URL", help="postgresql://user@host:port/database")
     ] = None,
 ) -> None:
     """Write a configuration file with fresh secrets, every setting explained."""
-    from posthouse.config_text import EXAMPLE_DATABASE_URL, commented_toml, generated
+    from posthouse.config.text import EXAMPLE_DATABASE_URL, commented_toml, generated
 
     text = commented_toml(generated(), database_url or EXAMPLE_DATABASE_URL)
     try:
@@ -37,19 +37,20 @@ def init(
     with os.fdopen(descriptor, "w", encoding="utf-8") as written:
         written.write(text)
     show.write_line(f"{file} is written. It holds secrets: keep a copy of it in a safe place.")
-    show.write_line("Next: set database_url in it, then run `posthouse migrate` and `posthouse doctor`.")
+    show.write_line("Next: set url under [database] in it, then run `posthouse migrate` and `posthouse doctor`.")
 
 
 @config.command("show")
 def show_(as_json: AsJson = False) -> None:
     """Show the settings in force, secrets hidden."""
     from posthouse.config import config_file
-    from posthouse.config_text import shown
+    from posthouse.config.text import shown
 
     values = shown(settings())
     if as_json:
         return show.write_json(values)
     show.write_line(f"# from {config_file() or 'the environment alone'}\n")
-    for name, value in values.items():
-        show.write_line(f"{name:<24} {show.text(value)}")
+    for section, settings_of in values.items():
+        for name, value in settings_of.items():
+            show.write_line(f"{f'{section}.{name}':<34} {show.text(value)}")
     return None

@@ -110,30 +110,30 @@ def run(
         typer.Argument(help="Which parts of the service; when none is named, all that are set up."),
     ] = None,
     processes: Annotated[int, typer.Option(min=1, max=64, help="How many processes serve HTTP.")] = 1,
-    host: Annotated[str | None, typer.Option(help="Listen here instead of the settings' http_host.")] = None,
-    port: Annotated[int | None, typer.Option(help="Listen here instead of the settings' http_port.")] = None,
+    host: Annotated[str | None, typer.Option(help="Listen here instead of the settings' http.host.")] = None,
+    port: Annotated[int | None, typer.Option(help="Listen here instead of the settings' http.port.")] = None,
 ) -> None:
     """Run the service until it is told to stop (Ctrl-C, SIGTERM).
 
-    http answers requests, submission takes mail over SMTP (once tls_certificate_file is set), inbound takes what
-    comes back (once return_path_domain is set), dispatch hands out what is due, delivery sends it, notification
+    http answers requests, submission takes mail over SMTP (once smtp.tls_certificate_file is set), inbound takes what
+    comes back (once inbound.return_path_domain is set), dispatch hands out what is due, delivery sends it, notification
     calls webhooks, upkeep keeps house.
     """
     given = settings()
     chosen = list(dict.fromkeys(parts or _set_up(given)))
-    if ServicePart.SUBMISSION in chosen and not given.tls_certificate_file:
-        fail("submission needs a certificate: set tls_certificate_file and tls_key_file")
-    in_memory = not given.stream_servers
+    if ServicePart.SUBMISSION in chosen and not given.smtp.tls_certificate_file:
+        fail("submission needs a certificate: set smtp.tls_certificate_file and smtp.tls_key_file")
+    in_memory = not given.stream.addresses
     if in_memory and ((ServicePart.DISPATCH in chosen) != (ServicePart.DELIVERY in chosen) or _is_deaf(chosen)):
         fail(
             "with the stream in memory, dispatch, delivery and notification work in one process only: name them "
-            "together, as in `posthouse run dispatch delivery notification`, or set `stream` to the address of a NATS "
-            "server"
+            "together, as in `posthouse run dispatch delivery notification`, or set `stream.servers` to the address of "
+            "a NATS server"
         )
     _raise_file_limit(given, chosen)
     _refuse_what_can_not_work(given)
     groups = _grouped(chosen, processes, in_memory)
-    address = host or given.http_host, given.http_port if port is None else port
+    address = host or given.http.host, given.http.port if port is None else port
     match groups:
         case [[ServicePart.HTTP]]:
             from posthouse.compose.http import serve_http
@@ -147,9 +147,9 @@ def run(
 
 def _set_up(given: "Settings") -> list[ServicePart]:
     missing = set()
-    if not given.tls_certificate_file:
+    if not given.smtp.tls_certificate_file:
         missing.add(ServicePart.SUBMISSION)
-    if not given.return_path_domain:
+    if not given.inbound.return_path_domain:
         missing.add(ServicePart.INBOUND)
     return [part for part in ServicePart if part not in missing]
 
@@ -174,9 +174,9 @@ def _raise_file_limit(given: "Settings", parts: Sequence[ServicePart]) -> None:
     with suppress(ValueError, OSError):  # some systems call it unlimited, and mean less
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
     needed = {
-        ServicePart.SUBMISSION: ("smtp_connections_max", given.smtp_connections_max),
-        ServicePart.INBOUND: ("smtp_connections_max", given.smtp_connections_max),
-        ServicePart.DELIVERY: ("delivery_sessions_max", given.delivery_sessions_max),
+        ServicePart.SUBMISSION: ("smtp.connections_max", given.smtp.connections_max),
+        ServicePart.INBOUND: ("smtp.connections_max", given.smtp.connections_max),
+        ServicePart.DELIVERY: ("delivery.sessions_max", given.delivery.sessions_max),
     }
     for part in parts:
         name, most = needed.get(part, ("", 0))

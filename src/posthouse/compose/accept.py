@@ -38,15 +38,15 @@ def admission(settings: Settings, control_cache: ControlCache, last_used: LastUs
         control_cache=control_cache,
         uses=last_used,
         clock=clock,
-        pepper=settings.pepper_bytes,
-        token_secret=settings.jwt_secret.get_secret_value(),
+        pepper=settings.secrets.pepper_bytes,
+        token_secret=settings.secrets.jwt_secret.get_secret_value(),
     )
 
 
 def account_limits(settings: Settings) -> Defaults:
     return Defaults(
-        rate=Rate(settings.rate_per_second, settings.rate_burst),
-        warmup_limits=settings.warmup_limits if settings.warmup_enabled else None,
+        rate=Rate(settings.limits.rate_per_second, settings.limits.rate_burst),
+        warmup_limits=settings.limits.warmup_limits if settings.limits.warmup_enabled else None,
     )
 
 
@@ -65,10 +65,10 @@ def intake(
         clock=clock,
         chance=chance,
         defaults=account_limits(settings),
-        hostname=settings.hostname,
-        fingerprint_key=settings.pepper_bytes,
-        simulator_domain=settings.simulator_domain,
+        hostname=settings.service.hostname,
+        fingerprint_key=settings.secrets.pepper_bytes,
+        simulator_domain=settings.delivery.simulator_domain,
         tickets=None if stream is None else tickets(settings, stream),
-        offers_one_click=bool(settings.public_url),
+        offers_one_click=bool(settings.http.public_url),
         storage=disk_space,
     )

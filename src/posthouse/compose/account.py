@@ -15,7 +15,7 @@ from posthouse.store.postgres import Database
 
 def passwords(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Passwords:
     return Passwords(
-        database=database, clock=clock, chance=chance, sealer=sealer(settings), pepper=settings.pepper_bytes
+        database=database, clock=clock, chance=chance, sealer=sealer(settings), pepper=settings.secrets.pepper_bytes
     )
 
 
@@ -26,8 +26,8 @@ def sessions(settings: Settings, database: Database, clock: Clock, chance: Chanc
         chance=chance,
         passwords=passwords,
         sealer=sealer(settings),
-        pepper=settings.pepper_bytes,
-        token_secret=settings.jwt_secret.get_secret_value(),
+        pepper=settings.secrets.pepper_bytes,
+        token_secret=settings.secrets.jwt_secret.get_secret_value(),
     )
 
 
@@ -37,8 +37,8 @@ def team(settings: Settings, database: Database, clock: Clock, chance: Chance, p
         clock=clock,
         chance=chance,
         passwords=passwords,
-        pepper=settings.pepper_bytes,
-        public_url=settings.public_url,
+        pepper=settings.secrets.pepper_bytes,
+        public_url=settings.http.public_url,
     )
 
 
@@ -54,4 +54,4 @@ def domains(settings: Settings, database: Database, clock: Clock, chance: Chance
 
 
 def credentials(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Credentials:
-    return Credentials(database=database, clock=clock, chance=chance, pepper=settings.pepper_bytes)
+    return Credentials(database=database, clock=clock, chance=chance, pepper=settings.secrets.pepper_bytes)

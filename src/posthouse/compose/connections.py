@@ -16,11 +16,11 @@ URLS_CACHED_MAX: Final = 10_000
 
 
 def resolver(settings: Settings) -> Resolver:
-    return Resolver(settings.resolver_endpoints)
+    return Resolver(settings.service.resolver_endpoints)
 
 
 def may_connect(settings: Settings, *, allow_loopback: bool) -> Callable[[Address], bool]:
-    own_addresses = frozenset(map(ip_address, settings.own_addresses))
+    own_addresses = frozenset(map(ip_address, settings.service.own_addresses))
 
     def may(address: Address) -> bool:
         return is_public(address, own_addresses) or (allow_loopback and address.is_loopback)
@@ -30,12 +30,12 @@ def may_connect(settings: Settings, *, allow_loopback: bool) -> Callable[[Addres
 
 def target_of(settings: Settings) -> Callable[[str], WebhookTarget]:
     """The check of a webhook's URL, when it is saved and at each request."""
-    own_domains = (settings.hostname, settings.return_path, *settings.own_domains)
-    own_addresses = frozenset(map(ip_address, settings.own_addresses))
+    own_domains = (settings.service.hostname, settings.return_path, *settings.service.own_domains)
+    own_addresses = frozenset(map(ip_address, settings.service.own_addresses))
 
     @lru_cache(URLS_CACHED_MAX)
     def check(url: str) -> WebhookTarget:
-        return check_url(url, own_domains=own_domains, own_addresses=own_addresses, ports=settings.webhook_ports)
+        return check_url(url, own_domains=own_domains, own_addresses=own_addresses, ports=settings.webhooks.ports)
 
     return check
 

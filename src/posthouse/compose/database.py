@@ -33,11 +33,11 @@ async def open_database(
     clock: DatabaseClock | None = None,
 ) -> AsyncIterator[Database]:
     database = await Database.open(
-        settings.database_url,
-        connections_max=connections_max or settings.database_pool_max,
+        settings.database.url,
+        connections_max=connections_max or settings.database.pool_max,
         statement_seconds_max=statement_seconds_max,
-        patience=settings.database_patience,
-        allow_unsafe=allow_unsafe or settings.allow_unsafe_database,
+        patience=settings.database.patience,
+        allow_unsafe=allow_unsafe or settings.database.allow_unsafe,
         learn_time=None if clock is None else clock.anchor,
     )
     try:
@@ -82,10 +82,10 @@ async def refreshed(control_cache: ControlCache) -> AsyncIterator[ControlCache]:
 
 def disk_space(settings: Settings, database: Database) -> DiskSpace:
     gauges = []
-    if settings.storage_directory:
-        gauges.append(volume(settings.storage_directory, settings.storage_free_bytes_min))
-    if settings.storage_bytes_max:
-        gauges.append(size(database, settings.storage_bytes_max))
+    if settings.disk_space.directory:
+        gauges.append(volume(settings.disk_space.directory, settings.disk_space.free_bytes_min))
+    if settings.disk_space.database_bytes_max:
+        gauges.append(size(database, settings.disk_space.database_bytes_max))
     return DiskSpace(gauges)
 
 

@@ -40,7 +40,11 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
         )
         renewals = await stack.enter_async_context(open_database(settings, connections_max=1))
         control_cache = ControlCache(database, clock.monotonic)
-        signing = DkimSigning(control_cache=control_cache, sealer=sealer(settings)) if settings.dkim_enabled else None
+        signing = (
+            DkimSigning(control_cache=control_cache, sealer=sealer(settings))
+            if settings.delivery.dkim_enabled
+            else None
+        )
         if signing is not None:
             stack.callback(signing.close)
         names = resolver(settings)
@@ -57,11 +61,11 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
             resolver=names,
             carrier=carrier,
             outgoing_mail=_outgoing_mail(settings, database, clock, signing),
-            simulator_domain=settings.simulator_domain,
-            lane_limits=settings.lane_limits,
-            retries=settings.delivery_schedule,
-            sessions_max=settings.delivery_sessions_max,
-            worker_lease=settings.worker_lease,
+            simulator_domain=settings.delivery.simulator_domain,
+            lane_limits=settings.lanes.limits,
+            retries=settings.delivery.retry_schedule,
+            sessions_max=settings.delivery.sessions_max,
+            worker_lease=settings.workers.lease,
             renewals=renewals,
             tickets=tickets(settings, stream),
         )
@@ -72,8 +76,8 @@ async def run_delivery(settings: Settings, stream: Stream, stop: asyncio.Event) 
             delivery,
             stream,
             leases,
-            shards=settings.stream_shards,
-            worker_lease=settings.worker_lease,
+            shards=settings.stream.shards,
+            worker_lease=settings.workers.lease,
             stop=stop,
         )
 
@@ -86,12 +90,12 @@ def _outgoing_mail(
         clock=clock,
         signing=signing,
         identity=Identity(
-            hostname=settings.hostname,
+            hostname=settings.service.hostname,
             return_path_domain=settings.return_path,
             return_path_key=return_path_key(settings),
-            public_url=settings.public_url,
+            public_url=settings.http.public_url,
             unsubscribe_key=unsubscribe_key(settings),
-            feedback_address=settings.feedback_address,
+            feedback_address=settings.inbound.feedback_address,
         ),
     )
 
@@ -101,10 +105,10 @@ async def _open_carrier(settings: Settings, names: Resolver, chance: Chance) -> 
     carrier = SmtpCarrier(
         resolver=names,
         chance=chance,
-        hostname=settings.hostname,
+        hostname=settings.service.hostname,
         tls=opportunistic_tls(),
-        may_connect=may_connect(settings, allow_loopback=settings.allow_loopback_destinations),
-        port=settings.smtp_port,
+        may_connect=may_connect(settings, allow_loopback=settings.delivery.allow_loopback),
+        port=settings.delivery.port,
     )
     loop = asyncio.get_running_loop()
 

@@ -24,6 +24,6 @@ async def run_dispatch(settings: Settings, stream: Stream, stop: asyncio.Event, 
             database=database,
             clock=clock,
             tickets=tickets(settings, stream),
-            worker_lease=settings.worker_lease,
+            worker_lease=settings.workers.lease,
         )
         await workers.run_dispatch(dispatch, stop, with_webhooks=with_webhooks)

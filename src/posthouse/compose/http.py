@@ -43,23 +43,23 @@ APPLICATION: Final = f"{__name__}:application"
 def application() -> Frame:
     """The HTTP application of a process that runs nothing else; uvicorn calls it."""
     settings = config.load()
-    configure_logging(settings.log_level)
+    configure_logging(settings.service.log_level)
     # No other process would read a stream in this one's memory: without NATS, mail is due at once.
     return _application(settings, lambda: open_stream(settings, "http", or_memory=False))
 
 
 def serve_http(settings: Settings, address: tuple[str, int], processes: int) -> None:
     """Serve HTTP alone, in this many processes, until a signal to stop."""
-    serve(APPLICATION, ServerOptions(*address, settings.trusted_proxies, settings.log_level), processes)
+    serve(APPLICATION, ServerOptions(*address, settings.http.trusted_proxies, settings.service.log_level), processes)
 
 
 async def run_http(settings: Settings, stream: Stream | None, address: tuple[str, int], stop: asyncio.Event) -> None:
     """Serve HTTP beside other parts of the service."""
-    options = ServerOptions(*address, settings.trusted_proxies, settings.log_level)
+    options = ServerOptions(*address, settings.http.trusted_proxies, settings.service.log_level)
     if not await serve_on_running_loop(_application(settings, lambda: nullcontext(stream)), options, stop):
         raise CannotListen(
             f"HTTP can't be served at {options.host}, port {options.port}; the log says why. Choose another "
-            "address with --host and --port, or http_host and http_port."
+            "address with --host and --port, or http.host and http.port."
         )
 
 
@@ -82,7 +82,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 admission=accept.admission(settings, control_cache, last_used, clock),
                 intake=accept.intake(settings, database, control_cache, clock, chance, stream, disk_space),
                 message_detail=MessageDetail(
-                    database=database, clock=clock, bodies_days=settings.retention_days_bodies
+                    database=database, clock=clock, bodies_days=settings.retention.bodies_days
                 ),
                 templates=Templates(database=database, clock=clock, chance=chance, storage=disk_space),
                 webhook_endpoint=WebhookEndpoint(
@@ -120,10 +120,10 @@ def _dry_run(
         resolver=resolver(settings),
         defaults=accept.account_limits(settings),
         surroundings=Surroundings(
-            hostname=settings.hostname,
+            hostname=settings.service.hostname,
             return_path_domain=settings.return_path,
-            simulator_domain=settings.simulator_domain,
-            offers_one_click=bool(settings.public_url),
-            signs=settings.dkim_enabled,
+            simulator_domain=settings.delivery.simulator_domain,
+            offers_one_click=bool(settings.http.public_url),
+            signs=settings.delivery.dkim_enabled,
         ),
     )

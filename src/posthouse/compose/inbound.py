@@ -32,9 +32,9 @@ async def run_inbound(settings: Settings, stop: asyncio.Event) -> None:
                 keys=[return_path_key(settings)],
                 storage=disk_space,
             ),
-            hostname=settings.hostname,
+            hostname=settings.service.hostname,
             return_path_domain=settings.return_path,
-            feedback_address=settings.feedback_address,
+            feedback_address=settings.inbound.feedback_address,
         )
-        listener = Listener(settings.inbound_host, settings.inbound_port, is_shared=True)
+        listener = Listener(settings.inbound.host, settings.inbound.port, is_shared=True)
         await serve_smtp(settings, inbound, [listener], stop)

@@ -7,7 +7,7 @@ from posthouse.store.seal import Sealer
 
 
 def sealer(settings: Settings) -> Sealer:
-    return Sealer(settings.seal_key_bytes, settings.seal_key_active)
+    return Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active)
 
 
 def return_path_key(settings: Settings) -> bytes:
@@ -20,4 +20,4 @@ def unsubscribe_key(settings: Settings) -> bytes:
 
 def _key_for(purpose: bytes, settings: Settings) -> bytes:
     """A key of its own, so that what it signs reveals nothing about other uses of the pepper."""
-    return blake2b(key=blake2b(settings.pepper_bytes).digest(), person=purpose, digest_size=32).digest()
+    return blake2b(key=blake2b(settings.secrets.pepper_bytes).digest(), person=purpose, digest_size=32).digest()

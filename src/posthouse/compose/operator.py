@@ -65,7 +65,7 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
         chance = SystemChance()
         passwords = account.passwords(settings, database, clock, chance)
         yield OperatorServices(
-            accounts=Accounts(database=database, clock=clock, chance=chance, pepper=settings.pepper_bytes),
+            accounts=Accounts(database=database, clock=clock, chance=chance, pepper=settings.secrets.pepper_bytes),
             domains=account.domains(settings, database, clock, chance),
             credentials=account.credentials(settings, database, clock, chance),
             sessions=account.sessions(settings, database, clock, chance, passwords),
@@ -87,7 +87,7 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
                 sealer=sealer(settings),
                 return_path_domain=settings.return_path,
                 return_path_key=return_path_key(settings),
-                simulator_domain=settings.simulator_domain,
+                simulator_domain=settings.delivery.simulator_domain,
             ),
         )
 
@@ -98,4 +98,4 @@ async def migrate(settings: Settings) -> None:
 
     async with open_database(settings, connections_max=1) as database, database.connection():
         pass
-    await asyncio.to_thread(schema.migrate, settings.database_url)
+    await asyncio.to_thread(schema.migrate, settings.database.url)

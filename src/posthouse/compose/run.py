@@ -20,7 +20,7 @@ async def run(
 
     When a part ends, for any reason, all end, each in its own order; then the first fault is raised.
     """
-    configure_logging(settings.log_level)
+    configure_logging(settings.service.log_level)
     needs_stream = parts - {"inbound", "upkeep"}
     async with (
         open_stream(settings, "-".join(sorted(needs_stream)), or_memory="delivery" in parts)
@@ -68,7 +68,7 @@ def _stream_parts(settings: Settings, parts: frozenset[str], stream: Stream, sto
         from posthouse.compose.dispatch import run_dispatch
 
         # Only parts in this process read a stream in its memory.
-        with_webhooks = bool(settings.stream_servers) or "notification" in parts
+        with_webhooks = bool(settings.stream.addresses) or "notification" in parts
         yield run_dispatch(settings, stream, stop, with_webhooks=with_webhooks)
     if "delivery" in parts:
         from posthouse.compose.delivery import run_delivery

@@ -21,8 +21,8 @@ async def serve_smtp(settings: Settings, service: Service, listeners: Sequence[L
         await server.listen(listeners)
     except OSError as error:
         raise CannotListen(
-            f"SMTP can't be served: {error}. Check the address and the certificate, in the settings submission_…, "
-            "inbound_… and tls_…; ports below 1024 are for root, or a process with CAP_NET_BIND_SERVICE."
+            f"SMTP can't be served: {error}. Check the address and the certificate, under [submission], [inbound] and "
+            "[smtp] in the settings; ports below 1024 are for root, or a process with CAP_NET_BIND_SERVICE."
         ) from error
     await stop.wait()
     await server.drain(SMTP_DRAIN_SECONDS_MAX)
@@ -30,13 +30,13 @@ async def serve_smtp(settings: Settings, service: Service, listeners: Sequence[L
 
 def _tls_files(settings: Settings) -> TlsFiles | None:
     """The certificate of our SMTP servers; an OSError when its files can't be used."""
-    if not settings.tls_certificate_file:
+    if not settings.smtp.tls_certificate_file:
         return None
-    return TlsFiles(Path(settings.tls_certificate_file), Path(settings.tls_key_file))
+    return TlsFiles(Path(settings.smtp.tls_certificate_file), Path(settings.smtp.tls_key_file))
 
 
 def _bounds(settings: Settings) -> Bounds:
     return Bounds(
-        connections_max=settings.smtp_connections_max,
-        connections_per_address_max=settings.smtp_connections_per_address_max,
+        connections_max=settings.smtp.connections_max,
+        connections_per_address_max=settings.smtp.connections_per_address_max,
     )

@@ -19,12 +19,12 @@ WORKER_NAME_BYTES: Final = 8
 @asynccontextmanager
 async def open_stream(settings: Settings, name: str, *, or_memory: bool) -> AsyncIterator[Stream | None]:
     """The stream between processes, if there is one; otherwise one in this process's memory, if asked for."""
-    chosen = StreamSettings(replicas=settings.stream_replicas, ack_wait_seconds=ACK_WAIT_SECONDS)
+    chosen = StreamSettings(replicas=settings.stream.replicas, ack_wait_seconds=ACK_WAIT_SECONDS)
     opened: Stream
-    if settings.stream_servers:
+    if settings.stream.addresses:
         from posthouse.wire.stream.jetstream import JetStream  # its client is slow to import
 
-        opened = await JetStream.open(settings.stream_servers, chosen, name=f"posthouse-{name}")
+        opened = await JetStream.open(settings.stream.addresses, chosen, name=f"posthouse-{name}")
     elif or_memory:
         opened = MemoryStream(chosen)
     else:
@@ -44,21 +44,21 @@ def stream_probes(settings: Settings) -> Mapping[str, Callable[[], Awaitable[str
 
         return await probe(server)
 
-    return {without_password(server): partial(check, server) for server in settings.stream_servers}
+    return {without_password(server): partial(check, server) for server in settings.stream.addresses}
 
 
 def tickets(settings: Settings, stream: Stream) -> Tickets:
-    return Tickets(stream, settings.stream_shards, settings.ticket_lease)
+    return Tickets(stream, settings.stream.shards, settings.workers.ticket_lease)
 
 
 async def shard_leases(settings: Settings, chance: Chance, bucket: str) -> Leases:
-    if not settings.stream_servers:
-        return AllShards(settings.stream_shards)
+    if not settings.stream.addresses:
+        return AllShards(settings.stream.shards)
     from posthouse.wire.stream.leases import LeaseSettings, ShardLeases
 
     return await ShardLeases.open(
-        settings.stream_servers,
+        settings.stream.addresses,
         chance.bytes(WORKER_NAME_BYTES).hex(),
-        settings.stream_shards,
-        LeaseSettings(replicas=settings.stream_replicas, bucket=bucket),
+        settings.stream.shards,
+        LeaseSettings(replicas=settings.stream.replicas, bucket=bucket),
     )

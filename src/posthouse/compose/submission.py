@@ -31,11 +31,11 @@ async def run_submission(settings: Settings, stream: Stream | None, stop: asynci
             intake=intake,
             clock=clock,
             chance=chance,
-            hostname=settings.hostname,
+            hostname=settings.service.hostname,
         )
         listeners = [
-            Listener(settings.submission_host, port, is_secure, is_shared=True)
-            for port, is_secure in ((settings.submission_port, False), (settings.submission_tls_port, True))
+            Listener(settings.submission.host, port, is_secure, is_shared=True)
+            for port, is_secure in ((settings.submission.port, False), (settings.submission.tls_port, True))
             if port
         ]
         await serve_smtp(settings, submission, listeners, stop)

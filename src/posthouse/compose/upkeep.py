@@ -59,6 +59,6 @@ def upkeep(settings: Settings, database: Database, clock: Clock, chance: Chance)
         chance=chance,
         resolver=resolver(settings),
         retention=Retention(
-            settings.retention_days_messages, settings.retention_days_bodies, settings.retention_days_webhooks
+            settings.retention.messages_days, settings.retention.bodies_days, settings.retention.webhooks_days
         ),
     )

@@ -38,8 +38,8 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
         stack.push_async_callback(leases.close)
         client = HttpWebhookClient(
             resolver=resolver(settings),
-            may_connect=may_connect(settings, allow_loopback=settings.allow_loopback_webhooks),
-            tls=public_tls(settings.webhook_authority_pem),
+            may_connect=may_connect(settings, allow_loopback=settings.webhooks.allow_loopback),
+            tls=public_tls(settings.webhooks.authority_pem),
         )
         stack.push_async_callback(client.close)
         sender = WebhookSender(
@@ -49,7 +49,7 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
             caller=client,
             sealer=sealer(settings),
             target_of=target_of(settings),
-            worker_lease=settings.worker_lease,
+            worker_lease=settings.workers.lease,
             renewals=renewals,
         )
-        await workers.run_webhooks(sender, stream, leases, worker_lease=settings.worker_lease, stop=stop)
+        await workers.run_webhooks(sender, stream, leases, worker_lease=settings.workers.lease, stop=stop)

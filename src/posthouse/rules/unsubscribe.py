@@ -77,7 +77,7 @@ def unsubscribe_option(tags: Sequence[str], header: str | None, *, has_own: bool
 def not_offered() -> Refusal:
     """To whoever opts in where links would lead nowhere."""
     return invalid(
-        "This installation has no public URL for one-click links: ask its operator to set `public_url`, "
+        "This installation has no public URL for one-click links: ask its operator to set `http.public_url`, "
         "or give the message a List-Unsubscribe header of your own."
     )
 

@@ -199,5 +199,5 @@ async def _require_durability(connection: Connection, allow_unsafe: bool) -> Non
     if not allow_unsafe and (fsync != "on" or full_page_writes != "on"):
         raise UnsafeDatabase(
             f"PostgreSQL runs with fsync={fsync} and full_page_writes={full_page_writes}, so a mail that was "
-            "accepted could be lost. Turn both on, or set allow_unsafe_database for development."
+            "accepted could be lost. Turn both on, or set database.allow_unsafe for development."
         )

@@ -88,7 +88,7 @@ async def room(database_url: str, database: Database) -> AsyncIterator[Room]:
     operator = await Operator.open(settings)
     directory = ControlCache(database, SettableClock().monotonic)
     await directory.forget_changes()
-    sealer = Sealer(settings.seal_key_bytes, settings.seal_key_active)
+    sealer = Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active)
     made = await operator.create_account("acme")
     await operator.add_verified_domain(made.id, "example.com")
     one = Room(database, directory, operator, sealer, DkimSigning(directory, sealer), AccountId(made.id))

@@ -71,7 +71,7 @@ async def test_a_dropped_seal_key_is_named(database: Database) -> None:
 
 async def test_storage_is_well_while_there_is_room_and_else_says_what_to_do(database: Database, tmp_path: Path) -> None:
     (unwatched,) = [check for check in await check_up(database) if "room in storage" in check.name]
-    assert "storage_directory" in unwatched.found
+    assert "disk_space.directory" in unwatched.found
     assert unwell(await check_up(database, storage=DiskSpace([volume(str(tmp_path), 1), size(database, 2**50)]))) == []
     absent = volume(str(tmp_path / "absent"), 1)
     low, large, lost = unwell(
@@ -82,7 +82,7 @@ async def test_storage_is_well_while_there_is_room_and_else_says_what_to_do(data
     assert "used, mail is refused at 0.00 GiB" in large.found
     assert "storage_bytes_max" in large.advice
     assert "No such file" in lost.found
-    assert "storage_directory" in lost.advice
+    assert "disk_space.directory" in lost.advice
 
 
 async def test_an_empty_database_wants_its_tables(postgres: PrivatePostgres) -> None:

@@ -86,12 +86,14 @@ class Doctor:
         if not unknown:
             return DoctorCheck("stored secrets can be opened", True, f"{sum(uses.values())} sealed")
         found = ", ".join(f"{count} sealed with {key_id!r}" for key_id, count in sorted(unknown.items()))
-        return DoctorCheck("stored secrets can be opened", False, found, "Put the missing keys back into `seal_keys`.")
+        return DoctorCheck(
+            "stored secrets can be opened", False, found, "Put the missing keys back into `secrets.seal_keys`."
+        )
 
     async def _room(self) -> list[DoctorCheck]:
         gauges = self._storage.gauges
         if not gauges:
-            hint = "not looked at: set storage_directory, or storage_bytes_max if PostgreSQL is on another machine"
+            hint = "not checked: set disk_space.directory, or disk_space.database_bytes_max where PostgreSQL is remote"
             return [DoctorCheck("room in storage", True, hint)]
         return [await _room_of(gauge) for gauge in gauges]
 
@@ -105,8 +107,8 @@ async def _answer_of(address: str, probe: Callable[[], Awaitable[str]]) -> Docto
         return DoctorCheck(name, True, await probe())
     except ConnectionError as error:
         advice = (
-            "Start a NATS server there with JetStream (`nats-server --jetstream`), or correct `stream`. As long as "
-            "none answers, mail is accepted and waits."
+            "Start a NATS server there with JetStream (`nats-server --jetstream`), or correct `stream.servers`. "
+            "As long as none answers, mail is accepted and waits."
         )
         return DoctorCheck(name, False, str(error), advice)
 
@@ -125,7 +127,7 @@ async def _room_of(gauge: Gauge) -> DoctorCheck:
         measured = await gauge.measure()
     except OSError as error:
         return DoctorCheck(
-            name, False, str(error), "Correct storage_directory: nothing is refused while it can't be read."
+            name, False, str(error), "Correct disk_space.directory: nothing is refused while it can't be read."
         )
     if isinstance(mark, FreeMark):
         found = f"{_gib(measured)} free, mail is refused at {_gib(mark.bytes_min)}"

@@ -1,0 +1,167 @@
+"""Settings of the installation: its name and addresses, its secrets, and its logs."""
+
+import base64
+import binascii
+import json
+import re
+from ipaddress import ip_address
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import NoDecode
+
+from posthouse.config.section import MAKE_SECRETS, Section, Texts
+
+SECRET_CHARACTERS_MIN: Final = 32
+# A phrase repeated to the required length is long without being hard to guess.
+SECRET_DISTINCT_CHARACTERS_MIN: Final = 10
+SEAL_KEY_BYTES: Final = 32
+
+_HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
+
+
+class ServiceSection(Section):
+    """The service as a whole."""
+
+    hostname: str = Field(
+        "localhost.localdomain",
+        description="This service's name in the Message-IDs and Received lines it writes, and its greeting (EHLO) "
+        "to other mail servers: a name under your domain that resolves to the address that mail is sent from, and "
+        "whose address resolves back to it.",
+    )
+    own_addresses: Texts = Field(
+        (),
+        description="Public addresses of this installation, to which no mail is sent: mail to a domain whose mail "
+        "servers lead back here would loop.",
+    )
+    own_domains: Texts = Field(
+        (), description="Domains of this installation, which no webhook may call; the hostname always counts."
+    )
+    resolvers: Texts = Field(
+        (),
+        description="Name servers for DNS queries, each an IP address with an optional port "
+        '("192.0.2.53", "192.0.2.53:5353", "[2001:db8::53]:53"). Empty: those of the system.',
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least severity that is logged: debug, info, warning or error."
+    )
+
+    @field_validator("hostname")
+    @classmethod
+    def _is_host(cls, given: str) -> str:
+        if len(given) > 253 or not _HOST_NAME.fullmatch(given):
+            raise ValueError("is not a host name: write one such as mail.example.com")
+        return given
+
+    @field_validator("own_addresses")
+    @classmethod
+    def _are_addresses(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for address in given:
+            try:
+                ip_address(address)
+            except ValueError:
+                raise ValueError(f"holds {address!r}, which is no IP address, such as 192.0.2.1") from None
+        return given
+
+    @field_validator("resolvers")
+    @classmethod
+    def _are_endpoints(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for address in given:
+            endpoint(address)
+        return given
+
+    @property
+    def resolver_endpoints(self) -> tuple[tuple[str, int], ...]:
+        return tuple(endpoint(address) for address in self.resolvers)
+
+
+class SecretsSection(Section):
+    """Secrets of this installation alone."""
+
+    pepper: SecretStr = Field(
+        description="Keys the hashes under which SMTP passwords and API keys are stored; at least "
+        f"{SECRET_CHARACTERS_MIN} characters. Changing it makes every password and key invalid.",
+    )
+    jwt_secret: SecretStr = Field(
+        description=f"Signs dashboard tokens; at least {SECRET_CHARACTERS_MIN} characters. Changing it logs "
+        "all users out.",
+    )
+    seal_keys: Annotated[dict[str, SecretStr], NoDecode] = Field(
+        description="Keys that seal stored secrets (DKIM private keys): id to 32 bytes in base64. To "
+        "rotate, add a key and make it active; upkeep then seals again what the old keys sealed. In the environment: "
+        "id:base64,id:base64.",
+    )
+    seal_key_active: str = Field(description="The id of the key that seals from now on.")
+
+    @field_validator("pepper", "jwt_secret")
+    @classmethod
+    def _is_strong(cls, given: SecretStr) -> SecretStr:
+        secret = given.get_secret_value()
+        if len(secret) < SECRET_CHARACTERS_MIN:
+            raise ValueError(f"needs at least {SECRET_CHARACTERS_MIN} characters: {MAKE_SECRETS}")
+        if len(set(secret)) < SECRET_DISTINCT_CHARACTERS_MIN:
+            raise ValueError(f"is too regular to be a secret: {MAKE_SECRETS}")
+        return given
+
+    @field_validator("seal_keys", mode="before")
+    @classmethod
+    def _split_keys(cls, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        if given.lstrip().startswith("{"):
+            return json.loads(given)
+        return dict(part.strip().partition(":")[::2] for part in given.split(",") if part.strip())
+
+    @field_validator("seal_keys")
+    @classmethod
+    def _are_keys(cls, given: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for key_id, key in given.items():
+            if not 1 <= len(key_id.encode()) <= 255:
+                raise ValueError("has a key id that is not 1 to 255 bytes long")
+            if _decoded_key(key) is None:
+                raise ValueError(f"has a key {key_id!r} that is not {SEAL_KEY_BYTES} bytes in base64: {MAKE_SECRETS}")
+        return given
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.seal_key_active not in self.seal_keys:
+            raise ValueError(f"seal_key_active: {self.seal_key_active!r} is not among seal_keys: {MAKE_SECRETS}")
+        if self.pepper == self.jwt_secret:
+            raise ValueError(f"pepper and jwt_secret must differ: {MAKE_SECRETS}")
+        return self
+
+    @property
+    def pepper_bytes(self) -> bytes:
+        return self.pepper.get_secret_value().encode()
+
+    @property
+    def seal_key_bytes(self) -> dict[str, bytes]:
+        decoded = {key_id: _decoded_key(key) for key_id, key in self.seal_keys.items()}
+        return {key_id: key for key_id, key in decoded.items() if key is not None}
+
+
+def endpoint(given: str) -> tuple[str, int]:
+    """An IP address and a port from `ip`, `ip:port`, `[ip]` or `[ip]:port`; the default port is 53."""
+    if given.startswith("["):
+        address, _, rest = given[1:].partition("]")
+        port = rest.removeprefix(":")
+    elif given.count(":") == 1:
+        address, _, port = given.partition(":")
+    else:
+        address, port = given, ""
+    try:
+        ip_address(address)
+        number = int(port or 53)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= 65535:
+        raise ValueError(f"holds {given!r}, which is not an IP address with an optional port")
+    return address, number
+
+
+def _decoded_key(key: SecretStr) -> bytes | None:
+    try:
+        decoded = base64.b64decode(key.get_secret_value(), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return decoded if len(decoded) == SEAL_KEY_BYTES else None

@@ -1,0 +1,256 @@
+"""Settings of delivery and webhooks: the stream between processes, the workers' leases, retries, and lanes."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
+
+from posthouse.config.section import Integers, Numbers, Section
+from posthouse.mail.address import AddressError, parse_domain
+from posthouse.rules import retry
+from posthouse.rules.lane import PROVIDERS, LaneLimits, Limits
+from posthouse.rules.lease import WORKER_LEASE
+
+MEMORY: Final = "memory"
+STREAM_SCHEMES: Final = ("nats", "tls")
+SHARDS_MAX: Final = 256
+# Tickets and attempts are counted in small numbers; no mail is tried for longer than a month.
+RETRIES_MAX: Final = 100
+LIFETIME_HOURS_MAX: Final = 24 * 31
+
+
+class StreamSection(Section):
+    """The stream between processes."""
+
+    servers: str = Field(
+        MEMORY,
+        repr=False,
+        description='What carries due mail to the processes that deliver it. "memory": a single process does all the '
+        "work, and only PostgreSQL is needed. Or the addresses of NATS servers with JetStream, separated by commas "
+        '("nats://user:password@host:4222,nats://other:4222"): then each part of the service is a process of its '
+        "own, on as many machines as you like. No mail is lost with the stream.",
+    )
+    shards: int = Field(
+        16,
+        ge=1,
+        le=SHARDS_MAX,
+        description="Into how many parts destinations are divided, each delivered by one process at a time: more than "
+        "you will have processes that deliver. Must be the same everywhere: stop all of them to change it.",
+    )
+    replicas: int = Field(
+        1, ge=1, le=5, description="Copies that NATS keeps of its messages: 3 in a cluster of three servers."
+    )
+
+    @field_validator("servers")
+    @classmethod
+    def _are_stream_addresses(cls, given: str) -> str:
+        addresses = stream_addresses(given)
+        if given != MEMORY and not (addresses and all(map(_is_stream_address, addresses))):
+            # Not repeated: an address may hold a password.
+            raise ValueError(f'is neither "{MEMORY}" nor addresses such as nats://127.0.0.1:4222, separated by commas')
+        return given
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of NATS; none when tickets stay in the memory of one process."""
+        return () if self.servers == MEMORY else stream_addresses(self.servers)
+
+
+class WorkersSection(Section):
+    """Processes that deliver mail or send webhooks."""
+
+    lease_seconds: float = Field(
+        WORKER_LEASE.total_seconds(),
+        ge=1,
+        le=600,
+        description="Seconds without a sign of life after which a process that delivers is considered dead: others "
+        "then deliver what it held.",
+    )
+    ticket_lease_seconds: float = Field(
+        60.0,
+        ge=1,
+        le=3600,
+        description="Seconds after which mail that was dispatched, and that no process began to deliver, is "
+        "dispatched again.",
+    )
+
+    @property
+    def lease(self) -> timedelta:
+        return timedelta(seconds=self.lease_seconds)
+
+    @property
+    def ticket_lease(self) -> timedelta:
+        return timedelta(seconds=self.ticket_lease_seconds)
+
+
+class DeliverySection(Section):
+    """Delivery to other mail servers."""
+
+    sessions_max: int = Field(500, ge=1, le=10_000, description="SMTP sessions that a process has open at a time.")
+    retry_minutes: Numbers = Field(
+        tuple(int(wait / timedelta(minutes=1)) for wait in retry.DELIVERY.waits),
+        description="Minutes to wait before the second, third, … attempt at a recipient, each give or take a tenth; "
+        "after the last attempt it has failed. Empty: a single attempt.",
+    )
+    lifetime_hours: float = Field(
+        int((retry.DELIVERY.lifetime or timedelta(0)) / timedelta(hours=1)),
+        gt=0,
+        le=LIFETIME_HOURS_MAX,
+        description="Hours after which a message that could not be delivered is not tried again, however many "
+        "attempts remain.",
+    )
+    dkim_enabled: bool = Field(
+        True, description="Whether mail is signed with its domain's DKIM key; switch it off only to measure its cost."
+    )
+    simulator_domain: str = Field(
+        "simulator.invalid",
+        description="A domain whose mail is never sent but ends as its address says: delivered@, bounced@, failed@ or "
+        "deferred@. Mail of test keys goes there too.",
+    )
+    port: int = Field(25, ge=1, le=65535, description="The port of other mail servers; any but 25 is for tests.")
+    allow_loopback: bool = Field(
+        False,
+        description="For tests only: deliver also to mail servers on this machine's loopback addresses, which are "
+        "otherwise refused like all addresses that are not public.",
+    )
+
+    @field_validator("retry_minutes")
+    @classmethod
+    def _are_waits(cls, given: tuple[float, ...]) -> tuple[float, ...]:
+        if len(given) > RETRIES_MAX or not all(0 <= minutes <= LIFETIME_HOURS_MAX * 60 for minutes in given):
+            raise ValueError(
+                f"holds more than {RETRIES_MAX} waits, or a wait below 0 or above a month: write minutes such as "
+                "1, 5, 15"
+            )
+        return given
+
+    @field_validator("simulator_domain")
+    @classmethod
+    def _is_domain(cls, given: str) -> str:
+        try:
+            return parse_domain(given)
+        except AddressError as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def retry_schedule(self) -> retry.Schedule:
+        return retry.Schedule(
+            waits=tuple(timedelta(minutes=minutes) for minutes in self.retry_minutes),
+            spread=retry.DELIVERY.spread,
+            lifetime=timedelta(hours=self.lifetime_hours),
+        )
+
+
+class LaneSettings(Section):
+    """Limits of a single lane; the defaults apply where one is absent."""
+
+    per_second: float | None = Field(None, gt=0, allow_inf_nan=False)
+    burst: int | None = Field(None, ge=1)
+    connections_max: int | None = Field(None, ge=1)
+
+
+class LanesSection(Section):
+    """Limits towards other mail servers. A lane is a mailbox provider with all its domains, or else a domain."""
+
+    per_second: float = Field(
+        Limits().per_second,
+        gt=0,
+        allow_inf_nan=False,
+        description="Mails a second to a lane, by all processes together.",
+    )
+    burst: int = Field(Limits().burst, ge=1, description="Mails that an idle lane may get at once.")
+    connections_max: int = Field(
+        Limits().connections_max,
+        ge=1,
+        description="Connections to a lane at a time, by all processes together. A lane starts with two, and gets "
+        "more as deliveries succeed.",
+    )
+    by_name: Annotated[dict[str, LaneSettings], NoDecode] = Field(
+        {},
+        description="Other limits for some lanes, each a provider's name or a domain: "
+        "{ google = { per_second = 50, connections_max = 10 } }, or a table [lanes.by_name.google]; "
+        f"in the environment as JSON. A lane with its own rate, but no burst of its own, gets a second's worth at "
+        f"once. The providers: {', '.join(PROVIDERS)}.",
+    )
+
+    @field_validator("by_name", mode="before")
+    @classmethod
+    def _read_lanes(cls, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        try:
+            return json.loads(given)
+        except ValueError:
+            raise ValueError('is not JSON: write it like {"google": {"per_second": 50}}') from None
+
+    @field_validator("by_name")
+    @classmethod
+    def _are_lanes(cls, given: dict[str, LaneSettings]) -> dict[str, LaneSettings]:
+        unknown = [name for name in given if name not in PROVIDERS and not _is_domain_name(name)]
+        if unknown:
+            raise ValueError(
+                f"has {unknown[0]!r}, which is neither a domain nor a provider: write one of {', '.join(PROVIDERS)}"
+            )
+        return {name.lower(): limits for name, limits in given.items()}
+
+    @property
+    def limits(self) -> LaneLimits:
+        default = _limits(self.per_second, self.burst, self.connections_max)
+        return LaneLimits(
+            default,
+            {
+                name: _limits(
+                    own.per_second or default.per_second,
+                    own.burst or (max(1, int(own.per_second)) if own.per_second else default.burst),
+                    own.connections_max or default.connections_max,
+                )
+                for name, own in self.by_name.items()
+            },
+        )
+
+
+class WebhooksSection(Section):
+    """Webhooks."""
+
+    ports: Integers = Field((443,), description="Ports that a webhook's URL may name; without a port, a URL means 443.")
+    allow_loopback: bool = Field(
+        False,
+        description="For tests only: call webhooks on this machine's loopback addresses, which are otherwise refused "
+        "like all addresses that are not public.",
+    )
+    authority_file: str = Field(
+        "", description="For tests only: a PEM file of a further authority that may issue webhooks' certificates."
+    )
+
+    @property
+    def authority_pem(self) -> str:
+        return Path(self.authority_file).read_text() if self.authority_file else ""
+
+
+def stream_addresses(given: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in given.split(",") if part.strip())
+
+
+def _is_stream_address(given: str) -> bool:
+    try:
+        parts = urlsplit(given)
+        return parts.scheme in STREAM_SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _is_domain_name(given: str) -> bool:
+    """As destinations are known: in A-labels, with a dot."""
+    try:
+        return parse_domain(given) == given.lower()
+    except AddressError:
+        return False
+
+
+def _limits(per_second: float, burst: int, connections_max: int) -> Limits:
+    connections_start = min(Limits().connections_start, connections_max)
+    return Limits(per_second, burst, connections_start, connections_max)

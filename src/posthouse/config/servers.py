@@ -1,0 +1,138 @@
+"""Settings of our servers: the HTTP API, SMTP for customers, SMTP for bounces and complaints, and account limits."""
+
+import re
+from typing import Final, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from posthouse.config.section import Integers, Section
+from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
+from posthouse.rules.limits import RATE_BURST, RATE_PER_SECOND, WARMUP_RECIPIENTS_BY_DAY
+
+# A header field carries it, with a token behind it.
+_PUBLIC_URL: Final = re.compile(r"https://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,100})?")
+
+
+class HttpSection(Section):
+    """The HTTP API."""
+
+    host: str = Field("127.0.0.1", description="Address that the HTTP API listens on.")
+    port: int = Field(8025, ge=0, le=65535, description="Port that the HTTP API listens on.")
+    trusted_proxies: str = Field(
+        "",
+        description="Addresses or networks, separated by commas, of the proxies whose X-Forwarded-For is "
+        "trusted. Empty: none, the client is the peer of the connection.",
+    )
+    public_url: str = Field(
+        "",
+        description="Where the HTTP API is reached from outside, such as https://mail.example.com: unsubscribe "
+        "links and invitations begin with it. Empty: mail can't carry unsubscribe links.",
+    )
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_base(cls, given: str) -> str:
+        if given and not _PUBLIC_URL.fullmatch(given):
+            raise ValueError("is not the beginning of a URL: write one such as https://mail.example.com")
+        return given.rstrip("/")
+
+
+class SmtpSection(Section):
+    """Our SMTP servers, for customers (submission) and for bounces and complaints (inbound)."""
+
+    tls_certificate_file: str = Field(
+        "",
+        description="The certificate that customers and other mail servers see over SMTP, with its chain (PEM). "
+        "Read again when it changes. Without one, mail is not accepted from customers over SMTP.",
+    )
+    tls_key_file: str = Field("", description="The certificate's private key (PEM).")
+    connections_max: int = Field(
+        2_000, ge=1, le=100_000, description="Connections that an SMTP server of ours accepts at a time."
+    )
+    connections_per_address_max: int = Field(
+        50, ge=1, description="Connections that it accepts from an address (for IPv6, a network) at a time."
+    )
+
+    @model_validator(mode="after")
+    def _has_certificate_and_key(self) -> Self:
+        if bool(self.tls_certificate_file) is not bool(self.tls_key_file):
+            raise ValueError("tls_certificate_file and tls_key_file belong together: set both, or neither")
+        return self
+
+
+class SubmissionSection(Section):
+    """Mail from customers, over SMTP."""
+
+    host: str = Field("127.0.0.1", description="Address that customers submit mail to, over SMTP.")
+    port: int = Field(
+        587, ge=0, le=65535, description="Port for customers over SMTP who begin TLS with STARTTLS; 0: none."
+    )
+    tls_port: int = Field(
+        465, ge=0, le=65535, description="Port for customers over SMTP within TLS from the start; 0: none."
+    )
+
+
+class InboundSection(Section):
+    """Bounces and complaints."""
+
+    host: str = Field(
+        "127.0.0.1",
+        description="Address that receives bounces and complaints, over SMTP. The return path's domain needs an MX "
+        "record that leads here.",
+    )
+    port: int = Field(25, ge=1, le=65535, description="Port that receives bounces and complaints.")
+    return_path_domain: str = Field(
+        "", description="The domain that bounces are addressed to (bounces+…@domain). Empty: the hostname."
+    )
+    feedback_address: str = Field(
+        "",
+        description="The address, under the return path's domain or the hostname, that mailbox providers send "
+        "complaints to (feedback loops). Empty: none.",
+    )
+
+    @field_validator("return_path_domain")
+    @classmethod
+    def _is_domain(cls, given: str) -> str:
+        try:
+            return parse_domain(given) if given else ""
+        except AddressError as error:
+            raise ValueError(str(error)) from None
+
+    @field_validator("feedback_address")
+    @classmethod
+    def _is_mailbox(cls, given: str) -> str:
+        try:
+            return parse_mailbox(given).key if given else ""
+        except AddressError as error:
+            raise ValueError(str(error)) from None
+
+
+class LimitsSection(Section):
+    """Limits of an account that has none of its own."""
+
+    rate_per_second: int = Field(
+        RATE_PER_SECOND,
+        ge=1,
+        le=10**6,
+        description="Requests a second that an account may send, unless it has its own limit.",
+    )
+    rate_burst: int = Field(
+        RATE_BURST,
+        ge=1,
+        le=10**9,
+        description="Requests that an idle account may send at once, unless it has its own limit.",
+    )
+    warmup_enabled: bool = Field(
+        True, description="Whether new accounts are limited to a growing number of recipients a day."
+    )
+    warmup_limits: Integers = Field(
+        WARMUP_RECIPIENTS_BY_DAY,
+        description="Recipients a UTC day on an account's first, second, … day; unlimited afterwards.",
+    )
+
+    @field_validator("warmup_limits")
+    @classmethod
+    def _are_positive(cls, given: tuple[int, ...]) -> tuple[int, ...]:
+        if any(limit < 1 for limit in given):
+            raise ValueError("holds a number below 1; set warmup_enabled to false to have no limits")
+        return given

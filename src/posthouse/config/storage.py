@@ -1,0 +1,70 @@
+"""Settings of what is stored: the database, its disk space, and how long data is kept."""
+
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from posthouse.config.section import Section
+from posthouse.rules.limits import GIB
+
+
+class DatabaseSection(Section):
+    """PostgreSQL."""
+
+    url: str = Field(
+        repr=False,
+        description="PostgreSQL 15 or newer: postgresql://user:password@host:port/database. A host that "
+        "starts with a slash (…/database?host=/run/postgresql) is a directory of Unix sockets.",
+    )
+    pool_max: int = Field(10, ge=1, le=1000, description="Connections that a process opens at most.")
+    patience: float = Field(
+        1.0,
+        ge=1,
+        le=60,
+        description="How many times longer than usual to wait for PostgreSQL before a client is asked to try again. "
+        "With 1, every answer comes within five seconds, even when PostgreSQL hangs.",
+    )
+    allow_unsafe: bool = Field(
+        False,
+        description="For development only: start although PostgreSQL runs with fsync or full_page_writes "
+        "off, so that an accepted mail may be lost in a crash.",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_postgresql(cls, given: str) -> str:
+        if urlsplit(given).scheme not in ("postgresql", "postgres"):
+            raise ValueError("must begin with postgresql://")
+        return given
+
+
+class DiskSpaceSection(Section):
+    """When mail is refused for lack of disk space."""
+
+    directory: str = Field(
+        "",
+        description="The directory of PostgreSQL's data, or any other on the same volume, when PostgreSQL is on this "
+        "machine: while that volume has too little space left, no mail is accepted. Empty: it is not checked.",
+    )
+    free_bytes_min: int = Field(
+        2 * GIB,
+        ge=1,
+        description="Free bytes of that volume at which mail is refused temporarily (503, and 452 over SMTP); "
+        "at a quarter more it is accepted again. The rest of the service uses what is left.",
+    )
+    database_bytes_max: int = Field(
+        0,
+        ge=0,
+        description="Size of the database, in bytes, at which mail is refused likewise, for a PostgreSQL on another "
+        "machine; at a twentieth less it is accepted again. 0: it is not checked.",
+    )
+
+
+class RetentionSection(Section):
+    """How long data is kept."""
+
+    messages_days: int = Field(30, ge=2, description="Days after which messages and their results are dropped.")
+    bodies_days: int = Field(
+        3, ge=1, description="Days after which the bodies of messages whose results are all final are dropped."
+    )
+    webhooks_days: int = Field(7, ge=1, description="Days after which the log of webhook requests is dropped.")
