@@ -149,6 +149,17 @@ async def test_the_view_is_of_the_database_as_it_is(steps: DeliverySteps) -> Non
     assert [(row["lane"], row["waiting"], row["state"]) for row in told_view["lanes"]] == [("google", 3, "busy")]
 
 
+async def test_dispatched_mail_is_counted_by_the_ticket_lease_in_the_settings(
+    steps: DeliverySteps, database_url: str, tmp_path: Path
+) -> None:
+    await steps.accept(3)
+    async with steps.database.transaction() as tx:
+        await tx.execute("UPDATE schedule SET next_at = now() + interval '200 seconds'")
+    settings = {"DATABASE__URL": database_url, "WORKERS__TICKET_LEASE_SECONDS": "300", **secrets()}
+    view = Terminal(tmp_path, environment(**settings)).type("queue", "top", "--json").json
+    assert (view["leased"]["count"], view["later"]["count"]) == (3, 0)
+
+
 @pytest.mark.slow
 def test_the_command_shows_the_queue_once_or_until_it_is_stopped(database_url: str, tmp_path: Path) -> None:
     made = {"DATABASE__URL": database_url, **secrets()}

@@ -79,7 +79,7 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
             ),
             upkeep=upkeep(settings, database, clock, chance),
             usage_counter=UsageCounter(database=database, clock=clock),
-            monitor=Monitor(database=database, clock=clock),
+            monitor=Monitor(database=database, clock=clock, ticket_lease=settings.workers.ticket_lease),
             suppressions=Suppressions(database=database, clock=clock, chance=chance),
             audit=Audit(
                 database=database,

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
 
 from posthouse.clock import Clock
+from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -21,9 +21,6 @@ from posthouse.store.message_detail import Report as Report
 from posthouse.store.message_detail import Timeline as Timeline
 from posthouse.store.postgres import Database
 
-# As long as a ticket is good for.
-TICKET_LEASE: Final = timedelta(seconds=60)
-
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
@@ -33,9 +30,10 @@ class QueueView:
 
 
 class Monitor:
-    def __init__(self, *, database: Database, clock: Clock) -> None:
+    def __init__(self, *, database: Database, clock: Clock, ticket_lease: timedelta = TICKET_LEASE) -> None:
         self._database = database
         self._clock = clock
+        self._ticket_lease = ticket_lease
 
     async def timeline(self, given_id: str) -> Timeline:
         """All that is known of one message, whoever's it is."""
@@ -57,7 +55,7 @@ class Monitor:
         """How much waits, and what the workers' lanes look like."""
         now = self._clock.now()
         async with self._database.connection() as connection:
-            counted = await backlog.backlog(connection, now, now + TICKET_LEASE)
+            counted = await backlog.backlog(connection, now, now + self._ticket_lease)
             reports = await lane_reports.read(connection, now - lane_reports.SHOWN_FOR)
         return QueueView(now, counted, reports)
 
