@@ -152,7 +152,7 @@ async def test_slow_sessions_end_in_time_and_others_are_served_meanwhile(hurried
                 assert [reply[:3] for reply in replies] == ["250", "250", "250", "354"]
                 assert (await line.say(b"Subject: a\r\n\r\nb\r\n.\r\n", replies=1))[0].startswith("250 ")
         # A byte now and then buys a message a little more: as long as it would take at the slowest pace allowed.
-        late = DEADLINES.content_seconds + DEADLINES.parting_seconds + LATE_SECONDS_MAX
+        late = DEADLINES.content_seconds + DEADLINES.closing_seconds + LATE_SECONDS_MAX
         assert await until(lambda: all(map(gone, groups.values())), late)
         for name, clients in groups.items():
             assert all(client.heard.splitlines()[-1].startswith(b"421 ") for client in clients), name

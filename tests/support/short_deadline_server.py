@@ -10,7 +10,7 @@ import uvloop
 from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
 from tests.support.smtp_service import RecordingService, run_smtp_server
 
-DEADLINES = ServerDeadlines(command_seconds=4.0, admission_seconds=6.0, content_seconds=4.0, look_seconds=0.5)
+DEADLINES = ServerDeadlines(command_seconds=4.0, authentication_seconds=6.0, content_seconds=4.0, check_seconds=0.5)
 
 
 async def serve() -> None:

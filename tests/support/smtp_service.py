@@ -35,11 +35,11 @@ INBOUND = Policy(NAME, needs_authentication=False)
 class RecordingService:
     """Takes what it is given; `gate`, when there is one, keeps it waiting."""
 
-    terms: Policy = INBOUND
+    policy: Policy = INBOUND
     reply: ServerReply = QUEUED
     gate: asyncio.Event | None = None
     fault: Exception | None = None
-    taken: list[tuple[Principal | None, Envelope, bytes]] = field(default_factory=list)
+    accepted: list[tuple[Principal | None, Envelope, bytes]] = field(default_factory=list)
     begun: int = 0
     logins: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -51,21 +51,21 @@ class RecordingService:
             raise Refusal(Code.UNAUTHORIZED, "The SMTP username or password is wrong, or was revoked.")
         return PRINCIPAL
 
-    def recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002
+    def check_recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002
         return ServerReply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None
 
-    async def take(self, caller: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
+    async def accept(self, principal: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
         self.begun += 1
         if self.gate is not None:
             await self.gate.wait()
         if self.fault is not None:
             raise self.fault
-        self.taken.append((caller, envelope, content))
+        self.accepted.append((principal, envelope, content))
         return self.reply
 
     @property
     def contents(self) -> list[bytes]:
-        return [content for _, _, content in self.taken]
+        return [content for _, _, content in self.accepted]
 
 
 @dataclass(frozen=True)

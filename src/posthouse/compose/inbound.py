@@ -24,7 +24,7 @@ async def run_inbound(settings: Settings, stop: asyncio.Event) -> None:
         checked_disk_space(settings, database) as disk_space,
     ):
         inbound = Inbound(
-            feedback=Reports(
+            reports=Reports(
                 database=database,
                 clock=clock,
                 chance=SystemChance(),

@@ -1,4 +1,4 @@
-"""Certificates; and both event loops for the server: they differ in when they write, pause and raise."""
+"""Certificates, and both event loops for the server tests: they differ in when they write, pause and raise."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Patience with failed logins: who waits, for how long, and who never does."""
+"""Delays after failed logins: which logins wait, and how long."""
 
 from posthouse.entrypoints.smtp import backoff as subject
 from posthouse.entrypoints.smtp.backoff import Backoff
@@ -7,42 +7,42 @@ from posthouse.rules import limits
 HERE, THERE = "192.0.2.1", "198.51.100.7"
 
 
-def fail(backoff: Backoff, username: str, place: str, times: int, now: float = 0.0) -> float:
-    """The wait before the last of so many wrong passwords."""
+def fail(backoff: Backoff, username: str, network: str, times: int, now: float = 0.0) -> float:
+    """The wait before the last of `times` wrong passwords."""
     wait: float | None = 0.0
     for _ in range(times):
-        wait = backoff.begin(username, place, now)
+        wait = backoff.begin(username, network, now)
         assert wait is not None
         if wait:
-            backoff.waited(place)
-        backoff.wrong(username, place, now)
+            backoff.waited(network)
+        backoff.wrong(username, network, now)
     assert wait is not None
     return wait
 
 
-def wait_of(backoff: Backoff, username: str, place: str, now: float = 0.0) -> float | None:
-    wait = backoff.begin(username, place, now)
+def wait_of(backoff: Backoff, username: str, network: str, now: float = 0.0) -> float | None:
+    wait = backoff.begin(username, network, now)
     if wait is not None:
         if wait:
-            backoff.waited(place)
-        backoff.undecided(username, place, now)
+            backoff.waited(network)
+        backoff.undecided(username, network, now)
     return wait
 
 
-def test_typing_errors_cost_nothing_and_then_the_wait_doubles() -> None:
+def test_a_few_failures_are_free_then_the_wait_doubles() -> None:
     backoff = Backoff()
     assert fail(backoff, "ada", HERE, limits.LOGIN_FAILURES_FREE) == 0
     assert [fail(backoff, "ada", HERE, 1) for _ in range(7)] == [0, 1, 2, 4, 8, 16, subject.WAIT_SECONDS_MAX]
 
 
-def test_the_right_user_elsewhere_never_waits() -> None:
+def test_a_user_in_another_network_never_waits() -> None:
     backoff = Backoff()
     fail(backoff, "ada", HERE, 50)
     assert wait_of(backoff, "ada", HERE) == subject.WAIT_SECONDS_MAX
     assert wait_of(backoff, "ada", THERE) == 0
 
 
-def test_many_users_guessed_from_one_place_slow_that_place_down() -> None:
+def test_guesses_of_many_users_delay_the_whole_network() -> None:
     backoff = Backoff()
     for number in range(200):
         fail(backoff, f"user{number}", HERE, 1)
@@ -50,7 +50,7 @@ def test_many_users_guessed_from_one_place_slow_that_place_down() -> None:
     assert wait_of(backoff, "ada", THERE) == 0
 
 
-def test_a_user_who_was_right_there_does_not_wait_for_others() -> None:
+def test_a_user_who_logged_in_does_not_wait_for_others() -> None:
     backoff = Backoff()
     assert backoff.begin("ada", HERE, 0.0) == 0
     backoff.right("ada", HERE, 0.0)
@@ -61,7 +61,7 @@ def test_a_user_who_was_right_there_does_not_wait_for_others() -> None:
     assert wait_of(backoff, "ada", HERE) == subject.WAIT_SECONDS_MAX
 
 
-def test_a_right_password_forgives_the_wrong_ones() -> None:
+def test_a_right_password_resets_the_failures() -> None:
     backoff = Backoff()
     fail(backoff, "ada", HERE, 8)
     assert backoff.begin("ada", HERE, 0.0) != 0
@@ -70,32 +70,32 @@ def test_a_right_password_forgives_the_wrong_ones() -> None:
     assert wait_of(backoff, "ada", HERE) == 0
 
 
-def test_a_hundred_logins_at_once_are_a_busy_client() -> None:
+def test_simultaneous_logins_without_failures_do_not_wait() -> None:
     backoff = Backoff()
     assert [backoff.begin("ada", HERE, 0.0) for _ in range(100)] == [0] * 100
 
 
-def test_guesses_made_in_parallel_wait_for_each_other() -> None:
+def test_parallel_guesses_wait_as_if_in_sequence() -> None:
     backoff = Backoff()
     fail(backoff, "ada", HERE, 4)
     waits = [backoff.begin("ada", HERE, 0.0) for _ in range(6)]
     assert waits == [0, 1, 2, 4, 8, 16]
 
 
-def test_what_is_held_back_is_bounded_per_place_and_in_all() -> None:
+def test_delayed_logins_are_limited_per_network_and_in_total() -> None:
     backoff = Backoff()
     fail(backoff, "ada", HERE, 20)
-    for _ in range(subject.HELD_PER_PLACE_MAX):
+    for _ in range(subject.DELAYED_PER_NETWORK_MAX):
         assert backoff.begin("ada", HERE, 0.0)
     assert backoff.begin("ada", HERE, 0.0) is None
-    held = subject.HELD_PER_PLACE_MAX
-    for number in range(subject.HELD_MAX):
-        place = f"2001:db8:{number:x}::/64"
-        fail(backoff, "ada", place, 5)
-        if (wait := backoff.begin("ada", place, 0.0)) is not None:
-            held += 1
+    delayed = subject.DELAYED_PER_NETWORK_MAX
+    for number in range(subject.DELAYED_MAX):
+        network = f"2001:db8:{number:x}::/64"
+        fail(backoff, "ada", network, 5)
+        if (wait := backoff.begin("ada", network, 0.0)) is not None:
+            delayed += 1
             assert wait
-    assert held == subject.HELD_MAX
+    assert delayed == subject.DELAYED_MAX
     assert wait_of(backoff, "bob", THERE) == 0
 
 
@@ -105,14 +105,14 @@ def test_failures_are_forgotten_in_time() -> None:
     assert wait_of(backoff, "ada", HERE, now=subject.FORGET_SECONDS + 1) == 0
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_number_of_records_is_bounded() -> None:
     backoff = Backoff()
     for number in range(subject.REMEMBERED_MAX + 100):
         fail(backoff, "x" * 100, str(number), 1)
-    assert len(backoff._users) == len(backoff._places) == subject.REMEMBERED_MAX
+    assert len(backoff._users) == len(backoff._networks) == subject.REMEMBERED_MAX
 
 
-def test_a_place_where_someone_mistypes_every_now_and_then_is_as_good_as_any() -> None:
+def test_occasional_mistakes_never_delay_a_network() -> None:
     backoff = Backoff()
     half_an_hour = 1_800.0
     for number in range(240):
@@ -120,7 +120,7 @@ def test_a_place_where_someone_mistypes_every_now_and_then_is_as_good_as_any() -
     assert wait_of(backoff, "ada", HERE, 240 * half_an_hour) == 0
 
 
-def test_guesses_are_forgotten_one_by_one() -> None:
+def test_failures_are_forgotten_gradually() -> None:
     backoff = Backoff()
     fail(backoff, "ada", HERE, 10)
     waits = [wait_of(backoff, "ada", HERE, minutes * 60.0) or 0.0 for minutes in range(0, 31, 3)]

@@ -1,4 +1,4 @@
-"""The conversation byte by byte: what is said, what is taken, and that the cut of the bytes never matters."""
+"""SMTP sessions without a socket: replies, accepted messages, limits, and independence of how bytes are split."""
 
 import base64
 from collections.abc import Iterable, Iterator
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posthouse.entrypoints.smtp import conversation as subject
-from posthouse.entrypoints.smtp.content import Room
-from posthouse.entrypoints.smtp.conversation import Close, Conversation, StartTls, Step, Take
-from posthouse.entrypoints.smtp.login import Authenticate
+from posthouse.entrypoints.smtp import commands as subject
+from posthouse.entrypoints.smtp.content import ContentMemory
+from posthouse.entrypoints.smtp.conversation import LINE_BYTES_MAX, Conversation
+from posthouse.entrypoints.smtp.effects import AcceptMessage, Authenticate, Close, StartTls, Step
 from posthouse.entrypoints.smtp.replies import ServerReply, encoded
 from posthouse.entrypoints.smtp.service import Envelope, Policy
 from tests.support.bad_input import bad_input
@@ -22,34 +22,34 @@ OPEN = b"MAIL FROM:<ada@example.com>\r\nRCPT TO:<bob@example.com>\r\n"
 
 
 @dataclass
-class Talk:
-    """A client's side, with a service that says yes to the right password and to every message."""
+class Client:
+    """A client, and a service that accepts the right password and every message."""
 
-    terms: Policy = INBOUND
+    policy: Policy = INBOUND
     is_secure: bool = False
     can_secure: bool = False
-    room: Room = field(default_factory=lambda: Room(1 << 20))
-    heard: bytes = b""
-    taken: list[tuple[Envelope, bytes]] = field(default_factory=list)
+    memory: ContentMemory = field(default_factory=lambda: ContentMemory(1 << 20))
+    replied: bytes = b""
+    accepted: list[tuple[Envelope, bytes]] = field(default_factory=list)
     logins: list[tuple[str, str]] = field(default_factory=list)
     handshakes: int = 0
-    is_over: bool = False
+    is_closed: bool = False
 
     def __post_init__(self) -> None:
         self.conversation = Conversation(
-            self.terms,
+            self.policy,
             lambda address, _: ServerReply(550, "5.1.1", "Unknown.") if address.startswith("unknown") else None,
-            self.room,
+            self.memory,
             peer="192.0.2.1",
             is_secure=self.is_secure,
             can_secure=self.can_secure,
         )
 
     def send(self, data: bytes) -> list[str]:
-        """What is said to it, without the continuation lines."""
-        before = len(self.heard)
-        self._see_to(self.conversation.receive(data))
-        lines = self.heard[before:].decode().split("\r\n")
+        """The replies, without continuation lines."""
+        before = len(self.replied)
+        self._perform(self.conversation.receive(data))
+        lines = self.replied[before:].decode().split("\r\n")
         assert lines.pop() == ""
         return [line for line in lines if line[3:4] != "-"]
 
@@ -60,102 +60,102 @@ class Talk:
         """Code and status of each reply."""
         return [" ".join(line.split(" ")[:2]) if line[4:5].isdigit() else line[:3] for line in self.say(*lines)]
 
-    def opened(self) -> "Talk":
+    def opened(self) -> "Client":
         assert self.codes("EHLO client.example.com") == ["250"]
-        if self.terms.needs_authentication:
+        if self.policy.needs_authentication:
             assert self.codes(f"AUTH PLAIN {PLAIN}") == ["235 2.7.0"]
         return self
 
-    def _see_to(self, step: Step) -> None:
+    def _perform(self, step: Step) -> None:
         while True:
-            self.heard += step.output
-            match step.wish:
+            self.replied += step.output
+            match step.effect:
                 case None:
                     return
                 case Close():
-                    self.is_over = True
+                    self.is_closed = True
                     return
                 case StartTls():
                     self.handshakes += 1
-                    step = self.conversation.secured()
+                    step = self.conversation.tls_started()
                 case Authenticate(username, password):
                     self.logins.append((username, password))
                     if (username, password) == (USERNAME, PASSWORD):
-                        step = self.conversation.admitted()
+                        step = self.conversation.authenticated()
                     else:
-                        step = self.conversation.not_admitted(ServerReply(535, "5.7.8", "Wrong."))
-                case Take() as wish:
-                    self.taken.append((wish.envelope, wish.content))
-                    step = self.conversation.taken(QUEUED)
+                        step = self.conversation.not_authenticated(ServerReply(535, "5.7.8", "Wrong."))
+                case AcceptMessage() as effect:
+                    self.accepted.append((effect.envelope, effect.content))
+                    step = self.conversation.message_answered(QUEUED)
 
 
-def opened(*, message_bytes_max: int = INBOUND.message_bytes_max) -> Talk:
-    return Talk(replace(INBOUND, message_bytes_max=message_bytes_max)).opened()
+def opened(*, message_bytes_max: int = INBOUND.message_bytes_max) -> Client:
+    return Client(replace(INBOUND, message_bytes_max=message_bytes_max)).opened()
 
 
-def submitting() -> Talk:
-    return Talk(SUBMISSION, is_secure=True)
+def submitting() -> Client:
+    return Client(SUBMISSION, is_secure=True)
 
 
-# The course of things
+# Sessions
 
 
-def test_a_message_goes_its_way() -> None:
-    talk = opened()
-    assert talk.codes("MAIL FROM:<ada@example.com> SIZE=100 BODY=8BITMIME RET=HDRS ENVID=x AUTH=<>") == ["250 2.1.0"]
-    assert talk.codes("RCPT TO:<bob@example.com> NOTIFY=FAILURE,DELAY ORCPT=rfc822;bob@example.com") == ["250 2.1.5"]
-    assert talk.codes("DATA") == ["354"]
-    assert talk.say("Subject: x", "", "..dot", "ende", ".") == ["250 2.0.0 queued as em_1"]
+def test_a_message_is_accepted() -> None:
+    client = opened()
+    assert client.codes("MAIL FROM:<ada@example.com> SIZE=100 BODY=8BITMIME RET=HDRS ENVID=x AUTH=<>") == ["250 2.1.0"]
+    assert client.codes("RCPT TO:<bob@example.com> NOTIFY=FAILURE,DELAY ORCPT=rfc822;bob@example.com") == ["250 2.1.5"]
+    assert client.codes("DATA") == ["354"]
+    assert client.say("Subject: x", "", "..dot", "ende", ".") == ["250 2.0.0 queued as em_1"]
     envelope = Envelope("ada@example.com", ("bob@example.com",), False, "192.0.2.1", "client.example.com")
-    assert talk.taken == [(envelope, b"Subject: x\r\n\r\n.dot\r\nende\r\n")]
-    assert talk.room.used_bytes == 0
-    assert talk.codes("RCPT TO:<bob@example.com>", "DATA") == ["503 5.5.1", "503 5.5.1"]
-    assert talk.codes("QUIT") == ["221 2.0.0"]
-    assert talk.is_over
-    assert talk.send(OPEN) == []
+    assert client.accepted == [(envelope, b"Subject: x\r\n\r\n.dot\r\nende\r\n")]
+    assert client.memory.used_bytes == 0
+    assert client.codes("RCPT TO:<bob@example.com>", "DATA") == ["503 5.5.1", "503 5.5.1"]
+    assert client.codes("QUIT") == ["221 2.0.0"]
+    assert client.is_closed
+    assert client.send(OPEN) == []
 
 
-def test_everything_may_come_at_once() -> None:
-    talk = Talk()
+def test_all_commands_may_be_pipelined() -> None:
+    client = Client()
     message = OPEN + b"DATA\r\nhi\r\n.\r\n"
-    codes = [line[:3] for line in talk.send(b"EHLO x\r\n" + message * 3 + b"QUIT\r\n" + message)]
+    codes = [line[:3] for line in client.send(b"EHLO x\r\n" + message * 3 + b"QUIT\r\n" + message)]
     assert codes == ["250", *["250", "250", "354", "250"] * 3, "221"]
-    assert [content for _, content in talk.taken] == [b"hi\r\n"] * 3
+    assert [content for _, content in client.accepted] == [b"hi\r\n"] * 3
 
 
-def test_the_offers() -> None:
-    def offers(talk: Talk) -> set[str]:
-        talk.say("EHLO x")
-        return {line[4:] for line in talk.heard.decode().splitlines()} - {NAME}
+def test_the_extensions_of_ehlo() -> None:
+    def extensions(client: Client) -> set[str]:
+        client.say("EHLO x")
+        return {line[4:] for line in client.replied.decode().splitlines()} - {NAME}
 
     always = {"PIPELINING", "SIZE 10485760", "8BITMIME", "ENHANCEDSTATUSCODES", "CHUNKING", "DSN"}
-    assert offers(Talk()) == always
-    assert offers(Talk(SUBMISSION, can_secure=True)) == always | {"STARTTLS"}
-    assert offers(Talk(SUBMISSION, is_secure=True, can_secure=True)) == always | {"AUTH PLAIN LOGIN"}
-    assert offers(Talk(is_secure=True, can_secure=True)) == always
+    assert extensions(Client()) == always
+    assert extensions(Client(SUBMISSION, can_secure=True)) == always | {"STARTTLS"}
+    assert extensions(Client(SUBMISSION, is_secure=True, can_secure=True)) == always | {"AUTH PLAIN LOGIN"}
+    assert extensions(Client(is_secure=True, can_secure=True)) == always
 
 
 def test_small_commands() -> None:
-    talk = opened()
-    assert talk.codes("NOOP", "noop x", "VRFY ada", "HELP", "RSET", "EXPN staff", "TURN", "DATA now", "RSET x") == [
+    client = opened()
+    assert client.codes("NOOP", "noop x", "VRFY ada", "HELP", "RSET", "EXPN staff", "TURN", "DATA now", "RSET x") == [
         "250 2.0.0", "250 2.0.0", "252 2.5.0", "214 2.0.0", "250 2.0.0", "502 5.5.1", "500 5.5.1", "501 5.5.4",
         "501 5.5.4",
     ]  # fmt: skip
-    assert talk.codes("HELO x", "EHLO", "EHLO a b", "EHLO b\xfcro", "EHLO [192.0.2.7]") == [
+    assert client.codes("HELO x", "EHLO", "EHLO a b", "EHLO b\xfcro", "EHLO [192.0.2.7]") == [
         "250", "501 5.5.4", "501 5.5.4", "250", "250",
     ]  # fmt: skip
-    assert talk.codes("STARTTLS", "AUTH PLAIN x") == ["502 5.5.1", "502 5.5.1"]
+    assert client.codes("STARTTLS", "AUTH PLAIN x") == ["502 5.5.1", "502 5.5.1"]
 
 
-def test_commands_have_their_order() -> None:
-    talk = Talk()
-    assert talk.codes("MAIL FROM:<a@b.example>", "RCPT TO:<a@b.example>", "DATA", "BDAT 0 LAST") == ["503 5.5.1"] * 4
-    talk.opened()
-    assert talk.codes("MAIL FROM:<>", "MAIL FROM:<>", "DATA", "RSET", "RCPT TO:<a@b.example>") == [
+def test_commands_out_of_order_are_refused() -> None:
+    client = Client()
+    assert client.codes("MAIL FROM:<a@b.example>", "RCPT TO:<a@b.example>", "DATA", "BDAT 0 LAST") == ["503 5.5.1"] * 4
+    client.opened()
+    assert client.codes("MAIL FROM:<>", "MAIL FROM:<>", "DATA", "RSET", "RCPT TO:<a@b.example>") == [
         "250 2.1.0", "503 5.5.1", "554 5.5.1", "250 2.0.0", "503 5.5.1",
     ]  # fmt: skip
-    assert talk.codes("MAIL FROM:<>", "RCPT TO:<a@b.example>", "EHLO x", "DATA")[2:] == ["250", "503 5.5.1"]
-    assert talk.taken == []
+    assert client.codes("MAIL FROM:<>", "RCPT TO:<a@b.example>", "EHLO x", "DATA")[2:] == ["250", "503 5.5.1"]
+    assert client.accepted == []
 
 
 # Paths and parameters
@@ -175,10 +175,10 @@ def test_commands_have_their_order() -> None:
         ("FROM:<ada@example.com> SIZE=0  RET=full", "ada@example.com"),
     ],
 )
-def test_senders_that_are_taken(argument: str, sender: str) -> None:
-    talk = opened()
-    assert talk.codes(f"MAIL {argument}", "RCPT TO:<bob@example.com>", "DATA", ".")[-1] == "250 2.0.0"
-    assert talk.taken[0][0].sender == sender
+def test_accepted_senders(argument: str, sender: str) -> None:
+    client = opened()
+    assert client.codes(f"MAIL {argument}", "RCPT TO:<bob@example.com>", "DATA", ".")[-1] == "250 2.0.0"
+    assert client.accepted[0][0].sender == sender
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_senders_that_are_taken(argument: str, sender: str) -> None:
         (f"FROM:<ada@example.com> SIZE={'9' * 20}", "552 5.3.4"),
     ],
 )
-def test_senders_that_are_refused(argument: str, code: str) -> None:
-    talk = opened()
-    assert talk.codes(f"MAIL {argument}", "RCPT TO:<bob@example.com>") == [code, "503 5.5.1"]
+def test_refused_senders(argument: str, code: str) -> None:
+    client = opened()
+    assert client.codes(f"MAIL {argument}", "RCPT TO:<bob@example.com>") == [code, "503 5.5.1"]
 
 
 @pytest.mark.parametrize(
@@ -235,36 +235,36 @@ def test_recipients(argument: str, code: str) -> None:
 
 
 @pytest.mark.parametrize("byte", [b"\0", b"\t", b"\x7f", b"\x1b", b"\r", b"\n"])
-def test_a_control_character_spoils_the_whole_line(byte: bytes) -> None:
-    talk = opened()
+def test_a_control_character_refuses_the_whole_line(byte: bytes) -> None:
+    client = opened()
     for line in (b"NO" + byte + b"OP", b"MAIL FROM:<a" + byte + b"@example.com>", b"NOOP" + byte + b"MAIL FROM:<>"):
-        assert [text[:9] for text in talk.send(line + b"\r\n")] == ["500 5.5.2"]
-    assert talk.codes("RCPT TO:<bob@example.com>") == ["503 5.5.1"]
+        assert [text[:9] for text in client.send(line + b"\r\n")] == ["500 5.5.2"]
+    assert client.codes("RCPT TO:<bob@example.com>") == ["503 5.5.1"]
 
 
-def test_a_line_feed_alone_is_answered_at_once_but_ends_nothing() -> None:
-    talk = opened()
-    assert len(talk.send(b"MAIL FROM:<>\n")) == 1
-    assert talk.send(b"RCPT TO:<bob@example.com>\nNOOP\n") == []
-    assert talk.codes("", "NOOP") == ["250 2.0.0"]
+def test_a_bare_line_feed_is_refused_at_once_and_ends_no_line() -> None:
+    client = opened()
+    assert len(client.send(b"MAIL FROM:<>\n")) == 1
+    assert client.send(b"RCPT TO:<bob@example.com>\nNOOP\n") == []
+    assert client.codes("", "NOOP") == ["250 2.0.0"]
 
 
 # Bounds
 
 
-def test_the_recipient_after_the_last_is_told_to_come_again() -> None:
-    talk = opened()
-    talk.say("MAIL FROM:<ada@example.com>")
-    codes = talk.codes(*[f"RCPT TO:<bob{number}@example.com>" for number in range(250)])
+def test_recipients_over_the_limit_get_a_temporary_refusal() -> None:
+    client = opened()
+    client.say("MAIL FROM:<ada@example.com>")
+    codes = client.codes(*[f"RCPT TO:<bob{number}@example.com>" for number in range(250)])
     assert codes == ["250 2.1.5"] * 50 + ["452 4.5.3"] * 200
-    assert talk.codes("DATA", "hi", ".") == ["354", "250 2.0.0"]
-    assert len(talk.taken[0][0].recipients) == 50
+    assert client.codes("DATA", "hi", ".") == ["354", "250 2.0.0"]
+    assert len(client.accepted[0][0].recipients) == 50
 
 
 def test_ten_thousand_recipients_end_the_session() -> None:
-    talk = opened()
-    replies = talk.say("MAIL FROM:<>", *["RCPT TO:<bob@example.com>"] * 10_000)
-    assert talk.is_over
+    client = opened()
+    replies = client.say("MAIL FROM:<>", *["RCPT TO:<bob@example.com>"] * 10_000)
+    assert client.is_closed
     assert replies[-1].startswith("421 4.7.0")
     assert len(replies) <= subject.COMMANDS_MAX + 1
 
@@ -279,74 +279,74 @@ def test_ten_thousand_recipients_end_the_session() -> None:
         (["RSET", "MAIL FROM:<>"] * 2_000, subject.COMMANDS_MAX + 1),
     ],
 )
-def test_a_session_that_leads_nowhere_is_ended(lines: list[str], count_max: int) -> None:
-    talk = opened()
-    talk.say("MAIL FROM:<>")
-    replies = talk.say(*lines)
+def test_a_session_without_progress_is_closed(lines: list[str], count_max: int) -> None:
+    client = opened()
+    client.say("MAIL FROM:<>")
+    replies = client.say(*lines)
     assert replies[-1].startswith("421 4.7.0")
     assert len(replies) <= count_max
-    assert talk.is_over
+    assert client.is_closed
 
 
-def test_a_thousand_messages_are_enough_for_one_session() -> None:
-    talk = opened()
+def test_a_session_is_closed_after_a_thousand_messages() -> None:
+    client = opened()
     for _ in range(subject.TRANSACTIONS_MAX):
-        assert talk.send(OPEN + b"DATA\r\n.\r\n")[-1][:3] == "250"
-    assert talk.codes("MAIL FROM:<>") == ["421 4.7.0"]
+        assert client.send(OPEN + b"DATA\r\n.\r\n")[-1][:3] == "250"
+    assert client.codes("MAIL FROM:<>") == ["421 4.7.0"]
 
 
 @pytest.mark.parametrize("piece", [1, 1_000, 1 << 16])
 def test_an_endless_line_is_not_kept(piece: int) -> None:
-    talk = opened()
+    client = opened()
     for _ in range(10_000 // min(piece, 1_000)):
-        talk.send(b"x" * piece)
-    assert talk.heard.endswith(b"end lines with CR LF.\r\n")
-    assert talk.heard.count(b"500 5.5.2") == 1
-    assert talk.conversation.waiting_bytes <= 1
-    assert talk.codes("", "NOOP") == ["250 2.0.0"]
+        client.send(b"x" * piece)
+    assert client.replied.endswith(b"end lines with CR LF.\r\n")
+    assert client.replied.count(b"500 5.5.2") == 1
+    assert client.conversation.waiting_bytes <= 1
+    assert client.codes("", "NOOP") == ["250 2.0.0"]
 
 
-def test_a_line_may_be_as_long_as_its_bound() -> None:
-    talk = opened()
-    assert talk.codes("NOOP " + "x" * (subject.LINE_BYTES_MAX - 5)) == ["250 2.0.0"]
-    assert talk.codes("NOOP " + "x" * (subject.LINE_BYTES_MAX - 4)) == ["500 5.5.2"]
+def test_a_line_may_be_as_long_as_the_limit() -> None:
+    client = opened()
+    assert client.codes("NOOP " + "x" * (LINE_BYTES_MAX - 5)) == ["250 2.0.0"]
+    assert client.codes("NOOP " + "x" * (LINE_BYTES_MAX - 4)) == ["500 5.5.2"]
 
 
-def test_what_is_refused_is_read_on_but_not_for_ever() -> None:
-    talk = opened(message_bytes_max=1_000)
-    talk.send(OPEN + b"DATA\r\n")
+def test_refused_content_is_read_up_to_a_limit() -> None:
+    client = opened(message_bytes_max=1_000)
+    client.send(OPEN + b"DATA\r\n")
     piece = b"x" * (1 << 20)
     for _ in range(70):
-        talk.send(piece)
-    assert talk.heard.endswith(encoded(ServerReply(421, "4.7.0", "Too much that can't be taken.")))
+        client.send(piece)
+    assert client.replied.endswith(encoded(ServerReply(421, "4.7.0", "Too much that can't be taken.")))
 
 
 @pytest.mark.parametrize("size", [999, 1_000, 1_001, 1_400, 5_000])
 @pytest.mark.parametrize("line", [b".\r\n", b"x\r\n"])
-def test_the_size_is_that_of_the_message_without_its_doubled_dots(size: int, line: bytes) -> None:
-    talk = opened(message_bytes_max=1_000)
+def test_the_size_limit_is_without_dot_stuffing(size: int, line: bytes) -> None:
+    client = opened(message_bytes_max=1_000)
     content = (line * size)[: size - 2] + b"\r\n"
     content = content.replace(b"\r\r\n", b"x\r\n")
-    (reply,) = talk.send(OPEN + b"DATA\r\n" + _dotted(content))[3:]
+    (reply,) = client.send(OPEN + b"DATA\r\n" + _dotted(content))[3:]
     assert reply[:9] == ("250 2.0.0" if size <= 1_000 else "552 5.3.4")
-    assert [one for _, one in talk.taken] == ([content] if size <= 1_000 else [])
-    assert talk.room.used_bytes == 0
-    assert talk.codes("NOOP") == ["250 2.0.0"]
+    assert [received for _, received in client.accepted] == ([content] if size <= 1_000 else [])
+    assert client.memory.used_bytes == 0
+    assert client.codes("NOOP") == ["250 2.0.0"]
 
 
-def test_without_room_for_it_a_message_is_to_come_again() -> None:
-    room = Room(1_500)
-    talk, other = Talk(room=room).opened(), Talk(room=room).opened()
-    talk.send(OPEN + b"DATA\r\n" + b"x" * 1_000)
-    assert room.used_bytes == 1_000
+def test_a_message_without_free_memory_gets_a_temporary_refusal() -> None:
+    memory = ContentMemory(1_500)
+    client, other = Client(memory=memory).opened(), Client(memory=memory).opened()
+    client.send(OPEN + b"DATA\r\n" + b"x" * 1_000)
+    assert memory.used_bytes == 1_000
     assert other.codes("MAIL FROM:<> SIZE=600") == ["452 4.3.1"]
     other.send(OPEN + b"DATA\r\n" + b"x" * 600)
-    assert room.used_bytes == 1_000
+    assert memory.used_bytes == 1_000
     assert other.codes("", ".") == ["452 4.3.1"]
     other.send(OPEN + b"BDAT 600 LAST\r\n" + b"x" * 600)
-    assert other.heard.split(b"\r\n")[-2].startswith(b"452 4.3.1")
-    talk.conversation.let_go()
-    assert room.used_bytes == 0
+    assert other.replied.split(b"\r\n")[-2].startswith(b"452 4.3.1")
+    client.conversation.disconnected()
+    assert memory.used_bytes == 0
     assert other.send(OPEN + b"DATA\r\n" + b"x" * 600 + b"\r\n.\r\n")[-1][:3] == "250"
 
 
@@ -362,18 +362,18 @@ ENDS = [
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_nothing_but_the_true_end_ends_a_message(end: bytes) -> None:
-    talk = opened()
-    talk.send(OPEN + b"DATA\r\nfirst" + end + SMUGGLED)
-    assert len(talk.taken) <= 1
-    assert all(envelope.sender == "ada@example.com" for envelope, _ in talk.taken)
+def test_only_crlf_dot_crlf_ends_a_message(end: bytes) -> None:
+    client = opened()
+    client.send(OPEN + b"DATA\r\nfirst" + end + SMUGGLED)
+    assert len(client.accepted) <= 1
+    assert all(envelope.sender == "ada@example.com" for envelope, _ in client.accepted)
     stripped = end.replace(b"\r\n", b"")
     if b"\r" in stripped or b"\n" in stripped:
-        assert talk.taken == []
-        assert talk.heard.split(b"\r\n")[-2].startswith(b"550 5.6.0")
+        assert client.accepted == []
+        assert client.replied.split(b"\r\n")[-2].startswith(b"550 5.6.0")
     else:
-        assert talk.taken[0][1] == (b"first" + end + SMUGGLED).replace(b"\r\n.", b"\r\n")[:-2]
-    assert talk.codes("NOOP") == ["250 2.0.0"]
+        assert client.accepted[0][1] == (b"first" + end + SMUGGLED).replace(b"\r\n.", b"\r\n")[:-2]
+    assert client.codes("NOOP") == ["250 2.0.0"]
 
 
 def test_a_message_may_be_empty_or_begin_with_a_dot() -> None:
@@ -383,117 +383,119 @@ def test_a_message_may_be_empty_or_begin_with_a_dot() -> None:
         (b".a\r\n.\r\n", b"a\r\n"),
         (b"\r\n.\r\n", b"\r\n"),
     ]:
-        talk = opened()
-        talk.send(OPEN + b"DATA\r\n" + sent)
-        assert [one for _, one in talk.taken] == [content]
+        client = opened()
+        client.send(OPEN + b"DATA\r\n" + sent)
+        assert [received for _, received in client.accepted] == [content]
 
 
 @bad_input("SMTP submission", 500)
 @given(st.lists(st.sampled_from([b"\r\n", b".", b"\r", b"\n", b"a", b"\0", b"\r\n.\r\n", b"\xff"]), max_size=12))
-def test_one_transaction_is_one_message_or_none(pieces: list[bytes]) -> None:
-    """Whatever stands in the content: up to its first true end it is that message, or none."""
+def test_a_transaction_is_one_message_or_none(pieces: list[bytes]) -> None:
+    """Any content is accepted up to its first true end, or refused."""
     sent = b"".join(pieces)
-    talk = opened()
-    talk.send(OPEN + b"DATA\r\n" + sent + b"\r\n.\r\n")
+    client = opened()
+    client.send(OPEN + b"DATA\r\n" + sent + b"\r\n.\r\n")
     whole = b"\r\n" + sent + b"\r\n.\r\n"
     content = whole[2 : whole.index(b"\r\n.\r\n") + 2]
     bare = content.replace(b"\r\n", b"")
     if b"\r" in bare or b"\n" in bare:
-        assert talk.taken == []
+        assert client.accepted == []
     else:
         unstuffed = (b"\r\n" + content).replace(b"\r\n.", b"\r\n")[2:]
-        assert [one for _, one in talk.taken] == [unstuffed]
+        assert [received for _, received in client.accepted] == [unstuffed]
 
 
 # BDAT
 
 
 def test_chunks_add_up_to_a_message() -> None:
-    talk = opened()
+    client = opened()
     sent = OPEN + b"BDAT 6\r\nab\r\n.\rBDAT 0\r\nBDAT 3\r\n\nc\rBDAT 1 last\r\n\n"
-    assert [line[:3] for line in talk.send(sent)] == ["250"] * 6
-    assert [one for _, one in talk.taken] == [b"ab\r\n.\r\nc\r\n"]
-    assert talk.room.used_bytes == 0
+    assert [line[:3] for line in client.send(sent)] == ["250"] * 6
+    assert [received for _, received in client.accepted] == [b"ab\r\n.\r\nc\r\n"]
+    assert client.memory.used_bytes == 0
 
 
 def test_the_last_chunk_may_be_empty_and_a_line_end_is_added() -> None:
-    talk = opened()
-    assert talk.send(OPEN + b"BDAT 3\r\nabcBDAT 0 LAST\r\n")[-1][:3] == "250"
-    assert [one for _, one in talk.taken] == [b"abc\r\n"]
+    client = opened()
+    assert client.send(OPEN + b"BDAT 3\r\nabcBDAT 0 LAST\r\n")[-1][:3] == "250"
+    assert [received for _, received in client.accepted] == [b"abc\r\n"]
 
 
 @pytest.mark.parametrize("content", [b"a\nb", b"a\rb", b"\r", b"\n", b"a\r\n\n"])
 def test_a_chunk_with_a_bare_line_end_is_refused(content: bytes) -> None:
-    talk = opened()
-    assert talk.send(OPEN + b"BDAT %d LAST\r\n%b" % (len(content), content))[-1][:9] == "550 5.6.0"
-    assert talk.taken == []
+    client = opened()
+    assert client.send(OPEN + b"BDAT %d LAST\r\n%b" % (len(content), content))[-1][:9] == "550 5.6.0"
+    assert client.accepted == []
 
 
 def test_chunks_and_data_are_not_mixed() -> None:
-    talk = opened()
-    talk.send(OPEN + b"BDAT 3\r\nabc")
-    assert talk.codes("DATA", "RCPT TO:<bob@example.com>", "MAIL FROM:<>") == ["503 5.5.1"] * 3
-    assert talk.codes("RSET", "DATA") == ["250 2.0.0", "503 5.5.1"]
-    assert talk.room.used_bytes == 0
+    client = opened()
+    client.send(OPEN + b"BDAT 3\r\nabc")
+    assert client.codes("DATA", "RCPT TO:<bob@example.com>", "MAIL FROM:<>") == ["503 5.5.1"] * 3
+    assert client.codes("RSET", "DATA") == ["250 2.0.0", "503 5.5.1"]
+    assert client.memory.used_bytes == 0
 
 
-def test_a_chunk_is_read_to_its_end_even_where_it_is_refused() -> None:
-    talk = opened(message_bytes_max=100)
+def test_a_refused_chunk_is_read_to_its_end() -> None:
+    client = opened(message_bytes_max=100)
     hidden = b"MAIL FROM:<eve@example.com>\r\n"
-    assert talk.send(b"BDAT %d\r\n%bNOOP\r\n" % (len(hidden), hidden))[0][:9] == "503 5.5.1"
-    replies = talk.send(b"MAIL FROM:<>\r\nBDAT %d LAST\r\n%bNOOP\r\n" % (len(hidden), hidden))
+    assert client.send(b"BDAT %d\r\n%bNOOP\r\n" % (len(hidden), hidden))[0][:9] == "503 5.5.1"
+    replies = client.send(b"MAIL FROM:<>\r\nBDAT %d LAST\r\n%bNOOP\r\n" % (len(hidden), hidden))
     assert [line[:3] for line in replies] == ["250", "554", "250"]
-    replies = talk.send(b"RSET\r\n" + OPEN + b"BDAT 90\r\n" + b"x" * 90 + b"BDAT 11 LAST\r\n" + b"x" * 11 + b"NOOP\r\n")
+    replies = client.send(
+        b"RSET\r\n" + OPEN + b"BDAT 90\r\n" + b"x" * 90 + b"BDAT 11 LAST\r\n" + b"x" * 11 + b"NOOP\r\n"
+    )
     assert [line[:9] for line in replies[-3:]] == ["250 2.0.0", "552 5.3.4", "250 2.0.0"]
-    assert talk.codes("DATA") == ["503 5.5.1"]
-    assert talk.taken == []
-    assert talk.room.used_bytes == 0
+    assert client.codes("DATA") == ["503 5.5.1"]
+    assert client.accepted == []
+    assert client.memory.used_bytes == 0
 
 
 @pytest.mark.parametrize("argument", ["", "x", "-1", "1 LAST x", "1 FIRST", "9" * 13, "1  LAST"])
-def test_after_a_chunk_without_a_size_nobody_knows_what_is_a_command(argument: str) -> None:
-    talk = opened()
-    talk.send(OPEN)
-    talk.say(f"BDAT {argument}")
-    assert talk.is_over
+def test_a_chunk_without_a_size_ends_the_session(argument: str) -> None:
+    client = opened()
+    client.send(OPEN)
+    client.say(f"BDAT {argument}")
+    assert client.is_closed
 
 
-def test_a_chunk_too_large_to_wait_for_ends_the_session() -> None:
-    talk = opened()
-    assert talk.codes("MAIL FROM:<>", "RCPT TO:<bob@example.com>", "BDAT 999999999999")[-1] == "552 5.3.4"
-    assert talk.is_over
+def test_a_chunk_that_is_far_too_large_ends_the_session() -> None:
+    client = opened()
+    assert client.codes("MAIL FROM:<>", "RCPT TO:<bob@example.com>", "BDAT 999999999999")[-1] == "552 5.3.4"
+    assert client.is_closed
 
 
 # TLS and logins
 
 
-def test_before_tls_there_is_no_mail_and_no_login() -> None:
-    talk = Talk(SUBMISSION, can_secure=True)
-    talk.say("EHLO x")
-    assert talk.codes(f"AUTH PLAIN {PLAIN}", "MAIL FROM:<>", "RCPT TO:<a@b.example>") == [
+def test_without_tls_mail_and_login_are_refused() -> None:
+    client = Client(SUBMISSION, can_secure=True)
+    client.say("EHLO x")
+    assert client.codes(f"AUTH PLAIN {PLAIN}", "MAIL FROM:<>", "RCPT TO:<a@b.example>") == [
         "538 5.7.11", "530 5.7.0", "530 5.7.0",
     ]  # fmt: skip
-    assert talk.logins == []
-    assert talk.codes("STARTTLS x", "STARTTLS") == ["501 5.5.4", "220 2.0.0"]
-    assert talk.codes(f"AUTH PLAIN {PLAIN}", "STARTTLS") == ["503 5.5.1", "503 5.5.1"]
-    assert talk.codes("EHLO x", "MAIL FROM:<>", f"AUTH PLAIN {PLAIN}", "MAIL FROM:<>") == [
+    assert client.logins == []
+    assert client.codes("STARTTLS x", "STARTTLS") == ["501 5.5.4", "220 2.0.0"]
+    assert client.codes(f"AUTH PLAIN {PLAIN}", "STARTTLS") == ["503 5.5.1", "503 5.5.1"]
+    assert client.codes("EHLO x", "MAIL FROM:<>", f"AUTH PLAIN {PLAIN}", "MAIL FROM:<>") == [
         "250", "530 5.7.0", "235 2.7.0", "250 2.1.0",
     ]  # fmt: skip
 
 
-def test_tls_begins_with_nothing_remembered() -> None:
-    talk = Talk(can_secure=True).opened()
-    talk.send(OPEN)
-    talk.say("STARTTLS")
-    assert talk.codes("DATA", "MAIL FROM:<>") == ["503 5.5.1", "503 5.5.1"]
+def test_starttls_resets_the_session() -> None:
+    client = Client(can_secure=True).opened()
+    client.send(OPEN)
+    client.say("STARTTLS")
+    assert client.codes("DATA", "MAIL FROM:<>") == ["503 5.5.1", "503 5.5.1"]
 
 
-def test_what_was_said_in_the_clear_after_starttls_is_never_heard() -> None:
-    talk = Talk(SUBMISSION, can_secure=True)
-    talk.say("EHLO x")
-    assert talk.codes("STARTTLS", "EHLO injected") == ["554 5.5.1"]
-    assert talk.is_over
-    assert talk.handshakes == 0
+def test_cleartext_after_starttls_is_never_read() -> None:
+    client = Client(SUBMISSION, can_secure=True)
+    client.say("EHLO x")
+    assert client.codes("STARTTLS", "EHLO injected") == ["554 5.5.1"]
+    assert client.is_closed
+    assert client.handshakes == 0
 
 
 @pytest.mark.parametrize(
@@ -506,11 +508,11 @@ def test_what_was_said_in_the_clear_after_starttls_is_never_heard() -> None:
         [f"AUTH login {base64.b64encode(USERNAME.encode()).decode()}", base64.b64encode(PASSWORD.encode()).decode()],
     ],
 )
-def test_every_way_to_log_in(lines: list[str]) -> None:
-    talk = submitting()
-    talk.say("EHLO x")
-    assert talk.codes(*lines) == ["334"] * (len(lines) - 1) + ["235 2.7.0"]
-    assert talk.codes(f"AUTH PLAIN {PLAIN}") == ["503 5.5.1"]
+def test_all_forms_of_login(lines: list[str]) -> None:
+    client = submitting()
+    client.say("EHLO x")
+    assert client.codes(*lines) == ["334"] * (len(lines) - 1) + ["235 2.7.0"]
+    assert client.codes(f"AUTH PLAIN {PLAIN}") == ["503 5.5.1"]
 
 
 @pytest.mark.parametrize(
@@ -535,42 +537,42 @@ def test_every_way_to_log_in(lines: list[str]) -> None:
     ],
 )
 def test_logins_that_fail(lines: list[str], code: str) -> None:
-    talk = submitting()
-    talk.say("EHLO x")
-    assert talk.codes(*lines)[-1] == code
-    assert talk.codes("NOOP", "MAIL FROM:<>") == ["250 2.0.0", "530 5.7.0"]
+    client = submitting()
+    client.say("EHLO x")
+    assert client.codes(*lines)[-1] == code
+    assert client.codes("NOOP", "MAIL FROM:<>") == ["250 2.0.0", "530 5.7.0"]
 
 
 def test_a_long_password_fits() -> None:
-    talk = submitting()
-    talk.say("EHLO x")
-    assert talk.codes("AUTH PLAIN " + base64.b64encode(b"\0a\0" + b"b" * 9_000).decode()) == ["535 5.7.8"]
-    assert talk.logins == [("a", "b" * 9_000)]
+    client = submitting()
+    client.say("EHLO x")
+    assert client.codes("AUTH PLAIN " + base64.b64encode(b"\0a\0" + b"b" * 9_000).decode()) == ["535 5.7.8"]
+    assert client.logins == [("a", "b" * 9_000)]
 
 
 def test_the_third_wrong_password_ends_the_session() -> None:
-    talk = submitting()
-    talk.say("EHLO x")
+    client = submitting()
+    client.say("EHLO x")
     wrong = "AUTH PLAIN " + base64.b64encode(b"\0a\0b").decode()
-    assert talk.codes(wrong, wrong, wrong, wrong) == ["535 5.7.8", "535 5.7.8", "421 4.7.0"]
-    assert talk.is_over
-    assert len(talk.logins) == 3
+    assert client.codes(wrong, wrong, wrong, wrong) == ["535 5.7.8", "535 5.7.8", "421 4.7.0"]
+    assert client.is_closed
+    assert len(client.logins) == 3
 
 
-def test_a_browser_is_not_listened_to() -> None:
+def test_http_requests_end_the_session() -> None:
     for line in ("POST / HTTP/1.1", "Host: mx.example.com"):
-        talk = Talk()
-        assert talk.codes(line, "EHLO x") == ["421 4.7.0"]
-        assert talk.is_over
+        client = Client()
+        assert client.codes(line, "EHLO x") == ["421 4.7.0"]
+        assert client.is_closed
 
 
-def test_secrets_stay_out_of_representations() -> None:
+def test_secrets_are_not_in_representations() -> None:
     assert PASSWORD not in repr(Authenticate(USERNAME, PASSWORD))
 
 
-# However the bytes are cut
+# Splits of the bytes
 
-TALKS = [
+SESSIONS = [
     b"EHLO x\r\n" + OPEN + b"DATA\r\n..a\r\n.b\r\n.\r\n" + OPEN + b"DATA\r\na\nb\r\n.\r\nQUIT\r\n",
     b"EHLO x\r\n" + OPEN + b"BDAT 5\r\nab\r\n.BDAT 2 LAST\r\n\r\nNOOP\nX\r\nNO\rOP\r\nQUIT\r\n",
     b"HELO x\r\nMAIL FROM:<>\r\nRCPT TO:<unknown@b.example>\r\nDATA\r\nBDAT 3\r\nabcRSET\r\n" + OPEN + b"DATA\r\n.\r\n",
@@ -578,10 +580,10 @@ TALKS = [
 ]
 
 
-@pytest.mark.parametrize("sent", TALKS)
+@pytest.mark.parametrize("sent", SESSIONS)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_pieces_of_any_size_are_one_conversation(sent: bytes, size: int) -> None:
-    assert _course(sent, range(size, len(sent), size)) == _course(sent, [])
+def test_pieces_of_any_size_give_the_same_session(sent: bytes, size: int) -> None:
+    assert _result(sent, range(size, len(sent), size)) == _result(sent, [])
 
 
 PARTS = [
@@ -594,20 +596,20 @@ PARTS = [
 
 @bad_input("SMTP submission", 300)
 @given(st.data(), st.booleans())
-def test_the_cut_of_the_bytes_never_matters(data: st.DataObject, is_submission: bool) -> None:
+def test_any_split_of_the_bytes_gives_the_same_session(data: st.DataObject, is_submission: bool) -> None:
     sent = b"".join(data.draw(st.lists(st.sampled_from(PARTS), min_size=3, max_size=25)))
     cuts = data.draw(st.lists(st.integers(1, len(sent)), max_size=20).map(sorted))
-    assert _course(sent, cuts, is_submission) == _course(sent, [], is_submission)
+    assert _result(sent, cuts, is_submission) == _result(sent, [], is_submission)
 
 
-def _course(sent: bytes, cuts: Iterable[int], is_submission: bool = False) -> object:
-    """All that came of it, and that no memory stays behind."""
-    talk = submitting() if is_submission else Talk(replace(INBOUND, message_bytes_max=5_000))
+def _result(sent: bytes, cuts: Iterable[int], is_submission: bool = False) -> object:
+    """Replies, messages and logins; all memory is released."""
+    client = submitting() if is_submission else Client(replace(INBOUND, message_bytes_max=5_000))
     for piece in _pieces(sent, cuts):
-        talk.send(piece)
-    talk.conversation.let_go()
-    assert talk.room.used_bytes == 0
-    return talk.heard, talk.taken, talk.logins, talk.is_over
+        client.send(piece)
+    client.conversation.disconnected()
+    assert client.memory.used_bytes == 0
+    return client.replied, client.accepted, client.logins, client.is_closed
 
 
 def _pieces(sent: bytes, cuts: Iterable[int]) -> Iterator[bytes]:

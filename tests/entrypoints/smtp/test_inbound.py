@@ -1,4 +1,4 @@
-"""The return path's service: takes exactly what is ours, passes nothing on, and says 250 once it is stored."""
+"""The inbound service accepts only our own addresses, never relays, and replies 250 after storing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,17 +32,17 @@ KEY = b"k" * 32
 ORIGIN = MailReference.of(UUID(int=1), UUID(int=2), 0)
 OURS = return_path(ORIGIN, DOMAIN, KEY)
 FORGED = return_path(ORIGIN, DOMAIN, b"guessed")
-LETTER = b"Subject: Hello\r\n\r\nPlease stop.\r\n"
+MAIL = b"Subject: Hello\r\n\r\nPlease stop.\r\n"
 
 
 def inbound(database: Database) -> Inbound:
-    feedback = Reports(
+    reports = Reports(
         database=database, clock=DatabaseClock(), chance=SystemChance(), return_path_domain=DOMAIN, keys=[KEY]
     )
-    return Inbound(feedback=feedback, hostname=HOSTNAME, return_path_domain=DOMAIN, feedback_address=COMPLAINTS)
+    return Inbound(reports=reports, hostname=HOSTNAME, return_path_domain=DOMAIN, feedback_address=COMPLAINTS)
 
 
-# For what is decided without a database.
+# For decisions that need no database.
 SERVICE = inbound(Database(None))
 
 
@@ -61,12 +61,12 @@ SERVICE = inbound(Database(None))
         COMPLAINTS.title(),
     ],
 )
-def test_what_is_ours_is_taken_in_any_case(address: str) -> None:
-    assert SERVICE.recipient(address, 0) is None
-    assert SERVICE.recipient(address, 19) is None
+def test_our_addresses_are_accepted_in_any_case(address: str) -> None:
+    assert SERVICE.check_recipient(address, 0) is None
+    assert SERVICE.check_recipient(address, 19) is None
 
 
-# Ways in which mail servers were once talked into passing mail on, and addresses that nobody has.
+# Forms that once made mail servers relay, and addresses that don't exist.
 FORMS = {
     "ada@victim.example": "5.7.1",
     "postmaster@victim.example": "5.7.1",
@@ -125,14 +125,14 @@ FORMS = {
 
 
 @pytest.mark.parametrize("address", FORMS, ids=ascii)
-def test_nothing_is_passed_on(address: str) -> None:
-    reply = SERVICE.recipient(address, 0)
+def test_nothing_is_relayed(address: str) -> None:
+    reply = SERVICE.check_recipient(address, 0)
     assert reply is not None
     assert (reply.code, reply.status) == (550, FORMS[address])
 
 
-async def test_nobody_logs_in() -> None:
-    assert not SERVICE.terms.needs_authentication
+async def test_there_is_no_login() -> None:
+    assert not SERVICE.policy.needs_authentication
     with pytest.raises(Refusal):
         await SERVICE.authenticate("ada", "secret", "192.0.2.1")
 
@@ -141,20 +141,20 @@ def envelope(*recipients: str, sender: str = "") -> Envelope:
     return Envelope(sender, recipients, is_secure=False, peer="192.0.2.1", client_name="mx.example.org")
 
 
-async def test_while_the_database_is_away_everything_may_be_sent_again() -> None:
+async def test_without_a_database_refusals_are_temporary() -> None:
     database = await Database.open(f"postgresql://nobody@127.0.0.1:{free_port()}/none")
     service = inbound(database)
-    for recipient, mail in ((OURS, bounce("ada@example.org")), ("postmaster", LETTER)):
-        reply = await service.take(None, envelope(recipient), mail)
+    for recipient, mail in ((OURS, bounce("ada@example.org")), ("postmaster", MAIL)):
+        reply = await service.accept(None, envelope(recipient), mail)
         assert (reply.code, reply.status) == (451, "4.3.0")
-    # What changes nothing needs no database.
-    assert (await service.take(None, envelope(OURS), VACATION)).code == 250
+    # Mail that changes nothing needs no database.
+    assert (await service.accept(None, envelope(OURS), VACATION)).code == 250
     await database.close()
 
 
 @dataclass
-class Door:
-    """The server on a real socket, and what it leads to."""
+class InboundServer:
+    """The server on a real socket, and its database."""
 
     steps: DeliverySteps
     port: int
@@ -179,7 +179,7 @@ class Door:
 
     async def delivered(self, *recipients: str) -> list[Claimed]:
         claimed = await self.steps.claimed(recipients)
-        await self.steps.record(*[self.steps.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
+        await self.steps.record(*[self.steps.outcome(claim, DeliveryResult.DELIVERED) for claim in claimed])
         return claimed
 
     async def suppressed(self) -> list[tuple[str, str]]:
@@ -195,77 +195,79 @@ async def _reply(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def opened(steps: DeliverySteps) -> AsyncIterator[Door]:
-    server = SmtpServer(inbound(steps.database))
-    await server.listen([Listener("127.0.0.1", 0)])
+async def opened(steps: DeliverySteps) -> AsyncIterator[InboundServer]:
+    smtp = SmtpServer(inbound(steps.database))
+    await smtp.listen([Listener("127.0.0.1", 0)])
     try:
-        yield Door(steps, server.ports[0])
+        yield InboundServer(steps, smtp.ports[0])
     finally:
-        await server.drain(1)
+        await smtp.drain(1)
 
 
 @pytest_asyncio.fixture
-async def door(database_url: str) -> AsyncIterator[Door]:
-    async with open_delivery_steps(database_url) as steps, opened(steps) as made:
-        yield made
+async def server(database_url: str) -> AsyncIterator[InboundServer]:
+    async with open_delivery_steps(database_url) as steps, opened(steps) as server:
+        yield server
 
 
-async def test_a_bounce_finds_its_way_back_to_the_mail_that_left(door: Door) -> None:
+async def test_a_bounce_is_matched_to_the_sent_mail(server: InboundServer) -> None:
     identity = Identity(hostname=HOSTNAME, return_path_domain=DOMAIN, return_path_key=KEY)
-    letters = OutgoingMail(database=door.steps.database, clock=door.steps.clock, signing=None, identity=identity)
-    alone = await door.steps.claimed(["ada@example.org"])
-    shared = await door.steps.claimed(["bob@example.net", "eve@example.net"])
-    left = [await letters.parcel(alone), await letters.parcel(shared)]
-    await door.steps.record(*[door.steps.outcome(one, DeliveryResult.DELIVERED) for one in (*alone, *shared)])
-    assert (await door.send(bounce("ada@elsewhere.example"), left[0].sender)).startswith(b"250 2.0.0 ")
-    assert (await door.send(bounce("eve@example.net"), left[1].sender, sender="odd@example.net")).startswith(b"250")
-    assert await door.suppressed() == [("ada@example.org", "bounce"), ("eve@example.net", "bounce")]
-    assert await door.steps.fetch("SELECT DISTINCT status FROM recipients") == [("delivered",)]
+    outgoing_mail = OutgoingMail(
+        database=server.steps.database, clock=server.steps.clock, signing=None, identity=identity
+    )
+    alone = await server.steps.claimed(["ada@example.org"])
+    shared = await server.steps.claimed(["bob@example.net", "eve@example.net"])
+    left = [await outgoing_mail.parcel(alone), await outgoing_mail.parcel(shared)]
+    await server.steps.record(*[server.steps.outcome(claim, DeliveryResult.DELIVERED) for claim in (*alone, *shared)])
+    assert (await server.send(bounce("ada@elsewhere.example"), left[0].sender)).startswith(b"250 2.0.0 ")
+    assert (await server.send(bounce("eve@example.net"), left[1].sender, sender="odd@example.net")).startswith(b"250")
+    assert await server.suppressed() == [("ada@example.org", "bounce"), ("eve@example.net", "bounce")]
+    assert await server.steps.fetch("SELECT DISTINCT status FROM recipients") == [("delivered",)]
 
 
-async def test_complaints_go_to_their_address_and_name_the_mail_themselves(door: Door) -> None:
-    (claimed,) = await door.delivered("ada@example.org")
+async def test_a_complaint_is_matched_by_its_signed_token(server: InboundServer) -> None:
+    (claimed,) = await server.delivered("ada@example.org")
     origin = MailReference.of(claimed.account_id, claimed.message_id, 0)
     forged = complaint(f"CFBL-Feedback-ID: {feedback_token(origin, b'guessed')}", recipient="ada@example.org")
-    assert (await door.send(forged, COMPLAINTS, sender="fbl@provider.example")).startswith(b"250")
-    assert await door.suppressed() == []
+    assert (await server.send(forged, COMPLAINTS, sender="fbl@provider.example")).startswith(b"250")
+    assert await server.suppressed() == []
     genuine = complaint(f"CFBL-Feedback-ID: {feedback_token(origin, KEY)}")
-    assert (await door.send(genuine, COMPLAINTS, sender="fbl@provider.example")).startswith(b"250")
-    assert await door.suppressed() == [("ada@example.org", "complaint")]
+    assert (await server.send(genuine, COMPLAINTS, sender="fbl@provider.example")).startswith(b"250")
+    assert await server.suppressed() == [("ada@example.org", "complaint")]
 
 
-async def test_one_mail_for_several_of_ours_does_all_of_it(door: Door) -> None:
-    first, second = await door.delivered("ada@example.org", "bob@example.org")
+async def test_a_mail_to_several_of_our_addresses_serves_all(server: InboundServer) -> None:
+    first, second = await server.delivered("ada@example.org", "bob@example.org")
     paths = [
-        return_path(MailReference.of(one.account_id, one.message_id, one.position), DOMAIN, KEY)
-        for one in (first, second)
+        return_path(MailReference.of(claim.account_id, claim.message_id, claim.position), DOMAIN, KEY)
+        for claim in (first, second)
     ]
-    reply = await door.send(bounce("x@example.org"), *paths, f"abuse@{DOMAIN}", "postmaster", sender="a@example.net")
+    reply = await server.send(bounce("x@example.org"), *paths, f"abuse@{DOMAIN}", "postmaster", sender="a@example.net")
     assert reply.startswith(b"250")
-    assert len(await door.suppressed()) == 2
-    kept = await door.steps.fetch("SELECT recipient, sender, peer, subject FROM inbox")
+    assert len(await server.suppressed()) == 2
+    kept = await server.steps.fetch("SELECT recipient, sender, peer, subject FROM inbox")
     subject = "Undelivered Mail Returned to Sender"
     assert kept == [(f"abuse@{DOMAIN}, postmaster", "a@example.net", "127.0.0.1", subject)]
 
 
-async def test_a_full_inbox_asks_to_come_again_later(door: Door) -> None:
+async def test_a_full_inbox_is_a_temporary_refusal(server: InboundServer) -> None:
     fill = "INSERT INTO inbox SELECT gen_random_uuid(), '', '', '', '', '', 'epoch' FROM generate_series(1, 1000)"
-    await door.steps.fetch(fill)
-    assert (await door.send(LETTER, f"abuse@{HOSTNAME}")).startswith(b"452 4.3.1 ")
-    (claimed,) = await door.delivered("ada@example.org")
+    await server.steps.fetch(fill)
+    assert (await server.send(MAIL, f"abuse@{HOSTNAME}")).startswith(b"452 4.3.1 ")
+    (claimed,) = await server.delivered("ada@example.org")
     path = return_path(MailReference.of(claimed.account_id, claimed.message_id, 0), DOMAIN, KEY)
-    assert (await door.send(bounce("ada@example.org"), path, "postmaster")).startswith(b"452")
-    assert await door.suppressed() == [("ada@example.org", "bounce")]
+    assert (await server.send(bounce("ada@example.org"), path, "postmaster")).startswith(b"452")
+    assert await server.suppressed() == [("ada@example.org", "bounce")]
 
 
-async def test_a_fault_of_ours_is_no_reason_to_give_the_mail_up(door: Door) -> None:
-    await door.steps.fetch("ALTER TABLE inbox RENAME TO outbox")
+async def test_a_fault_is_a_temporary_refusal(server: InboundServer) -> None:
+    await server.steps.fetch("ALTER TABLE inbox RENAME TO outbox")
     with capture_logs() as logs:
-        assert (await door.send(LETTER, "postmaster")).startswith(b"451 4.3.0 ")
+        assert (await server.send(MAIL, "postmaster")).startswith(b"451 4.3.0 ")
     assert "inbound_failed" in [entry["event"] for entry in logs]
 
 
-async def test_on_the_wire_nothing_is_passed_on_either(door: Door) -> None:
+async def test_nothing_is_relayed_on_the_wire(server: InboundServer) -> None:
     forms = [form for form in FORMS if form.isascii() and form.isprintable()]
     written = [f"RCPT TO:<{form}>" for form in forms] + [
         f"RCPT TO:{OURS.replace(DOMAIN, 'victim.example')}",
@@ -273,14 +275,14 @@ async def test_on_the_wire_nothing_is_passed_on_either(door: Door) -> None:
         f"RCPT TO:<<postmaster@{HOSTNAME}>@victim.example>",
         f"RCPT TO:<postmaster@{HOSTNAME}>,<ada@victim.example>",
     ]
-    _, _, _, *replies = await door.talk(b"EHLO a", b"MAIL FROM:<>", *[line.encode() for line in written])
+    _, _, _, *replies = await server.talk(b"EHLO a", b"MAIL FROM:<>", *[line.encode() for line in written])
     refused = dict(zip(written, replies, strict=True))
     assert {line: reply for line, reply in refused.items() if not reply.startswith(b"5")} == {}
 
 
-async def test_a_report_has_its_size_and_a_mail_so_many_recipients(door: Door) -> None:
+async def test_size_and_recipients_are_limited(server: InboundServer) -> None:
     too_large = f"MAIL FROM:<> SIZE={MESSAGE_BYTES_MAX + 1}".encode()
-    assert (await door.talk(b"EHLO a", too_large))[-1].startswith(b"552 5.3.4")
+    assert (await server.talk(b"EHLO a", too_large))[-1].startswith(b"552 5.3.4")
     rcpts = [b"RCPT TO:<postmaster>"] * 21
-    replies = await door.talk(b"EHLO a", f"MAIL FROM:<> SIZE={MESSAGE_BYTES_MAX}".encode(), *rcpts)
+    replies = await server.talk(b"EHLO a", f"MAIL FROM:<> SIZE={MESSAGE_BYTES_MAX}".encode(), *rcpts)
     assert [reply[:3] for reply in replies[3:]] == [b"250"] * 20 + [b"452"]

@@ -1,4 +1,4 @@
-"""The SMTP server over real sockets: deadlines, bounds, faults, and how it ends."""
+"""The SMTP server over real sockets: deadlines, limits, faults and drain."""
 
 import asyncio
 import contextlib
@@ -15,11 +15,11 @@ from posthouse.entrypoints.smtp.connection import WAITING_BYTES_MAX, Bounds, Ser
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
 from tests.support.smtp_service import INBOUND, RecordingService, SmtpConnection, run_smtp_server
 
-HASTY = ServerDeadlines(look_seconds=0.02, parting_seconds=0.02)
+SHORT = ServerDeadlines(check_seconds=0.02, closing_seconds=0.02)
 OPEN = ("EHLO client.example.com", "MAIL FROM:<ada@example.com>", "RCPT TO:<bob@example.com>")
 
 
-async def test_mail_comes_in_by_aiosmtplib() -> None:
+async def test_aiosmtplib_can_send() -> None:
     service = RecordingService()
     async with (
         run_smtp_server(service) as server,
@@ -32,7 +32,7 @@ async def test_mail_comes_in_by_aiosmtplib() -> None:
     assert service.contents == [b"Subject: x\r\n\r\n.dot\r\n", b"y\r\n"]
 
 
-async def test_mail_comes_in_by_smtplib() -> None:
+async def test_smtplib_can_send() -> None:
     service = RecordingService()
 
     def send(port: int) -> None:
@@ -44,7 +44,7 @@ async def test_mail_comes_in_by_smtplib() -> None:
     assert service.contents == [b"Subject: x\r\n\r\n.dot\r\n"]
 
 
-async def test_a_large_message_comes_in_whole() -> None:
+async def test_a_large_message_is_received_whole() -> None:
     service = RecordingService()
     content = (b"." + b"x" * 76 + b"\r\n") * 100_000
     async with run_smtp_server(service) as server, SmtpConnection.to(server.ports[0]) as line:
@@ -55,8 +55,8 @@ async def test_a_large_message_comes_in_whole() -> None:
     assert service.contents == [content]
 
 
-async def test_a_fault_shows_nothing_and_is_not_final() -> None:
-    service = RecordingService(fault=RuntimeError("secret of the house"))
+async def test_a_fault_is_a_temporary_refusal_without_details() -> None:
+    service = RecordingService(fault=RuntimeError("secret detail"))
     async with run_smtp_server(service) as server, SmtpConnection.to(server.ports[0]) as line:
         replies = await line.say(*OPEN, "DATA", b"hi\r\n.\r\n")
         assert replies[-1].startswith("451 4.3.0")
@@ -65,7 +65,7 @@ async def test_a_fault_shows_nothing_and_is_not_final() -> None:
         assert (await line.say(*OPEN[1:], "DATA", b"hi\r\n.\r\n"))[-1][:3] == "250"
 
 
-async def test_others_are_served_while_a_message_is_being_taken() -> None:
+async def test_others_are_served_while_a_message_is_being_accepted() -> None:
     service = RecordingService(gate=asyncio.Event())
     assert service.gate is not None
     async with (
@@ -80,7 +80,7 @@ async def test_others_are_served_while_a_message_is_being_taken() -> None:
         assert [(await line.reply())[:3] for _ in range(3)] == ["250"] * 3
 
 
-async def test_no_more_is_read_than_fits_while_a_message_is_being_taken() -> None:
+async def test_reading_pauses_at_a_limit_while_a_message_is_accepted() -> None:
     service = RecordingService(gate=asyncio.Event())
     assert service.gate is not None
     async with run_smtp_server(service) as server, SmtpConnection.to(server.ports[0]) as line:
@@ -94,7 +94,7 @@ async def test_no_more_is_read_than_fits_while_a_message_is_being_taken() -> Non
 
 
 async def test_a_client_that_does_not_read_is_cut_off() -> None:
-    deadlines = replace(HASTY, reading_seconds=0.1)
+    deadlines = replace(SHORT, reading_seconds=0.1)
     async with run_smtp_server(RecordingService(), deadlines=deadlines) as server:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
@@ -102,7 +102,7 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
             with contextlib.suppress(BlockingIOError):
                 client.connect(("127.0.0.1", server.ports[0]))
             await asyncio.sleep(0.05)
-            # Messages begin the count of commands anew, so that replies never end by themselves.
+            # Messages reset the count of commands, so that replies never end by themselves.
             mail = b"EHLO x\r\n" + b"EHLO x\r\n" * 1_000 + b"MAIL FROM:<>\r\nRCPT TO:<a@b.example>\r\nDATA\r\n.\r\n"
             loop = asyncio.get_running_loop()
             with contextlib.suppress(OSError, TimeoutError):
@@ -115,18 +115,18 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
 # Deadlines
 
 
-async def test_an_idle_client_is_told_and_left() -> None:
+async def test_an_idle_client_gets_421() -> None:
     async with (
-        run_smtp_server(RecordingService(), deadlines=replace(HASTY, command_seconds=0.15)) as server,
+        run_smtp_server(RecordingService(), deadlines=replace(SHORT, command_seconds=0.15)) as server,
         SmtpConnection.to(server.ports[0]) as line,
     ):
         await line.say(*OPEN)
         assert (await line.rest()).startswith("421 4.4.2")
 
 
-async def test_a_byte_now_and_then_keeps_nothing_open() -> None:
+async def test_single_bytes_do_not_extend_the_deadline() -> None:
     async with (
-        run_smtp_server(RecordingService(), deadlines=replace(HASTY, command_seconds=0.2)) as server,
+        run_smtp_server(RecordingService(), deadlines=replace(SHORT, command_seconds=0.2)) as server,
         SmtpConnection.to(server.ports[0]) as line,
     ):
         await line.say("EHLO x")
@@ -135,21 +135,21 @@ async def test_a_byte_now_and_then_keeps_nothing_open() -> None:
         await drip
 
 
-async def test_a_message_that_hardly_comes_is_not_waited_for() -> None:
+async def test_a_message_that_is_sent_too_slowly_is_cut_off() -> None:
     service = RecordingService()
-    async with run_smtp_server(service, deadlines=replace(HASTY, content_seconds=0.2)) as server:
+    async with run_smtp_server(service, deadlines=replace(SHORT, content_seconds=0.2)) as server:
         async with SmtpConnection.to(server.ports[0]) as line:
             await line.say(*OPEN, "DATA")
             drip = asyncio.create_task(_drip(line, b"x\r\n"))
             assert (await line.rest()).startswith("421 4.4.2")
             await drip
         assert server.held_bytes == 0
-    assert service.taken == []
+    assert service.accepted == []
 
 
-async def test_a_message_that_keeps_coming_is_waited_for() -> None:
+async def test_a_slow_message_within_the_rate_is_received() -> None:
     service = RecordingService()
-    deadlines = replace(HASTY, content_seconds=0.1, content_bytes_per_second=10_000, command_seconds=0.1)
+    deadlines = replace(SHORT, content_seconds=0.1, content_bytes_per_second=10_000, command_seconds=0.1)
     async with run_smtp_server(service, deadlines=deadlines) as server, SmtpConnection.to(server.ports[0]) as line:
         await line.say(*OPEN, "DATA")
         for _ in range(20):
@@ -158,22 +158,22 @@ async def test_a_message_that_keeps_coming_is_waited_for() -> None:
         assert (await line.say(b".\r\n"))[0][:3] == "250"
 
 
-async def test_no_session_lasts_for_ever() -> None:
+async def test_a_session_ends_after_its_longest_time() -> None:
     async with (
-        run_smtp_server(RecordingService(), deadlines=replace(HASTY, session_seconds=0.2)) as server,
+        run_smtp_server(RecordingService(), deadlines=replace(SHORT, session_seconds=0.2)) as server,
         SmtpConnection.to(server.ports[0]) as line,
     ):
-        said = ""
-        while said[:3] in ("", "250"):
-            (said,) = await line.say("NOOP")
+        reply = ""
+        while reply[:3] in ("", "250"):
+            (reply,) = await line.say("NOOP")
             await asyncio.sleep(0.02)
-        assert said.startswith("421 4.4.2")
+        assert reply.startswith("421 4.4.2")
 
 
-# Bounds
+# Limits
 
 
-async def test_connections_are_counted_by_address_and_in_all() -> None:
+async def test_connections_are_limited_by_address_and_in_total() -> None:
     two = (Listener("127.0.0.1", 0), Listener("::1", 0))
     bounds = Bounds(connections_max=3, connections_per_address_max=2)
     async with (
@@ -196,7 +196,7 @@ async def test_connections_are_counted_by_address_and_in_all() -> None:
             writer.close()
 
 
-async def test_messages_share_one_bound_of_memory() -> None:
+async def test_messages_share_a_memory_limit() -> None:
     service = RecordingService(gate=asyncio.Event())
     assert service.gate is not None
     bounds = Bounds(content_bytes_max=100_000)
@@ -217,10 +217,10 @@ async def test_messages_share_one_bound_of_memory() -> None:
 
 
 async def test_an_unterminated_line_of_48_mib_is_not_kept() -> None:
-    """In a command and in a message: the memory in use at its peak grows by little."""
-    terms = replace(INBOUND, message_bytes_max=1 << 20)
+    """In a command and in a message: peak memory hardly grows."""
+    policy = replace(INBOUND, message_bytes_max=1 << 20)
     piece = b"x" * (1 << 20)
-    async with run_smtp_server(RecordingService(terms)) as server:
+    async with run_smtp_server(RecordingService(policy)) as server:
         async with SmtpConnection.to(server.ports[0]) as line:
             line.writer.write(piece)
             await line.writer.drain()
@@ -241,10 +241,10 @@ async def test_an_unterminated_line_of_48_mib_is_not_kept() -> None:
     assert grown_kib < 12 * 1024
 
 
-# Clients that leave
+# Clients that disconnect
 
 
-async def test_a_message_that_is_complete_is_taken_though_its_client_has_gone() -> None:
+async def test_a_complete_message_is_accepted_after_a_disconnect() -> None:
     service = RecordingService(gate=asyncio.Event())
     assert service.gate is not None
     async with run_smtp_server(service) as server:
@@ -259,7 +259,7 @@ async def test_a_message_that_is_complete_is_taken_though_its_client_has_gone() 
     assert service.contents == [b"hi\r\n"]
 
 
-async def test_a_message_without_its_end_is_not_taken() -> None:
+async def test_an_incomplete_message_is_not_accepted() -> None:
     service = RecordingService()
     async with run_smtp_server(service) as server:
         async with SmtpConnection.to(server.ports[0]) as line:
@@ -267,10 +267,10 @@ async def test_a_message_without_its_end_is_not_taken() -> None:
             line.writer.write(b"hi\r\n.\r")
         await _until(lambda: server.connection_count == 0)
         assert server.held_bytes == 0
-    assert service.taken == []
+    assert service.accepted == []
 
 
-async def test_a_client_that_only_writes_still_hears_the_answer() -> None:
+async def test_a_half_closed_client_still_gets_the_reply() -> None:
     service = RecordingService(gate=asyncio.Event())
     assert service.gate is not None
     async with run_smtp_server(service) as server, SmtpConnection.to(server.ports[0]) as line:
@@ -282,10 +282,10 @@ async def test_a_client_that_only_writes_still_hears_the_answer() -> None:
         assert (await line.rest()).startswith("250 2.0.0")
 
 
-# The end
+# Drain
 
 
-async def test_an_idle_client_is_told_that_the_server_closes() -> None:
+async def test_an_idle_client_gets_421_at_a_drain() -> None:
     service = RecordingService()
     server = SmtpServer(service)
     await server.listen([Listener("127.0.0.1", 0)])
@@ -298,15 +298,15 @@ async def test_an_idle_client_is_told_that_the_server_closes() -> None:
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_message_on_its_way_is_received_and_taken_before_the_end() -> None:
+async def test_a_drain_finishes_receiving_and_accepting() -> None:
     service = RecordingService(gate=asyncio.Event())
     assert service.gate is not None
     server = SmtpServer(service)
     await server.listen([Listener("127.0.0.1", 0)])
-    async with SmtpConnection.to(server.ports[0]) as receiving, SmtpConnection.to(server.ports[0]) as taking:
+    async with SmtpConnection.to(server.ports[0]) as receiving, SmtpConnection.to(server.ports[0]) as accepting:
         await receiving.say(*OPEN, "DATA")
-        await taking.say(*OPEN, "DATA")
-        taking.writer.write(b"hi\r\n.\r\n")
+        await accepting.say(*OPEN, "DATA")
+        accepting.writer.write(b"hi\r\n.\r\n")
         receiving.writer.write(b"slow")
         await _until(lambda: service.begun == 1)
         draining = asyncio.create_task(server.drain(5))
@@ -314,32 +314,32 @@ async def test_a_message_on_its_way_is_received_and_taken_before_the_end() -> No
         receiving.writer.write(b"ly\r\n.\r\nMAIL FROM:<>\r\n")
         await _until(lambda: service.begun == 2)
         service.gate.set()
-        for line in (taking, receiving):
-            heard = await line.rest()
-            assert heard.startswith("250 2.0.0 queued")
-            assert heard.splitlines()[1].startswith("421 4.3.2")
+        for line in (accepting, receiving):
+            replies = await line.rest()
+            assert replies.startswith("250 2.0.0 queued")
+            assert replies.splitlines()[1].startswith("421 4.3.2")
         await asyncio.wait_for(draining, 1)
     assert sorted(service.contents) == [b"hi\r\n", b"slowly\r\n"]
 
 
-async def test_a_drain_ends_in_time_and_a_cut_message_was_neither_taken_nor_confirmed() -> None:
+async def test_a_drain_ends_in_time_and_confirms_no_message_it_cuts() -> None:
     service = RecordingService(gate=asyncio.Event())
     server = SmtpServer(service)
     await server.listen([Listener("127.0.0.1", 0)])
-    async with SmtpConnection.to(server.ports[0]) as receiving, SmtpConnection.to(server.ports[0]) as taking:
+    async with SmtpConnection.to(server.ports[0]) as receiving, SmtpConnection.to(server.ports[0]) as accepting:
         await receiving.say(*OPEN, "DATA")
-        await taking.say(*OPEN, "DATA")
-        taking.writer.write(b"hi\r\n.\r\n")
+        await accepting.say(*OPEN, "DATA")
+        accepting.writer.write(b"hi\r\n.\r\n")
         await _until(lambda: service.begun == 1)
         await asyncio.wait_for(server.drain(0.4), 1)
         assert (await receiving.rest()).startswith("421 4.3.2")
-        assert await taking.rest() == ""
-    assert service.taken == []
+        assert await accepting.rest() == ""
+    assert service.accepted == []
     assert server.held_bytes == 0
 
 
 async def _drip(line: SmtpConnection, piece: bytes) -> None:
-    with contextlib.suppress(OSError, RuntimeError):  # as uvloop has it
+    with contextlib.suppress(OSError, RuntimeError):  # uvloop raises the latter
         for _ in range(25):
             line.writer.write(piece)
             await asyncio.sleep(0.02)

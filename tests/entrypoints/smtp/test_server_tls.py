@@ -1,4 +1,4 @@
-"""The SMTP server under TLS: STARTTLS and implicit, logins, and a certificate that is renewed while it runs."""
+"""The SMTP server with TLS: STARTTLS and implicit TLS, logins, and renewal of the certificate."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ from tests.support.smtp_service import (
 )
 
 MAIL = "From: ada@example.com\r\nSubject: dots\r\n\r\n.one\r\n..two\r\nend\r\n"
-HASTY = ServerDeadlines(look_seconds=0.02, parting_seconds=0.02)
+SHORT = ServerDeadlines(check_seconds=0.02, closing_seconds=0.02)
 BOTH = (Listener("127.0.0.1", 0), Listener("127.0.0.1", 0, is_secure=True))
 
 
@@ -48,9 +48,9 @@ async def test_aiosmtplib_logs_in_and_sends(authority: Authority, trusting: ssl.
         async with client:
             for _ in range(3):
                 await client.sendmail("ada@example.com", ["bob@example.com", "eve@example.com"], MAIL)
-    assert [caller for caller, _, _ in service.taken] == [PRINCIPAL] * 3
+    assert [principal for principal, _, _ in service.accepted] == [PRINCIPAL] * 3
     assert service.contents == [MAIL.encode()] * 3
-    envelope = service.taken[0][1]
+    envelope = service.accepted[0][1]
     assert envelope.recipients == ("bob@example.com", "eve@example.com")
     assert (envelope.sender, envelope.is_secure, envelope.peer) == ("ada@example.com", True, "127.0.0.1")
 
@@ -76,10 +76,10 @@ async def test_smtplib_logs_in_and_sends(authority: Authority, trusting: ssl.SSL
     assert service.contents == [MAIL.encode()]
 
 
-async def test_what_follows_starttls_in_the_clear_is_never_heard_under_tls(authority: Authority) -> None:
+async def test_cleartext_after_starttls_is_never_read_under_tls(authority: Authority) -> None:
     service = RecordingService(SUBMISSION)
     async with (
-        run_smtp_server(service, tls=authority.files, deadlines=HASTY) as server,
+        run_smtp_server(service, tls=authority.files, deadlines=SHORT) as server,
         SmtpConnection.to(server.ports[0]) as line,
     ):
         await line.say("EHLO client.example.com")
@@ -88,19 +88,19 @@ async def test_what_follows_starttls_in_the_clear_is_never_heard_under_tls(autho
         assert await line.rest() == ""
 
 
-async def test_what_follows_the_go_ahead_in_the_clear_ends_the_connection(authority: Authority) -> None:
+async def test_cleartext_after_220_ends_the_connection(authority: Authority) -> None:
     service = RecordingService(INBOUND)
     async with run_smtp_server(service, tls=authority.files) as server, SmtpConnection.to(server.ports[0]) as line:
         assert [reply[:3] for reply in await line.say("EHLO client.example.com", "STARTTLS")] == ["250", "220"]
         line.writer.write(b"EHLO x\r\nMAIL FROM:<>\r\nRCPT TO:<bob@example.com>\r\nDATA\r\nhi\r\n.\r\n")
         assert "250" not in repr(await _raw_rest(line))
-    assert service.taken == []
+    assert service.accepted == []
 
 
-async def test_under_tls_nothing_is_remembered_and_a_hasty_client_is_heard(
+async def test_starttls_resets_the_session_and_early_commands_are_read(
     authority: Authority, trusting: ssl.SSLContext
 ) -> None:
-    """Its first commands may come together with the last bytes of its handshake."""
+    """The first commands may arrive with the last bytes of the handshake."""
     service = RecordingService(INBOUND)
     async with run_smtp_server(service, tls=authority.files) as server, SmtpConnection.to(server.ports[0]) as line:
         await line.say(
@@ -111,7 +111,7 @@ async def test_under_tls_nothing_is_remembered_and_a_hasty_client_is_heard(
             "DATA", "EHLO after", "MAIL FROM:<>", "RCPT TO:<bob@example.com>", "DATA", b"x\r\n.\r\n"
         )
     assert [reply[:3] for reply in replies] == ["503", "250", "250", "250", "354", "250"]
-    envelope = service.taken[0][1]
+    envelope = service.accepted[0][1]
     assert (envelope.sender, envelope.recipients, envelope.client_name) == ("", ("bob@example.com",), "after")
     assert envelope.is_secure
 
@@ -120,7 +120,7 @@ async def test_the_third_wrong_password_ends_the_connection(authority: Authority
     service = RecordingService(SUBMISSION)
     wrong = "AUTH PLAIN " + base64.b64encode(b"\0smtp_ada\0wrong").decode()
     async with (
-        run_smtp_server(service, tls=authority.files, deadlines=HASTY) as server,
+        run_smtp_server(service, tls=authority.files, deadlines=SHORT) as server,
         SmtpConnection.to(server.ports[0]) as line,
     ):
         assert (await line.say("EHLO x", wrong))[1].startswith("538 5.7.11")
@@ -131,23 +131,23 @@ async def test_the_third_wrong_password_ends_the_connection(authority: Authority
     assert len(service.logins) == 3
 
 
-async def test_a_login_that_is_held_back_holds_up_nobody_else(authority: Authority, trusting: ssl.SSLContext) -> None:
+async def test_a_delayed_login_delays_no_other_connection(authority: Authority, trusting: ssl.SSLContext) -> None:
     service = RecordingService(SUBMISSION, gate=asyncio.Event())
     login = "AUTH PLAIN " + base64.b64encode(f"\0{USERNAME}\0{PASSWORD}".encode()).decode()
     async with run_smtp_server(service, tls=authority.files) as server, contextlib.AsyncExitStack() as stack:
-        held, other = [await stack.enter_async_context(SmtpConnection.to(server.ports[0])) for _ in range(2)]
-        await held.say("EHLO x", "STARTTLS")
-        await held.writer.start_tls(_without_name(trusting))
-        await held.say("EHLO x")
-        held.writer.write(login.encode() + b"\r\n")
+        delayed, other = [await stack.enter_async_context(SmtpConnection.to(server.ports[0])) for _ in range(2)]
+        await delayed.say("EHLO x", "STARTTLS")
+        await delayed.writer.start_tls(_without_name(trusting))
+        await delayed.say("EHLO x")
+        delayed.writer.write(login.encode() + b"\r\n")
         assert (await other.say("EHLO x", "NOOP"))[1] == "250 2.0.0 OK"
-        # A login that is held when the server ends is told so, not waited for.
+        # A drain ends a delayed login with 421 and does not wait for it.
         await asyncio.wait_for(server.drain(5), 1)
-        assert (await held.rest()).startswith("421 4.3.2")
+        assert (await delayed.rest()).startswith("421 4.3.2")
 
 
-async def test_a_handshake_that_never_ends_is_cut_off(authority: Authority) -> None:
-    deadlines = replace(HASTY, handshake_seconds=0.2)
+async def test_an_endless_handshake_is_cut_off(authority: Authority) -> None:
+    deadlines = replace(SHORT, handshake_seconds=0.2)
     async with run_smtp_server(
         RecordingService(INBOUND), tls=authority.files, deadlines=deadlines, listeners=BOTH
     ) as server:
@@ -163,7 +163,7 @@ async def test_a_handshake_that_never_ends_is_cut_off(authority: Authority) -> N
         await _until_empty(server)
 
 
-async def test_a_drain_waits_for_no_handshake(authority: Authority) -> None:
+async def test_a_drain_does_not_wait_for_handshakes(authority: Authority) -> None:
     async with (
         run_smtp_server(RecordingService(INBOUND), tls=authority.files, listeners=BOTH) as server,
         SmtpConnection.to(server.ports[0]) as plain,
@@ -188,21 +188,21 @@ async def test_connections_are_counted_before_their_handshake(authority: Authori
         await _until_empty(server)
 
 
-async def test_whoever_does_not_log_in_has_no_time(authority: Authority) -> None:
-    deadlines = replace(HASTY, admission_seconds=0.3)
+async def test_a_client_that_does_not_log_in_is_cut_off(authority: Authority) -> None:
+    deadlines = replace(SHORT, authentication_seconds=0.3)
     service = RecordingService(SUBMISSION)
     async with (
         run_smtp_server(service, tls=authority.files, deadlines=deadlines) as server,
         SmtpConnection.to(server.ports[0]) as line,
     ):
-        said = ""
-        while said[:3] in ("", "250"):
-            (said,) = await line.say("NOOP")
+        reply = ""
+        while reply[:3] in ("", "250"):
+            (reply,) = await line.say("NOOP")
             await asyncio.sleep(0.02)
-        assert said.startswith("421 4.4.2")
+        assert reply.startswith("421 4.4.2")
 
 
-async def test_a_renewed_certificate_is_shown_and_a_broken_one_is_not(
+async def test_a_renewed_certificate_is_used_and_a_broken_file_is_not(
     tmp_path: Path, authority: Authority, trusting: ssl.SSLContext
 ) -> None:
     own = Authority(authority.ca, tmp_path)
@@ -239,7 +239,7 @@ async def test_a_secure_listener_needs_a_certificate() -> None:
         await SmtpServer(RecordingService(INBOUND)).listen([Listener("127.0.0.1", 0, is_secure=True)])
 
 
-async def test_an_address_that_is_taken_is_told() -> None:
+async def test_an_address_in_use_is_an_error() -> None:
     async with run_smtp_server(RecordingService(INBOUND)) as server:
         with pytest.raises(OSError, match="in use"):
             await SmtpServer(RecordingService(INBOUND)).listen([Listener("127.0.0.1", server.ports[0])])

@@ -1,4 +1,4 @@
-"""Submission on a real database: logins, recipients, and what a message or its refusal is answered."""
+"""Submission with a real database: logins, recipients, and the replies to accepted and refused messages."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -27,12 +27,12 @@ SENDER = "bounces@acme.example.com"
 
 
 @dataclass(frozen=True)
-class Desk:
+class SubmissionServer:
     port: int
     account: MadeAccount
     operator: Operator
     database: Database
-    directory: ControlCache
+    control_cache: ControlCache
     trusting: ssl.SSLContext
 
     def client(self, password: str | None = None) -> aiosmtplib.SMTP:
@@ -49,7 +49,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(database_url: str, authority: Authority, trusting: ssl.SSLContext) -> AsyncIterator[Desk]:
+async def server(database_url: str, authority: Authority, trusting: ssl.SSLContext) -> AsyncIterator[SubmissionServer]:
     trusting.check_hostname = False
     settings = service_settings(database_url)
     clock, chance = DatabaseClock(), SystemChance()
@@ -61,71 +61,71 @@ async def desk(database_url: str, authority: Authority, trusting: ssl.SSLContext
         await operator.add_verified_domain(account.id, "acme.example.com")
         database = await Database.open(database_url, connections_max=4)
         stack.push_async_callback(database.close)
-        directory = ControlCache(database, clock.monotonic)
-        await directory.forget_changes()
-        intake = accept.intake(settings, database, directory, clock, chance, None)
+        control_cache = ControlCache(database, clock.monotonic)
+        await control_cache.forget_changes()
+        intake = accept.intake(settings, database, control_cache, clock, chance, None)
         stack.push_async_callback(intake.drain)
-        admission = accept.admission(settings, directory, LastUsed(database), clock)
-        server = SmtpServer(
+        admission = accept.admission(settings, control_cache, LastUsed(database), clock)
+        smtp = SmtpServer(
             Submission(admission=admission, intake=intake, clock=clock, chance=chance, hostname=NAME),
             tls=authority.files,
         )
-        await server.listen([Listener("127.0.0.1", 0, is_secure=True)])
-        stack.push_async_callback(server.drain, 1.0)
-        yield Desk(server.ports[0], account, operator, database, directory, trusting)
+        await smtp.listen([Listener("127.0.0.1", 0, is_secure=True)])
+        stack.push_async_callback(smtp.drain, 1.0)
+        yield SubmissionServer(smtp.ports[0], account, operator, database, control_cache, trusting)
 
 
-async def test_mail_is_queued_once_it_is_committed(desk: Desk) -> None:
+async def test_mail_is_queued_once_it_is_committed(server: SubmissionServer) -> None:
     recipients = ["bob@example.org", "eve@example.org", "Bob@example.org"]
-    async with desk.client() as client:
+    async with server.client() as client:
         _, text = await client.sendmail(SENDER, recipients, MAIL)
         large = MAIL + "x" * 70 + "\r\n" + ("y" * 70 + "\r\n") * 10_000
         assert (await client.sendmail("", ["bob@example.org"], large))[1].startswith("2.0.0 queued as em_")
     status, _, message_id = text.rpartition(" ")
     assert status == "2.0.0 queued as"
-    async with desk.database.connection() as connection:
+    async with server.database.connection() as connection:
         found = await connection.fetch(
             "SELECT r.email FROM recipients r WHERE r.message_id = $1 ORDER BY 1", ids.parse(ids.MESSAGE, message_id)
         )
     assert [row["email"] for row in found] == ["bob@example.org", "eve@example.org"]
 
 
-async def test_a_wrong_password_is_refused_and_the_right_one_is_not(desk: Desk) -> None:
+async def test_a_wrong_password_is_refused_and_the_right_is_not(server: SubmissionServer) -> None:
     with pytest.raises(aiosmtplib.SMTPAuthenticationError) as refused:
-        await desk.client("wrong").connect()
+        await server.client("wrong").connect()
     assert refused.value.code in (421, 535)
-    async with desk.client() as client:
+    async with server.client() as client:
         assert (await client.noop()).code == 250
 
 
-async def test_a_session_does_not_outlast_its_credential(desk: Desk) -> None:
-    async with desk.client() as client:
+async def test_a_session_does_not_outlast_its_credential(server: SubmissionServer) -> None:
+    async with server.client() as client:
         await client.sendmail(SENDER, ["bob@example.org"], MAIL)
-        async with desk.database.transaction() as tx:
-            await tx.execute("UPDATE credentials SET revoked_at = now() WHERE account_id = $1", desk.account.id)
-            await tx.execute("UPDATE accounts SET changed_at = now() WHERE id = $1", desk.account.id)
-        await desk.directory.forget_changes()
+        async with server.database.transaction() as tx:
+            await tx.execute("UPDATE credentials SET revoked_at = now() WHERE account_id = $1", server.account.id)
+            await tx.execute("UPDATE accounts SET changed_at = now() WHERE id = $1", server.account.id)
+        await server.control_cache.forget_changes()
         with pytest.raises(aiosmtplib.SMTPDataError) as refused:
             await client.sendmail(SENDER, ["bob@example.org"], MAIL)
     assert (refused.value.code, refused.value.message[:5]) == (535, "5.7.8")
 
 
-async def test_a_session_does_not_outlast_its_password(desk: Desk) -> None:
+async def test_a_session_does_not_outlast_its_password(server: SubmissionServer) -> None:
     async def replace_password(new_hash: bytes, overlap: timedelta | None) -> None:
-        async with desk.database.transaction() as tx:
+        async with server.database.transaction() as tx:
             await tx.execute(
                 "UPDATE credentials SET secret_hash = $2, previous_until = now() + $3,"
                 " previous_hash = CASE WHEN $3::interval IS NULL THEN NULL ELSE secret_hash END WHERE account_id = $1",
-                desk.account.id, new_hash, overlap,
+                server.account.id, new_hash, overlap,
             )  # fmt: skip
-            await tx.execute("UPDATE accounts SET changed_at = now() WHERE id = $1", desk.account.id)
-        await desk.directory.forget_changes()
+            await tx.execute("UPDATE accounts SET changed_at = now() WHERE id = $1", server.account.id)
+        await server.control_cache.forget_changes()
 
-    async with desk.database.connection() as connection:
+    async with server.database.connection() as connection:
         own_hash = await connection.fetchval(
-            "SELECT secret_hash FROM credentials WHERE account_id = $1", desk.account.id
+            "SELECT secret_hash FROM credentials WHERE account_id = $1", server.account.id
         )
-    async with desk.client() as early, desk.client() as late:
+    async with server.client() as early, server.client() as late:
         await replace_password(b"a hash", timedelta(hours=1))
         for client in (early, late):
             await client.sendmail(SENDER, ["bob@example.org"], MAIL)
@@ -133,7 +133,7 @@ async def test_a_session_does_not_outlast_its_password(desk: Desk) -> None:
         with pytest.raises(aiosmtplib.SMTPDataError) as refused:
             await early.sendmail(SENDER, ["bob@example.org"], MAIL)
         assert (refused.value.code, refused.value.message[:5]) == (535, "5.7.8")
-        # Nor does it once the overlap is over, though nothing is changed at that moment.
+        # The old password also ends when the overlap ends, without any change at that time.
         await replace_password(own_hash, None)
         await late.sendmail(SENDER, ["bob@example.org"], MAIL)
         await replace_password(b"the last", timedelta())
@@ -141,8 +141,8 @@ async def test_a_session_does_not_outlast_its_password(desk: Desk) -> None:
             await late.sendmail(SENDER, ["bob@example.org"], MAIL)
 
 
-async def test_recipients_that_no_mail_can_go_to_are_refused(desk: Desk) -> None:
-    async with desk.client() as client:
+async def test_undeliverable_recipient_addresses_are_refused(server: SubmissionServer) -> None:
+    async with server.client() as client:
         await client.mail(SENDER)
         for address in ("bob@localhost", "bob@[192.0.2.1]", '"b b"@example.org', "postmaster", ".bob@example.org"):
             with pytest.raises(aiosmtplib.SMTPRecipientRefused) as refused:
@@ -151,19 +151,19 @@ async def test_recipients_that_no_mail_can_go_to_are_refused(desk: Desk) -> None
         assert (await client.rcpt("bob@example.org")).code == 250
 
 
-async def test_mail_that_is_refused_is_told_why(desk: Desk) -> None:
+async def test_a_refusal_has_the_code_of_its_reason(server: SubmissionServer) -> None:
     refusals = [
         ("From: eve@elsewhere.example.com\r\n\r\nHi.\r\n", 550, "5.7.1"),
-        ("Subject: nobody\r\n\r\nHi.\r\n", 550, "5.6.0"),
+        ("Subject: no sender\r\n\r\nHi.\r\n", 550, "5.6.0"),
         ("Received: x\r\n" * 51 + MAIL, 554, "5.4.6"),
     ]
-    async with desk.client() as client:
+    async with server.client() as client:
         for content, code, status in refusals:
             with pytest.raises(aiosmtplib.SMTPDataError) as refused:
                 await client.sendmail(SENDER, ["bob@example.org"], content)
             assert (refused.value.code, refused.value.message[:5]) == (code, status)
         await client.sendmail(SENDER, ["bob@example.org"], MAIL)
-        # The client keeps what there are no credits for.
+        # Without credits the refusal is temporary: the client keeps the message.
         recipients = [f"r{number}@example.org" for number in range(50)]
         await client.sendmail(SENDER, recipients, MAIL)
         with pytest.raises(aiosmtplib.SMTPDataError) as refused:

@@ -1,11 +1,10 @@
-"""One connection of the SMTP server: its socket, its conversation, and what it shares with the others.
+"""A connection of the SMTP server: its socket, its conversation, and the state that all connections share.
 
-A connection reads on while its service is busy, up to a bound, and no further while its client doesn't read. Only
-what is answered (or, in a message, what has come of it) counts as progress, so that a byte now and then keeps
-nothing open.
+A connection reads ahead while its service is busy, up to a limit, and stops while its client doesn't read. Only
+replies, and received content of a message, count as progress, so that a client can't stay by sending a byte now and
+then.
 
-Once a message is complete it is taken to its end, whatever becomes of the connection, so that as few clients as
-possible send one again that we have.
+A complete message is accepted even if the connection is lost, so that few clients send a message again that we have.
 """
 
 import asyncio
@@ -20,9 +19,9 @@ import structlog
 
 from posthouse.entrypoints.refusals import smtp_reply
 from posthouse.entrypoints.smtp import replies
-from posthouse.entrypoints.smtp.content import Room
-from posthouse.entrypoints.smtp.conversation import Close, Conversation, StartTls, Step, Take
-from posthouse.entrypoints.smtp.login import Authenticate
+from posthouse.entrypoints.smtp.content import ContentMemory
+from posthouse.entrypoints.smtp.conversation import Conversation
+from posthouse.entrypoints.smtp.effects import AcceptMessage, Authenticate, Close, StartTls, Step
 from posthouse.entrypoints.smtp.replies import ServerReply
 from posthouse.entrypoints.smtp.service import Service
 from posthouse.flows.shared.principal import Principal
@@ -31,12 +30,11 @@ from posthouse.rules.refusal import Refusal
 
 log = structlog.get_logger(__name__)
 
-# What a client may send ahead while its last message is being taken; then it waits.
+# What a client may send ahead while its last message is being accepted.
 WAITING_BYTES_MAX: Final = 64 * 1024
-# Replies are short: a client that leaves so much unread is not reading.
+# Replies are short: a client with this much unread is not reading.
 UNREAD_BYTES_MAX: Final = 16 * 1024
-TAKEN: Final = 250
-# A TLS goodbye isn't worth waiting long for.
+ACCEPTED: Final = 250
 TLS_SHUTDOWN_SECONDS: Final = 5.0
 
 _MAPPED: Final = "::ffff:"
@@ -46,29 +44,29 @@ _MAPPED: Final = "::ffff:"
 class Bounds:
     connections_max: int = 2_000
     connections_per_address_max: int = 50
-    # Of messages that are being received or taken: 25 of the largest.
+    # Of messages that are being received or accepted: 25 of the largest.
     content_bytes_max: int = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ServerDeadlines:
     command_seconds: float = 300.0  # RFC 5321, 4.5.3.2.7
-    # Whoever has not authenticated is not a client yet.
-    admission_seconds: float = 120.0
+    # Until authentication.
+    authentication_seconds: float = 120.0
     handshake_seconds: float = 10.0
-    # A message may take this long, and as much longer as it is large.
+    # A message may take this long, plus its size divided by the rate below.
     content_seconds: float = 60.0
     content_bytes_per_second: float = 1_024.0
     session_seconds: float = 1_800.0
-    # For a client that doesn't read what it is told.
+    # For a client that doesn't read its replies.
     reading_seconds: float = 60.0
-    # Who is still sending when it is left must be let finish for a moment, or it never reads why.
-    parting_seconds: float = 1.0
-    look_seconds: float = 1.0
+    # A client that is still sending needs this long to read why the connection closes.
+    closing_seconds: float = 1.0
+    check_seconds: float = 1.0
 
 
 class ServerState:
-    """What the connections of a server share, and how many of them there are."""
+    """The state that all connections of a server share, and their number."""
 
     def __init__(
         self, service: Service, context: ssl.SSLContext | None, bounds: Bounds, deadlines: ServerDeadlines
@@ -76,91 +74,91 @@ class ServerState:
         self.service = service
         self.context = context
         self.deadlines = deadlines
-        self.room = Room(bounds.content_bytes_max)
+        self.memory = ContentMemory(bounds.content_bytes_max)
         self.is_draining = False
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._bounds = bounds
-        self._per_place: Counter[str] = Counter()
+        self._per_network: Counter[str] = Counter()
 
-    def enter(self, connection: "Connection", place: str) -> ServerReply | None:
-        """None when there is room for one more from there."""
+    def add(self, connection: "Connection", network: str) -> ServerReply | None:
+        """None when the connection is within the limits."""
         if self.is_draining:
             return replies.CLOSING
         if (
             len(self.connections) >= self._bounds.connections_max
-            or self._per_place[place] >= self._bounds.connections_per_address_max
+            or self._per_network[network] >= self._bounds.connections_per_address_max
         ):
             return replies.TOO_MANY_CONNECTIONS
         self.connections.add(connection)
-        self._per_place[place] += 1
+        self._per_network[network] += 1
         return None
 
-    def leave(self, connection: "Connection", place: str) -> None:
+    def remove(self, connection: "Connection", network: str) -> None:
         if connection in self.connections:
             self.connections.remove(connection)
-            self._per_place[place] -= 1
-            if not self._per_place[place]:
-                del self._per_place[place]
+            self._per_network[network] -= 1
+            if not self._per_network[network]:
+                del self._per_network[network]
 
 
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_began_at",
-        "_caller",
         "_conversation",
+        "_is_accepting",
+        "_is_closing",
         "_is_half_closed",
         "_is_held",
-        "_is_leaving",
         "_is_lost",
-        "_is_taking",
         "_is_unread",
-        "_lobby",
         "_loop",
+        "_network",
         "_peer",
-        "_place",
         "_plain",
+        "_principal",
         "_spoke_at",
         "_starts_secure",
+        "_state",
         "_task",
         "_transport",
     )
 
-    def __init__(self, lobby: ServerState, loop: asyncio.AbstractEventLoop, *, starts_secure: bool) -> None:
-        self._lobby = lobby
+    def __init__(self, state: ServerState, loop: asyncio.AbstractEventLoop, *, starts_secure: bool) -> None:
+        self._state = state
         self._loop = loop
         self._starts_secure = starts_secure
         self._transport: asyncio.Transport | None = None
-        self._plain: asyncio.Transport | None = None  # what carries the TLS transport, when there is one
+        self._plain: asyncio.Transport | None = None  # carries the TLS transport, if any
         self._conversation: Conversation | None = None
-        self._caller: Principal | None = None
-        self._task: asyncio.Task[None] | None = None  # takes a message, checks a password, or begins TLS
-        self._is_held = False  # nothing is read for now
+        self._principal: Principal | None = None
+        self._task: asyncio.Task[None] | None = None  # accepts a message, checks a password, or starts TLS
+        self._is_held = False  # reading is paused
         self._is_unread = False  # the client doesn't read
-        self._is_half_closed = False  # the client says no more
-        self._is_leaving = False  # we say no more
+        self._is_half_closed = False  # the client sends no more
+        self._is_closing = False  # the server sends no more
         self._is_lost = False
-        self._is_taking = False  # a message that is complete
-        self._peer = self._place = ""
+        self._is_accepting = False  # a complete message
+        self._peer = self._network = ""
         self._began_at = self._spoke_at = loop.time()
 
-    def arrive(self, address: object) -> ServerReply | None:
-        """None when there is room for it."""
+    def register(self, address: object) -> ServerReply | None:
+        """None when the connection is within the limits."""
         self._peer = _peer_of(address)
-        self._place = credential.peer_network(self._peer)
-        return self._lobby.enter(self, self._place)
+        self._network = credential.peer_network(self._peer)
+        return self._state.add(self, self._network)
 
     def open_secure(self, accepted: socket.socket) -> None:
-        """TLS from the first byte on. It has arrived before, so that a handshake is not had for nothing."""
-        self._start(self._shake_hands(accepted))
+        """TLS from the first byte. The connection is registered already, so that no handshake is wasted."""
+        self._start(self._handshake(accepted))
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    async def _handshake(self, accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 lambda: self,
                 accepted,
-                ssl=self._lobby.context,
-                ssl_handshake_timeout=self._lobby.deadlines.handshake_seconds,
+                ssl=self._state.context,
+                ssl_handshake_timeout=self._state.deadlines.handshake_seconds,
                 ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS,
             )
         except OSError as error:
@@ -170,38 +168,38 @@ class Connection(asyncio.Protocol):
                 self._finished()
                 self.connection_lost(None)
 
-    # What the event loop tells
+    # Events from the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = given = cast(asyncio.Transport, transport)
-        self._finished()  # with the handshake, if there was one
+        self._finished()  # the handshake, if there was one
         given.set_write_buffer_limits(UNREAD_BYTES_MAX)
-        refusal = None if self._starts_secure else self.arrive(given.get_extra_info("peername"))
+        refusal = None if self._starts_secure else self.register(given.get_extra_info("peername"))
         if refusal is not None:
             given.write(replies.encoded(refusal))
             given.close()
             return
-        lobby = self._lobby
+        state = self._state
         self._conversation = Conversation(
-            lobby.service.terms,
-            lobby.service.recipient,
-            lobby.room,
+            state.service.policy,
+            state.service.check_recipient,
+            state.memory,
             peer=self._peer,
             is_secure=self._starts_secure,
-            can_secure=lobby.context is not None,
+            can_secure=state.context is not None,
         )
         self._perform(self._conversation.greet())
 
     def data_received(self, data: bytes) -> None:
         conversation = self._conversation
-        if conversation is None or self._is_leaving:
+        if conversation is None or self._is_closing:
             return
         self._perform(conversation.receive(data))
         if conversation.waiting_bytes > WAITING_BYTES_MAX and self._task is not None:
-            self._hold()
+            self._pause_reading()
 
     def eof_received(self) -> bool | None:
-        # Whoever says no more may still listen, for the answer to its last message. TLS knows no such thing.
+        # A client that sends no more may still wait for the reply to its last message; not under TLS.
         if self._task is not None and self._plain is None and not self._starts_secure:
             self._is_half_closed = True
             return True
@@ -210,54 +208,53 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._is_unread = True
         self._spoke_at = self._loop.time()
-        self._hold()
+        self._pause_reading()
 
     def resume_writing(self) -> None:
         self._is_unread = False
-        self._release()
+        self._resume_reading()
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._lobby.leave(self, self._place)
+        self._state.remove(self, self._network)
         self._is_lost = True
-        # A message that is complete is taken all the same, and counted until then.
-        if not self._is_taking:
+        # A complete message is still accepted, and counted until then.
+        if not self._is_accepting:
             if self._conversation is not None:
-                self._conversation.let_go()
+                self._conversation.disconnected()
             self._cancel()
 
-    # What the server tells
+    # Calls from the server
 
     def end(self) -> None:
         if self._conversation is None or self._plain is self._transport:
-            self.abort()  # no handshake is waited for
+            self.abort()  # a handshake is not waited for
             return
-        if not self._is_taking:
+        if not self._is_accepting:
             self._cancel()
         self._perform(self._conversation.end())
 
-    def break_off(self, reply: ServerReply) -> None:
+    def close_with(self, reply: ServerReply) -> None:
         if self._conversation is not None:
-            self._perform(self._conversation.break_off(reply))
+            self._perform(self._conversation.close_with(reply))
 
     def abort(self) -> None:
-        """At once, with whatever it is busy with."""
+        """Close at once and cancel the running task."""
         if self._transport is not None:
             self._transport.abort()
-        # The one that carries it doesn't follow while a handshake is under way.
+        # During a handshake the TLS transport does not abort the transport below it.
         if self._plain is not None:
             self._plain.abort()
-        self._is_taking = False
+        self._is_accepting = False
         self.connection_lost(None)
 
-    def look(self, now: float) -> None:
-        """Whether the client is still in time."""
+    def check_deadlines(self, now: float) -> None:
         conversation = self._conversation
         if conversation is None or self._task is not None:
             return
-        deadlines = self._lobby.deadlines
+        deadlines = self._state.deadlines
         silent_seconds = now - self._spoke_at
-        if self._is_leaving or self._is_unread:
-            if silent_seconds >= (deadlines.parting_seconds if self._is_leaving else deadlines.reading_seconds):
+        if self._is_closing or self._is_unread:
+            if silent_seconds >= (deadlines.closing_seconds if self._is_closing else deadlines.reading_seconds):
                 self._cut()
             return
         received_bytes = conversation.received_bytes
@@ -267,50 +264,50 @@ class Connection(asyncio.Protocol):
             allowed_seconds = deadlines.content_seconds + received_bytes / deadlines.content_bytes_per_second
         session_seconds = now - self._began_at
         if silent_seconds >= allowed_seconds or (
-            not conversation.is_admitted and session_seconds >= deadlines.admission_seconds
+            not conversation.is_authenticated and session_seconds >= deadlines.authentication_seconds
         ):
-            self.break_off(replies.TOO_SLOW)
+            self.close_with(replies.TOO_SLOW)
         elif session_seconds >= deadlines.session_seconds:
-            self.break_off(replies.TOO_LONG_A_SESSION)
+            self.close_with(replies.TOO_LONG_A_SESSION)
 
-    # What the conversation wishes
+    # Effects of the conversation
 
     def _perform(self, step: Step) -> None:
-        output, wish = step
+        output, effect = step
         transport = self._transport
         # uvloop raises when a closed transport is written to.
-        if transport is None or self._is_lost or self._is_leaving or transport.is_closing():
+        if transport is None or self._is_lost or self._is_closing or transport.is_closing():
             return
         if output:
             self._spoke_at = self._loop.time()
             transport.write(output)
         if self._task is not None:
-            return  # the wish is being seen to
-        if wish is None:
+            return  # the effect is being performed
+        if effect is None:
             if self._is_half_closed:
                 transport.close()
             elif self._is_held and not self._is_unread:
-                self._release()
-        elif type(wish) is Take:
-            self._is_taking = True
-            self._start(self._take(wish))
-        elif type(wish) is Authenticate:
-            self._start(self._authenticate(wish))
-        elif type(wish) is StartTls:
-            # From here on only TLS is read: what else has come would pass for protected.
+                self._resume_reading()
+        elif type(effect) is AcceptMessage:
+            self._is_accepting = True
+            self._start(self._accept(effect))
+        elif type(effect) is Authenticate:
+            self._start(self._authenticate(effect))
+        elif type(effect) is StartTls:
+            # Only TLS is read from here on: cleartext sent ahead would pass for protected.
             transport.pause_reading()
             self._start(self._secure(transport))
-        elif type(wish) is Close:
-            self._leave(transport, is_agreed=wish.is_agreed)
+        elif type(effect) is Close:
+            self._close(transport, is_requested=effect.is_requested)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        # Forgotten by itself at its end: a callback would cost every message one more turn of the loop.
+        # The task removes itself at its end: a callback would cost every message another loop iteration.
         self._task = task = self._loop.create_task(work)
-        self._lobby.tasks.add(task)
+        self._state.tasks.add(task)
 
     def _finished(self) -> None:
         if self._task is not None:
-            self._lobby.tasks.discard(self._task)
+            self._state.tasks.discard(self._task)
             self._task = None
 
     def _cancel(self) -> None:
@@ -318,41 +315,41 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
             self._finished()
 
-    async def _take(self, wish: Take) -> None:
+    async def _accept(self, effect: AcceptMessage) -> None:
         started_at = self._loop.time()
         try:
-            reply = await self._lobby.service.take(self._caller, wish.envelope, wish.content)
+            reply = await self._state.service.accept(self._principal, effect.envelope, effect.content)
         except Exception:
             log.exception("fault", peer=self._peer)
             reply = replies.FAULT
         finally:
             self._finished()
-            self._is_taking = False
-        # A message that was taken is on record; a line for each would take a tenth of the time that it takes.
-        tell = log.debug if reply.code == TAKEN and not self._is_lost else log.info
-        tell(
+            self._is_accepting = False
+        # An accepted message is in the database; a log line for each would take a tenth of its time.
+        write = log.debug if reply.code == ACCEPTED and not self._is_lost else log.info
+        write(
             "message",
             peer=self._peer,
-            account=None if self._caller is None else str(self._caller.account_id),
-            recipients=len(wish.envelope.recipients),
-            bytes=len(wish.content),
+            account=None if self._principal is None else str(self._principal.account_id),
+            recipients=len(effect.envelope.recipients),
+            bytes=len(effect.content),
             code=reply.code,
             text=reply.text,
             seconds=round(self._loop.time() - started_at, 4),
-            client_left=self._is_lost,
+            client_disconnected=self._is_lost,
         )
         conversation = self._conversation
         if conversation is not None:
             if self._is_lost:
-                conversation.let_go()
+                conversation.disconnected()
             else:
-                self._perform(conversation.taken(reply))
+                self._perform(conversation.message_answered(reply))
 
-    async def _authenticate(self, wish: Authenticate) -> None:
+    async def _authenticate(self, effect: Authenticate) -> None:
         conversation = self._conversation
         refusal: ServerReply | None = None
         try:
-            self._caller = await self._lobby.service.authenticate(wish.username, wish.password, self._peer)
+            self._principal = await self._state.service.authenticate(effect.username, effect.password, self._peer)
         except Refusal as refused:
             refused.drop_traceback()
             refusal = _login_reply(refused)
@@ -363,57 +360,57 @@ class Connection(asyncio.Protocol):
         finally:
             self._finished()
         if conversation is not None and not self._is_lost:
-            self._perform(conversation.admitted() if refusal is None else conversation.not_admitted(refusal))
+            self._perform(conversation.authenticated() if refusal is None else conversation.not_authenticated(refusal))
 
     async def _secure(self, plain: asyncio.Transport) -> None:
-        context, conversation = self._lobby.context, self._conversation
-        if context is None or conversation is None:  # then nobody was told to begin
+        context, conversation = self._state.context, self._conversation
+        if context is None or conversation is None:  # then STARTTLS was not offered
             plain.abort()
             return
         self._plain = plain
         try:
-            secured = await self._loop.start_tls(
+            tls = await self._loop.start_tls(
                 plain,
                 self,
                 context,
                 server_side=True,
-                ssl_handshake_timeout=self._lobby.deadlines.handshake_seconds,
+                ssl_handshake_timeout=self._state.deadlines.handshake_seconds,
                 ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS,
             )
         except (OSError, ValueError) as error:
             log.debug("handshake_failed", peer=self._peer, error=str(error))
-            secured = None
+            tls = None
         finally:
             self._finished()
-        if secured is None or self._is_lost:
+        if tls is None or self._is_lost:
             self.abort()
             return
-        self._transport = secured
-        secured.set_write_buffer_limits(UNREAD_BYTES_MAX)
-        self._perform(conversation.secured())
+        self._transport = tls
+        tls.set_write_buffer_limits(UNREAD_BYTES_MAX)
+        self._perform(conversation.tls_started())
 
-    # Reading, and no more of it
+    # Pausing and closing
 
-    def _hold(self) -> None:
+    def _pause_reading(self) -> None:
         if not self._is_held and self._transport is not None and not self._transport.is_closing():
             self._is_held = True
             self._transport.pause_reading()
 
-    def _release(self) -> None:
+    def _resume_reading(self) -> None:
         if self._is_held and self._transport is not None and not self._transport.is_closing():
             self._is_held = False
             self._transport.resume_reading()
 
-    def _leave(self, transport: asyncio.Transport, *, is_agreed: bool) -> None:
-        """Say no more; hang up at once, or when the client has had the time to read why."""
-        self._is_leaving = True
-        if is_agreed or self._is_half_closed or self._lobby.is_draining:
+    def _close(self, transport: asyncio.Transport, *, is_requested: bool) -> None:
+        """Send no more; close at once, or after the client had time to read why."""
+        self._is_closing = True
+        if is_requested or self._is_half_closed or self._state.is_draining:
             transport.close()
         else:
-            self._release()
+            self._resume_reading()
 
     def _cut(self) -> None:
-        """The client doesn't read; or has read all it will."""
+        """The client doesn't read, or has had its time to read."""
         if self._is_unread or self._transport is None or self._transport.is_closing():
             self.abort()
         else:
@@ -421,13 +418,13 @@ class Connection(asyncio.Protocol):
 
 
 def _login_reply(refusal: Refusal) -> ServerReply:
-    """As AUTH has it (RFC 4954, 6): 454 for what may pass, 535 for what won't."""
+    """The reply to AUTH (RFC 4954, 6): 454 for a temporary failure, 535 for a permanent one."""
     code, status, text = smtp_reply(refusal)
     return ServerReply(454, "4.7.0", text) if code < 500 else ServerReply(535, status, text)
 
 
 def _peer_of(address: object) -> str:
-    """The client's address; one of IPv4 as such, also at a socket that serves both families."""
+    """The client's address; an IPv4 address also from a dual-stack socket."""
     if not isinstance(address, tuple) or not address:
         return ""
     peer = str(address[0]).partition("%")[0]

@@ -1,8 +1,8 @@
-"""The content of one message as it comes in: kept within bounds, or only followed to its end.
+"""The content of a message while it is received: kept up to a limit, then only followed to its end.
 
-The end of DATA is CRLF, a dot, CRLF, and nothing else (anything looser lets one client's text be another's
-command). The line end before the first dot may be that of the command, so that what is kept begins with it.
-Content with a bare CR or LF is followed to the same end, and refused there.
+DATA ends with CRLF, a dot, CRLF and nothing else (anything looser permits SMTP smuggling). The CRLF before the dot may
+be that of the command, so the kept bytes begin with a CRLF. Content with a bare CR or LF is read to the same end and
+refused there.
 """
 
 from typing import Final
@@ -14,15 +14,15 @@ _LINE_END: Final = b"\r\n"
 _DOT: Final = b"\r\n."
 _RETURN: Final = 13
 
-TOO_LARGE: Final = ServerReply(552, "5.3.4", "The message is larger than the SIZE that EHLO tells.")
-NO_ROOM: Final = ServerReply(452, "4.3.1", "Too much mail is coming in just now; try again in a minute.")
+TOO_LARGE: Final = ServerReply(552, "5.3.4", "The message is larger than the SIZE that EHLO announces.")
+NO_MEMORY: Final = ServerReply(452, "4.3.1", "Too much mail is coming in just now; try again in a minute.")
 BARE: Final = ServerReply(
     550, "5.6.0", "The message holds a bare CR or LF: end its lines with CR LF, and send it again."
 )
 
 
-class Room:
-    """Memory for content that all conversations of a server share."""
+class ContentMemory:
+    """The memory for content, shared by all connections of a server."""
 
     __slots__ = ("_bytes_max", "used_bytes")
 
@@ -30,10 +30,10 @@ class Room:
         self._bytes_max = bytes_max
         self.used_bytes = 0
 
-    def has(self, size: int) -> bool:
+    def has_room(self, size: int) -> bool:
         return self.used_bytes + size <= self._bytes_max
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         self.used_bytes -= size
 
 
@@ -44,53 +44,53 @@ class Content:
         "_has_dots",
         "_held_bytes",
         "_kept",
+        "_memory",
         "_raw_bytes_max",
-        "_room",
         "fault",
         "received_bytes",
     )
 
-    def __init__(self, bytes_max: int, room: Room) -> None:
+    def __init__(self, bytes_max: int, memory: ContentMemory) -> None:
         self.fault: ServerReply | None = None
         self.received_bytes = 0
         self._bytes_max = bytes_max
-        # Lines of a single dot grow by a third when their dots are doubled; what counts is the message without.
+        # Dot-stuffing makes lines of a single dot a third longer; the limit is for the message without it.
         self._raw_bytes_max = bytes_max + bytes_max // 3 + len(END)
-        self._room = room
+        self._memory = memory
         self._held_bytes = 0
         self._kept = bytearray(_LINE_END)
         self._has_dots = False
         self._bare = 0
 
     def add_dotted(self, data: bytes, start: int) -> int:
-        """Take what belongs to the content; where the next command begins, or -1 while the end has not come."""
+        """Add DATA content; returns where the next command begins, or -1 before the end."""
         kept = self._kept
         before = len(kept)
         kept += memoryview(data)[start:] if start else data
-        # One search finds the end and, on its way, whether any dot was doubled.
+        # The same search finds the end and whether any dot was doubled.
         found = kept.find(_DOT, max(0, before - len(END) + 1))
         if found >= 0 and not kept.startswith(END, found):
             self._has_dots = True
             found = kept.find(END, found)
         if found < 0:
-            self._note(data[start:] if start else data, before)
+            self._count(data[start:] if start else data, before)
             return -1
         end = found + len(END)
         surplus = len(kept) - end
         stop = len(data) - surplus
         if surplus:
             del kept[end:]
-        self._note(data[start:stop] if start or surplus else data, before)
+        self._count(data[start:stop] if start or surplus else data, before)
         return stop
 
     def add_chunk(self, data: bytes, start: int, stop: int) -> None:
         before = len(self._kept)
         piece = data[start:stop]
         self._kept += piece
-        self._note(piece, before)
+        self._count(piece, before)
 
     def dotted(self) -> bytes | ServerReply:
-        """The whole message, once its end has come."""
+        """The whole message, after its end."""
         if self.fault is not None or self._bare:
             return self.fault or BARE
         kept = self._kept
@@ -101,7 +101,7 @@ class Content:
         return self._whole(kept)
 
     def chunked(self) -> bytes | ServerReply:
-        """The whole message, once its last chunk has come."""
+        """The whole message, after its last chunk."""
         if self.fault is not None or self._bare:
             return self.fault or BARE
         kept = self._kept
@@ -110,9 +110,8 @@ class Content:
             kept += _LINE_END
         return self._whole(kept)
 
-    def let_go(self) -> None:
-        """Nobody needs it any more."""
-        self._room.give_back(self._held_bytes)
+    def discard(self) -> None:
+        self._memory.release(self._held_bytes)
         self._held_bytes = 0
         self._kept = bytearray()
 
@@ -122,29 +121,29 @@ class Content:
         with memoryview(kept) as view:
             return bytes(view[len(_LINE_END) :])
 
-    def _note(self, piece: bytes, before: int) -> None:
-        """Count what has just been kept from `before` on, and let go of it when it is too much."""
+    def _count(self, piece: bytes, before: int) -> None:
+        """Count a piece that was added at `before`; drop the content when it exceeds a limit."""
         size = len(piece)
         self.received_bytes += size
         if self.fault is not None:
             del self._kept[: 1 - len(END)]
             return
-        # How many CR and LF are there, less those that stand together: none, or some are bare.
+        # All CR and LF less those in CRLF pairs: any remainder is bare.
         self._bare += size - len(piece.translate(None, _LINE_END)) - 2 * piece.count(_LINE_END)
         if piece[:1] == b"\n" and self._kept[before - 1] == _RETURN:
             self._bare -= 2
         if self.received_bytes > self._raw_bytes_max:
             self._refuse(TOO_LARGE)
-        elif not self._room.has(size):
-            self._refuse(NO_ROOM)
+        elif not self._memory.has_room(size):
+            self._refuse(NO_MEMORY)
         else:
             self._held_bytes += size
-            self._room.used_bytes += size
+            self._memory.used_bytes += size
 
     def _refuse(self, fault: ServerReply) -> None:
         self.fault = fault
-        self._room.give_back(self._held_bytes)
+        self._memory.release(self._held_bytes)
         self._held_bytes = 0
         kept = self._kept
-        # A large array doesn't shrink by itself when its front is cut off.
+        # Cutting off the front would not release the memory of a large bytearray.
         self._kept = bytearray(kept[1 - len(END) :])

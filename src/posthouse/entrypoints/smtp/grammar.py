@@ -1,6 +1,6 @@
 """The grammar of SMTP commands: paths and their parameters (RFC 5321, 4.1.2), read strictly.
 
-Everything is linear in a line that is bounded: the patterns are possessive, and never try a second way to match.
+The patterns are possessive and never backtrack, so that parsing takes linear time.
 """
 
 import functools
@@ -14,7 +14,7 @@ PATH_CHARACTERS_MAX: Final = 254
 
 _LOCAL: Final = r"""[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]++|"(?:[ !#-\[\]-~]|\\[ -~])*+\""""
 _DOMAIN: Final = r"[A-Za-z0-9._-]++|\[[A-Za-z0-9.:-]++\]"
-# A space after the colon is an old custom that no one can misread.
+# A space after the colon is common and unambiguous.
 _path: Final = re.compile(rf" ?<(?:({_LOCAL})(?:@({_DOMAIN}))?)?>(?: (.*))?\Z").match
 _parameter: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*+)(?:=([!-<>-~]++))?\Z").match
 # RFC 1870: at most twenty digits.
@@ -23,8 +23,8 @@ _chunk: Final = re.compile(r"([0-9]{1,12}+)( [Ll][Aa][Ss][Tt])?\Z").match
 # RFC 3461, 4.4: what an envelope id and an original recipient may hold.
 ENVELOPE_ID_CHARACTERS_MAX: Final = 100
 ORIGINAL_RECIPIENT_CHARACTERS_MAX: Final = 500
-# Lines of at most 2 KB each.
-REMEMBERED_MAX: Final = 1_024
+# Of lines of at most 2 KB each.
+CACHED_MAX: Final = 1_024
 
 BAD_PATH: Final = ServerReply(
     501, "5.1.7", "The sender can't be read: write MAIL FROM:<ada@example.com>, or MAIL FROM:<>."
@@ -48,10 +48,10 @@ class Chunk(NamedTuple):
     is_last: bool
 
 
-# A client's senders are few, and said with every message.
-@functools.lru_cache(maxsize=REMEMBERED_MAX)
+# A client has few senders and repeats them with every message.
+@functools.lru_cache(maxsize=CACHED_MAX)
 def read_sender(argument: str) -> Sender | ServerReply:
-    """What follows MAIL. Senders without a domain are taken: devices and local programs have such."""
+    """Parses the argument of MAIL. Senders without a domain are accepted: devices and local programs use them."""
     read = _read_path(argument, "FROM:", BAD_PATH)
     if isinstance(read, ServerReply):
         return read
@@ -60,25 +60,25 @@ def read_sender(argument: str) -> Sender | ServerReply:
 
 
 def read_recipient(argument: str) -> str | ServerReply:
-    """What follows RCPT."""
+    """Parses the argument of RCPT."""
     read = _read_path(argument, "TO:", BAD_RECIPIENT)
     if isinstance(read, ServerReply):
         return read
     path, parameters = read
     if "@" not in path and path.lower() != "postmaster":
         return BAD_RECIPIENT
-    refusal = None if parameters is None else _fault_of_recipient_parameters(parameters)
+    refusal = None if parameters is None else _check_recipient_parameters(parameters)
     return path if refusal is None else refusal
 
 
 def read_chunk(argument: str) -> Chunk | None:
-    """What follows BDAT; after anything else nobody knows where the next command begins."""
+    """Parses the argument of BDAT; None if malformed: the start of the next command is then unknown."""
     found = _chunk(argument)
     return None if found is None else Chunk(int(found[1]), found[2] is not None)
 
 
 def _read_path(argument: str, keyword: str, unreadable: ServerReply) -> tuple[str, str | None] | ServerReply:
-    """The path without its brackets, and whatever follows it."""
+    """The path without its brackets, and its parameters."""
     if not argument.isascii():
         return NOT_ASCII
     start = len(keyword)
@@ -117,39 +117,41 @@ def _read_sender_parameters(path: str, text: str) -> Sender | ServerReply:
         return parameters
     size = 0
     for keyword, value in parameters.items():
-        is_right = value is not None
+        is_valid = value is not None
         match keyword:
             case "SIZE":
-                is_right = value is not None and _is_size(value) is not None
-                size = int(value) if value is not None and is_right else 0
+                is_valid = value is not None and _is_size(value) is not None
+                size = int(value) if value is not None and is_valid else 0
             case "BODY":
-                is_right = value is not None and value.upper() in ("7BIT", "8BITMIME")
+                is_valid = value is not None and value.upper() in ("7BIT", "8BITMIME")
             case "RET":
-                is_right = value is not None and value.upper() in ("FULL", "HDRS")
+                is_valid = value is not None and value.upper() in ("FULL", "HDRS")
             case "ENVID":
-                is_right = value is not None and len(value) <= ENVELOPE_ID_CHARACTERS_MAX
+                is_valid = value is not None and len(value) <= ENVELOPE_ID_CHARACTERS_MAX
             case "AUTH":
                 pass
             case _:
                 return NO_SUCH_PARAMETER
-        if not is_right:
+        if not is_valid:
             return BAD_PARAMETER
     return Sender(path, size)
 
 
-def _fault_of_recipient_parameters(text: str) -> ServerReply | None:
+def _check_recipient_parameters(text: str) -> ServerReply | None:
     parameters = _read_parameters(text)
     if isinstance(parameters, ServerReply):
         return parameters
     for keyword, value in parameters.items():
         match keyword:
             case "NOTIFY":
-                wishes = (value or "").upper().split(",")
-                is_right = wishes == ["NEVER"] or all(one in ("SUCCESS", "FAILURE", "DELAY") for one in wishes)
+                conditions = (value or "").upper().split(",")
+                is_valid = conditions == ["NEVER"] or all(
+                    condition in ("SUCCESS", "FAILURE", "DELAY") for condition in conditions
+                )
             case "ORCPT":
-                is_right = value is not None and len(value) <= ORIGINAL_RECIPIENT_CHARACTERS_MAX
+                is_valid = value is not None and len(value) <= ORIGINAL_RECIPIENT_CHARACTERS_MAX
             case _:
                 return NO_SUCH_PARAMETER
-        if not is_right:
+        if not is_valid:
             return BAD_PARAMETER
     return None

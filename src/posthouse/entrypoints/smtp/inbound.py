@@ -1,8 +1,7 @@
-"""The return path's service: takes what comes back to us and what is for the operator, and nothing else.
+"""The inbound service: accepts bounces, complaints and mail for the operator, and nothing else.
 
-An address is taken when it is exactly one of ours: a return path that we signed, the address for complaints,
-postmaster@ and abuse@. Whatever is written some other way is refused, so that nothing is ever passed on. Mail is
-ours, and answered with 250, once it is stored.
+Only our own addresses are accepted: return paths that we signed, the address for complaints, postmaster@ and abuse@.
+Any other form of an address is refused, so that nothing is ever relayed. The reply is 250 once the mail is stored.
 """
 
 from collections.abc import Iterable
@@ -22,60 +21,58 @@ from posthouse.rules.refusal import Code, Refusal
 
 log = structlog.get_logger(__name__)
 
-# A report holds the mail that it is about, or its beginning.
+# A report includes the mail that it is about, or the beginning of it.
 MESSAGE_BYTES_MAX: Final = 2 * MIB
 RECIPIENTS_MAX: Final = 20
 ROLES: Final = ("postmaster", "abuse")
 
-TAKEN: Final = ServerReply(250, "2.0.0", "Thank you; it has arrived.")
+ACCEPTED: Final = ServerReply(250, "2.0.0", "Thank you; it has arrived.")
 UNKNOWN: Final = ServerReply(550, "5.1.1", "There is no such address here.")
 NO_RELAY: Final = ServerReply(550, "5.7.1", "Relaying denied: mail for that domain is not taken here.")
 FULL: Final = ServerReply(452, "4.3.1", "The mailbox has no room left; try again later.")
 
 
-class _Place(Enum):
+class _Mailbox(Enum):
     COMPLAINTS = auto()
     OPERATOR = auto()
 
 
 class Inbound:
-    def __init__(
-        self, *, feedback: Reports, hostname: str, return_path_domain: str, feedback_address: str = ""
-    ) -> None:
-        self._feedback = feedback
-        self._terms = Policy(
+    def __init__(self, *, reports: Reports, hostname: str, return_path_domain: str, feedback_address: str = "") -> None:
+        self._reports = reports
+        self._policy = Policy(
             hostname=hostname,
             needs_authentication=False,
             message_bytes_max=MESSAGE_BYTES_MAX,
             recipients_max=RECIPIENTS_MAX,
         )
         own = {hostname.lower(), return_path_domain.lower()}
-        self._places = {f"{role}@{domain}": _Place.OPERATOR for role in ROLES for domain in own}
-        # RFC 5321, 4.5.1: the one mailbox that needs no domain.
-        self._places["postmaster"] = _Place.OPERATOR
+        self._mailboxes = {f"{role}@{domain}": _Mailbox.OPERATOR for role in ROLES for domain in own}
+        # RFC 5321, 4.5.1: the only mailbox without a domain.
+        self._mailboxes["postmaster"] = _Mailbox.OPERATOR
         if feedback_address:
-            self._places[feedback_address.lower()] = _Place.COMPLAINTS
+            self._mailboxes[feedback_address.lower()] = _Mailbox.COMPLAINTS
             own.add(feedback_address.lower().rpartition("@")[2])
         self._own_domains = frozenset(own)
 
     @property
-    def terms(self) -> Policy:
-        return self._terms
+    def policy(self) -> Policy:
+        return self._policy
 
     async def authenticate(self, username: str, password: str, peer: str) -> Principal:  # noqa: ARG002
-        raise Refusal(Code.UNAUTHORIZED, "Nobody logs in here: submit mail to the submission port.")
+        raise Refusal(Code.UNAUTHORIZED, "There is no login on this port: submit mail to the submission port.")
 
-    def recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002
-        if self._place(address) is not None:
+    def check_recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002
+        if self._mailbox(address) is not None:
             return None
         local, _, domain = address.rpartition("@")
-        # Routes that people used to write into the local part lead elsewhere as well.
-        leads_on = not local or any(sign in local for sign in "@%!:")
-        return UNKNOWN if domain.lower() in self._own_domains and not leads_on else NO_RELAY
+        # Old routing signs in the local part ask for relaying too.
+        is_routed = not local or any(sign in local for sign in "@%!:")
+        return UNKNOWN if domain.lower() in self._own_domains and not is_routed else NO_RELAY
 
-    async def take(self, caller: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:  # noqa: ARG002
+    async def accept(self, principal: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:  # noqa: ARG002
         try:
-            return await self._take(envelope, content)
+            return await self._accept(envelope, content)
         except Refusal as refusal:
             log.warning("inbound_refused", peer=envelope.peer, code=refusal.code, cause=repr(refusal.__cause__))
             return ServerReply(*smtp_reply(refusal))
@@ -83,22 +80,22 @@ class Inbound:
             log.exception("inbound_failed", peer=envelope.peer)
             return FAULT
 
-    async def _take(self, envelope: Envelope, content: bytes) -> ServerReply:
-        places = {address: self._place(address) for address in envelope.recipients}
-        origins = [place for place in places.values() if isinstance(place, MailReference)]
-        # Reports first: when the rest has to come again, the same report twice is one.
-        if origins or _Place.COMPLAINTS in places.values():
-            received = await self._feedback.receive(content, origins)
+    async def _accept(self, envelope: Envelope, content: bytes) -> ServerReply:
+        mailboxes = {address: self._mailbox(address) for address in envelope.recipients}
+        origins = [mailbox for mailbox in mailboxes.values() if isinstance(mailbox, MailReference)]
+        # Reports first: if the client must send the mail again, the repeated report is recognised.
+        if origins or _Mailbox.COMPLAINTS in mailboxes.values():
+            received = await self._reports.receive(content, origins)
             log.info("report_received", peer=envelope.peer, size=len(content), **received._asdict())
-        for_operator = [address for address, place in places.items() if place is _Place.OPERATOR]
-        return await self._keep(envelope, for_operator, content) if for_operator else TAKEN
+        for_operator = [address for address, mailbox in mailboxes.items() if mailbox is _Mailbox.OPERATOR]
+        return await self._keep(envelope, for_operator, content) if for_operator else ACCEPTED
 
     async def _keep(self, envelope: Envelope, recipients: Iterable[str], content: bytes) -> ServerReply:
-        is_kept = await self._feedback.keep(
+        is_kept = await self._reports.keep(
             content, recipient=", ".join(recipients), sender=envelope.sender, peer=envelope.peer
         )
         log.info("operator_mail_received", peer=envelope.peer, size=len(content), kept=is_kept)
-        return TAKEN if is_kept else FULL
+        return ACCEPTED if is_kept else FULL
 
-    def _place(self, address: str) -> MailReference | _Place | None:
-        return self._places.get(address.lower()) or self._feedback.origin(address)
+    def _mailbox(self, address: str) -> MailReference | _Mailbox | None:
+        return self._mailboxes.get(address.lower()) or self._reports.origin(address)

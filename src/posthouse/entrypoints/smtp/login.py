@@ -1,11 +1,11 @@
-"""AUTH (RFC 4954): what a client answers to 334, until there is a username and a password."""
+"""AUTH (RFC 4954): reads the client's answers to 334 until username and password are complete."""
 
 import base64
 import binascii
 import re
-from dataclasses import dataclass, field
 from typing import Final
 
+from posthouse.entrypoints.smtp.effects import Authenticate
 from posthouse.entrypoints.smtp.replies import LOGIN_CANCELLED, LOGIN_FOR_ANOTHER, LOGIN_UNREADABLE, ServerReply
 
 _PROMPT: Final = b"334 \r\n"
@@ -15,16 +15,8 @@ _PROMPT_PASSWORD: Final = b"334 UGFzc3dvcmQ6\r\n"
 _find_control: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
 
 
-@dataclass(frozen=True, slots=True)
-class Authenticate:
-    """Whose password this is, is for the service to say: then `admitted` or `not_admitted`."""
-
-    username: str = field(repr=False)
-    password: str = field(repr=False)
-
-
 class AuthExchange:
-    """PLAIN tells all in one answer; LOGIN the username, then the password."""
+    """PLAIN has a single answer; LOGIN has the username, then the password."""
 
     __slots__ = ("_is_plain", "_username")
 
@@ -40,8 +32,8 @@ class AuthExchange:
     def prompt(self) -> bytes:
         return _PROMPT if self._is_plain else _PROMPT_USERNAME
 
-    def hear(self, line: bytes) -> bytes | Authenticate | ServerReply:
-        """The next prompt, what the answers amount to, or what is wrong with them."""
+    def read(self, line: bytes) -> bytes | Authenticate | ServerReply:
+        """The next prompt, the complete credentials, or a refusal."""
         if line == b"*":
             return LOGIN_CANCELLED
         given = _decoded(line)
@@ -51,8 +43,8 @@ class AuthExchange:
             parts = given.split("\0")
             if len(parts) != 3:
                 return LOGIN_UNREADABLE
-            acts_for, username, password = parts
-            return LOGIN_FOR_ANOTHER if acts_for not in ("", username) else _login(username, password)
+            authorization_id, username, password = parts
+            return LOGIN_FOR_ANOTHER if authorization_id not in ("", username) else _login(username, password)
         if not self._username:
             self._username = given
             return _PROMPT_PASSWORD
@@ -60,8 +52,8 @@ class AuthExchange:
 
 
 def _login(username: str, password: str) -> Authenticate | ServerReply:
-    is_fit = username and password and not _find_control(username) and not _find_control(password)
-    return Authenticate(username, password) if is_fit else LOGIN_UNREADABLE
+    is_valid = username and password and not _find_control(username) and not _find_control(password)
+    return Authenticate(username, password) if is_valid else LOGIN_UNREADABLE
 
 
 def _decoded(line: bytes) -> str | None:
@@ -70,4 +62,4 @@ def _decoded(line: bytes) -> str | None:
     try:
         return base64.b64decode(line, validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError):
-        return None  # without the error, which holds the secret
+        return None  # without the error, which contains the secret

@@ -1,4 +1,4 @@
-"""What an SMTP server of ours says: a reply as a value, its bytes, and the replies that have no other home."""
+"""SMTP replies: the reply as a value, its bytes, and the replies that several modules use."""
 
 import re
 from typing import Final, NamedTuple
@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 # RFC 5321, 4.5.3.1.5: a reply line has 512 octets, its code and line end among them.
 TEXT_CHARACTERS_MAX: Final = 480
 
-# Whatever a text was made of, a reply is one line of ASCII.
-_unfit: Final = re.compile(r"[^ -~]+").sub
+# A reply is a single line of ASCII, whatever its text contains.
+_unprintable: Final = re.compile(r"[^ -~]+").sub
 
 
 class ServerReply(NamedTuple):
-    """`status` is the enhanced code (RFC 3463) without its place in the line; empty for none."""
+    """`status` is the enhanced status code (RFC 3463); empty for none."""
 
     code: int
     status: str
@@ -21,13 +21,13 @@ class ServerReply(NamedTuple):
 def encoded(reply: ServerReply) -> bytes:
     text = reply.text
     if not (text.isascii() and text.isprintable()):
-        text = _unfit("?", text)
+        text = _unprintable("?", text)
     if len(text) > TEXT_CHARACTERS_MAX:
         text = text[: TEXT_CHARACTERS_MAX - 3] + "..."
     return f"{reply.code} {reply.status} {text}\r\n".encode() if reply.status else f"{reply.code} {text}\r\n".encode()
 
 
-# Of the service and its limits.
+# Of the server.
 FAULT: Final = ServerReply(451, "4.3.0", "The service failed; it has been logged. Try again later.")
 CLOSING: Final = ServerReply(421, "4.3.2", "The service is closing; try again in a moment.")
 TOO_MANY_CONNECTIONS: Final = ServerReply(
@@ -43,7 +43,7 @@ LOGIN_FAULT: Final = ServerReply(
 MALFORMED: Final = ServerReply(
     500, "5.5.2", "The line is too long, or holds a control character or a bare CR or LF: end lines with CR LF."
 )
-UNKNOWN: Final = ServerReply(500, "5.5.1", "There is no such command; HELP tells which there are.")
+UNKNOWN: Final = ServerReply(500, "5.5.1", "There is no such command; HELP lists the commands.")
 NOT_HERE: Final = ServerReply(502, "5.5.1", "This server does not offer that.")
 NO_ARGUMENT: Final = ServerReply(501, "5.5.4", "This command takes no argument.")
 NAME_YOURSELF: Final = ServerReply(501, "5.5.4", "Say EHLO with your host's name.")
@@ -68,7 +68,7 @@ LOGIN_MECHANISM: Final = ServerReply(504, "5.5.4", "Use AUTH PLAIN or AUTH LOGIN
 LOGIN_CANCELLED: Final = ServerReply(501, "5.7.0", "Authentication cancelled.")
 LOGIN_UNREADABLE: Final = ServerReply(501, "5.5.2", "That is not base64 of what the mechanism wants.")
 LOGIN_FOR_ANOTHER: Final = ServerReply(
-    535, "5.7.8", "Nobody may act for another: leave the authorization identity empty."
+    535, "5.7.8", "Acting for another user is not permitted: leave the authorization identity empty."
 )
 
 TOO_MANY_MISTAKES: Final = ServerReply(421, "4.7.0", "Too many mistakes.")

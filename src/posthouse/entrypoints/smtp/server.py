@@ -1,4 +1,4 @@
-"""The SMTP server: where it listens, one look at all connections now and then, and the end of them all."""
+"""The SMTP server: its listeners, a periodic check of all deadlines, and the drain at the end."""
 
 import asyncio
 import functools
@@ -16,12 +16,12 @@ from posthouse.entrypoints.smtp.tls import TlsFiles
 
 log = structlog.get_logger(__name__)
 
-# Connections that the kernel holds for us while we are busy.
+# Connections that the kernel queues while the process is busy.
 BACKLOG: Final = 512
-# Of a drain's time: after it no message is received any more, so that those being taken can end.
+# The share of a drain in which messages are still received; the rest is for accepting them.
 RECEIVING_PART: Final = 0.75
-DRAIN_LOOK_SECONDS: Final = 0.02
-# Of new connections, before those that are there have their turn again.
+DRAIN_CHECK_SECONDS: Final = 0.02
+# New connections per loop iteration, so that existing connections don't wait long.
 ACCEPTED_AT_ONCE_MAX: Final = 16
 AFTER_FAILURE_SECONDS: Final = 1.0
 
@@ -30,7 +30,7 @@ AFTER_FAILURE_SECONDS: Final = 1.0
 class Listener:
     host: str
     port: int
-    is_secure: bool = False  # from its first byte on
+    is_secure: bool = False  # TLS from the first byte
     is_shared: bool = False  # with other processes
 
 
@@ -43,89 +43,89 @@ class SmtpServer:
         bounds: Bounds | None = None,
         deadlines: ServerDeadlines | None = None,
     ) -> None:
-        """Without a certificate TLS is not offered; where authentication is needed nobody can then send."""
+        """Without a certificate TLS is not offered; where authentication is required, no client can then send."""
         self._tls = tls
         self._deadlines = deadlines or ServerDeadlines()
-        self._lobby = ServerState(service, None if tls is None else tls.context, bounds or Bounds(), self._deadlines)
+        self._state = ServerState(service, None if tls is None else tls.context, bounds or Bounds(), self._deadlines)
         self._sockets: list[socket.socket] = []
-        self._accepting: list[socket.socket] = []  # those that no loop accepts for
+        self._accepting: list[socket.socket] = []  # accepted here, not by the event loop
         self._listening: list[asyncio.Server] = []
         self._running: list[asyncio.Task[None]] = []
-        self._looking: asyncio.TimerHandle | None = None
+        self._deadline_check: asyncio.TimerHandle | None = None
 
     @property
     def ports(self) -> list[int]:
-        """Of the listeners, in their order."""
-        return [one.getsockname()[1] for one in self._sockets]
+        """In the order of the listeners."""
+        return [bound.getsockname()[1] for bound in self._sockets]
 
     @property
     def connection_count(self) -> int:
-        return len(self._lobby.connections)
+        return len(self._state.connections)
 
     @property
     def held_bytes(self) -> int:
-        """Of messages that are being received or taken."""
-        return self._lobby.room.used_bytes
+        """Of messages that are being received or accepted."""
+        return self._state.memory.used_bytes
 
     async def listen(self, listeners: Sequence[Listener]) -> None:
-        """Serve until drained. Raises OSError when an address is not to be had; then nothing is served."""
+        """Serve until drained. Raises OSError when an address can't be bound; then nothing is served."""
         loop = asyncio.get_running_loop()
-        if self._tls is None and any(one.is_secure for one in listeners):
-            raise ValueError("a listener that is secure from its first byte on needs a certificate")
+        if self._tls is None and any(listener.is_secure for listener in listeners):
+            raise ValueError("a listener with TLS from the first byte needs a certificate")
         try:
-            self._sockets = [_bound(one) for one in listeners]
+            self._sockets = [_bound(listener) for listener in listeners]
         except OSError:
             self._stop_listening()
             raise
-        for one, bound in zip(listeners, self._sockets, strict=True):
-            if one.is_secure:
+        for listener, bound in zip(listeners, self._sockets, strict=True):
+            if listener.is_secure:
                 self._accepting.append(bound)
                 self._accept_again(loop, bound)
             else:
-                make = functools.partial(Connection, self._lobby, loop, starts_secure=False)
+                make = functools.partial(Connection, self._state, loop, starts_secure=False)
                 self._listening.append(await loop.create_server(make, sock=bound, backlog=BACKLOG))
         if self._tls is not None:
             self._running.append(asyncio.create_task(self._tls.watch()))
-        self._look()
+        self._check_deadlines()
 
     async def drain(self, seconds: float) -> None:
-        """No new connections; idle ones are closed; messages that are on their way are received and taken."""
-        lobby = self._lobby
-        lobby.is_draining = True
+        """Accept no connections, close idle connections, finish receiving and accepting messages."""
+        state = self._state
+        state.is_draining = True
         self._stop_listening()
-        for connection in list(lobby.connections):
+        for connection in list(state.connections):
             connection.end()
         await self._emptied(seconds * RECEIVING_PART)
-        for connection in list(lobby.connections):
-            connection.break_off(replies.CLOSING)
+        for connection in list(state.connections):
+            connection.close_with(replies.CLOSING)
         await self._emptied(seconds * (1 - RECEIVING_PART))
-        tasks = [*lobby.tasks, *self._running]
-        for connection in list(lobby.connections):
+        tasks = [*state.tasks, *self._running]
+        for connection in list(state.connections):
             connection.abort()
         await _cancelled(tasks)
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._deadline_check is not None:
+            self._deadline_check.cancel()
 
     def _accept_secure(self, loop: asyncio.AbstractEventLoop, bound: socket.socket) -> None:
-        """Connections are counted here, before their handshake, which is what they cost most by."""
+        """Connections are counted here, before the handshake, which is their main cost."""
         for _ in range(ACCEPTED_AT_ONCE_MAX):
             try:
                 accepted, address = bound.accept()
             except BlockingIOError:
                 return
             except (ConnectionAbortedError, InterruptedError):
-                continue  # it left before it was let in
-            except OSError as error:  # no descriptor left, most likely
+                continue  # the client disconnected before the accept
+            except OSError as error:  # most likely out of file descriptors
                 log.warning("accept_failed", error=str(error))
                 loop.remove_reader(bound)
                 loop.call_later(AFTER_FAILURE_SECONDS, self._accept_again, loop, bound)
                 return
-            connection = Connection(self._lobby, loop, starts_secure=True)
-            if connection.arrive(address) is not None:
+            connection = Connection(self._state, loop, starts_secure=True)
+            if connection.register(address) is not None:
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            # Loops see to this themselves only for connections that they accept.
+            # Event loops set this only for connections that they accept.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.open_secure(accepted)
 
@@ -146,19 +146,19 @@ class SmtpServer:
             bound.close()
         self._sockets.clear()
 
-    def _look(self) -> None:
-        """One timer for all: a connection that lasts a moment never sets one."""
+    def _check_deadlines(self) -> None:
+        """A single timer for all connections: short connections never set a timer."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for connection in list(self._lobby.connections):
-            connection.look(now)
-        self._looking = loop.call_later(self._deadlines.look_seconds, self._look)
+        for connection in list(self._state.connections):
+            connection.check_deadlines(now)
+        self._deadline_check = loop.call_later(self._deadlines.check_seconds, self._check_deadlines)
 
     async def _emptied(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while (self._lobby.connections or self._lobby.tasks) and loop.time() < until:  # noqa: ASYNC110 (it ends a process)
-            await asyncio.sleep(DRAIN_LOOK_SECONDS)
+        while (self._state.connections or self._state.tasks) and loop.time() < until:  # noqa: ASYNC110 (it ends a process)
+            await asyncio.sleep(DRAIN_CHECK_SECONDS)
 
 
 def _bound(listener: Listener) -> socket.socket:

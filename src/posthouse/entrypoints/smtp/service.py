@@ -1,4 +1,4 @@
-"""What stands behind an SMTP server: who may speak, which recipients there are, and what becomes of a message."""
+"""The interface between the SMTP server and a service: authentication, recipients, acceptance of messages."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -10,9 +10,9 @@ from posthouse.rules import limits
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a server says of itself, and asks of its clients.
+    """What a server announces, and requires of its clients.
 
-    Where authentication is needed it is offered, under TLS alone; elsewhere it is not offered at all.
+    Where authentication is required, it is offered only under TLS; otherwise it is not offered.
     """
 
     hostname: str
@@ -22,7 +22,7 @@ class Policy:
 
 
 class Envelope(NamedTuple):
-    """Paths are as the client wrote them, without their brackets; `sender` is empty for `<>`."""
+    """Paths are as the client sent them, without brackets; `sender` is empty for `<>`."""
 
     sender: str
     recipients: tuple[str, ...]
@@ -33,16 +33,16 @@ class Envelope(NamedTuple):
 
 class Service(Protocol):
     @property
-    def terms(self) -> Policy: ...
+    def policy(self) -> Policy: ...
 
     async def authenticate(self, username: str, password: str, peer: str) -> Principal:
-        """Raises a Refusal; cancelled when the client has gone. Never called where nobody authenticates."""
+        """Raises a Refusal; cancelled when the client disconnects. Only called where authentication is required."""
 
-    def recipient(self, address: str, count: int) -> ServerReply | None:
-        """None when it is taken. The path is well-formed; `count` recipients of this message were taken before."""
+    def check_recipient(self, address: str, count: int) -> ServerReply | None:
+        """None to accept it. The path is well-formed; `count` recipients of the message are accepted already."""
 
-    async def take(self, caller: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
-        """Whether the message is ours now. Never raises but for a cancellation. Goes on when the client has gone.
+    async def accept(self, principal: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
+        """The reply says whether we are responsible for the message now. Raises nothing but a cancellation.
 
-        The content has its dots as they were written, lines that end in CRLF, and whatever else was sent.
+        Not cancelled when the client disconnects. The content is without dot-stuffing, and its lines end in CRLF.
         """

@@ -1,4 +1,4 @@
-"""Mail from customers: who they are, which recipients they may name, and the road into the house."""
+"""The submission service: authenticates customers, checks recipients, and accepts their mail."""
 
 import asyncio
 import functools
@@ -25,9 +25,9 @@ from posthouse.rules.refusal import Code, Refusal
 
 log = structlog.get_logger(__name__)
 
-# Large mails take turns: each is in memory several times over while it is worked on. So do those that are much work.
+# Few large or slow mails at a time: processing keeps several copies of each in memory.
 LARGE_AT_ONCE_MAX: Final = 3
-# A recipient is read when it is named, and once more with its message.
+# A recipient is parsed at RCPT, and again with its message.
 _read_recipient: Final = functools.lru_cache(maxsize=4_096)(parse_mailbox)
 _UNAVAILABLE: Final = frozenset({Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE})
 
@@ -36,7 +36,7 @@ class Submission:
     """The service behind the submission ports."""
 
     def __init__(self, *, admission: Admission, intake: Intake, clock: Clock, chance: Chance, hostname: str) -> None:
-        self.terms = Policy(hostname, needs_authentication=True)
+        self.policy = Policy(hostname, needs_authentication=True)
         self._admission = admission
         self._intake = intake
         self._clock = clock
@@ -45,51 +45,51 @@ class Submission:
         self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
 
     async def authenticate(self, username: str, password: str, peer: str) -> Principal:
-        """A login that follows failed ones is answered late; its connection waits, and nobody else."""
+        """After failed logins the reply is delayed; only this connection waits."""
         backoff, clock = self._backoff, self._clock
-        place = credential.peer_network(peer)
-        wait_seconds = backoff.begin(username, place, clock.monotonic())
+        network = credential.peer_network(peer)
+        wait_seconds = backoff.begin(username, network, clock.monotonic())
         if wait_seconds is None:
             raise Refusal(Code.RATE_LIMITED, "Too many failed logins from this address: try again later.")
-        judge = backoff.undecided
+        record = backoff.undecided
         try:
             if wait_seconds:
                 try:
                     await asyncio.sleep(wait_seconds)
                 finally:
-                    backoff.waited(place)
-            caller = await self._admission.password(username, password, peer)
-            judge = backoff.right
+                    backoff.waited(network)
+            principal = await self._admission.password(username, password, peer)
+            record = backoff.right
         except Refusal as refusal:
             if refusal.code is Code.UNAUTHORIZED:
-                judge = backoff.wrong
+                record = backoff.wrong
             elif refusal.code in _UNAVAILABLE:
                 log.warning("login_unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
             raise
         finally:
-            judge(username, place, clock.monotonic())
+            record(username, network, clock.monotonic())
         crash.point("submission.authenticated")
-        return caller
+        return principal
 
-    def recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002 (the terms tell how many)
+    def check_recipient(self, address: str, count: int) -> ServerReply | None:  # noqa: ARG002 (the policy limits them)
         try:
             _read_recipient(address)
         except AddressError as error:
             return ServerReply(553, "5.1.3", f"The recipient's address {error}.")
         return None
 
-    async def take(self, caller: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
+    async def accept(self, principal: Principal | None, envelope: Envelope, content: bytes) -> ServerReply:
         request_id = RequestId(ids.new_id(self._clock.now(), self._chance.bytes(ids.RANDOM_BYTES)))
         crash.point("submission.received")
         try:
-            if caller is None:
-                raise RuntimeError("mail was offered by nobody")
-            await self._admission.recall(caller, envelope.peer)
+            if principal is None:
+                raise RuntimeError("a message without authentication")
+            await self._admission.recall(principal, envelope.peer)
             if len(content) > limits.THREAD_BODY_BYTES_MIN or is_slow_to_read(content):
                 async with self._large:
-                    accepted = await self._accept(caller, envelope, content, request_id)
+                    accepted = await self._accept(principal, envelope, content, request_id)
             else:
-                accepted = await self._accept(caller, envelope, content, request_id)
+                accepted = await self._accept(principal, envelope, content, request_id)
         except SubmittedMailError as error:
             code, _, status = error.status.partition(" ")
             return ServerReply(int(code), status, str(error))
@@ -105,7 +105,7 @@ class Submission:
         return ServerReply(250, "2.0.0", f"queued as {ids.text(ids.MESSAGE, accepted.message_id)}")
 
     async def _accept(
-        self, caller: Principal, envelope: Envelope, content: bytes, request_id: RequestId
+        self, principal: Principal, envelope: Envelope, content: bytes, request_id: RequestId
     ) -> AcceptedMessage:
         recipients = [_read_recipient(address) for address in envelope.recipients]
-        return await self._intake.adopt(caller, content, recipients, envelope.sender, request_id)
+        return await self._intake.adopt(principal, content, recipients, envelope.sender, request_id)

@@ -1,4 +1,4 @@
-"""The server's certificate: one context for all connections, renewed in place when its files change."""
+"""The server's certificate: a context shared by all connections, reloaded when the files change."""
 
 import asyncio
 import ssl
@@ -9,10 +9,10 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-# Renewals happen weeks ahead; this is only how long an operator waits to see it done.
-LOOK_SECONDS: Final = 5.0
+# Renewals happen weeks before expiry; this is only how long an operator waits to see the result.
+CHECK_SECONDS: Final = 5.0
 
-# For a key that is locked: without one, OpenSSL would ask at the terminal, and wait.
+# For an encrypted key: without a password OpenSSL would prompt at the terminal and wait.
 _NO_PASSWORD: Final = ""
 
 # Times and sizes of both files.
@@ -20,27 +20,26 @@ _Signature = tuple[tuple[int, int], ...]
 
 
 class TlsFiles:
-    """Reads the files at once, and raises what is wrong with them; later a broken file is logged, and the old
-    certificate goes on."""
+    """Raises at once if the files are invalid; later an invalid file is logged, and the old certificate stays."""
 
     def __init__(self, certificate_file: Path, key_file: Path) -> None:
         self._certificate_file = certificate_file
         self._key_file = key_file
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Resumption saves little here, and keys that live as long as the process would open what was recorded.
+        # Resumption saves little here, and ticket keys that live as long as the process weaken forward secrecy.
         self.context.num_tickets = 0
         self.context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         self._seen = self._signature()
         self.context.load_cert_chain(certificate_file, key_file, _NO_PASSWORD)
 
     def renew(self) -> bool:
-        """Whether the files had changed and were read."""
+        """Reloads changed files; returns whether it did."""
         try:
             signature = self._signature()
             if signature == self._seen:
                 return False
-            # A pair that doesn't fit would leave the context without a key: it is tried on another first.
+            # A mismatched pair would leave the context without a key, so it is tried on another context first.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
                 self._certificate_file, self._key_file, _NO_PASSWORD
             )
@@ -52,12 +51,12 @@ class TlsFiles:
         log.info("certificate_renewed", file=str(self._certificate_file))
         return True
 
-    async def watch(self, seconds: float = LOOK_SECONDS) -> None:
+    async def watch(self, seconds: float = CHECK_SECONDS) -> None:
         """Until cancelled."""
         while True:
             await asyncio.sleep(seconds)
             self.renew()
 
     def _signature(self) -> _Signature:
-        found = [file.stat() for file in (self._certificate_file, self._key_file)]
-        return tuple([(one.st_mtime_ns, one.st_size) for one in found])
+        files = [file.stat() for file in (self._certificate_file, self._key_file)]
+        return tuple([(file.st_mtime_ns, file.st_size) for file in files])
