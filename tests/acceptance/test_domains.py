@@ -1,5 +1,7 @@
 """Sender domains: only those that the account has registered and verified, exactly as registered."""
 
+import asyncio
+
 import pytest
 
 from tests.support.service import Answer, Service, Tenant, eventually
@@ -16,6 +18,25 @@ async def test_an_unregistered_domain_is_forbidden(regular: Tenant, tenant: Tena
 async def test_a_test_key_needs_the_domain_too(tenant: Tenant) -> None:
     body = tenant.mail(from_="news@unregistered.example")
     await tenant.refuses(body, 403, "forbidden", authorization=await tenant.key("test"))
+
+
+@pytest.mark.rule("RATE-06")
+async def test_repeated_mail_from_an_unverified_domain_is_limited(service: Service) -> None:
+    tenant = await service.account(rate=(1, 2))
+    body = tenant.mail(from_="news@unregistered.example")
+    answers = await asyncio.gather(*[tenant.send(body) for _ in range(20)])
+    limited = [answer for answer in answers if answer.status == 429]
+    refused = [answer for answer in answers if answer.status != 429]
+    assert len(limited) >= 1
+    assert len(refused) >= 2
+    for answer in refused:
+        assert answer.is_refusal(403, "forbidden", "unregistered.example")
+    for answer in limited:
+        assert answer.is_refusal(429, "rate_limited", "unregistered.example")
+        assert int(answer.headers["Retry-After"]) >= 1
+    # The account's own rate is untouched.
+    await tenant.accepts()
+    await tenant.accepts()
 
 
 @pytest.mark.rule("DOM-02")

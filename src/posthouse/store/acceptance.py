@@ -77,6 +77,16 @@ class AccountQuotaRow(NamedTuple):
     warmup_used: int
 
 
+class RefusedRow(NamedTuple):
+    """What decides the answer to a refused request; `is_verified` is of the domain that was asked about."""
+
+    is_suspended: bool
+    rate_per_second: int | None
+    rate_burst: int | None
+    is_verified: bool
+    remembered: "RememberedKey | None"
+
+
 class Spending(NamedTuple):
     """What a batch leaves on one account's row."""
 
@@ -112,6 +122,18 @@ READ: Final = """
 SELECT id, suspended_at IS NOT NULL, available, rate_per_second, rate_burst, rate_full_at,
        warmup_exempt, warmup_limits, warmup_started_on, warmup_day, warmup_used
 FROM accounts WHERE id = $1
+"""
+
+# All that answers a request which is refused before the transaction.
+READ_REFUSED: Final = """
+SELECT account.suspended_at IS NOT NULL AS is_suspended, account.rate_per_second, account.rate_burst,
+       EXISTS (SELECT FROM domains WHERE account_id = $1 AND name = $4 AND verified_at IS NOT NULL) AS is_verified,
+       kept.body_hash, kept.message_id, kept.expires_at
+FROM accounts account
+LEFT JOIN LATERAL (
+    SELECT body_hash, message_id, expires_at FROM idempotency
+    WHERE account_id = $1 AND credential_id = $2 AND key = $3 LIMIT 1) kept ON true
+WHERE account.id = $1
 """
 
 # The limit keeps the look-up inside, key by key. A plain join that was planned while the table was empty
@@ -192,6 +214,22 @@ async def lock(
 async def read(connection: Connection, account_id: AccountId) -> AccountQuotaRow:
     """The account's row as it is at this moment; nobody waits for it."""
     return AccountQuotaRow(*required(await connection.fetchrow(READ, account_id)))
+
+
+async def read_refused(
+    connection: Connection, account_id: AccountId, key: Key | None, domain: str | None
+) -> RefusedRow:
+    credential_id, text = (None, None) if key is None else (key.credential_id, key.text)
+    row = required(await connection.fetchrow(READ_REFUSED, account_id, credential_id, text, domain))
+    return RefusedRow(
+        is_suspended=row["is_suspended"],
+        rate_per_second=row["rate_per_second"],
+        rate_burst=row["rate_burst"],
+        is_verified=row["is_verified"],
+        remembered=(
+            None if row["message_id"] is None else RememberedKey(row["body_hash"], row["message_id"], row["expires_at"])
+        ),
+    )
 
 
 async def recall(connection: Connection, keys: Sequence[Key]) -> dict[Key, RememberedKey]:

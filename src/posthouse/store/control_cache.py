@@ -174,8 +174,15 @@ class ControlCache:
         known = await self._recall(("domains", account_id), _load_domains, account_id)
         if domain in known:
             return True
-        self._known.pop(("domains", account_id), None)
+        self.forget_domains(account_id)
         return domain in await self._recall(("domains", account_id), _load_domains, account_id)
+
+    async def verified_domains(self, account_id: AccountId) -> frozenset[str]:
+        """From memory: a domain that was verified in the last seconds may be missing."""
+        return await self._recall(("domains", account_id), _load_domains, account_id)
+
+    def forget_domains(self, account_id: AccountId) -> None:
+        self._known.pop(("domains", account_id), None)
 
     async def signing_keys(self, account_id: AccountId, domain: str) -> tuple[SealedKey, ...]:
         """The keys that mail from the domain is signed with; none when it is not the account's (any more)."""

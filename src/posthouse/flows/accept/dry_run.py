@@ -9,10 +9,11 @@ from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.accept.preparation import Preparation
 from posthouse.flows.shared.account_limits import Defaults, suspended, working_copy
+from posthouse.flows.shared.account_rates import AccountRates
 from posthouse.flows.shared.principal import Member, Principal
 from posthouse.mail.address import Mailbox
 from posthouse.mail.exchange import NullExchange, exchanges
-from posthouse.rules import dry_run, ids, lane, rate_limit, send_quota
+from posthouse.rules import dry_run, ids, lane, send_quota
 from posthouse.rules.draft import Draft, compose
 from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateWait
@@ -28,7 +29,6 @@ LOOKUP_SECONDS_MAX: Final = 2.0
 LOOKUPS_AT_ONCE_MAX: Final = 50
 # A dry run costs no credit, and asks other people's name servers.
 DRY_RUNS: Final = Rate(per_second=5, burst=100)
-PACES_KEPT_MAX: Final = 10_000
 # Two clicks within this are one.
 DOUBLE_CLICK: Final = timedelta(seconds=10)
 DOMAINS_LOOKED_AT_MAX: Final = 1_000
@@ -113,13 +113,13 @@ class DryRun:
             offers_one_click=surroundings.offers_one_click,
         )
         self._looking = 0
-        self._paces: dict[AccountId, datetime] = {}
+        self._rates = AccountRates()
 
     async def dry_run(self, account_id: AccountId, draft: Draft) -> Trial:
         """What sending the draft would come to now; nothing is reserved, counted or remembered."""
         count = len(draft.recipients)
         now = self._clock.now()
-        self._pace(account_id, now)
+        self._limit(account_id, now)
         async with self._database.connection() as connection:
             account = working_copy(await acceptance.read(connection, account_id), self._defaults)
             keys = [recipient.email.lower() for recipient in draft.recipients]
@@ -128,6 +128,8 @@ class DryRun:
         available = account.available
         refusals = [suspended()] if account.suspended else []
         letter = written = None
+        # Refreshes what the cache knows of the account's domains, which `require` goes by.
+        is_verified = await self._control_cache.is_verified(account_id, draft.sender.domain)
         try:
             await self._preparation.require(account_id, [draft.sender], one_click=draft.one_click)
         except Refusal as refusal:
@@ -164,7 +166,9 @@ class DryRun:
             recipients=recipients,
             credits_needed=count,
             credits_available=available,
-            domain=await self._sender_domain(account_id, draft.sender, is_registered=row is not None),
+            domain=await self._sender_domain(
+                account_id, draft.sender, is_registered=row is not None, is_verified=is_verified
+            ),
             warnings=[*warnings, *unreachable],
         )
 
@@ -202,8 +206,9 @@ class DryRun:
             "records that it answers with, and verify it.",
         )
 
-    async def _sender_domain(self, account_id: AccountId, sender: Mailbox, *, is_registered: bool) -> SenderDomain:
-        is_verified = await self._control_cache.is_verified(account_id, sender.domain)
+    async def _sender_domain(
+        self, account_id: AccountId, sender: Mailbox, *, is_registered: bool, is_verified: bool
+    ) -> SenderDomain:
         keys = await self._control_cache.signing_keys(account_id, sender.domain) if self._surroundings.signs else ()
         return_path = self._surroundings.return_path_domain
         return SenderDomain(
@@ -243,9 +248,8 @@ class DryRun:
                 one.cancel()
         return found, sorted(warnings)
 
-    def _pace(self, account_id: AccountId, now: datetime) -> None:
-        """Each process keeps its own: it is a bound, not a price."""
-        taken = rate_limit.take(DRY_RUNS, self._paces.get(account_id, now), now)
+    def _limit(self, account_id: AccountId, now: datetime) -> None:
+        taken = self._rates.take(account_id, DRY_RUNS, now)
         if isinstance(taken, RateWait):
             raise Refusal(
                 Code.RATE_LIMITED,
@@ -253,9 +257,6 @@ class DryRun:
                 f"try again in {taken.seconds} s.",
                 taken.seconds,
             )
-        if len(self._paces) >= PACES_KEPT_MAX:
-            self._paces.clear()
-        self._paces[account_id] = taken.full_at
 
     async def _exchanges(self, destination: str) -> MxRecords | NoName | NoAnswer | None:
         """What DNS says; None when too many are being asked already, or nobody waits any more."""

@@ -1,33 +1,37 @@
 """Accepting a message: from a valid draft to a committed row, or a refusal that costs nothing."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.accept.preparation import Preparation
-from posthouse.flows.shared.account_limits import Defaults, suspended, working_copy
+from posthouse.flows.accept.quota_batch import QuotaBatch
+from posthouse.flows.accept.refused import RefusedRequests
+from posthouse.flows.accept.replay import AcceptedMessage as AcceptedMessage
+from posthouse.flows.accept.replay import in_progress, replay
+from posthouse.flows.shared.account_limits import Defaults, working_copy
 from posthouse.flows.shared.batching import Batcher
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.principal import Principal
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.mail.address import Mailbox
 from posthouse.mail.submitted import SubmittedMail, is_slow_to_read, prepare
-from posthouse.rules import ids, limits, send_quota, unsubscribe
+from posthouse.rules import ids, limits, unsubscribe
 from posthouse.rules.credential import Mode
 from posthouse.rules.draft import Draft, DraftRecipient, too_large
 from posthouse.rules.ids import AccountId, MessageId, RequestId
 from posthouse.rules.message import Source
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.store import acceptance, accounts, messages
-from posthouse.store.acceptance import Key, PreparedMessage, RememberedKey, Spending
+from posthouse.store import acceptance
+from posthouse.store.acceptance import Key, PreparedMessage
 from posthouse.store.control_cache import ControlCache
-from posthouse.store.postgres import Connection, Database
+from posthouse.store.postgres import Database
 
 # What a batch that failed may cost when it is tried again in parts. It has waited for its locks once, so
 # that a part waits only as long as other batches take.
@@ -35,15 +39,6 @@ APART_SECONDS_MAX: Final = 3.0
 APART_LOCK_MILLISECONDS_MAX: Final = 250
 # Who goes through messages in the order of their ids (the catalogue, the books) passes by one that is written later.
 WAITED_MAX: Final = timedelta(seconds=20)
-
-
-class AcceptedMessage(NamedTuple):
-    message_id: MessageId
-    subject: str
-    recipient_count: int
-    credits_reserved: int
-    is_replay: bool
-    rate_headers: Mapping[str, str]
 
 
 class Intake:
@@ -74,6 +69,7 @@ class Intake:
         self._preparation = Preparation(
             control_cache=control_cache, hostname=hostname, offers_one_click=offers_one_click
         )
+        self._refused = RefusedRequests(database=database, control_cache=control_cache, clock=clock, defaults=defaults)
         self._fingerprint_key = blake2b(fingerprint_key).digest()
         self._batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
         self._being_accepted: set[Key] = set()
@@ -104,11 +100,7 @@ class Intake:
         # The first fence. Advisory locks are re-entrant within a session, so two requests of one batch
         # would both be granted the second.
         if key in self._being_accepted:
-            async with self._database.connection() as connection:
-                replay = await self._recalled(connection, key, body_hash)
-            if replay is None:
-                raise _in_progress()
-            return replay
+            return await self._recall(key, body_hash)
         self._being_accepted.add(key)
         try:
             try:
@@ -116,7 +108,10 @@ class Intake:
                 entry = await self._prepare(caller, key, draft, body_hash, request_id, source)
                 crash.point("accept.prepared")
             except Refusal as refusal:
-                return await self._replay_or_refuse(key, body_hash, refusal)
+                answer = await self._refused.replay_or_raise(caller, key, body_hash, refusal)
+                if answer is not None:
+                    return answer
+                entry = await self._prepare(caller, key, draft, body_hash, request_id, source)
             return await self._batcher.submit(entry, len(entry.mime))
         finally:
             self._being_accepted.discard(key)
@@ -142,16 +137,16 @@ class Intake:
         choice = unsubscribe.unsubscribe_option(
             submitted.tags, submitted.unsubscribe, has_own=submitted.has_own_unsubscribe
         )
+        senders = [submitted.sender, *filter(None, [submitted.sender_field])]
         try:
-            senders = [submitted.sender, *filter(None, [submitted.sender_field])]
             await self._preparation.require(caller.account_id, senders, one_click=choice.one_click)
             if len(submitted.content) > limits.MIME_BYTES_MAX:
                 raise too_large()
-        except Refusal:
-            async with self._database.connection() as connection:
-                if await accounts.is_suspended(connection, caller.account_id):
-                    raise suspended() from None
-            raise
+        except Refusal as refusal:
+            await self._refused.replay_or_raise(caller, None, b"", refusal)
+            await self._preparation.require(caller.account_id, senders, one_click=choice.one_click)
+            if len(submitted.content) > limits.MIME_BYTES_MAX:
+                raise too_large() from None
         addressed = _addressed(recipients, submitted)
         entry = PreparedMessage(
             account_id=caller.account_id,
@@ -209,20 +204,13 @@ class Intake:
             one_click=draft.one_click,
         )
 
-    async def _replay_or_refuse(self, key: Key, body_hash: bytes, refusal: Refusal) -> AcceptedMessage:
+    async def _recall(self, key: Key, body_hash: bytes) -> AcceptedMessage:
+        """The answer to a key that another request of this process is being accepted with."""
         async with self._database.connection() as connection:
-            replay = await self._recalled(connection, key, body_hash)
-            if replay is not None:
-                return replay
-            if await accounts.is_suspended(connection, key.account_id):
-                raise suspended()
-        raise refusal
-
-    async def _recalled(self, connection: Connection, key: Key, body_hash: bytes) -> AcceptedMessage | None:
-        known = (await acceptance.recall(connection, [key])).get(key)
-        if known is None or known.expires_at <= self._clock.now():
-            return None
-        return await _replay(connection, key, body_hash, known)
+            known = (await acceptance.recall(connection, [key])).get(key)
+            if known is None or known.expires_at <= self._clock.now():
+                raise in_progress()
+            return await replay(connection, key, body_hash, known)
 
     async def _accept_batch(self, entries: Sequence[PreparedMessage]) -> Sequence[AcceptedMessage | BaseException]:
         """One transaction for all; where that fails, smaller ones, so that nobody fails for a neighbour."""
@@ -271,7 +259,7 @@ class Intake:
             crash.point("accept.locked")
             remembered = await acceptance.recall(tx, keys) if keys else {}
             now = self._clock.now()
-            batch = _Batch({row.id: working_copy(row, self._defaults) for row in rows.values()}, now)
+            batch = QuotaBatch({row.id: working_copy(row, self._defaults) for row in rows.values()}, now)
             oldest = ids.lowest_id(now - WAITED_MAX)
             answers: list[AcceptedMessage | BaseException] = []
             for entry in entries:
@@ -279,10 +267,10 @@ class Intake:
                     if entry.key is not None:
                         known = remembered.get(entry.key)
                         if known is not None and known.expires_at > now:
-                            answers.append(await _replay(tx, entry.key, entry.body_hash, known))
+                            answers.append(await replay(tx, entry.key, entry.body_hash, known))
                             continue
                         if not granted[entry.key]:
-                            raise _in_progress()
+                            raise in_progress()
                     if entry.message_id < oldest:
                         raise _waited_too_long()
                     answers.append(batch.admit(entry))
@@ -327,73 +315,5 @@ def _by_account(entries: Sequence[PreparedMessage]) -> list[list[PreparedMessage
     return list(groups.values())
 
 
-class _Batch:
-    """The decisions of one shared transaction, made in order on working copies of the accounts."""
-
-    def __init__(self, working: dict[AccountId, send_quota.Account], now: datetime) -> None:
-        self._accounts = working
-        self._now = now
-        self._spent: dict[AccountId, int] = {}
-        self.entries: list[PreparedMessage] = []
-
-    def admit(self, entry: PreparedMessage) -> AcceptedMessage:
-        account = self._accounts[entry.account_id]
-        if account.suspended:
-            raise suspended()
-        count = len(entry.recipients)
-        reading = send_quota.admit(account, send_quota.Charge(count, entry.credits), self._now)
-        self._spent[account.id] = self._spent.get(account.id, 0) + entry.credits
-        self.entries.append(entry)
-        return AcceptedMessage(
-            message_id=entry.message_id,
-            subject=entry.subject,
-            recipient_count=count,
-            credits_reserved=entry.credits,
-            is_replay=False,
-            rate_headers=send_quota.rate_headers(account.rate, reading),
-        )
-
-    def spendings(self) -> list[Spending]:
-        return [self._spending(self._accounts[account_id], spent) for account_id, spent in self._spent.items()]
-
-    @staticmethod
-    def _spending(account: send_quota.Account, spent: int) -> Spending:
-        return Spending(
-            account_id=account.id,
-            credits=spent,
-            rate_full_at=account.full_at,
-            warmup_started_on=account.warmup_started_on,
-            warmup_day=account.warmup_day,
-            warmup_used=account.warmup_used,
-        )
-
-
-async def _replay(connection: Connection, key: Key, body_hash: bytes, known: RememberedKey) -> AcceptedMessage:
-    if known.body_hash != body_hash:
-        raise Refusal(
-            Code.IDEMPOTENCY_CONFLICT,
-            "This Idempotency-Key was used for another body in the last 24 hours: use a new key for a new message.",
-        )
-    receipt = await messages.receipt(connection, key.account_id, known.message_id)
-    if receipt is None:
-        raise RuntimeError(f"key of message {known.message_id} is remembered, the message is not")
-    return AcceptedMessage(
-        message_id=receipt.message_id,
-        subject=receipt.subject,
-        recipient_count=receipt.recipient_count,
-        credits_reserved=receipt.credits_reserved,
-        is_replay=True,
-        rate_headers={},
-    )
-
-
 def _waited_too_long() -> Refusal:
     return Refusal(Code.TEMPORARY_FAILURE, "The service was busy: try again.", 1)
-
-
-def _in_progress() -> Refusal:
-    return Refusal(
-        Code.IDEMPOTENCY_IN_PROGRESS,
-        "A request with this Idempotency-Key is being accepted right now: repeat it in a second.",
-        retry_after_seconds=1,
-    )

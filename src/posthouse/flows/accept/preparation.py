@@ -5,7 +5,7 @@ What a message needs of its account, its template rendered, and its MIME written
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from posthouse.mail import mime
@@ -20,6 +20,13 @@ from posthouse.rules.template import RenderedTemplate
 from posthouse.store.control_cache import ControlCache
 
 
+@dataclass(slots=True, eq=True)
+class UnverifiedSender(Refusal):
+    """Judged from the cache: the domain may have been verified in the last seconds."""
+
+    domain: str = ""
+
+
 class Preparation:
     def __init__(self, *, control_cache: ControlCache, hostname: str, offers_one_click: bool) -> None:
         self._control_cache = control_cache
@@ -27,13 +34,15 @@ class Preparation:
         self._offers_one_click = offers_one_click
 
     async def require(self, account_id: AccountId, senders: Sequence[Mailbox], *, one_click: bool) -> None:
-        """What a message needs of its account and of this installation."""
+        """Raises what the account or this installation lacks for the message."""
+        verified = await self._control_cache.verified_domains(account_id)
         for sender in senders:
-            if not await self._control_cache.is_verified(account_id, sender.domain):
-                raise Refusal(
+            if sender.domain not in verified:
+                raise UnverifiedSender(
                     Code.FORBIDDEN,
                     f"The domain {sender.domain!r} is not a verified domain of this account: "
                     "register it and publish its DNS records, or send from one that is.",
+                    domain=sender.domain,
                 )
         if one_click and not self._offers_one_click:
             raise unsubscribe.not_offered()

@@ -1,0 +1,47 @@
+"""The answer to an accepted request, and the same answer again when its Idempotency-Key comes again."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from posthouse.rules.ids import MessageId
+from posthouse.rules.refusal import Code, Refusal
+from posthouse.store import messages
+from posthouse.store.acceptance import Key, RememberedKey
+from posthouse.store.postgres import Connection
+
+
+class AcceptedMessage(NamedTuple):
+    message_id: MessageId
+    subject: str
+    recipient_count: int
+    credits_reserved: int
+    is_replay: bool
+    rate_headers: Mapping[str, str]
+
+
+async def replay(connection: Connection, key: Key, body_hash: bytes, known: RememberedKey) -> AcceptedMessage:
+    """The first answer, if the body is the same."""
+    if known.body_hash != body_hash:
+        raise Refusal(
+            Code.IDEMPOTENCY_CONFLICT,
+            "This Idempotency-Key was used for another body in the last 24 hours: use a new key for a new message.",
+        )
+    receipt = await messages.receipt(connection, key.account_id, known.message_id)
+    if receipt is None:
+        raise RuntimeError(f"key of message {known.message_id} is remembered, the message is not")
+    return AcceptedMessage(
+        message_id=receipt.message_id,
+        subject=receipt.subject,
+        recipient_count=receipt.recipient_count,
+        credits_reserved=receipt.credits_reserved,
+        is_replay=True,
+        rate_headers={},
+    )
+
+
+def in_progress() -> Refusal:
+    return Refusal(
+        Code.IDEMPOTENCY_IN_PROGRESS,
+        "A request with this Idempotency-Key is being accepted right now: repeat it in a second.",
+        retry_after_seconds=1,
+    )
