@@ -30,7 +30,7 @@ from bench.harness import Run
 from bench.load import LoadError
 from bench.processes import Pace
 from bench.report import Report
-from posthouse.flows.deliver.delivery import CLAIM_LONGEST
+from posthouse.flows.deliver.claim_store import CLAIM_LONGEST
 from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MAX, DISPATCHED_AT_ONCE_MIN
 from posthouse.rules.limits import BATCH_ITEMS_MAX
 from posthouse.rules.refusal import Refusal

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench.backlog_ground import QUIET, Calendar, Shape
-from posthouse.flows.deliver.delivery import CLAIM_LONGEST
+from posthouse.flows.deliver.claim_store import CLAIM_LONGEST
 from posthouse.flows.shared.tickets import LEASE
 from posthouse.rules.limits import BATCH_ITEMS_MAX
 from posthouse.rules.retry import Schedule

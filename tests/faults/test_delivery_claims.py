@@ -17,8 +17,9 @@ import pytest
 import pytest_asyncio
 
 from posthouse.clock import Clock
-from posthouse.flows.deliver.delivery import STORAGE_AWAY_SECONDS, Delivery
+from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dispatch import Dispatch
+from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
 from posthouse.flows.shared.tickets import LEASE, Tickets
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lease import WORKER_LEASE

@@ -15,8 +15,9 @@ import pytest_asyncio
 
 from posthouse.clock import Clock
 from posthouse.flows.deliver.dispatch import Dispatch
+from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
 from posthouse.flows.shared.tickets import LEASE, Tickets
-from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, FAULT_OF_OURS, STOPPED, STORAGE_AWAY_SECONDS, UNREADY
+from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, FAULT_OF_OURS, STOPPED, UNREADY
 from posthouse.rules.lease import WORKER_LEASE
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.webhook_url import WebhookTarget
@@ -151,7 +152,7 @@ async def test_an_attempt_that_nobody_lived_to_report_counts_and_the_same_event_
     flow: WebhookFlow,
 ) -> None:
     lost = PausingClient(flow.caller, comes_back=False)
-    dying = flow.another_worker(caller=lost)
+    dying = flow.another_worker(client=lost)
     await dying.renew()
     told = await flow.add_event()
     await flow.dispatch_due()
@@ -283,7 +284,7 @@ class Failing:
 
 async def test_a_fault_of_the_caller_is_an_attempt_and_has_its_wait(flow: WebhookFlow) -> None:
     told = await flow.add_event()
-    assert await replace(flow, notification=flow.another_worker(caller=Failing())).run_due() == 1
+    assert await replace(flow, notification=flow.another_worker(client=Failing())).run_due() == 1
     log = await flow.log(told)
     assert (log.status, log.attempt, log.error) == ("pending", 1, FAULT_OF_OURS)
     assert log.next_attempt_at == flow.clock.now() + FIRST_WAIT
@@ -329,7 +330,7 @@ async def test_what_was_answered_is_recorded_when_the_database_is_back(
     flow: WebhookFlow, far: Database, relay: DatabaseProxy
 ) -> None:
     caller = PausingClient(flow.caller, comes_back=False)
-    cut_off = replace(flow, notification=flow.another_worker(database=far, caller=caller))
+    cut_off = replace(flow, notification=flow.another_worker(database=far, client=caller))
     told = await flow.add_event()
     round_of_it = asyncio.create_task(cut_off.run_due())
     await caller.arrived.wait()
@@ -346,7 +347,7 @@ async def test_what_was_answered_is_recorded_when_the_database_is_back(
 
 async def test_what_could_not_be_put_off_comes_again(flow: WebhookFlow, far: Database, relay: DatabaseProxy) -> None:
     slow = PausingClient(flow.caller, sets_out=False)
-    worker = flow.another_worker(database=far, caller=slow, waiting_max=0)
+    worker = flow.another_worker(database=far, client=slow, waiting_max=0)
     cut_off = replace(flow, notification=worker)
     await worker.renew()
     await flow.add_events(*[DeliveryResult.DELIVERED] * ACCOUNT_CALLS_MAX)
@@ -376,7 +377,7 @@ async def test_what_could_not_be_put_off_comes_again(flow: WebhookFlow, far: Dat
 
 async def test_a_messenger_that_ends_waits_for_answers_and_gives_back_what_has_not_begun(flow: WebhookFlow) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
-    leaving = replace(flow, notification=flow.another_worker(caller=slow))
+    leaving = replace(flow, notification=flow.another_worker(client=slow))
     await leaving.notification.renew()
     await flow.add_events(*[DeliveryResult.DELIVERED] * (ACCOUNT_CALLS_MAX + 5))
     await flow.dispatch_due()
@@ -405,7 +406,7 @@ async def test_a_messenger_that_ends_waits_for_answers_and_gives_back_what_has_n
 
 async def test_an_answer_that_is_not_waited_for_is_an_attempt_on_record(flow: WebhookFlow) -> None:
     endless = PausingClient(flow.caller, comes_back=False)
-    leaving = replace(flow, notification=flow.another_worker(caller=endless))
+    leaving = replace(flow, notification=flow.another_worker(client=endless))
     await leaving.notification.renew()
     told = await flow.add_event()
     await flow.dispatch_due()
@@ -427,7 +428,7 @@ async def test_a_messenger_that_ends_while_the_database_is_away_still_tells_what
 ) -> None:
     """The answer came: when the time for waiting is over, the time for recording is not."""
     caller = PausingClient(flow.caller, comes_back=False)
-    leaving = replace(flow, notification=flow.another_worker(database=far, caller=caller))
+    leaving = replace(flow, notification=flow.another_worker(database=far, client=caller))
     await leaving.notification.renew()
     told = await flow.add_event()
     await flow.dispatch_due()
@@ -463,7 +464,7 @@ async def test_a_messenger_that_ends_while_the_database_is_away_ends_in_time(
     flow: WebhookFlow, far: Database, relay: DatabaseProxy
 ) -> None:
     caller = PausingClient(flow.caller, comes_back=False)
-    leaving = replace(flow, notification=flow.another_worker(database=far, caller=caller))
+    leaving = replace(flow, notification=flow.another_worker(database=far, client=caller))
     await leaving.notification.renew()
     told = await flow.add_event()
     await flow.dispatch_due()
@@ -490,7 +491,7 @@ async def test_a_messenger_that_ends_while_the_database_is_away_ends_in_time(
 async def test_what_is_in_hand_is_told_to_the_stream_again_and_again(flow: WebhookFlow, number: int) -> None:
     """However long the queue of an endpoint that hangs, nobody else is given its tickets meanwhile."""
     slow = PausingClient(flow.caller, sets_out=False)
-    holding = replace(flow, notification=flow.another_worker(caller=slow))
+    holding = replace(flow, notification=flow.another_worker(client=slow))
     await holding.notification.renew()
     await flow.add_events(*[DeliveryResult.DELIVERED] * number)
     await flow.dispatch_due()

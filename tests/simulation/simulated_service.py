@@ -445,7 +445,7 @@ class SimulatedService:
                     database=database,
                     clock=self.clock,
                     chance=chance,
-                    caller=self.caller,
+                    client=self.caller,
                     sealer=self.sealer,
                     target_of=check_url,
                     retries=self.webhook_waits,

@@ -149,8 +149,7 @@ class Forgetful(Delivery):
     """Carries mail and tells nobody."""
 
     async def _record(self, outcomes: Sequence[Outcome]) -> None:
-        for one in outcomes:
-            self._known_claims.discard(one.key[:3])
+        self._claims.forget(outcomes)
 
 
 async def test_an_outcome_that_is_not_recorded_is_noticed(database_url: str) -> None:

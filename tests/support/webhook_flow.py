@@ -225,7 +225,7 @@ async def open_webhook_flow(
                 "database": steps.database,
                 "clock": clock,
                 "chance": chance,
-                "caller": caller,
+                "client": caller,
                 "sealer": sealer,
                 "target_of": lambda url: check_url(url, ports=ports),
             }

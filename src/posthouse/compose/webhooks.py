@@ -46,7 +46,7 @@ async def run_webhooks(settings: Settings, stream: Stream, stop: asyncio.Event) 
             database=database,
             clock=clock,
             chance=chance,
-            caller=client,
+            client=client,
             sealer=sealer(settings),
             target_of=target_of(settings),
             worker_lease=settings.workers.lease,

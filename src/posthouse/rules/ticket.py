@@ -30,6 +30,10 @@ class DeliveryTicket:
     fence: int
     destination: str
 
+    @property
+    def key(self) -> tuple[AccountId, MessageId, int, int]:
+        return self.account_id, self.message_id, self.position, self.fence
+
 
 @dataclass(frozen=True, slots=True)
 class WebhookTicket:
@@ -38,6 +42,10 @@ class WebhookTicket:
     account_id: AccountId
     webhook_delivery_id: UUID
     fence: int
+
+    @property
+    def key(self) -> tuple[AccountId, UUID, int]:
+        return self.account_id, self.webhook_delivery_id, self.fence
 
 
 Ticket = DeliveryTicket | WebhookTicket

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from posthouse.flows.shared.tickets import InHand
+from posthouse.flows.shared.tickets import HeldTickets
 from posthouse.rules.ticket import DeliveryTicket, pack
 from posthouse.wire.stream import TicketKind
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
@@ -61,10 +61,10 @@ async def test_what_is_given_back_brings_the_whole_message_again_and_what_was_do
     one, two = await flow.steps.lease()
     flow.stream.publish(TicketKind.DELIVER, 0, pack([one, two]))
     (message,) = await flow.stream.fetch(TicketKind.DELIVER, frozenset({0}), 10, 0)
-    hands = InHand(DeliveryTicket, flow.clock.monotonic)
+    hands = HeldTickets(DeliveryTicket, flow.clock.monotonic)
     first, second = await hands.take([message])
     await hands.give_back([second])
-    await hands.done_with([first])
+    await hands.acknowledge([first])
     await flow.delivery.renew()
     assert await flow.deliver_fetched() == 2
     assert await flow.deliver_fetched() == 0

@@ -20,6 +20,7 @@ from posthouse.flows.deliver.lane_queues import (
     LaneQueue,
     LaneQueues,
 )
+from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.flows.shared.tickets import Item
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import MISS_PAUSE_SECONDS_MIN, LaneLimits, Limits, Served, Slot
@@ -65,6 +66,8 @@ class Post:
     turns: list[Turn] = field(default_factory=list)
     put_off: list[tuple[Item[DeliveryTicket], float]] = field(default_factory=list)
 
+    tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
+
     def __post_init__(self) -> None:
         self.office = LaneQueues(
             clock=self.clock,
@@ -73,7 +76,8 @@ class Post:
             sessions_max=self.sessions_max,
             own_lane="simulator.invalid",
             start=self._start,
-            put_off=self.put_off.extend,
+            tasks=self.tasks,
+            postpone=self.put_off.extend,
         )
 
     async def _start(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
@@ -88,12 +92,11 @@ class Post:
         await self.settle()
 
     async def settle(self) -> None:
-        while self.office.tasks:
-            await asyncio.wait(self.office.tasks)
+        await self.tasks.settle()
 
     async def finish(self, turn: Turn, served: Served = Served.WELL) -> None:
         self.turns.remove(turn)
-        self.office.leave_slot(turn.queue, turn.slot, served)
+        self.office.release_slot(turn.queue, turn.slot, served)
         self.office.end_session()
         await self.settle()
 

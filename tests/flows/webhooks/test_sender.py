@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.flows.shared.tickets import Tickets
-from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, ACCOUNT_WAITING_MAX, PUT_OFF_SECONDS_MAX
+from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, ACCOUNT_WAITING_MAX, POSTPONE_SECONDS_MAX
 from posthouse.rules import ids
 from posthouse.rules.event import test_body as ping_body
 from posthouse.rules.ids import AccountId
@@ -186,7 +186,7 @@ async def test_every_attempt_sends_the_same_bytes_and_is_signed_anew(flow: Webho
 
 async def test_the_wait_begins_when_the_answer_came_and_not_when_it_was_asked_for(flow: WebhookFlow) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
-    flow.notification = flow.another_worker(caller=slow)
+    flow.notification = flow.another_worker(client=slow)
     await flow.subscribe("/status/500")
     told = await flow.add_event()
     round_of_it = asyncio.create_task(flow.run_due())
@@ -304,7 +304,7 @@ async def test_what_is_under_way_when_its_endpoint_is_disabled_is_recorded_and_n
     flow: WebhookFlow,
 ) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
-    flow.notification = flow.another_worker(caller=slow)
+    flow.notification = flow.another_worker(client=slow)
     await flow.subscribe("/status/500")
     told = await flow.add_event()
     round_of_it = asyncio.create_task(flow.run_due())
@@ -323,7 +323,7 @@ async def test_what_is_under_way_when_its_endpoint_is_disabled_is_recorded_and_n
 
 async def test_what_is_under_way_when_its_endpoint_and_log_are_deleted_leaves_no_trace(flow: WebhookFlow) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
-    flow.notification = flow.another_worker(caller=slow)
+    flow.notification = flow.another_worker(client=slow)
     await flow.subscribe()
     await flow.add_events()
     round_of_it = asyncio.create_task(flow.run_due())
@@ -384,7 +384,7 @@ async def test_what_finds_no_place_is_put_off_without_an_attempt_and_arrives_lat
     for recipients in [50] * (number // 50) + [number % 50]:
         await flow.add_events(*[DeliveryResult.DELIVERED] * recipients)
     slow = PausingClient(flow.caller, sets_out=False)
-    flow.notification = flow.another_worker(caller=slow)
+    flow.notification = flow.another_worker(client=slow)
     await flow.notification.renew()
     await flow.dispatch_due()
     assert await flow.offer() == number
@@ -393,7 +393,7 @@ async def test_what_finds_no_place_is_put_off_without_an_attempt_and_arrives_lat
         return [row for row in await flow.schedule() if row[:2] == (0, 1)]
 
     late = await eventually(put_off, lambda rows: len(rows) == number - places)
-    assert all(1 <= seconds <= PUT_OFF_SECONDS_MAX for _, _, seconds in late)
+    assert all(1 <= seconds <= POSTPONE_SECONDS_MAX for _, _, seconds in late)
     assert len({seconds for _, _, seconds in late}) > len(late) / 2, "they don't come back all at once"
     assert len(slow.begun) == ACCOUNT_CALLS_MAX
     # Meanwhile another one's turn comes at once.
@@ -446,7 +446,7 @@ async def test_a_full_house_has_a_place_for_whoever_has_none(flow: WebhookFlow) 
     await flow.subscribe("/a")
     await flow.subscribe("/b", sender=other)
     slow = PausingClient(flow.caller, sets_out=False)
-    flow.notification = flow.another_worker(caller=slow, waiting_max=5)
+    flow.notification = flow.another_worker(client=slow, waiting_max=5)
     await flow.notification.renew()
     await flow.add_events(*[DeliveryResult.DELIVERED] * 20)
     await flow.dispatch_due()

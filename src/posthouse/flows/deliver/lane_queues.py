@@ -15,6 +15,7 @@ import structlog
 
 from posthouse.clock import Clock
 from posthouse.flows.shared import tickets
+from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.mail.exchange import NullExchange, exchanges
 from posthouse.rules import lane as rules
 from posthouse.rules.ids import AccountId, MessageId
@@ -102,7 +103,7 @@ class LaneQueue:
 
 
 class LaneQueues:
-    """`start` carries out a bundle, calls `leave_slot` when its turn is over, and `end_session` when it is on record.
+    """`start` carries out a bundle, calls `release_slot` when its turn is over, and `end_session` when it is on record.
 
     `put_off` postpones what has no place now, each by its seconds.
     """
@@ -115,8 +116,9 @@ class LaneQueues:
         lane_limits: LaneLimits,
         sessions_max: int,
         own_lane: str,
+        tasks: BackgroundTasks,
         start: Callable[[LaneQueue, Slot, Bundle], Coroutine[object, object, None]],
-        put_off: Callable[[list[tuple[Item, float]]], None],
+        postpone: Callable[[list[tuple[Item, float]]], None],
     ) -> None:
         self._clock = clock
         self._resolver = resolver
@@ -124,7 +126,7 @@ class LaneQueues:
         self._sessions_max = sessions_max
         self._own_lane = own_lane
         self._start = start
-        self._put_off = put_off
+        self._postpone = postpone
         self._queues: dict[str, LaneQueue] = {}
         self._lane_of: dict[str, tuple[float, str]] = {}
         self._unsorted: dict[str, list[Item]] = {}
@@ -137,7 +139,7 @@ class LaneQueues:
         self._parts = 1
         self._closed = False
         self._late: list[tuple[Item, float]] = []
-        self.tasks: set[asyncio.Task[None]] = set()
+        self._tasks = tasks
 
     @property
     def queues(self) -> Iterable[LaneQueue]:
@@ -177,7 +179,7 @@ class LaneQueues:
         self.advance(queue)
         self._send_late_ones_off()
 
-    def leave_slot(self, queue: LaneQueue, slot: Slot, served: Served) -> None:
+    def release_slot(self, queue: LaneQueue, slot: Slot, served: Served) -> None:
         """A mail's turn in its lane is over: the next ones go, after those that have been waiting for a session."""
         queue.lane.give_back(slot, served, self._clock.monotonic())
         if queue.waiting:
@@ -214,7 +216,7 @@ class LaneQueues:
             queue.bundles.pop((bundle.message_id, bundle.destination), None)
             self._change_waiting(queue, -len(bundle.items))
             self._sessions += 1
-            self.spawn(self._start(queue, leave, bundle))
+            self._tasks.spawn(self._start(queue, leave, bundle))
         self._forget_if_idle(queue)
 
     def close(self) -> list[Item]:
@@ -235,14 +237,14 @@ class LaneQueues:
             return
         if destination not in self._unsorted:
             self._unsorted[destination] = []
-            self.spawn(self._learn_lane(destination))
+            self._tasks.spawn(self._learn_lane(destination))
         self._unsorted[destination].append(item)
         self._unsorted_count += 1
 
     def _look_again(self, destination: str, lane: str, now: float) -> None:
         """Nobody waits for that: until the answer is there, the lane is what it was."""
         self._lane_of[destination] = now + DESTINATIONS_KNOWN_SECONDS, lane
-        self.spawn(self._learn_lane(destination))
+        self._tasks.spawn(self._learn_lane(destination))
 
     async def _learn_lane(self, destination: str) -> None:
         try:
@@ -335,7 +337,7 @@ class LaneQueues:
     def _send_late_ones_off(self) -> None:
         late, self._late = self._late, []
         if late:
-            self._put_off(late)
+            self._postpone(late)
 
     def _emptied(self, queue: LaneQueue) -> list[Item]:
         bundles = [queue.turns.pop() for _ in range(len(queue.turns))]
@@ -349,13 +351,3 @@ class LaneQueues:
         is_idle = is_idle and not queue.lane.pause_left(self._clock.monotonic())
         if is_idle and len(self._queues) > IDLE_LANES_MAX:
             self._queues.pop(queue.name, None)
-
-    def spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            log.error("delivery_task_failed", exc_info=fault)

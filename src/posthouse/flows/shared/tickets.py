@@ -1,4 +1,4 @@
-"""Tickets on their way: out to the part of the stream that carries them, and from its messages one by one."""
+"""Tickets in the stream: how they are published to their shards, and how a worker holds those that it received."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,16 +15,15 @@ from posthouse.rules.ticket import (
     shard_of,
     unpack,
 )
-from posthouse.wire.stream import Stream, TicketKind
-from posthouse.wire.stream import StreamMessage as Carried
+from posthouse.wire.stream import Stream, StreamMessage, TicketKind
 
-# How long a ticket may be under way before the calendar takes it for lost and writes another.
+# How long a ticket may be in the stream before the schedule takes it for lost and dispatch publishes another.
 LEASE: Final = timedelta(seconds=60)
-# Tickets that one worker takes in hand.
+# Tickets that one worker holds.
 HELD_MAX: Final = 20_000
 HEARTBEAT_AFTER_SECONDS: Final = 15.0
 
-Held = TypeVar("Held", DeliveryTicket, WebhookTicket)
+TicketT = TypeVar("TicketT", DeliveryTicket, WebhookTicket)
 
 
 class Tickets:
@@ -34,22 +33,22 @@ class Tickets:
         self._shards = shards
 
     def publish(self, tickets: Iterable[Ticket]) -> None:
-        """Fire and forget: one that gets lost is due again when its lease is over."""
+        """Fire and forget: the work of a lost ticket is due again when its lease ends."""
         together: dict[tuple[TicketKind, int], list[Ticket]] = {}
         for ticket in tickets:
-            way = self._way(ticket)
-            group = together.setdefault(way, [])
+            subject = self._subject(ticket)
+            group = together.setdefault(subject, [])
             group.append(ticket)
             if len(group) == TOGETHER_MAX:
-                self._stream.publish(*way, pack(together.pop(way)))
-        for way, group in together.items():
-            self._stream.publish(*way, pack(group))
+                self._stream.publish(*subject, pack(together.pop(subject)))
+        for subject, group in together.items():
+            self._stream.publish(*subject, pack(group))
 
     async def backlog(self, kind: TicketKind) -> int:
-        """How many of the stream's messages are under way or being worked on."""
+        """How many of the stream's messages are not yet acknowledged."""
         return await self._stream.backlog(kind)
 
-    def _way(self, ticket: Ticket) -> tuple[TicketKind, int]:
+    def _subject(self, ticket: Ticket) -> tuple[TicketKind, int]:
         match ticket:
             case DeliveryTicket():
                 return TicketKind.DELIVER, shard_of(ticket.destination, self._shards)
@@ -59,99 +58,100 @@ class Tickets:
                 assert_never(ticket)
 
 
-class Item(NamedTuple, Generic[Held]):
-    """A ticket in hand, and how to tell the stream what became of it."""
+class Item(NamedTuple, Generic[TicketT]):
+    """A held ticket, with the message by which it is acknowledged or given back."""
 
-    ticket: Held
-    carried: "Carried | TicketShare"
+    ticket: TicketT
+    message: "StreamMessage | TicketShare"
 
 
 @dataclass(slots=True)
-class _Message:
-    """A message of the stream that brought several tickets: answered when all of them are."""
+class _SharedMessage:
+    """A stream message with several tickets: answered when all of them are."""
 
-    carried: Carried
+    message: StreamMessage
     open: int
-    given_back: float | None = None
+    delay_seconds: float | None = None
 
-    async def answer(self, given_back: float | None) -> None:
-        if given_back is not None:
-            self.given_back = max(given_back, self.given_back or 0.0)
+    async def answer(self, delay_seconds: float | None) -> None:
+        """A delay gives the message back; None acknowledges it, unless another of its tickets was given back."""
+        if delay_seconds is not None:
+            self.delay_seconds = max(delay_seconds, self.delay_seconds or 0.0)
         self.open -= 1
         if self.open:
             return
-        # Those that are done with come again with the others, and find their fences gone.
-        if self.given_back is None:
-            await self.carried.ack()
+        # Acknowledged tickets come again with those given back, and find their fences gone.
+        if self.delay_seconds is None:
+            await self.message.ack()
         else:
-            await self.carried.release(self.given_back)
+            await self.message.release(self.delay_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class TicketShare:
     """One ticket's share in a message."""
 
-    message: _Message
+    shared: _SharedMessage
 
     async def ack(self) -> None:
-        await self.message.answer(None)
+        await self.shared.answer(None)
 
     async def working(self) -> None:
-        await self.message.carried.working()
+        await self.shared.message.working()
 
     async def release(self, delay_seconds: float = 0.0) -> None:
-        await self.message.answer(delay_seconds)
+        await self.shared.answer(delay_seconds)
 
 
-class InHand(Generic[Held]):
-    """The tickets of one kind that a worker has in hand, waiting or being worked on; each of them once."""
+class HeldTickets(Generic[TicketT]):
+    """The tickets of one kind that a worker holds, waiting or being worked on; each of them once."""
 
-    def __init__(self, kind: type[Held], monotonic: Callable[[], float]) -> None:
-        self._kind: type[Held] = kind
+    def __init__(self, kind: type[TicketT], monotonic: Callable[[], float]) -> None:
+        self._kind: type[TicketT] = kind
         self._monotonic = monotonic
-        # With the time at which the stream last heard of it.
-        self._held: dict[Held, tuple[Item[Held], float]] = {}
+        # With the time of the last sign of life to the stream.
+        self._held: dict[TicketT, tuple[Item[TicketT], float]] = {}
 
     @property
     def room(self) -> int:
         return HELD_MAX - len(self._held)
 
-    async def take(self, carried: Iterable[Carried]) -> list[Item[Held]]:
-        """The tickets of these messages. One that is in hand already, or can't be read, is dropped."""
+    async def take(self, messages: Iterable[StreamMessage]) -> list[Item[TicketT]]:
+        """The tickets of these messages. A ticket that is held already, or can't be read, is dropped."""
         now = self._monotonic()
         taken = []
-        for message in carried:
+        for message in messages:
             for item in await self._items(message):
                 if item.ticket in self._held:
-                    await item.carried.ack()
+                    await item.message.ack()
                 else:
                     self._held[item.ticket] = item, now
                     taken.append(item)
         return taken
 
     async def heartbeat(self) -> None:
-        """The stream learns which tickets are still in hand, and doesn't give them to someone else."""
+        """Keep the stream from giving held tickets to another worker."""
         now = self._monotonic()
         for ticket, (item, since) in list(self._held.items()):
             if now - since >= HEARTBEAT_AFTER_SECONDS and ticket in self._held:
                 self._held[ticket] = item, now
-                await item.carried.working()
+                await item.message.working()
 
-    async def done_with(self, items: Iterable[Item[Held]]) -> None:
+    async def acknowledge(self, items: Iterable[Item[TicketT]]) -> None:
         for item in items:
             self._held.pop(item.ticket, None)
-            await item.carried.ack()
+            await item.message.ack()
 
-    async def give_back(self, items: Iterable[Item[Held]], delay_seconds: float = 0.0) -> None:
+    async def give_back(self, items: Iterable[Item[TicketT]], delay_seconds: float = 0.0) -> None:
         for item in items:
             self._held.pop(item.ticket, None)
-            await item.carried.release(delay_seconds)
+            await item.message.release(delay_seconds)
 
-    async def _items(self, message: Carried) -> list[Item[Held]]:
+    async def _items(self, message: StreamMessage) -> list[Item[TicketT]]:
         found = [ticket for ticket in unpack(message.payload) if isinstance(ticket, self._kind)]
         if not found:
             await message.ack()
         if len(found) <= 1:
             return [Item(ticket, message) for ticket in found]
-        shared = _Message(message, len(found))
+        shared = _SharedMessage(message, len(found))
         return [Item(ticket, TicketShare(shared)) for ticket in found]

@@ -1,7 +1,7 @@
-"""A worker's standing: the lease under which its claims are its own, and the leave to do what can't be undone."""
+"""A worker's lease: while it is valid the worker's claims are its own, and it may send what can't be withdrawn."""
 
 import asyncio
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -24,7 +24,7 @@ RETIRE_SECONDS_MAX: Final = 2.0
 
 @dataclass(slots=True)
 class SendPermit:
-    """Whether the step may be taken after which nothing can be withdrawn; asked once, at the last moment."""
+    """Whether the step may be taken that can't be withdrawn; asked once, immediately before it."""
 
     lease: Lease
     era: int
@@ -41,7 +41,7 @@ class SendPermit:
 
 
 class WorkerLease:
-    """One for each process and kind of work. Nothing may be claimed in its name before it was renewed once."""
+    """One for each process and kind of work. Nothing may be claimed under it before it was renewed once."""
 
     def __init__(self, *, database: Database, clock: Clock, chance: Chance, lease: timedelta = WORKER_LEASE) -> None:
         self.id = UUID(bytes=chance.bytes(16))
@@ -51,7 +51,6 @@ class WorkerLease:
         self._lease = Lease(lease.total_seconds())
 
     async def renew(self) -> None:
-        """The worker, and with it its claims, live on."""
         asked_at = self._clock.monotonic()
         async with self._database.transaction() as tx:
             await delivery_schedule.renew_worker(tx, self.id, self._clock.now() + self._length)
@@ -59,28 +58,13 @@ class WorkerLease:
         crash.point("worker.renewed")
         self._lease.renewed(asked_at, self._clock.monotonic())
 
-    def leave(self, seconds_max: float) -> SendPermit:
-        """To be asked for before the claim is sent: a claim is no older than its leave."""
+    def permit(self, seconds_max: float) -> SendPermit:
+        """To be made before the claim is sent: a claim must be no older than its permit."""
         monotonic = self._clock.monotonic
         return SendPermit(self._lease, self._lease.era, monotonic() + seconds_max, monotonic)
 
-    async def end(
-        self, tasks: Collection[asyncio.Task[None]], stoppable: Set[asyncio.Task[None]], seconds: float
-    ) -> None:
-        """Let tasks finish, stop those that don't in time and may be stopped, and retire.
-
-        Whoever only records what has happened is not stopped, and goes on with that.
-        """
-        if tasks:
-            _, unfinished = await asyncio.wait(tasks, timeout=seconds * 2 / 3)
-            for task in unfinished & stoppable:
-                task.cancel()
-            if unfinished:
-                await asyncio.wait(unfinished, timeout=seconds / 3)
-        await self._retire()
-
-    async def _retire(self) -> None:
-        """Whatever it should have left claimed is taken back at the next look."""
+    async def retire(self) -> None:
+        """End the lease: claims that are left are due again after the next check for expired workers."""
         try:
             async with asyncio.timeout(RETIRE_SECONDS_MAX), self._database.transaction() as tx:
                 await delivery_schedule.retire_worker(tx, self.id)

@@ -1,0 +1,80 @@
+"""How recipients are claimed, recorded and postponed: the part of `shared.claims` that is delivery's own."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse import crash
+from posthouse.flows.deliver.outcomes import Outcomes
+from posthouse.flows.deliver.outgoing_mail import OutgoingMail
+from posthouse.flows.shared.claims import ClaimStore, CrashPoints, Postponement, Recorded
+from posthouse.flows.shared.tickets import Tickets
+from posthouse.rules import ids
+from posthouse.rules.retry import Schedule
+from posthouse.rules.ticket import DeliveryTicket, Ticket
+from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule
+from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_outcomes import Outcome
+from posthouse.store.delivery_schedule import DeliveryPostponement
+from posthouse.store.postgres import Connection
+
+# Longer than the longest attempt, with the wait for a reply after the dot: what a living worker forgot is due again
+# then.
+CLAIM_LONGEST: Final = timedelta(minutes=60)
+
+
+class DeliveryClaimStore(ClaimStore[DeliveryTicket, Claimed, Outcome]):
+    points = CrashPoints(
+        before_claim_commit="claim.before_commit",
+        after_claim_commit="claim.after_commit",
+        before_record_commit="record.before_commit",
+        after_record_commit="record.after_commit",
+        before_ack="delivery.before_ack",
+        after_ack="delivery.acked",
+        before_postpone_commit="postpone.before_commit",
+        after_postpone_commit="postpone.after_commit",
+    )
+
+    def __init__(
+        self, *, outcomes: Outcomes, outgoing_mail: OutgoingMail, tickets: Tickets | None, retries: Schedule
+    ) -> None:
+        """Without `tickets`, the webhook deliveries that an outcome makes are due at once, and dispatch finds them."""
+        self._outcomes = outcomes
+        self._outgoing_mail = outgoing_mail
+        self._tickets = tickets
+        self._retries = retries
+
+    async def claim(
+        self, tx: Connection, worker_id: UUID, tickets: Sequence[DeliveryTicket], now: datetime
+    ) -> Sequence[Claimed]:
+        return await delivery_claims.claim(tx, worker_id, tickets, now, now + CLAIM_LONGEST, self._retries)
+
+    async def release_unknown(self, tx: Connection, worker_id: UUID, known: Collection[Claimed], now: datetime) -> None:
+        await delivery_schedule.let_go(tx, worker_id, [claimed.key[:3] for claimed in known], now)
+
+    async def record(self, tx: Connection, outcomes: Sequence[Outcome], now: datetime) -> Recorded[Outcome]:
+        recorded = await delivery_outcomes.record(
+            tx,
+            [self._outcomes.dated(outcome, now) for outcome in outcomes],
+            now,
+            ticket_lease=self._tickets.lease if self._tickets is not None else timedelta(0),
+        )
+        return Recorded(recorded.late, recorded.tickets)
+
+    async def postpone(
+        self, tx: Connection, postponements: Sequence[Postponement[DeliveryTicket]], now: datetime
+    ) -> None:
+        rows = [DeliveryPostponement(*late.ticket.key, late.next_at, late.is_held) for late in postponements]
+        await delivery_schedule.postpone(tx, rows, now)
+
+    def log_fields(self, work: DeliveryTicket | Outcome) -> Mapping[str, str]:
+        return {"message": ids.text(ids.MESSAGE, work.message_id)}
+
+    def goes_alone(self, claimed: Claimed) -> bool:
+        return self._outgoing_mail.is_personal(claimed.message)
+
+    def publish(self, tickets: Sequence[Ticket]) -> None:
+        if self._tickets is not None:
+            self._tickets.publish(tickets)
+            crash.point("record.published")

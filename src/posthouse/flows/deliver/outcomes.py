@@ -1,0 +1,118 @@
+"""Outcomes: what is recorded of an attempt, and what it means for the lane."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.rules import event, ids, lane, outcome, retry
+from posthouse.rules.lane import Served
+from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, Suppressed
+from posthouse.rules.retry import Schedule
+from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_outcomes import DeliveryResult, Event, Outcome
+from posthouse.wire.carrier import CarrierResult
+
+# How much older than its commit an event's time may be.
+EVENT_AGE_MAX: Final = timedelta(seconds=1)
+
+
+class Attempt(NamedTuple):
+    """A claimed recipient and what happened; if nothing was tried (None), it is due again at `again_at`."""
+
+    claimed: Claimed
+    result: AttemptResult | None
+    carried: CarrierResult | None = None
+    again_at: datetime | None = None
+
+
+class Outcomes:
+    def __init__(self, *, clock: Clock, chance: Chance, retries: Schedule) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._retries = retries
+
+    def not_tried(self, claimed: Claimed) -> Suppressed | GivenUp | None:
+        """Why the recipient must not be tried, if so."""
+        if claimed.is_suppressed:
+            return Suppressed(claimed.message.mailing_list if claimed.has_left else None)
+        if not claimed.is_over:
+            return None
+        if claimed.attempt_count >= self._retries.attempts_max:
+            return GivenUp(f"it was tried {claimed.attempt_count} times, and not every time brought an answer")
+        if claimed.held >= retry.HOLD_MAX:
+            return GivenUp("it was held for 7 days because the account was suspended")
+        return GivenUp("it could not be delivered in the time that a message may take")
+
+    def of(self, attempt: Attempt) -> Outcome:
+        claimed, attempt_result, carried, again_at = attempt
+        now = self._clock.now()
+        if attempt_result is None:
+            return Outcome(*claimed.key, DeliveryResult.POSTPONED, next_at=again_at or now)
+        verdict = outcome.judge(attempt_result)
+        consequence = outcome.recipient_update(
+            verdict,
+            attempts=claimed.attempt_count,
+            accepted_at=claimed.message.created_at,
+            now=now,
+            random=self._chance.fraction(),
+            held=claimed.held,
+            schedule=self._retries,
+        )
+        result = DeliveryResult(consequence.status)
+        return Outcome(
+            *claimed.key,
+            result,
+            event=self._event(claimed, result, verdict, now) if result.is_final else None,
+            next_at=consequence.next_at,
+            suppress=verdict.suppress,
+            is_ambiguous=verdict.ambiguous,
+            exchange=carried.exchange if carried else None,
+            address=carried.address if carried else None,
+            tls=carried.tls if carried else None,
+            stage=attempt_result.stage if isinstance(attempt_result, Replied | NoReply) else None,
+            code=verdict.code,
+            response=verdict.text,
+        )
+
+    def dated(self, recorded: Outcome, now: datetime) -> Outcome:
+        """With a new event id if the event is old: readers of the feed would skip an id that appears late."""
+        if recorded.event is None or now - ids.time_of(recorded.event.id) <= EVENT_AGE_MAX:
+            return recorded
+        event_id, delivery_id = (ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)) for _ in range(2))
+        body = event.with_new_id(recorded.event.body, event_id, now)
+        return replace(recorded, event=Event(event_id, recorded.event.type, body, delivery_id))
+
+    def _event(self, claimed: Claimed, result: DeliveryResult, verdict: DeliveryVerdict, now: datetime) -> Event:
+        event_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
+        kind = event.EventType(f"email.{result}")
+        body = event.body(
+            event_id=event_id,
+            type=kind,
+            created_at=now,
+            message_id=claimed.message_id,
+            position=claimed.position,
+            to=claimed.email,
+            sender=claimed.message.envelope_sender,
+            subject=claimed.message.subject,
+            smtp_code=verdict.code,
+            smtp_response=verdict.text,
+        )
+        return Event(event_id, kind, body, ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)))
+
+
+def served(lane_name: str, carried: CarrierResult) -> Served:
+    """What it means for the lane."""
+    results = carried.results
+    if any(isinstance(reply, Replied) and reply.reply.code == lane.PUSH_BACK_CODE for reply in results):
+        return Served.PUSHED_BACK
+    if any(isinstance(reply, Replied) and not outcome.judge(reply).next_exchange for reply in results):
+        return Served.WELL
+    # One unreachable domain of a provider says nothing about its others.
+    is_alone = not lane.is_provider(lane_name)
+    if is_alone and all(
+        isinstance(failure, Replied | NoReply) and outcome.judge(failure).next_exchange for failure in results
+    ):
+        return Served.UNREACHABLE
+    return Served.OTHERWISE

@@ -1,0 +1,323 @@
+"""Claims: what a worker does with its tickets in PostgreSQL, from the claim to the recorded outcome.
+
+The same for mail and for webhooks; `ClaimStore` is what differs. Claims and outcomes of many tickets share their
+transactions, and there is no network inside one. A claim is valid while the worker's lease is, and an outcome counts
+only while its fence does. A ticket is acknowledged last. Whatever is lost on the way, the schedule makes due again.
+
+The worker remembers what it has claimed and not yet recorded. If the connection breaks during a claim's COMMIT, rows
+may be claimed for this worker without its knowledge. It is then *unsure*: the next claim first releases all rows of
+this worker that it does not know of, in the same transaction (decision 0013).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+import structlog
+
+from posthouse import crash
+from posthouse.chance import Chance
+from posthouse.clock import Clock
+from posthouse.flows.shared.background_tasks import BackgroundTasks
+from posthouse.flows.shared.batching import Batcher, submit_until_taken, together_or_apart
+from posthouse.flows.shared.tickets import HeldTickets, Item, TicketT
+from posthouse.flows.shared.worker_lease import SendPermit, WorkerLease
+from posthouse.rules.lease import WORKER_LEASE
+from posthouse.rules.refusal import Refusal
+from posthouse.rules.ticket import Ticket
+from posthouse.store.postgres import Connection, Database
+from posthouse.wire.stream import StreamMessage
+
+log = structlog.get_logger(__name__)
+
+# How long a ticket stays in the stream after PostgreSQL could not be reached.
+STORAGE_AWAY_SECONDS: Final = 2.0
+
+
+class KeyedClaim(Protocol):
+    """`key` ends with the fence; what precedes it names the row."""
+
+    @property
+    def key(self) -> tuple[object, ...]: ...
+
+    @property
+    def fence(self) -> int: ...
+
+
+class KeyedOutcome(Protocol):
+    @property
+    def key(self) -> tuple[object, ...]: ...
+
+    @property
+    def result(self) -> StrEnum: ...
+
+
+ClaimedT = TypeVar("ClaimedT", bound=KeyedClaim)
+OutcomeT = TypeVar("OutcomeT", bound=KeyedOutcome)
+
+
+class Postponement(NamedTuple, Generic[TicketT]):
+    """`is_held`: the account is suspended, and the time until the next claim does not count."""
+
+    ticket: TicketT
+    next_at: datetime
+    is_held: bool = False
+
+
+class Recorded(NamedTuple, Generic[OutcomeT]):
+    """`late` outcomes came after another claim or record, and changed nothing. `tickets` are to be published."""
+
+    late: Sequence[OutcomeT]
+    tickets: Sequence[Ticket] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoints:
+    """The names of the crash points around each step; an empty name is none."""
+
+    before_claim_commit: str
+    after_claim_commit: str
+    before_record_commit: str
+    after_record_commit: str
+    before_ack: str
+    after_ack: str
+    before_postpone_commit: str = ""
+    after_postpone_commit: str = ""
+
+
+class ClaimStore(ABC, Generic[TicketT, ClaimedT, OutcomeT]):
+    """The statements for one kind of work, each inside the transaction `tx`."""
+
+    points: CrashPoints
+
+    @abstractmethod
+    async def claim(
+        self, tx: Connection, worker_id: UUID, tickets: Sequence[TicketT], now: datetime
+    ) -> Sequence[ClaimedT]:
+        """Claim the rows whose fence is still the ticket's."""
+
+    @abstractmethod
+    async def release_unknown(
+        self, tx: Connection, worker_id: UUID, known: Collection[ClaimedT], now: datetime
+    ) -> None:
+        """Make the worker's claims that are not among the known ones due now."""
+
+    @abstractmethod
+    async def record(self, tx: Connection, outcomes: Sequence[OutcomeT], now: datetime) -> Recorded[OutcomeT]: ...
+
+    @abstractmethod
+    async def postpone(self, tx: Connection, postponements: Sequence[Postponement[TicketT]], now: datetime) -> None: ...
+
+    @abstractmethod
+    def log_fields(self, work: TicketT | OutcomeT) -> Mapping[str, str]:
+        """How a log line names the work."""
+
+    def goes_alone(self, claimed: ClaimedT) -> bool:
+        """Whether it must not be claimed together with the others of its group."""
+        del claimed
+        return False
+
+    def publish(self, tickets: Sequence[Ticket]) -> None:
+        """Publish the tickets that a committed record has made."""
+
+
+class _NotTogetherError(Exception):
+    """A group was claimed of which each member must go alone."""
+
+
+class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
+    """One for each process and kind of work. Nothing may be claimed before the lease was renewed once.
+
+    `renewals` are connections for the lease alone, which must not wait for those that claim and record.
+    """
+
+    def __init__(
+        self,
+        store: ClaimStore[TicketT, ClaimedT, OutcomeT],
+        kind: type[TicketT],
+        *,
+        database: Database,
+        clock: Clock,
+        chance: Chance,
+        linger_seconds: float,
+        worker_lease: timedelta = WORKER_LEASE,
+        renewals: Database | None = None,
+    ) -> None:
+        self._store: ClaimStore[TicketT, ClaimedT, OutcomeT] = store
+        self._points = store.points
+        self._database = database
+        self._clock = clock
+        self._lease = WorkerLease(database=renewals or database, clock=clock, chance=chance, lease=worker_lease)
+        self._held: HeldTickets[TicketT] = HeldTickets(kind, clock.monotonic)
+        self._claiming: Batcher[Sequence[TicketT], list[ClaimedT]] = Batcher(
+            self._claim_batch, linger_seconds=linger_seconds
+        )
+        self._recording: Batcher[Sequence[OutcomeT], None] = Batcher(self._record_batch, linger_seconds=linger_seconds)
+        self._postponing: Batcher[Sequence[Postponement[TicketT]], None] = Batcher(self._postpone_batch)
+        # By their keys without the fence.
+        self._known: dict[tuple[object, ...], ClaimedT] = {}
+        self._is_unsure = False
+        self.is_stopping = False
+        self.tasks = BackgroundTasks()
+
+    @property
+    def worker_id(self) -> UUID:
+        return self._lease.id
+
+    @property
+    def room(self) -> int:
+        """How many more tickets this worker can hold."""
+        return 0 if self.is_stopping else self._held.room
+
+    def permit(self, seconds_max: float) -> SendPermit:
+        """To be made before the claim, so that the claim is no older than its permit."""
+        return self._lease.permit(seconds_max)
+
+    async def take(self, messages: Iterable[StreamMessage]) -> list[Item[TicketT]]:
+        return await self._held.take(messages)
+
+    async def renew(self) -> None:
+        await self._lease.renew()
+        if self._is_unsure:
+            await self._claiming.submit((), 0)  # claims nothing, but releases what is unknown
+
+    async def heartbeat(self) -> None:
+        await self._held.heartbeat()
+
+    async def drain(self, waiting: Iterable[Item[TicketT]], seconds: float) -> None:
+        """Give back the tickets that wait, let running work finish, and retire the worker.
+
+        Everything is recorded, unless PostgreSQL stays away: then the end of the lease makes it due again.
+        """
+        self.is_stopping = True
+        await self._held.give_back(waiting)
+        await self.tasks.finish(seconds)
+        await self._lease.retire()
+
+    async def claim(self, tickets: Sequence[TicketT]) -> list[ClaimedT]:
+        """The claims for a group of tickets; those of late tickets are absent.
+
+        Of a group whose members go alone, only the first is claimed.
+        """
+        return await self._claiming.submit(tickets, 0)
+
+    async def record(self, outcomes: Sequence[OutcomeT]) -> None:
+        """However long PostgreSQL is away: what was sent can't be withdrawn, so its outcome must be recorded."""
+        if not outcomes:
+            return
+        try:
+            await submit_until_taken(self._recording, outcomes, STORAGE_AWAY_SECONDS / 2)
+        except Exception:
+            # The attempt stays counted and without an outcome; the schedule makes it due again.
+            log.exception("outcome_not_recorded", **self._store.log_fields(outcomes[0]))
+        self.forget(outcomes)
+
+    def forget(self, outcomes: Iterable[OutcomeT]) -> None:
+        """These claims are over."""
+        for outcome in outcomes:
+            self._known.pop(outcome.key[:-1], None)
+
+    async def postpone(self, postponements: Sequence[Postponement[TicketT]]) -> None:
+        """Tickets that were not claimed are worth nothing from now on, and their rows are due later."""
+        await self._postponing.submit(postponements, 0)
+
+    async def postpone_items(self, late: Sequence[tuple[Item[TicketT], float]]) -> None:
+        """Postpone tickets for which there is no room here, each by its seconds."""
+        now = self._clock.now()
+        items = [item for item, _ in late]
+        try:
+            await self.postpone([Postponement(item.ticket, now + timedelta(seconds=seconds)) for item, seconds in late])
+        except Refusal:
+            await self._held.give_back(items, STORAGE_AWAY_SECONDS)
+            return
+        except Exception:
+            # The schedule makes them due again all the same.
+            log.exception("not_postponed", tickets=len(items))
+        await self._held.acknowledge(items)
+
+    async def acknowledge(self, items: Iterable[Item[TicketT]]) -> None:
+        crash.point(self._points.before_ack)
+        await self._held.acknowledge(items)
+        crash.point(self._points.after_ack)
+
+    async def give_back(self, items: Iterable[Item[TicketT]]) -> None:
+        await self._held.give_back(items)
+
+    async def give_up(self, items: Sequence[Item[TicketT]], fault: Exception) -> None:
+        """Give up tickets whose work failed before there was an outcome."""
+        if isinstance(fault, Refusal):
+            # PostgreSQL is away: the stream delivers the tickets again when it may be back.
+            log.debug("claim_refused", cause=repr(fault.__cause__))
+            await self._held.give_back(items, STORAGE_AWAY_SECONDS)
+            return
+        # A fault of ours, which would repeat at once: try again no sooner than the schedule says.
+        fields = self._store.log_fields(items[0].ticket) if items else {}
+        log.error("claim_failed", exc_info=fault, **fields)
+        await self._held.acknowledge(items)
+
+    async def _claim_batch(self, batch: Sequence[Sequence[TicketT]]) -> list[list[ClaimedT] | BaseException]:
+        return await together_or_apart(batch, self._claim)
+
+    async def _claim(self, batch: Sequence[Sequence[TicketT]]) -> list[list[ClaimedT] | BaseException]:
+        tickets = [ticket for group in batch for ticket in group]
+        was_unsure, self._is_unsure = self._is_unsure, True
+        now = self._clock.now()
+        try:
+            async with self._database.transaction() as tx:
+                if was_unsure:
+                    await self._store.release_unknown(tx, self.worker_id, self._known.values(), now)
+                found = await self._store.claim(tx, self.worker_id, tickets, now)
+                # By the fence as well: an older ticket for the same row may be beside the one that counted.
+                by_key = {_ticket_key(claimed): claimed for claimed in found}
+                groups = [[by_key[ticket.key] for ticket in group if ticket.key in by_key] for group in batch]
+                if any(len(group) > 1 and self._store.goes_alone(group[0]) for group in groups):
+                    raise _NotTogetherError
+                crash.point(self._points.before_claim_commit)
+        except _NotTogetherError:
+            # Rolled back: nothing is claimed, and now it is known which groups must be narrowed to one member.
+            self._is_unsure = was_unsure
+            return await self._claim([self._narrowed(*pair) for pair in zip(batch, groups, strict=True)])
+        crash.point(self._points.after_claim_commit)
+        self._is_unsure = False
+        self._known.update((claimed.key[:-1], claimed) for claimed in found)
+        return list(groups)
+
+    def _narrowed(self, tickets: Sequence[TicketT], claimed: Sequence[ClaimedT]) -> Sequence[TicketT]:
+        if not claimed or not self._store.goes_alone(claimed[0]):
+            return tickets
+        return [ticket for ticket in tickets if is_claim_of(claimed[0], ticket)]
+
+    async def _record_batch(self, batch: Sequence[Sequence[OutcomeT]]) -> list[BaseException | None]:
+        return await together_or_apart(batch, self._record)
+
+    async def _record(self, batch: Sequence[Sequence[OutcomeT]]) -> list[BaseException | None]:
+        async with self._database.transaction() as tx:
+            outcomes = [outcome for group in batch for outcome in group]
+            recorded = await self._store.record(tx, outcomes, self._clock.now())
+            crash.point(self._points.before_record_commit)
+        crash.point(self._points.after_record_commit)
+        self._store.publish(recorded.tickets)
+        for late in recorded.late:
+            log.warning("outcome_came_late", result=late.result.value, **self._store.log_fields(late))
+        return [None] * len(batch)
+
+    async def _postpone_batch(self, batch: Sequence[Sequence[Postponement[TicketT]]]) -> list[BaseException | None]:
+        async with self._database.transaction() as tx:
+            await self._store.postpone(tx, [late for group in batch for late in group], self._clock.now())
+            crash.point(self._points.before_postpone_commit)
+        crash.point(self._points.after_postpone_commit)
+        return [None] * len(batch)
+
+
+def is_claim_of(claimed: KeyedClaim, ticket: Ticket) -> bool:
+    """Whether it was claimed by this ticket."""
+    return ticket.key == _ticket_key(claimed)
+
+
+def _ticket_key(claimed: KeyedClaim) -> tuple[object, ...]:
+    # The claim has raised the fence by one.
+    return *claimed.key[:-1], claimed.fence - 1

@@ -1,0 +1,54 @@
+"""How webhook deliveries are claimed, recorded and postponed: the part of `shared.claims` that is their own."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from posthouse.flows.shared.claims import ClaimStore, CrashPoints, Postponement, Recorded
+from posthouse.rules import ids
+from posthouse.rules.ticket import WebhookTicket
+from posthouse.store import webhook_schedule
+from posthouse.store.postgres import Connection
+from posthouse.store.webhook_schedule import ClaimedWebhook, WebhookOutcome, WebhookPostponement
+
+# Longer than any attempt: what a living worker forgot is due again then.
+CLAIM_LONGEST: Final = timedelta(minutes=5)
+
+
+class WebhookClaimStore(ClaimStore[WebhookTicket, ClaimedWebhook, WebhookOutcome]):
+    points = CrashPoints(
+        before_claim_commit="notification.before_claim_commit",
+        after_claim_commit="notification.claimed",
+        before_record_commit="notification.before_commit",
+        after_record_commit="notification.after_commit",
+        before_ack="notification.before_ack",
+        after_ack="notification.acked",
+    )
+
+    async def claim(
+        self, tx: Connection, worker_id: UUID, tickets: Sequence[WebhookTicket], now: datetime
+    ) -> Sequence[ClaimedWebhook]:
+        return await webhook_schedule.claim(tx, worker_id, tickets, now, now + CLAIM_LONGEST)
+
+    async def release_unknown(
+        self, tx: Connection, worker_id: UUID, known: Collection[ClaimedWebhook], now: datetime
+    ) -> None:
+        await webhook_schedule.let_go(tx, worker_id, [claimed.key[:2] for claimed in known], now)
+
+    async def record(
+        self, tx: Connection, outcomes: Sequence[WebhookOutcome], now: datetime
+    ) -> Recorded[WebhookOutcome]:
+        return Recorded((await webhook_schedule.record(tx, outcomes, now)).late)
+
+    async def postpone(
+        self, tx: Connection, postponements: Sequence[Postponement[WebhookTicket]], now: datetime
+    ) -> None:
+        del now
+        await webhook_schedule.postpone(
+            tx, [WebhookPostponement(*late.ticket.key, late.next_at) for late in postponements]
+        )
+
+    def log_fields(self, work: WebhookTicket | WebhookOutcome) -> Mapping[str, str]:
+        delivery_id = work.webhook_delivery_id if isinstance(work, WebhookTicket) else work.id
+        return {"webhook_delivery": ids.text(ids.WEBHOOK_DELIVERY, delivery_id)}
