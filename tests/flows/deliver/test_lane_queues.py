@@ -217,6 +217,18 @@ async def test_a_domain_that_moved_to_a_provider_changes_its_lane(names: Nameser
     assert [turn.queue.name for turn in post.turns] == ["one.example"] * 3 + ["google"]
 
 
+@pytest.mark.parametrize("failure", [SILENT, SERVFAIL])
+async def test_a_failed_second_look_up_keeps_a_domain_in_its_lane(names: Nameserver, failure: str) -> None:
+    post = Post(names, LaneLimits(WIDE))
+    await post.sort(ticket("customer.example"))
+    names.script["customer.example"] = failure
+    # The answer is no longer cached: the next ticket starts another look-up, and the tickets after that use its result.
+    post.clock.advance(seconds=1_000_000)
+    await post.sort(ticket("customer.example"))
+    await post.sort(ticket("customer.example"))
+    assert [turn.queue.name for turn in post.turns] == ["google"] * 3
+
+
 async def test_a_providers_limits_are_divided_among_those_who_share_them_and_a_domains_are_not(
     names: Nameserver,
 ) -> None:

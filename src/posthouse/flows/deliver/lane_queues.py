@@ -9,7 +9,7 @@ lanes that are paused hold only what is theirs, and no more than their part of i
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, assert_never
 
 import structlog
 
@@ -21,7 +21,7 @@ from posthouse.rules import lane as rules
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot
 from posthouse.rules.ticket import DeliveryTicket
-from posthouse.wire.dns import MxRecords, Resolver
+from posthouse.wire.dns import MxRecords, NoAnswer, NoName, Resolver
 
 log = structlog.get_logger(__name__)
 
@@ -248,10 +248,13 @@ class LaneQueues:
 
     async def _learn_lane(self, destination: str) -> None:
         try:
-            lane = await self._lane_by_its_servers(destination)
+            learnt = await self._lane_by_servers(destination)
         except Exception:
             log.exception("lane_not_found", destination=destination)
-            lane = destination
+            learnt = None
+        # A failed look-up says nothing: another lane would escape the limits of the provider known so far.
+        last_learnt = self._lane_of.get(destination)
+        lane = learnt or (destination if last_learnt is None else last_learnt[1])
         now = self._clock.monotonic()
         self._forget_old_destinations(now)
         self._lane_of[destination] = now + DESTINATIONS_KNOWN_SECONDS, lane
@@ -259,16 +262,24 @@ class LaneQueues:
         self._unsorted_count -= len(known)
         self.sort(known)
 
-    async def _lane_by_its_servers(self, destination: str) -> str:
+    async def _lane_by_servers(self, destination: str) -> str | None:
+        """None when DNS gave no answer."""
         if destination == self._own_lane:
             return destination
         try:
             async with asyncio.timeout(LOOKUP_SECONDS_MAX), self._lookups:
                 answer = await self._resolver.exchanges(destination)
         except TimeoutError:
-            return destination
-        # Where DNS leads nowhere, the carrier finds out the same, and says what follows.
-        hosts = exchanges(destination, answer.records, b"") if isinstance(answer, MxRecords) else ()
+            return None
+        match answer:
+            case NoAnswer():
+                return None
+            case NoName():
+                return destination
+            case MxRecords(records):
+                hosts = exchanges(destination, records, b"")
+            case _:
+                assert_never(answer)
         if isinstance(hosts, NullExchange):
             return destination
         return rules.lane_by_hosts(destination, [host.host for host in hosts])
