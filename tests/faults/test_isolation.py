@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.flows.deliver.lane_queues import ALL_WAITING_MAX, SMALL_SHARE, Bundle, LaneQueue
+from posthouse.flows.deliver.lane_queues import ALL_WAITING_MAX, SMALL_SHARE, LaneQueue
 from posthouse.flows.shared.tickets import HELD_MAX
-from posthouse.rules.ids import AccountId, MessageId
+from posthouse.rules.ids import AccountId
 from posthouse.rules.lane import FairQueue, Lane, Limits
 from posthouse.wire.stream import StreamSettings
 from tests.support.delivery_isolation import DEAD_ADDRESS, SLOW, Experiment
@@ -38,8 +38,7 @@ def test_a_hundred_full_lanes_leave_room_for_others() -> None:
     for queue in queues:
         for account in accounts:
             while queue.has_room(account, left):
-                queue.turns.push(account, Bundle(account, MessageId(UUID(int=0)), queue.name, []))
-                queue.waiting += 1
+                queue.count(account, 1)
                 left -= 1
     assert queues[0].waiting > 2_000
     assert all(queue.waiting >= SMALL_SHARE for queue in queues)

@@ -338,6 +338,21 @@ async def test_who_has_little_finds_room_when_others_have_filled_the_lane(names:
     assert max(post.waits) < 120
 
 
+async def test_a_fifth_of_a_lane_is_for_others_however_many_recipients_a_mail_has(names: Nameserver) -> None:
+    post = Post(names, narrow(per_second=1.0))
+    await post.sort(ticket("one.example"))
+    for message in range(1, 11):
+        await post.sort([ticket("one.example", message=message, position=position) for position in range(50)])
+    assert post.lane("one.example").waiting == WAITING_MIN * 4 // 5
+    # Recipients that have gone make room again.
+    post.put_off.clear()
+    post.clock.advance(seconds=1)
+    await post.finish(post.turns[0])
+    assert [len(turn.bundle.items) for turn in post.turns] == [50]
+    await post.sort(tickets(100, "one.example"))
+    assert (post.lane("one.example").waiting, len(post.put_off)) == (WAITING_MIN * 4 // 5, 50)
+
+
 async def test_one_lane_that_is_full_is_no_other_lanes_trouble(names: Nameserver) -> None:
     post = Post(names, LaneLimits(WIDE, {"one.example": Limits(1.0, 1, 1, 1)}))
     await post.sort(ticket("one.example"), ticket("two.example"))

@@ -7,6 +7,7 @@ lanes that are paused hold only what is theirs, and no more than their part of i
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Final, assert_never
@@ -80,7 +81,10 @@ class LaneQueue:
     lane: Lane
     turns: FairQueue[Bundle]
     bundles: dict[tuple[MessageId, str], Bundle] = field(default_factory=dict)
+    # Everything that bounds a lane counts recipients, that is tickets, because these take the room in the worker and in
+    # the stream. Bundles would let an account wait with fifty times as much.
     waiting: int = 0
+    waiting_by_account: Counter[AccountId] = field(default_factory=Counter)
     # For each account, the moment up to which places are taken by what was put off.
     horizons: dict[AccountId, float] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
@@ -90,12 +94,19 @@ class LaneQueue:
     def waiting_max(self) -> int:
         return int(min(max(self.lane.per_second * WAIT_SECONDS_MAX, WAITING_MIN), WAITING_MAX))
 
+    def count(self, account_id: AccountId, change: int) -> None:
+        """So many more of the account's recipients wait, or fewer."""
+        self.waiting += change
+        self.waiting_by_account[account_id] += change
+        if not self.waiting_by_account[account_id]:
+            del self.waiting_by_account[account_id]
+
     def has_room(self, account_id: AccountId, left: int) -> bool:
         """Whether one more of the account's may wait, when so many more may in all."""
         if left <= 0:
             return False
         room = min(self.waiting_max, int(WAITING_MAX * (left / ALL_WAITING_MAX) ** SCARCITY))
-        waiting = self.turns.waiting(account_id)
+        waiting = self.waiting_by_account[account_id]
         if waiting < SMALL_SHARE:
             return self.waiting < 2 * room + SMALL_SHARE
         # A fifth of the room is always for the others.
@@ -214,7 +225,7 @@ class LaneQueues:
                 return
             bundle = queue.turns.pop()
             queue.bundles.pop((bundle.message_id, bundle.destination), None)
-            self._change_waiting(queue, -len(bundle.items))
+            self._count(queue, bundle.account_id, -len(bundle.items))
             self._sessions += 1
             self._tasks.spawn(self._start(queue, leave, bundle))
         self._forget_if_idle(queue)
@@ -314,10 +325,10 @@ class LaneQueues:
             if not is_apart:
                 queue.bundles[key] = bundle
         bundle.items.append(item)
-        self._change_waiting(queue, 1)
+        self._count(queue, ticket.account_id, 1)
 
-    def _change_waiting(self, queue: LaneQueue, change: int) -> None:
-        queue.waiting += change
+    def _count(self, queue: LaneQueue, account_id: AccountId, change: int) -> None:
+        queue.count(account_id, change)
         self._waiting += change
 
     def _wait(self, queue: LaneQueue, later: Later, now: float) -> None:
@@ -353,7 +364,8 @@ class LaneQueues:
     def _emptied(self, queue: LaneQueue) -> list[Item]:
         bundles = [queue.turns.pop() for _ in range(len(queue.turns))]
         queue.bundles.clear()
-        self._change_waiting(queue, -queue.waiting)
+        for bundle in bundles:
+            self._count(queue, bundle.account_id, -len(bundle.items))
         return [item for bundle in bundles for item in bundle.items]
 
     def _forget_if_idle(self, queue: LaneQueue) -> None:
