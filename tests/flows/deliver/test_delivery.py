@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
 from posthouse.flows.shared.tickets import HeldTickets
 from posthouse.rules.ticket import DeliveryTicket, pack
 from posthouse.wire.stream import TicketKind
@@ -69,3 +70,19 @@ async def test_what_is_given_back_brings_the_whole_message_again_and_what_was_do
     assert await flow.deliver_fetched() == 2
     assert await flow.deliver_fetched() == 0
     assert len(flow.receiver.accepted) == 2
+
+
+async def test_a_locked_row_delays_its_own_mail_and_no_other_of_the_batch(flow: DeliveryFlow) -> None:
+    messages = [await flow.steps.accept([f"{name}@example.org"]) for name in ("ada", "bob", "cy")]
+    await flow.delivery.renew()
+    await flow.dispatch.step()
+    async with flow.steps.database.transaction() as tx:
+        await tx.execute("SELECT 1 FROM schedule WHERE message_id = $1 FOR UPDATE", messages[1])
+        await flow.deliver_fetched()
+        assert [await flow.statuses(message) for message in messages] == [["delivered"], ["queued"], ["delivered"]]
+    # Its ticket was given back for a moment, and is still good.
+    flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
+    await flow.deliver_fetched()
+    assert [await flow.statuses(message) for message in messages] == [["delivered"]] * 3
+    assert [attempts for _, _, _, attempts, _, _ in await flow.recipients(messages[1])] == [1]
+    assert len(flow.receiver.accepted) == 3

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from posthouse.flows.shared.batching import Batcher
+from posthouse.flows.shared.batching import TIMEOUTS_MAX, Batcher, together_or_apart
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal
 
@@ -180,3 +180,66 @@ async def test_a_waiter_that_leaves_harms_nobody(works: Works, batcher: "Batcher
     assert (answers[1], answers[2], answers[4]) == (4, 9, 25)
     await asyncio.wait_for(batcher.drain(), 1)
     assert await batcher.submit(6, 1) == 36
+
+
+# Together or apart
+
+
+@dataclass(slots=True)
+class Fails:
+    """Work that fails for a batch with certain items, and records the batches."""
+
+    faults: dict[int, Exception]
+    batches: list[list[int]] = field(default_factory=list)
+
+    async def __call__(self, batch: Sequence[int]) -> list[int | BaseException]:
+        self.batches.append(list(batch))
+        for item in batch:
+            if item in self.faults:
+                raise self.faults[item]
+        return [item * item for item in batch]
+
+
+def timed_out() -> Refusal:
+    return Refusal(Code.TEMPORARY_FAILURE, "The service was busy for a moment: try again.", 1)
+
+
+def away() -> Refusal:
+    return Refusal(Code.SERVICE_UNAVAILABLE, "The service can't reach its storage right now: try again soon.", 2)
+
+
+async def test_a_time_out_fails_only_the_item_that_timed_out() -> None:
+    work = Fails({2: timed_out()})
+    assert await together_or_apart([1, 2, 3], work) == [1, timed_out(), 9]
+    assert work.batches == [[1, 2, 3], [1], [2], [3]]
+
+
+async def test_a_time_out_of_a_single_item_is_its_own_and_is_not_raised() -> None:
+    work = Fails({2: timed_out()})
+    assert await together_or_apart([2], work) == [timed_out()]
+    assert work.batches == [[2]]
+
+
+async def test_storage_away_refuses_the_whole_batch_at_once() -> None:
+    work = Fails({2: away()})
+    with pytest.raises(Refusal) as refused:
+        await together_or_apart([1, 2, 3], work)
+    assert refused.value.code is Code.SERVICE_UNAVAILABLE
+    assert work.batches == [[1, 2, 3]]
+
+
+async def test_storage_that_goes_away_between_items_refuses_the_rest() -> None:
+    work = Fails({2: ValueError("unlucky"), 3: away()})
+    results = await together_or_apart([1, 2, 3, 4, 5], work)
+    assert results[0] == 1
+    assert isinstance(results[1], ValueError)
+    assert results[2:] == [away()] * 3
+    assert len({id(result) for result in results}) == 5, "one exception was raised in several tasks"
+    assert work.batches == [[1, 2, 3, 4, 5], [1], [2], [3]]
+
+
+async def test_after_a_few_time_outs_the_rest_is_refused_untried() -> None:
+    late = range(2, 2 + TIMEOUTS_MAX)
+    work = Fails({item: timed_out() for item in late})
+    assert await together_or_apart([*range(1, 20)], work) == [1] + [timed_out()] * 18
+    assert work.batches[1:] == [[item] for item in (1, *late)]

@@ -7,10 +7,13 @@ themselves, and a transaction's cost (its round trips, its locks, its fsync) is 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal
+
+# So many items of a batch may time out by themselves before the rest is refused.
+TIMEOUTS_MAX: Final = 3
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -112,18 +115,28 @@ class Batcher(Generic[Item, Result]):
 async def together_or_apart(
     batch: Sequence[Item], work: Callable[[Sequence[Item]], Awaitable[list[Result | BaseException]]]
 ) -> list[Result | BaseException]:
-    """All in one transaction; where that fails for a reason that doesn't pass, each in its own."""
+    """All items in one transaction; if that fails, each in its own, so that only the item at fault fails.
+
+    If PostgreSQL is away, all items are refused at once. A lock or statement that timed out (TEMPORARY_FAILURE) is
+    usually about one item. Each further time-out delays the whole batch, so after a few the rest is refused.
+    """
     try:
         return await work(batch)
-    except Refusal:
-        raise
     except Exception as fault:
+        if isinstance(fault, Refusal) and fault.code is not Code.TEMPORARY_FAILURE:
+            raise
         if len(batch) == 1:
             return [fault]
     done: list[Result | BaseException] = []
+    timeouts = 0
     for item in batch:
         try:
             done += await work([item])
+        except Refusal as refusal:
+            done.append(refusal)
+            timeouts += refusal.code is Code.TEMPORARY_FAILURE
+            if refusal.code is not Code.TEMPORARY_FAILURE or timeouts == TIMEOUTS_MAX:
+                return done + [refusal.copy() for _ in batch[len(done) :]]
         except Exception as fault:
             done.append(fault)
     return done
