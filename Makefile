@@ -2,11 +2,14 @@
 UV ?= uv
 BIN := .venv/bin
 PYTHON ?= 3.11
+# One worker more than there are cores: tests wait a third of their time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # A file stays with one worker, since its tests may share what they stand on.
-WORKERS ?= 2
-BESIDE = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+BESIDE = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Without kept bytecode, rewriting the tests takes 10 s of each start.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup lock check test test-fast test-rare run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate openapi clean sdks
+.PHONY: setup lock check test test-all test-fast test-rare run postgres fuzz bench bench-deliver bench-isolation bench-webhooks bench-submission bench-search bench-backlog bench-idle crash chaos simulate openapi clean sdks sdks-if-changed
 
 setup: ## Install what the lock file names into .venv
 	@command -v $(UV) >/dev/null || { echo "uv is missing: install it with 'pipx install uv'"; exit 1; }
@@ -25,19 +28,15 @@ check: ## Style, types, the rooms' walls, dependencies
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
 
-test: ## Everything, on private PostgreSQLs: two files at a time, then those that need the machine for themselves
-	@$(BESIDE) --cache-clear -m "not alone and not rare" --durations 30; beside=$$?; \
-	$(BIN)/pytest -m alone --durations 20; alone=$$?; \
-	case "$$beside $$alone" in \
-	"0 0") ;; \
-	"0 1" | "1 0" | "1 1") \
-		echo "What failed is tried once more, one after the other: a machine that stood still is told from a fault so."; \
-		$(BIN)/pytest --last-failed --last-failed-no-failures none -m "not rare" ;; \
-	*) exit 1 ;; \
-	esac
+test: ## What a change needs, on private PostgreSQLs: all but `test-all`'s, with a quarter of CI's generated inputs
+	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not alone and not rare and not readme" --durations 20
+
+test-all: ## Everything: also the documents' examples, then one by one the tests that need the machine for themselves
+	@$(BESIDE) -m "not alone and not rare" --durations 20; beside=$$?; \
+	$(BIN)/pytest -m alone --durations 20 && exit $$beside
 
 test-fast: ## Without the slow ones
-	$(BESIDE) -m "not slow and not alone and not rare"
+	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not slow and not alone and not rare and not readme"
 
 test-rare: ## Each benchmark in small, and the simulation's planted faults
 	$(BIN)/pytest -m rare
@@ -65,6 +64,10 @@ bench-webhooks: ## Measure webhooks beside a bare loop, and beside one that hang
 
 bench-submission: ## Measure submission over SMTP beside Postfix and Haraka (as root); writes into bench/RESULTS.md and a plot
 	$(BIN)/python bench/submission.py
+
+sdks-if-changed: ## `sdks`, if they or the interface changed since the last tag, or there is none
+	@if tag=$$(git describe --tags --abbrev=0 2>/dev/null) && git diff --quiet $$tag -- sdks docs/reference/openapi.json; \
+	then echo "The client libraries and the interface are those of $$tag."; else $(MAKE) sdks; fi
 
 sdks: ## The client libraries: their types, every conformance case in each language, each README's first example
 	cd sdks/python && ../../$(BIN)/mypy

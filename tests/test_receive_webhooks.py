@@ -17,7 +17,7 @@ import pytest
 from posthouse.rules import event
 from posthouse.rules.event import SIGNATURE_SECONDS_MAX, SignatureVerdict, sign
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.readme]
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "howto" / "receive-webhooks.md"

@@ -4,8 +4,6 @@ import asyncio
 import io
 import json
 import re
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -18,6 +16,7 @@ import aiohttp
 import dkim
 import pytest
 
+from tests.support import preloaded
 from tests.support.server_process import environment
 from tests.support.service import ABSENT, Answer, eventually
 from tests.support.service_processes import ServiceProcesses, run_processes
@@ -162,16 +161,14 @@ async def make_the_account(day: Day) -> None:
 async def operator(day: Day, *words: str, given: str = "") -> Any:
     """A command as an operator types it; what it answers to programs."""
     done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "posthouse", *words, "--json"],
-        cwd=day.processes.directory,
-        env=environment(day.processes.database_url, **day.processes.settings),
-        input=given.encode(),
-        capture_output=True,
-        timeout=60,
-        check=False,
+        preloaded.run,
+        *words,
+        "--json",
+        directory=day.processes.directory,
+        environment=environment(day.processes.database_url, **day.processes.settings),
+        given=given,
     )
-    assert done.returncode == 0, done.stderr.decode()
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

@@ -1,17 +1,15 @@
 """What comes back to the return path's server, through the real process: bounces, complaints, and what is nobody's."""
 
 import asyncio
-import os
 import re
 import smtplib
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 
+from tests.support import preloaded
 from tests.support.inbound_reports import VACATION, bounce, complaint
 from tests.support.server_process import environment
 from tests.support.service import Tenant
@@ -91,14 +89,14 @@ async def everything(processes: ServiceProcesses) -> dict[str, int]:
 async def timeline(processes: ServiceProcesses, message: dict[str, Any]) -> str:
     """As the operator's command shows it."""
     done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "posthouse", "message", "show", message["id"]],
-        env={**environment(processes.database_url, **processes.settings), "COLUMNS": "200", "PATH": os.environ["PATH"]},
-        cwd=processes.directory,
-        capture_output=True,
-        text=True,
-        check=True,
+        preloaded.run,
+        "message",
+        "show",
+        message["id"],
+        environment={**environment(processes.database_url, **processes.settings), "COLUMNS": "200"},
+        directory=processes.directory,
     )
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -18,6 +18,7 @@ import asyncpg
 import pytest
 
 from posthouse.config.text import generated
+from tests.support import preloaded
 from tests.support.nameserver import Nameserver
 from tools.private_nats import PrivateNats
 from tools.private_postgres import PrivatePostgres, free_port
@@ -48,15 +49,12 @@ class Terminal:
     environment: dict[str, str]
 
     def type(self, *words: str, given: str = "") -> Answer:
-        done = subprocess.run(
-            [sys.executable, "-m", "posthouse", *words],
-            cwd=self.directory,
-            env=self.environment,
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS_MAX,
-            check=False,
+        done = preloaded.run(
+            *words,
+            environment=self.environment,
+            directory=self.directory,
+            given=given,
+            seconds_max=COMMAND_SECONDS_MAX,
         )
         assert "Traceback" not in done.stderr, done.stderr
         return Answer(done.returncode, done.stdout, done.stderr)

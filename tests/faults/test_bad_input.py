@@ -1,6 +1,7 @@
 """Bad input by the thousand: an answer in time, never a 500, the error object, nothing charged, memory bounded."""
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
@@ -21,7 +22,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from tests.support import corpus
-from tests.support.bad_input import TRIED, inputs
+from tests.support.bad_input import TIMES, TRIED, inputs
 from tests.support.database_checks import database_faults
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, NoAnswer, Tally, declared_statuses, is_parsers_own
 from tests.support.server_process import ServerProcess, close_service_client
@@ -178,7 +179,8 @@ def test_broken_json(bench: Bench, probe: HttpProbe) -> None:
 def test_large_bodies(bench: Bench, probe: HttpProbe, chunked: bool) -> None:
     inputs = corpus.large_bodies(bench.tenant.mail())
     if chunked:
-        inputs = (one for one in inputs if one.name.startswith(str(corpus.BODY_BYTES_MAX)[:6]))
+        # Those at the limit come first; the others take seconds to make.
+        inputs = itertools.takewhile(lambda given: given.name.startswith(str(corpus.BODY_BYTES_MAX)[:6]), inputs)
     try_bodies(bench, probe, "large", inputs, chunked=chunked)
 
 
@@ -456,7 +458,7 @@ async def test_afterwards_memory_is_bounded_the_books_are_right_and_the_server_i
     assert grown < GROWTH_BYTES_MAX, f"grown by {grown // corpus.MIB} MiB"
     if len(bench.finished) < 10:
         pytest.skip("only a part of the corpus was run")
-    assert tally.inputs.total() >= INPUTS_MIN
+    assert tally.inputs.total() >= INPUTS_MIN * min(1.0, TIMES)
 
 
 def test_a_request_that_never_ends_is_let_go(bench: Bench) -> None:

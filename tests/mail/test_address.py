@@ -8,7 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from posthouse.mail.address import AddressError, Mailbox, parse_domain, parse_mailbox
-from tests.support.bad_input import bad_input
+from tests.support.bad_input import bad_input, inputs
 from tests.support.processor_time import processor_seconds
 
 ATEXT = string.ascii_letters + string.digits + "!#$%&'*+/=?^_`{|}~-"
@@ -312,7 +312,7 @@ names = st.text(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=inputs(600), deadline=None)
 @given(locals_, domains, names)
 def test_every_plain_address_is_accepted_bare_or_behind_any_name(local: str, domain: str, name: str) -> None:
     assert parse_mailbox(f"{local}@{domain}") == Mailbox("", local, domain)

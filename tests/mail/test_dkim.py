@@ -21,6 +21,7 @@ from hypothesis import strategies as some
 
 from posthouse.mail import dkim
 from posthouse.mail.dkim import KeyPair, KeyType, load_signing_key, relaxed_body, relaxed_field, signatures
+from tests.support.bad_input import inputs
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RSA_PAIR, ED25519_PAIR = dkim.new_key_pair(), dkim.new_ed25519_key_pair()
@@ -182,7 +183,7 @@ bodies = some.lists(body_lines, max_size=10).map(lambda lines: "".join(f"{line}\
 messages = some.builds(lambda head, body: f"{head}\r\n{body}".encode(), heads, bodies)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=inputs(300), deadline=None)
 @given(messages)
 @example(LETTER)
 @example(b"From: a@example.com\r\n\r\n")
@@ -197,7 +198,7 @@ SIGNED_VALUE = re.compile(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=inputs(60), deadline=None)
 @given(messages, some.data())
 def test_a_changed_byte_in_what_is_signed_breaks_both(message: bytes, data: some.DataObject) -> None:
     spans = [(message.index(b"\r\n\r\n") + 4, len(message))]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from posthouse.mail.address import Mailbox
 from posthouse.mail.header_writer import HeaderError, is_structured, mailboxes, structured, unstructured
-from tests.support.bad_input import bad_input
+from tests.support.bad_input import bad_input, inputs
 
 CONTROLS = [*"\r\n\0\t\x0b\x0c\x1b\x7f\x85\x9f\u2028\u2029\ud800\udfff"]
 INJECTION = "=?utf-8?q?a=0D=0ABcc:_x@y.example?="
@@ -243,7 +243,7 @@ boxes = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=inputs(500), deadline=None)
 @given(st.sampled_from(["From", "To", "Reply-To"]), st.lists(boxes, min_size=1, max_size=5))
 def test_a_reader_finds_exactly_the_mailboxes_that_were_given(name: str, given_boxes: list[Mailbox]) -> None:
     field = mailboxes(name, given_boxes)

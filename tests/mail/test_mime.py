@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from posthouse.mail.address import Mailbox
 from posthouse.mail.header_writer import HeaderError
 from posthouse.mail.mime import TAG_HEADER, Attachment, MailContent, write
-from tests.support.bad_input import bad_input
+from tests.support.bad_input import bad_input, inputs
 
 DATE = datetime(2026, 11, 15, 9, 30, 5, tzinfo=UTC)
 BOUNDARY = "01k9x2"
@@ -105,7 +105,7 @@ def test_the_fields_stand_in_their_order() -> None:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=inputs(200), deadline=None)
 @given(st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 30)), st.integers(-720, 720))
 def test_the_date_is_the_same_moment_in_utc(moment: datetime, offset_minutes: int) -> None:
     zone = timezone(timedelta(minutes=offset_minutes))

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as some
 
-TIMES: Final = int(os.environ.get("FUZZ_TIMES", "1"))
+TIMES: Final = float(os.environ.get("FUZZ_TIMES", "1"))
 TRIED: Final[Counter[str]] = Counter()
 _MARK: Final = "fuzz"
 
 
 def inputs(count: int) -> int:
     """As many as this run tries of what CI tries so many of."""
-    return count * TIMES
+    return max(1, round(count * TIMES))
 
 
 def bad_input(surface: str, count: int, *, each: int = 1) -> Callable[[Any], Any]:
@@ -83,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     reports = [one for outcome in ("failed", "error") for one in terminalreporter.stats.get(outcome, [])]
     faults = Counter(surface for one in reports for name, surface in one.user_properties if name == _MARK)
-    terminalreporter.section(f"bad input, {TIMES} times CI's size")
+    terminalreporter.section(f"bad input, {TIMES:g} times CI's size")
     terminalreporter.write_line(f"{'Surface':<44}{'Inputs':>12}{'Faults':>8}")
     for surface in sorted(TRIED | faults):
         terminalreporter.write_line(f"{surface:<44}{TRIED[surface]:>12,}{faults[surface]:>8}")

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Final
 import aiohttp
 import asyncpg
 
+from tests.support import preloaded
 from tests.support.operator_client import Operator
 from tests.support.service import Service, service_settings, settings_for
 from tools.private_postgres import free_port
@@ -57,16 +57,16 @@ class ServerProcess:
         return self.process
 
     def spawn(self, processes: int = 1) -> None:
-        command = [sys.executable, "-m", "posthouse", "run", "http"]
+        more = ("--processes", str(processes)) if processes > 1 else ()
         with self.log.open("ab") as written:
-            self.process = subprocess.Popen(
-                command + (["--processes", str(processes)] if processes > 1 else []),
-                env=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
-                cwd=self.log.parent,  # away from any posthouse.toml of whoever runs the tests
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+            self.process = preloaded.start(
+                "run",
+                "http",
+                *more,
+                environment=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
+                directory=self.log.parent,  # without a posthouse.toml
+                output=written,
+                new_session=True,
             )
 
     async def start(self, processes: int = 1) -> None:

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ import jwt
 from posthouse.config import Settings
 from posthouse.flows.account import passwords
 from posthouse.rules import ids
+from tests.support import preloaded
 from tests.support.operator_client import MadeCredential, Operator
 from tools.private_postgres import free_port
 
@@ -482,7 +482,7 @@ async def eventually(
         if is_true(answer):
             return answer
         assert asyncio.get_running_loop().time() < deadline, f"still {answer!r} after {within} s"
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.02)
 
 
 def _encode(value: object) -> bytes:
@@ -497,14 +497,8 @@ def _direct(database_url: str, settings: Mapping[str, str]) -> str:
 
 def _spawn(environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as written:
-        return subprocess.Popen(
-            [sys.executable, "-m", "posthouse", "run", "http"],
-            env=environment,
-            cwd=log.parent,  # away from any posthouse.toml of whoever runs the tests
-            stdin=subprocess.DEVNULL,
-            stdout=written,
-            stderr=subprocess.STDOUT,
-        )
+        # In a directory without a posthouse.toml.
+        return preloaded.start("run", "http", environment=environment, directory=log.parent, output=written)
 
 
 def _end_of(log: Path) -> str:
@@ -526,7 +520,7 @@ async def _wait_until_ready(
             pass
         if asyncio.get_running_loop().time() > deadline:
             raise RuntimeError(f"the server was not ready in time:\n{_end_of(log)}")
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> Answer:

@@ -7,8 +7,6 @@ what. `broken_promises` compares that log with the books.
 import asyncio
 import itertools
 import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from tests.support import preloaded
 from tests.support.database_checks import database_faults
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
@@ -46,16 +45,16 @@ class PartProcess(ServerProcess):
     words: tuple[str, ...] = ("http",)
 
     def spawn(self, processes: int = 1) -> None:
-        command = [sys.executable, "-m", "posthouse", "run", *self.words]
+        more = ("--processes", str(processes)) if processes > 1 else ()
         with self.log.open("ab") as written:
-            self.process = subprocess.Popen(
-                command + (["--processes", str(processes)] if processes > 1 else []),
-                env=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
-                cwd=self.log.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+            self.process = preloaded.start(
+                "run",
+                *self.words,
+                *more,
+                environment=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
+                directory=self.log.parent,  # without a posthouse.toml
+                output=written,
+                new_session=True,
             )
 
     async def terminated(self) -> tuple[int, float]:

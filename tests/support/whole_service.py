@@ -12,8 +12,6 @@ import json
 import random
 import signal
 import ssl
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -30,7 +28,7 @@ from posthouse.rules import event
 from posthouse.rules.ids import AccountId
 from posthouse.store.seal import Sealer
 from posthouse.store.webhooks import secret_purpose
-from tests.support import webhook_accounts
+from tests.support import preloaded, webhook_accounts
 from tests.support.duplicate_mail import DATABASE_ERRORS, InFlight
 from tests.support.server_process import USUAL_PATIENCE, environment
 from tests.support.service import Tenant, service_settings
@@ -128,10 +126,7 @@ class WholeService:
         own = environment(self.processes.database_url, **self.processes.settings)
         if crash_at is not None:
             own[crash.ENVIRONMENT] = crash_at
-        command = [sys.executable, "-m", "posthouse", "upkeep"]
-        return subprocess.run(
-            command, env=own, cwd=self.processes.directory, capture_output=True, check=False
-        ).returncode
+        return preloaded.run("upkeep", environment=own, directory=self.processes.directory).returncode
 
     # Its clients.
 
@@ -270,14 +265,19 @@ class WholeService:
         self.sender_log.flush()
         self.webhook_log.flush()
         logs = ["--sender", self.sender_log.name, "--receiver", self.processes.log, "--webhooks", self.webhook_log.name]
-        command = [sys.executable, "-m", "posthouse", "audit", "--json", *map(str, logs)]
         # Straight to the database, by no strait.
         settings = {**self.processes.settings, "DATABASE__URL": self.processes.database_url}
         own = environment(self.processes.database_url, **settings)
         done = await asyncio.to_thread(
-            subprocess.run, command, env=own, capture_output=True, check=False, timeout=AUDIT_SECONDS_MAX
+            preloaded.run,
+            "audit",
+            "--json",
+            *map(str, logs),
+            environment=own,
+            directory=self.processes.directory,
+            seconds_max=AUDIT_SECONDS_MAX,
         )
-        assert done.returncode in (0, 1), done.stderr.decode()
+        assert done.returncode in (0, 1), done.stderr
         said: dict[str, Any] = json.loads(done.stdout)
         assert said["is_broken"] == (done.returncode == 1)
         return said

@@ -10,7 +10,7 @@ import uvloop
 from posthouse.wire.tls import TlsPolicy, TlsUse
 from tests.support.smtp_receiver import Certificates
 
-ON_BOTH_LOOPS = ("test_caller.py", "test_smtp.py", "test_smtp_opening.py", "test_smtp_peers.py")
+ON_BOTH_LOOPS = ("test_webhook_client.py", "test_smtp.py", "test_smtp_opening.py", "test_smtp_peers.py")
 
 
 def pytest_asyncio_loop_factories(
