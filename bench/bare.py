@@ -2,7 +2,7 @@
 
 The statements are those of `posthouse.store.acceptance`, word for word, but for their parameters:
 each `$n` becomes an expression that pgbench or PostgreSQL fills in. What goes where is not written
-down here: a message of marked values passes through the server's own `write_arguments`, and each mark
+down here: a message of marked values passes through the server's own `write_call`, and each mark
 that comes out is replaced by what it stands for.
 """
 
@@ -81,12 +81,12 @@ def script(batch: int, now: datetime) -> str:
     lock = ([_KEY.lock_number], [_ACCOUNT])
     recall = ([_ACCOUNT], [_CREDENTIAL], [_KEY.text])
     spending = Spending(_ACCOUNT, 1, _NOW, _NOW.date(), _NOW.date(), 1)
-    write = acceptance.write_arguments([_entry()], [spending], _NOW, _NOW)
+    write, *arguments = acceptance.write_call([_entry()], [spending], _NOW, _NOW)
     marks = _marks(batch, ids.lowest_id(now).hex[:12] + "70")
     statements = (
         _filled(acceptance.LOCK, lock, marks, batch),
         _filled(acceptance.RECALL, recall, marks, batch),
-        _filled(acceptance.WRITE, write, marks, batch),
+        _filled(write, arguments, marks, batch),
     )
     return "\n".join(
         [

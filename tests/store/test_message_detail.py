@@ -228,7 +228,7 @@ async def test_only_the_days_since_the_event_are_looked_into_for_its_sendings(st
     values = f"'{steps.sender.account_id}', '{message_id}'"
     async with steps.database.connection() as connection:
         await connection.execute("SET plan_cache_mode = force_generic_plan")
-        await connection.execute(f"PREPARE sendings AS {message_detail._SENDINGS}")
+        await connection.execute(f"PREPARE sendings AS {message_detail._SENDINGS.text}")
         for days, most in ((0, 2), (3, 5)):
             since, until = now - timedelta(seconds=5), now + timedelta(days=days, seconds=5)
             bounds = f"'{ids.lowest_id(since)}', '{ids.lowest_id(until)}'"
@@ -265,6 +265,6 @@ async def test_of_very_many_sendings_the_latest_are_shown(steps: DeliverySteps) 
 async def test_nothing_is_read_that_is_not_found_by_its_key(steps: DeliverySteps) -> None:
     """But for an operator's look-up by the id alone, which goes through the accounts."""
     for name, statement in statements(bodies, message_detail).items():
-        if name not in ("timeline._MESSAGE", "timeline._MESSAGE_OF_ANY"):
+        if name not in ("message_detail._MESSAGE", "message_detail._MESSAGE_OF_ANY"):
             for scan in await scans(steps.database, statement):
                 assert condition(scan), f"{name} reads all of {scan['Relation Name']}"

@@ -47,10 +47,17 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, d
 async def test_a_page_of_the_ledger_walks_the_key_backwards_and_sorts_nothing(name: str, database: Database) -> None:
     async with database.connection() as connection:
         text = STATEMENTS[name]
-        arguments = len(await query_plans.parameters(connection, text))
         await connection.execute(f"PREPARE shown AS {text}")
         low, high = "'00000000-0000-0000-0000-000000000000'", "'ffffffff-0000-0000-0000-000000000000'"
-        given = [low, low, high, "1", "50", "-1", "'settle'"][:arguments]
+        values = {
+            "account_id": low,
+            "lowest": low,
+            "lowest_position": "-1",
+            "id": high,
+            "position": "1",
+            "kind": "'settle'",
+        }
+        given = [values.get(parameter, "50") for parameter in getattr(ledger, name.rpartition(".")[2]).names]
         lines = [row[0] for row in await connection.fetch(f"EXPLAIN EXECUTE shown({', '.join(given)})")]
         await connection.execute("DEALLOCATE shown")
     plan = "\n".join(lines)

@@ -1,6 +1,7 @@
 """Plans: how PostgreSQL would run a statement that was planned while its tables were empty."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import ModuleType
@@ -8,6 +9,7 @@ from typing import Any
 
 from posthouse.rules.ids import lowest_id
 from posthouse.store.postgres import Connection, Database
+from posthouse.store.statement import Statement
 
 
 def statements(*modules: ModuleType) -> dict[str, str]:
@@ -15,8 +17,13 @@ def statements(*modules: ModuleType) -> dict[str, str]:
     return {
         f"{module.__name__.rpartition('.')[2]}.{name}": text
         for module in modules
-        for name, text in vars(module).items()
-        if name.isupper() and isinstance(text, str) and any(verb in text for verb in ("SELECT", "UPDATE", "DELETE"))
+        for name, value in vars(module).items()
+        for text in [value.text if isinstance(value, Statement) else value]
+        if name.isupper()
+        and isinstance(text, str)
+        and any(verb in text for verb in ("SELECT", "UPDATE", "DELETE"))
+        # A part of statements has names where these have numbers.
+        and not re.search(r"(?<![:\w]):[a-z]", text)
     }
 
 

@@ -10,12 +10,13 @@ PostgreSQL reads a row that it had to wait for anew, as it is once it is locked.
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from posthouse.rules.draft import DraftRecipient
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.limits import IDEMPOTENCY_LIFETIME_SECONDS
 from posthouse.store.postgres import Connection, required
+from posthouse.store.statement import statement
 
 _LIFETIME: Final = timedelta(seconds=IDEMPOTENCY_LIFETIME_SECONDS)
 # Tags hold printable characters only, so this can't be part of one.
@@ -155,46 +156,49 @@ DELETE FROM idempotency WHERE ctid = ANY(ARRAY(
         WHERE account_id = old.account_id AND credential_id = old.credential_id AND key = old.key LIMIT 1) kept))
 """
 
-WRITE: Final = """
+WRITE: Final = statement("""
 WITH charged AS (
     UPDATE accounts SET available = available - spent.credits, rate_full_at = spent.rate_full_at,
         warmup_started_on = spent.warmup_started_on, warmup_day = spent.warmup_day,
         warmup_used = spent.warmup_used
-    FROM unnest($2::uuid[], $3::bigint[], $4::timestamptz[], $5::date[], $6::date[], $7::integer[])
+    FROM unnest(:spender_ids::uuid[], :spent_credits::bigint[], :rates_full_at::timestamptz[],
+        :warmups_started_on::date[], :warmup_days::date[], :warmups_used::integer[])
         spent(account_id, credits, rate_full_at, warmup_started_on, warmup_day, warmup_used)
-    WHERE accounts.id = spent.account_id AND accounts.id = ANY($2::uuid[])
+    WHERE accounts.id = spent.account_id AND accounts.id = ANY(:spender_ids::uuid[])
 ), accepted AS MATERIALIZED (
-    SELECT * FROM unnest($8::uuid[], $9::uuid[], $10::text[], $11::bytea[], $12::uuid[], $13::uuid[],
-        $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::smallint[],
-        $21::smallint[], $22::bytea[], $31::text[], $32::boolean[])
+    SELECT * FROM unnest(:account_ids::uuid[], :credential_ids::uuid[], :keys::text[], :body_hashes::bytea[],
+        :message_ids::uuid[], :request_ids::uuid[], :sources::text[], :senders::text[], :envelope_senders::text[],
+        :subjects::text[], :tags::text[], :templates::text[], :recipient_counts::smallint[], :credits::smallint[],
+        :mimes::bytea[], :mailing_lists::text[], :one_clicks::boolean[])
         entry(account_id, credential_id, key, body_hash, message_id, request_id, source, sender,
             envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click)
 ), remembered AS (
     INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
-    SELECT account_id, credential_id, key, body_hash, message_id, $23::timestamptz
+    SELECT account_id, credential_id, key, body_hash, message_id, :keys_expire_at::timestamptz
     FROM accepted WHERE key IS NOT NULL
 ), kept AS (
     INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
         tags, template, recipient_count, credits_reserved, open_count, created_at, mailing_list, one_click)
     SELECT account_id, message_id, credential_id, request_id, source, sender, envelope_sender, subject,
-        string_to_array(tags, E'\\x1f'), template, recipients, credits, recipients, $1::timestamptz,
+        string_to_array(tags, E'\\x1f'), template, recipients, credits, recipients, :now::timestamptz,
         mailing_list, one_click
     FROM accepted
 ), embodied AS (
     INSERT INTO bodies (account_id, message_id, mime) SELECT account_id, message_id, mime FROM accepted
 ), reserved AS (
     INSERT INTO ledger (account_id, message_id, position, kind, amount, at)
-    SELECT account_id, message_id, -1, 'reserve', credits, $1::timestamptz FROM accepted WHERE credits > 0
+    SELECT account_id, message_id, -1, 'reserve', credits, :now::timestamptz FROM accepted WHERE credits > 0
 ), addressed AS MATERIALIZED (
-    SELECT * FROM unnest($24::uuid[], $25::uuid[], $26::smallint[], $27::text[], $28::text[], $29::text[])
+    SELECT * FROM unnest(:recipient_account_ids::uuid[], :recipient_message_ids::uuid[], :positions::smallint[],
+        :fields::text[], :emails::text[], :destinations::text[])
         recipient(account_id, message_id, position, field, email, destination)
 ), named AS (
     INSERT INTO recipients (account_id, message_id, position, field, email)
     SELECT account_id, message_id, position, field, email FROM addressed
 )
 INSERT INTO schedule (account_id, message_id, position, destination, next_at)
-SELECT account_id, message_id, position, destination, $30::timestamptz FROM addressed
-"""
+SELECT account_id, message_id, position, destination, :due_at::timestamptz FROM addressed
+""")
 
 
 async def limit_waiting(tx: Connection, milliseconds: int) -> None:
@@ -254,52 +258,49 @@ async def write(
 
     Their recipients are due at `due_at`: now, or later where tickets for them are published at once.
     """
-    await tx.execute(WRITE, *write_arguments(entries, spendings, now, due_at))
+    await tx.execute(*write_call(entries, spendings, now, due_at))
 
 
-def write_arguments(
+def write_call(
     entries: Sequence[PreparedMessage], spendings: Sequence[Spending], now: datetime, due_at: datetime
-) -> tuple[object, ...]:
-    addressed = [
-        (
-            entry.account_id,
-            entry.message_id,
-            position,
-            recipient.field,
-            recipient.email,
-            entry.routed_to or recipient.destination,
-        )
-        for entry in entries
-        for position, recipient in enumerate(entry.recipients)
+) -> tuple[Any, ...]:
+    """The statement and its arguments."""
+    recipients = [
+        (entry, position, recipient) for entry in entries for position, recipient in enumerate(entry.recipients)
     ]
-    return (
-        now,
-        [spending.account_id for spending in spendings],
-        [spending.credits for spending in spendings],
-        [spending.rate_full_at for spending in spendings],
-        [spending.warmup_started_on for spending in spendings],
-        [spending.warmup_day for spending in spendings],
-        [spending.warmup_used for spending in spendings],
-        [entry.account_id for entry in entries],
-        [entry.credential_id for entry in entries],
-        [None if entry.key is None else entry.key.text for entry in entries],
-        [entry.body_hash for entry in entries],
-        [entry.message_id for entry in entries],
-        [entry.request_id for entry in entries],
-        [entry.source for entry in entries],
-        [entry.sender for entry in entries],
-        [entry.envelope_sender for entry in entries],
-        [entry.subject for entry in entries],
-        [_TAG_SEPARATOR.join(entry.tags) if entry.tags else None for entry in entries],
-        [entry.template for entry in entries],
-        [len(entry.recipients) for entry in entries],
-        [entry.credits for entry in entries],
-        [entry.mime for entry in entries],
-        now + _LIFETIME,
-        *([list(column) for column in zip(*addressed, strict=True)]),
-        due_at,
-        [entry.mailing_list for entry in entries],
-        [entry.one_click for entry in entries],
+    return WRITE.bind(
+        now=now,
+        due_at=due_at,
+        keys_expire_at=now + _LIFETIME,
+        spender_ids=[spending.account_id for spending in spendings],
+        spent_credits=[spending.credits for spending in spendings],
+        rates_full_at=[spending.rate_full_at for spending in spendings],
+        warmups_started_on=[spending.warmup_started_on for spending in spendings],
+        warmup_days=[spending.warmup_day for spending in spendings],
+        warmups_used=[spending.warmup_used for spending in spendings],
+        account_ids=[entry.account_id for entry in entries],
+        credential_ids=[entry.credential_id for entry in entries],
+        keys=[None if entry.key is None else entry.key.text for entry in entries],
+        body_hashes=[entry.body_hash for entry in entries],
+        message_ids=[entry.message_id for entry in entries],
+        request_ids=[entry.request_id for entry in entries],
+        sources=[entry.source for entry in entries],
+        senders=[entry.sender for entry in entries],
+        envelope_senders=[entry.envelope_sender for entry in entries],
+        subjects=[entry.subject for entry in entries],
+        tags=[_TAG_SEPARATOR.join(entry.tags) if entry.tags else None for entry in entries],
+        templates=[entry.template for entry in entries],
+        recipient_counts=[len(entry.recipients) for entry in entries],
+        credits=[entry.credits for entry in entries],
+        mimes=[entry.mime for entry in entries],
+        mailing_lists=[entry.mailing_list for entry in entries],
+        one_clicks=[entry.one_click for entry in entries],
+        recipient_account_ids=[entry.account_id for entry, _, _ in recipients],
+        recipient_message_ids=[entry.message_id for entry, _, _ in recipients],
+        positions=[position for _, position, _ in recipients],
+        fields=[recipient.field for _, _, recipient in recipients],
+        emails=[recipient.email for _, _, recipient in recipients],
+        destinations=[entry.routed_to or recipient.destination for entry, _, recipient in recipients],
     )
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId
 from posthouse.store.postgres import Connection, Row, required
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,15 @@ _SUSPEND: Final = "UPDATE accounts SET suspended_at = $2, suspended_reason = $3 
 # Whoever lets it go on has seen what it did: its conduct is counted anew.
 _RESUME: Final = "UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL, conduct_since = $2 WHERE id = $1"
 
-_SET_LIMITS: Final = """
-UPDATE accounts SET rate_per_second = $2, rate_burst = $3, warmup_exempt = $4, warmup_limits = $5
-WHERE id = $1
-"""
+_SET_LIMITS: Final = statement("""
+UPDATE accounts SET rate_per_second = :rate_per_second, rate_burst = :rate_burst, warmup_exempt = :warmup_exempt,
+    warmup_limits = :warmup_limits
+WHERE id = :account_id
+""")
 
-_GRANT: Final = "INSERT INTO grants (account_id, id, amount, reason, at) VALUES ($1, $2, $3, $4, $5)"
+_GRANT: Final = statement(
+    "INSERT INTO grants (account_id, id, amount, reason, at) VALUES (:account_id, :grant_id, :amount, :reason, :now)"
+)
 _ADD: Final = "UPDATE accounts SET available = available + $2 WHERE id = $1 RETURNING available"
 _GRANTED: Final = "SELECT coalesce(sum(amount), 0)::bigint FROM grants WHERE account_id = $1"
 
@@ -132,7 +136,15 @@ async def set_limits(
     now: datetime,
 ) -> None:
     numbers = None if warmup_limits is None else list(warmup_limits)
-    await tx.execute(_SET_LIMITS, account_id, rate_per_second, rate_burst, warmup_exempt, numbers)
+    await tx.execute(
+        *_SET_LIMITS.bind(
+            account_id=account_id,
+            rate_per_second=rate_per_second,
+            rate_burst=rate_burst,
+            warmup_exempt=warmup_exempt,
+            warmup_limits=numbers,
+        )
+    )
     await touch(tx, account_id, now)
 
 
@@ -141,7 +153,7 @@ async def grant(tx: Connection, account_id: AccountId, grant_id: UUID, amount: i
 
     The row must be locked and the balance looked at before a negative amount: below 0 is a fault.
     """
-    await tx.execute(_GRANT, account_id, grant_id, amount, reason, now)
+    await tx.execute(*_GRANT.bind(account_id=account_id, grant_id=grant_id, amount=amount, reason=reason, now=now))
     available: int = await tx.fetchval(_ADD, account_id, amount)
     await touch(tx, account_id, now)
     return available

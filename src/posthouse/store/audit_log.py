@@ -10,11 +10,12 @@ from uuid import UUID
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
-_NOTE: Final = """
+_NOTE: Final = statement("""
 INSERT INTO audit_log (account_id, id, at, user_id, actor, action, target, detail)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8::jsonb)
-"""
+VALUES (:account_id, :id, :at, :user_id, :actor, :action, :target, :detail::jsonb)
+""")
 
 _PAGE: Final = """
 SELECT id, at, user_id, actor, action, target, detail FROM audit_log
@@ -51,7 +52,18 @@ class AuditLogEntry:
 async def note(tx: Connection, account_id: AccountId, entry: AuditLogEntry) -> None:
     user_id, actor = entry.actor.user_id, entry.actor.name
     written = json.dumps(dict(entry.detail))
-    await tx.execute(_NOTE, account_id, entry.id, entry.at, user_id, actor, entry.action, entry.target, written)
+    await tx.execute(
+        *_NOTE.bind(
+            account_id=account_id,
+            id=entry.id,
+            at=entry.at,
+            user_id=user_id,
+            actor=actor,
+            action=entry.action,
+            target=entry.target,
+            detail=written,
+        )
+    )
 
 
 async def page(connection: Connection, account_id: AccountId, before: UUID, count: int) -> list[AuditLogEntry]:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from posthouse.rules import ids
@@ -21,6 +21,7 @@ from posthouse.rules.audit.message_record import (
 )
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
 Value = TypeVar("Value")
 
@@ -34,34 +35,34 @@ SELECT m.account_id, m.id, m.source, m.status, m.billing_status, m.sender, m.env
 FROM messages m
 """
 _NEXT: Final = f"{_MESSAGES} WHERE m.account_id = $1 AND m.id > $2 ORDER BY m.id LIMIT $3"
-_NAMED: Final = f"""
-{_MESSAGES} JOIN unnest($2::uuid[]) asked(id) ON m.id = asked.id
-WHERE m.account_id = $1 AND m.id >= $3 AND m.id <= $4 ORDER BY m.id
-"""
+_NAMED: Final = statement(f"""
+{_MESSAGES} JOIN unnest(:message_ids::uuid[]) asked(id) ON m.id = asked.id
+WHERE m.account_id = :account_id AND m.id >= :lowest AND m.id <= :highest ORDER BY m.id
+""")
 
 # The range is given as well as the ids: only a range tells the planner which days to look into.
 _OF_THESE: Final = """
-FROM {table} t JOIN unnest($2::uuid[]) asked(id) ON t.message_id = asked.id
-WHERE t.account_id = $1 AND t.message_id >= $3 AND t.message_id <= $4
+FROM {table} t JOIN unnest(:message_ids::uuid[]) asked(id) ON t.message_id = asked.id
+WHERE t.account_id = :account_id AND t.message_id >= :lowest AND t.message_id <= :highest
 """
-_RECIPIENTS: Final = (
+_RECIPIENTS: Final = statement(
     "SELECT message_id, position, field, email, status, attempt_count,"
     " coalesce(delivered_at, bounced_at, failed_at) AS final_at, last_smtp_code, last_smtp_response"
     + _OF_THESE.format(table="recipients")
 )
-_ATTEMPTS: Final = (
+_ATTEMPTS: Final = statement(
     "SELECT message_id, position, fence, started_at, finished_at, outcome, is_ambiguous, code, response,"
     " address IS NOT NULL AS is_connected" + _OF_THESE.format(table="attempts")
 )
-_SCHEDULED: Final = "SELECT message_id, position" + _OF_THESE.format(table="schedule")
-_LEDGER: Final = "SELECT message_id, position, kind, amount" + _OF_THESE.format(table="ledger")
+_SCHEDULED: Final = statement("SELECT message_id, position" + _OF_THESE.format(table="schedule"))
+_LEDGER: Final = statement("SELECT message_id, position, kind, amount" + _OF_THESE.format(table="ledger"))
 
-_EVENTS: Final = """
+_EVENTS: Final = statement("""
 SELECT e.message_id, e.position, e.id, e.type
-FROM unnest($3::uuid[], $4::uuid[]) asked(lowest, highest)
-JOIN events e ON e.account_id = $1 AND e.id >= asked.lowest AND e.id < asked.highest
-WHERE e.message_id = ANY($2)
-"""
+FROM unnest(:lowest_ids::uuid[], :highest_ids::uuid[]) asked(lowest, highest)
+JOIN events e ON e.account_id = :account_id AND e.id >= asked.lowest AND e.id < asked.highest
+WHERE e.message_id = ANY(:message_ids)
+""")
 
 _SUPPRESSED: Final = """
 SELECT s.email, s.at FROM unnest($2::text[]) asked(email)
@@ -86,12 +87,12 @@ SELECT w.id, w.event_id, w.status, w.attempt, w.max_attempts, w.http_status, w.e
 FROM webhook_deliveries w WHERE w.account_id = $1 AND w.id > $2 ORDER BY w.id LIMIT $3
 """
 
-_KEYS: Final = """
+_KEYS: Final = statement("""
 SELECT i.credential_id, i.key, i.message_id,
-    EXISTS (SELECT FROM messages m WHERE m.account_id = $1 AND m.id = i.message_id) AS has_message
-FROM idempotency i WHERE i.account_id = $1 AND (i.credential_id, i.key) > ($2, $3)
-ORDER BY i.credential_id, i.key LIMIT $4
-"""
+    EXISTS (SELECT FROM messages m WHERE m.account_id = :account_id AND m.id = i.message_id) AS has_message
+FROM idempotency i WHERE i.account_id = :account_id AND (i.credential_id, i.key) > (:after_credential, :after_key)
+ORDER BY i.credential_id, i.key LIMIT :limit
+""")
 
 _BOOKS: Final = """
 SELECT a.available,
@@ -110,7 +111,7 @@ WHERE a.id = $1
 _BOOKED: Final = "SELECT count(*) FROM (SELECT FROM ledger WHERE account_id = $1 LIMIT $2) booked"
 
 _DOMAINS: Final = "SELECT name FROM domains WHERE account_id = $1"
-_BODIES: Final = "SELECT message_id, mime" + _OF_THESE.format(table="bodies")
+_BODIES: Final = statement("SELECT message_id, mime" + _OF_THESE.format(table="bodies"))
 _OWNERS: Final = """
 SELECT asked.id AS message_id, a.id AS account_id
 FROM unnest($1::uuid[], $2::bytea[]) asked(id, tail)
@@ -185,22 +186,28 @@ async def next_dossiers(tx: Connection, account_id: AccountId, after: UUID, limi
 async def dossiers(tx: Connection, account_id: AccountId, message_ids: Collection[UUID]) -> list[MessageRecord]:
     """These messages of the account, as far as it has them."""
     named = sorted(message_ids)
-    return await _assembled(tx, account_id, await tx.fetch(_NAMED, account_id, named, named[0], named[-1]))
+    return await _assembled(
+        tx,
+        account_id,
+        await tx.fetch(*_NAMED.bind(account_id=account_id, message_ids=named, lowest=named[0], highest=named[-1])),
+    )
 
 
 async def _assembled(tx: Connection, account_id: AccountId, messages: Sequence[Row]) -> list[MessageRecord]:
     if not messages:
         return []
     named = [row["id"] for row in messages]
-    asked = account_id, named, named[0], named[-1]
-    recipients = _grouped([(row["message_id"], _recipient(row)) for row in await tx.fetch(_RECIPIENTS, *asked)])
-    attempts = _grouped([(row["message_id"], _attempt(row)) for row in await tx.fetch(_ATTEMPTS, *asked)])
-    scheduled = _grouped([(row["message_id"], row["position"]) for row in await tx.fetch(_SCHEDULED, *asked)])
-    ledger = _grouped([(row["message_id"], row) for row in await tx.fetch(_LEDGER, *asked)])
+    asked: dict[str, Any] = {"account_id": account_id, "message_ids": named, "lowest": named[0], "highest": named[-1]}
+    recipients = _grouped([(row["message_id"], _recipient(row)) for row in await tx.fetch(*_RECIPIENTS.bind(**asked))])
+    attempts = _grouped([(row["message_id"], _attempt(row)) for row in await tx.fetch(*_ATTEMPTS.bind(**asked))])
+    scheduled = _grouped([(row["message_id"], row["position"]) for row in await tx.fetch(*_SCHEDULED.bind(**asked))])
+    ledger = _grouped([(row["message_id"], row) for row in await tx.fetch(*_LEDGER.bind(**asked))])
     everyone = [one for group in recipients.values() for one in group]
     spans = [(ids.lowest_id(begin), ids.lowest_id(end)) for begin, end in event_windows(everyone)]
     lowest, highest = ([span[side] for span in spans] for side in (0, 1))
-    told = await tx.fetch(_EVENTS, account_id, named, lowest, highest)
+    told = await tx.fetch(
+        *_EVENTS.bind(account_id=account_id, message_ids=named, lowest_ids=lowest, highest_ids=highest)
+    )
     events = _grouped([(row["message_id"], EventRecord(row["position"], row["id"], row["type"])) for row in told])
     emails = sorted({one.email.lower() for one in everyone})
     suppressed = {row["email"]: row["at"] for row in await tx.fetch(_SUPPRESSED, account_id, emails)}
@@ -267,7 +274,12 @@ async def sendings(tx: Connection, account_id: AccountId, after: UUID, limit: in
 
 
 async def keys(tx: Connection, account_id: AccountId, after: tuple[UUID, str], limit: int) -> list[IdempotencyRecord]:
-    return [IdempotencyRecord(**row) for row in await tx.fetch(_KEYS, account_id, *after, limit)]
+    return [
+        IdempotencyRecord(**row)
+        for row in await tx.fetch(
+            *_KEYS.bind(account_id=account_id, after_credential=after[0], after_key=after[1], limit=limit)
+        )
+    ]
 
 
 async def books(tx: Connection, account_id: AccountId, entries_max: int) -> Books | None:
@@ -284,7 +296,7 @@ async def domains(tx: Connection, account_id: AccountId) -> frozenset[str]:
 
 async def bodies(tx: Connection, account_id: AccountId, message_ids: Collection[UUID]) -> dict[UUID, bytes]:
     named = sorted(message_ids)
-    rows = await tx.fetch(_BODIES, account_id, named, named[0], named[-1])
+    rows = await tx.fetch(*_BODIES.bind(account_id=account_id, message_ids=named, lowest=named[0], highest=named[-1]))
     return {row["message_id"]: row["mime"] for row in rows}
 
 

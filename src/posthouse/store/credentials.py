@@ -14,6 +14,7 @@ from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.store.accounts import touch
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,11 @@ account_id, id, credential_id, hint, name, mode, may_read, created_at, expires_a
 allowed_networks, last_used_at, replaced_by
 """
 
-_INSERT_CREDENTIAL: Final = """
+_INSERT_CREDENTIAL: Final = statement("""
 INSERT INTO credentials
     (account_id, id, username, name, is_default, allowed_networks, created_at, revoked_at, secret_hash)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-"""
+VALUES (:account_id, :id, :username, :name, :is_default, :allowed_networks, :created_at, :revoked_at, :secret_hash)
+""")
 _CREDENTIALS: Final = f"""
 SELECT {_CREDENTIAL_COLUMNS} FROM credentials WHERE account_id = $1 ORDER BY id LIMIT $2
 """
@@ -94,18 +95,19 @@ UPDATE api_keys SET revoked_at = $3 WHERE account_id = $1 AND credential_id = $2
 """
 _NO_DEFAULT: Final = "UPDATE credentials SET is_default = false WHERE account_id = $1 AND is_default"
 _SET_DEFAULT: Final = "UPDATE credentials SET is_default = true WHERE account_id = $1 AND id = $2"
-_ROTATE_CREDENTIAL: Final = """
-UPDATE credentials SET secret_hash = $3, previous_until = $4,
-    previous_hash = CASE WHEN $4::timestamptz IS NOT NULL THEN secret_hash END
-WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
-"""
+_ROTATE_CREDENTIAL: Final = statement("""
+UPDATE credentials SET secret_hash = :secret_hash, previous_until = :previous_until,
+    previous_hash = CASE WHEN :previous_until::timestamptz IS NOT NULL THEN secret_hash END
+WHERE account_id = :account_id AND id = :credential_id AND revoked_at IS NULL
+""")
 
-_INSERT_KEY: Final = """
+_INSERT_KEY: Final = statement("""
 INSERT INTO api_keys
     (account_id, id, credential_id, hint, name, mode, may_read, created_at, expires_at, revoked_at, may_send,
      allowed_networks, secret_hash)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-"""
+VALUES (:account_id, :id, :credential_id, :hint, :name, :mode, :may_read, :created_at, :expires_at, :revoked_at,
+    :may_send, :allowed_networks, :secret_hash)
+""")
 _KEYS: Final = f"""
 SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 ORDER BY id LIMIT $2
 """
@@ -124,10 +126,11 @@ _REVOKE_KEY: Final = """
 UPDATE api_keys SET revoked_at = $3 WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
 RETURNING id
 """
-_REPLACE_KEY: Final = """
-UPDATE api_keys SET replaced_by = $3, expires_at = least(expires_at, $4) WHERE account_id = $1 AND id = $2
+_REPLACE_KEY: Final = statement("""
+UPDATE api_keys SET replaced_by = :replaced_by, expires_at = least(expires_at, :until)
+WHERE account_id = :account_id AND id = :key_id
 RETURNING expires_at
-"""
+""")
 
 # Locked in one order by every process, which each have something to say of the same rows.
 _CREDENTIALS_USED: Final = """
@@ -164,16 +167,17 @@ def _key(row: Row) -> KeyRow:
 
 async def insert_credential(tx: Connection, row: CredentialRow, secret_hash: bytes, now: datetime) -> None:
     await tx.execute(
-        _INSERT_CREDENTIAL,
-        row.account_id,
-        row.id,
-        row.username,
-        row.name,
-        row.is_default,
-        list(row.allowed_networks),
-        row.created_at,
-        row.revoked_at,
-        secret_hash,
+        *_INSERT_CREDENTIAL.bind(
+            account_id=row.account_id,
+            id=row.id,
+            username=row.username,
+            name=row.name,
+            is_default=row.is_default,
+            allowed_networks=list(row.allowed_networks),
+            created_at=row.created_at,
+            revoked_at=row.revoked_at,
+            secret_hash=secret_hash,
+        )
     )
     await touch(tx, row.account_id, now)
 
@@ -235,26 +239,31 @@ async def rotate_credential(
     now: datetime,
 ) -> None:
     """The password that it had counts until then, or not at all; one before that ends."""
-    await tx.execute(_ROTATE_CREDENTIAL, account_id, credential_id, secret_hash, previous_until)
+    await tx.execute(
+        *_ROTATE_CREDENTIAL.bind(
+            account_id=account_id, credential_id=credential_id, secret_hash=secret_hash, previous_until=previous_until
+        )
+    )
     await touch(tx, account_id, now)
 
 
 async def insert_key(tx: Connection, row: KeyRow, secret_hash: bytes, now: datetime) -> None:
     await tx.execute(
-        _INSERT_KEY,
-        row.account_id,
-        row.id,
-        row.credential_id,
-        row.hint,
-        row.name,
-        row.mode,
-        row.may_read,
-        row.created_at,
-        row.expires_at,
-        row.revoked_at,
-        row.may_send,
-        list(row.allowed_networks),
-        secret_hash,
+        *_INSERT_KEY.bind(
+            account_id=row.account_id,
+            id=row.id,
+            credential_id=row.credential_id,
+            hint=row.hint,
+            name=row.name,
+            mode=row.mode,
+            may_read=row.may_read,
+            created_at=row.created_at,
+            expires_at=row.expires_at,
+            revoked_at=row.revoked_at,
+            may_send=row.may_send,
+            allowed_networks=list(row.allowed_networks),
+            secret_hash=secret_hash,
+        )
     )
     await touch(tx, row.account_id, now)
 
@@ -293,7 +302,9 @@ async def replace_key(
     tx: Connection, account_id: AccountId, key_id: ApiKeyId, by: ApiKeyId, until: datetime, now: datetime
 ) -> datetime:
     """Another took its place: it ends then, or when it would have ended anyway. Returns when that is."""
-    expires_at: datetime = await tx.fetchval(_REPLACE_KEY, account_id, key_id, by, until)
+    expires_at: datetime = await tx.fetchval(
+        *_REPLACE_KEY.bind(account_id=account_id, key_id=key_id, replaced_by=by, until=until)
+    )
     await touch(tx, account_id, now)
     return expires_at
 

@@ -15,8 +15,9 @@ from posthouse.rules.ids import AccountId, MessageId, time_of
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_schedule
-from posthouse.store.delivery_schedule import Key, columns, id_bounds
+from posthouse.store.delivery_schedule import Key, id_bounds
 from posthouse.store.postgres import Connection
+from posthouse.store.statement import statement
 
 # A body that comes along with its claim: hundreds are in memory at a time.
 BODY_BYTES_MAX: Final = 64 * 1024
@@ -73,19 +74,22 @@ class Claimed:
 
 
 # Nearly all mail belongs to no list, and then nobody is looked for among those who left one.
-_CLAIM: Final = """
+_CLAIM: Final = statement("""
 WITH asked AS MATERIALIZED (
     SELECT due.*, recipient.email, suppression.email IS NOT NULL OR leaver.email IS NOT NULL AS is_suppressed,
         leaver.email IS NOT NULL AS has_left,
-        now.attempt_count >= $10 OR now.held + coalesce($2::timestamptz - now.held_since, interval '0') >= $12::interval
-            OR due.accepted_at + $11::interval + now.held + coalesce($2 - now.held_since, interval '0') < $2 AS is_over
-    FROM unnest($6::tid[], $7::uuid[], $8::uuid[], $9::smallint[], $13::timestamptz[], $14::text[])
+        now.attempt_count >= :attempts_max
+            OR now.held + coalesce(:now::timestamptz - now.held_since, interval '0') >= :hold_max::interval
+            OR due.accepted_at + :lifetime::interval + now.held
+                + coalesce(:now - now.held_since, interval '0') < :now AS is_over
+    FROM unnest(:places::tid[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],
+        :accepted_at::timestamptz[], :mailing_lists::text[])
         due(place, account_id, message_id, position, accepted_at, mailing_list)
     CROSS JOIN LATERAL (SELECT attempt_count, held, held_since FROM schedule WHERE ctid = due.place) now
     CROSS JOIN LATERAL (
         SELECT email FROM recipients
         WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
-          AND message_id >= $4 AND message_id <= $5 LIMIT 1) recipient
+          AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient
     LEFT JOIN LATERAL (
         SELECT email FROM suppressions
         WHERE account_id = due.account_id AND email = lower(recipient.email) LIMIT 1) suppression ON true
@@ -94,31 +98,33 @@ WITH asked AS MATERIALIZED (
         WHERE due.mailing_list IS NOT NULL AND account_id = due.account_id
           AND mailing_list = due.mailing_list AND email = lower(recipient.email) LIMIT 1) leaver ON true
 ), claimed AS (
-    UPDATE schedule SET fence = fence + 1, worker_id = $1, next_at = $3,
+    UPDATE schedule SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
         attempt_count = attempt_count + CASE WHEN asked.is_suppressed OR asked.is_over THEN 0 ELSE 1 END,
-        held_since = NULL, held = held + greatest(coalesce($2::timestamptz - held_since, interval '0'), interval '0')
+        held_since = NULL, held = held + greatest(coalesce(:now::timestamptz - held_since, interval '0'), interval '0')
     FROM asked WHERE schedule.ctid = asked.place
     RETURNING schedule.account_id, schedule.message_id, schedule.position, fence, destination,
         asked.email, attempt_count, held, asked.is_suppressed, asked.has_left, coalesce(asked.is_over, false) AS is_over
 ), started AS (
     INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at)
-    SELECT account_id, message_id, position, fence, $1, $2 FROM claimed WHERE NOT is_suppressed AND NOT is_over
+    SELECT account_id, message_id, position, fence, :worker_id, :now FROM claimed WHERE NOT is_suppressed
+        AND NOT is_over
 )
 SELECT * FROM claimed
-"""
+""")
 
 # The length of a body is known without reading it.
-_MESSAGES: Final = """
+_MESSAGES: Final = statement("""
 SELECT wanted.account_id, message.*, body.mime_bytes, body.mime
-FROM unnest($4::uuid[], $5::uuid[]) wanted(account_id, id)
+FROM unnest(:account_ids::uuid[], :message_ids::uuid[]) wanted(account_id, id)
 CROSS JOIN LATERAL (
     SELECT id, source, sender, envelope_sender, subject, created_at, mailing_list, one_click FROM messages
-    WHERE account_id = wanted.account_id AND id = wanted.id AND id >= $1 AND id <= $2 LIMIT 1) message
+    WHERE account_id = wanted.account_id AND id = wanted.id AND id >= :lowest AND id <= :highest LIMIT 1) message
 LEFT JOIN LATERAL (
-    SELECT octet_length(mime) AS mime_bytes, CASE WHEN octet_length(mime) <= $3 THEN mime END AS mime FROM bodies
+    SELECT octet_length(mime) AS mime_bytes, CASE WHEN octet_length(mime) <= :body_bytes_max THEN mime END AS mime
+    FROM bodies
     WHERE account_id = wanted.account_id AND message_id = wanted.id
-      AND message_id >= $1 AND message_id <= $2 LIMIT 1) body ON true
-"""
+      AND message_id >= :lowest AND message_id <= :highest LIMIT 1) body ON true
+""")
 
 
 async def claim(
@@ -141,21 +147,23 @@ async def claim(
         return []
     low, high = id_bounds(places)
     messages = await _messages(tx, places, low, high)
-    due = [(place, *key[:3]) for key, place in places.items()]
-    accepted_at = [time_of(key[1]) for key in places]
     rows = await tx.fetch(
-        _CLAIM,
-        worker_id,
-        now,
-        until,
-        low,
-        high,
-        *columns(due),
-        retries.attempts_max,
-        retries.lifetime or FOR_EVER,
-        HOLD_MAX,
-        accepted_at,
-        [messages[key[:2]].mailing_list for key in places],
+        *_CLAIM.bind(
+            worker_id=worker_id,
+            now=now,
+            until=until,
+            lowest=low,
+            highest=high,
+            attempts_max=retries.attempts_max,
+            lifetime=retries.lifetime or FOR_EVER,
+            hold_max=HOLD_MAX,
+            places=list(places.values()),
+            account_ids=[key[0] for key in places],
+            message_ids=[key[1] for key in places],
+            positions=[key[2] for key in places],
+            accepted_at=[time_of(key[1]) for key in places],
+            mailing_lists=[messages[key[:2]].mailing_list for key in places],
+        )
     )
     sent = {(row["account_id"], row["message_id"]) for row in rows if not row["is_suppressed"] and not row["is_over"]}
     if len(sent) < len(messages):
@@ -168,5 +176,13 @@ async def _messages(
 ) -> dict[tuple[AccountId, MessageId], ClaimedMessage]:
     """Each message once, with its body: nearly always someone is to get it."""
     wanted = list(dict.fromkeys(key[:2] for key in keys))
-    found = await tx.fetch(_MESSAGES, low, high, BODY_BYTES_MAX, *columns(wanted))
+    found = await tx.fetch(
+        *_MESSAGES.bind(
+            lowest=low,
+            highest=high,
+            body_bytes_max=BODY_BYTES_MAX,
+            account_ids=[account_id for account_id, _ in wanted],
+            message_ids=[message_id for _, message_id in wanted],
+        )
+    )
     return {(row["account_id"], row["id"]): ClaimedMessage(*tuple(row)[1:]) for row in found}

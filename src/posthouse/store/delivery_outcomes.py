@@ -17,7 +17,7 @@ same look-up, picks the partition.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -30,8 +30,9 @@ from posthouse.rules.message import RecipientStatus, billing_of, message_state
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule
-from posthouse.store.delivery_schedule import Columns, Key, Place, columns, id_bounds
+from posthouse.store.delivery_schedule import Key, Place, id_bounds
 from posthouse.store.postgres import Connection, required, storable
+from posthouse.store.statement import statement
 from posthouse.store.webhook_schedule import NewWebhookDelivery
 
 
@@ -109,113 +110,119 @@ class RecordedOutcomes(NamedTuple):
     tickets: tuple[WebhookTicket, ...] = ()
 
 
-_LOCK: Final = """
+_LOCK: Final = statement("""
 SELECT number, place, open_count, delivered_count, released_count, recipient_count, credits_reserved,
        NULL::smallint AS attempt_count
 FROM (
     SELECT wanted.number, message.*
-    FROM unnest($3::uuid[], $4::uuid[]) WITH ORDINALITY wanted(account_id, id, number)
+    FROM unnest(:closing_account_ids::uuid[], :closing_message_ids::uuid[]) WITH ORDINALITY
+        wanted(account_id, id, number)
     CROSS JOIN LATERAL (
         SELECT ctid AS place, open_count, delivered_count, released_count, recipient_count, credits_reserved
         FROM messages
-        WHERE account_id = wanted.account_id AND id = wanted.id AND id >= $1 AND id <= $2
+        WHERE account_id = wanted.account_id AND id = wanted.id AND id >= :lowest AND id <= :highest
         LIMIT 1 FOR NO KEY UPDATE) message) messages
 UNION ALL
 SELECT number, place, NULL, NULL, NULL, NULL, NULL, attempt_count
 FROM (
     SELECT asked.number, due.*
-    FROM unnest($5::uuid[], $6::uuid[], $7::smallint[], $8::integer[]) WITH ORDINALITY
+    FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[]) WITH ORDINALITY
         asked(account_id, message_id, position, fence, number)
     CROSS JOIN LATERAL (
         SELECT ctid AS place, attempt_count FROM schedule
         WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
           AND fence = asked.fence
         LIMIT 1 FOR NO KEY UPDATE) due) schedule
-"""
+""")
 
-_CHANGE: Final = """
+_CHANGE: Final = statement("""
 UPDATE recipients SET status = told.status, billing_status = told.billing_status,
     attempt_count = told.attempt_count, last_smtp_code = told.code, last_smtp_response = told.response,
-    delivered_at = CASE told.status WHEN 'delivered' THEN $1::timestamptz END,
-    bounced_at = CASE told.status WHEN 'bounced' THEN $1::timestamptz END,
-    failed_at = CASE told.status WHEN 'failed' THEN $1::timestamptz END
+    delivered_at = CASE told.status WHEN 'delivered' THEN :now::timestamptz END,
+    bounced_at = CASE told.status WHEN 'bounced' THEN :now::timestamptz END,
+    failed_at = CASE told.status WHEN 'failed' THEN :now::timestamptz END
 FROM (
     SELECT place, place_id, asked.*
-    FROM unnest($4::integer[], $5::uuid[], $6::uuid[], $7::smallint[], $8::text[], $9::text[], $10::smallint[],
-        $11::smallint[], $12::text[])
+    FROM unnest(:numbers::integer[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],
+        :statuses::text[], :billing_statuses::text[], :attempt_counts::smallint[],
+        :codes::smallint[], :responses::text[])
         asked(number, account_id, message_id, position, status, billing_status, attempt_count, code, response)
     CROSS JOIN LATERAL (
         SELECT ctid AS place, message_id AS place_id FROM recipients
         WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
-          AND message_id >= $2 AND message_id <= $3 LIMIT 1) recipient) told
+          AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient) told
 WHERE recipients.ctid = told.place AND recipients.message_id = told.place_id
   AND recipients.status IN ('queued', 'deferred')
 RETURNING told.number
-"""
+""")
 
-_WRITE: Final = """
+_WRITE: Final = statement("""
 WITH folded AS (
     UPDATE messages SET open_count = told.open, delivered_count = told.delivered, released_count = told.released,
         status = told.status, billing_status = told.billing_status
-    FROM unnest($4::tid[], $5::uuid[], $6::smallint[], $7::smallint[], $8::smallint[], $9::text[], $10::text[])
+    FROM unnest(:folded_places::tid[], :folded_ids::uuid[], :open_counts::smallint[], :delivered_counts::smallint[],
+        :released_counts::smallint[], :statuses::text[], :billing_statuses::text[])
         told(place, id, open, delivered, released, status, billing_status)
     WHERE messages.ctid = told.place AND messages.id = told.id
     RETURNING 1
 ), told AS MATERIALIZED (
-    SELECT * FROM unnest($11::uuid[], $12::uuid[], $13::smallint[], $14::integer[], $15::text[], $16::boolean[],
-        $17::text[], $18::text[], $19::text[], $20::text[], $21::smallint[], $22::text[])
+    SELECT * FROM unnest(:attempt_account_ids::uuid[], :attempt_message_ids::uuid[], :attempt_positions::smallint[],
+        :attempt_fences::integer[], :results::text[], :are_ambiguous::boolean[],
+        :exchanges::text[], :addresses::text[], :tls::text[], :stages::text[], :codes::smallint[], :responses::text[])
         outcome(account_id, message_id, position, fence, result, is_ambiguous,
             exchange, address, tls, stage, code, response)
 ), tried AS (
-    UPDATE attempts SET finished_at = $1, outcome = attempt.result, is_ambiguous = attempt.is_ambiguous,
+    UPDATE attempts SET finished_at = :now, outcome = attempt.result, is_ambiguous = attempt.is_ambiguous,
         exchange = attempt.exchange, address = attempt.address, tls = attempt.tls, stage = attempt.stage,
         code = attempt.code, response = attempt.response
     FROM (
         SELECT place, place_id, told.* FROM told CROSS JOIN LATERAL (
             SELECT ctid AS place, message_id AS place_id FROM attempts
             WHERE account_id = told.account_id AND message_id = told.message_id AND position = told.position
-              AND fence = told.fence AND message_id >= $2 AND message_id <= $3 LIMIT 1) started) attempt
+              AND fence = told.fence AND message_id >= :lowest AND message_id <= :highest LIMIT 1) started) attempt
     WHERE attempts.ctid = attempt.place AND attempts.message_id = attempt.place_id
       AND attempts.finished_at IS NULL
 ), struck AS (
-    DELETE FROM schedule WHERE ctid = ANY($23::tid[])
+    DELETE FROM schedule WHERE ctid = ANY(:struck_places::tid[])
     RETURNING 1
 ), put_off AS (
     UPDATE schedule SET next_at = later.next_at, fence = fence + 1, worker_id = NULL,
         attempt_count = attempt_count - later.uncounted
-    FROM unnest($24::tid[], $25::timestamptz[], $26::smallint[]) later(place, next_at, uncounted)
+    FROM unnest(:later_places::tid[], :next_at::timestamptz[], :uncounted::smallint[]) later(place, next_at, uncounted)
     WHERE schedule.ctid = later.place
     RETURNING 1
 ), closed AS (
     INSERT INTO ledger (account_id, message_id, position, kind, amount, at)
-    SELECT account_id, message_id, position, kind, 1, $1
-    FROM unnest($27::uuid[], $28::uuid[], $29::smallint[], $30::text[]) entry(account_id, message_id, position, kind)
+    SELECT account_id, message_id, position, kind, 1, :now
+    FROM unnest(:ledger_account_ids::uuid[], :ledger_message_ids::uuid[], :ledger_positions::smallint[],
+        :ledger_kinds::text[]) entry(account_id, message_id, position, kind)
 ), announced AS (
     INSERT INTO events (account_id, id, message_id, position, type, created_at, body)
-    SELECT account_id, id, message_id, position, type, $1, body
-    FROM unnest($31::uuid[], $32::uuid[], $33::uuid[], $34::smallint[], $35::text[], $36::bytea[])
+    SELECT account_id, id, message_id, position, type, :now, body
+    FROM unnest(:event_account_ids::uuid[], :event_ids::uuid[], :event_message_ids::uuid[],
+        :event_positions::smallint[], :event_types::text[], :event_bodies::bytea[])
         event(account_id, id, message_id, position, type, body)
 )
 SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT count(*) FROM put_off),
-    ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY($37::uuid[]) AND enabled)
-"""
+    ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY(:webhook_account_ids::uuid[]) AND enabled)
+""")
 
 # In one order as well: two who insert the same addresses wait for each other's. A bounce outranks what the account
 # entered by itself, or nobody who suppresses what was just sent would be seen to have sent it.
-_SUPPRESS: Final = """
+_SUPPRESS: Final = statement("""
 INSERT INTO suppressions (account_id, email, reason, code, response, at)
-SELECT DISTINCT ON (1, 2) told.account_id, lower(recipient.email) AS email, 'bounce', told.code, told.response, $1
-FROM unnest($4::uuid[], $5::uuid[], $6::smallint[], $7::smallint[], $8::text[])
+SELECT DISTINCT ON (1, 2) told.account_id, lower(recipient.email) AS email, 'bounce', told.code, told.response, :now
+FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :codes::smallint[], :responses::text[])
     told(account_id, message_id, position, code, response)
 CROSS JOIN LATERAL (
     SELECT email FROM recipients
     WHERE account_id = told.account_id AND message_id = told.message_id AND position = told.position
-      AND message_id >= $2 AND message_id <= $3 LIMIT 1) recipient
+      AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient
 ORDER BY 1, 2
 ON CONFLICT (account_id, email) DO UPDATE
     SET reason = excluded.reason, code = excluded.code, response = excluded.response, at = excluded.at
     WHERE suppressions.reason = 'manual'
-"""
+""")
 
 _LOCK_ACCOUNTS: Final = "SELECT FROM accounts WHERE id = ANY($1::uuid[]) ORDER BY id FOR NO KEY UPDATE"
 
@@ -271,30 +278,12 @@ async def record(
     closed = [outcome for outcome in changed.values() if outcome.result.is_final]
     for outcome in closed:
         messages[outcome.key[:2]].close(outcome.result)
-    folded = _fold(messages, closed)
-    struck, later = _calendar_changes(batch, calendar, changed)
-    tried = columns([_attempt(outcome) for outcome in batch.values()])
-    notifications = _notifications(closed)
-    row = await tx.fetchrow(
-        _WRITE,
-        now,
-        low,
-        high,
-        *folded,
-        *tried,
-        struck,
-        *later,
-        *_close(messages, closed),
-        *_tell(closed),
-        list({one.account_id for one in notifications}),
-    )
-    *written, listening = required(row)
-    if written != [len(folded[0]), len(struck), len(later[0])]:
-        raise RuntimeError(f"a row that was locked is not where it was: {written}")
+    deliveries = _webhook_deliveries(closed)
+    listening = await _write(tx, batch, messages, calendar, changed, closed, deliveries, now)
     tickets: list[WebhookTicket] = []
     if listening:
-        heard = [one for one in notifications if one.account_id in listening]
-        tickets = await webhook_schedule.enter(tx, heard, now, now + ticket_lease, webhook_attempts_max)
+        wanted = [delivery for delivery in deliveries if delivery.account_id in listening]
+        tickets = await webhook_schedule.enter(tx, wanted, now, now + ticket_lease, webhook_attempts_max)
     await _suppress(tx, batch.values(), now, low, high)
     await _release(tx, messages, closed)
     counted = changed.keys() | {key for key in calendar if batch[key].result is DeliveryResult.POSTPONED}
@@ -321,7 +310,19 @@ async def _lock(
     ends = list(dict.fromkeys(key[:2] for key, outcome in batch.items() if outcome.result.is_final))
     messages: _Messages = {}
     calendar: _Calendar = {}
-    for number, place, *counts, attempt_count in await tx.fetch(_LOCK, low, high, *columns(ends, 2), *columns(keys)):
+    rows = await tx.fetch(
+        *_LOCK.bind(
+            lowest=low,
+            highest=high,
+            closing_account_ids=[account_id for account_id, _ in ends],
+            closing_message_ids=[message_id for _, message_id in ends],
+            account_ids=[key[0] for key in keys],
+            message_ids=[key[1] for key in keys],
+            positions=[key[2] for key in keys],
+            fences=[key[3] for key in keys],
+        )
+    )
+    for number, place, *counts, attempt_count in rows:
         if attempt_count is None:
             messages[ends[number - 1]] = _Counts(place, *counts)
         else:
@@ -344,51 +345,97 @@ async def _change(
         for key in calendar
         if batch[key].result is DeliveryResult.DEFERRED or (batch[key].result.is_final and key[:2] in messages)
     ]
-    told = [
-        (
-            number,
-            *key[:3],
-            batch[key].result,
-            billing_of(RecipientStatus(batch[key].result)),
-            calendar[key][1],
-            batch[key].code,
-            storable(batch[key].response),
-        )
-        for number, key in enumerate(keys)
-    ]
-    if not told:
+    if not keys:
         return {}
-    rows = await tx.fetch(_CHANGE, now, low, high, *columns(told))
+    rows = await tx.fetch(
+        *_CHANGE.bind(
+            now=now,
+            lowest=low,
+            highest=high,
+            numbers=list(range(len(keys))),
+            account_ids=[key[0] for key in keys],
+            message_ids=[key[1] for key in keys],
+            positions=[key[2] for key in keys],
+            statuses=[batch[key].result for key in keys],
+            billing_statuses=[billing_of(RecipientStatus(batch[key].result)) for key in keys],
+            attempt_counts=[calendar[key][1] for key in keys],
+            codes=[batch[key].code for key in keys],
+            responses=[storable(batch[key].response) for key in keys],
+        )
+    )
     return {keys[number]: batch[keys[number]] for (number,) in rows}
 
 
-def _fold(messages: _Messages, closed: Iterable[Outcome]) -> Columns:
-    told = []
-    for key in dict.fromkeys(outcome.key[:2] for outcome in closed):
-        counts = messages[key]
-        states = message_state(counts.open, counts.delivered, counts.released, counts.total)
-        told.append((counts.place, key[1], counts.open, counts.delivered, counts.released, *states))
-    return columns(told, 7)
-
-
-def _attempt(outcome: Outcome) -> tuple[object, ...]:
-    return (
-        *outcome.key,
-        outcome.result,
-        outcome.is_ambiguous,
-        storable(outcome.exchange),
-        outcome.address,
-        outcome.tls,
-        outcome.stage,
-        outcome.code,
-        storable(outcome.response),
+async def _write(
+    tx: Connection,
+    batch: Mapping[Key, Outcome],
+    messages: _Messages,
+    calendar: _Calendar,
+    changed: Mapping[Key, Outcome],
+    closed: Sequence[Outcome],
+    deliveries: Sequence[NewWebhookDelivery],
+    now: datetime,
+) -> Collection[AccountId]:
+    """Everything that follows from what was changed; returns the accounts that have an enabled webhook endpoint."""
+    low, high = id_bounds(batch)
+    folded = [(key[1], messages[key]) for key in dict.fromkeys(outcome.key[:2] for outcome in closed)]
+    states = [message_state(counts.open, counts.delivered, counts.released, counts.total) for _, counts in folded]
+    attempts = batch.values()
+    struck, later = _schedule_changes(batch, calendar, changed)
+    charged = [outcome for outcome in closed if messages[outcome.key[:2]].credits]
+    told = [(outcome, outcome.event) for outcome in closed if outcome.event is not None]
+    row = await tx.fetchrow(
+        *_WRITE.bind(
+            now=now,
+            lowest=low,
+            highest=high,
+            folded_places=[counts.place for _, counts in folded],
+            folded_ids=[message_id for message_id, _ in folded],
+            open_counts=[counts.open for _, counts in folded],
+            delivered_counts=[counts.delivered for _, counts in folded],
+            released_counts=[counts.released for _, counts in folded],
+            statuses=[status for status, _ in states],
+            billing_statuses=[billing_status for _, billing_status in states],
+            attempt_account_ids=[outcome.account_id for outcome in attempts],
+            attempt_message_ids=[outcome.message_id for outcome in attempts],
+            attempt_positions=[outcome.position for outcome in attempts],
+            attempt_fences=[outcome.fence for outcome in attempts],
+            results=[outcome.result for outcome in attempts],
+            are_ambiguous=[outcome.is_ambiguous for outcome in attempts],
+            exchanges=[storable(outcome.exchange) for outcome in attempts],
+            addresses=[outcome.address for outcome in attempts],
+            tls=[outcome.tls for outcome in attempts],
+            stages=[outcome.stage for outcome in attempts],
+            codes=[outcome.code for outcome in attempts],
+            responses=[storable(outcome.response) for outcome in attempts],
+            struck_places=struck,
+            later_places=[place for place, _, _ in later],
+            next_at=[next_at for _, next_at, _ in later],
+            uncounted=[uncounted for _, _, uncounted in later],
+            ledger_account_ids=[outcome.account_id for outcome in charged],
+            ledger_message_ids=[outcome.message_id for outcome in charged],
+            ledger_positions=[outcome.position for outcome in charged],
+            ledger_kinds=["release" if outcome.result is DeliveryResult.BOUNCED else "settle" for outcome in charged],
+            event_account_ids=[outcome.account_id for outcome, _ in told],
+            event_ids=[event.id for _, event in told],
+            event_message_ids=[outcome.message_id for outcome, _ in told],
+            event_positions=[outcome.position for outcome, _ in told],
+            event_types=[event.type for _, event in told],
+            event_bodies=[event.body for _, event in told],
+            webhook_account_ids=list({delivery.account_id for delivery in deliveries}),
+        )
     )
+    *written, listening = required(row)
+    if written != [len(folded), len(struck), len(later)]:
+        raise RuntimeError(f"a row that was locked is not where it was: {written}")
+    accounts: Collection[AccountId] = listening
+    return accounts
 
 
-def _calendar_changes(
+def _schedule_changes(
     batch: Mapping[Key, Outcome], calendar: _Calendar, changed: Mapping[Key, Outcome]
-) -> tuple[list[Place], Columns]:
-    """The places of rows to strike, and what puts off the others."""
+) -> tuple[list[Place], list[tuple[Place, datetime | None, int]]]:
+    """The places of rows to delete; and of rows to postpone, until when, and the attempts not to be counted."""
     struck = []
     later = []
     for key, (place, attempt_count) in calendar.items():
@@ -398,37 +445,12 @@ def _calendar_changes(
         elif outcome.result is DeliveryResult.DEFERRED and key in changed:
             later.append((place, outcome.next_at, 0))
         else:
-            # Final now; or found final or gone, and then nobody shall try it again.
+            # Final now; or found final or gone, and then it must not be tried again.
             struck.append(place)
-    return struck, columns(later, 3)
+    return struck, later
 
 
-def _close(messages: _Messages, closed: Iterable[Outcome]) -> Columns:
-    entries = [
-        (*outcome.key[:3], "release" if outcome.result is DeliveryResult.BOUNCED else "settle")
-        for outcome in closed
-        if messages[outcome.key[:2]].credits
-    ]
-    return columns(entries, 4)
-
-
-def _tell(closed: Iterable[Outcome]) -> Columns:
-    events = [
-        (
-            outcome.account_id,
-            outcome.event.id,
-            outcome.message_id,
-            outcome.position,
-            outcome.event.type,
-            outcome.event.body,
-        )
-        for outcome in closed
-        if outcome.event is not None
-    ]
-    return columns(events, 6)
-
-
-def _notifications(closed: Iterable[Outcome]) -> list[NewWebhookDelivery]:
+def _webhook_deliveries(closed: Iterable[Outcome]) -> list[NewWebhookDelivery]:
     return [
         NewWebhookDelivery(
             outcome.account_id,
@@ -446,9 +468,20 @@ def _notifications(closed: Iterable[Outcome]) -> list[NewWebhookDelivery]:
 async def _suppress(
     tx: Connection, outcomes: Iterable[Outcome], now: datetime, low: MessageId, high: MessageId
 ) -> None:
-    told = [(*outcome.key[:3], outcome.code, storable(outcome.response)) for outcome in outcomes if outcome.suppress]
-    if told:
-        await tx.execute(_SUPPRESS, now, low, high, *columns(told))
+    suppressing = [outcome for outcome in outcomes if outcome.suppress]
+    if suppressing:
+        await tx.execute(
+            *_SUPPRESS.bind(
+                now=now,
+                lowest=low,
+                highest=high,
+                account_ids=[outcome.account_id for outcome in suppressing],
+                message_ids=[outcome.message_id for outcome in suppressing],
+                positions=[outcome.position for outcome in suppressing],
+                codes=[outcome.code for outcome in suppressing],
+                responses=[storable(outcome.response) for outcome in suppressing],
+            )
+        )
 
 
 async def _release(tx: Connection, messages: _Messages, closed: Iterable[Outcome]) -> None:

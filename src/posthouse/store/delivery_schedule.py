@@ -19,6 +19,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.retry import HOLD_MAX
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store.postgres import Connection
+from posthouse.store.statement import statement
 
 RECLAIMED_AT_ONCE_MAX: Final = 1_000
 
@@ -70,15 +71,15 @@ DELETE FROM workers WHERE ctid = ANY(ARRAY(
 """
 
 # Rows that someone is recording or claiming at this moment are not lost.
-LET_GO: Final = """
-UPDATE schedule SET next_at = $2, worker_id = NULL
+LET_GO: Final = statement("""
+UPDATE schedule SET next_at = :now, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM schedule
-    WHERE worker_id = $1 AND (account_id, message_id, position) NOT IN (
-        SELECT * FROM unnest($3::uuid[], $4::uuid[], $5::smallint[]))
+    WHERE worker_id = :worker_id AND (account_id, message_id, position) NOT IN (
+        SELECT * FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[]))
     FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING 1
-"""
+""")
 
 RENEW: Final = """
 INSERT INTO workers (id, expires_at) VALUES ($1, $2)
@@ -86,16 +87,16 @@ ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, exclude
 """
 
 # The limit keeps the look-up inside, key by key, whatever the planner believes of the table's size.
-LOCK: Final = """
+LOCK: Final = statement("""
 SELECT asked.number, due.place
-FROM unnest($1::uuid[], $2::uuid[], $3::smallint[], $4::integer[]) WITH ORDINALITY
+FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[]) WITH ORDINALITY
     asked(account_id, message_id, position, fence, number)
 CROSS JOIN LATERAL (
     SELECT ctid AS place FROM schedule
     WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
       AND fence = asked.fence
     LIMIT 1 FOR NO KEY UPDATE) due
-"""
+""")
 
 RESUME: Final = """
 UPDATE schedule SET next_at = $2
@@ -106,26 +107,26 @@ WHERE ctid = ANY(ARRAY(
 RETURNING 1
 """
 
-HELD_TOO_LONG: Final = """
+HELD_TOO_LONG: Final = statement("""
 SELECT asked.number
-FROM unnest($2::uuid[], $3::uuid[], $4::smallint[], $5::integer[]) WITH ORDINALITY
+FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[]) WITH ORDINALITY
     asked(account_id, message_id, position, fence, number)
 CROSS JOIN LATERAL (
-    SELECT held + coalesce($1::timestamptz - held_since, interval '0') AS time FROM schedule
+    SELECT held + coalesce(:now::timestamptz - held_since, interval '0') AS time FROM schedule
     WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
       AND fence = asked.fence
     LIMIT 1) held
-WHERE held.time >= $6::interval
-"""
+WHERE held.time >= :hold_max::interval
+""")
 
-POSTPONE: Final = """
+POSTPONE: Final = statement("""
 UPDATE schedule SET next_at = told.next_at, fence = fence + 1, worker_id = NULL,
-    held_since = CASE WHEN told.is_held THEN coalesce(schedule.held_since, $1) END,
+    held_since = CASE WHEN told.is_held THEN coalesce(schedule.held_since, :now) END,
     held = held + CASE WHEN told.is_held OR schedule.held_since IS NULL THEN interval '0'
-                       ELSE greatest($1 - schedule.held_since, interval '0') END
-FROM unnest($2::tid[], $3::timestamptz[], $4::boolean[]) told(place, next_at, is_held)
+                       ELSE greatest(:now - schedule.held_since, interval '0') END
+FROM unnest(:places::tid[], :next_at::timestamptz[], :are_held::boolean[]) told(place, next_at, is_held)
 WHERE schedule.ctid = told.place
-"""
+""")
 
 
 async def lease_due(tx: Connection, now: datetime, lease_until: datetime, limit: int) -> list[DeliveryTicket]:
@@ -155,7 +156,13 @@ async def let_go(
     tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, MessageId, int]], now: datetime
 ) -> int:
     """What is the worker's and the worker doesn't know of is due now: a claim whose commit nobody heard of."""
-    return len(await tx.fetch(LET_GO, worker_id, now, *columns(list(known), 3)))
+    account_ids, message_ids, positions = columns(list(known), 3)
+    released = await tx.fetch(
+        *LET_GO.bind(
+            worker_id=worker_id, now=now, account_ids=account_ids, message_ids=message_ids, positions=positions
+        )
+    )
+    return len(released)
 
 
 async def resume(tx: Connection, account_id: AccountId, due_at: datetime, limit: int) -> int:
@@ -165,7 +172,17 @@ async def resume(tx: Connection, account_id: AccountId, due_at: datetime, limit:
 
 async def held_too_long(connection: Connection, keys: Sequence[Key], now: datetime) -> set[Key]:
     """Those of these that have been held back, all in all, for as long as anything may be."""
-    rows = await connection.fetch(HELD_TOO_LONG, now, *columns(keys, 4), HOLD_MAX)
+    account_ids, message_ids, positions, fences = columns(keys, 4)
+    rows = await connection.fetch(
+        *HELD_TOO_LONG.bind(
+            now=now,
+            hold_max=HOLD_MAX,
+            account_ids=account_ids,
+            message_ids=message_ids,
+            positions=positions,
+            fences=fences,
+        )
+    )
     return {keys[number - 1] for (number,) in rows}
 
 
@@ -174,7 +191,11 @@ async def lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, Place]:
     ordered = sorted(set(keys))
     if not ordered:
         return {}
-    return {ordered[row["number"] - 1]: row["place"] for row in await tx.fetch(LOCK, *columns(ordered))}
+    account_ids, message_ids, positions, fences = columns(ordered, 4)
+    rows = await tx.fetch(
+        *LOCK.bind(account_ids=account_ids, message_ids=message_ids, positions=positions, fences=fences)
+    )
+    return {ordered[row["number"] - 1]: row["place"] for row in rows}
 
 
 async def postpone(tx: Connection, postponements: Iterable[DeliveryPostponement], now: datetime) -> int:
@@ -184,10 +205,16 @@ async def postpone(tx: Connection, postponements: Iterable[DeliveryPostponement]
     """
     asked = {postponement[:4]: postponement for postponement in postponements}
     places = await lock(tx, asked)
-    told = [(place, asked[key].next_at, asked[key].is_held) for key, place in places.items()]
-    if told:
-        await tx.execute(POSTPONE, now, *columns(told))
-    return len(told)
+    if places:
+        await tx.execute(
+            *POSTPONE.bind(
+                now=now,
+                places=list(places.values()),
+                next_at=[asked[key].next_at for key in places],
+                are_held=[asked[key].is_held for key in places],
+            )
+        )
+    return len(places)
 
 
 def columns(rows: Sequence[tuple[object, ...]], width: int = 0) -> Columns:

@@ -19,6 +19,7 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.accounts import touch
 from posthouse.store.postgres import Connection
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,13 @@ account_id, domain_id, selector, dkim_public, ed25519_selector, ed25519_public, 
 dkim_sealed, ed25519_sealed
 """
 
-_INSERT: Final = f"""
-INSERT INTO domains ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+_INSERT: Final = statement(f"""
+INSERT INTO domains ({_COLUMNS})
+VALUES (:account_id, :id, :name, :token, :selector, :dkim_public, :created_at,
+    :verified_at, :checked_at, :missing_since, :dkim_sealed, :ed25519_selector, :ed25519_public, :ed25519_sealed,
+    :ed25519_published, :asked_at)
 ON CONFLICT (account_id, name) DO NOTHING RETURNING id
-"""
+""")
 _BY_NAME: Final = f"""
 SELECT {_COLUMNS} FROM domains WHERE account_id = $1 AND name = $2
 """
@@ -108,42 +112,48 @@ WHERE k.retired_at IS NULL AND k.checked_at < $1 AND d.verified_at IS NOT NULL O
 """
 
 # Both at once, so that of two who ask at the same time one is told to wait.
-_ASK: Final = """
-UPDATE domains SET asked_at = $3 WHERE account_id = $1 AND id = $2 AND (asked_at IS NULL OR asked_at <= $4)
+_ASK: Final = statement("""
+UPDATE domains SET asked_at = :now
+WHERE account_id = :account_id AND id = :domain_id AND (asked_at IS NULL OR asked_at <= :last_before)
 RETURNING id
-"""
+""")
 _ASKED: Final = "SELECT count(*) FROM domains WHERE account_id = $1 AND asked_at > $2"
 
 _KEYS: Final = f"""
 SELECT {_KEYS_COLUMNS} FROM domain_keys WHERE account_id = $1 AND domain_id = ANY($2::uuid[])
 ORDER BY retired_at DESC NULLS FIRST
 """
-_INSERT_KEYS: Final = f"""
-INSERT INTO domain_keys ({_KEYS_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+_INSERT_KEYS: Final = statement(f"""
+INSERT INTO domain_keys ({_KEYS_COLUMNS})
+VALUES (:account_id, :domain_id, :selector, :dkim_public,
+    :ed25519_selector, :ed25519_public, :created_at, :checked_at, :retired_at, :dkim_sealed, :ed25519_sealed)
 ON CONFLICT DO NOTHING RETURNING selector
-"""
-_KEYS_CHECKED: Final = """
-UPDATE domain_keys SET checked_at = $4 WHERE account_id = $1 AND domain_id = $2 AND selector = $3
-"""
+""")
+_KEYS_CHECKED: Final = statement("""
+UPDATE domain_keys SET checked_at = :now WHERE account_id = :account_id AND domain_id = :domain_id
+    AND selector = :selector
+""")
 _TAKE_KEYS: Final = """
 DELETE FROM domain_keys WHERE account_id = $1 AND domain_id = $2 AND selector = $3 AND retired_at IS NULL
 RETURNING selector
 """
 _FORGET_KEYS: Final = "DELETE FROM domain_keys WHERE retired_at <= $1"
-_SWITCH: Final = """
-UPDATE domains SET selector = $4, dkim_public = $5, dkim_sealed = $6, ed25519_selector = $7, ed25519_public = $8,
-    ed25519_sealed = $9, ed25519_published = $10
-WHERE account_id = $1 AND id = $2 AND selector = $3
+_SWITCH: Final = statement("""
+UPDATE domains SET selector = :selector, dkim_public = :dkim_public, dkim_sealed = :dkim_sealed,
+    ed25519_selector = :ed25519_selector, ed25519_public = :ed25519_public,
+    ed25519_sealed = :ed25519_sealed, ed25519_published = :ed25519_published
+WHERE account_id = :account_id AND id = :domain_id AND selector = :old_selector
 RETURNING id
-"""
+""")
 
 _WITHOUT_ED25519: Final = f"""
 SELECT {_COLUMNS} FROM domains WHERE ed25519_sealed IS NULL ORDER BY account_id, id LIMIT $1
 """
-_SET_ED25519: Final = """
-UPDATE domains SET ed25519_selector = $3, ed25519_public = $4, ed25519_sealed = $5, ed25519_published = false
-WHERE account_id = $1 AND id = $2 AND ed25519_sealed IS NULL
-"""
+_SET_ED25519: Final = statement("""
+UPDATE domains SET ed25519_selector = :selector, ed25519_public = :public, ed25519_sealed = :sealed,
+    ed25519_published = false
+WHERE account_id = :account_id AND id = :domain_id AND ed25519_sealed IS NULL
+""")
 
 # The key's id is readable in the sealed value: a version byte, a length, the id.
 _SEALED_WITH: Final = f"""
@@ -160,23 +170,25 @@ WHERE retired_at IS NULL
     OR convert_from(substring(ed25519_sealed FROM 3 FOR get_byte(ed25519_sealed, 1)), 'UTF8') = ANY($1::text[]))
 LIMIT $2
 """
-_RESEAL_KEYS: Final = """
-UPDATE domain_keys SET dkim_sealed = $4, ed25519_sealed = $5
-WHERE account_id = $1 AND domain_id = $2 AND selector = $3 AND retired_at IS NULL
-"""
+_RESEAL_KEYS: Final = statement("""
+UPDATE domain_keys SET dkim_sealed = :dkim_sealed, ed25519_sealed = :ed25519_sealed
+WHERE account_id = :account_id AND domain_id = :domain_id AND selector = :selector AND retired_at IS NULL
+""")
 
-_RESEAL: Final = """
-UPDATE domains SET dkim_sealed = $3, ed25519_sealed = $4
-WHERE account_id = $1 AND id = $2 AND dkim_sealed = $5 AND ed25519_sealed IS NOT DISTINCT FROM $6
-"""
+_RESEAL: Final = statement("""
+UPDATE domains SET dkim_sealed = :dkim_sealed, ed25519_sealed = :ed25519_sealed
+WHERE account_id = :account_id AND id = :domain_id AND dkim_sealed = :old_dkim_sealed
+    AND ed25519_sealed IS NOT DISTINCT FROM :old_ed25519_sealed
+""")
 
 # Only if nobody else wrote what they found meanwhile: DNS is asked outside any transaction.
-_RECORD: Final = """
-UPDATE domains SET verified_at = $3, missing_since = $4, checked_at = $5, ed25519_published = $8
-WHERE account_id = $1 AND id = $2 AND checked_at IS NOT DISTINCT FROM $6
-  AND verified_at IS NOT DISTINCT FROM $7 AND ed25519_public IS NOT DISTINCT FROM $9
+_RECORD: Final = statement("""
+UPDATE domains SET verified_at = :verified_at, missing_since = :missing_since, checked_at = :checked_at,
+    ed25519_published = :ed25519_published
+WHERE account_id = :account_id AND id = :domain_id AND checked_at IS NOT DISTINCT FROM :old_checked_at
+  AND verified_at IS NOT DISTINCT FROM :old_verified_at AND ed25519_public IS NOT DISTINCT FROM :ed25519_public
 RETURNING id
-"""
+""")
 
 
 def dkim_purpose(account_id: AccountId, domain_id: DomainId) -> bytes:
@@ -191,23 +203,24 @@ def ed25519_purpose(account_id: AccountId, domain_id: DomainId) -> bytes:
 async def insert(tx: Connection, domain: DomainRow, now: datetime) -> bool:
     """False when the account has the domain already."""
     inserted = await tx.fetchval(
-        _INSERT,
-        domain.account_id,
-        domain.id,
-        domain.name,
-        domain.token,
-        domain.selector,
-        domain.dkim_public,
-        domain.created_at,
-        domain.verified_at,
-        domain.checked_at,
-        domain.missing_since,
-        domain.dkim_sealed,
-        domain.ed25519_selector,
-        domain.ed25519_public,
-        domain.ed25519_sealed,
-        domain.ed25519_published,
-        domain.asked_at,
+        *_INSERT.bind(
+            account_id=domain.account_id,
+            id=domain.id,
+            name=domain.name,
+            token=domain.token,
+            selector=domain.selector,
+            dkim_public=domain.dkim_public,
+            created_at=domain.created_at,
+            verified_at=domain.verified_at,
+            checked_at=domain.checked_at,
+            missing_since=domain.missing_since,
+            dkim_sealed=domain.dkim_sealed,
+            ed25519_selector=domain.ed25519_selector,
+            ed25519_public=domain.ed25519_public,
+            ed25519_sealed=domain.ed25519_sealed,
+            ed25519_published=domain.ed25519_published,
+            asked_at=domain.asked_at,
+        )
     )
     await touch(tx, domain.account_id, now)
     return inserted is not None
@@ -242,7 +255,12 @@ async def page(connection: Connection, account_id: AccountId, before: UUID | Non
 
 async def take_turn(tx: Connection, domain: DomainRow, now: datetime, last_before: datetime) -> bool:
     """Whether DNS may be asked about the domain; if so, it counts as asked."""
-    return await tx.fetchval(_ASK, domain.account_id, domain.id, now, last_before) is not None
+    return (
+        await tx.fetchval(
+            *_ASK.bind(account_id=domain.account_id, domain_id=domain.id, now=now, last_before=last_before)
+        )
+        is not None
+    )
 
 
 async def asked_since(connection: Connection, account_id: AccountId, since: datetime) -> int:
@@ -274,24 +292,27 @@ async def keys(
 async def add_keys(tx: Connection, row: KeysRow) -> bool:
     """False when it is to wait, and another pair waits already."""
     added = await tx.fetchval(
-        _INSERT_KEYS,
-        row.account_id,
-        row.domain_id,
-        row.selector,
-        row.dkim_public,
-        row.ed25519_selector,
-        row.ed25519_public,
-        row.created_at,
-        row.checked_at,
-        row.retired_at,
-        row.dkim_sealed,
-        row.ed25519_sealed,
+        *_INSERT_KEYS.bind(
+            account_id=row.account_id,
+            domain_id=row.domain_id,
+            selector=row.selector,
+            dkim_public=row.dkim_public,
+            ed25519_selector=row.ed25519_selector,
+            ed25519_public=row.ed25519_public,
+            created_at=row.created_at,
+            checked_at=row.checked_at,
+            retired_at=row.retired_at,
+            dkim_sealed=row.dkim_sealed,
+            ed25519_sealed=row.ed25519_sealed,
+        )
     )
     return added is not None
 
 
 async def keys_checked(tx: Connection, row: KeysRow, now: datetime) -> None:
-    await tx.execute(_KEYS_CHECKED, row.account_id, row.domain_id, row.selector, now)
+    await tx.execute(
+        *_KEYS_CHECKED.bind(account_id=row.account_id, domain_id=row.domain_id, selector=row.selector, now=now)
+    )
 
 
 async def switch_keys(
@@ -300,17 +321,18 @@ async def switch_keys(
     """What waited signs, and what signed is retired. False when either was changed by someone else."""
     taken = await tx.fetchval(_TAKE_KEYS, waiting.account_id, waiting.domain_id, waiting.selector)
     switched = await tx.fetchval(
-        _SWITCH,
-        domain.account_id,
-        domain.id,
-        domain.selector,
-        waiting.selector,
-        waiting.dkim_public,
-        waiting.dkim_sealed,
-        waiting.ed25519_selector,
-        waiting.ed25519_public,
-        waiting.ed25519_sealed,
-        ed25519_published,
+        *_SWITCH.bind(
+            account_id=domain.account_id,
+            domain_id=domain.id,
+            old_selector=domain.selector,
+            selector=waiting.selector,
+            dkim_public=waiting.dkim_public,
+            dkim_sealed=waiting.dkim_sealed,
+            ed25519_selector=waiting.ed25519_selector,
+            ed25519_public=waiting.ed25519_public,
+            ed25519_sealed=waiting.ed25519_sealed,
+            ed25519_published=ed25519_published,
+        )
     )
     if taken is None or switched is None:
         return False
@@ -341,7 +363,11 @@ async def without_ed25519(connection: Connection, limit: int) -> Sequence[Domain
 
 async def set_ed25519(tx: Connection, domain: DomainRow, selector: str, public: str, sealed: bytes) -> None:
     """Gives a domain the Ed25519 key that it lacks; no cache holds it before its record was seen."""
-    await tx.execute(_SET_ED25519, domain.account_id, domain.id, selector, public, sealed)
+    await tx.execute(
+        *_SET_ED25519.bind(
+            account_id=domain.account_id, domain_id=domain.id, selector=selector, public=public, sealed=sealed
+        )
+    )
 
 
 async def sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> Sequence[DomainRow]:
@@ -355,18 +381,27 @@ async def keys_sealed_with(connection: Connection, key_ids: Sequence[str], limit
 
 
 async def reseal_keys(tx: Connection, row: KeysRow, dkim_sealed: bytes, ed25519_sealed: bytes) -> None:
-    await tx.execute(_RESEAL_KEYS, row.account_id, row.domain_id, row.selector, dkim_sealed, ed25519_sealed)
+    await tx.execute(
+        *_RESEAL_KEYS.bind(
+            account_id=row.account_id,
+            domain_id=row.domain_id,
+            selector=row.selector,
+            dkim_sealed=dkim_sealed,
+            ed25519_sealed=ed25519_sealed,
+        )
+    )
 
 
 async def reseal(tx: Connection, domain: DomainRow, dkim_sealed: bytes, ed25519_sealed: bytes | None) -> None:
     await tx.execute(
-        _RESEAL,
-        domain.account_id,
-        domain.id,
-        dkim_sealed,
-        ed25519_sealed,
-        domain.dkim_sealed,
-        domain.ed25519_sealed,
+        *_RESEAL.bind(
+            account_id=domain.account_id,
+            domain_id=domain.id,
+            dkim_sealed=dkim_sealed,
+            ed25519_sealed=ed25519_sealed,
+            old_dkim_sealed=domain.dkim_sealed,
+            old_ed25519_sealed=domain.ed25519_sealed,
+        )
     )
 
 
@@ -378,16 +413,17 @@ async def record_check(
 ) -> bool:
     """Writes what a check came to, unless the domain was checked, vouched for or given a key since it was read."""
     recorded = await tx.fetchval(
-        _RECORD,
-        domain.account_id,
-        domain.id,
-        check.verified_at,
-        check.missing_since,
-        check.checked_at,
-        domain.checked_at,
-        domain.verified_at,
-        check.ed25519_published,
-        domain.ed25519_public,
+        *_RECORD.bind(
+            account_id=domain.account_id,
+            domain_id=domain.id,
+            verified_at=check.verified_at,
+            missing_since=check.missing_since,
+            checked_at=check.checked_at,
+            old_checked_at=domain.checked_at,
+            old_verified_at=domain.verified_at,
+            ed25519_published=check.ed25519_published,
+            ed25519_public=domain.ed25519_public,
+        )
     )
     # The daily check of a healthy domain changes nothing that a cache holds.
     has_changed = (check.verified_at is None) != (domain.verified_at is None)

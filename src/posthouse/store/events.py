@@ -8,6 +8,7 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import SETTINGS, Connection
+from posthouse.store.statement import statement
 
 BEGINNING: Final = UUID(int=0)
 # A type may be rare. So many events are looked through for it at a time, and the reader goes on from there.
@@ -37,15 +38,17 @@ class EventRange:
     is_all: bool
 
 
-_AFTER: Final = """
-SELECT id, type, body FROM events WHERE account_id = $1 AND id > $2 AND id < $3 ORDER BY id LIMIT $4
-"""
-_AFTER_OF_TYPE: Final = """
-SELECT id, type, body FROM events WHERE account_id = $1 AND id > $2 AND id < $3 AND type = $5 ORDER BY id LIMIT $4
-"""
-_AFTER_SO_MANY: Final = """
-SELECT id FROM events WHERE account_id = $1 AND id > $2 AND id < $3 ORDER BY id OFFSET $4 LIMIT 1
-"""
+_AFTER: Final = statement("""
+SELECT id, type, body FROM events WHERE account_id = :account_id AND id > :after AND id < :before
+ORDER BY id LIMIT :limit
+""")
+_AFTER_OF_TYPE: Final = statement("""
+SELECT id, type, body FROM events WHERE account_id = :account_id AND id > :after AND id < :before
+    AND type = :event_type ORDER BY id LIMIT :limit
+""")
+_AFTER_SO_MANY: Final = statement("""
+SELECT id FROM events WHERE account_id = :account_id AND id > :after AND id < :before ORDER BY id OFFSET :count LIMIT 1
+""")
 
 # An event's id is made within its transaction, so that none is older than the oldest that is still open.
 _OLDEST_OPEN: Final = """
@@ -61,16 +64,16 @@ SELECT position, coalesce(delivered_at, bounced_at, failed_at) AS final_at,
 FROM recipients WHERE account_id = $1 AND message_id = $2
 """
 # From the end of the span down: an event is made a moment before its recipient is final, and the span may be an hour.
-_OF_MESSAGE: Final = """
+_OF_MESSAGE: Final = statement("""
 SELECT event.*
-FROM unnest($3::smallint[], $4::uuid[], $5::uuid[]) asked(position, lowest, highest)
+FROM unnest(:positions::smallint[], :lowest_ids::uuid[], :highest_ids::uuid[]) asked(position, lowest, highest)
 CROSS JOIN LATERAL (
     SELECT id, type, body FROM events
-    WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest
-      AND message_id = $2 AND position = asked.position
+    WHERE account_id = :account_id AND id >= asked.lowest AND id < asked.highest
+      AND message_id = :message_id AND position = asked.position
     ORDER BY id DESC LIMIT 1) event
 ORDER BY event.id
-"""
+""")
 
 
 async def settled_before(connection: Connection, moment: datetime) -> UUID:
@@ -93,10 +96,16 @@ async def read(
     """What the account has between the two, of all types or of one; both bounds spare PostgreSQL the other days."""
     further = None
     if event_type is None:
-        rows = await connection.fetch(_AFTER, account_id, after, before, limit + 1)
+        rows = await connection.fetch(*_AFTER.bind(account_id=account_id, after=after, before=before, limit=limit + 1))
     else:
-        further = await connection.fetchval(_AFTER_SO_MANY, account_id, after, before, SEARCHED_AT_ONCE_MAX)
-        rows = await connection.fetch(_AFTER_OF_TYPE, account_id, after, further or before, limit + 1, event_type)
+        further = await connection.fetchval(
+            *_AFTER_SO_MANY.bind(account_id=account_id, after=after, before=before, count=SEARCHED_AT_ONCE_MAX)
+        )
+        rows = await connection.fetch(
+            *_AFTER_OF_TYPE.bind(
+                account_id=account_id, after=after, before=further or before, limit=limit + 1, event_type=event_type
+            )
+        )
     found = [StoredEvent(*row) for row in rows[:limit]]
     if len(rows) <= limit and further is not None:
         return EventRange(found, UUID(int=further.int - 1), is_all=False)
@@ -107,7 +116,16 @@ async def of_message(connection: Connection, account_id: AccountId, message_id: 
     """One for each recipient that is final, the oldest first; none when the account has no such message."""
     ends = [tuple(row) for row in await connection.fetch(_ENDS, account_id, message_id)]
     spans = [_span(position, final_at, began_at) for position, final_at, began_at in ends if final_at is not None]
-    rows = await connection.fetch(_OF_MESSAGE, account_id, message_id, *columns(spans, 3))
+    positions, lowest_ids, highest_ids = columns(spans, 3)
+    rows = await connection.fetch(
+        *_OF_MESSAGE.bind(
+            account_id=account_id,
+            message_id=message_id,
+            positions=positions,
+            lowest_ids=lowest_ids,
+            highest_ids=highest_ids,
+        )
+    )
     return [StoredEvent(*row) for row in rows]
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from posthouse.rules.credential import peer_network
 from posthouse.store.postgres import Connection, storable
+from posthouse.store.statement import statement
 
 MAILS_MAX: Final = 1_000
 BYTES_MAX: Final = 256 * 1024 * 1024
@@ -31,15 +32,16 @@ class InboxMail:
 _PEERS: Final = "SELECT peer FROM inbox WHERE at > $1"
 
 # What several processes keep at the same moment may pass a bound by as many.
-_KEEP: Final = """
+_KEEP: Final = statement("""
 INSERT INTO inbox (id, recipient, sender, peer, subject, mime, at)
-SELECT $1, $2, $3, $4, $5, $6::bytea, $7
+SELECT :id, :recipient, :sender, :peer, :subject, :mime::bytea, :now
 FROM (
-    SELECT count(*) AS mails, coalesce(sum(octet_length(mime)), 0) AS bytes, count(*) FILTER (WHERE at > $8) AS lately
+    SELECT count(*) AS mails, coalesce(sum(octet_length(mime)), 0) AS bytes,
+        count(*) FILTER (WHERE at > :day_ago) AS lately
     FROM inbox) kept
-WHERE mails < $9 AND bytes + octet_length($6::bytea) <= $10 AND lately < $11
+WHERE mails < :mails_max AND bytes + octet_length(:mime::bytea) <= :bytes_max AND lately < :mails_a_day_max
 RETURNING 1
-"""
+""")
 
 _LIST: Final = """
 SELECT id, recipient, sender, peer, subject, octet_length(mime) AS mime_bytes, at FROM inbox
@@ -62,18 +64,19 @@ async def keep(
     if peers.count(peer_network(peer)) >= MAILS_A_DAY_OF_ONE_PEER_MAX:
         return False
     kept = await tx.fetchval(
-        _KEEP,
-        mail_id,
-        storable(recipient),
-        storable(sender),
-        peer,
-        storable(subject),
-        mime,
-        now,
-        now - DAY,
-        MAILS_MAX,
-        BYTES_MAX,
-        MAILS_A_DAY_MAX,
+        *_KEEP.bind(
+            id=mail_id,
+            recipient=storable(recipient),
+            sender=storable(sender),
+            peer=peer,
+            subject=storable(subject),
+            mime=mime,
+            now=now,
+            day_ago=now - DAY,
+            mails_max=MAILS_MAX,
+            bytes_max=BYTES_MAX,
+            mails_a_day_max=MAILS_A_DAY_MAX,
+        )
     )
     return kept is not None
 

@@ -9,6 +9,7 @@ from posthouse.rules.actor import Actor
 from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,15 @@ _OPEN: Final = """
 SELECT account_id, id, email, role, inviter_id, inviter, created_at, expires_at FROM invitations
 WHERE token_hash = $1 AND expires_at > $2
 """
-_PAGE: Final = """
+_PAGE: Final = statement("""
 SELECT account_id, id, email, role, inviter_id, inviter, created_at, expires_at FROM invitations
-WHERE account_id = $1 AND expires_at > $2 AND id < $3 ORDER BY id DESC LIMIT $4
-"""
+WHERE account_id = :account_id AND expires_at > :now AND id < :before ORDER BY id DESC LIMIT :limit
+""")
 _COUNT: Final = "SELECT count(*) FROM invitations WHERE account_id = $1 AND expires_at > $2"
-_INSERT: Final = """
+_INSERT: Final = statement("""
 INSERT INTO invitations (account_id, id, email, role, token_hash, inviter_id, inviter, created_at, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-"""
+VALUES (:account_id, :id, :email, :role, :token_hash, :inviter_id, :inviter, :created_at, :expires_at)
+""")
 _REVOKE: Final = """
 DELETE FROM invitations WHERE account_id = $1 AND id = $2 AND expires_at > $3
 RETURNING account_id, id, email, role, inviter_id, inviter, created_at, expires_at
@@ -78,7 +79,10 @@ async def page(
     connection: Connection, account_id: AccountId, before: UUID, count: int, now: datetime
 ) -> list[InvitationRow]:
     """The newest first."""
-    return [_invitation(row) for row in await connection.fetch(_PAGE, account_id, now, before, count)]
+    return [
+        _invitation(row)
+        for row in await connection.fetch(*_PAGE.bind(account_id=account_id, now=now, before=before, limit=count))
+    ]
 
 
 async def count_open(connection: Connection, account_id: AccountId, now: datetime) -> int:
@@ -90,16 +94,17 @@ async def insert(tx: Connection, row: InvitationRow, token_hash: bytes) -> None:
     """The address has no other in the account: `clear` saw to that."""
     inviter = row.inviter
     await tx.execute(
-        _INSERT,
-        row.account_id,
-        row.id,
-        row.email,
-        row.role,
-        token_hash,
-        inviter.user_id,
-        inviter.name,
-        row.created_at,
-        row.expires_at,
+        *_INSERT.bind(
+            account_id=row.account_id,
+            id=row.id,
+            email=row.email,
+            role=row.role,
+            token_hash=token_hash,
+            inviter_id=inviter.user_id,
+            inviter=inviter.name,
+            created_at=row.created_at,
+            expires_at=row.expires_at,
+        )
     )
 
 

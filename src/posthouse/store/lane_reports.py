@@ -10,8 +10,8 @@ from heapq import nlargest
 from typing import Final
 from uuid import UUID
 
-from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, storable
+from posthouse.store.statement import statement
 
 LANES_REPORTED_MAX: Final = 200
 # Five reports missed: the worker is gone, or as good as.
@@ -43,23 +43,25 @@ class LaneReport:
 
 
 # Whoever can't lock a row of the dead leaves it to whoever has it.
-_REPORT: Final = """
+_REPORT: Final = statement("""
 WITH forgotten AS (
     DELETE FROM lane_reports WHERE ctid = ANY(ARRAY(
-        SELECT ctid FROM lane_reports WHERE worker_id <> $1 AND reported_at < $3 FOR UPDATE SKIP LOCKED))
+        SELECT ctid FROM lane_reports WHERE worker_id <> :worker_id
+            AND reported_at < :forgotten_before FOR UPDATE SKIP LOCKED))
 ), gone AS (
-    DELETE FROM lane_reports WHERE worker_id = $1 AND lane <> ALL($4::text[])
+    DELETE FROM lane_reports WHERE worker_id = :worker_id AND lane <> ALL(:lanes::text[])
 )
 INSERT INTO lane_reports (worker_id, lane, waiting, in_flight, connections, delivered_total, deferred_total,
     paused_until, last_reply, reported_at)
-SELECT $1, told.*, $2
-FROM unnest($4::text[], $5::integer[], $6::integer[], $7::integer[], $8::bigint[], $9::bigint[],
-    $10::timestamptz[], $11::text[]) told
+SELECT :worker_id, told.*, :now
+FROM unnest(:lanes::text[], :waiting::integer[], :in_flight::integer[], :connections::integer[],
+    :delivered_totals::bigint[], :deferred_totals::bigint[],
+    :paused_until::timestamptz[], :last_replies::text[]) told
 ON CONFLICT (worker_id, lane) DO UPDATE SET waiting = excluded.waiting, in_flight = excluded.in_flight,
     connections = excluded.connections, delivered_total = excluded.delivered_total,
     deferred_total = excluded.deferred_total, paused_until = excluded.paused_until,
     last_reply = excluded.last_reply, reported_at = excluded.reported_at
-"""
+""")
 
 _READ: Final = """
 SELECT worker_id, reported_at, lane, waiting, in_flight, connections, delivered_total, deferred_total,
@@ -70,21 +72,22 @@ FROM lane_reports WHERE reported_at > $1 ORDER BY lane, worker_id LIMIT $2
 
 async def report(tx: Connection, worker_id: UUID, states: Sequence[LaneState], now: datetime) -> None:
     """The worker's lanes are these, and no others; of very many, the busiest."""
-    told = nlargest(LANES_REPORTED_MAX, states, key=_business)
-    rows = [
-        (
-            state.lane,
-            state.waiting,
-            state.in_flight,
-            state.connections,
-            state.delivered_total,
-            state.deferred_total,
-            state.paused_until,
-            storable(state.last_reply, REPLY_CHARACTERS_MAX),
+    busiest = nlargest(LANES_REPORTED_MAX, states, key=_business)
+    await tx.execute(
+        *_REPORT.bind(
+            worker_id=worker_id,
+            now=now,
+            forgotten_before=now - KEPT_FOR,
+            lanes=[state.lane for state in busiest],
+            waiting=[state.waiting for state in busiest],
+            in_flight=[state.in_flight for state in busiest],
+            connections=[state.connections for state in busiest],
+            delivered_totals=[state.delivered_total for state in busiest],
+            deferred_totals=[state.deferred_total for state in busiest],
+            paused_until=[state.paused_until for state in busiest],
+            last_replies=[storable(state.last_reply, REPLY_CHARACTERS_MAX) for state in busiest],
         )
-        for state in told
-    ]
-    await tx.execute(_REPORT, worker_id, now, now - KEPT_FOR, *columns(rows, 8))
+    )
 
 
 async def read(connection: Connection, since: datetime) -> list[LaneReport]:

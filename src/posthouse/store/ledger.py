@@ -15,6 +15,7 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, MessageId, lowest_id, time_of
 from posthouse.rules.limits import RECIPIENTS_MAX
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
 RESERVE_POSITION: Final = -1
 GRANT_POSITION: Final = -2
@@ -68,38 +69,42 @@ class Fate:
     response: str | None
 
 
-_ENTRIES: Final = """
+_ENTRIES: Final = statement("""
 SELECT message_id, position, kind, amount, at FROM ledger
-WHERE account_id = $1 AND message_id >= $2 AND message_id <= $3 AND (message_id, position) < ($3, $4)
-ORDER BY message_id DESC, position DESC LIMIT $5
-"""
-_SO_MANY_BELOW: Final = """
+WHERE account_id = :account_id AND message_id >= :lowest AND message_id <= :id
+    AND (message_id, position) < (:id, :position)
+ORDER BY message_id DESC, position DESC LIMIT :limit
+""")
+_SO_MANY_BELOW: Final = statement("""
 SELECT message_id, position FROM ledger
-WHERE account_id = $1 AND message_id >= $2 AND message_id <= $3 AND (message_id, position) < ($3, $4)
-ORDER BY message_id DESC, position DESC OFFSET $5 LIMIT 1
-"""
-_ENTRIES_OF_KIND: Final = """
+WHERE account_id = :account_id AND message_id >= :lowest AND message_id <= :id
+    AND (message_id, position) < (:id, :position)
+ORDER BY message_id DESC, position DESC OFFSET :count LIMIT 1
+""")
+_ENTRIES_OF_KIND: Final = statement("""
 SELECT message_id, position, kind, amount, at FROM ledger
-WHERE account_id = $1 AND message_id >= $2 AND message_id <= $3 AND (message_id, position) < ($3, $4)
-  AND (message_id, position) >= ($2, $6) AND kind = $7
-ORDER BY message_id DESC, position DESC LIMIT $5
-"""
-_GRANTS: Final = """
-SELECT id, amount, reason, at FROM grants WHERE account_id = $1 AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4
-"""
-_DAYS: Final = """
+WHERE account_id = :account_id AND message_id >= :lowest AND message_id <= :id
+    AND (message_id, position) < (:id, :position)
+  AND (message_id, position) >= (:lowest, :lowest_position) AND kind = :kind
+ORDER BY message_id DESC, position DESC LIMIT :limit
+""")
+_GRANTS: Final = statement("""
+SELECT id, amount, reason, at FROM grants WHERE account_id = :account_id AND id >= :lowest AND id < :before
+ORDER BY id DESC LIMIT :limit
+""")
+_DAYS: Final = statement("""
 SELECT day, reserved, settled, released FROM ledger_days
-WHERE account_id = $1 AND day >= $2 AND day <= $3 ORDER BY day DESC LIMIT $4
-"""
+WHERE account_id = :account_id AND day >= :first AND day <= :last ORDER BY day DESC LIMIT :limit
+""")
 
-_FATES: Final = """
+_FATES: Final = statement("""
 SELECT asked.message_id, asked.position, recipient.*
-FROM unnest($4::uuid[], $5::smallint[]) asked(message_id, position)
+FROM unnest(:message_ids::uuid[], :positions::smallint[]) asked(message_id, position)
 CROSS JOIN LATERAL (
     SELECT email, status, last_smtp_code, last_smtp_response FROM recipients
-    WHERE account_id = $1 AND message_id = asked.message_id AND position = asked.position
-      AND message_id >= $2 AND message_id <= $3 LIMIT 1) recipient
-"""
+    WHERE account_id = :account_id AND message_id = asked.message_id AND position = asked.position
+      AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient
+""")
 
 
 async def below(
@@ -117,7 +122,9 @@ async def below(
     if kind in (None, Kind.DAY):
         entries += await _days(connection, account_id, place, lowest, limit + 1)
     if kind is None:
-        rows = await connection.fetch(_ENTRIES, account_id, lowest, *place, limit + 1)
+        rows = await connection.fetch(
+            *_ENTRIES.bind(account_id=account_id, lowest=lowest, id=place.id, position=place.position, limit=limit + 1)
+        )
         entries += map(_entry, rows)
     elif kind not in (Kind.GRANT, Kind.DAY):
         return await _of_kind(connection, account_id, place, lowest, limit, kind)
@@ -133,9 +140,27 @@ async def _of_kind(
     limit: int,
     kind: Kind,
 ) -> LedgerRange:
-    further = await connection.fetchrow(_SO_MANY_BELOW, account_id, lowest, *place, SEARCHED_AT_ONCE_MAX - 1)
+    further = await connection.fetchrow(
+        *_SO_MANY_BELOW.bind(
+            account_id=account_id,
+            lowest=lowest,
+            id=place.id,
+            position=place.position,
+            count=SEARCHED_AT_ONCE_MAX - 1,
+        )
+    )
     end = LedgerPosition(lowest, RESERVE_POSITION) if further is None else LedgerPosition(*further)
-    rows = await connection.fetch(_ENTRIES_OF_KIND, account_id, end.id, *place, limit + 1, end.position, kind)
+    rows = await connection.fetch(
+        *_ENTRIES_OF_KIND.bind(
+            account_id=account_id,
+            lowest=end.id,
+            lowest_position=end.position,
+            id=place.id,
+            position=place.position,
+            kind=kind,
+            limit=limit + 1,
+        )
+    )
     entries = [_entry(row) for row in rows[:limit]]
     if len(rows) > limit:
         return LedgerRange(entries, entries[-1].place)
@@ -145,7 +170,7 @@ async def _of_kind(
 async def _grants(
     connection: Connection, account_id: AccountId, place: LedgerPosition, lowest: UUID, limit: int
 ) -> list[LedgerEntry]:
-    rows = await connection.fetch(_GRANTS, account_id, lowest, place.id, limit)
+    rows = await connection.fetch(*_GRANTS.bind(account_id=account_id, lowest=lowest, before=place.id, limit=limit))
     return [
         LedgerEntry(LedgerPosition(row["id"], GRANT_POSITION), Kind.GRANT, row["at"], (row["amount"],), row["reason"])
         for row in rows
@@ -155,7 +180,9 @@ async def _grants(
 async def _days(
     connection: Connection, account_id: AccountId, place: LedgerPosition, lowest: UUID, limit: int
 ) -> list[LedgerEntry]:
-    rows = await connection.fetch(_DAYS, account_id, time_of(lowest).date(), time_of(place.id).date(), limit)
+    rows = await connection.fetch(
+        *_DAYS.bind(account_id=account_id, first=time_of(lowest).date(), last=time_of(place.id).date(), limit=limit)
+    )
     entries = [
         LedgerEntry(day_place(day), Kind.DAY, datetime.combine(day, time(), UTC), (reserved, settled, released))
         for day, reserved, settled, released in rows
@@ -176,7 +203,15 @@ async def fates(
         return {}
     message_ids = [MessageId(place.id) for place in places]
     positions = [place.position for place in places]
-    rows = await connection.fetch(_FATES, account_id, min(message_ids), max(message_ids), message_ids, positions)
+    rows = await connection.fetch(
+        *_FATES.bind(
+            account_id=account_id,
+            lowest=min(message_ids),
+            highest=max(message_ids),
+            message_ids=message_ids,
+            positions=positions,
+        )
+    )
     return {LedgerPosition(message_id, position): Fate(*told) for message_id, position, *told in rows}
 
 

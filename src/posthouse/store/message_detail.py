@@ -14,8 +14,8 @@ from uuid import UUID
 from posthouse.rules import ids, wait_reason
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.wait_reason import LastAttempt, ScheduleState, WaitExplanation
-from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
 # Postponements count as no attempt, so nothing else bounds how many there are.
 ATTEMPTS_SHOWN_MAX: Final = 2_000
@@ -232,15 +232,15 @@ CROSS JOIN LATERAL (
 
 # From the end of the span down: an event is made a moment before its recipient is final, and the span may be an hour.
 # The bounds of all spans leave the other days' partitions unopened.
-_EVENTS: Final = """
+_EVENTS: Final = statement("""
 SELECT asked.position, event.*
-FROM unnest($3::smallint[], $4::uuid[], $5::uuid[]) asked(position, lowest, highest)
+FROM unnest(:positions::smallint[], :lowest_ids::uuid[], :highest_ids::uuid[]) asked(position, lowest, highest)
 CROSS JOIN LATERAL (
     SELECT id, type, created_at FROM events
-    WHERE account_id = $1 AND id >= asked.lowest AND id < asked.highest AND id >= $6 AND id < $7
-      AND message_id = $2 AND position = asked.position
+    WHERE account_id = :account_id AND id >= asked.lowest AND id < asked.highest AND id >= :lowest AND id < :highest
+      AND message_id = :message_id AND position = asked.position
     ORDER BY id DESC LIMIT 1) event
-"""
+""")
 
 
 # As many as are kept of one message.
@@ -252,12 +252,13 @@ FROM reports WHERE account_id = $1 AND message_id = $2 ORDER BY at, id
 
 # The log has a partition for each day of its own ids. A sending is no older than its event, but a replay may be days
 # younger: what is looked into are the days from then until now, for most messages one or two.
-_SENDINGS: Final = """
+_SENDINGS: Final = statement("""
 SELECT id, event_id, status, attempt, max_attempts, http_status, error, replay_of, created_at, last_attempt_at,
     next_attempt_at
 FROM webhook_deliveries
-WHERE account_id = $1 AND message_id = $2 AND id >= $3 AND id < $4 ORDER BY id DESC LIMIT $5
-"""
+WHERE account_id = :account_id AND message_id = :message_id AND id >= :lowest AND id < :highest
+ORDER BY id DESC LIMIT :limit
+""")
 
 
 async def timeline(tx: Connection, account_id: AccountId, message_id: MessageId, now: datetime) -> Timeline | None:
@@ -332,11 +333,17 @@ async def _sendings(
     """The newest first; one more than are shown, if there are."""
     if not spans:
         return []
-    since = min(lowest for _, lowest, _ in spans)
-    until = ids.lowest_id(now + _CLOCKS_DIFFER)
-    return [
-        WebhookDeliverySummary(**row) for row in await tx.fetch(_SENDINGS, *key, since, until, SENDINGS_SHOWN_MAX + 1)
-    ]
+    account_id, message_id = key
+    rows = await tx.fetch(
+        *_SENDINGS.bind(
+            account_id=account_id,
+            message_id=message_id,
+            lowest=min(lowest for _, lowest, _ in spans),
+            highest=ids.lowest_id(now + _CLOCKS_DIFFER),
+            limit=SENDINGS_SHOWN_MAX + 1,
+        )
+    )
+    return [WebhookDeliverySummary(**row) for row in rows]
 
 
 async def _events(
@@ -350,6 +357,16 @@ async def _events(
         by_event[sending.event_id].append(sending)
     if not spans:
         return {}
-    bounds = min(lowest for _, lowest, _ in spans), max(highest for _, _, highest in spans)
-    found = await tx.fetch(_EVENTS, *key, *columns(spans, 3), *bounds)
+    account_id, message_id = key
+    found = await tx.fetch(
+        *_EVENTS.bind(
+            account_id=account_id,
+            message_id=message_id,
+            positions=[position for position, _, _ in spans],
+            lowest_ids=[lowest for _, lowest, _ in spans],
+            highest_ids=[highest for _, _, highest in spans],
+            lowest=min(lowest for _, lowest, _ in spans),
+            highest=max(highest for _, _, highest in spans),
+        )
+    )
     return {row["position"]: RecipientEvent(**row, sendings=tuple(by_event.get(row["id"], ()))) for row in found}

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, CredentialId, MessageId
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
 RECIPIENTS_SHOWN_MAX: Final = 3
 
@@ -55,90 +56,104 @@ class Uncatalogued(NamedTuple):
     credential_id: CredentialId
 
 
-NEWEST: Final = """
-SELECT id FROM messages WHERE account_id = $1 AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4
-"""
+NEWEST: Final = statement("""
+SELECT id FROM messages WHERE account_id = :account_id AND id >= :lowest AND id < :before ORDER BY id DESC LIMIT :limit
+""")
 
-WITH_TERM: Final = """
+WITH_TERM: Final = statement("""
 SELECT message_id FROM catalogue
-WHERE account_id = $1 AND message_id >= $2 AND message_id < $3 AND term = $5
-ORDER BY message_id DESC LIMIT $4
-"""
+WHERE account_id = :account_id AND message_id >= :lowest AND message_id < :before AND term = :term
+ORDER BY message_id DESC LIMIT :limit
+""")
 
-WITH_EACH_TERM: Final = """
+WITH_EACH_TERM: Final = statement("""
 SELECT ARRAY(
     SELECT message_id FROM catalogue
-    WHERE account_id = $1 AND message_id >= $2 AND message_id < $3 AND catalogue.term = asked.term
-    ORDER BY message_id DESC LIMIT $4)
-FROM unnest($5::bigint[]) WITH ORDINALITY asked(term, place) ORDER BY place
-"""
+    WHERE account_id = :account_id AND message_id >= :lowest AND message_id < :before AND catalogue.term = asked.term
+    ORDER BY message_id DESC LIMIT :limit)
+FROM unnest(:terms::bigint[]) WITH ORDINALITY asked(term, place) ORDER BY place
+""")
 
 # Several recipients of one message stand side by side.
-QUEUED: Final = """
+QUEUED: Final = statement("""
 SELECT message_id FROM schedule
-WHERE account_id = $1 AND message_id >= $2 AND message_id < $3
-ORDER BY message_id DESC LIMIT $4
-"""
+WHERE account_id = :account_id AND message_id >= :lowest AND message_id < :before
+ORDER BY message_id DESC LIMIT :limit
+""")
 
-UNCATALOGUED: Final = """
+UNCATALOGUED: Final = statement("""
 SELECT id, status, source, sender,
     ARRAY(SELECT email FROM recipients
-          WHERE account_id = $1 AND message_id = messages.id AND message_id >= $2 AND message_id < $3) AS recipients,
+          WHERE account_id = :account_id AND message_id = messages.id AND message_id >= :lowest
+              AND message_id < :before) AS recipients,
     subject, tags, template, credential_id
-FROM messages WHERE account_id = $1 AND id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4
-"""
+FROM messages WHERE account_id = :account_id AND id >= :lowest AND id < :before ORDER BY id DESC LIMIT :limit
+""")
 
 _SHOWN: Final = """
     SELECT id, status, source, sender,
         ARRAY(SELECT email FROM recipients
-              WHERE account_id = $1 AND message_id = asked.id AND message_id >= $3 AND message_id <= $4
-                AND position < $5) AS recipients,
+              WHERE account_id = :account_id AND message_id = asked.id AND message_id >= :lowest
+                  AND message_id <= :highest
+                AND position < :recipients_max) AS recipients,
         recipient_count, subject, tags, template, credential_id, billing_status, created_at
-    FROM messages WHERE account_id = $1 AND id = asked.id AND id >= $3 AND id <= $4 LIMIT 1
+    FROM messages WHERE account_id = :account_id AND id = asked.id AND id >= :lowest AND id <= :highest LIMIT 1
 """
 
-SHOWN: Final = f"""
-SELECT message.* FROM unnest($2::uuid[]) asked(id) CROSS JOIN LATERAL ({_SHOWN}) message
-"""
+SHOWN: Final = statement(f"""
+SELECT message.* FROM unnest(:message_ids::uuid[]) asked(id) CROSS JOIN LATERAL ({_SHOWN}) message
+""")
 
 # Nothing but the order of what is asked for can be the order of the answer, and it ends once it is long enough.
-SHOWN_IF: Final = f"""
-SELECT message.* FROM unnest($2::uuid[]) asked(id) CROSS JOIN LATERAL ({_SHOWN}) message
+SHOWN_IF: Final = statement(f"""
+SELECT message.* FROM unnest(:message_ids::uuid[]) asked(id) CROSS JOIN LATERAL ({_SHOWN}) message
 WHERE NOT EXISTS (
-    SELECT FROM unnest($6::bigint[]) other(term) WHERE NOT EXISTS (
+    SELECT FROM unnest(:terms::bigint[]) other(term) WHERE NOT EXISTS (
         SELECT FROM catalogue
-        WHERE account_id = $1 AND catalogue.term = other.term AND message_id = asked.id
-          AND message_id >= $3 AND message_id <= $4))
-  AND ($7::text IS NULL OR message.status = $7)
-LIMIT $8
-"""
+        WHERE account_id = :account_id AND catalogue.term = other.term AND message_id = asked.id
+          AND message_id >= :lowest AND message_id <= :highest))
+  AND (:status::text IS NULL OR message.status = :status)
+LIMIT :limit
+""")
 
 
 async def newest(connection: Connection, account_id: AccountId, span: Span, limit: int) -> list[MessageId]:
-    return _ids(await connection.fetch(NEWEST, account_id, span.lowest, span.before, limit))
+    return _ids(
+        await connection.fetch(*NEWEST.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit))
+    )
 
 
 async def with_term(
     connection: Connection, account_id: AccountId, span: Span, limit: int, term: int
 ) -> list[MessageId]:
-    return _ids(await connection.fetch(WITH_TERM, account_id, span.lowest, span.before, limit, term))
+    return _ids(
+        await connection.fetch(
+            *WITH_TERM.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit, term=term)
+        )
+    )
 
 
 async def with_each_term(
     connection: Connection, account_id: AccountId, span: Span, limit: int, terms: Sequence[int]
 ) -> list[list[MessageId]]:
     """The newest that have the first term, the newest that have the second, and so on: so many of each."""
-    rows = await connection.fetch(WITH_EACH_TERM, account_id, span.lowest, span.before, limit, terms)
+    rows = await connection.fetch(
+        *WITH_EACH_TERM.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit, terms=terms)
+    )
     return [row[0] for row in rows]
 
 
 async def queued(connection: Connection, account_id: AccountId, span: Span, limit: int) -> list[MessageId]:
     """The newest that have recipients without a result; one may stand there several times."""
-    return _ids(await connection.fetch(QUEUED, account_id, span.lowest, span.before, limit))
+    return _ids(
+        await connection.fetch(*QUEUED.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit))
+    )
 
 
 async def uncatalogued(connection: Connection, account_id: AccountId, span: Span, limit: int) -> list[Uncatalogued]:
-    rows = await connection.fetch(UNCATALOGUED, account_id, span.lowest, span.before, limit)
+    rows = await connection.fetch(
+        *UNCATALOGUED.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit)
+    )
     return [Uncatalogued(*row) for row in rows]
 
 
@@ -146,8 +161,16 @@ async def shown(connection: Connection, account_id: AccountId, message_ids: Sequ
     """What is there of these, in their order: the newest comes first."""
     if not message_ids:
         return []
-    bounds = message_ids[-1], message_ids[0]
-    return _listed(await connection.fetch(SHOWN, account_id, message_ids, *bounds, RECIPIENTS_SHOWN_MAX))
+    rows = await connection.fetch(
+        *SHOWN.bind(
+            account_id=account_id,
+            message_ids=message_ids,
+            lowest=message_ids[-1],
+            highest=message_ids[0],
+            recipients_max=RECIPIENTS_SHOWN_MAX,
+        )
+    )
+    return _listed(rows)
 
 
 async def shown_if(
@@ -165,10 +188,19 @@ async def shown_if(
     """
     if not message_ids:
         return []
-    bounds = message_ids[-1], message_ids[0]
-    return _listed(
-        await connection.fetch(SHOWN_IF, account_id, message_ids, *bounds, RECIPIENTS_SHOWN_MAX, terms, status, limit)
+    rows = await connection.fetch(
+        *SHOWN_IF.bind(
+            account_id=account_id,
+            message_ids=message_ids,
+            lowest=message_ids[-1],
+            highest=message_ids[0],
+            recipients_max=RECIPIENTS_SHOWN_MAX,
+            terms=terms,
+            status=status,
+            limit=limit,
+        )
     )
+    return _listed(rows)
 
 
 def _ids(rows: Sequence[Row]) -> list[MessageId]:

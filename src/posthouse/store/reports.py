@@ -9,8 +9,8 @@ from uuid import UUID
 
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.reports import ReportNote
-from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, storable
+from posthouse.store.statement import statement
 
 # Someone who got the mail can make up any number of reports about it. Those that suppress an address always have
 # room: they are few for each recipient, and count for conduct.
@@ -53,33 +53,35 @@ CROSS JOIN LATERAL (
 ORDER BY recipient.position
 """
 
-_NOTE: Final = """
+_NOTE: Final = statement("""
 INSERT INTO reports (
     account_id, message_id, id, position, kind, detail, status, code, response, suppressed, shared, at)
-SELECT $1, $2, note.id, note.position, note.kind, note.detail, note.status, note.code, note.response,
-    note.suppressed, note.shared, $3
-FROM unnest($5::uuid[], $6::smallint[], $7::text[], $8::text[], $9::text[], $10::smallint[], $11::text[],
-    $12::boolean[], $13::boolean[])
+SELECT :account_id, :message_id, note.id, note.position, note.kind, note.detail, note.status, note.code, note.response,
+    note.suppressed, note.shared, :now
+FROM unnest(:ids::uuid[], :positions::smallint[], :kinds::text[], :details::text[], :statuses::text[],
+    :codes::smallint[], :responses::text[],
+    :suppressed::boolean[], :shared::boolean[])
     WITH ORDINALITY note(id, position, kind, detail, status, code, response, suppressed, shared, number)
 WHERE note.suppressed OR note.number + (
-    SELECT count(*) FROM reports WHERE account_id = $1 AND message_id = $2 AND NOT suppressed) <= $4
+    SELECT count(*) FROM reports WHERE account_id = :account_id AND message_id = :message_id
+        AND NOT suppressed) <= :reports_max
 ON CONFLICT DO NOTHING
 RETURNING 1
-"""
+""")
 
 # In the order in which everyone inserts them. A complaint outranks a bounce, and both what the account entered by
 # itself; otherwise the older one stays.
-_SUPPRESS: Final = """
+_SUPPRESS: Final = statement("""
 INSERT INTO suppressions (account_id, email, reason, code, response, at)
-SELECT account_id, email, reason, code, response, $1
-FROM unnest($2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::text[])
+SELECT account_id, email, reason, code, response, :now
+FROM unnest(:account_ids::uuid[], :emails::text[], :reasons::text[], :codes::smallint[], :responses::text[])
     told(account_id, email, reason, code, response)
 ORDER BY account_id, email
 ON CONFLICT (account_id, email) DO UPDATE
     SET reason = excluded.reason, code = excluded.code, response = excluded.response, at = excluded.at
     WHERE suppressions.reason = 'manual' OR (suppressions.reason = 'bounce' AND excluded.reason = 'complaint')
 RETURNING 1
-"""
+""")
 
 
 async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Addressed | None:
@@ -96,32 +98,46 @@ async def note(
     tx: Connection, account_id: AccountId, message_id: MessageId, notes: Sequence[ReportNote], now: datetime
 ) -> int:
     """Write down what wasn't said before, as far as there is room; how many that were."""
-    told = [
-        (
-            _id(one),
-            one.position,
-            one.kind,
-            storable(one.detail, TEXT_CHARACTERS_MAX),
-            storable(one.status),
-            one.code,
-            storable(one.response, TEXT_CHARACTERS_MAX),
-            one.suppress,
-            one.is_shared,
+    rows = await tx.fetch(
+        *_NOTE.bind(
+            account_id=account_id,
+            message_id=message_id,
+            now=now,
+            reports_max=REPORTS_A_MESSAGE_MAX,
+            ids=[_id(note) for note in notes],
+            positions=[note.position for note in notes],
+            kinds=[note.kind for note in notes],
+            details=[storable(note.detail, TEXT_CHARACTERS_MAX) for note in notes],
+            statuses=[storable(note.status) for note in notes],
+            codes=[note.code for note in notes],
+            responses=[storable(note.response, TEXT_CHARACTERS_MAX) for note in notes],
+            suppressed=[note.suppress for note in notes],
+            shared=[note.is_shared for note in notes],
         )
-        for one in notes
-    ]
-    return len(await tx.fetch(_NOTE, account_id, message_id, now, REPORTS_A_MESSAGE_MAX, *columns(told, 9)))
+    )
+    return len(rows)
 
 
 async def suppress(tx: Connection, suppressions: Sequence[NewSuppression], now: datetime) -> int:
     """These addresses get no more mail of their accounts; how many are new, or rank higher now."""
     chosen: dict[tuple[AccountId, str], NewSuppression] = {}
-    for one in suppressions:
-        key = one.account_id, one.email.lower()
-        if key not in chosen or one.reason == "complaint":
-            chosen[key] = one
-    told = [(*key, one.reason, one.code, storable(one.response, TEXT_CHARACTERS_MAX)) for key, one in chosen.items()]
-    return len(await tx.fetch(_SUPPRESS, now, *columns(told))) if told else 0
+    for suppression in suppressions:
+        key = suppression.account_id, suppression.email.lower()
+        if key not in chosen or suppression.reason == "complaint":
+            chosen[key] = suppression
+    if not chosen:
+        return 0
+    rows = await tx.fetch(
+        *_SUPPRESS.bind(
+            now=now,
+            account_ids=[account_id for account_id, _ in chosen],
+            emails=[email for _, email in chosen],
+            reasons=[suppression.reason for suppression in chosen.values()],
+            codes=[suppression.code for suppression in chosen.values()],
+            responses=[storable(suppression.response, TEXT_CHARACTERS_MAX) for suppression in chosen.values()],
+        )
+    )
+    return len(rows)
 
 
 def _id(one: ReportNote) -> UUID:

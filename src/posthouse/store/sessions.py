@@ -12,6 +12,7 @@ from typing import Final
 from posthouse.rules.ids import AccountId, SessionId, UserId
 from posthouse.store.accounts import touch
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,12 @@ class SessionRow:
 
 # The lock makes a change of the password wait, or this for the change, which then finds another hash: no session
 # is begun with a password that is no longer the user's.
-_INSERT: Final = """
+_INSERT: Final = statement("""
 INSERT INTO sessions (id, user_id, account_id, created_at, expires_at)
-SELECT $1, id, $3, $4, $5 FROM users WHERE id = $2 AND password_hash = $6 FOR SHARE
+SELECT :session_id, id, :account_id, :created_at, :expires_at FROM users WHERE id = :user_id
+    AND password_hash = :password_hash FOR SHARE
 RETURNING id
-"""
+""")
 # Those that live are kept before those that don't.
 _TRIM: Final = """
 DELETE FROM sessions WHERE user_id = $1 AND id NOT IN (
@@ -57,13 +59,14 @@ DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE expires_at <= $1
 async def begin(tx: Connection, session: SessionRow, password_hash: str, kept_max: int) -> bool:
     """False when the user's password is another by now. Of the user's sessions the newest are kept."""
     begun = await tx.fetchval(
-        _INSERT,
-        session.id,
-        session.user_id,
-        session.account_id,
-        session.created_at,
-        session.expires_at,
-        password_hash,
+        *_INSERT.bind(
+            session_id=session.id,
+            user_id=session.user_id,
+            account_id=session.account_id,
+            created_at=session.created_at,
+            expires_at=session.expires_at,
+            password_hash=password_hash,
+        )
     )
     if begun is None:
         return False

@@ -6,12 +6,13 @@ What bounces and complaints suppress is written by `deliveries` and `feedback`, 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId
 from posthouse.rules.suppression import SuppressionReason
 from posthouse.store.postgres import Connection
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +37,34 @@ _FIND: Final = f"SELECT {_COLUMNS} FROM suppressions WHERE account_id = $1 AND e
 
 # Each reason's newest are read off the index, and the newest of those chosen: there are three. Any time will do, and
 # saying so is the key to that index.
-_NEWEST: Final = f"""
+_NEWEST: Final = statement(f"""
 SELECT {_COLUMNS}
-FROM unnest($2::text[]) wanted(reason_wanted)
+FROM unnest(:reasons::text[]) wanted(reason_wanted)
 CROSS JOIN LATERAL (
     SELECT {_COLUMNS} FROM suppressions
-    WHERE account_id = $1 AND reason = reason_wanted
-      AND (at, email) < ($3::timestamptz, $4::text COLLATE "C") AND at > '-infinity'
-    ORDER BY at DESC, email DESC LIMIT $5) newest
-ORDER BY at DESC, email DESC LIMIT $5
-"""
+    WHERE account_id = :account_id AND reason = reason_wanted
+      AND (at, email) < (:before_at::timestamptz, :before_email::text COLLATE "C") AND at > '-infinity'
+    ORDER BY at DESC, email DESC LIMIT :limit) newest
+ORDER BY at DESC, email DESC LIMIT :limit
+""")
 
-_NEWEST_OF_DOMAIN: Final = f"""
+_NEWEST_OF_DOMAIN: Final = statement(f"""
 SELECT {_COLUMNS}
-FROM unnest($2::text[]) wanted(reason_wanted)
+FROM unnest(:reasons::text[]) wanted(reason_wanted)
 CROSS JOIN LATERAL (
     SELECT {_COLUMNS} FROM suppressions
-    WHERE account_id = $1 AND split_part(email, '@', 2) = $6 AND reason = reason_wanted
-      AND (at, email) < ($3::timestamptz, $4::text COLLATE "C") AND at > '-infinity'
-    ORDER BY at DESC, email DESC LIMIT $5) newest
-ORDER BY at DESC, email DESC LIMIT $5
-"""
+    WHERE account_id = :account_id AND split_part(email, '@', 2) = :domain AND reason = reason_wanted
+      AND (at, email) < (:before_at::timestamptz, :before_email::text COLLATE "C") AND at > '-infinity'
+    ORDER BY at DESC, email DESC LIMIT :limit) newest
+ORDER BY at DESC, email DESC LIMIT :limit
+""")
 
 # Addresses are ASCII: the last character of it is behind all that begin alike.
-_BY_ADDRESS: Final = f"""
+_BY_ADDRESS: Final = statement(f"""
 SELECT {_COLUMNS} FROM suppressions
-WHERE account_id = $1 AND email >= $2 AND email < $2 || chr(127) AND email > $3
-ORDER BY email LIMIT $4
-"""
+WHERE account_id = :account_id AND email >= :prefix AND email < :prefix || chr(127) AND email > :after
+ORDER BY email LIMIT :limit
+""")
 
 _REASONS_OF: Final = """
 SELECT asked.email, found.reason
@@ -73,16 +74,17 @@ CROSS JOIN LATERAL (
 """
 
 # In the order in which everyone inserts them. Whatever is there already stays as it is.
-_ADD: Final = """
+_ADD: Final = statement("""
 WITH added AS (
     INSERT INTO suppressions (account_id, email, reason, note, added_by, at)
-    SELECT $1, email, 'manual', note, $4, $5 FROM unnest($2::text[], $3::text[]) given(email, note)
+    SELECT :account_id, email, 'manual', note, :added_by, :now FROM unnest(:emails::text[],
+        :notes::text[]) given(email, note)
     ORDER BY email
     ON CONFLICT (account_id, email) DO NOTHING
     RETURNING 1
 )
 SELECT count(*) FROM added
-"""
+""")
 
 _REMOVE: Final = f"DELETE FROM suppressions WHERE account_id = $1 AND email = $2 RETURNING {_COLUMNS}"
 
@@ -99,20 +101,20 @@ ON CONFLICT (account_id) DO UPDATE SET manual = greatest(suppression_books.manua
 RETURNING manual
 """
 
-_HOLD: Final = """
-INSERT INTO suppression_books (account_id, importer, held_until) VALUES ($1, $2, $4)
+_HOLD: Final = statement("""
+INSERT INTO suppression_books (account_id, importer, held_until) VALUES (:account_id, :importer, :until)
 ON CONFLICT (account_id) DO UPDATE SET importer = excluded.importer, held_until = excluded.held_until
-    WHERE suppression_books.held_until IS NULL OR suppression_books.held_until <= $3
+    WHERE suppression_books.held_until IS NULL OR suppression_books.held_until <= :now
 RETURNING 1
-"""
+""")
 
 _HELD_UNTIL: Final = "SELECT held_until FROM suppression_books WHERE account_id = $1"
 
-_HOLD_ON: Final = """
-UPDATE suppression_books SET manual = manual + $3, held_until = $4
-WHERE account_id = $1 AND importer = $2
+_HOLD_ON: Final = statement("""
+UPDATE suppression_books SET manual = manual + :count, held_until = :until
+WHERE account_id = :account_id AND importer = :importer
 RETURNING manual
-"""
+""")
 
 _LET_GO: Final = """
 UPDATE suppression_books SET importer = NULL, held_until = NULL WHERE account_id = $1 AND importer = $2
@@ -133,17 +135,30 @@ async def newest(
     domain: str | None = None,
 ) -> list[SuppressionRow]:
     """Those that came before the position, the newest first; of one domain, if that is given."""
-    given = (account_id, list(reasons), *before, count)
+    asked: dict[str, Any] = {
+        "account_id": account_id,
+        "reasons": list(reasons),
+        "before_at": before[0],
+        "before_email": before[1],
+        "limit": count,
+    }
     if domain is None:
-        return [SuppressionRow(*row) for row in await connection.fetch(_NEWEST, *given)]
-    return [SuppressionRow(*row) for row in await connection.fetch(_NEWEST_OF_DOMAIN, *given, domain)]
+        rows = await connection.fetch(*_NEWEST.bind(**asked))
+    else:
+        rows = await connection.fetch(*_NEWEST_OF_DOMAIN.bind(**asked, domain=domain))
+    return [SuppressionRow(*row) for row in rows]
 
 
 async def by_address(
     connection: Connection, account_id: AccountId, prefix: str, after: str, count: int
 ) -> list[SuppressionRow]:
     """Those that begin with the prefix and come after a text, in the order of their bytes."""
-    return [SuppressionRow(*row) for row in await connection.fetch(_BY_ADDRESS, account_id, prefix, after, count)]
+    return [
+        SuppressionRow(*row)
+        for row in await connection.fetch(
+            *_BY_ADDRESS.bind(account_id=account_id, prefix=prefix, after=after, limit=count)
+        )
+    ]
 
 
 async def reasons_of(connection: Connection, account_id: AccountId, emails: Sequence[str]) -> dict[str, str]:
@@ -160,7 +175,9 @@ async def add(
 ) -> int:
     """Enter addresses, each once and with its note; how many of them were new."""
     emails, notes = [one[0] for one in addresses], [one[1] for one in addresses]
-    count: int = await tx.fetchval(_ADD, account_id, emails, notes, added_by, now)
+    count: int = await tx.fetchval(
+        *_ADD.bind(account_id=account_id, emails=emails, notes=notes, added_by=added_by, now=now)
+    )
     return count
 
 
@@ -188,7 +205,7 @@ async def enter(tx: Connection, account_id: AccountId, count: int) -> int:
 
 async def hold(tx: Connection, account_id: AccountId, importer: UUID, now: datetime, until: datetime) -> bool:
     """Whether the importer is now the only one until then."""
-    return await tx.fetchval(_HOLD, account_id, importer, now, until) is not None
+    return await tx.fetchval(*_HOLD.bind(account_id=account_id, importer=importer, now=now, until=until)) is not None
 
 
 async def held_until(connection: Connection, account_id: AccountId) -> datetime | None:
@@ -198,7 +215,9 @@ async def held_until(connection: Connection, account_id: AccountId) -> datetime 
 
 async def hold_on(tx: Connection, account_id: AccountId, importer: UUID, count: int, until: datetime) -> int | None:
     """Like `enter`, and the importer stays the only one; None when another has taken its place."""
-    manual: int | None = await tx.fetchval(_HOLD_ON, account_id, importer, count, until)
+    manual: int | None = await tx.fetchval(
+        *_HOLD_ON.bind(account_id=account_id, importer=importer, count=count, until=until)
+    )
     return manual
 
 

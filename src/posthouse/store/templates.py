@@ -7,6 +7,7 @@ from typing import Final
 from posthouse.rules.ids import AccountId
 from posthouse.rules.template import Template
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,33 +29,34 @@ class VersionRow:
 
 _COLUMNS: Final = "alias, name, published_version, latest_version, created_at, updated_at"
 
-_INSERT: Final = f"""
+_INSERT: Final = statement(f"""
 INSERT INTO templates (account_id, alias, name, latest_version, created_at, updated_at)
-VALUES ($1, $2, $3, 1, $4, $4) ON CONFLICT (account_id, alias) DO NOTHING RETURNING {_COLUMNS}
-"""
+VALUES (:account_id, :alias, :name, 1, :now, :now) ON CONFLICT (account_id, alias) DO NOTHING RETURNING {_COLUMNS}
+""")
 
-_INSERT_VERSION: Final = """
+_INSERT_VERSION: Final = statement("""
 INSERT INTO template_versions (account_id, alias, version, subject, text, html, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-"""
+VALUES (:account_id, :alias, :version, :subject, :text, :html, :now)
+""")
 
 _NEXT_VERSION: Final = f"""
 UPDATE templates SET latest_version = latest_version + 1, updated_at = $3
 WHERE account_id = $1 AND alias = $2 RETURNING {_COLUMNS}
 """
 
-_PUBLISH: Final = f"""
-UPDATE templates SET published_version = $3, updated_at = $4
-WHERE account_id = $1 AND alias = $2 RETURNING {_COLUMNS}
-"""
+_PUBLISH: Final = statement(f"""
+UPDATE templates SET published_version = :version, updated_at = :now
+WHERE account_id = :account_id AND alias = :alias RETURNING {_COLUMNS}
+""")
 
 _TEMPLATE: Final = f"SELECT {_COLUMNS} FROM templates WHERE account_id = $1 AND alias = $2"
 
-_LIST: Final = f"""
+_LIST: Final = statement(f"""
 SELECT {_COLUMNS} FROM templates
-WHERE account_id = $1 AND ($2::timestamptz IS NULL OR (created_at, alias) < ($2, $3))
-ORDER BY created_at DESC, alias DESC LIMIT $4
-"""
+WHERE account_id = :account_id AND (:before_at::timestamptz IS NULL OR (created_at, alias) < (:before_at,
+    :before_alias))
+ORDER BY created_at DESC, alias DESC LIMIT :limit
+""")
 
 _VERSION: Final = """
 SELECT version, subject, text, html, created_at FROM template_versions
@@ -77,14 +79,24 @@ def _version(row: Row) -> VersionRow:
 
 async def insert(tx: Connection, account_id: AccountId, alias: str, name: str, now: datetime) -> TemplateRow | None:
     """A template without a version yet, or None when the alias is taken."""
-    row = await tx.fetchrow(_INSERT, account_id, alias, name, now)
+    row = await tx.fetchrow(*_INSERT.bind(account_id=account_id, alias=alias, name=name, now=now))
     return None if row is None else TemplateRow(*row)
 
 
 async def insert_version(
     tx: Connection, account_id: AccountId, alias: str, version: int, content: Template, now: datetime
 ) -> None:
-    await tx.execute(_INSERT_VERSION, account_id, alias, version, content.subject, content.text, content.html, now)
+    await tx.execute(
+        *_INSERT_VERSION.bind(
+            account_id=account_id,
+            alias=alias,
+            version=version,
+            subject=content.subject,
+            text=content.text,
+            html=content.html,
+            now=now,
+        )
+    )
 
 
 async def take_next_version(tx: Connection, account_id: AccountId, alias: str, now: datetime) -> TemplateRow | None:
@@ -93,7 +105,7 @@ async def take_next_version(tx: Connection, account_id: AccountId, alias: str, n
 
 
 async def publish(tx: Connection, account_id: AccountId, alias: str, version: int, now: datetime) -> TemplateRow | None:
-    row = await tx.fetchrow(_PUBLISH, account_id, alias, version, now)
+    row = await tx.fetchrow(*_PUBLISH.bind(account_id=account_id, alias=alias, version=version, now=now))
     return None if row is None else TemplateRow(*row)
 
 
@@ -107,7 +119,12 @@ async def templates(
 ) -> list[TemplateRow]:
     """The newest first; `before` is where the page before ended."""
     created_at, alias = before or (None, None)
-    return [TemplateRow(*row) for row in await connection.fetch(_LIST, account_id, created_at, alias, count)]
+    return [
+        TemplateRow(*row)
+        for row in await connection.fetch(
+            *_LIST.bind(account_id=account_id, before_at=created_at, before_alias=alias, limit=count)
+        )
+    ]
 
 
 async def version(connection: Connection, account_id: AccountId, alias: str, number: int) -> VersionRow | None:

@@ -5,12 +5,15 @@ from typing import Final
 
 from posthouse.rules.unsubscribe import ListMember
 from posthouse.store.postgres import Connection
+from posthouse.store.statement import statement
 
 # Whoever has left already left when they first did.
-_LEAVE: Final = """
-INSERT INTO unsubscriptions (account_id, mailing_list, email, at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
-"""
+_LEAVE: Final = statement("""
+INSERT INTO unsubscriptions (account_id, mailing_list, email, at) VALUES (:account_id, :mailing_list, :email,
+    :now) ON CONFLICT DO NOTHING
+""")
 
 
 async def leave(tx: Connection, leaver: ListMember, now: datetime) -> None:
-    await tx.execute(_LEAVE, *leaver, now)
+    account_id, mailing_list, email = leaver
+    await tx.execute(*_LEAVE.bind(account_id=account_id, mailing_list=mailing_list, email=email, now=now))

@@ -16,8 +16,8 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId, lowest_id, time_of
 from posthouse.rules.usage import BOUNDS_SECONDS
 from posthouse.store import partitions
-from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,9 @@ INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2) ON CONFLICT DO NO
 """
 _STATE: Final = "SELECT low, high, walked_to, closing, closed_to FROM reckoning"
 _STATE_LOCKED: Final = _STATE + " FOR NO KEY UPDATE SKIP LOCKED"
-_ADVANCE: Final = "UPDATE reckoning SET low = $1, high = $2, walked_to = $3, closing = $4, closed_to = $5"
+_ADVANCE: Final = statement(
+    "UPDATE reckoning SET low = :low, high = :high, walked_to = :walked_to, closing = :closing, closed_to = :closed_to"
+)
 
 _ACCOUNTS: Final = "SELECT id FROM accounts WHERE id > $1 ORDER BY id LIMIT $2"
 
@@ -95,18 +97,18 @@ WHERE accepted.recipients IS NOT NULL
 
 # A message's id begins with the milliseconds since 1970, which pick its partition and so its day; how long it took
 # is counted from when it was accepted. What is put off over and over has many attempts, and the last is who decided.
-_RESULTS: Final = """
+_RESULTS: Final = statement("""
 SELECT asked.account_id, result.*
-FROM unnest($1::uuid[]) asked(account_id)
+FROM unnest(:account_ids::uuid[]) asked(account_id)
 CROSS JOIN LATERAL (
     SELECT (to_timestamp(('x' || left(replace(message.id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
                 AT TIME ZONE 'UTC')::date AS day,
            event.type AS kind, attempt.exchange,
-           width_bucket(extract(epoch FROM event.created_at - message.created_at)::float8, $4::float8[]) AS bucket,
+           width_bucket(extract(epoch FROM event.created_at - message.created_at)::float8, :bounds::float8[]) AS bucket,
            count(*)
     FROM (
         SELECT message_id, position, type, created_at FROM events
-        WHERE account_id = asked.account_id AND id >= $2 AND id < $3 AND message_id IS NOT NULL) event
+        WHERE account_id = asked.account_id AND id >= :lowest AND id < :before AND message_id IS NOT NULL) event
     CROSS JOIN LATERAL (
         SELECT id, created_at FROM messages
         WHERE account_id = asked.account_id AND id = event.message_id AND credits_reserved > 0 LIMIT 1) message
@@ -115,26 +117,28 @@ CROSS JOIN LATERAL (
         WHERE account_id = asked.account_id AND message_id = event.message_id AND position = event.position
         ORDER BY fence DESC LIMIT 1) attempt ON true
     GROUP BY 1, 2, 3, 4) result
-"""
+""")
 
 # In the order of their keys: two who add to the same rows would else wait for each other.
-_ADD_DAYS: Final = """
+_ADD_DAYS: Final = statement("""
 INSERT INTO usage_days AS kept (account_id, day, accepted, delivered, bounced, failed)
-SELECT * FROM unnest($1::uuid[], $2::date[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+SELECT * FROM unnest(:account_ids::uuid[], :days::date[], :accepted::bigint[], :delivered::bigint[],
+    :bounced::bigint[], :failed::bigint[])
     more(account_id, day, accepted, delivered, bounced, failed)
 ORDER BY 1, 2
 ON CONFLICT (account_id, day) DO UPDATE SET accepted = kept.accepted + excluded.accepted,
     delivered = kept.delivered + excluded.delivered, bounced = kept.bounced + excluded.bounced,
     failed = kept.failed + excluded.failed
-"""
-_ADD_LATENCY: Final = """
+""")
+_ADD_LATENCY: Final = statement("""
 INSERT INTO usage_latency AS kept (account_id, day, provider, counts)
 SELECT account_id, day, provider, counts::bigint[]
-FROM unnest($1::uuid[], $2::date[], $3::text[], $4::text[]) more(account_id, day, provider, counts)
+FROM unnest(:account_ids::uuid[], :days::date[], :providers::text[], :counts::text[]) more(account_id, day,
+    provider, counts)
 ORDER BY 1, 2, 3
 ON CONFLICT (account_id, day, provider) DO UPDATE SET counts = ARRAY(
     SELECT old + new FROM unnest(kept.counts, excluded.counts) WITH ORDINALITY both_of(old, new, place) ORDER BY place)
-"""
+""")
 _SET_ACCEPTED: Final = """
 INSERT INTO usage_days AS kept (account_id, day, accepted)
 SELECT account_id, $1, accepted FROM unnest($2::uuid[], $3::bigint[]) told(account_id, accepted)
@@ -184,7 +188,9 @@ async def lock(tx: Connection) -> CountingProgress | None:
 
 
 async def advance(tx: Connection, to: CountingProgress) -> None:
-    await tx.execute(_ADVANCE, to.low, to.high, to.walked_to, to.closing, to.closed_to)
+    await tx.execute(
+        *_ADVANCE.bind(low=to.low, high=to.high, walked_to=to.walked_to, closing=to.closing, closed_to=to.closed_to)
+    )
 
 
 # Counting.
@@ -207,7 +213,9 @@ async def results(
     connection: Connection, account_ids: Sequence[AccountId], low: datetime, high: datetime
 ) -> list[ResultCount]:
     """What was told between the two, whenever its mail was accepted."""
-    rows = await connection.fetch(_RESULTS, account_ids, lowest_id(low), lowest_id(high), BOUNDS_SECONDS)
+    rows = await connection.fetch(
+        *_RESULTS.bind(account_ids=account_ids, lowest=lowest_id(low), before=lowest_id(high), bounds=BOUNDS_SECONDS)
+    )
     return [ResultCount(*row) for row in rows]
 
 
@@ -217,13 +225,26 @@ async def add(
     histograms: Mapping[tuple[AccountId, date, str], Sequence[int]],
 ) -> None:
     """The first by the kind: `accepted`, `delivered`, `bounced`, `failed`; the second by the provider."""
-    kinds = ("accepted", "delivered", "bounced", "failed")
-    counted = [(*key, *[counts[kind] for kind in kinds]) for key, counts in days.items()]
-    if counted:
-        await tx.execute(_ADD_DAYS, *columns(counted))
-    timed = [(*key, _array(counts)) for key, counts in histograms.items()]
-    if timed:
-        await tx.execute(_ADD_LATENCY, *columns(timed))
+    if days:
+        await tx.execute(
+            *_ADD_DAYS.bind(
+                account_ids=[account_id for account_id, _ in days],
+                days=[day for _, day in days],
+                accepted=[counts["accepted"] for counts in days.values()],
+                delivered=[counts["delivered"] for counts in days.values()],
+                bounced=[counts["bounced"] for counts in days.values()],
+                failed=[counts["failed"] for counts in days.values()],
+            )
+        )
+    if histograms:
+        await tx.execute(
+            *_ADD_LATENCY.bind(
+                account_ids=[account_id for account_id, _, _ in histograms],
+                days=[day for _, day, _ in histograms],
+                providers=[provider for _, _, provider in histograms],
+                counts=[_array(counts) for counts in histograms.values()],
+            )
+        )
 
 
 async def set_accepted(tx: Connection, day: date, accepted: Mapping[AccountId, int]) -> None:

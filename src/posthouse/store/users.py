@@ -10,6 +10,7 @@ from posthouse.rules.credential import Role
 from posthouse.rules.ids import AccountId, UserId
 from posthouse.store.accounts import touch
 from posthouse.store.postgres import Connection, Row
+from posthouse.store.statement import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,15 @@ class AccountOfUser:
     role: Role
 
 
-_INSERT: Final = """
-INSERT INTO users (id, email, created_at, password_hash) VALUES ($1, $2, $3, $4)
+_INSERT: Final = statement("""
+INSERT INTO users (id, email, created_at, password_hash) VALUES (:id, :email, :created_at, :password_hash)
 ON CONFLICT (email) DO NOTHING RETURNING id
-"""
+""")
 _BY_EMAIL: Final = "SELECT id, email, created_at, password_hash FROM users WHERE email = $1"
-_JOIN: Final = """
-INSERT INTO memberships (account_id, user_id, role, created_at) VALUES ($1, $2, $3, $4)
+_JOIN: Final = statement("""
+INSERT INTO memberships (account_id, user_id, role, created_at) VALUES (:account_id, :user_id, :role, :now)
 ON CONFLICT DO NOTHING RETURNING 1
-"""
+""")
 _MEMBERS: Final = """
 SELECT m.user_id, u.email, m.role, m.created_at
 FROM memberships m JOIN users u ON u.id = m.user_id
@@ -62,12 +63,12 @@ SELECT m.user_id, u.email, m.role, m.created_at
 FROM memberships m JOIN users u ON u.id = m.user_id
 WHERE m.account_id = $1 AND m.user_id = $2
 """
-_PAGE: Final = """
+_PAGE: Final = statement("""
 SELECT m.user_id, u.email, m.role, m.created_at
 FROM memberships m JOIN users u ON u.id = m.user_id
-WHERE m.account_id = $1 AND (m.created_at, m.user_id) < ($2, $3)
-ORDER BY m.created_at DESC, m.user_id DESC LIMIT $4
-"""
+WHERE m.account_id = :account_id AND (m.created_at, m.user_id) < (:before_at, :before_user)
+ORDER BY m.created_at DESC, m.user_id DESC LIMIT :limit
+""")
 _IS_MEMBER: Final = """
 SELECT EXISTS (
     SELECT 1 FROM users u JOIN memberships m ON m.user_id = u.id AND m.account_id = $1 WHERE u.email = $2
@@ -93,7 +94,11 @@ def _member(row: Row) -> MemberRow:
 
 async def insert(tx: Connection, user: UserRow) -> bool:
     """False when the address is taken. The address is in lower case."""
-    return (await tx.fetchval(_INSERT, user.id, user.email, user.created_at, user.password_hash)) is not None
+    return (
+        await tx.fetchval(
+            *_INSERT.bind(id=user.id, email=user.email, created_at=user.created_at, password_hash=user.password_hash)
+        )
+    ) is not None
 
 
 async def find_by_email(connection: Connection, email: str) -> UserRow | None:
@@ -114,7 +119,7 @@ async def accounts_of(connection: Connection, user_id: UserId, limit: int) -> Se
 
 async def join_account(tx: Connection, account_id: AccountId, user_id: UserId, role: Role, now: datetime) -> bool:
     """False when they are a member already, in whatever role."""
-    is_new = await tx.fetchval(_JOIN, account_id, user_id, role, now) is not None
+    is_new = await tx.fetchval(*_JOIN.bind(account_id=account_id, user_id=user_id, role=role, now=now)) is not None
     await touch(tx, account_id, now)
     return is_new
 
@@ -149,7 +154,12 @@ async def page_of_members(
     connection: Connection, account_id: AccountId, before: tuple[datetime, UserId], count: int
 ) -> list[MemberRow]:
     """Whoever joined last is first."""
-    return [_member(row) for row in await connection.fetch(_PAGE, account_id, *before, count)]
+    return [
+        _member(row)
+        for row in await connection.fetch(
+            *_PAGE.bind(account_id=account_id, before_at=before[0], before_user=before[1], limit=count)
+        )
+    ]
 
 
 async def list_members(connection: Connection, account_id: AccountId, limit: int) -> Sequence[MemberRow]:

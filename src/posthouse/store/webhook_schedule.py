@@ -9,7 +9,7 @@ Where an event goes is read at the claim, so that a new URL or secret is good fo
 records holds the call's lock, and nobody else writes to the log of a pending webhook delivery.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -21,6 +21,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store.delivery_schedule import Place, columns
 from posthouse.store.postgres import Connection, required, storable
+from posthouse.store.statement import statement
 
 RECLAIMED_AT_ONCE_MAX: Final = 1_000
 # What is kept of an answer, and of our own words for a failure.
@@ -139,10 +140,11 @@ class WebhookPostponement(NamedTuple):
 
 
 # For whom an endpoint is there and listens is asked here, though the caller may know of some for whom not.
-_ENTER: Final = """
+_ENTER: Final = statement("""
 WITH told AS MATERIALIZED (
     SELECT event.*, endpoint.url
-    FROM unnest($4::uuid[], $5::uuid[], $6::uuid[], $7::uuid[], $8::smallint[], $9::text[])
+    FROM unnest(:account_ids::uuid[], :ids::uuid[], :event_ids::uuid[], :message_ids::uuid[],
+        :positions::smallint[], :types::text[])
         event(account_id, id, event_id, message_id, position, type)
     CROSS JOIN LATERAL (
         SELECT url FROM webhook_endpoints
@@ -150,12 +152,12 @@ WITH told AS MATERIALIZED (
 ), logged AS (
     INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts,
         created_at, next_attempt_at)
-    SELECT account_id, id, event_id, type, message_id, position, url, $3, $1, $1 FROM told
+    SELECT account_id, id, event_id, type, message_id, position, url, :max_attempts, :now, :now FROM told
 )
 INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)
-SELECT account_id, id, event_id, $2, $3 FROM told
+SELECT account_id, id, event_id, :next_at, :max_attempts FROM told
 RETURNING account_id, id, fence
-"""
+""")
 
 _LEASE: Final = """
 UPDATE calls SET next_at = $2, worker_id = NULL
@@ -173,14 +175,14 @@ WHERE ctid = ANY(ARRAY(
 RETURNING 1
 """
 
-_LET_GO: Final = """
-UPDATE calls SET next_at = $2, worker_id = NULL
+_LET_GO: Final = statement("""
+UPDATE calls SET next_at = :now, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM calls
-    WHERE worker_id = $1 AND (account_id, id) NOT IN (SELECT * FROM unnest($3::uuid[], $4::uuid[]))
+    WHERE worker_id = :worker_id AND (account_id, id) NOT IN (SELECT * FROM unnest(:account_ids::uuid[], :ids::uuid[]))
     FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING 1
-"""
+""")
 
 _LOCK: Final = """
 SELECT asked.number, due.*
@@ -191,51 +193,54 @@ CROSS JOIN LATERAL (
     LIMIT 1 FOR NO KEY UPDATE) due
 """
 
-_POSTPONE: Final = """
+_POSTPONE: Final = statement("""
 WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest($3::tid[], $4::uuid[], $5::uuid[], $6::timestamptz[]) asked(place, account_id, id, next_at)
+    SELECT * FROM unnest(:places::tid[], :account_ids::uuid[], :ids::uuid[], :next_at::timestamptz[]) asked(place,
+        account_id, id, next_at)
 ), logged AS (
     UPDATE webhook_deliveries SET next_attempt_at = told.next_at
     FROM (
         SELECT delivery.*, asked.next_at FROM asked
         CROSS JOIN LATERAL (
             SELECT ctid AS place, id AS place_id FROM webhook_deliveries
-            WHERE account_id = asked.account_id AND id = asked.id AND id >= $1 AND id <= $2 LIMIT 1) delivery) told
+            WHERE account_id = asked.account_id AND id = asked.id AND id >= :lowest
+                AND id <= :highest LIMIT 1) delivery) told
     WHERE webhook_deliveries.ctid = told.place AND webhook_deliveries.id = told.place_id
 )
 UPDATE calls SET next_at = asked.next_at, fence = fence + 1, worker_id = NULL
 FROM asked WHERE calls.ctid = asked.place
-"""
+""")
 
-_CLAIM: Final = """
+_CLAIM: Final = statement("""
 WITH asked AS MATERIALIZED (
     SELECT due.place, due.is_over, endpoint.enabled, endpoint.url, endpoint.secret_sealed, event.body
-    FROM unnest($6::tid[], $7::uuid[], $8::uuid[], $9::boolean[]) due(place, account_id, event_id, is_over)
+    FROM unnest(:places::tid[], :account_ids::uuid[], :event_ids::uuid[], :are_over::boolean[]) due(place,
+        account_id, event_id, is_over)
     LEFT JOIN LATERAL (
         SELECT enabled, url, secret_sealed FROM webhook_endpoints
         WHERE account_id = due.account_id LIMIT 1) endpoint ON true
     LEFT JOIN LATERAL (
         SELECT body FROM events
-        WHERE account_id = due.account_id AND id = due.event_id AND id >= $4 AND id <= $5
+        WHERE account_id = due.account_id AND id = due.event_id AND id >= :lowest AND id <= :highest
           AND endpoint.enabled AND NOT due.is_over LIMIT 1) event ON true
 )
-UPDATE calls SET fence = fence + 1, worker_id = $1, next_at = $2,
+UPDATE calls SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
     attempt_count = attempt_count + CASE WHEN asked.enabled AND NOT asked.is_over THEN 1 ELSE 0 END
 FROM asked WHERE calls.ctid = asked.place
 RETURNING account_id, id, event_id, fence, attempt_count, max_attempts, is_over,
-    CASE WHEN enabled IS NULL THEN $10::text WHEN NOT enabled THEN $3::text END AS cancelled,
+    CASE WHEN enabled IS NULL THEN :deleted::text WHEN NOT enabled THEN :disabled::text END AS cancelled,
     CASE WHEN enabled AND NOT is_over THEN url END AS url,
     CASE WHEN enabled AND NOT is_over THEN secret_sealed END AS secret_sealed, body
-"""
+""")
 
 # The log of what was deleted meanwhile stays so. What was only put off keeps what the attempt before it left.
-_RECORD: Final = """
+_RECORD: Final = statement("""
 WITH logged AS (
     UPDATE webhook_deliveries SET status = told.status, attempt = told.attempt, next_attempt_at = told.next_at,
         error = CASE WHEN told.url IS NULL AND told.next_at IS NOT NULL THEN webhook_deliveries.error
                      ELSE told.error END,
         url = coalesce(told.url, webhook_deliveries.url),
-        last_attempt_at = CASE WHEN told.url IS NULL THEN last_attempt_at ELSE $1::timestamptz END,
+        last_attempt_at = CASE WHEN told.url IS NULL THEN last_attempt_at ELSE :now::timestamptz END,
         http_status = CASE WHEN told.url IS NULL THEN webhook_deliveries.http_status ELSE told.http_status END,
         duration_ms = CASE WHEN told.url IS NULL THEN webhook_deliveries.duration_ms ELSE told.duration_ms END,
         response_body = CASE WHEN told.url IS NULL THEN webhook_deliveries.response_body ELSE told.response_body END,
@@ -243,26 +248,30 @@ WITH logged AS (
                                   ELSE told.response_truncated END
     FROM (
         SELECT place, place_id, asked.*
-        FROM unnest($4::uuid[], $5::uuid[], $6::text[], $7::smallint[], $8::timestamptz[], $9::text[],
-            $10::smallint[], $11::text[], $12::integer[], $13::bytea[], $14::boolean[])
+        FROM unnest(:account_ids::uuid[], :ids::uuid[], :statuses::text[], :attempts::smallint[],
+            :log_next_at::timestamptz[], :urls::text[],
+            :http_statuses::smallint[], :errors::text[], :durations_ms::integer[], :response_bodies::bytea[],
+                :responses_truncated::boolean[])
             asked(account_id, id, status, attempt, next_at, url, http_status, error, duration_ms, response_body,
                 response_truncated)
         CROSS JOIN LATERAL (
             SELECT ctid AS place, id AS place_id FROM webhook_deliveries
-            WHERE account_id = asked.account_id AND id = asked.id AND id >= $2 AND id <= $3 LIMIT 1) delivery) told
+            WHERE account_id = asked.account_id AND id = asked.id AND id >= :lowest
+                AND id <= :highest LIMIT 1) delivery) told
     WHERE webhook_deliveries.ctid = told.place AND webhook_deliveries.id = told.place_id
 ), struck AS (
-    DELETE FROM calls WHERE ctid = ANY($15::tid[])
+    DELETE FROM calls WHERE ctid = ANY(:struck_places::tid[])
     RETURNING 1
 ), put_off AS (
     UPDATE calls SET next_at = later.next_at, fence = fence + 1, worker_id = NULL,
         attempt_count = attempt_count - later.uncounted
-    FROM unnest($16::tid[], $17::timestamptz[], $18::smallint[]) later(place, next_at, uncounted)
+    FROM unnest(:later_places::tid[], :later_next_at::timestamptz[], :uncounted::smallint[]) later(place, next_at,
+        uncounted)
     WHERE calls.ctid = later.place
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM put_off)
-"""
+""")
 
 
 async def enter(
@@ -274,7 +283,19 @@ async def enter(
     """
     if not notifications:
         return []
-    rows = await tx.fetch(_ENTER, now, next_at, max_attempts, *columns(notifications))
+    rows = await tx.fetch(
+        *_ENTER.bind(
+            now=now,
+            next_at=next_at,
+            max_attempts=max_attempts,
+            account_ids=[delivery.account_id for delivery in notifications],
+            ids=[delivery.id for delivery in notifications],
+            event_ids=[delivery.event_id for delivery in notifications],
+            message_ids=[delivery.message_id for delivery in notifications],
+            positions=[delivery.position for delivery in notifications],
+            types=[delivery.type for delivery in notifications],
+        )
+    )
     return [WebhookTicket(*row) for row in rows]
 
 
@@ -293,7 +314,8 @@ async def reclaim_expired_workers(tx: Connection, now: datetime, limit: int = RE
 
 async def let_go(tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, UUID]], now: datetime) -> int:
     """What is the worker's and the worker doesn't know of is due now: a claim whose commit nobody heard of."""
-    return len(await tx.fetch(_LET_GO, worker_id, now, *columns(list(known), 2)))
+    account_ids, ids = columns(list(known), 2)
+    return len(await tx.fetch(*_LET_GO.bind(worker_id=worker_id, now=now, account_ids=account_ids, ids=ids)))
 
 
 async def postpone(tx: Connection, postponements: Iterable[WebhookPostponement]) -> int:
@@ -302,11 +324,20 @@ async def postpone(tx: Connection, postponements: Iterable[WebhookPostponement])
     How many were postponed; those that someone claimed or postponed meanwhile are left alone.
     """
     asked = {postponement[:3]: postponement.next_at for postponement in postponements}
-    told = [(call.place, *key[:2], asked[key]) for key, call in (await _lock(tx, asked)).items()]
-    if told:
-        ids = [one[2] for one in told]
-        await tx.execute(_POSTPONE, min(ids), max(ids), *columns(told))
-    return len(told)
+    found = await _lock(tx, asked)
+    if found:
+        ids = [delivery_id for _, delivery_id, _ in found]
+        await tx.execute(
+            *_POSTPONE.bind(
+                lowest=min(ids),
+                highest=max(ids),
+                places=[call.place for call in found.values()],
+                account_ids=[account_id for account_id, _, _ in found],
+                ids=ids,
+                next_at=[asked[key] for key in found],
+            )
+        )
+    return len(found)
 
 
 async def claim(
@@ -322,9 +353,21 @@ async def claim(
     found = await _lock(tx, ((ticket.account_id, ticket.webhook_delivery_id, ticket.fence) for ticket in tickets))
     if not found:
         return []
-    due = [(call.place, key[0], call.event_id, call.attempt_count >= call.max_attempts) for key, call in found.items()]
     event_ids = [call.event_id for call in found.values()]
-    rows = await tx.fetch(_CLAIM, worker_id, until, DISABLED, min(event_ids), max(event_ids), *columns(due), DELETED)
+    rows = await tx.fetch(
+        *_CLAIM.bind(
+            worker_id=worker_id,
+            until=until,
+            disabled=DISABLED,
+            deleted=DELETED,
+            lowest=min(event_ids),
+            highest=max(event_ids),
+            places=[call.place for call in found.values()],
+            account_ids=[account_id for account_id, _, _ in found],
+            event_ids=event_ids,
+            are_over=[call.attempt_count >= call.max_attempts for call in found.values()],
+        )
+    )
     return [ClaimedWebhook(**row) for row in rows]
 
 
@@ -340,23 +383,49 @@ async def record(tx: Connection, results: Iterable[WebhookOutcome], now: datetim
     batch = dict(sorted(batch.items(), key=itemgetter(0)))
     found = await _lock(tx, batch)
     if found:
-        logged = [_logged(batch[key], call) for key, call in found.items()]
-        struck = [call.place for key, call in found.items() if batch[key].result.is_final]
-        later = [
-            (call.place, batch[key].next_at, _uncounted(batch[key], call))
-            for key, call in found.items()
-            if not batch[key].result.is_final
-        ]
-        ids = [key[1] for key in found]
-        written = required(
-            await tx.fetchrow(_RECORD, now, min(ids), max(ids), *columns(logged, 11), struck, *columns(later, 3))
-        )
-        if tuple(written) != (len(struck), len(later)):
-            raise RuntimeError(f"a row that was locked is not where it was: {tuple(written)}")
+        await _write(tx, batch, found, now)
     return RecordedWebhooks(
         tuple([result for key, result in batch.items() if key in found]),
         tuple([result for key, result in batch.items() if key not in found]),
     )
+
+
+async def _write(
+    tx: Connection, batch: Mapping[Key, WebhookOutcome], found: Mapping[Key, "_Call"], now: datetime
+) -> None:
+    outcomes = [batch[key] for key in found]
+    bodies = [outcome.response_body for outcome in outcomes]
+    ids = [outcome.id for outcome in outcomes]
+    final = [call.place for key, call in found.items() if batch[key].result.is_final]
+    later = [(call, batch[key]) for key, call in found.items() if not batch[key].result.is_final]
+    row = await tx.fetchrow(
+        *_RECORD.bind(
+            now=now,
+            lowest=min(ids),
+            highest=max(ids),
+            account_ids=[outcome.account_id for outcome in outcomes],
+            ids=ids,
+            statuses=[outcome.result if outcome.result.is_final else "pending" for outcome in outcomes],
+            attempts=[call.attempt_count - _uncounted(batch[key], call) for key, call in found.items()],
+            log_next_at=[outcome.next_at for outcome in outcomes],
+            urls=[outcome.url for outcome in outcomes],
+            http_statuses=[outcome.http_status for outcome in outcomes],
+            errors=[storable(outcome.error, ERROR_CHARACTERS_MAX) for outcome in outcomes],
+            durations_ms=[outcome.duration_ms for outcome in outcomes],
+            response_bodies=[None if body is None else body[:RESPONSE_BYTES_MAX] for body in bodies],
+            responses_truncated=[
+                outcome.response_truncated or len(outcome.response_body or b"") > RESPONSE_BYTES_MAX
+                for outcome in outcomes
+            ],
+            struck_places=final,
+            later_places=[call.place for call, _ in later],
+            later_next_at=[outcome.next_at for _, outcome in later],
+            uncounted=[_uncounted(outcome, call) for call, outcome in later],
+        )
+    )
+    written = tuple(required(row))
+    if written != (len(final), len(later)):
+        raise RuntimeError(f"a row that was locked is not where it was: {written}")
 
 
 class _Call(NamedTuple):
@@ -380,20 +449,3 @@ async def _lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, _Call]:
 def _uncounted(result: WebhookOutcome, call: _Call) -> int:
     """The claim counted an attempt, and there was none."""
     return int(result.result is WebhookResult.POSTPONED and call.attempt_count > 0)
-
-
-def _logged(result: WebhookOutcome, call: _Call) -> tuple[object, ...]:
-    body = result.response_body
-    return (
-        result.account_id,
-        result.id,
-        result.result if result.result.is_final else "pending",
-        call.attempt_count - _uncounted(result, call),
-        result.next_at,
-        result.url,
-        result.http_status,
-        storable(result.error, ERROR_CHARACTERS_MAX),
-        result.duration_ms,
-        None if body is None else body[:RESPONSE_BYTES_MAX],
-        result.response_truncated or len(body or b"") > RESPONSE_BYTES_MAX,
-    )

@@ -19,6 +19,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store.accounts import touch
 from posthouse.store.delivery_schedule import columns
 from posthouse.store.postgres import Connection, Row, required
+from posthouse.store.statement import statement
 from posthouse.store.webhook_schedule import DISABLED
 
 PING_COOLDOWN: Final = timedelta(seconds=15)
@@ -79,13 +80,13 @@ duration_ms, response_body, response_truncated, replay_of, created_at, last_atte
 """
 
 # No two sealed secrets are alike, so whoever finds their own there was the first.
-_SAVE: Final = f"""
+_SAVE: Final = statement(f"""
 INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $6)
+VALUES (:account_id, :url, :events, :enabled, :secret_sealed, :now, :now)
 ON CONFLICT (account_id) DO UPDATE SET url = excluded.url, events = excluded.events, enabled = excluded.enabled,
     updated_at = greatest(webhook_endpoints.updated_at, excluded.updated_at)
 RETURNING {_ENDPOINT}
-"""
+""")
 _FIND: Final = f"SELECT {_ENDPOINT} FROM webhook_endpoints WHERE account_id = $1"
 _DISABLE: Final = """
 UPDATE webhook_endpoints SET enabled = false, updated_at = greatest(updated_at, $2) WHERE account_id = $1 RETURNING 1
@@ -116,19 +117,19 @@ WHERE account_id = $1 AND worker_id IS NULL
   AND NOT EXISTS (SELECT FROM webhook_endpoints WHERE account_id = $1 AND enabled)
 ORDER BY id LIMIT $2 FOR NO KEY UPDATE
 """
-_CANCEL: Final = """
+_CANCEL: Final = statement("""
 WITH struck AS (
-    DELETE FROM calls WHERE ctid = ANY($4::tid[])
+    DELETE FROM calls WHERE ctid = ANY(:places::tid[])
 )
-UPDATE webhook_deliveries SET status = 'failed', error = $7, attempt = told.attempt, next_attempt_at = NULL
+UPDATE webhook_deliveries SET status = 'failed', error = :error, attempt = told.attempt, next_attempt_at = NULL
 FROM (
     SELECT place, place_id, asked.attempt
-    FROM unnest($5::uuid[], $6::smallint[]) asked(id, attempt)
+    FROM unnest(:ids::uuid[], :attempts::smallint[]) asked(id, attempt)
     CROSS JOIN LATERAL (
         SELECT ctid AS place, id AS place_id FROM webhook_deliveries
-        WHERE account_id = $1 AND id = asked.id AND id >= $2 AND id <= $3 LIMIT 1) delivery) told
+        WHERE account_id = :account_id AND id = asked.id AND id >= :lowest AND id <= :highest LIMIT 1) delivery) told
 WHERE webhook_deliveries.ctid = told.place AND webhook_deliveries.id = told.place_id
-"""
+""")
 _OLDEST: Final = """
 SELECT id FROM webhook_deliveries
 WHERE account_id = $1 AND NOT EXISTS (SELECT FROM webhook_endpoints WHERE account_id = $1 AND enabled)
@@ -143,33 +144,36 @@ _FORGET: Final = "DELETE FROM webhook_deliveries WHERE account_id = $1 AND id >=
 _LIST: Final = f"""
 SELECT {_DELIVERY} FROM webhook_deliveries WHERE account_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3
 """
-_LIST_OF_MESSAGE: Final = f"""
+_LIST_OF_MESSAGE: Final = statement(f"""
 SELECT {_DELIVERY} FROM webhook_deliveries
-WHERE account_id = $1 AND message_id = $4 AND id < $2 ORDER BY id DESC LIMIT $3
-"""
+WHERE account_id = :account_id AND message_id = :message_id AND id < :before ORDER BY id DESC LIMIT :limit
+""")
 _DELIVERY_BY_ID: Final = f"SELECT {_DELIVERY} FROM webhook_deliveries WHERE account_id = $1 AND id = $2"
-_BODIES: Final = """
+_BODIES: Final = statement("""
 SELECT asked.id, event.*
-FROM unnest($5::uuid[]) asked(id)
+FROM unnest(:event_ids::uuid[]) asked(id)
 CROSS JOIN LATERAL (
-    SELECT substring(body FROM 1 FOR $4) AS body, octet_length(body) > $4 AS is_cut FROM events
-    WHERE account_id = $1 AND id = asked.id AND id >= $2 AND id <= $3 LIMIT 1) event
-"""
+    SELECT substring(body FROM 1 FOR :shown_bytes_max) AS body, octet_length(body) > :shown_bytes_max AS is_cut
+    FROM events
+    WHERE account_id = :account_id AND id = asked.id AND id >= :lowest AND id <= :highest LIMIT 1) event
+""")
 
-_TEST_EVENT: Final = """
-INSERT INTO events (account_id, id, type, created_at, body) VALUES ($1, $2, 'webhook.test', $3, $4)
-"""
-_ENTER: Final = """
+_TEST_EVENT: Final = statement("""
+INSERT INTO events (account_id, id, type, created_at, body) VALUES (:account_id, :event_id, 'webhook.test', :now, :body)
+""")
+_ENTER: Final = statement("""
 WITH endpoint AS MATERIALIZED (
-    SELECT url FROM webhook_endpoints WHERE account_id = $1 AND enabled
+    SELECT url FROM webhook_endpoints WHERE account_id = :account_id AND enabled
 ), due AS (
-    INSERT INTO calls (account_id, id, event_id, next_at, max_attempts) SELECT $1, $2, $3, $10, $7 FROM endpoint
+    INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)
+    SELECT :account_id, :id, :event_id, :next_at, :max_attempts FROM endpoint
 )
 INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts, replay_of,
     created_at, next_attempt_at)
-SELECT $1, $2, $3, $4, $5, $6, url, $7, $8, $9, $9 FROM endpoint
+SELECT :account_id, :id, :event_id, :type, :message_id, :position, url, :max_attempts, :replay_of, :now, :now
+FROM endpoint
 RETURNING 1
-"""
+""")
 
 
 def secret_purpose(account_id: AccountId) -> bytes:
@@ -193,7 +197,18 @@ async def save(
 
     Whatever is pending goes to the new URL; if the endpoint is disabled now, it is to be cancelled.
     """
-    row = required(await tx.fetchrow(_SAVE, account_id, url, list(events), enabled, secret_sealed, now))
+    row = required(
+        await tx.fetchrow(
+            *_SAVE.bind(
+                account_id=account_id,
+                url=url,
+                events=list(events),
+                enabled=enabled,
+                secret_sealed=secret_sealed,
+                now=now,
+            )
+        )
+    )
     await touch(tx, account_id, now)
     return _endpoint(row), row["secret_sealed"] == secret_sealed
 
@@ -252,7 +267,17 @@ async def cancel_pending(tx: Connection, account_id: AccountId, limit: int = CHA
     rows = await tx.fetch(_LOCK_PENDING, account_id, limit)
     if rows:
         ids, places, attempts = columns([tuple(row) for row in rows])
-        await tx.execute(_CANCEL, account_id, ids[0], ids[-1], places, ids, attempts, DISABLED)
+        await tx.execute(
+            *_CANCEL.bind(
+                account_id=account_id,
+                lowest=ids[0],
+                highest=ids[-1],
+                places=places,
+                ids=ids,
+                attempts=attempts,
+                error=DISABLED,
+            )
+        )
     return len(rows)
 
 
@@ -280,11 +305,13 @@ async def list_deliveries(
     message_id: MessageId | None = None,
 ) -> list[WebhookDelivery]:
     """The newest first, from those older than `before`; of all messages or of one."""
-    arguments: list[object] = [account_id, before or _NEWEST, limit]
+    before = before or _NEWEST
     if message_id is None:
-        rows = await connection.fetch(_LIST, *arguments)
+        rows = await connection.fetch(_LIST, account_id, before, limit)
     else:
-        rows = await connection.fetch(_LIST_OF_MESSAGE, *arguments, message_id)
+        rows = await connection.fetch(
+            *_LIST_OF_MESSAGE.bind(account_id=account_id, before=before, limit=limit, message_id=message_id)
+        )
     return await _with_bodies(connection, account_id, rows)
 
 
@@ -306,8 +333,21 @@ async def enter_ping(
 
     It is due at `next_at`: now, or when the ticket that the caller publishes may be taken for lost.
     """
-    if await tx.fetchval(_ENTER, account_id, delivery_id, event_id, "webhook.test", None, None, 1, None, now, next_at):
-        await tx.execute(_TEST_EVENT, account_id, event_id, now, body)
+    if await tx.fetchval(
+        *_ENTER.bind(
+            account_id=account_id,
+            id=delivery_id,
+            event_id=event_id,
+            type="webhook.test",
+            message_id=None,
+            position=None,
+            max_attempts=1,
+            replay_of=None,
+            now=now,
+            next_at=next_at,
+        )
+    ):
+        await tx.execute(*_TEST_EVENT.bind(account_id=account_id, event_id=event_id, now=now, body=body))
     return await find_delivery(tx, account_id, delivery_id)
 
 
@@ -326,17 +366,18 @@ async def enter_replay(
     if original.request_body is None:
         return None
     await tx.fetchval(
-        _ENTER,
-        original.account_id,
-        delivery_id,
-        original.event_id,
-        original.type,
-        original.message_id,
-        original.position,
-        max_attempts,
-        original.id,
-        now,
-        next_at,
+        *_ENTER.bind(
+            account_id=original.account_id,
+            id=delivery_id,
+            event_id=original.event_id,
+            type=original.type,
+            message_id=original.message_id,
+            position=original.position,
+            max_attempts=max_attempts,
+            replay_of=original.id,
+            now=now,
+            next_at=next_at,
+        )
     )
     return await find_delivery(tx, original.account_id, delivery_id)
 
@@ -346,7 +387,15 @@ async def _with_bodies(connection: Connection, account_id: AccountId, rows: Sequ
     if not rows:
         return []
     ids = list({row["event_id"] for row in rows})
-    found = await connection.fetch(_BODIES, account_id, min(ids), max(ids), BODY_SHOWN_BYTES_MAX, ids)
+    found = await connection.fetch(
+        *_BODIES.bind(
+            account_id=account_id,
+            lowest=min(ids),
+            highest=max(ids),
+            shown_bytes_max=BODY_SHOWN_BYTES_MAX,
+            event_ids=ids,
+        )
+    )
     bodies = {row["id"]: (row["body"], row["is_cut"]) for row in found}
     deliveries = []
     for row in rows:

@@ -1,0 +1,84 @@
+"""Statements with named parameters: what is compiled, what is refused, and that every call gives the right names."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from types import ModuleType
+
+import pytest
+
+from posthouse import store
+from posthouse.store.statement import Statement, statement
+
+
+def test_names_become_numbers_in_the_order_of_their_first_use() -> None:
+    found = statement("SELECT :b, :a, :b")
+    assert found.text == "SELECT $1, $2, $1"
+    assert found.names == ("b", "a")
+    assert found.bind(a=1, b=2) == ("SELECT $1, $2, $1", 2, 1)
+
+
+def test_a_statement_without_parameters_is_bound_without_values() -> None:
+    assert statement("SELECT 1").bind() == ("SELECT 1",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT '1'::integer::text",
+        "SELECT ':a', 'it''s :a', E'\\x1f\\':a'",
+        'SELECT ":a" -- :a\n/* :a */',
+        "SELECT tags[1:2], tags[1:n], (tags)[low:high]",
+    ],
+)
+def test_casts_literals_comments_and_slices_are_left_alone(text: str) -> None:
+    found = statement(text)
+    assert found.text == text
+    assert found.names == ()
+
+
+def test_a_parameter_may_be_cast_and_may_be_an_array() -> None:
+    found = statement(
+        "SELECT unnest(:ids::uuid[], :codes ::smallint[]) WHERE :now::timestamptz > at AND id = ANY(:ids)"
+    )
+    assert found.text == "SELECT unnest($1::uuid[], $2 ::smallint[]) WHERE $3::timestamptz > at AND id = ANY($1)"
+
+
+@pytest.mark.parametrize("text", ["SELECT $1", "SELECT :a, $2", "SELECT $$:a$$", "SELECT $tag$ :a $tag$", "SELECT : a"])
+def test_a_numbered_parameter_or_a_stray_colon_is_refused_at_import(text: str) -> None:
+    with pytest.raises(ValueError, match="names its parameters with :name only"):
+        statement(text)
+
+
+def test_a_keyword_is_no_name() -> None:
+    with pytest.raises(SyntaxError):
+        statement("SELECT :from")
+
+
+def test_a_missing_and_an_unknown_name_are_refused() -> None:
+    found = statement("SELECT :a, :b")
+    with pytest.raises(TypeError, match="'b'"):
+        found.bind(a=1)
+    with pytest.raises(TypeError, match="'c'"):
+        found.bind(a=1, b=2, c=3)
+    with pytest.raises(TypeError, match="positional"):
+        found.bind(1, 2)
+
+
+MODULES = [importlib.import_module(f"posthouse.store.{name}") for _, name, _ in pkgutil.iter_modules(store.__path__)]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_every_call_gives_its_statement_the_names_that_it_has(module: ModuleType) -> None:
+    statements = {name: value for name, value in vars(module).items() if isinstance(value, Statement)}
+    bound = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "bind":
+            assert isinstance(node.func.value, ast.Name), ast.unparse(node)
+            name = node.func.value.id
+            given = [keyword.arg or "**" for keyword in node.keywords]
+            if "**" not in given:
+                assert sorted(given) == sorted(statements[name].names), f"{name}, line {node.lineno}"
+            bound.add(name)
+    assert statements.keys() == bound, "a statement that is never bound"
