@@ -93,27 +93,6 @@ async def test_writers_go_on_while_a_partition_is_made(database: Database) -> No
             await asyncio.wait_for(make(maker, DAY + timedelta(days=1), tables=("messages",)), 2)
 
 
-async def test_only_one_process_is_alone(database: Database) -> None:
-    async with database.connection() as first, database.connection() as second:
-        async with partitions.alone(first) as is_alone, partitions.alone(second) as is_alone_too:
-            assert (is_alone, is_alone_too) == (True, False)
-        async with partitions.alone(second) as is_alone:
-            assert is_alone
-
-
-async def test_whoever_dies_alone_leaves_the_place_free(database_url: str, database: Database) -> None:
-    dying = await asyncpg.connect(database_url)
-    assert await dying.fetchval("SELECT pg_try_advisory_lock(hashtext('posthouse.partitions'))")
-    dying.terminate()
-    async with database.connection() as connection:
-        for _ in range(100):
-            async with partitions.alone(connection) as is_alone:
-                if is_alone:
-                    return
-            await asyncio.sleep(0.05)
-    raise AssertionError("still held by a dead process")
-
-
 async def test_a_day_is_finished_when_the_calendar_holds_nothing_of_it_or_before(database: Database) -> None:
     async with database.connection() as connection:
         for moment in (at(DAY, days=1), at(DAY, days=1, milliseconds=-1), at(DAY, days=-30)):

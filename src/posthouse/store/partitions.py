@@ -1,7 +1,5 @@
 """Daily partitions of the large tables: made ahead, dropped behind."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
@@ -20,9 +18,6 @@ TABLES: Final = (
     "webhook_deliveries",
     "catalogue",
 )
-
-_ALONE: Final = "SELECT pg_try_advisory_lock(hashtext('posthouse.partitions'))"
-_NO_LONGER_ALONE: Final = "SELECT pg_advisory_unlock(hashtext('posthouse.partitions'))"
 
 # A mail of ordinary size stays in its row, uncompressed: half the cost of PostgreSQL's own choice to
 # compress anything over 2 KB and to put it into a second table.
@@ -65,17 +60,6 @@ SELECT account_id, $1::date,
 FROM {name} GROUP BY account_id
 ON CONFLICT (account_id, day) DO NOTHING
 """
-
-
-@asynccontextmanager
-async def alone(connection: Connection) -> AsyncIterator[bool]:
-    """Whether this is the one process that makes and drops partitions now."""
-    is_alone: bool = await connection.fetchval(_ALONE)
-    try:
-        yield is_alone
-    finally:
-        if is_alone:
-            await connection.fetchval(_NO_LONGER_ALONE)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -35,6 +35,7 @@ class Connection(Protocol):
     async def fetchrow(self, query: str, /, *arguments: object) -> Row | None: ...
     async def fetchval(self, query: str, /, *arguments: object) -> Any: ...
     async def execute(self, query: str, /, *arguments: object) -> str: ...
+    def terminate(self) -> None: ...
     def transaction(self, *, isolation: str | None = None, readonly: bool = False) -> Transaction: ...
 
 
@@ -189,7 +190,7 @@ class Database:
 
 
 async def _leave_as_it_is(_: Connection) -> None:
-    """Nothing of ours changes a session, so that asking PostgreSQL to reset it would only cost a round trip."""
+    """No statement of ours leaves a session changed, so asking PostgreSQL to reset it would only cost a round trip."""
 
 
 async def _require_durability(connection: Connection, allow_unsafe: bool) -> None:

@@ -1,7 +1,6 @@
 """The catalogue as it is written: from where to go on, what is new since, and the entries."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
@@ -45,9 +44,6 @@ class IndexEntry(NamedTuple):
     term: int
     message_id: MessageId
 
-
-_ALONE: Final = "SELECT pg_try_advisory_lock(hashtext('posthouse.catalogue'))"
-_NO_LONGER_ALONE: Final = "SELECT pg_advisory_unlock(hashtext('posthouse.catalogue'))"
 
 PROGRESS: Final = "SELECT messages_to, events_to FROM catalogue_progress WHERE is_the_only_row"
 
@@ -105,17 +101,6 @@ ENTER: Final = """
 INSERT INTO catalogue (account_id, term, message_id)
 SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::uuid[]) ON CONFLICT DO NOTHING
 """
-
-
-@asynccontextmanager
-async def alone(connection: Connection) -> AsyncIterator[bool]:
-    """Whether this is the one process that writes the catalogue now."""
-    is_alone: bool = await connection.fetchval(_ALONE)
-    try:
-        yield is_alone
-    finally:
-        if is_alone:
-            await connection.fetchval(_NO_LONGER_ALONE)
 
 
 async def progress(connection: Connection) -> IndexProgress | None:

@@ -11,7 +11,8 @@ from posthouse.flows.operate.search_indexer import SETTLED_AFTER, IndexingRound,
 from posthouse.rules import search
 from posthouse.rules.ids import MessageId, lowest_id
 from posthouse.rules.search import SearchField
-from posthouse.store import search_index
+from posthouse.store import advisory_lock, search_index
+from posthouse.store.advisory_lock import LockName
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
@@ -101,8 +102,11 @@ async def test_what_is_entered_twice_is_there_once(steps: DeliverySteps) -> None
 async def test_only_one_process_is_at_it(steps: DeliverySteps) -> None:
     await steps.accept()
     steps.clock.advance(SETTLED)
-    async with steps.database.connection() as connection, search_index.alone(connection) as is_alone:
-        assert is_alone
+    async with (
+        steps.database.connection() as connection,
+        advisory_lock.try_lock(connection, LockName.SEARCH_INDEX) as is_held,
+    ):
+        assert is_held
         assert await cataloguer(steps).round() == IndexingRound()
     assert (await cataloguer(steps).round()).messages == 1
 

@@ -12,7 +12,8 @@ from posthouse.clock import Clock
 from posthouse.rules import search
 from posthouse.rules.ids import lowest_id, time_of
 from posthouse.rules.search import SearchField
-from posthouse.store import search_index
+from posthouse.store import advisory_lock, search_index
+from posthouse.store.advisory_lock import LockName
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.search_index import IndexEntry, IndexProgress, NewMessage
 
@@ -41,8 +42,11 @@ class SearchIndexer:
 
     async def round(self) -> IndexingRound:
         """Everything that is settled is in the catalogue, unless another process is at it."""
-        async with self._database.connection() as connection, search_index.alone(connection) as is_alone:
-            if not is_alone:
+        async with (
+            self._database.connection() as connection,
+            advisory_lock.try_lock(connection, LockName.SEARCH_INDEX) as is_held,
+        ):
+            if not is_held:
                 return IndexingRound()
             progress = await self._progress(connection)
             if progress is None:

@@ -15,7 +15,18 @@ from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
 from posthouse.mail import dkim
 from posthouse.rules import domain, limits, reputation
 from posthouse.rules.actor import SERVICE
-from posthouse.store import audit_log, domains, idempotency, invitations, logins, partitions, sessions, suppressions
+from posthouse.store import (
+    advisory_lock,
+    audit_log,
+    domains,
+    idempotency,
+    invitations,
+    logins,
+    partitions,
+    sessions,
+    suppressions,
+)
+from posthouse.store.advisory_lock import LockName
 from posthouse.store.domains import DomainRow
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Connection, Database
@@ -120,8 +131,11 @@ class Upkeep:
         days = [today + timedelta(days=ahead) for ahead in range(-1, limits.PARTITION_DAYS_AHEAD + 1)]
         wanted = [Partition(day, table) for day in days for table in partitions.TABLES]
         made = 0
-        async with self._database.connection() as connection, partitions.alone(connection) as is_alone:
-            if not is_alone:
+        async with (
+            self._database.connection() as connection,
+            advisory_lock.try_lock(connection, LockName.PARTITIONS) as is_held,
+        ):
+            if not is_held:
                 return 0
             there = set(await partitions.attached(connection))
             for partition in wanted:
@@ -135,8 +149,11 @@ class Upkeep:
 
     async def drop_partitions(self) -> int:
         """Drop days past their retention, the oldest first, once no mail of that day or before is open."""
-        async with self._database.connection() as connection, partitions.alone(connection) as is_alone:
-            if not is_alone:
+        async with (
+            self._database.connection() as connection,
+            advisory_lock.try_lock(connection, LockName.PARTITIONS) as is_held,
+        ):
+            if not is_held:
                 return 0
             for partition in await partitions.leaving(connection):
                 await partitions.finish_detaching(connection, partition)
