@@ -3,8 +3,8 @@
 The steps are several statements because a statement's snapshot is older than the locks it takes: keys
 read by the statement that locked them could miss a message committed while it waited. So: try the
 locks on all keys and lock the accounts in the order of their ids (`lock`), then read the keys with a
-new snapshot (`recall`), decide in Python, then write (`write`). An account's row needs no second look:
-PostgreSQL reads a row that it had to wait for anew, as it is once it is locked.
+new snapshot (`recall`), decide in Python, then write (`write`). An account's row is not read twice:
+PostgreSQL reads a row that it had to wait for again once it is locked.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from posthouse.store.postgres import Connection, required
 from posthouse.store.statement import statement
 
 _LIFETIME: Final = timedelta(seconds=IDEMPOTENCY_LIFETIME_SECONDS)
-# Tags hold printable characters only, so this can't be part of one.
+# Tags hold printable characters only, so none contains this.
 _TAG_SEPARATOR: Final = "\x1f"
 
 
@@ -32,7 +32,7 @@ class Key(NamedTuple):
 
     @property
     def lock_number(self) -> int:
-        """The advisory lock of this key: two keys that share one only make each other wait."""
+        """The advisory lock of this key: two keys with the same number only wait for each other."""
         digest = blake2b(self.credential_id.bytes + self.text.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
 
@@ -55,15 +55,15 @@ class PreparedMessage(NamedTuple):
     recipients: Sequence[DraftRecipient]
     credits: int
     mime: bytes
-    # Where all of it goes, if not to the recipients' own domains: a rehearsal goes to the simulator.
+    # The destination of all recipients, if not their own domains: a dry run goes to the simulator.
     routed_to: str | None = None
     mailing_list: str | None = None
-    # Whether its recipients get a link by which to leave the list.
+    # Whether its recipients get a link to unsubscribe from the list.
     one_click: bool = False
 
 
 class AccountQuotaRow(NamedTuple):
-    """What an account's row says of what it may send; locked, when that is to be changed."""
+    """The part of an account's row that says what it may send; locked when it is to be changed."""
 
     id: AccountId
     is_suspended: bool
@@ -89,7 +89,7 @@ class RefusedRow(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """What a batch leaves on one account's row."""
+    """The new values of one account's row after a batch."""
 
     account_id: AccountId
     credits: int
@@ -126,18 +126,19 @@ FROM accounts WHERE id = $1
 """
 
 # All that answers a request which is refused before the transaction.
-READ_REFUSED: Final = """
+READ_REFUSED: Final = statement("""
 SELECT account.suspended_at IS NOT NULL AS is_suspended, account.rate_per_second, account.rate_burst,
-       EXISTS (SELECT FROM domains WHERE account_id = $1 AND name = $4 AND verified_at IS NOT NULL) AS is_verified,
+       EXISTS (SELECT FROM domains
+               WHERE account_id = :account_id AND name = :domain AND verified_at IS NOT NULL) AS is_verified,
        kept.body_hash, kept.message_id, kept.expires_at
 FROM accounts account
 LEFT JOIN LATERAL (
     SELECT body_hash, message_id, expires_at FROM idempotency
-    WHERE account_id = $1 AND credential_id = $2 AND key = $3 LIMIT 1) kept ON true
-WHERE account.id = $1
-"""
+    WHERE account_id = :account_id AND credential_id = :credential_id AND key = :key LIMIT 1) kept ON true
+WHERE account.id = :account_id
+""")
 
-# The limit keeps the look-up inside, key by key. A plain join that was planned while the table was empty
+# The limit keeps the lookup inside, key by key. A plain join that was planned while the table was empty
 # reads the whole table from then on: 355 ms a key at 100,000 rows.
 RECALL: Final = """
 SELECT asked.account_id, asked.credential_id, asked.key, kept.body_hash, kept.message_id, kept.expires_at
@@ -216,7 +217,7 @@ async def lock(
 
 
 async def read(connection: Connection, account_id: AccountId) -> AccountQuotaRow:
-    """The account's row as it is at this moment; nobody waits for it."""
+    """The account's row as it is now; takes no lock."""
     return AccountQuotaRow(*required(await connection.fetchrow(READ, account_id)))
 
 
@@ -224,7 +225,11 @@ async def read_refused(
     connection: Connection, account_id: AccountId, key: Key | None, domain: str | None
 ) -> RefusedRow:
     credential_id, text = (None, None) if key is None else (key.credential_id, key.text)
-    row = required(await connection.fetchrow(READ_REFUSED, account_id, credential_id, text, domain))
+    row = required(
+        await connection.fetchrow(
+            *READ_REFUSED.bind(account_id=account_id, credential_id=credential_id, key=text, domain=domain)
+        )
+    )
     return RefusedRow(
         is_suspended=row["is_suspended"],
         rate_per_second=row["rate_per_second"],
@@ -237,7 +242,7 @@ async def read_refused(
 
 
 async def recall(connection: Connection, keys: Sequence[Key]) -> dict[Key, RememberedKey]:
-    """What is remembered of these keys, expired or not."""
+    """What is stored of these keys, expired or not."""
     rows = await connection.fetch(RECALL, *_columns(keys))
     return {
         Key(row["account_id"], row["credential_id"], row["key"]): RememberedKey(

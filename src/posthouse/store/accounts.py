@@ -59,7 +59,7 @@ FROM accounts ORDER BY lower(name) LIMIT $1
 """
 _IS_SUSPENDED: Final = "SELECT suspended_at IS NOT NULL FROM accounts WHERE id = $1"
 _SUSPEND: Final = "UPDATE accounts SET suspended_at = $2, suspended_reason = $3 WHERE id = $1"
-# Whoever lets it go on has seen what it did: its conduct is counted anew.
+# The operator who resumes it has seen its reputation, which is counted from now on.
 _RESUME: Final = "UPDATE accounts SET suspended_at = NULL, suspended_reason = NULL, conduct_since = $2 WHERE id = $1"
 
 _SET_LIMITS: Final = statement("""
@@ -149,9 +149,9 @@ async def set_limits(
 
 
 async def grant(tx: Connection, account_id: AccountId, grant_id: UUID, amount: int, reason: str, now: datetime) -> int:
-    """Enters the grant and moves the balance with it; returns what is available then.
+    """Enter the grant and change the balance with it; return the new balance.
 
-    The row must be locked and the balance looked at before a negative amount: below 0 is a fault.
+    Lock the row and check the balance before a negative amount: a balance below 0 is a fault.
     """
     await tx.execute(*_GRANT.bind(account_id=account_id, grant_id=grant_id, amount=amount, reason=reason, now=now))
     available: int = await tx.fetchval(_ADD, account_id, amount)

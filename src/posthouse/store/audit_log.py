@@ -1,4 +1,4 @@
-"""The log of changes: who changed what in an account, written in the transaction that changes it."""
+"""The audit log: who changed what in an account, written in the transaction that changes it."""
 
 import json
 from collections.abc import Mapping

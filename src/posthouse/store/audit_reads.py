@@ -1,7 +1,7 @@
-"""Reading for an audit: an account's messages in small ranges, each with everything that belongs to it.
+"""Reads for an audit: an account's messages in small ranges, each with everything that belongs to it.
 
 Every function reads from the snapshot of its transaction, and reads little: an audit runs beside the service, and a
-snapshot that is held for long slows the calendar.
+snapshot that is held for long slows the schedule.
 """
 
 from collections import defaultdict
@@ -40,7 +40,7 @@ _NAMED: Final = statement(f"""
 WHERE m.account_id = :account_id AND m.id >= :lowest AND m.id <= :highest ORDER BY m.id
 """)
 
-# The range is given as well as the ids: only a range tells the planner which days to look into.
+# The range is given as well as the ids: only a range lets the planner skip the other days.
 _OF_THESE: Final = """
 FROM {table} t JOIN unnest(:message_ids::uuid[]) asked(id) ON t.message_id = asked.id
 WHERE t.account_id = :account_id AND t.message_id >= :lowest AND t.message_id <= :highest
@@ -69,8 +69,8 @@ SELECT s.email, s.at FROM unnest($2::text[]) asked(email)
 JOIN suppressions s ON s.account_id = $1 AND s.email = asked.email
 """
 
-# Lateral and limited, so that each is a look-up by the primary key.
-_TOLD: Final = """
+# Lateral and limited, so that each is a lookup by the primary key.
+_EVENTS_WITH_RECIPIENTS: Final = """
 SELECT e.id, e.message_id, e.position, e.type, e.created_at, r.status, r.final_at
 FROM (
     SELECT id, message_id, position, type, created_at FROM events
@@ -81,9 +81,9 @@ LEFT JOIN LATERAL (
 ORDER BY e.id
 """
 
-_CALLS: Final = """
+_WEBHOOK_DELIVERIES: Final = """
 SELECT w.id, w.event_id, w.status, w.attempt, w.max_attempts, w.http_status, w.error,
-    EXISTS (SELECT FROM calls c WHERE c.account_id = $1 AND c.id = w.id) AS is_in_calendar
+    EXISTS (SELECT FROM calls c WHERE c.account_id = $1 AND c.id = w.id) AS is_scheduled
 FROM webhook_deliveries w WHERE w.account_id = $1 AND w.id > $2 ORDER BY w.id LIMIT $3
 """
 
@@ -94,7 +94,7 @@ FROM idempotency i WHERE i.account_id = :account_id AND (i.credential_id, i.key)
 ORDER BY i.credential_id, i.key LIMIT :limit
 """)
 
-_BOOKS: Final = """
+_TOTALS: Final = """
 SELECT a.available,
     (SELECT coalesce(sum(amount), 0) FROM grants WHERE account_id = a.id) AS granted,
     l.reserved + d.reserved AS reserved, l.released + d.released AS released
@@ -108,7 +108,7 @@ CROSS JOIN LATERAL (
     FROM ledger_days WHERE account_id = a.id) d
 WHERE a.id = $1
 """
-_BOOKED: Final = "SELECT count(*) FROM (SELECT FROM ledger WHERE account_id = $1 LIMIT $2) booked"
+_ENTRIES: Final = "SELECT count(*) FROM (SELECT FROM ledger WHERE account_id = $1 LIMIT $2) counted"
 
 _DOMAINS: Final = "SELECT name FROM domains WHERE account_id = $1"
 _BODIES: Final = statement("SELECT message_id, mime" + _OF_THESE.format(table="bodies"))
@@ -118,7 +118,7 @@ FROM unnest($1::uuid[], $2::bytea[]) asked(id, tail)
 JOIN accounts a ON substring(uuid_send(a.id) FROM 13) = asked.tail
 WHERE EXISTS (SELECT FROM messages m WHERE m.account_id = a.id AND m.id = asked.id)
 """
-# A look into each account's part of the one day that the id names.
+# Reads each account's part of the one day that the id names.
 _EVENT: Final = """
 SELECT a.id AS account_id, e.body FROM accounts a
 CROSS JOIN LATERAL (SELECT body FROM events WHERE account_id = a.id AND id = $1 LIMIT 1) e LIMIT 1
@@ -127,7 +127,7 @@ CROSS JOIN LATERAL (SELECT body FROM events WHERE account_id = a.id AND id = $1 
 
 @dataclass(frozen=True, slots=True)
 class ToldOf:
-    """An event, and the recipient that it tells of; no status when there is none."""
+    """An event and its recipient; no status when there is none."""
 
     id: UUID
     message_id: MessageId | None
@@ -140,7 +140,7 @@ class ToldOf:
 
 @dataclass(frozen=True, slots=True)
 class WebhookDeliveryRecord:
-    """A webhook delivery, and whether the calendar still holds it."""
+    """A webhook delivery, and whether the schedule still holds it."""
 
     id: UUID
     event_id: UUID
@@ -149,7 +149,7 @@ class WebhookDeliveryRecord:
     max_attempts: int
     http_status: int | None
     error: str | None
-    is_in_calendar: bool
+    is_scheduled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,27 +202,27 @@ async def _assembled(tx: Connection, account_id: AccountId, messages: Sequence[R
     attempts = _grouped([(row["message_id"], _attempt(row)) for row in await tx.fetch(*_ATTEMPTS.bind(**asked))])
     scheduled = _grouped([(row["message_id"], row["position"]) for row in await tx.fetch(*_SCHEDULED.bind(**asked))])
     ledger = _grouped([(row["message_id"], row) for row in await tx.fetch(*_LEDGER.bind(**asked))])
-    everyone = [one for group in recipients.values() for one in group]
-    spans = [(ids.lowest_id(begin), ids.lowest_id(end)) for begin, end in event_windows(everyone)]
+    all_recipients = [recipient for group in recipients.values() for recipient in group]
+    spans = [(ids.lowest_id(begin), ids.lowest_id(end)) for begin, end in event_windows(all_recipients)]
     lowest, highest = ([span[side] for span in spans] for side in (0, 1))
-    told = await tx.fetch(
+    found = await tx.fetch(
         *_EVENTS.bind(account_id=account_id, message_ids=named, lowest_ids=lowest, highest_ids=highest)
     )
-    events = _grouped([(row["message_id"], EventRecord(row["position"], row["id"], row["type"])) for row in told])
-    emails = sorted({one.email.lower() for one in everyone})
+    events = _grouped([(row["message_id"], EventRecord(row["position"], row["id"], row["type"])) for row in found])
+    emails = sorted({recipient.email.lower() for recipient in all_recipients})
     suppressed = {row["email"]: row["at"] for row in await tx.fetch(_SUPPRESSED, account_id, emails)}
     return [
         MessageRecord(
             **row,
-            recipients=sorted(recipients[row["id"]], key=lambda one: one.position),
-            attempts=sorted(attempts[row["id"]], key=lambda one: (one.position, one.fence)),
+            recipients=sorted(recipients[row["id"]], key=lambda recipient: recipient.position),
+            attempts=sorted(attempts[row["id"]], key=lambda attempt: (attempt.position, attempt.fence)),
             scheduled=frozenset(scheduled[row["id"]]),
             ledger={entry["position"]: (entry["kind"], entry["amount"]) for entry in ledger[row["id"]]},
             events=events[row["id"]],
             suppressed_at={
-                one.position: suppressed[one.email.lower()]
-                for one in recipients[row["id"]]
-                if one.email.lower() in suppressed
+                recipient.position: suppressed[recipient.email.lower()]
+                for recipient in recipients[row["id"]]
+                if recipient.email.lower() in suppressed
             },
         )
         for row in messages
@@ -266,11 +266,11 @@ def _attempt(row: Row) -> AttemptRecord:
 
 
 async def events(tx: Connection, account_id: AccountId, after: UUID, limit: int) -> list[ToldOf]:
-    return [ToldOf(**row) for row in await tx.fetch(_TOLD, account_id, after, limit)]
+    return [ToldOf(**row) for row in await tx.fetch(_EVENTS_WITH_RECIPIENTS, account_id, after, limit)]
 
 
 async def sendings(tx: Connection, account_id: AccountId, after: UUID, limit: int) -> list[WebhookDeliveryRecord]:
-    return [WebhookDeliveryRecord(**row) for row in await tx.fetch(_CALLS, account_id, after, limit)]
+    return [WebhookDeliveryRecord(**row) for row in await tx.fetch(_WEBHOOK_DELIVERIES, account_id, after, limit)]
 
 
 async def keys(tx: Connection, account_id: AccountId, after: tuple[UUID, str], limit: int) -> list[IdempotencyRecord]:
@@ -283,10 +283,10 @@ async def keys(tx: Connection, account_id: AccountId, after: tuple[UUID, str], l
 
 
 async def books(tx: Connection, account_id: AccountId, entries_max: int) -> Books | None:
-    """What the account's ledger adds up to; None when it is too long to be added up in one short look."""
-    if await tx.fetchval(_BOOKED, account_id, entries_max + 1) > entries_max:
+    """The sums of the account's ledger; None when it has too many entries for a short read."""
+    if await tx.fetchval(_ENTRIES, account_id, entries_max + 1) > entries_max:
         return None
-    row = await tx.fetchrow(_BOOKS, account_id)
+    row = await tx.fetchrow(_TOTALS, account_id)
     return None if row is None else Books(**row)
 
 
@@ -301,12 +301,12 @@ async def bodies(tx: Connection, account_id: AccountId, message_ids: Collection[
 
 
 async def owners(tx: Connection, named: Mapping[UUID, bytes]) -> dict[UUID, AccountId]:
-    """Whose messages return paths name, by the ends of their accounts' ids."""
+    """The accounts of messages that return paths name, found by the ends of the accounts' ids."""
     rows = await tx.fetch(_OWNERS, list(named), list(named.values()))
     return {row["message_id"]: row["account_id"] for row in rows}
 
 
 async def event(tx: Connection, event_id: UUID) -> Announced | None:
-    """Whose event it is, and what it says."""
+    """The event's account and body."""
     row = await tx.fetchrow(_EVENT, event_id)
     return None if row is None else Announced(**row)

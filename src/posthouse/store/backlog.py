@@ -1,7 +1,7 @@
-"""The backlog: how much of the calendar is due, taken, put off or held, counted no further than a bound.
+"""The backlog: how much of the schedule is due, claimed, postponed or held, counted no further than a bound.
 
-A calendar of a million rows is looked at every second by whoever watches it, so each count ends at the bound
-and says that there is more.
+A monitor may read a schedule of a million rows every second, so each count ends at the bound and says that
+there is more.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from posthouse.store.postgres import Connection, required
 
 COUNTED_MAX: Final = 10_000
 # In the statement itself: a limit that the planner doesn't know is to it a tenth of the table.
-_LOOKED_AT_MAX: Final = COUNTED_MAX + 1
+_READ_MAX: Final = COUNTED_MAX + 1
 
 
 class BoundedCount(NamedTuple):
@@ -27,7 +27,7 @@ class BoundedCount(NamedTuple):
 class Backlog:
     """What is not final, each recipient in one count.
 
-    A lease leaves no mark but a time that is near: `leased` has also what was deferred until about then.
+    A lease is only a `next_at` that is near: `leased` also counts what was deferred until about then.
     """
 
     due: BoundedCount
@@ -40,7 +40,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class AccountBacklog:
-    """What of an account's mail is not final, counted no further than a bound: then `is_more`.
+    """An account's mail that is not final, counted no further than a bound: then `is_more`.
 
     Deferred is what was tried and will be again; either may be held. `credits` are those reserved for all of it.
     """
@@ -53,23 +53,23 @@ class AccountBacklog:
 
 
 # Each inner query walks one index in its order and stops at the bound. What doesn't belong to a count is taken
-# out afterwards: to search on for what does could take as long as the calendar.
+# out afterwards: to search on for what does could read the whole schedule.
 _BACKLOG: Final = f"""
 SELECT due.*, leased.*, claimed.*, later.*, held.* FROM
-    (SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*) AS looked_at,
+    (SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*) AS rows_read,
         min(next_at) FILTER (WHERE worker_id IS NULL AND held_since IS NULL) AS oldest_due_at
      FROM (SELECT worker_id, held_since, next_at FROM schedule WHERE next_at <= $1
-        ORDER BY next_at LIMIT {_LOOKED_AT_MAX}) looked) due,
-    (SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*) AS looked_at
+        ORDER BY next_at LIMIT {_READ_MAX}) read_rows) due,
+    (SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*) AS rows_read
      FROM (SELECT worker_id, held_since FROM schedule WHERE next_at > $1 AND next_at <= $2
-        ORDER BY next_at LIMIT {_LOOKED_AT_MAX}) looked) leased,
-    (SELECT count(*), count(*) AS looked_at
-     FROM (SELECT FROM schedule WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT {_LOOKED_AT_MAX}) looked) claimed,
-    (SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*) AS looked_at
+        ORDER BY next_at LIMIT {_READ_MAX}) read_rows) leased,
+    (SELECT count(*), count(*) AS rows_read
+     FROM (SELECT FROM schedule WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT {_READ_MAX}) read_rows) claimed,
+    (SELECT count(*) FILTER (WHERE worker_id IS NULL AND held_since IS NULL), count(*) AS rows_read
      FROM (SELECT worker_id, held_since FROM schedule WHERE next_at > $2
-        ORDER BY next_at LIMIT {_LOOKED_AT_MAX}) looked) later,
-    (SELECT count(*), count(*) AS looked_at
-     FROM (SELECT FROM schedule WHERE held_since IS NOT NULL ORDER BY held_since LIMIT {_LOOKED_AT_MAX}) looked) held
+        ORDER BY next_at LIMIT {_READ_MAX}) read_rows) later,
+    (SELECT count(*), count(*) AS rows_read
+     FROM (SELECT FROM schedule WHERE held_since IS NOT NULL ORDER BY held_since LIMIT {_READ_MAX}) read_rows) held
 """
 
 
@@ -85,7 +85,7 @@ FROM (
         count(*) FILTER (WHERE attempt_count > CASE WHEN worker_id IS NULL THEN 0 ELSE 1 END) AS deferred
     FROM (
         SELECT message_id, attempt_count, worker_id, held_since FROM schedule WHERE account_id = $1
-        ORDER BY message_id, position LIMIT {_LOOKED_AT_MAX}) looked
+        ORDER BY message_id, position LIMIT {_READ_MAX}) read_rows
     GROUP BY message_id) waiting
 CROSS JOIN LATERAL (
     SELECT credits_reserved > 0 AS costs FROM messages
@@ -95,10 +95,10 @@ CROSS JOIN LATERAL (
 
 async def backlog(connection: Connection, now: datetime, leases_end: datetime) -> Backlog:
     """What is leased now is due again before `leases_end`."""
-    due, due_looked_at, oldest_due_at, *others = required(await connection.fetchrow(_BACKLOG, now, leases_end))
+    due, due_rows_read, oldest_due_at, *others = required(await connection.fetchrow(_BACKLOG, now, leases_end))
     leased, claimed, later, held = map(_count, others[::2], others[1::2])
     return Backlog(
-        due=_count(due, due_looked_at),
+        due=_count(due, due_rows_read),
         leased=leased,
         claimed=claimed,
         later=later,
@@ -113,5 +113,5 @@ async def waiting(tx: Connection, account_id: AccountId) -> AccountBacklog:
     return AccountBacklog(queued, deferred, held, credits_reserved, is_more=queued + deferred > COUNTED_MAX)
 
 
-def _count(number: int, looked_at: int) -> BoundedCount:
-    return BoundedCount(min(number, COUNTED_MAX), looked_at > COUNTED_MAX)
+def _count(number: int, rows_read: int) -> BoundedCount:
+    return BoundedCount(min(number, COUNTED_MAX), rows_read > COUNTED_MAX)

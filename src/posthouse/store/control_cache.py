@@ -1,9 +1,9 @@
 """The control tables, read through a short cache: who may send, from which domains, signed with which keys.
 
 Every change to an account's control rows moves `accounts.changed_at` in the same transaction. Each
-process asks once a second which accounts changed lately and forgets what it knew of them, so a
+process asks once a second which accounts changed lately and drops what it cached of them, so a
 revocation holds everywhere within seconds while the hot path asks PostgreSQL nothing. If that question
-goes unanswered for longer than the cache may be old, nothing that was remembered is believed.
+goes unanswered for longer than the cache may be old, nothing in the cache is used.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
@@ -22,7 +22,7 @@ from posthouse.store.postgres import Connection, Database, Row, required
 
 # A template or a key weighs as many entries as it has kilobytes.
 ENTRIES_MAX: Final = 100_000
-# Whatever else is believed, nothing is remembered for longer.
+# Nothing is cached for longer than this.
 REMEMBERED_SECONDS_MAX: Final = 60
 # A change that was stamped before its transaction committed is still seen if it commits within this.
 COMMIT_SECONDS_MAX: Final = 15
@@ -59,7 +59,7 @@ JOIN credentials c ON c.account_id = m.account_id AND c.is_default
 WHERE m.account_id = $1 AND m.user_id = $2
 """
 
-# It is kept with the account in which it was begun, which whoever ends it touches.
+# Cached with the account in which it began: ending a session touches that account.
 _SESSION: Final = "SELECT account_id, user_id FROM sessions WHERE id = $1 AND revoked_at IS NULL"
 
 _DOMAINS: Final = "SELECT name FROM domains WHERE account_id = $1 AND verified_at IS NOT NULL"
@@ -129,7 +129,7 @@ class ControlCache:
         self._changes_read_to: datetime | None = None
 
     async def forget_changes(self) -> None:
-        """One look at what changed; `workers` repeats it every second."""
+        """Drop what changed since the last call; `workers` calls it every second."""
         asked_at = self._monotonic()
         read_to = self._changes_read_to
         since = _NEVER if read_to is None else read_to - timedelta(seconds=COMMIT_SECONDS_MAX)
@@ -155,7 +155,7 @@ class ControlCache:
         return await self._recall(("credential", username), _load_credential, username)
 
     async def credential_of(self, account_id: AccountId, credential_id: CredentialId) -> Credential | None:
-        """The same by its id, for whoever was let in with it; None once it is revoked."""
+        """The same by its id, for sessions that logged in with it; None once it is revoked."""
         key = "credential_of", account_id, credential_id
         return await self._recall(key, _load_credential_of, account_id, credential_id)
 
@@ -166,11 +166,11 @@ class ControlCache:
         return await self._recall(("membership", account_id, user_id), _load_membership, account_id, user_id)
 
     async def user_of_session(self, session_id: SessionId) -> UserId | None:
-        """Whose it is; None once it has ended."""
+        """The session's user; None once it has ended."""
         return await self._recall(("session", session_id), _load_session, session_id)
 
     async def is_verified(self, account_id: AccountId, domain: str) -> bool:
-        """A domain that was verified this second counts: only a yes is taken from memory."""
+        """A domain that was verified this second counts: only a yes is taken from the cache."""
         known = await self._recall(("domains", account_id), _load_domains, account_id)
         if domain in known:
             return True
@@ -206,7 +206,7 @@ class ControlCache:
         checked_at = self._checked_at
         async with self._database.connection() as connection:
             loaded = await load(connection, *arguments)
-        # What is unknown is not remembered: a key works the moment it is made.
+        # What is unknown is not cached: a key works the moment it is made.
         if loaded is None:
             return None  # type: ignore[return-value]
         # A change may have been committed after the row was read and forgotten before it is kept here.

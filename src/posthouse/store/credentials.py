@@ -1,6 +1,6 @@
 """SMTP credentials and the API keys that belong to them; secrets are here only as keyed hashes.
 
-When a secret was last used is written apart from all else, and tells no cache: it changes nothing that one holds.
+When a secret was last used is written apart from all else and invalidates no cache: none holds it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from posthouse.store.statement import statement
 
 @dataclass(frozen=True, slots=True)
 class CredentialRow:
-    """`previous_until` is when the password before this one ends, if it was replaced."""
+    """`previous_until` is when the previous password ends, if it was replaced."""
 
     account_id: AccountId
     id: CredentialId
@@ -132,7 +132,7 @@ WHERE account_id = :account_id AND id = :key_id
 RETURNING expires_at
 """)
 
-# Locked in one order by every process, which each have something to say of the same rows.
+# Every process updates the same rows: all lock them in one order.
 _CREDENTIALS_USED: Final = """
 WITH used AS (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) used (account_id, id, at)),
 locked AS (
@@ -183,14 +183,14 @@ async def insert_credential(tx: Connection, row: CredentialRow, secret_hash: byt
 
 
 async def list_credentials(connection: Connection, account_id: AccountId, limit: int) -> Sequence[CredentialRow]:
-    """Oldest first, revoked ones included."""
+    """Oldest first, including revoked."""
     return [_credential(row) for row in await connection.fetch(_CREDENTIALS, account_id, limit)]
 
 
 async def page_of_credentials(
     connection: Connection, account_id: AccountId, before: UUID | None, limit: int
 ) -> Sequence[CredentialRow]:
-    """Newest first, revoked ones included."""
+    """Newest first, including revoked."""
     return [_credential(row) for row in await connection.fetch(_CREDENTIALS_PAGE, account_id, before, limit)]
 
 
@@ -238,7 +238,7 @@ async def rotate_credential(
     previous_until: datetime | None,
     now: datetime,
 ) -> None:
-    """The password that it had counts until then, or not at all; one before that ends."""
+    """The current password stays valid until `previous_until`, or ends now; one before that ends."""
     await tx.execute(
         *_ROTATE_CREDENTIAL.bind(
             account_id=account_id, credential_id=credential_id, secret_hash=secret_hash, previous_until=previous_until
@@ -269,14 +269,14 @@ async def insert_key(tx: Connection, row: KeyRow, secret_hash: bytes, now: datet
 
 
 async def list_keys(connection: Connection, account_id: AccountId, limit: int) -> Sequence[KeyRow]:
-    """Oldest first, revoked ones included."""
+    """Oldest first, including revoked."""
     return [_key(row) for row in await connection.fetch(_KEYS, account_id, limit)]
 
 
 async def page_of_keys(
     connection: Connection, account_id: AccountId, before: UUID | None, limit: int
 ) -> Sequence[KeyRow]:
-    """Newest first, revoked ones included."""
+    """Newest first, including revoked."""
     return [_key(row) for row in await connection.fetch(_KEYS_PAGE, account_id, before, limit)]
 
 
@@ -320,4 +320,4 @@ async def keys_used(tx: Connection, uses: Mapping[tuple[AccountId, ApiKeyId], da
 def _columns(
     uses: Mapping[tuple[AccountId, CredentialId], datetime] | Mapping[tuple[AccountId, ApiKeyId], datetime],
 ) -> tuple[list[UUID], list[UUID], list[datetime]]:
-    return [account_id for account_id, _ in uses], [one for _, one in uses], list(uses.values())
+    return [account_id for account_id, _ in uses], [used_id for _, used_id in uses], list(uses.values())

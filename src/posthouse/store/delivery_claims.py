@@ -1,8 +1,8 @@
-"""Claims: what a worker takes for itself before it tries it, for many recipients at once.
+"""Claims: a worker takes many recipients for itself before it tries to deliver.
 
-The rows of the calendar whose fence is the ticket's are locked by one statement; another, whose snapshot is
-newer than the locks, raises their fences and writes the attempts down as begun. So there is an attempt on
-record before there is a connection, and of two tickets for one recipient the second finds the fence gone.
+One statement locks the rows of the schedule whose fence is the ticket's; another, whose snapshot is newer than
+the locks, raises their fences and records the attempts as started. So an attempt is on record before there is a
+connection, and of two tickets for one recipient the second finds the fence changed.
 """
 
 from collections.abc import Iterable
@@ -28,9 +28,9 @@ FOR_EVER: Final = timedelta(days=36_500)
 class ClaimedMessage:
     """What all recipients of a message share.
 
-    `mailing_list` is the one that it was sent to, by its tag; with `one_click`, its recipients get a link by which
-    to leave it. `mime_bytes` is the length of its body, None when the body is gone or nobody is to get it; `mime`
-    is the body itself unless it is longer than what comes along (`bodies.whole` brings it then).
+    `mailing_list` is the list that it was sent to, by its tag; with `one_click`, its recipients get a link to
+    unsubscribe. `mime_bytes` is the length of its body, None when the body is gone or not needed; `mime` is the body
+    itself unless it is longer than BODY_BYTES_MAX (`bodies.whole` reads it then).
     """
 
     id: MessageId
@@ -49,10 +49,10 @@ class ClaimedMessage:
 class Claimed:
     """One recipient to be tried, under a fence of its own.
 
-    `attempt_count` includes this attempt, and any that no worker lived to report; `held` is how long the
-    recipient was held back since it was accepted. One that is suppressed (for all mail, or because it `has_left`
-    the message's list), or over (tried as often, or known or held for as long as anything may be), is not to be
-    tried: no attempt is written or counted for it, its outcome is all that is wanted.
+    `attempt_count` includes this attempt, and any whose worker died before it reported; `held` is how long the
+    recipient was held since it was accepted. A recipient that is suppressed (for all mail, or because it `has_left`
+    the message's list), or over (its attempts, lifetime or time held are used up), is not to be tried: no attempt is
+    written or counted for it, only its outcome is to be recorded.
     """
 
     account_id: AccountId
@@ -73,7 +73,7 @@ class Claimed:
         return self.account_id, self.message_id, self.position, self.fence
 
 
-# Nearly all mail belongs to no list, and then nobody is looked for among those who left one.
+# Nearly all mail belongs to no list, and then unsubscriptions are not read.
 _CLAIM: Final = statement("""
 WITH asked AS MATERIALIZED (
     SELECT due.*, recipient.email, suppression.email IS NOT NULL OR leaver.email IS NOT NULL AS is_suppressed,
@@ -135,10 +135,10 @@ async def claim(
     until: datetime,
     retries: Schedule = DELIVERY,
 ) -> list[Claimed]:
-    """What of these the worker now has to itself, written down as begun; tickets that came late are absent.
+    """Claim these for the worker and record the attempts as started; tickets that came late are absent.
 
-    It is the worker's for as long as the worker's lease lasts, and not longer than `until`, which is after
-    the end of the longest attempt: whatever the worker forgot is due again then.
+    A claim lasts as long as the worker's lease, and not longer than `until`, which is after the end of the
+    longest attempt: what the worker lost is due again then.
     """
     places = await delivery_schedule.lock(
         tx, ((ticket.account_id, ticket.message_id, ticket.position, ticket.fence) for ticket in tickets)
@@ -174,7 +174,7 @@ async def claim(
 async def _messages(
     tx: Connection, keys: Iterable[Key], low: MessageId, high: MessageId
 ) -> dict[tuple[AccountId, MessageId], ClaimedMessage]:
-    """Each message once, with its body: nearly always someone is to get it."""
+    """Each message once, with its body, which is nearly always needed."""
     wanted = list(dict.fromkeys(key[:2] for key in keys))
     found = await tx.fetch(
         *_MESSAGES.bind(

@@ -1,19 +1,19 @@
-"""Outcomes: what attempts came to, recorded for many recipients at once.
+"""The results of attempts, recorded for many recipients at once.
 
-Recording goes in one order, in every process: lock the messages, then the calendar's rows, by their keys;
-change the recipients; fold the messages, by what was really changed; tell events, strike or put off, write
-the ledger; give credits back last, account by account. Locks taken in another order deadlock, a message
-whose recipients are counted by two transactions at once stays open for ever, and an account's row that is
-held for longer than the very end, or touched when nothing is given back, is what everyone waits for.
+Every process records in one order: lock the messages, then the schedule's rows, by their keys; change the
+recipients; update the messages by what was really changed; write events, delete or postpone schedule rows, write
+the ledger; release credits last, account by account. Locks taken in another order deadlock, a message whose
+recipients are counted by two transactions at once stays open for ever, and all transactions of an account wait
+for its row: it is locked only at the very end, and only if credits are released.
 
 An event whose account has a webhook that is subscribed to it becomes a webhook delivery in the same
-transaction. Endpoints are only read, so nobody waits for their rows; whoever changes one meanwhile is heard
-when the delivery is claimed.
+transaction. Endpoints are only read, so that nothing waits for their rows; a change that is made meanwhile takes
+effect when the delivery is claimed.
 
 A statement's snapshot is older than the locks it takes, so one statement locks and later ones change. They
 find what they change by place (its ctid): a join with the keys, planned while a day's partition was
 empty, would read all of the partition for ever after. A message's id that comes with the place, from the
-same look-up, picks the partition.
+same lookup, picks the partition.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ from posthouse.store.webhook_schedule import NewWebhookDelivery
 
 
 class DeliveryResult(StrEnum):
-    """What an attempt came to for its recipient. `POSTPONED` was none: it doesn't count."""
+    """The result of an attempt for its recipient. `POSTPONED` was no attempt and doesn't count."""
 
     DELIVERED = "delivered"
     BOUNCED = "bounced"
@@ -56,7 +56,7 @@ _MAY_BE_AMBIGUOUS: Final = frozenset({DeliveryResult.FAILED, DeliveryResult.DEFE
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the customer is told; `webhook_delivery_id` is the id of its sending, should there be one."""
+    """An event for the customer; `webhook_delivery_id` is the id of its webhook delivery, should there be one."""
 
     id: UUID
     type: str
@@ -66,7 +66,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one claim. Texts are the remote server's, made printable, or our own.
+    """The result of one claim. Texts are the remote server's, made printable, or our own.
 
     A final result has its event, any other the time of the next attempt. `suppress`: the address gets no
     more mail of this account.
@@ -92,7 +92,7 @@ class Outcome:
         if (self.event is not None) is not self.result.is_final or (self.next_at is None) is not self.result.is_final:
             raise ValueError(f"a final result has an event, any other a next time: {self.result}")
         if self.is_ambiguous and self.result not in _MAY_BE_AMBIGUOUS:
-            raise ValueError(f"nobody doubts that it was {self.result}")
+            raise ValueError(f"{self.result} is never ambiguous")
 
     @property
     def key(self) -> Key:
@@ -100,9 +100,9 @@ class Outcome:
 
 
 class RecordedOutcomes(NamedTuple):
-    """`counted` changed their recipients; `late` came after someone else's claim or record, and did not.
+    """`counted` changed their recipients; `late` came after another claim or record, and did not.
 
-    `tickets` are those of the webhook deliveries that were made: leased, so that it is for the caller to publish them.
+    `tickets` are those of the new webhook deliveries: they are leased, and the caller publishes them.
     """
 
     counted: tuple[Outcome, ...]
@@ -136,11 +136,11 @@ FROM (
 """)
 
 _CHANGE: Final = statement("""
-UPDATE recipients SET status = told.status, billing_status = told.billing_status,
-    attempt_count = told.attempt_count, last_smtp_code = told.code, last_smtp_response = told.response,
-    delivered_at = CASE told.status WHEN 'delivered' THEN :now::timestamptz END,
-    bounced_at = CASE told.status WHEN 'bounced' THEN :now::timestamptz END,
-    failed_at = CASE told.status WHEN 'failed' THEN :now::timestamptz END
+UPDATE recipients SET status = given.status, billing_status = given.billing_status,
+    attempt_count = given.attempt_count, last_smtp_code = given.code, last_smtp_response = given.response,
+    delivered_at = CASE given.status WHEN 'delivered' THEN :now::timestamptz END,
+    bounced_at = CASE given.status WHEN 'bounced' THEN :now::timestamptz END,
+    failed_at = CASE given.status WHEN 'failed' THEN :now::timestamptz END
 FROM (
     SELECT place, place_id, asked.*
     FROM unnest(:numbers::integer[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],
@@ -150,22 +150,22 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT ctid AS place, message_id AS place_id FROM recipients
         WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
-          AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient) told
-WHERE recipients.ctid = told.place AND recipients.message_id = told.place_id
+          AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient) given
+WHERE recipients.ctid = given.place AND recipients.message_id = given.place_id
   AND recipients.status IN ('queued', 'deferred')
-RETURNING told.number
+RETURNING given.number
 """)
 
 _WRITE: Final = statement("""
 WITH folded AS (
-    UPDATE messages SET open_count = told.open, delivered_count = told.delivered, released_count = told.released,
-        status = told.status, billing_status = told.billing_status
+    UPDATE messages SET open_count = given.open, delivered_count = given.delivered, released_count = given.released,
+        status = given.status, billing_status = given.billing_status
     FROM unnest(:folded_places::tid[], :folded_ids::uuid[], :open_counts::smallint[], :delivered_counts::smallint[],
         :released_counts::smallint[], :statuses::text[], :billing_statuses::text[])
-        told(place, id, open, delivered, released, status, billing_status)
-    WHERE messages.ctid = told.place AND messages.id = told.id
+        given(place, id, open, delivered, released, status, billing_status)
+    WHERE messages.ctid = given.place AND messages.id = given.id
     RETURNING 1
-), told AS MATERIALIZED (
+), given AS MATERIALIZED (
     SELECT * FROM unnest(:attempt_account_ids::uuid[], :attempt_message_ids::uuid[], :attempt_positions::smallint[],
         :attempt_fences::integer[], :results::text[], :are_ambiguous::boolean[],
         :exchanges::text[], :addresses::text[], :tls::text[], :stages::text[], :codes::smallint[], :responses::text[])
@@ -176,16 +176,16 @@ WITH folded AS (
         exchange = attempt.exchange, address = attempt.address, tls = attempt.tls, stage = attempt.stage,
         code = attempt.code, response = attempt.response
     FROM (
-        SELECT place, place_id, told.* FROM told CROSS JOIN LATERAL (
+        SELECT place, place_id, given.* FROM given CROSS JOIN LATERAL (
             SELECT ctid AS place, message_id AS place_id FROM attempts
-            WHERE account_id = told.account_id AND message_id = told.message_id AND position = told.position
-              AND fence = told.fence AND message_id >= :lowest AND message_id <= :highest LIMIT 1) started) attempt
+            WHERE account_id = given.account_id AND message_id = given.message_id AND position = given.position
+              AND fence = given.fence AND message_id >= :lowest AND message_id <= :highest LIMIT 1) started) attempt
     WHERE attempts.ctid = attempt.place AND attempts.message_id = attempt.place_id
       AND attempts.finished_at IS NULL
 ), struck AS (
     DELETE FROM schedule WHERE ctid = ANY(:struck_places::tid[])
     RETURNING 1
-), put_off AS (
+), postponed AS (
     UPDATE schedule SET next_at = later.next_at, fence = fence + 1, worker_id = NULL,
         attempt_count = attempt_count - later.uncounted
     FROM unnest(:later_places::tid[], :next_at::timestamptz[], :uncounted::smallint[]) later(place, next_at, uncounted)
@@ -203,20 +203,20 @@ WITH folded AS (
         :event_positions::smallint[], :event_types::text[], :event_bodies::bytea[])
         event(account_id, id, message_id, position, type, body)
 )
-SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT count(*) FROM put_off),
+SELECT (SELECT count(*) FROM folded), (SELECT count(*) FROM struck), (SELECT count(*) FROM postponed),
     ARRAY(SELECT account_id FROM webhook_endpoints WHERE account_id = ANY(:webhook_account_ids::uuid[]) AND enabled)
 """)
 
-# In one order as well: two who insert the same addresses wait for each other's. A bounce outranks what the account
-# entered by itself, or nobody who suppresses what was just sent would be seen to have sent it.
+# In one order as well: two transactions that insert the same addresses wait for each other. A bounce outranks what
+# the account entered by itself: suppressing an address just after sending to it must not hide the bounce.
 _SUPPRESS: Final = statement("""
 INSERT INTO suppressions (account_id, email, reason, code, response, at)
-SELECT DISTINCT ON (1, 2) told.account_id, lower(recipient.email) AS email, 'bounce', told.code, told.response, :now
+SELECT DISTINCT ON (1, 2) given.account_id, lower(recipient.email) AS email, 'bounce', given.code, given.response, :now
 FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :codes::smallint[], :responses::text[])
-    told(account_id, message_id, position, code, response)
+    given(account_id, message_id, position, code, response)
 CROSS JOIN LATERAL (
     SELECT email FROM recipients
-    WHERE account_id = told.account_id AND message_id = told.message_id AND position = told.position
+    WHERE account_id = given.account_id AND message_id = given.message_id AND position = given.position
       AND message_id >= :lowest AND message_id <= :highest LIMIT 1) recipient
 ORDER BY 1, 2
 ON CONFLICT (account_id, email) DO UPDATE
@@ -251,8 +251,8 @@ class _Counts:
 
 
 _Messages = dict[tuple[AccountId, MessageId], _Counts]
-# Place and counted attempts of the rows whose fence was still the outcome's.
-_Calendar = dict[Key, tuple[Place, int]]
+# Place and attempt count of the rows whose fence was still the outcome's.
+_Schedule = dict[Key, tuple[Place, int]]
 
 
 async def record(
@@ -263,30 +263,30 @@ async def record(
     ticket_lease: timedelta = timedelta(0),
     webhook_attempts_max: int = WEBHOOK.attempts_max,
 ) -> RecordedOutcomes:
-    """Write down what came of claims, with everything that follows; a second time changes nothing.
+    """Record the results of claims, with everything that follows; a second time changes nothing.
 
-    An outcome counts while its fence is the calendar's. One that comes late fills its own attempt, and
-    tells of the address if it has to; the recipient belongs to whoever claimed it since. Webhook deliveries
-    are born leased for `ticket_lease`: with none, they are due at once and whoever dispatches finds them.
+    An outcome counts while its fence is the schedule's. A late outcome fills its own attempt and suppresses the
+    address if it must; the recipient belongs to a newer claim. Webhook deliveries start leased for `ticket_lease`:
+    with none, they are due at once, and the dispatcher finds them.
     """
     batch = _in_order(outcomes)
     if not batch:
         return RecordedOutcomes((), ())
     low, high = id_bounds(batch)
-    messages, calendar = await _lock(tx, batch, low, high)
-    changed = await _change(tx, batch, messages, calendar, now, low, high)
+    messages, schedule = await _lock(tx, batch, low, high)
+    changed = await _change(tx, batch, messages, schedule, now, low, high)
     closed = [outcome for outcome in changed.values() if outcome.result.is_final]
     for outcome in closed:
         messages[outcome.key[:2]].close(outcome.result)
     deliveries = _webhook_deliveries(closed)
-    listening = await _write(tx, batch, messages, calendar, changed, closed, deliveries, now)
+    listening = await _write(tx, batch, messages, schedule, changed, closed, deliveries, now)
     tickets: list[WebhookTicket] = []
     if listening:
         wanted = [delivery for delivery in deliveries if delivery.account_id in listening]
         tickets = await webhook_schedule.enter(tx, wanted, now, now + ticket_lease, webhook_attempts_max)
     await _suppress(tx, batch.values(), now, low, high)
     await _release(tx, messages, closed)
-    counted = changed.keys() | {key for key in calendar if batch[key].result is DeliveryResult.POSTPONED}
+    counted = changed.keys() | {key for key in schedule if batch[key].result is DeliveryResult.POSTPONED}
     return RecordedOutcomes(
         tuple([outcome for key, outcome in batch.items() if key in counted]),
         tuple([outcome for key, outcome in batch.items() if key not in counted]),
@@ -295,7 +295,7 @@ async def record(
 
 
 def _in_order(outcomes: Iterable[Outcome]) -> dict[Key, Outcome]:
-    """By their keys, in the order in which everyone locks; of two with one key the first counts."""
+    """By their keys, in the order of locking; of two with the same key the first counts."""
     batch: dict[Key, Outcome] = {}
     for outcome in outcomes:
         batch.setdefault(outcome.key, outcome)
@@ -304,12 +304,12 @@ def _in_order(outcomes: Iterable[Outcome]) -> dict[Key, Outcome]:
 
 async def _lock(
     tx: Connection, batch: Mapping[Key, Outcome], low: MessageId, high: MessageId
-) -> tuple[_Messages, _Calendar]:
-    """The messages that may come to their end, then the calendar's rows whose fence still matches."""
+) -> tuple[_Messages, _Schedule]:
+    """The messages that may become final, then the schedule's rows whose fence still matches."""
     keys = list(batch)
     ends = list(dict.fromkeys(key[:2] for key, outcome in batch.items() if outcome.result.is_final))
     messages: _Messages = {}
-    calendar: _Calendar = {}
+    schedule: _Schedule = {}
     rows = await tx.fetch(
         *_LOCK.bind(
             lowest=low,
@@ -326,23 +326,23 @@ async def _lock(
         if attempt_count is None:
             messages[ends[number - 1]] = _Counts(place, *counts)
         else:
-            calendar[keys[number - 1]] = place, attempt_count
-    return messages, calendar
+            schedule[keys[number - 1]] = place, attempt_count
+    return messages, schedule
 
 
 async def _change(
     tx: Connection,
     batch: Mapping[Key, Outcome],
     messages: _Messages,
-    calendar: _Calendar,
+    schedule: _Schedule,
     now: datetime,
     low: MessageId,
     high: MessageId,
 ) -> dict[Key, Outcome]:
-    """Give the recipients their new states, and tell which were really changed."""
+    """Give the recipients their new states; return those that were really changed."""
     keys = [
         key
-        for key in calendar
+        for key in schedule
         if batch[key].result is DeliveryResult.DEFERRED or (batch[key].result.is_final and key[:2] in messages)
     ]
     if not keys:
@@ -358,7 +358,7 @@ async def _change(
             positions=[key[2] for key in keys],
             statuses=[batch[key].result for key in keys],
             billing_statuses=[billing_of(RecipientStatus(batch[key].result)) for key in keys],
-            attempt_counts=[calendar[key][1] for key in keys],
+            attempt_counts=[schedule[key][1] for key in keys],
             codes=[batch[key].code for key in keys],
             responses=[storable(batch[key].response) for key in keys],
         )
@@ -370,7 +370,7 @@ async def _write(
     tx: Connection,
     batch: Mapping[Key, Outcome],
     messages: _Messages,
-    calendar: _Calendar,
+    schedule: _Schedule,
     changed: Mapping[Key, Outcome],
     closed: Sequence[Outcome],
     deliveries: Sequence[NewWebhookDelivery],
@@ -381,9 +381,9 @@ async def _write(
     folded = [(key[1], messages[key]) for key in dict.fromkeys(outcome.key[:2] for outcome in closed)]
     states = [message_state(counts.open, counts.delivered, counts.released, counts.total) for _, counts in folded]
     attempts = batch.values()
-    struck, later = _schedule_changes(batch, calendar, changed)
+    struck, later = _schedule_changes(batch, schedule, changed)
     charged = [outcome for outcome in closed if messages[outcome.key[:2]].credits]
-    told = [(outcome, outcome.event) for outcome in closed if outcome.event is not None]
+    announced = [(outcome, outcome.event) for outcome in closed if outcome.event is not None]
     row = await tx.fetchrow(
         *_WRITE.bind(
             now=now,
@@ -416,12 +416,12 @@ async def _write(
             ledger_message_ids=[outcome.message_id for outcome in charged],
             ledger_positions=[outcome.position for outcome in charged],
             ledger_kinds=["release" if outcome.result is DeliveryResult.BOUNCED else "settle" for outcome in charged],
-            event_account_ids=[outcome.account_id for outcome, _ in told],
-            event_ids=[event.id for _, event in told],
-            event_message_ids=[outcome.message_id for outcome, _ in told],
-            event_positions=[outcome.position for outcome, _ in told],
-            event_types=[event.type for _, event in told],
-            event_bodies=[event.body for _, event in told],
+            event_account_ids=[outcome.account_id for outcome, _ in announced],
+            event_ids=[event.id for _, event in announced],
+            event_message_ids=[outcome.message_id for outcome, _ in announced],
+            event_positions=[outcome.position for outcome, _ in announced],
+            event_types=[event.type for _, event in announced],
+            event_bodies=[event.body for _, event in announced],
             webhook_account_ids=list({delivery.account_id for delivery in deliveries}),
         )
     )
@@ -433,12 +433,12 @@ async def _write(
 
 
 def _schedule_changes(
-    batch: Mapping[Key, Outcome], calendar: _Calendar, changed: Mapping[Key, Outcome]
+    batch: Mapping[Key, Outcome], schedule: _Schedule, changed: Mapping[Key, Outcome]
 ) -> tuple[list[Place], list[tuple[Place, datetime | None, int]]]:
     """The places of rows to delete; and of rows to postpone, until when, and the attempts not to be counted."""
     struck = []
     later = []
-    for key, (place, attempt_count) in calendar.items():
+    for key, (place, attempt_count) in schedule.items():
         outcome = batch[key]
         if outcome.result is DeliveryResult.POSTPONED:
             later.append((place, outcome.next_at, min(attempt_count, 1)))
@@ -485,7 +485,7 @@ async def _suppress(
 
 
 async def _release(tx: Connection, messages: _Messages, closed: Iterable[Outcome]) -> None:
-    """Give the credits of bounced recipients back: the last locks that the transaction takes."""
+    """Release the credits of bounced recipients: the last locks that the transaction takes."""
     freed = Counter(
         outcome.account_id
         for outcome in closed

@@ -1,13 +1,12 @@
-"""The calendar: what is due is leased and carried off; what its worker lost, or can't do now, comes back.
+"""The schedule of deliveries: what is due is leased; what a worker lost, or can't do now, becomes due again.
 
-A row's `next_at` is the only thing that makes it due. A lease and a claim push it forward, and whoever
-falls silent lets it come near again. The fence goes up whenever what a ticket says has been used or
-has become untrue: at a claim, a postponement, a deferral. A lease leaves it alone, so that a ticket
-which was late finds its row all the same, and the second of two finds it taken.
+A row's `next_at` is the only thing that makes it due. A lease and a claim move it into the future, and when a
+worker dies it comes near again. The fence goes up whenever what a ticket says was used or has become untrue: at
+a claim, a postponement, a deferral. A lease doesn't raise it, so that a late ticket still finds its row, and the
+second of two finds it claimed.
 
-Rows are locked in the order of their keys by everyone who waits for them; whoever may leave a row
-for the next round doesn't wait. A row's place (its ctid) may be used only by a later statement of the
-transaction that locked it.
+Statements that wait for rows lock them in the order of their keys; those that can take a row in the next pass
+skip locked rows. A row's place (its ctid) may be used only by a later statement of the transaction that locked it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +31,7 @@ Columns = list[list[object]]
 
 
 class DeliveryPostponement(NamedTuple):
-    """What a ticket asks can't be done before `next_at`, for a reason that isn't the destination's.
+    """A ticket's recipient can't be tried before `next_at`, for a reason that isn't the destination's.
 
     `is_held`: the account is suspended or the lane paused, and the time until the next claim is not
     the recipient's.
@@ -47,7 +46,7 @@ class DeliveryPostponement(NamedTuple):
 
 
 # Places found and rows changed are two steps so that no plan can read the table for each of them. A row
-# that changes between them is left for the next round.
+# that changes between them is taken in the next pass.
 LEASE: Final = """
 UPDATE schedule SET next_at = $2, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
@@ -55,7 +54,7 @@ WHERE ctid = ANY(ARRAY(
 RETURNING account_id, message_id, position, fence, destination
 """
 
-# A worker that nobody knows is as good as dead: its row may have gone while a claim of it was under way.
+# A worker without a row is dead: its row may have been deleted while a claim of it was under way.
 RECLAIM: Final = """
 UPDATE schedule SET next_at = $1, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
@@ -70,7 +69,7 @@ DELETE FROM workers WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM workers WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED))
 """
 
-# Rows that someone is recording or claiming at this moment are not lost.
+# Rows that are being recorded or claimed at this moment are not lost.
 LET_GO: Final = statement("""
 UPDATE schedule SET next_at = :now, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
@@ -86,7 +85,7 @@ INSERT INTO workers (id, expires_at) VALUES ($1, $2)
 ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, excluded.expires_at)
 """
 
-# The limit keeps the look-up inside, key by key, whatever the planner believes of the table's size.
+# The limit keeps the lookup inside, key by key, whatever the planner believes of the table's size.
 LOCK: Final = statement("""
 SELECT asked.number, due.place
 FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[]) WITH ORDINALITY
@@ -120,42 +119,42 @@ WHERE held.time >= :hold_max::interval
 """)
 
 POSTPONE: Final = statement("""
-UPDATE schedule SET next_at = told.next_at, fence = fence + 1, worker_id = NULL,
-    held_since = CASE WHEN told.is_held THEN coalesce(schedule.held_since, :now) END,
-    held = held + CASE WHEN told.is_held OR schedule.held_since IS NULL THEN interval '0'
+UPDATE schedule SET next_at = given.next_at, fence = fence + 1, worker_id = NULL,
+    held_since = CASE WHEN given.is_held THEN coalesce(schedule.held_since, :now) END,
+    held = held + CASE WHEN given.is_held OR schedule.held_since IS NULL THEN interval '0'
                        ELSE greatest(:now - schedule.held_since, interval '0') END
-FROM unnest(:places::tid[], :next_at::timestamptz[], :are_held::boolean[]) told(place, next_at, is_held)
-WHERE schedule.ctid = told.place
+FROM unnest(:places::tid[], :next_at::timestamptz[], :are_held::boolean[]) given(place, next_at, is_held)
+WHERE schedule.ctid = given.place
 """)
 
 
 async def lease_due(tx: Connection, now: datetime, lease_until: datetime, limit: int) -> list[DeliveryTicket]:
-    """Tickets for what is due, the longest due first; nobody else gets one before `lease_until`."""
+    """Tickets for what is due, the longest due first; there are no others for it before `lease_until`."""
     rows = await tx.fetch(LEASE, now, lease_until, limit)
     return [DeliveryTicket(*row) for row in rows]
 
 
 async def reclaim_expired_workers(tx: Connection, now: datetime, limit: int = RECLAIMED_AT_ONCE_MAX) -> int:
-    """What dead workers had claimed is due now; how many. As many as `limit` means that there may be more."""
+    """Make due what dead workers had claimed; return how many. As many as `limit`: there may be more."""
     reclaimed = len(await tx.fetch(RECLAIM, now, limit))
     await tx.execute(FORGET_WORKERS, now)
     return reclaimed
 
 
 async def renew_worker(tx: Connection, worker_id: UUID, expires_at: datetime) -> None:
-    """The worker lives until then, and so do its claims. A lease only ever grows longer."""
+    """The worker and its claims live until then. A lease only ever grows longer."""
     await tx.execute(RENEW, worker_id, expires_at)
 
 
 async def retire_worker(tx: Connection, worker_id: UUID) -> None:
-    """The worker ends; whatever it should have left claimed is reclaimed at the next look."""
+    """The worker ends; what it still has claimed is reclaimed in the next pass."""
     await tx.execute("DELETE FROM workers WHERE id = $1", worker_id)
 
 
 async def let_go(
     tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, MessageId, int]], now: datetime
 ) -> int:
-    """What is the worker's and the worker doesn't know of is due now: a claim whose commit nobody heard of."""
+    """Make due what the worker has claimed and doesn't know: the answer to a claim's commit was lost."""
     account_ids, message_ids, positions = columns(list(known), 3)
     released = await tx.fetch(
         *LET_GO.bind(
@@ -166,12 +165,12 @@ async def let_go(
 
 
 async def resume(tx: Connection, account_id: AccountId, due_at: datetime, limit: int) -> int:
-    """What is held of the account is due then; how many. As many as `limit` means that there may be more."""
+    """Make the account's held recipients due then; return how many. As many as `limit`: there may be more."""
     return len(await tx.fetch(RESUME, account_id, due_at, limit))
 
 
 async def held_too_long(connection: Connection, keys: Sequence[Key], now: datetime) -> set[Key]:
-    """Those of these that have been held back, all in all, for as long as anything may be."""
+    """Those that have been held, all in all, for HOLD_MAX or longer."""
     account_ids, message_ids, positions, fences = columns(keys, 4)
     rows = await connection.fetch(
         *HELD_TOO_LONG.bind(
@@ -187,7 +186,7 @@ async def held_too_long(connection: Connection, keys: Sequence[Key], now: dateti
 
 
 async def lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, Place]:
-    """Lock the rows whose fence is still the one given, and tell their places; those of others are absent."""
+    """Lock the rows whose fence is still the same; return their places. Other rows are absent."""
     ordered = sorted(set(keys))
     if not ordered:
         return {}
@@ -199,9 +198,9 @@ async def lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, Place]:
 
 
 async def postpone(tx: Connection, postponements: Iterable[DeliveryPostponement], now: datetime) -> int:
-    """Put off what was not claimed: no attempt is counted, and its tickets are worth nothing from now on.
+    """Postpone what was not claimed: no attempt is counted, and its tickets are void from now on.
 
-    How many were postponed; those that someone claimed or postponed meanwhile are left alone.
+    Returns how many were postponed; what was claimed or postponed meanwhile stays as it is.
     """
     asked = {postponement[:4]: postponement for postponement in postponements}
     places = await lock(tx, asked)

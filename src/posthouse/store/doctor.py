@@ -1,4 +1,4 @@
-"""What a check-up wants to know of PostgreSQL and of what is stored."""
+"""What `posthouse doctor` reads of PostgreSQL and of what is stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,13 +1,13 @@
-"""Sender domains: their proofs, their DKIM keys (sealed), and what the last look at DNS said.
+"""Sender domains: their proofs, their DKIM keys (sealed), and the result of the last DNS check.
 
-A domain that is verified but was never checked (`checked_at` is null) is one that an operator vouched
-for: no DNS record proves it, so no daily check can take it away.
+A domain that is verified but was never checked (`checked_at` is null) was vouched for by an operator: no DNS
+record proves it, so no daily check can take it away.
 
-The Ed25519 key is not there yet on a domain that is older than such keys, until upkeep has made one. It
-signs only when its record is published, as far as we know: a signature that nobody can check is noise.
+A domain that is older than Ed25519 keys has none until upkeep makes one. It signs only when its record is
+published, as far as we know: a signature that can't be checked is noise.
 
-A domain's row has the keys that sign, and nobody who signs looks further. Beside it are the pair that waits for
-its record to be seen, if there is one, and the public halves of those that signed before.
+A domain's row has the keys that sign; signing reads nothing else. Other rows hold the pair that waits for its record
+to be seen, if there is one, and the public halves of those that signed before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class KeysRow:
 
 @dataclass(frozen=True, slots=True)
 class VerificationState:
-    """What a look at DNS, or an operator's word, makes of a domain."""
+    """The state of a domain after a DNS check, or when an operator vouches for it."""
 
     verified_at: datetime | None
     missing_since: datetime | None
@@ -104,14 +104,14 @@ _DELETE: Final = "DELETE FROM domains WHERE account_id = $1 AND name = $2 RETURN
 _DUE: Final = f"""
 SELECT {_COLUMNS} FROM domains WHERE verified_at IS NOT NULL AND checked_at < $1 ORDER BY checked_at LIMIT $2
 """
-# Those on an operator's word as well: only keys wait there, and nothing can be taken away.
+# Domains that an operator vouched for as well: only keys wait there, and nothing can be taken away.
 _DUE_FOR_KEYS: Final = f"""
 SELECT {", ".join(f"d.{column.strip()}" for column in _COLUMNS.split(","))}
 FROM domain_keys k JOIN domains d ON d.account_id = k.account_id AND d.id = k.domain_id
 WHERE k.retired_at IS NULL AND k.checked_at < $1 AND d.verified_at IS NOT NULL ORDER BY k.checked_at LIMIT $2
 """
 
-# Both at once, so that of two who ask at the same time one is told to wait.
+# Check and update in one statement: of two requests at the same time one has to wait.
 _ASK: Final = statement("""
 UPDATE domains SET asked_at = :now
 WHERE account_id = :account_id AND id = :domain_id AND (asked_at IS NULL OR asked_at <= :last_before)
@@ -181,7 +181,7 @@ WHERE account_id = :account_id AND id = :domain_id AND dkim_sealed = :old_dkim_s
     AND ed25519_sealed IS NOT DISTINCT FROM :old_ed25519_sealed
 """)
 
-# Only if nobody else wrote what they found meanwhile: DNS is asked outside any transaction.
+# Only if no other check was recorded meanwhile: DNS is asked outside any transaction.
 _RECORD: Final = statement("""
 UPDATE domains SET verified_at = :verified_at, missing_since = :missing_since, checked_at = :checked_at,
     ed25519_published = :ed25519_published
@@ -264,25 +264,25 @@ async def take_turn(tx: Connection, domain: DomainRow, now: datetime, last_befor
 
 
 async def asked_since(connection: Connection, account_id: AccountId, since: datetime) -> int:
-    """Of how many domains of the account DNS was asked since then, because someone wanted it."""
+    """How many domains of the account were checked in DNS since then on request."""
     asked: int = await connection.fetchval(_ASKED, account_id, since)
     return asked
 
 
 async def due_for_check(connection: Connection, checked_before: datetime, limit: int) -> Sequence[DomainRow]:
-    """Verified domains whose records were last seen to before that time, the longest unseen first."""
+    """Verified domains that were last checked before that time, the oldest check first."""
     return [DomainRow(**row) for row in await connection.fetch(_DUE, checked_before, limit)]
 
 
 async def due_for_keys(connection: Connection, checked_before: datetime, limit: int) -> Sequence[DomainRow]:
-    """Verified domains with keys whose records were last looked for before that time."""
+    """Verified domains with keys whose records were last checked before that time."""
     return [DomainRow(**row) for row in await connection.fetch(_DUE_FOR_KEYS, checked_before, limit)]
 
 
 async def keys(
     connection: Connection, account_id: AccountId, domain_ids: Sequence[DomainId]
 ) -> Mapping[DomainId, Sequence[KeysRow]]:
-    """The keys of these domains that don't sign: first what waits, then what was, the latest first."""
+    """The keys of these domains that don't sign: first the waiting pair, then retired ones, the latest first."""
     found: dict[DomainId, list[KeysRow]] = {domain_id: [] for domain_id in domain_ids}
     for row in await connection.fetch(_KEYS, account_id, list(domain_ids)):
         found[row["domain_id"]].append(KeysRow(**row))
@@ -318,7 +318,7 @@ async def keys_checked(tx: Connection, row: KeysRow, now: datetime) -> None:
 async def switch_keys(
     tx: Connection, domain: DomainRow, waiting: KeysRow, ed25519_published: bool, now: datetime
 ) -> bool:
-    """What waited signs, and what signed is retired. False when either was changed by someone else."""
+    """The waiting pair signs from now on, and the old pair is retired. False when either was changed meanwhile."""
     taken = await tx.fetchval(_TAKE_KEYS, waiting.account_id, waiting.domain_id, waiting.selector)
     switched = await tx.fetchval(
         *_SWITCH.bind(
@@ -353,7 +353,7 @@ async def switch_keys(
 
 
 async def forget_keys(tx: Connection, retired_before: datetime) -> int:
-    """What is left of keys that were retired before that time is gone; returns how many pairs."""
+    """Delete keys that were retired before that time; return how many pairs."""
     return int((await tx.execute(_FORGET_KEYS, retired_before)).rpartition(" ")[2])
 
 
@@ -411,7 +411,7 @@ async def record_check(
     check: VerificationState,
     now: datetime,
 ) -> bool:
-    """Writes what a check came to, unless the domain was checked, vouched for or given a key since it was read."""
+    """Write the result of a check, unless the domain was checked, vouched for or given a key since it was read."""
     recorded = await tx.fetchval(
         *_RECORD.bind(
             account_id=domain.account_id,

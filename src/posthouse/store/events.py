@@ -11,11 +11,11 @@ from posthouse.store.postgres import SETTINGS, Connection
 from posthouse.store.statement import statement
 
 BEGINNING: Final = UUID(int=0)
-# A type may be rare. So many events are looked through for it at a time, and the reader goes on from there.
+# A type may be rare. So many events are searched for it at a time, and the reader goes on from there.
 SEARCHED_AT_ONCE_MAX: Final = 5_000
 # What the processes' clocks differ by, at most.
 _CLOCKS_DIFFER: Final = timedelta(seconds=5)
-# No index leads from a message to its events. An event's id tells when it was made: after the last attempt began,
+# No index leads from a message to its events. An event's id contains when it was made: after the last attempt began,
 # and no later than it was recorded, give or take that difference.
 _RECORDED_WITHIN: Final = timedelta(hours=1)
 
@@ -31,7 +31,7 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventRange:
-    """Events, the oldest first. All up to `read_to` were looked at, and after it there may be more unless `is_all`."""
+    """Events, the oldest first. All up to `read_to` were read, and after it there may be more unless `is_all`."""
 
     events: list[StoredEvent]
     read_to: UUID
@@ -77,9 +77,9 @@ ORDER BY event.id
 
 
 async def settled_before(connection: Connection, moment: datetime) -> UUID:
-    """The bound below which nothing comes to light any more: the moment's, or that of a transaction that takes long.
+    """The bound below which no event can appear any more: the moment's, or that of a long transaction.
 
-    To be asked for before the events are read: what begins after that has its ids after the moment.
+    Ask for it before the events are read: what begins after that has its ids after the moment.
     """
     oldest = await connection.fetchval(_OLDEST_OPEN, SETTINGS["application_name"])
     return lowest_id(moment if oldest is None else min(moment, oldest - _CLOCKS_DIFFER))
@@ -93,7 +93,7 @@ async def read(
     limit: int,
     event_type: str | None = None,
 ) -> EventRange:
-    """What the account has between the two, of all types or of one; both bounds spare PostgreSQL the other days."""
+    """The account's events between the two, of all types or of one; PostgreSQL reads only the days between them."""
     further = None
     if event_type is None:
         rows = await connection.fetch(*_AFTER.bind(account_id=account_id, after=after, before=before, limit=limit + 1))

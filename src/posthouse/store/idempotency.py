@@ -1,4 +1,4 @@
-"""Idempotency keys whose time is over."""
+"""Expired idempotency keys."""
 
 from datetime import datetime
 from typing import Final

@@ -12,7 +12,7 @@ from posthouse.store.statement import statement
 
 MAILS_MAX: Final = 1_000
 BYTES_MAX: Final = 256 * 1024 * 1024
-# A day's, so that a flood doesn't take the place of what comes tomorrow; and one sender's, so that there is no flood.
+# Per day, so that a flood leaves room for tomorrow's mail; and per sender, so that there is no flood.
 MAILS_A_DAY_MAX: Final = 200
 MAILS_A_DAY_OF_ONE_PEER_MAX: Final = 20
 DAY: Final = timedelta(days=1)
@@ -31,7 +31,7 @@ class InboxMail:
 
 _PEERS: Final = "SELECT peer FROM inbox WHERE at > $1"
 
-# What several processes keep at the same moment may pass a bound by as many.
+# Processes that keep mail at the same moment may pass a bound by as many mails.
 _KEEP: Final = statement("""
 INSERT INTO inbox (id, recipient, sender, peer, subject, mime, at)
 SELECT :id, :recipient, :sender, :peer, :subject, :mime::bytea, :now

@@ -26,7 +26,7 @@ class InvitationRow:
 # Above every id: where the newest page begins.
 END: Final = UUID(int=2**128 - 1)
 
-# One that expired, and was not swept away yet, is none.
+# An expired invitation that was not deleted yet doesn't count.
 _OPEN: Final = """
 SELECT account_id, id, email, role, inviter_id, inviter, created_at, expires_at FROM invitations
 WHERE token_hash = $1 AND expires_at > $2

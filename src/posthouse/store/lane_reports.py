@@ -1,6 +1,6 @@
-"""Lane reports: what each worker's lanes look like, written every few seconds for the operator to watch.
+"""Lane reports: the state of each worker's lanes, written every few seconds for operators.
 
-Lanes live in the workers' memory; nothing of the service depends on what is here.
+Lanes live in the workers' memory; the service itself doesn't read these rows.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from posthouse.store.postgres import Connection, storable
 from posthouse.store.statement import statement
 
 LANES_REPORTED_MAX: Final = 200
-# Five reports missed: the worker is gone, or as good as.
+# Five reports missed: the worker is gone or stuck.
 SHOWN_FOR: Final = timedelta(seconds=10)
 KEPT_FOR: Final = timedelta(hours=1)
 REPLY_CHARACTERS_MAX: Final = 300
@@ -23,7 +23,7 @@ _LANES_READ_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LaneState:
-    """One lane of one worker. Totals are since the worker began; `last_reply` is what a server said last."""
+    """One lane of one worker. Totals are since the worker began; `last_reply` is the last SMTP reply."""
 
     lane: str
     waiting: int
@@ -42,7 +42,7 @@ class LaneReport:
     state: LaneState
 
 
-# Whoever can't lock a row of the dead leaves it to whoever has it.
+# A row of a dead worker that is locked is being deleted by another process.
 _REPORT: Final = statement("""
 WITH forgotten AS (
     DELETE FROM lane_reports WHERE ctid = ANY(ARRAY(
@@ -53,10 +53,10 @@ WITH forgotten AS (
 )
 INSERT INTO lane_reports (worker_id, lane, waiting, in_flight, connections, delivered_total, deferred_total,
     paused_until, last_reply, reported_at)
-SELECT :worker_id, told.*, :now
+SELECT :worker_id, report.*, :now
 FROM unnest(:lanes::text[], :waiting::integer[], :in_flight::integer[], :connections::integer[],
     :delivered_totals::bigint[], :deferred_totals::bigint[],
-    :paused_until::timestamptz[], :last_replies::text[]) told
+    :paused_until::timestamptz[], :last_replies::text[]) report
 ON CONFLICT (worker_id, lane) DO UPDATE SET waiting = excluded.waiting, in_flight = excluded.in_flight,
     connections = excluded.connections, delivered_total = excluded.delivered_total,
     deferred_total = excluded.deferred_total, paused_until = excluded.paused_until,
@@ -72,7 +72,7 @@ FROM lane_reports WHERE reported_at > $1 ORDER BY lane, worker_id LIMIT $2
 
 async def report(tx: Connection, worker_id: UUID, states: Sequence[LaneState], now: datetime) -> None:
     """The worker's lanes are these, and no others; of very many, the busiest."""
-    busiest = nlargest(LANES_REPORTED_MAX, states, key=_business)
+    busiest = nlargest(LANES_REPORTED_MAX, states, key=_activity)
     await tx.execute(
         *_REPORT.bind(
             worker_id=worker_id,
@@ -96,5 +96,5 @@ async def read(connection: Connection, since: datetime) -> list[LaneReport]:
     return [LaneReport(row["worker_id"], row["reported_at"], LaneState(*tuple(row)[2:])) for row in rows]
 
 
-def _business(state: LaneState) -> tuple[int, bool, int]:
+def _activity(state: LaneState) -> tuple[int, bool, int]:
     return state.waiting + state.in_flight, state.paused_until is not None, state.delivered_total

@@ -2,7 +2,7 @@
 
 An entry's place is an id and a position, as in the ledger's key: the closing entries of a message, then its reserve.
 A grant stands where its id does, and the sum of a day that is no longer stored at that day's beginning. A page reads
-no more rows of a partition than it shows, by the key; to look for one kind of entry, no more than a bound.
+no more rows of a partition than it shows, by the key; a search for one kind of entry, no more than a bound.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ GRANT_POSITION: Final = -2
 DAY_POSITION: Final = -3
 # Above every recipient's.
 POSITION_END: Final = RECIPIENTS_MAX
-# A kind may be rare. So many entries are looked through for it at a time, and the reader goes on from there.
+# A kind may be rare. So many entries are searched for it at a time, and the reader goes on from there.
 SEARCHED_AT_ONCE_MAX: Final = 5_000
 
 
@@ -43,7 +43,7 @@ class LedgerPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """`credits` is what it is about, in credits: those of a day's sum are reserved, settled and released ones."""
+    """`credits` is its amount; a day's sum has three: reserved, settled and released."""
 
     place: LedgerPosition
     kind: Kind
@@ -61,7 +61,7 @@ class LedgerRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a recipient."""
+    """The result of a recipient."""
 
     email: str
     status: str
@@ -97,7 +97,7 @@ SELECT day, reserved, settled, released FROM ledger_days
 WHERE account_id = :account_id AND day >= :first AND day <= :last ORDER BY day DESC LIMIT :limit
 """)
 
-_FATES: Final = statement("""
+_RECIPIENT_RESULTS: Final = statement("""
 SELECT asked.message_id, asked.position, recipient.*
 FROM unnest(:message_ids::uuid[], :positions::smallint[]) asked(message_id, position)
 CROSS JOIN LATERAL (
@@ -198,13 +198,13 @@ def day_place(day: date) -> LedgerPosition:
 async def fates(
     connection: Connection, account_id: AccountId, places: Sequence[LedgerPosition]
 ) -> Mapping[LedgerPosition, Fate]:
-    """What became of the recipients that closing entries are about; of those that are still stored."""
+    """The results of the recipients of closing entries, as far as they are still stored."""
     if not places:
         return {}
     message_ids = [MessageId(place.id) for place in places]
     positions = [place.position for place in places]
     rows = await connection.fetch(
-        *_FATES.bind(
+        *_RECIPIENT_RESULTS.bind(
             account_id=account_id,
             lowest=min(message_ids),
             highest=max(message_ids),
@@ -212,7 +212,7 @@ async def fates(
             positions=positions,
         )
     )
-    return {LedgerPosition(message_id, position): Fate(*told) for message_id, position, *told in rows}
+    return {LedgerPosition(message_id, position): Fate(*result) for message_id, position, *result in rows}
 
 
 def _entry(row: Row) -> LedgerEntry:

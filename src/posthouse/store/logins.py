@@ -1,4 +1,4 @@
-"""Failed logins: how often a person or a place tried in vain, and until when it waits."""
+"""Failed logins: how often a user or a network failed, and until when it is blocked."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -7,13 +7,13 @@ from typing import Final
 from posthouse.store.postgres import Connection
 
 FAILURES_KEPT: Final = timedelta(days=1)
-# Tries that come at once reach the row in any order, and from processes whose clocks differ: one that makes nobody
-# wait is noted as a little earlier, or it would block those that are later by as little.
+# Simultaneous tries reach the row in any order, from processes whose clocks differ: a try that blocks nothing is
+# recorded a little earlier, or it would block those that are later by as little.
 _AT_ONCE: Final = timedelta(seconds=5)
 
 _BLOCKED_UNTIL: Final = "SELECT max(blocked_until) FROM login_failures WHERE subject = ANY($1::text[])"
 
-# Whether the subject is blocked is judged under the row's lock, so that of many tries at once no second one passes.
+# Whether the subject is blocked is judged under the row's lock, so that of many tries at once only the first passes.
 _COUNT: Final = """
 INSERT INTO login_failures (subject, count, blocked_until) VALUES ($1, 1, $2)
 ON CONFLICT (subject) DO UPDATE

@@ -1,7 +1,7 @@
-"""One message's timeline: what was asked, every attempt, and what each recipient waits for or came to.
+"""One message's timeline: the request, every attempt, and each recipient's wait or result.
 
-For its account, and for operators, who know a message by its id alone: theirs is the only look-up in all accounts.
-All of it is read from one snapshot, or a recipient could be seen waiting for what had just been struck.
+For its account, and for operators, who know a message by its id alone: theirs is the only lookup in all accounts.
+All of it is read from one snapshot, or a recipient could be shown as waiting when its schedule row was just deleted.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from posthouse.store.statement import statement
 ATTEMPTS_SHOWN_MAX: Final = 2_000
 # Nor does anything bound how often an event is replayed.
 SENDINGS_SHOWN_MAX: Final = 500
-# An event has no index by message. Its id tells when it was made: after the last attempt began, if that is what
+# An event has no index by message. Its id contains when it was made: after the last attempt began, if that is what
 # ended it, and no later than it was recorded, give or take what the processes' clocks differ by.
 _CLOCKS_DIFFER: Final = timedelta(seconds=5)
 _RECORDED_WITHIN: Final = timedelta(hours=1)
@@ -29,7 +29,7 @@ _RECORDED_WITHIN: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One claim and what came of it; without an outcome it is under way, or its worker was lost."""
+    """A claim and its result; without an outcome it is under way, or its worker was lost."""
 
     position: int
     fence: int
@@ -48,7 +48,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRecipient:
-    """The recipient's row of the calendar; `is_worker_alive` says whether whoever claimed it still works on it."""
+    """The recipient's row of the schedule; `is_worker_alive`: the worker that claimed it still has its lease."""
 
     position: int
     next_at: datetime
@@ -71,7 +71,7 @@ class RecipientSuppression:
 
 @dataclass(frozen=True, slots=True)
 class WebhookDeliverySummary:
-    """A webhook delivery: one sending of an event, as its last attempt left it."""
+    """A webhook delivery of an event, as its last attempt left it."""
 
     id: UUID
     event_id: UUID
@@ -88,7 +88,7 @@ class WebhookDeliverySummary:
 
 @dataclass(frozen=True, slots=True)
 class RecipientEvent:
-    """The event that tells the customer of the final result, and its sendings, the newest first."""
+    """The event of the final result, and its webhook deliveries, the newest first."""
 
     position: int
     id: UUID
@@ -135,7 +135,7 @@ class RecipientTimeline:
     reports: tuple[Report, ...]
 
     def is_under_way(self, attempt: Attempt) -> bool:
-        """Whether whoever began the attempt still has the recipient to itself, and lives."""
+        """Whether the attempt's worker lives and still has the recipient claimed."""
         return (
             attempt.outcome is None
             and self.waiting is not None
@@ -185,7 +185,13 @@ class Timeline:
             )
         return wait_reason.explain(
             place,
-            next((LastAttempt(one.fence, one.outcome, one.exchange, one.code, one.response) for one in last), None),
+            next(
+                (
+                    LastAttempt(attempt.fence, attempt.outcome, attempt.exchange, attempt.code, attempt.response)
+                    for attempt in last
+                ),
+                None,
+            ),
             is_suspended=self.suspended_at is not None,
             suppressed=None if why is None else (why.reason, why.at),
             now=self.read_at,
@@ -200,7 +206,7 @@ FROM accounts CROSS JOIN LATERAL (
         coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at
     FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
 """
-# A look into each account's part of the one day that the id names: some microseconds an account.
+# Reads each account's part of the one day that the id names: some microseconds an account.
 _MESSAGE_OF_ANY: Final = f"{_MESSAGE} LIMIT 1"
 _MESSAGE_OF_ONE: Final = f"{_MESSAGE} WHERE accounts.id = $2"
 
@@ -231,7 +237,7 @@ CROSS JOIN LATERAL (
 """
 
 # From the end of the span down: an event is made a moment before its recipient is final, and the span may be an hour.
-# The bounds of all spans leave the other days' partitions unopened.
+# With the bounds of all spans PostgreSQL doesn't open the other days' partitions.
 _EVENTS: Final = statement("""
 SELECT asked.position, event.*
 FROM unnest(:positions::smallint[], :lowest_ids::uuid[], :highest_ids::uuid[]) asked(position, lowest, highest)
@@ -251,7 +257,7 @@ FROM reports WHERE account_id = $1 AND message_id = $2 ORDER BY at, id
 
 
 # The log has a partition for each day of its own ids. A sending is no older than its event, but a replay may be days
-# younger: what is looked into are the days from then until now, for most messages one or two.
+# younger: the days from then until now are read, for most messages one or two.
 _SENDINGS: Final = statement("""
 SELECT id, event_id, status, attempt, max_attempts, http_status, error, replay_of, created_at, last_attempt_at,
     next_attempt_at
@@ -262,16 +268,16 @@ ORDER BY id DESC LIMIT :limit
 
 
 async def timeline(tx: Connection, account_id: AccountId, message_id: MessageId, now: datetime) -> Timeline | None:
-    """What is known of the account's message. `tx` sees one snapshot."""
-    return await _told(tx, await tx.fetchrow(_MESSAGE_OF_ONE, message_id, account_id), now)
+    """The timeline of the account's message. `tx` sees one snapshot."""
+    return await _timeline(tx, await tx.fetchrow(_MESSAGE_OF_ONE, message_id, account_id), now)
 
 
 async def timeline_of_any(tx: Connection, message_id: MessageId, now: datetime) -> Timeline | None:
-    """The same of a message, whoever's it is."""
-    return await _told(tx, await tx.fetchrow(_MESSAGE_OF_ANY, message_id), now)
+    """The same for a message of any account."""
+    return await _timeline(tx, await tx.fetchrow(_MESSAGE_OF_ANY, message_id), now)
 
 
-async def _told(tx: Connection, message: Row | None, now: datetime) -> Timeline | None:
+async def _timeline(tx: Connection, message: Row | None, now: datetime) -> Timeline | None:
     if message is None:
         return None
     message_id = message["id"]
@@ -281,7 +287,7 @@ async def _told(tx: Connection, message: Row | None, now: datetime) -> Timeline 
     attempts: defaultdict[int, list[Attempt]] = defaultdict(list)
     for attempt in reversed(newest[:ATTEMPTS_SHOWN_MAX]):
         attempts[attempt.position].append(attempt)
-    calendar = {row["position"]: ScheduledRecipient(**row) for row in await tx.fetch(_WAITING, *key, now)}
+    scheduled = {row["position"]: ScheduledRecipient(**row) for row in await tx.fetch(_WAITING, *key, now)}
     suppressions = await _suppressions(tx, key[0], recipients)
     spans = _spans(recipients, attempts)
     sendings = await _sendings(tx, key, spans, now)
@@ -294,7 +300,7 @@ async def _told(tx: Connection, message: Row | None, now: datetime) -> Timeline 
                 RecipientTimeline(
                     **row,
                     attempts=tuple(attempts.get(row["position"], ())),
-                    waiting=calendar.get(row["position"]),
+                    waiting=scheduled.get(row["position"]),
                     suppression=suppressions.get(row["position"]),
                     event=events.get(row["position"]),
                     reports=tuple([report for report in reports if report.position == row["position"]]),

@@ -1,7 +1,7 @@
-"""Messages as they are found, newest first: which ones, by the catalogue, and then what a list shows of them.
+"""Message search, newest first: one statement finds the ids in the search index, another reads what a list shows.
 
-Each is a statement of its own. Generic plans open every partition that they might need; the second statement is told
-the lowest and the highest id of what the first has found, and so opens only those of their days.
+Generic plans open every partition that they might need; the second statement gets the lowest and the highest id
+that the first has found, and so opens only the partitions of their days.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Listed(NamedTuple):
 
 
 class Uncatalogued(NamedTuple):
-    """A message with everything that it is found by."""
+    """A message with everything that it can be searched by, read without the index."""
 
     id: MessageId
     status: str
@@ -74,7 +74,7 @@ SELECT ARRAY(
 FROM unnest(:terms::bigint[]) WITH ORDINALITY asked(term, place) ORDER BY place
 """)
 
-# Several recipients of one message stand side by side.
+# The recipients of one message are next to each other.
 QUEUED: Final = statement("""
 SELECT message_id FROM schedule
 WHERE account_id = :account_id AND message_id >= :lowest AND message_id < :before
@@ -144,7 +144,7 @@ async def with_each_term(
 
 
 async def queued(connection: Connection, account_id: AccountId, span: Span, limit: int) -> list[MessageId]:
-    """The newest that have recipients without a result; one may stand there several times."""
+    """The newest that have recipients without a result; a message may be listed several times."""
     return _ids(
         await connection.fetch(*QUEUED.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit))
     )
@@ -184,7 +184,7 @@ async def shown_if(
 ) -> list[Listed]:
     """The first so many of these that have all the terms, and the status if one is given.
 
-    The first term that a message lacks is the last that it is asked for: the rarest should come first.
+    A message's check ends with the first term that it lacks: the rarest should come first.
     """
     if not message_ids:
         return []

@@ -37,7 +37,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the first answer said and the request alone doesn't tell."""
+    """What the first answer said and the request alone doesn't contain."""
 
     message_id: MessageId
     request_id: RequestId

@@ -30,7 +30,7 @@ _SETTINGS: Final = {
 }
 
 _ATTACHED: Final = """
-SELECT child.relname AS name, inhdetachpending AS is_leaving
+SELECT child.relname AS name, inhdetachpending AS is_detaching
 FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid JOIN pg_class parent ON parent.oid = inhparent
 WHERE parent.oid = ANY($1::regclass[])
 """
@@ -42,7 +42,7 @@ WHERE relkind = 'r' AND NOT relispartition AND relnamespace = current_schema()::
   AND relname ~ '^({"|".join(TABLES)})_\d{{8}}$'
 """
 
-# The calendars hold everything that is not final: nothing below the bound means that all of it is. What is still
+# The schedules hold everything that is not final: nothing below the bound means that all of it is. What is still
 # to be sent to a webhook needs its event; its log needs neither mail nor event.
 _UNFINISHED_MAIL: Final = "SELECT EXISTS (SELECT FROM schedule WHERE message_id < $1)"
 _UNFINISHED_EVENTS: Final = (
@@ -84,13 +84,13 @@ def _named(name: str) -> Partition:
 
 async def attached(connection: Connection) -> list[Partition]:
     rows = await connection.fetch(_ATTACHED, list(TABLES))
-    return sorted(_named(row["name"]) for row in rows if not row["is_leaving"])
+    return sorted(_named(row["name"]) for row in rows if not row["is_detaching"])
 
 
 async def leaving(connection: Connection) -> list[Partition]:
-    """Partitions whose detaching was begun and broken off."""
+    """Partitions whose detaching was started and interrupted."""
     rows = await connection.fetch(_ATTACHED, list(TABLES))
-    return sorted(_named(row["name"]) for row in rows if row["is_leaving"])
+    return sorted(_named(row["name"]) for row in rows if row["is_detaching"])
 
 
 async def detached(connection: Connection) -> list[Partition]:
@@ -98,9 +98,9 @@ async def detached(connection: Connection) -> list[Partition]:
 
 
 async def create(tx: Connection, partition: Partition) -> None:
-    """Made apart and then attached, which lets readers and writers of the table go on."""
+    """Create it apart and then attach it: readers and writers of the table are not blocked."""
     low, high = (lowest_id(bound) for bound in bounds(partition.day))
-    # Names and bounds come from a date and a fixed list: nothing of a caller's is in these statements.
+    # Names and bounds come from a date and a fixed list: nothing of a request is in these statements.
     await tx.execute(
         f"CREATE TABLE {partition.name} (LIKE {partition.table} INCLUDING ALL) {_SETTINGS.get(partition.table, '')}"
     )
@@ -112,8 +112,7 @@ async def create(tx: Connection, partition: Partition) -> None:
 async def is_finished(connection: Connection, partition: Partition) -> bool:
     """Whether nothing of that day, or of the days before it, is still to be tried.
 
-    For a day of mail that is every recipient, for a day of webhook deliveries every one of these; a day of events
-    waits for both.
+    A day of mail waits for its recipients, a day of webhook deliveries for these, and a day of events for both.
     """
     _, end = bounds(partition.day)
     return not await connection.fetchval(_UNFINISHED.get(partition.table, _UNFINISHED_MAIL), lowest_id(end))
@@ -129,7 +128,7 @@ async def finish_detaching(connection: Connection, partition: Partition) -> None
 
 
 async def drop(tx: Connection, partition: Partition) -> None:
-    """Drop a detached day; a day of the ledger leaves its sums behind in the same transaction."""
+    """Drop a detached day; the sums of a ledger's day are kept, in the same transaction."""
     if partition.table == "ledger":
         await tx.execute(_FOLD_LEDGER.format(name=partition.name), partition.day)
     await tx.execute(f"DROP TABLE {partition.name}")

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: how they are set, and what its being away means to a caller."""
+"""Connections to PostgreSQL: their settings, and the refusals for when it is unavailable."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ class Connection(Protocol):
 
 
 def required(row: Row | None) -> Row:
-    """The row of a statement that always returns one."""
+    """The row of a statement that always returns a row."""
     if row is None:
         raise LookupError("a row that must be there is not")
     return row
@@ -70,13 +70,13 @@ SETTINGS: Final = {
     "jit": "off",
 }
 
-_AWAY: Final = (
+_UNAVAILABLE: Final = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    # A connection that PostgreSQL is closing under us is, to asyncpg, one in a wrong state.
+    # asyncpg's error for a connection that PostgreSQL is closing.
     asyncpg.InternalClientError,
-    # PostgreSQL hangs: it ends what merely takes long by itself.
+    # PostgreSQL hangs: it ends statements that merely take long by itself.
     TimeoutError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
@@ -84,12 +84,12 @@ _AWAY: Final = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
 )
-_PASSING: Final = (
+_TEMPORARY: Final = (
     asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
-    # A migration ran under us; the statement is prepared anew the next time.
+    # A migration ran meanwhile; the statement is prepared again the next time.
     asyncpg.InvalidCachedStatementError,
 )
 
@@ -99,9 +99,9 @@ class UnsafeDatabase(RuntimeError):  # noqa: N818 (reads as what it says)
 
 
 def as_refusal(fault: BaseException) -> Refusal | None:
-    """What a caller is told when PostgreSQL fails in a way that passes; None for a fault of ours."""
-    # A cancelled statement is an "operator intervention" to PostgreSQL: the passing ones come first.
-    if isinstance(fault, _PASSING):
+    """The refusal for a temporary failure of PostgreSQL; None for a fault of ours."""
+    # A cancelled statement is an "operator intervention" to PostgreSQL: the temporary ones come first.
+    if isinstance(fault, _TEMPORARY):
         return Refusal(Code.TEMPORARY_FAILURE, "The service was busy for a moment: try again.", 1)
     if isinstance(fault, asyncpg.CheckViolationError) and str(fault).startswith("no partition of relation"):
         return Refusal(
@@ -110,7 +110,7 @@ def as_refusal(fault: BaseException) -> Refusal | None:
     if isinstance(fault, asyncpg.DiskFullError):
         return no_room()
     # A wrong argument is an InterfaceError too, and a ValueError: that is a fault.
-    if isinstance(fault, _AWAY) and not isinstance(fault, ValueError):
+    if isinstance(fault, _UNAVAILABLE) and not isinstance(fault, ValueError):
         return Refusal(Code.SERVICE_UNAVAILABLE, "The service can't reach its storage right now: try again soon.", 2)
     return None
 
@@ -138,10 +138,10 @@ class Database:
         allow_unsafe: bool = False,
         learn_time: Callable[[datetime, float], None] | None = None,
     ) -> "Database":
-        """Connects when first asked, so that a process can start while PostgreSQL is away.
+        """Connects on first use, so that a process can start while PostgreSQL is away.
 
-        `learn_time` is told the database's time, and when it was asked, before a connection is used: nobody
-        who can write takes another time for now. With more `patience` all that is waited for may take longer.
+        `learn_time` gets the database's time, and when it was asked, before a connection is used: a process that
+        can write uses this time as now. More `patience` makes every timeout longer.
         """
 
         async def check(connection: Connection) -> None:
@@ -160,7 +160,7 @@ class Database:
             max_inactive_connection_lifetime=60,
             server_settings={**SETTINGS, "statement_timeout": str(int(statement_seconds_max * 1000))},
             init=check,
-            reset=_leave_as_it_is,
+            reset=_no_reset,
         )
         return cls(await pool, patience)
 
@@ -189,7 +189,7 @@ class Database:
             self._pool.terminate()
 
 
-async def _leave_as_it_is(_: Connection) -> None:
+async def _no_reset(_: Connection) -> None:
     """No statement of ours leaves a session changed, so asking PostgreSQL to reset it would only cost a round trip."""
 
 

@@ -1,4 +1,4 @@
-"""Reports that came back: whose message they are about, a line for each, and addresses that get no more mail."""
+"""Bounce and complaint reports: their message and account, a row for each, and suppressed addresses."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from posthouse.rules.reports import ReportNote
 from posthouse.store.postgres import Connection, storable
 from posthouse.store.statement import statement
 
-# Someone who got the mail can make up any number of reports about it. Those that suppress an address always have
-# room: they are few for each recipient, and count for conduct.
+# A recipient can make up any number of reports about a mail. Those that suppress an address always have room: they
+# are few for each recipient, and count for reputation.
 REPORTS_A_MESSAGE_MAX: Final = 100
 TEXT_CHARACTERS_MAX: Final = 2_000
 
 
 class Addressed(NamedTuple):
-    """Whose message it is, to whom it went, by position, and who complained by a token that others got as well."""
+    """The message's account, its recipients by position, and who complained with a token that others got as well."""
 
     account_id: AccountId
     recipients: Mapping[int, str]
@@ -69,13 +69,13 @@ ON CONFLICT DO NOTHING
 RETURNING 1
 """)
 
-# In the order in which everyone inserts them. A complaint outranks a bounce, and both what the account entered by
-# itself; otherwise the older one stays.
+# In one order, against deadlocks. A complaint outranks a bounce, and both outrank what the account entered by
+# itself; otherwise the older row stays.
 _SUPPRESS: Final = statement("""
 INSERT INTO suppressions (account_id, email, reason, code, response, at)
 SELECT account_id, email, reason, code, response, :now
 FROM unnest(:account_ids::uuid[], :emails::text[], :reasons::text[], :codes::smallint[], :responses::text[])
-    told(account_id, email, reason, code, response)
+    given(account_id, email, reason, code, response)
 ORDER BY account_id, email
 ON CONFLICT (account_id, email) DO UPDATE
     SET reason = excluded.reason, code = excluded.code, response = excluded.response, at = excluded.at
@@ -85,8 +85,8 @@ RETURNING 1
 
 
 async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Addressed | None:
-    """The message that a token names; None when nobody has it (any more). Its other reports wait for this one."""
-    # The end of a message's id is chance. Its row would do too, but whoever delivers it shall not wait.
+    """The message that a token names; None when it doesn't exist (any more). Its other reports wait for this."""
+    # The end of a message's id is random. A lock on its row would make delivery wait.
     await tx.execute(_LOCK, int.from_bytes(message_id.bytes[-8:], "big", signed=True))
     rows = await tx.fetch(_FIND, message_id, account_tail)
     if not rows:
@@ -97,7 +97,7 @@ async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Address
 async def note(
     tx: Connection, account_id: AccountId, message_id: MessageId, notes: Sequence[ReportNote], now: datetime
 ) -> int:
-    """Write down what wasn't said before, as far as there is room; how many that were."""
+    """Store the reports that are new, as far as there is room; return how many."""
     rows = await tx.fetch(
         *_NOTE.bind(
             account_id=account_id,
@@ -119,7 +119,7 @@ async def note(
 
 
 async def suppress(tx: Connection, suppressions: Sequence[NewSuppression], now: datetime) -> int:
-    """These addresses get no more mail of their accounts; how many are new, or rank higher now."""
+    """Suppress these addresses for their accounts; return how many are new, or rank higher now."""
     chosen: dict[tuple[AccountId, str], NewSuppression] = {}
     for suppression in suppressions:
         key = suppression.account_id, suppression.email.lower()
@@ -140,6 +140,6 @@ async def suppress(tx: Connection, suppressions: Sequence[NewSuppression], now: 
     return len(rows)
 
 
-def _id(one: ReportNote) -> UUID:
-    """The same for the same report: a second one finds its place taken."""
-    return UUID(bytes=blake2b(json.dumps(one.duplicate_key).encode(), digest_size=16).digest())
+def _id(note: ReportNote) -> UUID:
+    """The same id for the same report: a repetition conflicts with the first."""
+    return UUID(bytes=blake2b(json.dumps(note.duplicate_key).encode(), digest_size=16).digest())

@@ -1,4 +1,4 @@
-"""Conduct: what became of an account's latest mail, counted; and whom to look at."""
+"""Reputation: the results of an account's latest mail, counted; and which accounts to check."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from posthouse.store.postgres import Connection, required
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How an account stands: what counts is the mail that it sent after `since`, if that is set."""
+    """What an account's reputation depends on: only mail sent after `since` counts, if that is set."""
 
     account_id: AccountId
     name: str
@@ -49,7 +49,7 @@ GROUP BY account_id
 # A server that answered has an address and a code; the simulator has no address, a broken connection no code, and
 # what was suppressed no attempt. The status is the first in the reply, as `mail.reply` finds it. Of what any
 # of several recipients could have written, a message counts one bounce and one complaint. What costs nothing is a
-# rehearsal; test mail that members send to themselves leaves, and counts.
+# dry run; test mail that members send to themselves is delivered, and counts.
 _FIGURES: Final = r"""
 WITH latest AS MATERIALIZED (
     SELECT recipient.*
@@ -97,7 +97,7 @@ _SET_EXEMPT: Final = "UPDATE accounts SET conduct_exempt = $2 WHERE id = $1"
 
 
 async def suppressing(connection: Connection, since: datetime) -> Sequence[AccountId]:
-    """Whose addresses were suppressed since then, each once: they are no more than there are accounts."""
+    """The accounts whose addresses were suppressed since then, each once."""
     return [row["account_id"] for row in await connection.fetch(_SUPPRESSING, since)]
 
 
@@ -107,7 +107,7 @@ async def standing(connection: Connection, account_id: AccountId) -> Standing | 
 
 
 async def lock(tx: Connection, account_id: AccountId) -> Standing:
-    """How it stands, and will until the transaction ends."""
+    """The same, locked until the transaction ends."""
     return Standing(*required(await tx.fetchrow(_STANDING_LOCKED, account_id)))
 
 
@@ -119,7 +119,7 @@ async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId,
 async def figures(
     connection: Connection, account_id: AccountId, since: datetime, recipients_max: int = RECIPIENTS_MAX
 ) -> ReputationFigures:
-    """What became of the latest mail that was accepted since then."""
+    """The results of the latest mail that was accepted since then."""
     finals = unknown = complaints = 0
     for status, is_unknown, is_complaint, count in await connection.fetch(
         _FIGURES, account_id, lowest_id(since), recipients_max
@@ -131,7 +131,7 @@ async def figures(
 
 
 async def warn(tx: Connection, account_id: AccountId, now: datetime, last_before: datetime) -> bool:
-    """Whether it is time to warn about the account; whoever is told so does it."""
+    """Whether it is time to warn about the account; True for only one process."""
     return await tx.fetchval(_WARN, account_id, now, last_before) is not None
 
 

@@ -1,6 +1,6 @@
-"""The tables' version: the newest that there is, and the one that a database has.
+"""The schema version: the newest, and that of a database.
 
-Alembic would tell, but takes a second to import, and every process asks this when it starts.
+Alembic knows both, but takes a second to import, and every process asks when it starts.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ def newest() -> str:
 
 
 async def applied(connection: Connection) -> str | None:
-    """None without any tables. One newer than the newest was made by a newer version of the service."""
+    """None without any tables. A version above the newest was applied by a newer release."""
     if not await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL"):
         return None
     found: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")

@@ -1,7 +1,7 @@
 """Secrets that we must be able to read again, sealed before they are stored: AES-256-GCM with key ids.
 
 A sealed value is a version byte, the key id's length and the key id, a nonce, and the cipher text with
-its tag. The key id lets keys be rotated: the active one seals, every known one opens. The purpose (what
+its tag. The key id lets keys be rotated: the active key seals, every known key opens. The purpose (what
 the secret is, and whose) is authenticated with it, so that a value copied into another row or column
 does not open there.
 """
@@ -44,7 +44,7 @@ class Sealer:
 
     @property
     def retired_key_ids(self) -> frozenset[str]:
-        """Those that open what they once sealed, and seal no more."""
+        """Keys that open what they once sealed, and seal no more."""
         return self.key_ids - {self._active}
 
     def seal(self, plain: bytes, purpose: bytes) -> bytes:

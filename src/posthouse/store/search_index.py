@@ -1,4 +1,4 @@
-"""The catalogue as it is written: from where to go on, what is new since, and the entries."""
+"""Writing the search index: the progress, what is new since, and the entries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from posthouse.store.postgres import SETTINGS, Connection
 
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
-    """All messages below the one id are in the catalogue, and what all events below the other have told."""
+    """All messages below `messages_to`, and the results of all events below `events_to`, are in the index."""
 
     messages_to: UUID
     events_to: UUID
@@ -31,7 +31,7 @@ class NewMessage(NamedTuple):
 
 
 class NewResult(NamedTuple):
-    """A final event's message, and what that has come to; None while it waits for other recipients, or is gone."""
+    """A final event's message and its status; None while it waits for other recipients, or is gone."""
 
     account_id: AccountId
     event_id: UUID
@@ -59,15 +59,15 @@ SELECT min(inhrelid::regclass::text) FROM pg_inherits
 WHERE inhparent = CAST('messages' AS regclass) AND NOT inhdetachpending
 """
 
-# An id is made before the transaction that it is written in begins, so that no transaction need be open for one that is
-# still to come: whoever asks leaves time for both.
+# An id is made before the transaction that writes it begins, so that an id may appear later although no transaction is
+# open now: `settled_before` subtracts time for that.
 OLDEST_OPEN: Final = """
 SELECT min(xact_start) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
 """
 
-# No index leads to what is new in all accounts, and none is worth its price to whoever accepts: a look into each
-# account's newest day takes some microseconds an account.
+# No index leads to what is new in all accounts: it would slow accepting down. Reading each account's newest day
+# takes some microseconds an account.
 NEW_MESSAGES: Final = """
 SELECT found.account_id, found.id, message.sender, recipient.emails, message.subject, message.tags, message.template,
     message.source, message.credential_id
@@ -119,7 +119,7 @@ async def begin(tx: Connection, at: UUID) -> None:
 
 
 async def settled_before(connection: Connection, now: datetime, settled_after: timedelta) -> UUID:
-    """The bound below which nothing comes to light any more, if ids are made no longer than that before a commit."""
+    """The bound below which nothing can appear any more, if ids are made at most `settled_after` before a commit."""
     oldest = await connection.fetchval(OLDEST_OPEN, SETTINGS["application_name"])
     return lowest_id((now if oldest is None else min(now, oldest)) - settled_after)
 
@@ -130,12 +130,12 @@ async def new_messages(connection: Connection, since: UUID, before: UUID, limit:
 
 
 async def new_results(connection: Connection, since: UUID, before: UUID, limit: int) -> list[NewResult]:
-    """What events of all accounts between the two have told, the oldest first."""
+    """The results of all accounts' events between the two, the oldest first."""
     return [NewResult(*row) for row in await connection.fetch(NEW_RESULTS, since, before, limit)]
 
 
 async def enter(tx: Connection, entries: Sequence[IndexEntry]) -> None:
-    """What stands there already stays as it is."""
+    """Entries that exist already stay as they are."""
     # In the order of the key, neighbours go to the same page.
     columns = zip(*sorted(entries), strict=True) if entries else ((), (), ())
     await tx.execute(ENTER, *[list(column) for column in columns])

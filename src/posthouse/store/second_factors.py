@@ -1,4 +1,4 @@
-"""Second factors: a user's sealed secret, the last step that was used of it, and the recovery codes that are left."""
+"""Second factors: a user's sealed secret, the last step that was used of it, and the unused recovery codes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from posthouse.store.postgres import Connection
 
 @dataclass(frozen=True, slots=True)
 class FactorRow:
-    """It counts once it is confirmed: whoever can't read its codes must not be locked out by it."""
+    """It counts once it is confirmed: a user who can't read its codes must not be locked out."""
 
     user_id: UserId
     confirmed_at: datetime | None
@@ -49,7 +49,7 @@ def secret_purpose(user_id: UserId) -> bytes:
 
 
 async def begin(tx: Connection, user_id: UserId, secret_sealed: bytes, now: datetime) -> bool:
-    """In the place of one that was begun and never confirmed; False when the user has one that counts."""
+    """Replaces a factor that was never confirmed; False when the user has a confirmed one."""
     return await tx.fetchval(_BEGIN, user_id, secret_sealed, now) is not None
 
 
@@ -77,12 +77,12 @@ async def use_recovery_code(tx: Connection, user_id: UserId, code_hash: bytes) -
 
 
 async def recovery_codes_left(connection: Connection, user_id: UserId) -> int:
-    left: int = await connection.fetchval(_CODES_LEFT, user_id)
-    return left
+    unused: int = await connection.fetchval(_CODES_LEFT, user_id)
+    return unused
 
 
 async def remove(tx: Connection, user_id: UserId) -> bool:
-    """Whether there was one that counted."""
+    """Whether a confirmed one was removed."""
     await tx.execute(_FORGET_CODES, user_id)
     return bool(await tx.fetchval(_REMOVE, user_id))
 

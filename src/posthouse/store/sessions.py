@@ -1,7 +1,7 @@
 """Sessions: one for each login; a token is worth something only while its session lives.
 
 A session is forgotten by caches together with the account in which it was begun, whatever account its tokens
-are for: whoever ends it moves that account's `changed_at`.
+are for: ending it moves that account's `changed_at`.
 """
 
 from collections.abc import Sequence
@@ -96,6 +96,6 @@ async def delete_expired(tx: Connection, now: datetime, limit: int) -> int:
 
 
 async def _touch_each(tx: Connection, ended: Sequence[Row], now: datetime) -> None:
-    # In order, so that two who touch the same accounts wait for each other in one direction.
+    # In order: two transactions that touch the same accounts must not deadlock.
     for account_id in sorted({row["account_id"] for row in ended}):
         await touch(tx, account_id, now)

@@ -4,7 +4,7 @@
     await tx.execute(*_RENEW.bind(worker_id=worker_id, until=until))
 
 The text is compiled once, when its module is imported. `bind` is a function made for the statement, so that Python
-itself refuses a name that is missing or unknown, and a call costs hardly more than one by position.
+itself refuses a name that is missing or unknown, and a call costs hardly more than by position.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""An account's suppressed addresses: found, entered, lifted, and the book that bounds and orders imports.
+"""An account's suppressed addresses: found, entered, lifted, and the row that bounds and orders imports.
 
-What bounces and complaints suppress is written by `deliveries` and `feedback`, in the transactions that record them.
+What bounces and complaints suppress is written by `delivery_outcomes` and `reports`, in their transactions.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from posthouse.store.statement import statement
 
 @dataclass(frozen=True, slots=True)
 class SuppressionRow:
-    """`code` and `response` are what the server said, where one did; `note` and `added_by` are people's."""
+    """`code` and `response` are the server's, if any; `note` and `added_by` are the user's."""
 
     email: str
     reason: str
@@ -28,7 +28,7 @@ class SuppressionRow:
     at: datetime
 
 
-# Where a page begins: behind this one.
+# Where a page begins: after this row.
 Position = tuple[datetime, str]
 
 _COLUMNS: Final = "email, reason, note, added_by, code, response, at"
@@ -73,7 +73,7 @@ CROSS JOIN LATERAL (
     SELECT reason FROM suppressions WHERE account_id = $1 AND email = asked.email LIMIT 1) found
 """
 
-# In the order in which everyone inserts them. Whatever is there already stays as it is.
+# In one order, against deadlocks. Rows that exist already stay as they are.
 _ADD: Final = statement("""
 WITH added AS (
     INSERT INTO suppressions (account_id, email, reason, note, added_by, at)
@@ -173,8 +173,8 @@ async def add(
     added_by: str,
     now: datetime,
 ) -> int:
-    """Enter addresses, each once and with its note; how many of them were new."""
-    emails, notes = [one[0] for one in addresses], [one[1] for one in addresses]
+    """Enter addresses, each once and with its note; return how many were new."""
+    emails, notes = [email for email, _ in addresses], [note for _, note in addresses]
     count: int = await tx.fetchval(
         *_ADD.bind(account_id=account_id, emails=emails, notes=notes, added_by=added_by, now=now)
     )
@@ -182,13 +182,13 @@ async def add(
 
 
 async def remove(tx: Connection, account_id: AccountId, email: str) -> SuppressionRow | None:
-    """What it was; None when it wasn't there."""
+    """The removed row; None when there was none."""
     row = await tx.fetchrow(_REMOVE, account_id, email)
     return None if row is None else SuppressionRow(*row)
 
 
 async def lift(tx: Connection, account_id: AccountId, row: SuppressionRow) -> None:
-    """It counts for the account's conduct as if it were still there."""
+    """It counts for the account's reputation as if it were still suppressed."""
     await tx.execute(_LIFT, account_id, row.reason, row.at)
 
 
@@ -198,13 +198,13 @@ async def forget_lifted(tx: Connection, before: datetime, limit: int) -> int:
 
 
 async def enter(tx: Connection, account_id: AccountId, count: int) -> int:
-    """So many more are the account's own (or fewer); how many that makes, as far as the book knows."""
+    """Count so many more (or fewer) of the account's own; return how many there are by this count."""
     manual: int = await tx.fetchval(_ENTER, account_id, count)
     return manual
 
 
 async def hold(tx: Connection, account_id: AccountId, importer: UUID, now: datetime, until: datetime) -> bool:
-    """Whether the importer is now the only one until then."""
+    """Whether the importer is now the only importer until then."""
     return await tx.fetchval(*_HOLD.bind(account_id=account_id, importer=importer, now=now, until=until)) is not None
 
 
@@ -214,7 +214,7 @@ async def held_until(connection: Connection, account_id: AccountId) -> datetime 
 
 
 async def hold_on(tx: Connection, account_id: AccountId, importer: UUID, count: int, until: datetime) -> int | None:
-    """Like `enter`, and the importer stays the only one; None when another has taken its place."""
+    """Like `enter`, and the importer stays the only importer; None when another has replaced it."""
     manual: int | None = await tx.fetchval(
         *_HOLD_ON.bind(account_id=account_id, importer=importer, count=count, until=until)
     )

@@ -1,4 +1,4 @@
-"""Who has left which mailing list of an account."""
+"""Who has unsubscribed from which mailing list of an account."""
 
 from datetime import datetime
 from typing import Final
@@ -7,8 +7,8 @@ from posthouse.rules.unsubscribe import ListMember
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
 
-# Whoever has left already left when they first did.
-_LEAVE: Final = statement("""
+# The first time is kept.
+_UNSUBSCRIBE: Final = statement("""
 INSERT INTO unsubscriptions (account_id, mailing_list, email, at) VALUES (:account_id, :mailing_list, :email,
     :now) ON CONFLICT DO NOTHING
 """)
@@ -16,4 +16,4 @@ INSERT INTO unsubscriptions (account_id, mailing_list, email, at) VALUES (:accou
 
 async def leave(tx: Connection, leaver: ListMember, now: datetime) -> None:
     account_id, mailing_list, email = leaver
-    await tx.execute(*_LEAVE.bind(account_id=account_id, mailing_list=mailing_list, email=email, now=now))
+    await tx.execute(*_UNSUBSCRIBE.bind(account_id=account_id, mailing_list=mailing_list, email=email, now=now))

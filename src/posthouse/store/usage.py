@@ -1,8 +1,8 @@
-"""Use by day: what was accepted and what became of it, counted from messages and events into a row a day.
+"""Usage by day: accepted mail and its results, counted from messages and events into a row a day.
 
-Nothing is counted where mail is accepted or delivered. A walk through the accounts, a window of time after the other,
-reads each message and each event once, and adds what it found; how far it came is written in the same transaction,
-so that whatever breaks off, nothing is counted twice or passed over. A result belongs to the day on which its
+Nothing is counted where mail is accepted or delivered. A pass through the accounts, a window of time after the other,
+reads each message and each event once and adds to the counts; its progress is written in the same transaction, so
+that an interruption neither counts anything twice nor skips it. A result belongs to the day on which its
 message was accepted. Mail that costs no credits is not counted.
 """
 
@@ -22,7 +22,7 @@ from posthouse.store.statement import statement
 
 @dataclass(frozen=True, slots=True)
 class CountingProgress:
-    """How far the counting came: of all accounts to `low`, of those up to `walked_to` to `high`.
+    """How far the counting has come: of all accounts to `low`, of those up to `walked_to` to `high`.
 
     Days before `closing` are closed; of that day itself, the accounts up to `closed_to`.
     """
@@ -58,9 +58,9 @@ class Latency(NamedTuple):
 
 
 class ResultCount(NamedTuple):
-    """So many recipients of one account's came to this end, at this mail server, in this time.
+    """So many recipients of one account had this result, at this mail server, in this time.
 
-    `exchange` is None where no server was spoken to, and `bucket` is the place in the histogram.
+    `exchange` is None where no server was reached, and `bucket` is the place in the histogram.
     """
 
     account_id: AccountId
@@ -71,7 +71,7 @@ class ResultCount(NamedTuple):
     recipients: int
 
 
-# Of a day, in no key's order: that is to be found out once in the life of an installation.
+# Of a day, without an index: this runs once in the life of an installation.
 _OLDEST_MESSAGE: Final = "SELECT id FROM messages WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1"
 _OLDEST_EVENT: Final = "SELECT id FROM events WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1"
 _OLDEST: Final = (_OLDEST_MESSAGE, _OLDEST_EVENT)
@@ -96,7 +96,7 @@ WHERE accepted.recipients IS NOT NULL
 """
 
 # A message's id begins with the milliseconds since 1970, which pick its partition and so its day; how long it took
-# is counted from when it was accepted. What is put off over and over has many attempts, and the last is who decided.
+# is counted from when it was accepted. What is postponed often has many attempts, and the last has decided.
 _RESULTS: Final = statement("""
 SELECT asked.account_id, result.*
 FROM unnest(:account_ids::uuid[]) asked(account_id)
@@ -119,7 +119,7 @@ CROSS JOIN LATERAL (
     GROUP BY 1, 2, 3, 4) result
 """)
 
-# In the order of their keys: two who add to the same rows would else wait for each other.
+# In the order of their keys: two transactions that add to the same rows must not deadlock.
 _ADD_DAYS: Final = statement("""
 INSERT INTO usage_days AS kept (account_id, day, accepted, delivered, bounced, failed)
 SELECT * FROM unnest(:account_ids::uuid[], :days::date[], :accepted::bigint[], :delivered::bigint[],
@@ -141,7 +141,7 @@ ON CONFLICT (account_id, day, provider) DO UPDATE SET counts = ARRAY(
 """)
 _SET_ACCEPTED: Final = """
 INSERT INTO usage_days AS kept (account_id, day, accepted)
-SELECT account_id, $1, accepted FROM unnest($2::uuid[], $3::bigint[]) told(account_id, accepted)
+SELECT account_id, $1, accepted FROM unnest($2::uuid[], $3::bigint[]) given(account_id, accepted)
 ORDER BY 1
 ON CONFLICT (account_id, day) DO UPDATE SET accepted = excluded.accepted WHERE kept.accepted <> excluded.accepted
 """
@@ -157,9 +157,6 @@ SELECT day, provider, counts FROM usage_latency WHERE account_id = $1 AND day >=
 """
 
 
-# How far it came.
-
-
 async def begin(connection: Connection, otherwise: datetime) -> None:
     """Counting begins with the oldest mail that is stored, or then; once it has begun, this changes nothing."""
     low = await _oldest(connection) or otherwise
@@ -167,11 +164,11 @@ async def begin(connection: Connection, otherwise: datetime) -> None:
 
 
 async def _oldest(connection: Connection) -> datetime | None:
-    for day in sorted({one.day for one in await partitions.attached(connection)}):
+    for day in sorted({partition.day for partition in await partitions.attached(connection)}):
         begin, end = partitions.bounds(day)
         found = [await connection.fetchval(oldest, lowest_id(begin), lowest_id(end)) for oldest in _OLDEST]
         if any(found):
-            return min([time_of(one) for one in found if one is not None])
+            return min([time_of(row_id) for row_id in found if row_id is not None])
     return None
 
 
@@ -182,7 +179,7 @@ async def state(connection: Connection) -> CountingProgress | None:
 
 
 async def lock(tx: Connection) -> CountingProgress | None:
-    """None when it hasn't begun, or someone else counts at this moment."""
+    """None when it hasn't begun, or another process counts at this moment."""
     row = await tx.fetchrow(_STATE_LOCKED)
     return None if row is None else CountingProgress(*row)
 
@@ -191,9 +188,6 @@ async def advance(tx: Connection, to: CountingProgress) -> None:
     await tx.execute(
         *_ADVANCE.bind(low=to.low, high=to.high, walked_to=to.walked_to, closing=to.closing, closed_to=to.closed_to)
     )
-
-
-# Counting.
 
 
 async def accounts_after(connection: Connection, account_id: AccountId | None, limit: int) -> list[AccountId]:
@@ -212,7 +206,7 @@ async def accepted(
 async def results(
     connection: Connection, account_ids: Sequence[AccountId], low: datetime, high: datetime
 ) -> list[ResultCount]:
-    """What was told between the two, whenever its mail was accepted."""
+    """The results of events between the two, whenever their mail was accepted."""
     rows = await connection.fetch(
         *_RESULTS.bind(account_ids=account_ids, lowest=lowest_id(low), before=lowest_id(high), bounds=BOUNDS_SECONDS)
     )
@@ -252,15 +246,12 @@ async def set_accepted(tx: Connection, day: date, accepted: Mapping[AccountId, i
 
 
 async def forget_latency(tx: Connection, before: date, limit: int) -> int:
-    """How many rows went."""
+    """Returns how many rows were deleted."""
     return int((await tx.execute(_FORGET_LATENCY, before, limit)).rpartition(" ")[2])
 
 
 def _array(counts: Iterable[int]) -> str:
     return "{" + ",".join(map(str, counts)) + "}"
-
-
-# Reading.
 
 
 async def days(connection: Connection, account_id: AccountId, first: date, last: date) -> dict[date, UsageDay]:

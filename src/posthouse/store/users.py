@@ -31,7 +31,7 @@ class MemberRow:
     created_at: datetime
 
 
-# After everybody: where the newest page begins.
+# After all members: where the newest page begins.
 END: Final = (datetime(9999, 1, 1, tzinfo=UTC), UserId(UUID(int=2**128 - 1)))
 
 
@@ -76,7 +76,7 @@ SELECT EXISTS (
 """
 _COUNT: Final = "SELECT count(*) FROM memberships WHERE account_id = $1 AND ($2::text IS NULL OR role = $2)"
 _CHANGE_ROLE: Final = "UPDATE memberships SET role = $3 WHERE account_id = $1 AND user_id = $2"
-_LEAVE: Final = "DELETE FROM memberships WHERE account_id = $1 AND user_id = $2"
+_REMOVE: Final = "DELETE FROM memberships WHERE account_id = $1 AND user_id = $2"
 
 _ACCOUNTS: Final = """
 SELECT m.account_id, a.name, m.role
@@ -145,15 +145,15 @@ async def change_role(tx: Connection, account_id: AccountId, user_id: UserId, ro
 
 
 async def leave_account(tx: Connection, account_id: AccountId, user_id: UserId, now: datetime) -> None:
-    """The user stays one, of their other accounts or of none."""
-    await tx.execute(_LEAVE, account_id, user_id)
+    """The user itself is kept, with any other accounts."""
+    await tx.execute(_REMOVE, account_id, user_id)
     await touch(tx, account_id, now)
 
 
 async def page_of_members(
     connection: Connection, account_id: AccountId, before: tuple[datetime, UserId], count: int
 ) -> list[MemberRow]:
-    """Whoever joined last is first."""
+    """The newest member first."""
     return [
         _member(row)
         for row in await connection.fetch(

@@ -1,12 +1,12 @@
-"""The calendar of webhooks: which events are to be sent, by whom, and what came of it.
+"""The schedule of webhook deliveries: which events are to be sent, by which worker, and the results.
 
-It works as the calendar of mail does (`schedule` tells how): a lease and a claim push `next_at` forward, the fence
-goes up whenever what a ticket says has been used or has become untrue, attempts are counted at the claim, rows are
-locked in the order of their keys and changed by their places. Only the log is another: a webhook delivery is
-one row, which the last attempt that counted has filled.
+It works as `delivery_schedule` does: a lease and a claim move `next_at` forward, the fence goes up whenever what a
+ticket says was used or has become untrue, attempts are counted at the claim, rows are locked in the order of their
+keys and changed by their places. Only the log differs: a webhook delivery is one row, which holds the last attempt
+that counted.
 
-Where an event goes is read at the claim, so that a new URL or secret is good for all that is pending. Whoever
-records holds the call's lock, and nobody else writes to the log of a pending webhook delivery.
+The endpoint is read at the claim, so that a new URL or secret applies to all that is pending. Recording holds the
+lock of the row in `calls`, and nothing else writes to the log of a pending webhook delivery.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from posthouse.store.postgres import Connection, required, storable
 from posthouse.store.statement import statement
 
 RECLAIMED_AT_ONCE_MAX: Final = 1_000
-# What is kept of an answer, and of our own words for a failure.
+# How much is kept of a response, and of our own error text.
 RESPONSE_BYTES_MAX: Final = 2_048
 ERROR_CHARACTERS_MAX: Final = 500
 DISABLED: Final = "It was cancelled: the webhook endpoint is disabled."
@@ -35,7 +35,7 @@ Key = tuple[AccountId, UUID, int]
 
 
 class NewWebhookDelivery(NamedTuple):
-    """An event to be sent, should its account want to hear of its type; `id` is the webhook delivery's."""
+    """An event to be sent if its account's endpoint is subscribed to its type; `id` is the webhook delivery's."""
 
     account_id: AccountId
     id: UUID
@@ -49,9 +49,9 @@ class NewWebhookDelivery(NamedTuple):
 class ClaimedWebhook:
     """One webhook delivery to be tried, under a fence of its own.
 
-    `attempt_count` includes this attempt, and any that no worker lived to report. One that is over, or cancelled
-    (`cancelled` says why), is not to be tried: nothing is counted for it, and its end is all that is wanted. Any
-    other has its URL, sealed secret and body; only a body can be missing, if its event was lost.
+    `attempt_count` includes this attempt, and any whose worker died before it reported. A delivery that is over, or
+    cancelled (`cancelled` says why), is not to be tried: nothing is counted for it, only its end is to be recorded.
+    Any other has its URL, sealed secret and body; only a body can be missing, if its event was lost.
     """
 
     account_id: AccountId
@@ -76,7 +76,7 @@ class ClaimedWebhook:
 
 
 class WebhookResult(StrEnum):
-    """What came of a claim. `DEFERRED` is tried again; `POSTPONED` was no attempt and doesn't count."""
+    """The result of a claim. `DEFERRED` is tried again; `POSTPONED` was no attempt and doesn't count."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -90,10 +90,10 @@ class WebhookResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WebhookOutcome:
-    """What came of one claim; what isn't final has the time of the next attempt.
+    """The result of one claim; if it isn't final, with the time of the next attempt.
 
-    `url` is where the attempt went; without one nothing was tried, and the log keeps what the attempt before it
-    brought. `error` is our own text; `response_body` is the receiver's, and cut to what is kept.
+    `url` is where the attempt went; without it nothing was tried, and the log keeps the attempt before it. `error` is
+    our own text; `response_body` is the receiver's, cut to RESPONSE_BYTES_MAX.
     """
 
     account_id: AccountId
@@ -124,14 +124,14 @@ class WebhookOutcome:
 
 
 class RecordedWebhooks(NamedTuple):
-    """`counted` changed their webhook deliveries; `late` came after someone else's claim or record, and did not."""
+    """`counted` changed their webhook deliveries; `late` came after another claim or record, and did not."""
 
     counted: tuple[WebhookOutcome, ...]
     late: tuple[WebhookOutcome, ...]
 
 
 class WebhookPostponement(NamedTuple):
-    """What a ticket asks can't be done before `next_at`, for a reason that isn't the receiver's."""
+    """A ticket's delivery can't be tried before `next_at`, for a reason that isn't the receiver's."""
 
     account_id: AccountId
     id: UUID
@@ -139,9 +139,9 @@ class WebhookPostponement(NamedTuple):
     next_at: datetime
 
 
-# For whom an endpoint is there and listens is asked here, though the caller may know of some for whom not.
+# Whether an endpoint exists and is subscribed is checked here, even if the caller has checked some accounts.
 _ENTER: Final = statement("""
-WITH told AS MATERIALIZED (
+WITH wanted AS MATERIALIZED (
     SELECT event.*, endpoint.url
     FROM unnest(:account_ids::uuid[], :ids::uuid[], :event_ids::uuid[], :message_ids::uuid[],
         :positions::smallint[], :types::text[])
@@ -152,10 +152,10 @@ WITH told AS MATERIALIZED (
 ), logged AS (
     INSERT INTO webhook_deliveries (account_id, id, event_id, type, message_id, position, url, max_attempts,
         created_at, next_attempt_at)
-    SELECT account_id, id, event_id, type, message_id, position, url, :max_attempts, :now, :now FROM told
+    SELECT account_id, id, event_id, type, message_id, position, url, :max_attempts, :now, :now FROM wanted
 )
 INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)
-SELECT account_id, id, event_id, :next_at, :max_attempts FROM told
+SELECT account_id, id, event_id, :next_at, :max_attempts FROM wanted
 RETURNING account_id, id, fence
 """)
 
@@ -198,14 +198,14 @@ WITH asked AS MATERIALIZED (
     SELECT * FROM unnest(:places::tid[], :account_ids::uuid[], :ids::uuid[], :next_at::timestamptz[]) asked(place,
         account_id, id, next_at)
 ), logged AS (
-    UPDATE webhook_deliveries SET next_attempt_at = told.next_at
+    UPDATE webhook_deliveries SET next_attempt_at = given.next_at
     FROM (
         SELECT delivery.*, asked.next_at FROM asked
         CROSS JOIN LATERAL (
             SELECT ctid AS place, id AS place_id FROM webhook_deliveries
             WHERE account_id = asked.account_id AND id = asked.id AND id >= :lowest
-                AND id <= :highest LIMIT 1) delivery) told
-    WHERE webhook_deliveries.ctid = told.place AND webhook_deliveries.id = told.place_id
+                AND id <= :highest LIMIT 1) delivery) given
+    WHERE webhook_deliveries.ctid = given.place AND webhook_deliveries.id = given.place_id
 )
 UPDATE calls SET next_at = asked.next_at, fence = fence + 1, worker_id = NULL
 FROM asked WHERE calls.ctid = asked.place
@@ -233,19 +233,19 @@ RETURNING account_id, id, event_id, fence, attempt_count, max_attempts, is_over,
     CASE WHEN enabled AND NOT is_over THEN secret_sealed END AS secret_sealed, body
 """)
 
-# The log of what was deleted meanwhile stays so. What was only put off keeps what the attempt before it left.
+# A log row that was deleted meanwhile stays deleted. What was only postponed keeps the attempt before it.
 _RECORD: Final = statement("""
 WITH logged AS (
-    UPDATE webhook_deliveries SET status = told.status, attempt = told.attempt, next_attempt_at = told.next_at,
-        error = CASE WHEN told.url IS NULL AND told.next_at IS NOT NULL THEN webhook_deliveries.error
-                     ELSE told.error END,
-        url = coalesce(told.url, webhook_deliveries.url),
-        last_attempt_at = CASE WHEN told.url IS NULL THEN last_attempt_at ELSE :now::timestamptz END,
-        http_status = CASE WHEN told.url IS NULL THEN webhook_deliveries.http_status ELSE told.http_status END,
-        duration_ms = CASE WHEN told.url IS NULL THEN webhook_deliveries.duration_ms ELSE told.duration_ms END,
-        response_body = CASE WHEN told.url IS NULL THEN webhook_deliveries.response_body ELSE told.response_body END,
-        response_truncated = CASE WHEN told.url IS NULL THEN webhook_deliveries.response_truncated
-                                  ELSE told.response_truncated END
+    UPDATE webhook_deliveries SET status = given.status, attempt = given.attempt, next_attempt_at = given.next_at,
+        error = CASE WHEN given.url IS NULL AND given.next_at IS NOT NULL THEN webhook_deliveries.error
+                     ELSE given.error END,
+        url = coalesce(given.url, webhook_deliveries.url),
+        last_attempt_at = CASE WHEN given.url IS NULL THEN last_attempt_at ELSE :now::timestamptz END,
+        http_status = CASE WHEN given.url IS NULL THEN webhook_deliveries.http_status ELSE given.http_status END,
+        duration_ms = CASE WHEN given.url IS NULL THEN webhook_deliveries.duration_ms ELSE given.duration_ms END,
+        response_body = CASE WHEN given.url IS NULL THEN webhook_deliveries.response_body ELSE given.response_body END,
+        response_truncated = CASE WHEN given.url IS NULL THEN webhook_deliveries.response_truncated
+                                  ELSE given.response_truncated END
     FROM (
         SELECT place, place_id, asked.*
         FROM unnest(:account_ids::uuid[], :ids::uuid[], :statuses::text[], :attempts::smallint[],
@@ -257,12 +257,12 @@ WITH logged AS (
         CROSS JOIN LATERAL (
             SELECT ctid AS place, id AS place_id FROM webhook_deliveries
             WHERE account_id = asked.account_id AND id = asked.id AND id >= :lowest
-                AND id <= :highest LIMIT 1) delivery) told
-    WHERE webhook_deliveries.ctid = told.place AND webhook_deliveries.id = told.place_id
+                AND id <= :highest LIMIT 1) delivery) given
+    WHERE webhook_deliveries.ctid = given.place AND webhook_deliveries.id = given.place_id
 ), struck AS (
     DELETE FROM calls WHERE ctid = ANY(:struck_places::tid[])
     RETURNING 1
-), put_off AS (
+), postponed AS (
     UPDATE calls SET next_at = later.next_at, fence = fence + 1, worker_id = NULL,
         attempt_count = attempt_count - later.uncounted
     FROM unnest(:later_places::tid[], :later_next_at::timestamptz[], :uncounted::smallint[]) later(place, next_at,
@@ -270,58 +270,58 @@ WITH logged AS (
     WHERE calls.ctid = later.place
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM put_off)
+SELECT (SELECT count(*) FROM struck), (SELECT count(*) FROM postponed)
 """)
 
 
 async def enter(
-    tx: Connection, notifications: Sequence[NewWebhookDelivery], now: datetime, next_at: datetime, max_attempts: int
+    tx: Connection, deliveries: Sequence[NewWebhookDelivery], now: datetime, next_at: datetime, max_attempts: int
 ) -> list[WebhookTicket]:
-    """Make these webhook deliveries, where an account's endpoint is there, enabled and subscribed; their tickets.
+    """Enter these webhook deliveries where the account's endpoint is enabled and subscribed; return their tickets.
 
-    Nobody else gets a ticket for one before `next_at`.
+    There are no other tickets for them before `next_at`.
     """
-    if not notifications:
+    if not deliveries:
         return []
     rows = await tx.fetch(
         *_ENTER.bind(
             now=now,
             next_at=next_at,
             max_attempts=max_attempts,
-            account_ids=[delivery.account_id for delivery in notifications],
-            ids=[delivery.id for delivery in notifications],
-            event_ids=[delivery.event_id for delivery in notifications],
-            message_ids=[delivery.message_id for delivery in notifications],
-            positions=[delivery.position for delivery in notifications],
-            types=[delivery.type for delivery in notifications],
+            account_ids=[delivery.account_id for delivery in deliveries],
+            ids=[delivery.id for delivery in deliveries],
+            event_ids=[delivery.event_id for delivery in deliveries],
+            message_ids=[delivery.message_id for delivery in deliveries],
+            positions=[delivery.position for delivery in deliveries],
+            types=[delivery.type for delivery in deliveries],
         )
     )
     return [WebhookTicket(*row) for row in rows]
 
 
 async def lease_due(tx: Connection, now: datetime, lease_until: datetime, limit: int) -> list[WebhookTicket]:
-    """Tickets for what is due, the longest due first; nobody else gets one before `lease_until`."""
+    """Tickets for what is due, the longest due first; there are no others for it before `lease_until`."""
     return [WebhookTicket(*row) for row in await tx.fetch(_LEASE, now, lease_until, limit)]
 
 
 async def reclaim_expired_workers(tx: Connection, now: datetime, limit: int = RECLAIMED_AT_ONCE_MAX) -> int:
-    """What dead workers had claimed is due now; how many. As many as `limit` means that there may be more.
+    """Make due what dead workers had claimed; return how many. As many as `limit`: there may be more.
 
-    Who is dead, and that the dead are forgotten, is the mail calendar's to say: they are workers like any.
+    `delivery_schedule` deletes the dead workers' rows: both schedules have the same workers.
     """
     return len(await tx.fetch(_RECLAIM, now, limit))
 
 
 async def let_go(tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, UUID]], now: datetime) -> int:
-    """What is the worker's and the worker doesn't know of is due now: a claim whose commit nobody heard of."""
+    """Make due what the worker has claimed and doesn't know: the answer to a claim's commit was lost."""
     account_ids, ids = columns(list(known), 2)
     return len(await tx.fetch(*_LET_GO.bind(worker_id=worker_id, now=now, account_ids=account_ids, ids=ids)))
 
 
 async def postpone(tx: Connection, postponements: Iterable[WebhookPostponement]) -> int:
-    """Put off what was not claimed: no attempt is counted, and its tickets are worth nothing from now on.
+    """Postpone what was not claimed: no attempt is counted, and its tickets are void from now on.
 
-    How many were postponed; those that someone claimed or postponed meanwhile are left alone.
+    Returns how many were postponed; what was claimed or postponed meanwhile stays as it is.
     """
     asked = {postponement[:3]: postponement.next_at for postponement in postponements}
     found = await _lock(tx, asked)
@@ -343,10 +343,10 @@ async def postpone(tx: Connection, postponements: Iterable[WebhookPostponement])
 async def claim(
     tx: Connection, worker_id: UUID, tickets: Iterable[WebhookTicket], now: datetime, until: datetime
 ) -> list[ClaimedWebhook]:
-    """What of these the worker now has to itself; tickets that came late are absent.
+    """Claim these for the worker; tickets that came late are absent.
 
-    It is the worker's for as long as the worker's lease lasts, and not longer than `until`, which is after
-    the end of the longest attempt: whatever the worker forgot is due again then.
+    A claim lasts as long as the worker's lease, and not longer than `until`, which is after the end of the
+    longest attempt: what the worker lost is due again then.
     """
     if until <= now:
         raise ValueError(f"a claim lasts beyond now: {until} is not after {now}")
@@ -372,10 +372,10 @@ async def claim(
 
 
 async def record(tx: Connection, results: Iterable[WebhookOutcome], now: datetime) -> RecordedWebhooks:
-    """Write down what came of claims; a second time changes nothing.
+    """Record the results of claims; a second time changes nothing.
 
-    A result counts while its fence is the calendar's. One that comes late changes nothing: the webhook
-    delivery belongs to whoever claimed it since, or to nobody if it was cancelled.
+    A result counts while its fence is the schedule's. A late result changes nothing: the webhook delivery was
+    claimed again, or cancelled.
     """
     batch: dict[Key, WebhookOutcome] = {}
     for result in results:
@@ -438,7 +438,7 @@ class _Call(NamedTuple):
 
 
 async def _lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, _Call]:
-    """Lock the rows whose fence is still the one given; those of others are absent."""
+    """Lock the rows whose fence is still the same; other rows are absent."""
     ordered = sorted(set(keys))
     if not ordered:
         return {}

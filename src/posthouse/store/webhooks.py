@@ -1,12 +1,12 @@
 """Webhook endpoints, one an account, and the log of what was sent to them.
 
-The calendar of what is to be sent is `calls`; it asks for URL and secret when it sends. Where calls and the log
-are changed together, calls are locked first, in the order of their keys, and the account's row is touched last.
+The schedule of what is to be sent is the table `calls`; URL and secret are read when it is sent. Where `calls` and
+the log are changed together, `calls` is locked first, in the order of its keys, and the account's row last.
 
 An account may have more in its log, and pending, than one transaction should hold. Disabling is to `save`, then
 to `cancel_pending` until nothing is left. Deleting is to `disable`, to `forget` until nothing is left, then to
-`delete`: whatever breaks off in between, an endpoint that is there and disabled is what a second try finds, and
-what is claimed meanwhile is told that it was cancelled.
+`delete`: after an interruption, a second try finds an endpoint that exists and is disabled, and what is claimed
+meanwhile is cancelled.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from posthouse.store.statement import statement
 from posthouse.store.webhook_schedule import DISABLED
 
 PING_COOLDOWN: Final = timedelta(seconds=15)
-# What the log shows of a body; all of it is kept with its event.
+# How much of a body the log shows; all of it is kept with its event.
 BODY_SHOWN_BYTES_MAX: Final = 2_048
 CHANGED_AT_ONCE_MAX: Final = 2_000
 _NEWEST: Final = UUID(int=2**128 - 1)
@@ -43,10 +43,10 @@ class EndpointRow:
 
 @dataclass(frozen=True, slots=True)
 class WebhookDelivery:
-    """One sending of an event, as its last attempt left it; `next_attempt_at` is None once it has come to its end.
+    """A delivery of an event, as its last attempt left it; `next_attempt_at` is None once it is final.
 
     `url` is where the last attempt went, or the first will go. `request_body` is the beginning of what is sent, None
-    when the event is no longer stored: such a one can't be replayed.
+    when the event is no longer stored, and the delivery can't be replayed.
     """
 
     account_id: AccountId
@@ -79,7 +79,7 @@ account_id, id, event_id, type, message_id, position, url, status, attempt, max_
 duration_ms, response_body, response_truncated, replay_of, created_at, last_attempt_at, next_attempt_at
 """
 
-# No two sealed secrets are alike, so whoever finds their own there was the first.
+# No two sealed secrets are alike: a caller that gets its own back has created the row.
 _SAVE: Final = statement(f"""
 INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)
 VALUES (:account_id, :url, :events, :enabled, :secret_sealed, :now, :now)
@@ -95,7 +95,7 @@ _DELETE: Final = "DELETE FROM webhook_endpoints WHERE account_id = $1 RETURNING 
 _ROTATE: Final = """
 UPDATE webhook_endpoints SET secret_sealed = $2, updated_at = greatest(updated_at, $3) WHERE account_id = $1 RETURNING 1
 """
-# Whoever comes second waits for the first, and then sees what it wrote.
+# Of two at once the second waits for the first, and then sees what it wrote.
 _PING: Final = """
 UPDATE webhook_endpoints SET pinged_at = $2
 WHERE account_id = $1 AND enabled AND (pinged_at IS NULL OR pinged_at <= $3)
@@ -121,14 +121,14 @@ _CANCEL: Final = statement("""
 WITH struck AS (
     DELETE FROM calls WHERE ctid = ANY(:places::tid[])
 )
-UPDATE webhook_deliveries SET status = 'failed', error = :error, attempt = told.attempt, next_attempt_at = NULL
+UPDATE webhook_deliveries SET status = 'failed', error = :error, attempt = given.attempt, next_attempt_at = NULL
 FROM (
     SELECT place, place_id, asked.attempt
     FROM unnest(:ids::uuid[], :attempts::smallint[]) asked(id, attempt)
     CROSS JOIN LATERAL (
         SELECT ctid AS place, id AS place_id FROM webhook_deliveries
-        WHERE account_id = :account_id AND id = asked.id AND id >= :lowest AND id <= :highest LIMIT 1) delivery) told
-WHERE webhook_deliveries.ctid = told.place AND webhook_deliveries.id = told.place_id
+        WHERE account_id = :account_id AND id = asked.id AND id >= :lowest AND id <= :highest LIMIT 1) delivery) given
+WHERE webhook_deliveries.ctid = given.place AND webhook_deliveries.id = given.place_id
 """)
 _OLDEST: Final = """
 SELECT id FROM webhook_deliveries
@@ -181,9 +181,6 @@ def secret_purpose(account_id: AccountId) -> bytes:
     return b"webhook:" + account_id.bytes
 
 
-# Endpoints
-
-
 async def save(
     tx: Connection,
     account_id: AccountId,
@@ -193,7 +190,7 @@ async def save(
     secret_sealed: bytes,
     now: datetime,
 ) -> tuple[EndpointRow, bool]:
-    """The endpoint as it is then, and whether it is new. One that was there keeps its secret.
+    """The endpoint as it is then, and whether it is new. An existing endpoint keeps its secret.
 
     Whatever is pending goes to the new URL; if the endpoint is disabled now, it is to be cancelled.
     """
@@ -224,7 +221,7 @@ async def rotate_secret(tx: Connection, account_id: AccountId, secret_sealed: by
 
 
 async def mark_pinged(tx: Connection, account_id: AccountId, now: datetime) -> bool:
-    """Whether the account may ping now: it has an endpoint, enabled, that nobody pinged within the cooldown."""
+    """Whether the account may ping now: its endpoint is enabled and was not pinged within the cooldown."""
     return await tx.fetchval(_PING, account_id, now, now - PING_COOLDOWN) is not None
 
 
@@ -255,13 +252,10 @@ async def _changed(tx: Connection, statement: str, account_id: AccountId, *argum
     return is_there
 
 
-# What waits, and what was
-
-
 async def cancel_pending(tx: Connection, account_id: AccountId, limit: int = CHANGED_AT_ONCE_MAX) -> int:
-    """What the account has pending comes to its end as cancelled; how many. As many as `limit`: there may be more.
+    """Cancel what the account has pending; return how many. As many as `limit`: there may be more.
 
-    What is being sent at this moment is left alone, and cancelled if it should have to be sent again. Nothing is
+    What is being sent at this moment is not touched, and cancelled if it would have to be sent again. Nothing is
     cancelled while the endpoint is enabled.
     """
     rows = await tx.fetch(_LOCK_PENDING, account_id, limit)
@@ -282,9 +276,9 @@ async def cancel_pending(tx: Connection, account_id: AccountId, limit: int = CHA
 
 
 async def forget(tx: Connection, account_id: AccountId, limit: int = CHANGED_AT_ONCE_MAX) -> int:
-    """Empty the account's log, the oldest first, and strike what of it is pending; how many. 0: nothing is left.
+    """Empty the account's log, the oldest first, with what is pending; return how many. 0: nothing is left.
 
-    What is being sent at this moment leaves no trace. Nothing is forgotten while the endpoint is enabled.
+    What is being sent at this moment will not be logged. Nothing is forgotten while the endpoint is enabled.
     """
     ids = [row["id"] for row in await tx.fetch(_OLDEST, account_id, limit)]
     if ids:
@@ -331,7 +325,7 @@ async def enter_ping(
 ) -> WebhookDelivery | None:
     """A test event that is sent once. None when there is no enabled endpoint to send it to.
 
-    It is due at `next_at`: now, or when the ticket that the caller publishes may be taken for lost.
+    It is due at `next_at`: now, or when the ticket that the caller publishes counts as lost.
     """
     if await tx.fetchval(
         *_ENTER.bind(
@@ -361,7 +355,7 @@ async def enter_replay(
 ) -> WebhookDelivery | None:
     """The same event once more, with all its attempts. None when there is no enabled endpoint, or no event any more.
 
-    It is due at `next_at`: now, or when the ticket that the caller publishes may be taken for lost.
+    It is due at `next_at`: now, or when the ticket that the caller publishes counts as lost.
     """
     if original.request_body is None:
         return None
@@ -383,7 +377,7 @@ async def enter_replay(
 
 
 async def _with_bodies(connection: Connection, account_id: AccountId, rows: Sequence[Row]) -> list[WebhookDelivery]:
-    """An event may be told of by several; the lowest and the highest id spare PostgreSQL the other days."""
+    """Several may have the same event; with the lowest and the highest id PostgreSQL skips the other days."""
     if not rows:
         return []
     ids = list({row["event_id"] for row in rows})

@@ -412,9 +412,9 @@ def _sending_findings(sending: WebhookDeliveryRecord, logs: Logs, seen: _Seen) -
 
     found = []
     is_pending = sending.status == "pending"
-    if is_pending and not sending.is_in_calendar:
+    if is_pending and not sending.is_scheduled:
         found.append(finding(FaultKind.LOST, "it is pending, and nothing will send it"))
-    if not is_pending and sending.is_in_calendar:
+    if not is_pending and sending.is_scheduled:
         found.append(finding(FaultKind.UNEXPECTED, f"it is {sending.status}, and is to be sent again"))
     if sending.status == "failed" and sending.attempt < sending.max_attempts and not sending.error:
         found.append(finding(FaultKind.UNEXPECTED, f"it was given up after {sending.attempt} attempts, for no reason"))
