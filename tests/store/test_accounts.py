@@ -54,7 +54,7 @@ async def test_every_change_is_stamped_and_the_stamp_never_goes_back(database: D
         assert (await accounts.lock(tx, row.id)).changed_at == LATER
 
 
-async def test_suspension_is_told_with_its_reason_and_lifted(database: Database) -> None:
+async def test_a_suspension_has_a_reason_and_is_lifted(database: Database) -> None:
     async with database.transaction() as tx:
         row = await made(tx)
         await accounts.suspend(tx, row.id, "spam", LATER)

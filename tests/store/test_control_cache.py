@@ -1,4 +1,4 @@
-"""The directory: quick to believe a yes, quick to forget it, and never sure for long without asking."""
+"""The cache: quick to believe a yes, quick to forget it, and never sure for long without asking."""
 
 import asyncio
 import time
@@ -26,9 +26,9 @@ REVOCATION_SECONDS_MAX = 5.0
 
 @pytest_asyncio.fixture
 async def operator(database_url: str) -> AsyncIterator[Operator]:
-    desk = await Operator.open(service_settings(database_url))
-    yield desk
-    await desk.close()
+    operator = await Operator.open(service_settings(database_url))
+    yield operator
+    await operator.close()
 
 
 @pytest_asyncio.fixture
@@ -42,7 +42,7 @@ def clock() -> SettableClock:
 
 
 @pytest_asyncio.fixture
-async def directory(database: Database, clock: SettableClock) -> ControlCache:
+async def cache(database: Database, clock: SettableClock) -> ControlCache:
     """With a memory that is good for as long as the clock stands still."""
     made = ControlCache(database, clock.monotonic)
     await made.forget_changes()
@@ -54,75 +54,73 @@ async def test_a_revocation_is_seen_by_another_process_within_5_seconds(
 ) -> None:
     another = await Database.open(database_url)
     try:
-        directory = ControlCache(another, time.monotonic)
-        async with repeated(directory.forget_changes, pause_seconds=1.0):
+        cache = ControlCache(another, time.monotonic)
+        async with repeated(cache.forget_changes, pause_seconds=1.0):
             username = account.credential.username
             for _ in range(3):
-                assert await directory.credential(username) is not None
+                assert await cache.credential(username) is not None
                 await asyncio.sleep(0.3)
             await operator.revoke_credential(account.id, account.credential.id)
             await eventually(
-                lambda: directory.credential(username), lambda seen: seen is None, within=REVOCATION_SECONDS_MAX
+                lambda: cache.credential(username), lambda seen: seen is None, within=REVOCATION_SECONDS_MAX
             )
     finally:
         await another.close()
 
 
 async def test_what_is_known_is_believed_without_asking(
-    directory: ControlCache, operator: Operator, account: MadeAccount, database: Database
+    cache: ControlCache, operator: Operator, account: MadeAccount, database: Database
 ) -> None:
     username = account.credential.username
-    known = await directory.credential(username)
+    known = await cache.credential(username)
     await operator.revoke_credential(account.id, account.credential.id)
-    assert await directory.credential(username) == known
-    await directory.forget_changes()
-    assert await directory.credential(username) is None
+    assert await cache.credential(username) == known
+    await cache.forget_changes()
+    assert await cache.credential(username) is None
 
 
 async def test_what_is_old_is_asked_anew_though_nothing_was_forgotten(
-    directory: ControlCache, operator: Operator, account: MadeAccount, clock: SettableClock
+    cache: ControlCache, operator: Operator, account: MadeAccount, clock: SettableClock
 ) -> None:
-    assert await directory.credential(account.credential.username) is not None
+    assert await cache.credential(account.credential.username) is not None
     await operator.revoke_credential(account.id, account.credential.id)
     clock.advance(seconds=CONTROL_CACHE_SECONDS)
-    assert await directory.credential(account.credential.username) is None
+    assert await cache.credential(account.credential.username) is None
 
 
-async def test_the_unknown_is_never_remembered(
-    directory: ControlCache, operator: Operator, account: MadeAccount
-) -> None:
+async def test_the_unknown_is_never_remembered(cache: ControlCache, operator: Operator, account: MadeAccount) -> None:
     account_id = AccountId(account.id)
-    assert not await directory.is_verified(account_id, "late.example.com")
-    assert await directory.published_template(account_id, "late") is None
-    assert await directory.credential("nobody") is None
+    assert not await cache.is_verified(account_id, "late.example.com")
+    assert await cache.published_template(account_id, "late") is None
+    assert await cache.credential("nobody") is None
     await operator.add_verified_domain(account.id, "late.example.com")
     made = await operator.create_credential(account.id, "late")
-    assert await directory.is_verified(account_id, "late.example.com")
-    assert await directory.credential(made.username) is not None
+    assert await cache.is_verified(account_id, "late.example.com")
+    assert await cache.credential(made.username) is not None
 
 
-async def test_without_postgresql_nothing_is_believed_for_longer_than_the_cache_may_be_old(
+async def test_without_postgresql_nothing_is_used_longer_than_the_cache_may_be_old(
     database_url: str, account: MadeAccount, clock: SettableClock
 ) -> None:
     async with DatabaseProxy(database_url) as relay:
         database = await Database.open(relay.url)
         try:
-            directory = ControlCache(database, clock.monotonic)
-            await directory.forget_changes()
-            known = await directory.credential(account.credential.username)
+            cache = ControlCache(database, clock.monotonic)
+            await cache.forget_changes()
+            known = await cache.credential(account.credential.username)
             assert known is not None
             await relay.cut()
             with pytest.raises(Refusal) as refused:
-                await directory.forget_changes()
+                await cache.forget_changes()
             assert refused.value.code is Code.SERVICE_UNAVAILABLE
             clock.advance(seconds=CONTROL_CACHE_SECONDS - 0.1)
-            assert await directory.credential(account.credential.username) == known
+            assert await cache.credential(account.credential.username) == known
             clock.advance(seconds=0.1)
             with pytest.raises(Refusal) as refused:
-                await directory.credential(account.credential.username)
+                await cache.credential(account.credential.username)
             assert refused.value.code is Code.SERVICE_UNAVAILABLE
             await relay.mend()
-            assert await directory.credential(account.credential.username) == known
+            assert await cache.credential(account.credential.username) == known
         finally:
             await database.close()
 
@@ -133,21 +131,21 @@ async def test_a_revocation_during_an_outage_is_known_after_it(
     async with DatabaseProxy(database_url) as relay:
         database = await Database.open(relay.url)
         try:
-            directory = ControlCache(database, clock.monotonic)
-            await directory.forget_changes()
-            assert await directory.credential(account.credential.username) is not None
+            cache = ControlCache(database, clock.monotonic)
+            await cache.forget_changes()
+            assert await cache.credential(account.credential.username) is not None
             await relay.cut()
             await operator.revoke_credential(account.id, account.credential.id)
             clock.advance(hours=1)
             await relay.mend()
-            await directory.forget_changes()
-            assert await directory.credential(account.credential.username) is None
+            await cache.forget_changes()
+            assert await cache.credential(account.credential.username) is None
         finally:
             await database.close()
 
 
 async def test_a_change_that_is_committed_late_is_still_noticed(
-    directory: ControlCache, database: Database, operator: Operator, account: MadeAccount, clock: SettableClock
+    cache: ControlCache, database: Database, operator: Operator, account: MadeAccount, clock: SettableClock
 ) -> None:
     """Stamped when its transaction began, seen three seconds later; others' changes come in between."""
     credential = account.credential
@@ -159,14 +157,14 @@ async def test_a_change_that_is_committed_late_is_still_noticed(
             await asyncio.sleep(0.5)
             clock.advance(seconds=0.5)
             await operator.grant_credits(other.id, 1)
-            await directory.forget_changes()
-            assert await directory.credential(credential.username) is not None
-    await directory.forget_changes()
-    assert await directory.credential(credential.username) is None
+            await cache.forget_changes()
+            assert await cache.credential(credential.username) is not None
+    await cache.forget_changes()
+    assert await cache.credential(credential.username) is None
 
 
 async def test_what_was_read_before_a_change_is_not_kept_after_it(
-    directory: ControlCache, database: Database, account: MadeAccount, clock: SettableClock
+    cache: ControlCache, database: Database, account: MadeAccount, clock: SettableClock
 ) -> None:
     """A row is read, changes, is forgotten, and only then would be remembered."""
     username = account.credential.username
@@ -198,30 +196,30 @@ async def test_what_was_read_before_a_change_is_not_kept_after_it(
 
 
 async def test_a_suspension_and_its_end_are_seen_at_the_next_look(
-    directory: ControlCache, operator: Operator, account: MadeAccount
+    cache: ControlCache, operator: Operator, account: MadeAccount
 ) -> None:
     account_id = AccountId(account.id)
-    assert not await directory.is_suspended(account_id)
+    assert not await cache.is_suspended(account_id)
     await operator.suspend(account.id)
-    assert not await directory.is_suspended(account_id), "it was remembered"
-    await directory.forget_changes()
-    assert await directory.is_suspended(account_id)
+    assert not await cache.is_suspended(account_id), "it was remembered"
+    await cache.forget_changes()
+    assert await cache.is_suspended(account_id)
     await operator.resume(account.id)
-    await directory.forget_changes()
-    assert not await directory.is_suspended(account_id)
+    await cache.forget_changes()
+    assert not await cache.is_suspended(account_id)
 
 
-async def test_a_domain_signs_with_its_rsa_key_and_with_an_ed25519_key_that_is_published(
-    directory: ControlCache, operator: Operator, account: MadeAccount, database: Database
+async def test_a_domain_signs_with_its_rsa_key_and_a_published_ed25519_key(
+    cache: ControlCache, operator: Operator, account: MadeAccount, database: Database
 ) -> None:
     account_id = AccountId(account.id)
     await operator.add_domain(account.id, "example.com")
-    assert await directory.signing_keys(account_id, "example.com") == (), "it is not verified"
+    assert await cache.signing_keys(account_id, "example.com") == (), "it is not verified"
     await operator.verify_domain(account.id, "example.com")
     async with database.transaction() as tx:
         row = await tx.fetchrow("SELECT * FROM domains")
     assert row is not None
-    rsa, ed25519 = await directory.signing_keys(account_id, "example.com")
+    rsa, ed25519 = await cache.signing_keys(account_id, "example.com")
     assert (rsa.selector, rsa.sealed, rsa.purpose) == (
         row["selector"],
         row["dkim_sealed"],
@@ -236,13 +234,13 @@ async def test_a_domain_signs_with_its_rsa_key_and_with_an_ed25519_key_that_is_p
     async with database.transaction() as tx:
         await tx.execute("UPDATE domains SET ed25519_published = false")
         await accounts.touch(tx, account_id, datetime.now(UTC))
-    assert await directory.signing_keys(account_id, "example.com") == (rsa, ed25519), "it was remembered"
-    await directory.forget_changes()
-    assert await directory.signing_keys(account_id, "example.com") == (rsa,)
+    assert await cache.signing_keys(account_id, "example.com") == (rsa, ed25519), "it was remembered"
+    await cache.forget_changes()
+    assert await cache.signing_keys(account_id, "example.com") == (rsa,)
 
 
-async def test_keys_are_the_accounts_own(directory: ControlCache, operator: Operator, account: MadeAccount) -> None:
+async def test_keys_are_the_accounts_own(cache: ControlCache, operator: Operator, account: MadeAccount) -> None:
     other = await operator.create_account("other")
     await operator.add_verified_domain(account.id, "example.com")
-    assert await directory.signing_keys(AccountId(other.id), "example.com") == ()
-    assert await directory.signing_keys(AccountId(account.id), "mail.example.com") == ()
+    assert await cache.signing_keys(AccountId(other.id), "example.com") == ()
+    assert await cache.signing_keys(AccountId(account.id), "mail.example.com") == ()

@@ -132,7 +132,7 @@ async def test_a_use_is_written_without_telling_the_caches_and_never_goes_back(d
         assert (await accounts.lock(tx, owner.account_id)).changed_at == NOW
 
 
-async def test_a_key_that_was_replaced_ends_with_the_overlap_and_never_later_than_it_would_have(
+async def test_a_replaced_key_ends_with_the_overlap_or_when_it_expires(
     database: Database,
 ) -> None:
     async with database.transaction() as tx:

@@ -72,7 +72,7 @@ async def test_what_was_tried_as_often_as_it_may_be_is_over_and_no_attempt_is_wr
     assert await steps.reclaim() == 1
     over = await again(steps, retries)
     assert (over.is_over, over.attempt_count, over.fence > claimed.fence) == (True, 3, True)
-    assert (over.message.mime, over.message.mime_bytes) == (None, None), "nobody is to get it"
+    assert (over.message.mime, over.message.mime_bytes) == (None, None), "no recipient needs it"
     assert await attempts(steps, over) == 3
     await end(steps, over)
     assert await steps.fetch("SELECT status, attempt_count FROM recipients") == [("failed", 3)]
@@ -118,12 +118,12 @@ async def test_in_one_claim_each_is_judged_for_itself(steps: DeliverySteps) -> N
     steps.clock.advance(LIFETIME + MOMENT)
     young = await steps.accept(2)
     found = await steps.claim(await steps.lease())
-    assert sorted((one.message_id == young, one.is_over, one.attempt_count) for one in found) == [
+    assert sorted((claim.message_id == young, claim.is_over, claim.attempt_count) for claim in found) == [
         (False, True, 0),
         (True, False, 1),
         (True, False, 1),
     ]
-    assert [one.message.mime is not None for one in found] == [one.message_id == young for one in found]
+    assert [claim.message.mime is not None for claim in found] == [claim.message_id == young for claim in found]
 
 
 async def test_a_body_comes_along_unless_it_is_large_and_a_large_one_can_be_fetched(steps: DeliverySteps) -> None:
@@ -132,7 +132,7 @@ async def test_a_body_comes_along_unless_it_is_large_and_a_large_one_can_be_fetc
     for text in ("a" * 60 + "\n", ("b" * 60 + "\n") * 2_000):
         accepted = await steps.accept_flow.accept(steps.sender, str(uuid4()), steps.sender.draft(text=text))
         lengths[accepted.message_id] = len(text)
-    found = {one.message_id: one.message for one in await steps.claim(await steps.lease())}
+    found = {claim.message_id: claim.message for claim in await steps.claim(await steps.lease())}
     small, large = (found[message_id] for message_id in lengths)
     assert small.mime is not None
     assert small.mime_bytes == len(small.mime) <= BODY_BYTES_MAX

@@ -1,4 +1,4 @@
-"""Claims and outcomes: who may try, what follows from what came of it, and that it follows once."""
+"""Claims and outcomes: who may try, what follows from a result, and that it follows once."""
 
 import asyncio
 import random
@@ -45,9 +45,9 @@ async def state(steps: DeliverySteps) -> list[Any]:
 # Claims
 
 
-async def test_a_claim_tells_all_that_an_attempt_needs(steps: DeliverySteps) -> None:
+async def test_a_claim_has_all_that_an_attempt_needs(steps: DeliverySteps) -> None:
     message_id = await steps.accept(["Ada@example.org", "bob@example.net"])
-    first, second = sorted(await steps.claim(await steps.lease()), key=lambda one: one.position)
+    first, second = sorted(await steps.claim(await steps.lease()), key=lambda claim: claim.position)
     assert (first.account_id, first.message_id, first.position) == (steps.sender.account_id, message_id, 0)
     assert (first.email, first.destination, second.email) == ("Ada@example.org", "example.org", "bob@example.net")
     assert (first.fence, first.attempt_count, first.held, first.is_suppressed) == (1, 1, timedelta(0), False)
@@ -80,7 +80,7 @@ async def test_workers_with_the_same_tickets_share_them_out(steps: DeliverySteps
     tickets = await steps.lease()
     shuffled = [random.sample(tickets, 50) for _ in range(8)]
     shares = await asyncio.gather(*(steps.claim(mine, uuid4()) for mine in shuffled))
-    assert sorted(one.position for share in shares for one in share) == list(range(50))
+    assert sorted(claim.position for share in shares for claim in share) == list(range(50))
     assert await steps.fetch("SELECT DISTINCT fence FROM attempts") == [(1,)]
 
 
@@ -92,7 +92,7 @@ async def suppress(steps: DeliverySteps, email: str, account_id: object = None) 
         )  # fmt: skip
 
 
-async def test_a_suppressed_address_is_marked_and_not_tried_in_whatever_case_it_is_spelt(steps: DeliverySteps) -> None:
+async def test_a_suppressed_address_is_not_tried_in_whatever_case_it_is_spelt(steps: DeliverySteps) -> None:
     await suppress(steps, "ada@example.org")
     ada, bob = await steps.claimed(["ADA@Example.org", "bob@example.org"])
     assert (ada.is_suppressed, ada.attempt_count, ada.fence) == (True, 0, 1)
@@ -104,7 +104,7 @@ async def test_a_suppressed_address_is_marked_and_not_tried_in_whatever_case_it_
     assert await steps.fetch(f"{RECIPIENT} WHERE position = 0") == [("bounced", "released", 0, None, "suppressed")]
 
 
-async def test_a_message_that_nobody_may_get_is_not_loaded(steps: DeliverySteps) -> None:
+async def test_a_message_without_open_recipients_is_not_loaded(steps: DeliverySteps) -> None:
     await suppress(steps, "ada@example.org")
     (claimed,) = await steps.claimed(["ada@example.org"])
     assert claimed.message.mime is None
@@ -126,19 +126,19 @@ async def test_a_final_result_is_written_everywhere_at_once(result: DeliveryResu
     (claimed,) = await steps.claimed()
     steps.clock.advance(seconds=3)
     now = steps.clock.now()
-    told = steps.outcome(claimed, result)
-    assert await steps.record(told) == ((told,), (), ())
+    outcomes = steps.outcome(claimed, result)
+    assert await steps.record(outcomes) == ((outcomes,), (), ())
     code, returned = (
         (250, 0) if result is DeliveryResult.DELIVERED else (550, 1) if result is DeliveryResult.BOUNCED else (451, 0)
     )
     billing = "released" if returned else "settled"
     assert await steps.fetch(RECIPIENT) == [(result, billing, 1, code, f"it was {result}")]
     assert await steps.fetch("SELECT coalesce(delivered_at, bounced_at, failed_at) FROM recipients") == [(now,)]
-    assert told.event is not None
+    assert outcomes.event is not None
     assert await steps.fetch(
         "SELECT account_id, id, message_id, position, type, created_at, body FROM events"
     ) == [
-        (claimed.account_id, told.event.id, claimed.message_id, 0, f"email.{result}", now, told.event.body)
+        (claimed.account_id, outcomes.event.id, claimed.message_id, 0, f"email.{result}", now, outcomes.event.body)
     ]  # fmt: skip
     assert await steps.fetch(
         "SELECT finished_at, outcome, exchange, address, tls, stage, code, is_ambiguous FROM attempts"
@@ -150,7 +150,7 @@ async def test_a_final_result_is_written_everywhere_at_once(result: DeliveryResu
     assert await database_faults(steps.url) == {}
 
 
-async def test_a_deferral_waits_and_tells_nobody(steps: DeliverySteps) -> None:
+async def test_a_deferral_waits_and_makes_no_event(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
     await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED, is_ambiguous=True))
     assert await steps.fetch(RECIPIENT) == [("deferred", "reserved", 1, 451, "it was deferred")]
@@ -170,14 +170,14 @@ async def test_a_deferral_waits_and_tells_nobody(steps: DeliverySteps) -> None:
     assert await database_faults(steps.url) == {}
 
 
-async def test_an_attempt_that_came_to_nothing_is_not_counted_and_its_ticket_never_matches_again(
+async def test_a_postponed_attempt_is_not_counted_and_its_ticket_is_void(
     steps: DeliverySteps,
 ) -> None:
     await steps.accept()
     (ticket,) = await steps.lease()
     (claimed,) = await steps.claim([ticket])
-    told = steps.outcome(claimed, DeliveryResult.POSTPONED, code=None, response="no connection was free")
-    assert await steps.record(told) == ((told,), (), ())
+    outcomes = steps.outcome(claimed, DeliveryResult.POSTPONED, code=None, response="no connection was free")
+    assert await steps.record(outcomes) == ((outcomes,), (), ())
     assert await steps.fetch(RECIPIENT) == [("queued", "reserved", 0, None, None)]
     assert await steps.fetch("SELECT attempt_count, worker_id FROM schedule") == [(0, None)]
     steps.clock.advance(WAIT)
@@ -188,7 +188,7 @@ async def test_an_attempt_that_came_to_nothing_is_not_counted_and_its_ticket_nev
     assert await steps.fetch("SELECT outcome FROM attempts ORDER BY fence") == [("postponed",), (None,)]
 
 
-async def test_attempts_that_nobody_lived_to_report_count(steps: DeliverySteps) -> None:
+async def test_attempts_of_a_dead_worker_count(steps: DeliverySteps) -> None:
     await steps.accept()
     for attempt in range(1, 4):
         (claimed,) = await steps.claim(await steps.lease())
@@ -205,8 +205,8 @@ async def test_attempts_that_nobody_lived_to_report_count(steps: DeliverySteps) 
 @pytest.mark.parametrize("result", DeliveryResult)
 async def test_recording_a_second_time_changes_nothing(result: DeliveryResult, steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
-    told = steps.outcome(claimed, result, suppress=result is DeliveryResult.BOUNCED)
-    await steps.record(told)
+    outcomes = steps.outcome(claimed, result, suppress=result is DeliveryResult.BOUNCED)
+    await steps.record(outcomes)
     before = await state(steps)
     steps.clock.advance(seconds=1)
     for again in DeliveryResult:
@@ -235,8 +235,8 @@ async def test_a_late_outcome_fills_its_own_attempt_and_nothing_else(
     late = steps.outcome(slow, result)
     assert await steps.record(late) == ((), (late,), ())
     after = await state(steps)
-    assert [one for number, one in enumerate(after) if number != 2] == [
-        one for number, one in enumerate(before) if number != 2
+    assert [claim for number, claim in enumerate(after) if number != 2] == [
+        claim for number, claim in enumerate(before) if number != 2
     ]
     assert await steps.fetch("SELECT fence, outcome FROM attempts ORDER BY fence") == [(1, result), (2, None)]
     await steps.record(steps.outcome(quick, DeliveryResult.DELIVERED))
@@ -244,14 +244,14 @@ async def test_a_late_outcome_fills_its_own_attempt_and_nothing_else(
     assert await database_faults(steps.url) == {}
 
 
-async def test_an_outcome_counts_while_nobody_else_has_claimed(steps: DeliverySteps) -> None:
-    """Its worker was given up for dead, yet it knows better: one mail less that is sent twice."""
+async def test_an_outcome_counts_until_another_claim(steps: DeliverySteps) -> None:
+    """Its worker's lease expired, but its result is known: a mail less that is sent twice."""
     (slow,) = await steps.claimed()
     steps.clock.advance(LEASE)
     await steps.reclaim()
     tickets = await steps.lease()
-    told = steps.outcome(slow, DeliveryResult.DELIVERED)
-    assert await steps.record(told) == ((told,), (), ())
+    outcomes = steps.outcome(slow, DeliveryResult.DELIVERED)
+    assert await steps.record(outcomes) == ((outcomes,), (), ())
     assert await steps.claim(tickets) == []
     assert await database_faults(steps.url) == {}
 
@@ -272,8 +272,8 @@ async def test_a_bounce_gives_the_credit_back_exactly_once(steps: DeliverySteps)
     before = await available(steps)
     claimed = await steps.claimed(4)
     assert await available(steps) == before - 4
-    told = [steps.outcome(one, DeliveryResult.BOUNCED) for one in claimed[:3]]
-    await asyncio.gather(*(steps.record(*random.sample(told, 3)) for _ in range(6)))
+    outcomes = [steps.outcome(claim, DeliveryResult.BOUNCED) for claim in claimed[:3]]
+    await asyncio.gather(*(steps.record(*random.sample(outcomes, 3)) for _ in range(6)))
     assert await available(steps) == before - 1
     assert await steps.fetch("SELECT kind, sum(amount) FROM ledger GROUP BY 1 ORDER BY 1") == [
         ("release", 3),
@@ -287,15 +287,15 @@ async def test_only_what_gives_credits_back_touches_the_account(steps: DeliveryS
     row = "SELECT xmin::text, ctid::text FROM accounts"
     before = await steps.fetch(row)
     results = (DeliveryResult.DELIVERED, DeliveryResult.FAILED, DeliveryResult.DEFERRED, DeliveryResult.POSTPONED)
-    await steps.record(*(steps.outcome(one, result) for one, result in zip(claimed, results, strict=True)))
+    await steps.record(*(steps.outcome(claim, result) for claim, result in zip(claimed, results, strict=True)))
     assert await steps.fetch(row) == before
 
 
 async def test_test_mail_costs_nothing_and_gives_nothing_back(steps: DeliverySteps) -> None:
     before = await available(steps)
     claimed = await steps.claimed(3, mode=Mode.TEST)
-    assert {one.message.source for one in claimed} == {"test"}
-    await steps.record(*(steps.outcome(one, result) for one, result in zip(claimed, FINAL, strict=True)))
+    assert {claim.message.source for claim in claimed} == {"test"}
+    await steps.record(*(steps.outcome(claim, result) for claim, result in zip(claimed, FINAL, strict=True)))
     assert await available(steps) == before
     assert await steps.value("SELECT count(*) FROM ledger") == 0
     assert await steps.value("SELECT count(*) FROM events") == 3
@@ -312,12 +312,12 @@ async def test_the_message_becomes_what_the_rule_says_for_every_mix_of_results(
     open_results = (DeliveryResult.DEFERRED, DeliveryResult.POSTPONED)
     mixes = list(chain.from_iterable(combinations_with_replacement(DeliveryResult, size) for size in range(1, 5)))
     wanted = {await steps.accept(len(mix)): mix for mix in mixes}
-    told = [
+    outcomes = [
         steps.outcome(claimed, wanted[claimed.message_id][claimed.position])
         for claimed in await steps.claim(await steps.lease())
     ]
-    chance.shuffle(told)
-    for batch in [told] if at_once else [[one] for one in told]:
+    chance.shuffle(outcomes)
+    for batch in [outcomes] if at_once else [[single] for single in outcomes]:
         await steps.record(*batch)
     rows = await steps.fetch(
         "SELECT id, status, billing_status, open_count, delivered_count, released_count FROM messages"
@@ -326,7 +326,7 @@ async def test_the_message_becomes_what_the_rule_says_for_every_mix_of_results(
     for message_id, status, billing_status, *counts in rows:
         mix = wanted[message_id]
         expected = (
-            sum(mix.count(one) for one in open_results),
+            sum(mix.count(result) for result in open_results),
             mix.count(DeliveryResult.DELIVERED),
             mix.count(DeliveryResult.BOUNCED),
         )
@@ -381,12 +381,12 @@ async def test_an_outcome_of_a_recipient_that_was_never_there_is_late(steps: Del
     ],
 )
 def test_an_outcome_that_makes_no_sense_can_not_be_made(given: dict[str, Any]) -> None:
-    nobody: Any = uuid4()
+    unknown: Any = uuid4()
     with pytest.raises(ValueError, match=r"result|doubts"):
-        Outcome(nobody, nobody, 0, 1, **given)
+        Outcome(unknown, unknown, 0, 1, **given)
 
 
-async def test_many_recorders_of_the_same_messages_never_deadlock_and_leave_nothing_open(steps: DeliverySteps) -> None:
+async def test_many_recorders_of_the_same_messages_never_deadlock(steps: DeliverySteps) -> None:
     """Fifty recipients a message, recorded by eight connections in any order, some of it twice."""
     seed = random.randrange(2**32)
     print(f"{seed=}")
@@ -408,15 +408,19 @@ async def test_many_recorders_of_the_same_messages_never_deadlock_and_leave_noth
 
     try:
         while tickets := await steps.lease(10_000):
-            told = [judged(claimed) for claimed in await steps.claim(tickets)]
-            told += chance.sample(told, len(told) // 10)
-            chance.shuffle(told)
-            batches = [told[start : start + 40] for start in range(0, len(told), 40)]
+            outcomes = [judged(claimed) for claimed in await steps.claim(tickets)]
+            outcomes += chance.sample(outcomes, len(outcomes) // 10)
+            chance.shuffle(outcomes)
+            batches = [outcomes[start : start + 40] for start in range(0, len(outcomes), 40)]
 
             async def work(connection: Any, batches: list[list[Outcome]] = batches) -> None:
                 while batches:
                     recorded = await record_on(connection, batches.pop(), steps.clock.now())
-                    final.update((one.message_id, one.position) for one in recorded.counted if one.result.is_final)
+                    final.update(
+                        (outcome.message_id, outcome.position)
+                        for outcome in recorded.counted
+                        if outcome.result.is_final
+                    )
 
             await asyncio.gather(*(work(connection) for connection in connections))
             steps.clock.advance(WAIT)

@@ -1,4 +1,4 @@
-"""The calendar: who gets what is due, what becomes of it when its worker dies, and how it is put off."""
+"""The schedule: who gets what is due, what happens when its worker dies, and postponing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,26 +32,28 @@ async def postpone(
     steps: DeliverySteps, *tickets: DeliveryTicket, wait: timedelta = WAIT, is_held: bool = False
 ) -> int:
     now = steps.clock.now()
-    told = [
-        DeliveryPostponement(one.account_id, one.message_id, one.position, one.fence, now + wait, is_held)
-        for one in tickets
+    postponements = [
+        DeliveryPostponement(ticket.account_id, ticket.message_id, ticket.position, ticket.fence, now + wait, is_held)
+        for ticket in tickets
     ]
     async with steps.database.transaction() as tx:
-        return await delivery_schedule.postpone(tx, told, now)
+        return await delivery_schedule.postpone(tx, postponements, now)
 
 
 async def test_what_is_accepted_is_due_and_a_lease_keeps_it_from_others(steps: DeliverySteps) -> None:
     message_id = await steps.accept(["a@example.org", "b@example.net"])
     tickets = await steps.lease()
-    assert {(one.message_id, one.position, one.fence, one.destination) for one in tickets} == {
+    assert {(ticket.message_id, ticket.position, ticket.fence, ticket.destination) for ticket in tickets} == {
         (message_id, 0, 0, "example.org"),
         (message_id, 1, 0, "example.net"),
     }
-    assert {one.account_id for one in tickets} == {steps.sender.account_id}
+    assert {ticket.account_id for ticket in tickets} == {steps.sender.account_id}
     steps.clock.advance(LEASE - MOMENT)
     assert await steps.lease() == []
     steps.clock.advance(MOMENT)
-    assert sorted(await steps.lease(), key=lambda one: one.position) == sorted(tickets, key=lambda one: one.position)
+    assert sorted(await steps.lease(), key=lambda ticket: ticket.position) == sorted(
+        tickets, key=lambda ticket: ticket.position
+    )
 
 
 async def test_the_longest_due_goes_first_and_no_more_than_asked_for(steps: DeliverySteps) -> None:
@@ -59,9 +61,9 @@ async def test_the_longest_due_goes_first_and_no_more_than_asked_for(steps: Deli
     for _ in range(5):
         order.append(await steps.accept())
         steps.clock.advance(seconds=1)
-    assert {one.message_id for one in await steps.lease(2)} == set(order[:2])
-    assert {one.message_id for one in await steps.lease(2)} == set(order[2:4])
-    assert [one.message_id for one in await steps.lease(2)] == order[4:]
+    assert {ticket.message_id for ticket in await steps.lease(2)} == set(order[:2])
+    assert {ticket.message_id for ticket in await steps.lease(2)} == set(order[2:4])
+    assert [ticket.message_id for ticket in await steps.lease(2)] == order[4:]
 
 
 async def test_what_is_not_yet_due_is_left_alone(steps: DeliverySteps) -> None:
@@ -83,7 +85,7 @@ async def test_dispatchers_at_work_together_never_lease_the_same_row(steps: Deli
     await asyncio.gather(*(dispatch() for _ in range(5)))
     # Someone may have found the rest locked and gone home before the others had it.
     await dispatch()
-    assert len(leased) == len({(one.message_id, one.position) for one in leased}) == 300
+    assert len(leased) == len({(ticket.message_id, ticket.position) for ticket in leased}) == 300
 
 
 async def test_a_dispatcher_does_not_wait_for_what_another_is_leasing(steps: DeliverySteps) -> None:
@@ -130,7 +132,7 @@ async def test_what_a_living_worker_claimed_stays_its_own(steps: DeliverySteps) 
     assert await steps.lease() == []
 
 
-async def test_what_nobody_claimed_is_not_reclaimed(steps: DeliverySteps) -> None:
+async def test_what_was_not_claimed_is_not_reclaimed(steps: DeliverySteps) -> None:
     await steps.accept()
     await steps.lease()
     steps.clock.advance(LEASE * 2)
@@ -148,7 +150,7 @@ async def test_a_worker_that_was_forgotten_does_not_keep_what_it_claims(steps: D
     assert await steps.reclaim() == 0
 
 
-async def test_reclaiming_takes_as_many_at_once_as_it_is_told(steps: DeliverySteps) -> None:
+async def test_reclaiming_takes_as_many_as_its_limit(steps: DeliverySteps) -> None:
     await steps.claimed(5)
     steps.clock.advance(LEASE)
     for wanted in (2, 2, 1, 0):
@@ -178,7 +180,9 @@ async def test_a_worker_that_retires_leaves_what_it_had_to_the_next_look(steps: 
 
 async def let_go(steps: DeliverySteps, known: list[Claimed]) -> int:
     async with steps.database.transaction() as tx:
-        return await delivery_schedule.let_go(tx, steps.worker_id, [one.key[:3] for one in known], steps.clock.now())
+        return await delivery_schedule.let_go(
+            tx, steps.worker_id, [ticket.key[:3] for ticket in known], steps.clock.now()
+        )
 
 
 async def test_what_a_worker_does_not_know_to_be_its_own_is_let_go(steps: DeliverySteps) -> None:
@@ -195,14 +199,14 @@ async def test_what_a_worker_does_not_know_to_be_its_own_is_let_go(steps: Delive
     assert (again.message_id, again.position, again.fence) == (unheard.message_id, unheard.position, unheard.fence)
     (claimed,) = await steps.claim([again])
     assert claimed.attempt_count == 2
-    # Neither what is known, nor what is another's, nor what nobody claimed was touched.
+    # Neither what is known, nor what is another's, nor what was not claimed was touched.
     owners = await steps.fetch("SELECT message_id, position FROM schedule WHERE worker_id = $1", other)
     assert owners == [(theirs.message_id, theirs.position)]
     assert len(await steps.claim([ticket])) == 1
     assert (await steps.record(steps.outcome(known, DeliveryResult.DELIVERED))).late == ()
 
 
-async def test_a_worker_that_knows_nothing_lets_all_go_and_one_that_knows_all_lets_nothing_go(
+async def test_a_worker_releases_the_claims_that_it_does_not_know(
     steps: DeliverySteps,
 ) -> None:
     claimed = await steps.claimed(3)
@@ -258,7 +262,7 @@ async def test_what_was_claimed_meanwhile_is_not_postponed(steps: DeliverySteps)
     assert await steps.value("SELECT count(*) FROM schedule WHERE worker_id IS NOT NULL") == 1
 
 
-async def test_time_that_a_recipient_was_held_is_told_at_its_claim(steps: DeliverySteps) -> None:
+async def test_a_claim_has_the_time_that_its_recipient_was_held(steps: DeliverySteps) -> None:
     await steps.accept()
     day = timedelta(days=1)
     for _ in range(3):
@@ -277,19 +281,19 @@ async def test_time_that_a_recipient_was_held_is_told_at_its_claim(steps: Delive
     assert (again.held, again.attempt_count) == (4 * day, 2)
 
 
-async def test_what_was_held_for_seven_days_is_told_to_the_second_and_by_its_fence(steps: DeliverySteps) -> None:
+async def test_what_was_held_for_seven_days_is_found_to_the_second_by_its_fence(steps: DeliverySteps) -> None:
     await steps.accept(2)
     first, second = await steps.lease()
 
     async def over(*tickets: DeliveryTicket) -> set[Any]:
-        keys = [(one.account_id, one.message_id, one.position, one.fence) for one in tickets]
+        keys = [(ticket.account_id, ticket.message_id, ticket.position, ticket.fence) for ticket in tickets]
         async with steps.database.connection() as connection:
             return await delivery_schedule.held_too_long(connection, keys, steps.clock.now())
 
     assert await postpone(steps, first, is_held=True) == 1
     assert await postpone(steps, second) == 1
     steps.clock.advance(HOLD_MAX - MOMENT)
-    held, waiting = sorted(await steps.lease(), key=lambda one: one.position != first.position)
+    held, waiting = sorted(await steps.lease(), key=lambda ticket: ticket.position != first.position)
     assert await over(held, waiting) == set()
     steps.clock.advance(MOMENT)
     assert await over(held, waiting) == {(held.account_id, held.message_id, held.position, held.fence)}
@@ -339,7 +343,7 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, d
             assert any(key in condition for key in keys), scan
 
 
-async def test_an_address_is_looked_up_among_the_suppressed_by_itself_even_after_they_were_counted_as_none(
+async def test_a_suppressed_address_is_found_by_its_key_even_after_analyze_of_none(
     database: Database,
 ) -> None:
     scans = await query_plans.scans(database, STATEMENTS["delivery_claims._CLAIM"], analysed="suppressions")

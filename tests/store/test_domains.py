@@ -1,4 +1,4 @@
-"""Domains as rows: which are due for a look at DNS, and what a look may change."""
+"""Domains as rows: which are due for a DNS check, and what a check may change."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -56,9 +56,9 @@ async def test_a_domain_reads_back_as_it_was_written(database: Database) -> None
 
 async def test_an_account_has_a_domain_once_and_two_accounts_may_have_the_same(database: Database) -> None:
     async with database.transaction() as tx:
-        one, other = await new_account(tx), await new_account(tx, "other")
-        assert await domains.insert(tx, domain_of(one), NOW)
-        assert not await domains.insert(tx, domain_of(one), NOW)
+        account_id, other = await new_account(tx), await new_account(tx, "other")
+        assert await domains.insert(tx, domain_of(account_id), NOW)
+        assert not await domains.insert(tx, domain_of(account_id), NOW)
         assert await domains.insert(tx, domain_of(other), NOW)
 
 
@@ -102,7 +102,7 @@ async def test_a_check_does_not_overwrite_what_was_found_meanwhile(database: Dat
         await domains.insert(tx, row, NOW)
         assert await domains.record_check(
             tx, row, VerificationState(NOW, None, None, True), NOW
-        )  # somebody vouched for it
+        )  # an operator vouched for it
         assert not await domains.record_check(tx, row, VerificationState(None, None, NOW, False), NOW)
         found = await domains.find(tx, row.account_id, row.name)
         assert found is not None
@@ -203,10 +203,12 @@ async def test_keys_that_wait_are_due_after_a_while_on_verified_domains_only(dat
 
 async def test_pages_are_newest_first_and_of_one_account(database: Database) -> None:
     async with database.transaction() as tx:
-        one, other = await new_account(tx), await new_account(tx, "other")
-        rows = [replace(domain_of(one, f"{number}.example"), id=DomainId(UUID(int=number))) for number in range(1, 4)]
+        account_id, other = await new_account(tx), await new_account(tx, "other")
+        rows = [
+            replace(domain_of(account_id, f"{number}.example"), id=DomainId(UUID(int=number))) for number in range(1, 4)
+        ]
         for row in (*rows, domain_of(other)):
             await domains.insert(tx, row, NOW)
-        assert await domains.page(tx, one, None, 2) == [rows[2], rows[1]]
-        assert await domains.page(tx, one, rows[1].id, 2) == [rows[0]]
-        assert await domains.count(tx, one) == 3
+        assert await domains.page(tx, account_id, None, 2) == [rows[2], rows[1]]
+        assert await domains.page(tx, account_id, rows[1].id, 2) == [rows[0]]
+        assert await domains.count(tx, account_id) == 3

@@ -34,7 +34,7 @@ async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
 
 
 async def ended(steps: DeliverySteps, *results: DeliveryResult) -> MessageId:
-    """A new message whose recipients came to these ends, one after the other."""
+    """A new message whose recipients had these results, in this order."""
     outcomes = await WebhookSteps(steps).outcomes(*results)
     for outcome in outcomes:
         await steps.record(outcome)
@@ -62,7 +62,7 @@ async def test_events_are_read_in_order_and_to_their_end(steps: DeliverySteps) -
     for result in (DELIVERED, BOUNCED, FAILED):
         await ended(steps, result)
     whole = await read(steps)
-    assert [one.type for one in whole.events] == ["email.delivered", "email.bounced", "email.failed"]
+    assert [event.type for event in whole.events] == ["email.delivered", "email.bounced", "email.failed"]
     assert (whole.read_to, whole.is_all) == (whole.events[-1].id, True)
     first = await read(steps, limit=2)
     assert (first.events, first.read_to, first.is_all) == (whole.events[:2], whole.events[1].id, False)
@@ -78,11 +78,11 @@ async def test_what_was_made_after_the_bound_is_not_read_yet(steps: DeliveryStep
     async with steps.database.connection() as connection:
         account_id = AccountId(steps.sender.account_id)
         early = await events.read(connection, account_id, BEGINNING, bound, 100)
-    assert [one.type for one in early.events] == ["email.delivered"]
-    assert [one.type for one in (await read(steps, early.read_to)).events] == ["email.bounced"]
+    assert [event.type for event in early.events] == ["email.delivered"]
+    assert [event.type for event in (await read(steps, early.read_to)).events] == ["email.bounced"]
 
 
-async def test_a_rare_type_is_looked_for_in_parts(steps: DeliverySteps) -> None:
+async def test_a_rare_type_is_searched_in_parts(steps: DeliverySteps) -> None:
     now = steps.clock.now()
     made = [new_id(now) for _ in range(SEARCHED_AT_ONCE_MAX + 10)]
     await steps.fetch(
@@ -95,20 +95,20 @@ async def test_a_rare_type_is_looked_for_in_parts(steps: DeliverySteps) -> None:
     first = await read(steps, event_type="email.bounced")
     assert (first.events, first.is_all) == ([], False)
     second = await read(steps, first.read_to, event_type="email.bounced")
-    assert ([one.type for one in second.events], second.is_all) == (["email.bounced"], True)
+    assert ([event.type for event in second.events], second.is_all) == (["email.bounced"], True)
     assert second.read_to == second.events[0].id
     # Nothing lies between the parts.
     part = await read(steps, limit=5, event_type="webhook.test")
-    assert [one.id for one in part.events] == sorted(made)[:5]
+    assert [event.id for event in part.events] == sorted(made)[:5]
     last = await read(steps, first.read_to, event_type="webhook.test")
-    assert [one.id for one in last.events] == sorted(made)[SEARCHED_AT_ONCE_MAX:]
+    assert [event.id for event in last.events] == sorted(made)[SEARCHED_AT_ONCE_MAX:]
 
 
 async def test_the_events_of_a_message_are_found_whenever_its_recipients_ended(steps: DeliverySteps) -> None:
     await ended(steps, DELIVERED)
     early, late = await steps.claimed(2)
     await steps.record(steps.outcome(early, DELIVERED), steps.outcome(late, DEFERRED))
-    assert [one.type for one in await of_message(steps, early.message_id)] == ["email.delivered"]
+    assert [event.type for event in await of_message(steps, early.message_id)] == ["email.delivered"]
     steps.clock.advance(hours=5)
     await steps.renew()
     (again,) = await steps.claim(await steps.lease())
@@ -116,10 +116,10 @@ async def test_the_events_of_a_message_are_found_whenever_its_recipients_ended(s
     await steps.record(steps.outcome(again, BOUNCED))
     await ended(steps, FAILED)
     found = await of_message(steps, early.message_id)
-    assert [one.type for one in found] == ["email.delivered", "email.bounced"]
+    assert [event.type for event in found] == ["email.delivered", "email.bounced"]
 
 
-async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(steps: DeliverySteps) -> None:
+async def test_the_hour_before_a_result_is_not_searched_for_its_event(steps: DeliverySteps) -> None:
     await add_other_events(steps, 1_000)
     message_id = await ended(steps, DELIVERED, BOUNCED, FAILED)
     # As of recipients that ended without an attempt: it is only known that the events were made within the hour.
@@ -127,8 +127,8 @@ async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(steps:
     async with steps.database.transaction() as tx:
         found = await events.of_message(tx, AccountId(steps.sender.account_id), message_id)
         assert await events_fetched(tx) < 100
-    assert {one.type for one in found} == {"email.delivered", "email.bounced", "email.failed"}
-    assert [one.id for one in found] == sorted(one.id for one in found)
+    assert {event.type for event in found} == {"email.delivered", "email.bounced", "email.failed"}
+    assert [event.id for event in found] == sorted(event.id for event in found)
 
 
 async def test_a_message_without_an_end_has_no_events(steps: DeliverySteps) -> None:
@@ -136,7 +136,7 @@ async def test_a_message_without_an_end_has_no_events(steps: DeliverySteps) -> N
     assert await of_message(steps, MessageId(new_id(steps.clock.now()))) == []
 
 
-async def test_another_accounts_events_are_nobodys(steps: DeliverySteps) -> None:
+async def test_another_accounts_events_are_not_found(steps: DeliverySteps) -> None:
     message_id = await ended(steps, DELIVERED)
     stranger = (await steps.another_sender("stranger")).account_id
     assert (await read(steps, account_id=stranger)).events == []
@@ -159,5 +159,5 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(name: str, d
         key = "id " if scan["Relation Name"].startswith("events") else "message_id = "
         assert key in condition.replace("account_id", ""), scan
     if name.startswith("events._AFTER"):
-        # Of the days, only the one that the bounds leave is looked at.
+        # Of the days, only the day within the bounds is read.
         assert len({scan["Relation Name"] for scan in scans}) == 1

@@ -41,7 +41,7 @@ def lane(name: str, waiting: int = 0, last_reply: str | None = None, **more: int
     )
 
 
-async def told(database: Database, worker_id: UUID, states: Sequence[LaneState], now: datetime = NOON) -> None:
+async def reported(database: Database, worker_id: UUID, states: Sequence[LaneState], now: datetime = NOON) -> None:
     async with database.transaction() as tx:
         await report(tx, worker_id, states, now)
 
@@ -51,32 +51,32 @@ async def seen(database: Database, since: datetime = NOON - SECOND) -> list[Lane
         return await read(connection, since)
 
 
-async def test_a_report_is_read_as_it_was_told(database: Database) -> None:
+async def test_a_report_is_read_as_it_was_written(database: Database) -> None:
     worker = uuid4()
     states = [lane("example.org", 3, "421 4.7.0 too many connections"), lane("google", 1, in_flight=2)]
-    await told(database, worker, states)
+    await reported(database, worker, states)
     assert await seen(database) == [LaneReport(worker, NOON, state) for state in states]
 
 
 async def test_a_report_replaces_the_workers_last_one_and_no_others(database: Database) -> None:
-    one, other = sorted([uuid4(), uuid4()])
-    await told(database, one, [lane("google", 1), lane("example.org", 1)])
-    await told(database, other, [lane("google", 5)])
-    await told(database, one, [lane("google", 2), lane("example.net", 7)], NOON + SECOND)
+    first, other = sorted([uuid4(), uuid4()])
+    await reported(database, first, [lane("google", 1), lane("example.org", 1)])
+    await reported(database, other, [lane("google", 5)])
+    await reported(database, first, [lane("google", 2), lane("example.net", 7)], NOON + SECOND)
     reports = [(each.worker_id, each.state.lane, each.state.waiting) for each in await seen(database)]
-    assert reports == [(one, "example.net", 7), (one, "google", 2), (other, "google", 5)]
+    assert reports == [(first, "example.net", 7), (first, "google", 2), (other, "google", 5)]
 
 
 async def test_a_worker_without_lanes_has_no_rows(database: Database) -> None:
     worker = uuid4()
-    await told(database, worker, [lane("google", 1)])
-    await told(database, worker, [])
+    await reported(database, worker, [lane("google", 1)])
+    await reported(database, worker, [])
     assert await seen(database) == []
 
 
-async def test_of_very_many_lanes_the_busiest_are_told(database: Database) -> None:
+async def test_of_very_many_lanes_the_busiest_are_reported(database: Database) -> None:
     states = [lane(f"{number}.example", number % 500) for number in range(1_000)]
-    await told(database, uuid4(), states)
+    await reported(database, uuid4(), states)
     reports = await seen(database)
     assert len(reports) == LANES_REPORTED_MAX
     assert min(each.state.waiting for each in reports) == 400
@@ -84,28 +84,28 @@ async def test_of_very_many_lanes_the_busiest_are_told(database: Database) -> No
 
 async def test_what_the_silent_said_is_not_shown_and_later_forgotten(database: Database) -> None:
     silent, loud = uuid4(), uuid4()
-    await told(database, silent, [lane("google", 1)])
-    await told(database, loud, [lane("google", 2)], NOON + 11 * SECOND)
+    await reported(database, silent, [lane("google", 1)])
+    await reported(database, loud, [lane("google", 2)], NOON + 11 * SECOND)
     assert [each.worker_id for each in await seen(database, NOON + SECOND)] == [loud]
     assert len(await seen(database)) == 2
-    await told(database, loud, [lane("google", 2)], NOON + KEPT_FOR + SECOND)
+    await reported(database, loud, [lane("google", 2)], NOON + KEPT_FOR + SECOND)
     assert [each.worker_id for each in await seen(database)] == [loud]
 
 
 @pytest.mark.parametrize("odd", ["\x00", "a\ud800b", "é" * 100_000, "two\nlines"])
 async def test_no_reply_is_too_odd_to_be_reported(database: Database, odd: str) -> None:
-    await told(database, uuid4(), [lane("google", 1, odd)])
+    await reported(database, uuid4(), [lane("google", 1, odd)])
     (found,) = await seen(database)
     assert found.state.last_reply is not None
     assert len(found.state.last_reply) <= 300
 
 
 async def test_workers_report_at_once_without_waiting_for_each_other(database: Database) -> None:
-    await told(database, uuid4(), [lane(f"{number}.example") for number in range(200)], NOON - 2 * KEPT_FOR)
+    await reported(database, uuid4(), [lane(f"{number}.example") for number in range(200)], NOON - 2 * KEPT_FOR)
     workers = [uuid4() for _ in range(8)]
     states = [lane(f"{number}.example", number) for number in range(50)]
     for second in range(5):
-        await asyncio.gather(*(told(database, worker, states, NOON + second * SECOND) for worker in workers))
+        await asyncio.gather(*(reported(database, worker, states, NOON + second * SECOND) for worker in workers))
     assert len(await seen(database)) == 8 * 50
 
 
@@ -122,7 +122,7 @@ def exactly(number: int) -> BoundedCount:
     return BoundedCount(number, False)
 
 
-async def test_nothing_waits_in_an_empty_calendar(steps: DeliverySteps) -> None:
+async def test_nothing_waits_in_an_empty_schedule(steps: DeliverySteps) -> None:
     assert await counted(steps) == Backlog(NONE, NONE, NONE, NONE, NONE, None)
 
 
@@ -147,7 +147,7 @@ async def test_every_recipient_that_waits_is_in_one_count(steps: DeliverySteps) 
     )
 
 
-# A calendar of a few large mailings: half of it due, the rest taken, held, or put off.
+# A schedule of a few large mailings: half of it due, the rest claimed, held, or postponed.
 LARGE = """
 INSERT INTO schedule
     (account_id, message_id, position, destination, next_at, fence, worker_id, attempt_count, held_since)
@@ -158,7 +158,7 @@ FROM generate_series(1, 100000) number
 
 
 @pytest.mark.alone
-async def test_a_large_calendar_is_counted_no_further_than_the_bound(steps: DeliverySteps) -> None:
+async def test_a_large_schedule_is_counted_no_further_than_the_bound(steps: DeliverySteps) -> None:
     now = steps.clock.now()
     async with steps.database.connection() as connection:
         await connection.execute(LARGE, steps.sender.account_id, now, steps.worker_id)

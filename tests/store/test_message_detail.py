@@ -62,7 +62,7 @@ async def test_an_id_that_names_nothing_is_refused_in_words(steps: DeliverySteps
     assert refused.value.code == code
 
 
-async def test_mail_that_nobody_tried_yet_waits(steps: DeliverySteps) -> None:
+async def test_mail_that_was_not_tried_yet_waits(steps: DeliverySteps) -> None:
     (recipient,) = (await timeline_of(steps, await steps.accept())).recipients
     assert recipient.waiting is not None
     assert (recipient.waiting.fence, recipient.waiting.worker_id, recipient.waiting.attempt_count) == (0, None, 0)
@@ -95,11 +95,11 @@ async def test_attempts_come_in_their_order_and_the_event_with_the_end(steps: De
 
 async def test_each_recipient_has_its_own_event(steps: DeliverySteps) -> None:
     claimed = await steps.claimed(3)
-    outcomes = [steps.outcome(one, DeliveryResult.BOUNCED) for one in claimed]
+    outcomes = [steps.outcome(claim, DeliveryResult.BOUNCED) for claim in claimed]
     await steps.record(*outcomes)
     found = await timeline_of(steps, claimed[0].message_id)
-    told = [recipient.event and recipient.event.id for recipient in found.recipients]
-    assert told == [outcome.event and outcome.event.id for outcome in outcomes]
+    event_ids = [recipient.event and recipient.event.id for recipient in found.recipients]
+    assert event_ids == [outcome.event and outcome.event.id for outcome in outcomes]
 
 
 async def test_a_suppressed_recipient_has_an_end_and_an_event_without_an_attempt(steps: DeliverySteps) -> None:
@@ -117,10 +117,10 @@ async def test_a_suppressed_recipient_has_an_end_and_an_event_without_an_attempt
     assert recipient.event is not None
 
 
-async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(steps: DeliverySteps) -> None:
+async def test_the_hour_before_a_result_is_not_searched_for_its_event(steps: DeliverySteps) -> None:
     await add_other_events(steps, 1_000)
     claimed = await steps.claimed(3)
-    await steps.record(*(steps.outcome(one, DeliveryResult.BOUNCED) for one in claimed))
+    await steps.record(*(steps.outcome(claim, DeliveryResult.BOUNCED) for claim in claimed))
     # As of recipients that ended without an attempt: it is only known that the events were made within the hour.
     await steps.fetch("DELETE FROM attempts")
     account_id, message_id = AccountId(steps.sender.account_id), claimed[0].message_id
@@ -128,7 +128,7 @@ async def test_the_hour_before_an_end_is_not_looked_through_for_its_event(steps:
         found = await message_detail.timeline(tx, account_id, message_id, steps.clock.now())
         assert await events_fetched(tx) < 100
     assert found is not None
-    assert all(one.event is not None for one in found.recipients)
+    assert all(recipient.event is not None for recipient in found.recipients)
 
 
 async def test_a_worker_is_alive_for_as_long_as_its_lease(steps: DeliverySteps) -> None:
@@ -144,7 +144,7 @@ async def test_a_worker_is_alive_for_as_long_as_its_lease(steps: DeliverySteps) 
     assert recipient.attempts[0].outcome is None
 
 
-async def test_a_hold_is_told(steps: DeliverySteps) -> None:
+async def test_a_hold_is_shown(steps: DeliverySteps) -> None:
     message_id = await steps.accept()
     (ticket,) = await steps.lease()
     now = steps.clock.now()
@@ -158,7 +158,7 @@ async def test_a_hold_is_told(steps: DeliverySteps) -> None:
     assert found.recipients[0].waiting.held_since == now
 
 
-async def test_what_came_back_is_told_with_its_recipient_or_apart(steps: DeliverySteps) -> None:
+async def test_a_report_is_shown_with_its_recipient_or_apart(steps: DeliverySteps) -> None:
     other, mine = await steps.accept(2), await steps.accept(["ada@example.org", "bob@example.net"])
     notes = [
         ReportNote("bounce", 1, "bob@example.net", "5.1.1", 550, "5.1.1 unknown", suppress=True),
@@ -172,16 +172,16 @@ async def test_what_came_back_is_told_with_its_recipient_or_apart(steps: Deliver
     async with steps.database.transaction() as tx:
         await reports.note(tx, AccountId(steps.sender.account_id), mine, [complained], steps.clock.now())
     found = await timeline_of(steps, mine)
-    assert [(one.kind, one.detail) for one in found.reports] == [("bounce", "eve@example.net")]
+    assert [(report.kind, report.detail) for report in found.reports] == [("bounce", "eve@example.net")]
     assert found.recipients[0].reports == ()
-    assert [(one.kind, one.status, one.suppressed) for one in found.recipients[1].reports] == [
+    assert [(report.kind, report.status, report.suppressed) for report in found.recipients[1].reports] == [
         ("bounce", "5.1.1", True),
         ("complaint", None, True),
     ]
     assert len((await timeline_of(steps, other)).recipients[1].reports) == 1
 
 
-async def told_by_webhook(steps: DeliverySteps) -> MessageId:
+async def sent_by_webhook(steps: DeliverySteps) -> MessageId:
     """A message whose event was sent to its account's webhook."""
     account_id = AccountId(steps.sender.account_id)
     async with steps.database.transaction() as tx:
@@ -203,8 +203,8 @@ async def replay(steps: DeliverySteps, delivery_id: UUID) -> UUID:
 
 
 async def test_a_replay_is_found_though_it_came_days_after_its_event(steps: DeliverySteps) -> None:
-    message_id = await told_by_webhook(steps)
-    other = await told_by_webhook(steps)
+    message_id = await sent_by_webhook(steps)
+    other = await sent_by_webhook(steps)
     (recipient,) = (await timeline_of(steps, message_id)).recipients
     assert recipient.event is not None
     (first,) = recipient.event.sendings
@@ -215,15 +215,15 @@ async def test_a_replay_is_found_though_it_came_days_after_its_event(steps: Deli
         replays.append(await replay(steps, first.id))
     (recipient,) = (await timeline_of(steps, message_id)).recipients
     assert recipient.event is not None
-    assert [one.id for one in recipient.event.sendings] == [*reversed(replays), first.id]
-    assert [one.replay_of for one in recipient.event.sendings] == [first.id, first.id, None]
+    assert [delivery.id for delivery in recipient.event.sendings] == [*reversed(replays), first.id]
+    assert [delivery.replay_of for delivery in recipient.event.sendings] == [first.id, first.id, None]
     (neighbour,) = (await timeline_of(steps, other)).recipients
     assert neighbour.event is not None
     assert len(neighbour.event.sendings) == 1
 
 
-async def test_only_the_days_since_the_event_are_looked_into_for_its_sendings(steps: DeliverySteps) -> None:
-    message_id = await told_by_webhook(steps)
+async def test_only_the_days_since_the_event_are_read_for_its_deliveries(steps: DeliverySteps) -> None:
+    message_id = await sent_by_webhook(steps)
     now = steps.clock.now()
     values = f"'{steps.sender.account_id}', '{message_id}'"
     async with steps.database.connection() as connection:
@@ -233,14 +233,14 @@ async def test_only_the_days_since_the_event_are_looked_into_for_its_sendings(st
             since, until = now - timedelta(seconds=5), now + timedelta(days=days, seconds=5)
             bounds = f"'{ids.lowest_id(since)}', '{ids.lowest_id(until)}'"
             plan = await connection.fetch(f"EXPLAIN EXECUTE sendings({values}, {bounds}, 501)")
-            looked_into = [line for (line,) in plan if " on webhook_deliveries_" in line]
-            assert 1 <= len(looked_into) <= most, plan
+            partitions_read = [line for (line,) in plan if " on webhook_deliveries_" in line]
+            assert 1 <= len(partitions_read) <= most, plan
         await connection.execute("DEALLOCATE sendings")
         await connection.execute("RESET plan_cache_mode")
 
 
 async def test_of_very_many_sendings_the_latest_are_shown(steps: DeliverySteps) -> None:
-    message_id = await told_by_webhook(steps)
+    message_id = await sent_by_webhook(steps)
     (recipient,) = (await timeline_of(steps, message_id)).recipients
     assert recipient.event is not None
     (first,) = recipient.event.sendings
@@ -257,13 +257,13 @@ async def test_of_very_many_sendings_the_latest_are_shown(steps: DeliverySteps) 
     found = await timeline_of(steps, message_id)
     assert found.is_shortened
     assert found.recipients[0].event is not None
-    shown = [one.id for one in found.recipients[0].event.sendings]
+    shown = [delivery.id for delivery in found.recipients[0].event.sendings]
     assert len(shown) == message_detail.SENDINGS_SHOWN_MAX
     assert set(last) <= set(shown)
 
 
 async def test_nothing_is_read_that_is_not_found_by_its_key(steps: DeliverySteps) -> None:
-    """But for an operator's look-up by the id alone, which goes through the accounts."""
+    """But for an operator's lookup by the id alone, which goes through the accounts."""
     for name, statement in statements(bodies, message_detail).items():
         if name not in ("message_detail._MESSAGE", "message_detail._MESSAGE_OF_ANY"):
             for scan in await scans(steps.database, statement):

@@ -76,7 +76,7 @@ async def test_there_is_no_place_for_a_day_without_a_partition(database: Databas
 async def test_a_partition_is_like_its_table(database: Database) -> None:
     async with database.connection() as connection:
         await make(connection, DAY)
-        assert [one for one in await partitions.attached(connection) if one.day == DAY] == sorted(
+        assert [partition for partition in await partitions.attached(connection) if partition.day == DAY] == sorted(
             Partition(DAY, table) for table in partitions.TABLES
         )
         for table in partitions.TABLES:
@@ -93,7 +93,7 @@ async def test_writers_go_on_while_a_partition_is_made(database: Database) -> No
             await asyncio.wait_for(make(maker, DAY + timedelta(days=1), tables=("messages",)), 2)
 
 
-async def test_a_day_is_finished_when_the_calendar_holds_nothing_of_it_or_before(database: Database) -> None:
+async def test_a_day_is_finished_when_the_schedule_holds_nothing_up_to_it(database: Database) -> None:
     async with database.connection() as connection:
         for moment in (at(DAY, days=1), at(DAY, days=1, milliseconds=-1), at(DAY, days=-30)):
             message_id = new_message_id(moment, RANDOM)
@@ -128,7 +128,7 @@ async def test_what_is_to_be_sent_keeps_its_event_and_its_log(table: str, databa
     assert {key for key, is_finished in finished.items() if not is_finished} == still_open
 
 
-async def test_a_day_of_webhook_deliveries_does_not_wait_for_mail_and_a_day_of_events_does(database: Database) -> None:
+async def test_a_day_of_events_waits_for_mail_and_one_of_webhook_deliveries_does_not(database: Database) -> None:
     async with database.connection() as connection:
         await connection.execute(
             "INSERT INTO schedule (account_id, message_id, position, destination, next_at) VALUES ($1, $2, 0, '', $3)",
@@ -198,7 +198,7 @@ async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts
             await make(connection, DAY, tables=("messages", "recipients", "bodies", "ledger"))
         await asyncio.to_thread(schema.migrate, url)
         async with database.connection() as connection:
-            assert await partitions.attached(connection) == sorted(Partition(DAY, one) for one in partitions.TABLES)
+            assert await partitions.attached(connection) == sorted(Partition(DAY, table) for table in partitions.TABLES)
             for table in ("attempts", "events"):
                 bounds = "SELECT pg_get_expr(relpartbound, oid), reloptions FROM pg_class WHERE relname = $1"
                 made = await connection.fetchrow(bounds, Partition(DAY, table).name)
@@ -222,11 +222,11 @@ async def test_days_from_before_there_were_webhooks_get_a_place_for_what_is_sent
     indexes = "SELECT count(*) FROM pg_index WHERE indrelid = $1::regclass AND indisvalid"
     try:
         async with database.connection() as connection:
-            await make(connection, *days, tables=tuple(one for one in partitions.TABLES if one not in YOUNGER))
+            await make(connection, *days, tables=tuple(table for table in partitions.TABLES if table not in YOUNGER))
         await asyncio.to_thread(schema.migrate, url)
         async with database.connection() as connection:
             assert await partitions.attached(connection) == sorted(
-                Partition(day, one) for day in days for one in partitions.TABLES
+                Partition(day, table) for day in days for table in partitions.TABLES
             )
             # Those of the migration are as those that upkeep makes.
             await make(connection, DAY + timedelta(days=2), tables=("webhook_deliveries",))

@@ -1,4 +1,4 @@
-"""What is asked about reports and conduct is found by keys, however large the tables are."""
+"""Statements about reports and reputation find rows by keys, however large the tables are."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The catalogue and the archive's statements: how PostgreSQL runs them, however empty the tables were when planned."""
+"""The statements of the search index and of message search: their plans, made while the tables were empty."""
 
 from uuid import uuid4
 
@@ -43,13 +43,13 @@ async def test_entries_are_read_back_newest_first_and_by_their_account_alone(dat
     everything = Span(made[0], lowest_id(clock.now().replace(year=clock.now().year + 1)))
     async with database.transaction() as tx:
         await search_index.enter(tx, [])
-        await search_index.enter(tx, [IndexEntry(ours, 7, one) for one in made] + [IndexEntry(theirs, 7, made[0])])
+        await search_index.enter(tx, [IndexEntry(ours, 7, entry) for entry in made] + [IndexEntry(theirs, 7, made[0])])
         await search_index.enter(tx, [IndexEntry(ours, 8, made[2]), IndexEntry(ours, 7, made[1])])
         assert await message_search.with_term(tx, ours, everything, 3, 7) == [made[3], made[2], made[1]]
         assert await message_search.with_term(tx, theirs, everything, 3, 7) == [made[0]]
         assert await message_search.with_term(tx, ours, Span(made[1], made[3]), 3, 7) == [made[2], made[1]]
         lists = await message_search.with_each_term(tx, ours, everything, 2, [8, 9, 7])
-        assert [list(one) for one in lists] == [[made[2]], [], [made[3], made[2]]]
+        assert [list(entry) for entry in lists] == [[made[2]], [], [made[3], made[2]]]
 
 
 async def test_how_far_it_has_come_is_one_row(database: Database) -> None:

@@ -14,7 +14,7 @@ from tests.support import query_plans
 from tests.support.delivery_steps import open_delivery_steps
 
 DAY = date(2026, 11, 15)
-# One row, the accounts themselves, and what is looked for or forgotten day by day whoever's it is.
+# A single row, the accounts themselves, and what is searched or deleted day by day for all accounts.
 NOT_AN_ACCOUNTS = (
     "usage._STATE",
     "usage._ACCOUNTS",

@@ -1,4 +1,4 @@
-"""The calendar of webhooks: which events get in, who sends them, how often, and what is written down."""
+"""The schedule of webhook deliveries: which events enter it, who sends them, how often, and the log."""
 
 import asyncio
 import random
@@ -48,7 +48,7 @@ async def state(steps: DeliverySteps) -> list[Any]:
 # Which events get in
 
 
-async def test_an_event_of_a_subscribed_type_is_to_be_sent_and_its_ticket_is_the_callers_to_publish(
+async def test_an_event_of_a_subscribed_type_gets_a_webhook_delivery_and_a_ticket(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save(events=["email.bounced", "email.failed"])
@@ -57,8 +57,12 @@ async def test_an_event_of_a_subscribed_type_is_to_be_sent_and_its_ticket_is_the
     async with steps.database.transaction() as tx:
         recorded = await delivery_outcomes.record(tx, outcomes, now, ticket_lease=LEASE)
     assert outcome.event is not None
-    told = {one.event.webhook_delivery_id for one in outcomes if one.event and one.event.type != "email.delivered"}
-    assert {ticket.webhook_delivery_id for ticket in recorded.tickets} == told
+    delivery_ids = {
+        outcome.event.webhook_delivery_id
+        for outcome in outcomes
+        if outcome.event and outcome.event.type != "email.delivered"
+    }
+    assert {ticket.webhook_delivery_id for ticket in recorded.tickets} == delivery_ids
     assert {(ticket.account_id, ticket.fence) for ticket in recorded.tickets} == {(webhook_steps.account_id, 0)}
     assert await steps.fetch(
         """
@@ -105,12 +109,14 @@ async def test_an_event_that_has_no_id_for_its_sending_is_not_sent(
     assert await steps.value("SELECT count(*) FROM calls") == 0
 
 
-async def test_in_one_batch_each_account_is_told_of_its_own(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
+async def test_in_one_batch_each_account_gets_its_own_events(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     silent, heard = await steps.another_sender("silent"), await steps.another_sender("heard")
     await webhook_steps.save("https://one.example.com/", ["email.delivered"])
     await webhook_steps.save("https://two.example.com/", ["email.failed"], account_id=AccountId(heard.account_id))
     outcomes = [
-        one for by in (None, silent, heard) for one in await webhook_steps.outcomes(DELIVERED, FAILED, sender=by)
+        outcome
+        for by in (None, silent, heard)
+        for outcome in await webhook_steps.outcomes(DELIVERED, FAILED, sender=by)
     ]
     recorded = await steps.record(*outcomes)
     assert {ticket.account_id for ticket in recorded.tickets} == {webhook_steps.account_id, heard.account_id}
@@ -134,9 +140,7 @@ async def test_recording_a_second_time_or_late_sends_nothing_more(
     assert await state(steps) == before
 
 
-async def test_endpoints_are_only_read_by_whoever_records_mail(
-    steps: DeliverySteps, webhook_steps: WebhookSteps
-) -> None:
+async def test_recording_mail_only_reads_endpoints(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     outcomes = await webhook_steps.outcomes(DELIVERED, FAILED)
     row = "SELECT xmin::text, xmax::text, ctid::text FROM webhook_endpoints"
@@ -146,7 +150,7 @@ async def test_endpoints_are_only_read_by_whoever_records_mail(
     assert await steps.fetch(row) == before
     async with steps.database.transaction() as changing:
         await changing.execute("UPDATE webhook_endpoints SET url = url")
-        # Nobody waits for whoever changes the endpoint at this moment.
+        # Recording doesn't wait for a change of the endpoint.
         assert len((await asyncio.wait_for(steps.record(second), 2)).tickets) == 1
 
 
@@ -166,8 +170,8 @@ async def test_the_longest_due_goes_first_and_a_lease_keeps_it_from_others(
     steps.clock.advance(LEASE - MOMENT)
     assert await webhook_steps.lease() == []
     steps.clock.advance(MOMENT)
-    assert {one.webhook_delivery_id for one in await webhook_steps.lease()} == {
-        one.webhook_delivery_id for one in order
+    assert {ticket.webhook_delivery_id for ticket in await webhook_steps.lease()} == {
+        call.webhook_delivery_id for call in order
     }
 
 
@@ -183,13 +187,13 @@ async def test_dispatchers_at_work_together_never_lease_the_same_call(webhook_st
 
     await asyncio.gather(*(dispatch() for _ in range(5)))
     await dispatch()
-    assert len(leased) == len({one.webhook_delivery_id for one in leased}) == 150
+    assert len(leased) == len({ticket.webhook_delivery_id for ticket in leased}) == 150
 
 
 # Claims
 
 
-async def test_a_claim_tells_all_that_an_attempt_needs(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
+async def test_a_claim_has_all_that_an_attempt_needs(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save(secret=b"the sealed secret")
     (ticket,) = await webhook_steps.add_events(DELIVERED)
     (claimed,) = await webhook_steps.claim([ticket])
@@ -220,7 +224,9 @@ async def test_workers_with_the_same_tickets_share_them_out(webhook_steps: Webho
     tickets = await webhook_steps.add_events(*[DELIVERED] * 50)
     shuffled = [random.sample(tickets, 50) for _ in range(8)]
     shares = await asyncio.gather(*(webhook_steps.claim(mine, uuid4()) for mine in shuffled))
-    assert Counter(one.id for share in shares for one in share) == Counter(one.webhook_delivery_id for one in tickets)
+    assert Counter(call.id for share in shares for call in share) == Counter(
+        ticket.webhook_delivery_id for ticket in tickets
+    )
 
 
 async def test_a_ticket_of_another_account_finds_nothing(webhook_steps: WebhookSteps) -> None:
@@ -241,7 +247,7 @@ async def test_a_new_url_and_secret_are_good_for_what_is_pending(
     assert (claimed.url, claimed.secret_sealed) == ("https://new.example.com/", b"another")
 
 
-async def test_attempts_that_nobody_lived_to_report_count_and_the_seventh_is_the_last(
+async def test_attempts_of_a_dead_worker_count_and_the_seventh_is_the_last(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -254,7 +260,7 @@ async def test_attempts_that_nobody_lived_to_report_count_and_the_seventh_is_the
         tickets = await webhook_steps.lease()
     (over,) = await webhook_steps.claim(tickets)
     assert (over.is_over, over.attempt_count, over.fence) == (True, 7, 8)
-    assert (over.url, over.secret_sealed, over.body) == (None, None, None), "nobody is to get it"
+    assert (over.url, over.secret_sealed, over.body) == (None, None, None), "no attempt needs it"
     end = WebhookOutcome(*over.key, WebhookResult.FAILED, error="not every attempt was reported")
     assert await webhook_steps.record(end) == ((end,), ())
     assert await steps.fetch(LOG) == [("failed", 7, None, "not every attempt was reported")]
@@ -284,7 +290,7 @@ async def test_a_claim_whose_event_was_lost_has_no_body(steps: DeliverySteps, we
     tickets = await webhook_steps.add_events(DELIVERED, FAILED)
     async with steps.database.transaction() as tx:
         await tx.execute("DELETE FROM events WHERE type = 'email.failed'")
-    assert {one.body for one in await webhook_steps.claim(tickets)} == {None, b"delivered r0@example.org"}
+    assert {ticket.body for ticket in await webhook_steps.claim(tickets)} == {None, b"delivered r0@example.org"}
 
 
 async def test_a_claim_that_ends_before_it_begins_can_not_be_made(
@@ -304,11 +310,11 @@ async def test_a_claim_lasts_until_its_end_and_is_due_again_then(
     steps.clock.advance(LONGEST_CALL - MOMENT)
     assert await webhook_steps.lease() == []
     steps.clock.advance(MOMENT)
-    assert [one.fence for one in await webhook_steps.lease()] == [claimed.fence]
+    assert [ticket.fence for ticket in await webhook_steps.lease()] == [claimed.fence]
     assert await steps.value("SELECT worker_id FROM calls") is None
 
 
-# Dead workers, and claims that nobody heard of
+# Dead workers, and claims whose answer was lost
 
 
 async def test_what_a_dead_worker_had_claimed_is_due_at_once_and_a_living_ones_is_not(
@@ -325,7 +331,7 @@ async def test_what_a_dead_worker_had_claimed_is_due_at_once_and_a_living_ones_i
     steps.clock.advance(MOMENT)
     assert await webhook_steps.reclaim() == 2
     assert await webhook_steps.reclaim() == 0
-    assert {one.webhook_delivery_id for one in await webhook_steps.lease()} == {one.id for one in lost}
+    assert {ticket.webhook_delivery_id for ticket in await webhook_steps.lease()} == {call.id for call in lost}
 
 
 async def test_a_worker_that_is_forgotten_with_its_mail_loses_its_calls_as_well(
@@ -339,7 +345,7 @@ async def test_a_worker_that_is_forgotten_with_its_mail_loses_its_calls_as_well(
     assert await webhook_steps.reclaim() == 1
 
 
-async def test_reclaiming_takes_as_many_as_it_is_told_and_does_not_wait_for_what_is_being_recorded(
+async def test_reclaiming_takes_its_limit_and_does_not_wait_for_recording(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -363,11 +369,13 @@ async def test_what_a_worker_does_not_know_to_be_its_own_is_let_go(
 
     async def let_go(*mine: webhook_schedule.ClaimedWebhook) -> int:
         async with steps.database.transaction() as tx:
-            return await webhook_schedule.let_go(tx, steps.worker_id, [one.key[:2] for one in mine], steps.clock.now())
+            return await webhook_schedule.let_go(
+                tx, steps.worker_id, [call.key[:2] for call in mine], steps.clock.now()
+            )
 
     assert await let_go(known, unheard) == 0
     assert await let_go(known) == 1
-    assert [(one.webhook_delivery_id, one.fence) for one in await webhook_steps.lease()] == [
+    assert [(ticket.webhook_delivery_id, ticket.fence) for ticket in await webhook_steps.lease()] == [
         (unheard.id, unheard.fence)
     ]
     assert await steps.fetch("SELECT id FROM calls WHERE worker_id = $1", other) == [(theirs.id,)]
@@ -386,19 +394,22 @@ async def test_a_postponement_counts_no_attempt_and_its_ticket_never_matches_aga
     later = steps.clock.now() + WAIT
 
     async def postpone(*tickets: WebhookTicket) -> int:
-        told = [WebhookPostponement(one.account_id, one.webhook_delivery_id, one.fence, later) for one in tickets]
+        postponements = [
+            WebhookPostponement(ticket.account_id, ticket.webhook_delivery_id, ticket.fence, later)
+            for ticket in tickets
+        ]
         async with steps.database.transaction() as tx:
-            return await webhook_schedule.postpone(tx, told)
+            return await webhook_schedule.postpone(tx, postponements)
 
     assert await postpone(old, old, claimed_meanwhile) == 1
     assert await postpone() == 0
-    # Whoever looks at the log sees when it will be tried; of the other one it tells what it did.
+    # The log shows when the postponed delivery will be tried; that of the other is unchanged.
     log = "SELECT next_attempt_at, attempt FROM webhook_deliveries ORDER BY position"
     assert await steps.fetch(log) == [(later, 0), (steps.clock.now(), 0)]
     assert await webhook_steps.claim([old]) == []
     steps.clock.advance(WAIT)
-    (new,) = [one for one in await webhook_steps.lease() if one.webhook_delivery_id == old.webhook_delivery_id]
-    assert [(one.attempt_count, one.fence) for one in await webhook_steps.claim([new])] == [(1, 2)]
+    (new,) = [ticket for ticket in await webhook_steps.lease() if ticket.webhook_delivery_id == old.webhook_delivery_id]
+    assert [(claim.attempt_count, claim.fence) for claim in await webhook_steps.claim([new])] == [(1, 2)]
 
 
 # Results
@@ -408,8 +419,8 @@ async def test_a_success_fills_the_log_and_strikes_the_call(steps: DeliverySteps
     await webhook_steps.save()
     (claimed,) = await webhook_steps.claimed(DELIVERED)
     steps.clock.advance(seconds=3)
-    told = webhook_steps.result(claimed, WebhookResult.SUCCEEDED)
-    assert await webhook_steps.record(told) == ((told,), ())
+    outcome = webhook_steps.result(claimed, WebhookResult.SUCCEEDED)
+    assert await webhook_steps.record(outcome) == ((outcome,), ())
     assert await steps.fetch(
         """
         SELECT status, attempt, url, http_status, error, duration_ms, response_body, response_truncated,
@@ -471,17 +482,17 @@ async def test_an_attempt_that_came_to_nothing_is_not_counted(
     await webhook_steps.save()
     (ticket,) = await webhook_steps.add_events(DELIVERED)
     (claimed,) = await webhook_steps.claim([ticket])
-    told = webhook_steps.result(claimed, WebhookResult.POSTPONED)
-    assert await webhook_steps.record(told) == ((told,), ())
+    outcome = webhook_steps.result(claimed, WebhookResult.POSTPONED)
+    assert await webhook_steps.record(outcome) == ((outcome,), ())
     assert await steps.fetch(LOG) == [("pending", 0, None, None)]
     assert await steps.fetch("SELECT last_attempt_at, next_attempt_at FROM webhook_deliveries") == [
-        (None, told.next_at)
+        (None, outcome.next_at)
     ]
     assert await steps.fetch("SELECT attempt_count, fence, worker_id FROM calls") == [(0, 2, None)]
     assert await webhook_steps.claim([ticket]) == []
 
 
-async def test_what_is_put_off_after_an_attempt_still_tells_what_that_brought(
+async def test_what_is_postponed_after_an_attempt_keeps_its_log(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -492,10 +503,10 @@ async def test_what_is_put_off_after_an_attempt_still_tells_what_that_brought(
     before = await steps.fetch(everything)
     steps.clock.advance(WAIT)
     (again,) = await webhook_steps.claim(await webhook_steps.lease())
-    told = webhook_steps.result(again, WebhookResult.POSTPONED)
-    await webhook_steps.record(told)
+    outcome = webhook_steps.result(again, WebhookResult.POSTPONED)
+    await webhook_steps.record(outcome)
     assert await steps.fetch(everything) == before
-    assert await steps.value("SELECT next_attempt_at FROM webhook_deliveries") == told.next_at
+    assert await steps.value("SELECT next_attempt_at FROM webhook_deliveries") == outcome.next_at
 
 
 @pytest.mark.parametrize("result", WebhookResult)
@@ -530,7 +541,7 @@ async def test_a_late_result_changes_nothing(
     assert await steps.fetch(LOG) == [("succeeded", 2, 204, None)]
 
 
-async def test_a_result_counts_while_nobody_else_has_claimed(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
+async def test_a_result_counts_until_another_claim(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     (slow,) = await webhook_steps.claimed(DELIVERED)
     steps.clock.advance(LEASE)
@@ -577,8 +588,8 @@ async def test_a_result_whose_log_was_deleted_ends_the_call_all_the_same(
     first, second = await webhook_steps.claimed(DELIVERED, DELIVERED)
     async with steps.database.transaction() as tx:
         await tx.execute("DELETE FROM webhook_deliveries")
-    told = webhook_steps.result(first, WebhookResult.SUCCEEDED), webhook_steps.result(second, WebhookResult.DEFERRED)
-    assert set((await webhook_steps.record(*told)).counted) == set(told)
+    results = webhook_steps.result(first, WebhookResult.SUCCEEDED), webhook_steps.result(second, WebhookResult.DEFERRED)
+    assert set((await webhook_steps.record(*results)).counted) == set(results)
     assert await steps.fetch("SELECT id, worker_id FROM calls") == [(second.id, None)]
 
 
@@ -590,8 +601,8 @@ async def test_the_log_is_found_on_whatever_day_it_lies(steps: DeliverySteps, we
     await steps.renew()
     today = await webhook_steps.add_events(FAILED)
     claimed = await webhook_steps.claim([*yesterday, *today])
-    assert sorted(one.body or b"" for one in claimed) == [b"delivered r0@example.org", b"failed r0@example.org"]
-    await webhook_steps.record(*(webhook_steps.result(one, WebhookResult.SUCCEEDED) for one in claimed))
+    assert sorted(claim.body or b"" for claim in claimed) == [b"delivered r0@example.org", b"failed r0@example.org"]
+    await webhook_steps.record(*(webhook_steps.result(claim, WebhookResult.SUCCEEDED) for claim in claimed))
     assert await steps.fetch("SELECT DISTINCT status FROM webhook_deliveries") == [("succeeded",)]
     assert len(await steps.fetch("SELECT DISTINCT tableoid FROM webhook_deliveries")) == 2
 
@@ -621,7 +632,7 @@ async def test_nothing_to_do_is_nothing_done(database: Database) -> None:
         assert await webhook_schedule.record(tx, [], now) == ((), ())
 
 
-async def test_recorders_of_mail_and_of_calls_and_someone_at_the_endpoint_never_deadlock(
+async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadlock(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     """Events come in, calls are claimed, recorded and reclaimed, the endpoint is disabled, enabled and emptied."""
@@ -629,7 +640,7 @@ async def test_recorders_of_mail_and_of_calls_and_someone_at_the_endpoint_never_
     print(f"{seed=}")
     chance = random.Random(seed)
     senders = [steps.sender, await steps.another_sender("second"), await steps.another_sender("third")]
-    accounts = [AccountId(one.account_id) for one in senders]
+    accounts = [AccountId(call.account_id) for call in senders]
     for account_id in accounts:
         await webhook_steps.save(account_id=account_id)
     outcomes = []
@@ -639,12 +650,12 @@ async def test_recorders_of_mail_and_of_calls_and_someone_at_the_endpoint_never_
     settings = {**SETTINGS, "lock_timeout": "20000", "deadlock_timeout": "50"}
     connections = [await asyncpg.connect(steps.url, server_settings=settings) for _ in range(7)]
     batches = [outcomes[start : start + 20] for start in range(0, len(outcomes), 20)]
-    told: list[WebhookTicket] = []
+    tickets: list[WebhookTicket] = []
     is_over = False
 
     async def mail(connection: Any) -> None:
         while batches:
-            told.extend((await record_on(connection, batches.pop(), steps.clock.now())).tickets)
+            tickets.extend((await record_on(connection, batches.pop(), steps.clock.now())).tickets)
 
     async def call(connection: Any) -> None:
         now = steps.clock.now()
@@ -653,10 +664,10 @@ async def test_recorders_of_mail_and_of_calls_and_someone_at_the_endpoint_never_
                 leased = await webhook_schedule.lease_due(connection, now, now, 30)
                 claimed = await webhook_schedule.claim(connection, steps.worker_id, leased, now, now + LONGEST_CALL)
             results = [
-                webhook_steps.result(one, chance.choice([WebhookResult.SUCCEEDED, WebhookResult.FAILED]))
-                if one.url
-                else WebhookOutcome(*one.key, WebhookResult.FAILED, error=one.cancelled or "over")
-                for one in claimed
+                webhook_steps.result(claim, chance.choice([WebhookResult.SUCCEEDED, WebhookResult.FAILED]))
+                if claim.url
+                else WebhookOutcome(*claim.key, WebhookResult.FAILED, error=claim.cancelled or "over")
+                for claim in claimed
             ]
             chance.shuffle(results)
             async with connection.transaction():
@@ -677,7 +688,10 @@ async def test_recorders_of_mail_and_of_calls_and_someone_at_the_endpoint_never_
             await asyncio.sleep(0.01)
 
     try:
-        others = [asyncio.create_task(one) for one in (*map(call, connections[2:5]), *map(rule, connections[5:]))]
+        others = [
+            asyncio.create_task(found_call)
+            for found_call in (*map(call, connections[2:5]), *map(rule, connections[5:]))
+        ]
         await asyncio.gather(*map(mail, connections[:2]))
         for _ in range(600):
             if not await steps.value("SELECT count(*) FROM calls"):
@@ -689,7 +703,7 @@ async def test_recorders_of_mail_and_of_calls_and_someone_at_the_endpoint_never_
         is_over = True
         for connection in connections:
             await connection.close()
-    assert told
+    assert tickets
     assert await steps.value("SELECT count(*) FROM calls") == 0
     assert await steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
     assert await steps.value("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0

@@ -101,7 +101,7 @@ async def test_of_two_who_save_the_first_endpoint_one_has_made_it(
 
 
 @pytest.mark.parametrize("events", [[], ["webhook.test"], ["email.delivered", "email.opened"]])
-async def test_nobody_subscribes_to_nothing_or_to_what_there_is_not(
+async def test_an_endpoint_subscribes_to_known_types_and_at_least_one(
     events: list[str], webhook_steps: WebhookSteps
 ) -> None:
     with pytest.raises(asyncpg.CheckViolationError):
@@ -134,7 +134,9 @@ async def test_a_secret_is_sealed_anew_unless_it_was_rotated_meanwhile(
         (kept,) = await webhooks.sealed_with(tx, ["new"], 10)
         assert kept.secret_sealed == b"\x01\x03new rotated"
         await webhooks.reseal(tx, kept, b"\x01\x05newer again")
-        assert [one.secret_sealed for one in await webhooks.sealed_with(tx, ["newer"], 10)] == [b"\x01\x05newer again"]
+        assert [delivery.secret_sealed for delivery in await webhooks.sealed_with(tx, ["newer"], 10)] == [
+            b"\x01\x05newer again"
+        ]
 
 
 # Pings
@@ -282,14 +284,14 @@ async def test_the_log_is_read_newest_first_page_by_page(steps: DeliverySteps, w
     for _ in range(3):
         tickets += await webhook_steps.add_events(DELIVERED, BOUNCED)
         steps.clock.advance(hours=20)
-    wanted = sorted((one.webhook_delivery_id for one in tickets), reverse=True)
-    assert [one.id for one in await log_of(webhook_steps)] == wanted
+    wanted = sorted((ticket.webhook_delivery_id for ticket in tickets), reverse=True)
+    assert [delivery.id for delivery in await log_of(webhook_steps)] == wanted
     pages, before = [], None
     while page := await log_of(webhook_steps, limit=4, before=before):
-        pages.append([one.id for one in page])
+        pages.append([delivery.id for delivery in page])
         before = page[-1].id
     assert pages == [wanted[:4], wanted[4:]]
-    assert {one.request_body for one in await log_of(webhook_steps)} == {
+    assert {delivery.request_body for delivery in await log_of(webhook_steps)} == {
         b"delivered r0@example.org",
         b"bounced r1@example.org",
     }
@@ -310,7 +312,7 @@ async def test_the_log_of_one_message_holds_its_recipients_and_their_replays(
     assert original.message_id is not None
     listed = await log_of(webhook_steps, message_id=original.message_id)
     assert listed[0] == replay
-    assert {one.id for one in listed[1:]} == {first.webhook_delivery_id, second.webhook_delivery_id}
+    assert {delivery.id for delivery in listed[1:]} == {first.webhook_delivery_id, second.webhook_delivery_id}
     assert await log_of(webhook_steps, message_id=original.message_id, limit=1) == [replay]
     assert await log_of(webhook_steps, message_id=original.message_id, before=listed[-1].id) == []
     assert await log_of(webhook_steps, message_id=MessageId(uuid4())) == []
@@ -358,7 +360,7 @@ async def cancel(steps: DeliverySteps, webhook_steps: WebhookSteps, limit: int =
 async def test_disabling_cancels_what_is_pending_and_says_so(steps: DeliverySteps, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     tried, sent, waiting = await webhook_steps.add_events(DELIVERED, DELIVERED, DELIVERED)
-    claimed = {one.id: one for one in await webhook_steps.claim([tried, sent])}
+    claimed = {claim.id: claim for claim in await webhook_steps.claim([tried, sent])}
     await webhook_steps.record(
         webhook_steps.result(claimed[tried.webhook_delivery_id], WebhookResult.DEFERRED),
         webhook_steps.result(claimed[sent.webhook_delivery_id], WebhookResult.SUCCEEDED),
@@ -367,13 +369,16 @@ async def test_disabling_cancels_what_is_pending_and_says_so(steps: DeliveryStep
     await webhook_steps.save(enabled=False)
     assert await cancel(steps, webhook_steps) == 2
     assert await cancel(steps, webhook_steps) == 0
-    log = {one.id: (one.status, one.attempt, one.http_status, one.error) for one in await log_of(webhook_steps)}
+    log = {
+        delivery.id: (delivery.status, delivery.attempt, delivery.http_status, delivery.error)
+        for delivery in await log_of(webhook_steps)
+    }
     assert log == {
         tried.webhook_delivery_id: ("failed", 1, 500, DISABLED),
         sent.webhook_delivery_id: ("succeeded", 1, 204, None),
         waiting.webhook_delivery_id: ("failed", 0, None, DISABLED),
     }
-    assert {one.next_attempt_at for one in await log_of(webhook_steps)} == {None}
+    assert {delivery.next_attempt_at for delivery in await log_of(webhook_steps)} == {None}
     assert await steps.value("SELECT count(*) FROM calls") == 0
     await webhook_steps.save()
     assert await webhook_steps.claim([tried, waiting]) == []
@@ -388,7 +393,7 @@ async def test_many_are_cancelled_as_many_at_once_as_are_asked_for(
     await webhook_steps.add_events(*[DELIVERED] * 2)
     await webhook_steps.save(enabled=False)
     assert [await cancel(steps, webhook_steps, 3) for _ in range(4)] == [3, 3, 1, 0]
-    assert {one.status for one in await log_of(webhook_steps)} == {"failed"}
+    assert {delivery.status for delivery in await log_of(webhook_steps)} == {"failed"}
 
 
 async def test_what_is_being_sent_may_still_succeed_and_is_cancelled_if_it_does_not(
@@ -443,12 +448,14 @@ async def test_deleting_leaves_neither_endpoint_nor_log_nor_anything_pending(
     late = webhook_steps.result(claimed, WebhookResult.SUCCEEDED)
     assert await webhook_steps.record(late) == ((), (late,))
     assert await webhook_steps.claim(waiting) == []
-    assert await steps.fetch("SELECT id FROM webhook_deliveries") == [(one.webhook_delivery_id,) for one in kept]
-    assert await steps.fetch("SELECT id FROM calls") == [(one.webhook_delivery_id,) for one in kept]
+    assert await steps.fetch("SELECT id FROM webhook_deliveries") == [
+        (delivery.webhook_delivery_id,) for delivery in kept
+    ]
+    assert await steps.fetch("SELECT id FROM calls") == [(delivery.webhook_delivery_id,) for delivery in kept]
     assert await steps.value("SELECT count(*) FROM events") == 8, "events are the messages', not the endpoint's"
 
 
-async def test_an_event_that_slipped_in_while_the_endpoint_was_deleted_is_cancelled_at_its_claim(
+async def test_an_event_entered_during_a_deletion_is_cancelled_at_its_claim(
     steps: DeliverySteps, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
@@ -458,18 +465,18 @@ async def test_an_event_that_slipped_in_while_the_endpoint_was_deleted_is_cancel
     (claimed,) = await webhook_steps.claim(tickets)
     await webhook_steps.record(WebhookOutcome(*claimed.key, WebhookResult.FAILED, error=claimed.cancelled))
     assert await steps.value("SELECT count(*) FROM calls") == 0
-    assert [one.error for one in await log_of(webhook_steps)] == [webhook_schedule.DELETED]
+    assert [delivery.error for delivery in await log_of(webhook_steps)] == [webhook_schedule.DELETED]
 
 
 async def test_an_account_that_is_not_there_has_no_endpoint(database: Database, steps: DeliverySteps) -> None:
     async with database.transaction() as tx:
-        nobody = AccountId(uuid4())
-        assert await accounts.find_by_id(tx, nobody) is None
+        unknown = AccountId(uuid4())
+        assert await accounts.find_by_id(tx, unknown) is None
         with pytest.raises(asyncpg.ForeignKeyViolationError):
-            await webhooks.save(tx, nobody, URL, ALL_EVENTS, True, b"sealed", steps.clock.now())
+            await webhooks.save(tx, unknown, URL, ALL_EVENTS, True, b"sealed", steps.clock.now())
 
 
-# All endpoints are looked through when a seal key is retired, and only then.
+# All endpoints are read when a seal key is retired, and only then.
 STATEMENTS = {name: text for name, text in query_plans.statements(webhooks).items() if "SEALED_WITH" not in name}
 
 
