@@ -1,4 +1,4 @@
-"""Lanes: the right one, at the right pace, and everybody in turn."""
+"""Lanes: which lane, at which rate, and accounts in turn."""
 
 from collections import Counter, deque
 from uuid import UUID
@@ -115,7 +115,7 @@ def test_a_lane_starts_with_two_connections() -> None:
     assert lane.take(0.0) == Later(None)
 
 
-def test_a_lane_grows_by_one_a_round_to_twenty_and_no_further() -> None:
+def test_a_lane_grows_by_one_connection_a_round_up_to_twenty() -> None:
     lane = Lane(WIDE)
     serve_full_rounds(lane, 3)
     assert lane.connections == 3
@@ -142,7 +142,7 @@ def test_other_failures_neither_grow_nor_shrink() -> None:
     assert lane.connections == 2
 
 
-def test_a_push_back_halves_and_pushes_that_come_together_are_one() -> None:
+def test_a_push_back_halves_and_simultaneous_pushes_count_once() -> None:
     lane = Lane(WIDE)
     serve_full_rounds(lane, 300)
     together = taken(lane)
@@ -157,7 +157,7 @@ def test_a_push_back_halves_and_pushes_that_come_together_are_one() -> None:
         assert lane.connections == left
 
 
-def test_while_too_many_are_in_use_none_is_given() -> None:
+def test_while_too_many_slots_are_in_use_none_is_given() -> None:
     lane = Lane(WIDE)
     serve_full_rounds(lane, 300)
     first, *rest = taken(lane)
@@ -171,7 +171,7 @@ def test_while_too_many_are_in_use_none_is_given() -> None:
     assert isinstance(lane.take(0.0), Slot)
 
 
-def test_when_even_one_is_too_many_the_pause_doubles_until_mail_is_served() -> None:
+def test_the_pause_doubles_when_even_one_connection_is_too_many() -> None:
     lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
     now, pauses = 0.0, []
     for _ in range(8):
@@ -192,7 +192,7 @@ def test_when_even_one_is_too_many_the_pause_doubles_until_mail_is_served() -> N
         assert pause is None or lane.take(now) == Later(pause)
 
 
-def test_the_rate_lets_a_burst_go_and_then_one_mail_an_interval() -> None:
+def test_the_rate_allows_a_burst_and_then_one_mail_an_interval() -> None:
     lane = Lane(Limits(per_second=10, burst=3, connections_start=20))
     assert len(taken(lane, 100.0)) == 3
     for now, seconds in ((100.0, 0.1), (100.05, 0.05)):
@@ -212,8 +212,8 @@ def test_a_refused_mail_uses_up_no_rate() -> None:
     assert len(taken(lane)) == 2
 
 
-def test_a_slot_that_nobody_had_is_a_fault() -> None:
-    with pytest.raises(ValueError, match="nobody had"):
+def test_giving_back_a_slot_that_was_not_taken_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="was not taken"):
         Lane(WIDE).give_back(Slot(0), Served.WELL, 0.0)
 
 
@@ -229,7 +229,7 @@ def test_a_lane_always_has_between_one_and_twenty_connections(steps: list[tuple[
             lane.give_back(slots.pop(index % len(slots)), served, now)
         assert 1 <= lane.connections <= 20
         if not slots:
-            # However it was treated, it goes on after the longest pause.
+            # Whatever happened, it resumes after the longest pause.
             now += MISS_PAUSE_SECONDS_MAX
             later = lane.take(now)
             assert isinstance(later, Slot)
@@ -242,13 +242,13 @@ def serve_one(lane: Lane, served: Served, now: float) -> None:
     lane.give_back(slot, served, now)
 
 
-def test_a_provider_is_told_from_a_domain() -> None:
+def test_a_provider_is_distinguished_from_a_domain() -> None:
     assert is_provider("google")
     assert not is_provider("google.com")
     assert not is_provider("example.com")
 
 
-def test_one_miss_is_an_accident_and_two_in_a_row_are_a_pause() -> None:
+def test_two_misses_in_a_row_are_a_pause_and_one_is_not() -> None:
     lane = Lane(WIDE)
     serve_one(lane, Served.UNREACHABLE, 100.0)
     assert (lane.pause_left(100.0), lane.connections) == (0.0, 2)
@@ -268,7 +268,7 @@ def test_misses_with_an_answer_between_them_are_no_pause(between: Served) -> Non
     assert lane.pause_left(0.0) == 0.0
 
 
-def test_after_a_pause_one_mail_finds_out_and_each_that_finds_nobody_doubles_the_next() -> None:
+def test_after_a_pause_one_mail_probes_and_each_miss_doubles_the_next() -> None:
     lane, now, pauses = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=20)), 0.0, []
     serve_one(lane, Served.UNREACHABLE, now)
     for _ in range(8):
@@ -278,7 +278,7 @@ def test_after_a_pause_one_mail_finds_out_and_each_that_finds_nobody_doubles_the
         slots = taken(lane, now)
         assert len(slots) == 1
         lane.give_back(slots[0], Served.OTHERWISE, now)
-        # What says neither yes nor no leaves the pause as it is.
+        # An inconclusive attempt does not change the pause.
         serve_one(lane, Served.UNREACHABLE, now)
     assert pauses == [15, 30, 60, 120, 240, 480, MISS_PAUSE_SECONDS_MAX, MISS_PAUSE_SECONDS_MAX]
     now += MISS_PAUSE_SECONDS_MAX
@@ -289,14 +289,14 @@ def test_after_a_pause_one_mail_finds_out_and_each_that_finds_nobody_doubles_the
     assert lane.pause_left(now) == MISS_PAUSE_SECONDS_MIN
 
 
-def test_those_that_were_under_way_together_and_found_nobody_are_one_pause() -> None:
+def test_simultaneous_misses_are_one_pause() -> None:
     lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=20))
     for slot in taken(lane):
         lane.give_back(slot, Served.UNREACHABLE, 0.0)
     assert (lane.pause_left(0.0), lane.connections) == (MISS_PAUSE_SECONDS_MIN, 1)
 
 
-def test_other_limits_count_at_once_and_room_that_came_back_is_grown_into() -> None:
+def test_new_limits_count_at_once_and_regained_room_is_grown_into() -> None:
     lane = Lane(Limits(per_second=100, burst=100, connections_start=10, connections_max=20))
     lane.limit(Limits(per_second=25, burst=25, connections_start=2, connections_max=5))
     assert (lane.connections, lane.per_second) == (5, 25)
@@ -308,7 +308,7 @@ def test_other_limits_count_at_once_and_room_that_came_back_is_grown_into() -> N
     assert lane.connections == 6
 
 
-def test_those_in_use_beyond_a_new_limit_are_waited_for() -> None:
+def test_slots_in_use_beyond_a_new_limit_are_waited_for() -> None:
     lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=4, connections_max=4))
     slots = taken(lane)
     lane.limit(Limits(per_second=1e6, burst=1_000_000, connections_start=1, connections_max=1))
@@ -349,7 +349,7 @@ def test_nothing_is_taken_beyond_the_bounds() -> None:
     assert turns.push(THREE, "c")
 
 
-def test_when_nothing_waits_nobody_has_a_turn() -> None:
+def test_when_nothing_waits_there_is_no_turn() -> None:
     turns: FairQueue[str] = FairQueue(1, 1)
     turns.push(ONE, "a")
     turns.pop()
@@ -359,7 +359,7 @@ def test_when_nothing_waits_nobody_has_a_turn() -> None:
 
 
 @given(some.lists(some.integers(1, 4) | some.none(), max_size=200))
-def test_turns_are_fair_whatever_comes_and_goes(steps: list[int | None]) -> None:
+def test_turns_are_fair_in_any_order_of_pushes_and_pops(steps: list[int | None]) -> None:
     turns: FairQueue[tuple[int, int]] = FairQueue(30, 10)
     waiting: dict[int, deque[int]] = {}
     since_turn: Counter[int] = Counter()
@@ -375,5 +375,5 @@ def test_turns_are_fair_whatever_comes_and_goes(steps: list[int | None]) -> None
             assert waiting[served].popleft() == item
             for other, queue in waiting.items():
                 since_turn[other] = 0 if other == served or not queue else since_turn[other] + 1
-            # Four accounts: nobody with mail waits for more than the three others.
+            # Four accounts: an account with mail waits for the three others at most.
             assert max(since_turn.values()) <= 3

@@ -1,4 +1,4 @@
-"""A worker's lease, as the worker sees it: never longer than it is, and lost when it was broken once."""
+"""A worker's lease, as the worker sees it: never longer than granted, and lost after a gap."""
 
 from hypothesis import given
 from hypothesis import strategies as some
@@ -10,7 +10,7 @@ RELIED_ON = SECONDS * (1 - MARGIN_PART)
 
 
 def renew(lease: Lease, at: float) -> None:
-    """With an answer that comes at once."""
+    """Renewed with an immediate answer."""
     lease.renewed(at, at)
 
 
@@ -49,7 +49,7 @@ def test_what_was_claimed_before_a_gap_is_never_good_again() -> None:
     assert lease.is_good(lease.era, 130.0)
 
 
-def test_a_renewal_that_was_asked_for_in_time_and_granted_too_late_is_a_new_beginning() -> None:
+def test_a_renewal_granted_too_late_begins_a_new_era() -> None:
     lease = begun(100.0)
     before = lease.era
     lease.renewed(100.0 + RELIED_ON - 1, heard_at=100.0 + RELIED_ON + 1)
@@ -57,7 +57,7 @@ def test_a_renewal_that_was_asked_for_in_time_and_granted_too_late_is_a_new_begi
     assert not lease.is_good(before, 100.0 + RELIED_ON + 2)
 
 
-def test_answers_that_overtake_each_other_don_t_make_it_shorter() -> None:
+def test_answers_out_of_order_do_not_shorten_it() -> None:
     lease = begun(100.0)
     era = lease.era
     renew(lease, 110.0)
@@ -66,13 +66,13 @@ def test_answers_that_overtake_each_other_don_t_make_it_shorter() -> None:
 
 
 @given(some.lists(some.floats(0, 60), max_size=50), some.floats(0, 60))
-def test_it_never_outlives_what_was_granted_whatever_the_renewals(waits: list[float], later: float) -> None:
+def test_it_never_outlives_what_was_granted(waits: list[float], later: float) -> None:
     lease, now, granted_until = Lease(SECONDS), 0.0, float("-inf")
     claims: list[tuple[int, float]] = []
     for wait in waits:
         now += wait
         if now >= granted_until:
-            # Whatever was claimed may be another's by now.
+            # Its claims may belong to another worker by now.
             claims.clear()
         renew(lease, now)
         granted_until = now + SECONDS

@@ -1,4 +1,4 @@
-"""When something that failed is tried again."""
+"""When a failed attempt is repeated."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -80,14 +80,14 @@ def test_the_whole_schedule_fits_into_its_lifetime(random: float, attempt_second
     assert now <= NOON + timedelta(hours=72)
 
 
-def test_before_the_first_attempt_there_is_no_second() -> None:
-    with pytest.raises(ValueError, match="before it was tried"):
+def test_a_retry_before_the_first_attempt_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="a retry follows an attempt"):
         wait(DELIVERY, 0)
 
 
 @pytest.mark.parametrize(("waits", "spread"), [((-MICROSECOND,), 0.0), ((HOUR,), -0.1), ((HOUR,), 1.1)])
-def test_a_schedule_that_goes_back_is_a_fault(waits: tuple[timedelta, ...], spread: float) -> None:
-    with pytest.raises(ValueError, match="forwards"):
+def test_a_schedule_with_a_negative_wait_or_spread_is_a_fault(waits: tuple[timedelta, ...], spread: float) -> None:
+    with pytest.raises(ValueError, match="no wait below zero"):
         Schedule(waits, spread)
 
 

@@ -1,4 +1,4 @@
-"""Tickets: read back as written, refused when not ours, and always in the same part of the stream."""
+"""Tickets: read back as written, dropped when unreadable, and always in the same shard."""
 
 from collections import Counter
 from uuid import UUID
@@ -40,8 +40,8 @@ def test_a_ticket_is_read_back_as_it_was_written(ticket: Ticket) -> None:
     assert decode(encode(ticket)) == ticket
 
 
-def test_the_form_stays_what_it_is() -> None:
-    # Tickets outlive the process that wrote them: an upgrade reads those of the version before.
+def test_the_format_does_not_change() -> None:
+    # Tickets outlive the process that wrote them: a new version must read those of the last.
     assert encode(DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")) == (
         b"\x01" + bytes(15) + b"\x01" + bytes(15) + b"\x02" + b"\x03" + b"\0\0\0\x04" + b"a.example"
     )
@@ -73,28 +73,28 @@ NOTIFICATION = encode(WebhookTicket(ACCOUNT, UUID(int=2), 4))
         NOTIFICATION[:33] + b"\xff\xff\xff\xff",
     ],
 )
-def test_what_is_no_ticket_of_this_version_is_dropped(data: bytes) -> None:
+def test_bytes_that_are_no_ticket_of_this_version_are_dropped(data: bytes) -> None:
     assert decode(data) is None
 
 
 @bad_input("Tickets", 500)
 @given(some.binary(max_size=300) | some.binary(max_size=80).map(lambda rest: b"\x01" + rest))
-def test_no_bytes_are_a_fault(data: bytes) -> None:
+def test_decoding_any_bytes_raises_nothing(data: bytes) -> None:
     ticket = decode(data)
     assert ticket is None or encode(ticket) == data
 
 
 @given(some.lists(tickets, min_size=1, max_size=TOGETHER_MAX))
-def test_tickets_that_travelled_together_are_all_there_in_their_order(together: list[Ticket]) -> None:
+def test_tickets_of_one_message_are_unpacked_in_order(together: list[Ticket]) -> None:
     assert unpack(pack(together)) == together
 
 
-def test_a_ticket_that_travels_alone_looks_as_it_always_did() -> None:
+def test_a_single_ticket_is_packed_as_itself() -> None:
     assert pack([DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")]) == DELIVERY
     assert unpack(DELIVERY) == [decode(DELIVERY)]
 
 
-def test_one_that_can_not_be_read_takes_no_other_with_it() -> None:
+def test_an_unreadable_ticket_does_not_hide_the_others() -> None:
     known = DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")
     data = pack([known, known, known])
     later_form = bytearray(data)
@@ -104,14 +104,14 @@ def test_one_that_can_not_be_read_takes_no_other_with_it() -> None:
 
 
 @pytest.mark.parametrize("count", [0, TOGETHER_MAX + 1])
-def test_nobody_and_too_many_do_not_travel(count: int) -> None:
-    with pytest.raises(ValueError, match="travel together"):
+def test_a_message_of_no_or_too_many_tickets_is_a_fault(count: int) -> None:
+    with pytest.raises(ValueError, match="a message has"):
         pack([DeliveryTicket(ACCOUNT, MESSAGE, 3, 4, "a.example")] * count)
 
 
 @bad_input("Tickets", 500)
 @given(some.binary(max_size=300) | some.binary(max_size=300).map(lambda rest: b"\x02" + rest))
-def test_no_bytes_of_a_message_are_a_fault(data: bytes) -> None:
+def test_unpacking_any_bytes_raises_nothing(data: bytes) -> None:
     assert len(unpack(data)) <= TOGETHER_MAX
 
 
@@ -120,7 +120,7 @@ def test_no_bytes_of_a_message_are_a_fault(data: bytes) -> None:
     [("gmail.com", 1, 0), ("gmail.com", 16, 8), ("example.com", 16, 6)],
 )
 def test_a_destination_stays_in_its_shard(destination: str, shards: int, shard: int) -> None:
-    # Every process of every version must say the same, or a lane's limits hold twice.
+    # All processes and versions must agree; otherwise two of them would each use a lane's whole limits.
     assert shard_of(destination, shards) == shard
     assert shard_of(destination.upper(), shards) == shard
 

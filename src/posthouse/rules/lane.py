@@ -1,9 +1,9 @@
-"""Lanes: which one a destination's mail takes, how much of it at a time, and whose turn it is.
+"""Lanes: which lane a destination's mail takes, how much of it goes at a time, and which account is next.
 
-A lane is a mailbox provider, known by the names of its mail servers, however many domains it hosts; or
-else a single domain. Its concurrency starts small and feels its way: one more connection for each round
-of mails that were served while all were in use, half as many when the server says 421, and a growing
-pause when even one was too many. Inside a lane, accounts take turns.
+A lane is a mailbox provider, known by the names of its mail servers, however many domains it hosts; or else a
+single domain. Its concurrency starts small and adapts: another connection after as many mails went well as there
+are connections, all in use; half as many when the server replies 421; and a growing pause when even a single
+connection was too many. Inside a lane, accounts take turns.
 """
 
 from collections import OrderedDict, deque
@@ -14,9 +14,8 @@ from typing import Final, Generic, TypeVar, assert_never
 
 from posthouse.rules.ids import AccountId
 
-# The providers and the ends of their mail servers' names, as long as needed to leave out the machines
-# that they rent to others. Lanes of providers have no dot in their names, so that none is ever mistaken
-# for a domain's.
+# The providers and the suffixes of their mail servers' names, long enough to exclude machines that they rent to
+# others. A provider's lane has no dot in its name, so it can't be mistaken for a domain.
 PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "google": ("google.com", "googlemail.com"),
     "microsoft": ("protection.outlook.com", "mx.microsoft", "hotmail.com"),
@@ -53,8 +52,7 @@ _PROVIDER_OF: Final = {suffix: provider for provider, suffixes in PROVIDERS.item
 PUSH_BACK_CODE: Final = 421
 PAUSE_SECONDS_MIN: Final = 1.0
 PAUSE_SECONDS_MAX: Final = 60.0
-# A destination that nobody reached this often in a row is left alone for a while: whatever waits for it
-# would only find out the same, one time-out after the other.
+# A destination that was unreachable this often in a row is paused: its waiting mail would only time out as well.
 MISSES_MAX: Final = 2
 MISS_PAUSE_SECONDS_MIN: Final = 15.0
 MISS_PAUSE_SECONDS_MAX: Final = 600.0
@@ -73,19 +71,19 @@ def lane_of(destination: str, exchange_host: str) -> str:
 
 def lane_by_hosts(destination: str, exchange_hosts: Iterable[str]) -> str:
     """The lane of a domain with these mail servers; without any, it is the domain's own."""
-    # Anyone may name a provider's server among their own; only who has no other is the provider's.
+    # Any domain can list a provider's server among its own; only a domain with no other server is the provider's.
     lanes = {lane_of(destination, host) for host in exchange_hosts}
     return lanes.pop() if len(lanes) == 1 else destination
 
 
 def is_provider(lane: str) -> bool:
-    """Whether the lane is that of many domains, in all parts of the stream, rather than of one."""
+    """Whether the lane is shared by many domains, in all shards of the stream."""
     return lane in PROVIDERS
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a lane may do in the whole installation: mails a second, and connections at a time."""
+    """A lane's limits in the whole installation: mails per second, and connections at a time."""
 
     per_second: float = 100.0
     burst: int = 100
@@ -97,7 +95,7 @@ class Limits:
             raise ValueError(f"a lane needs room for one mail at least, and to grow from its start: {self}")
 
     def divided(self, parts: int) -> "Limits":
-        """One part of a lane that several processes share. A part has room for one mail, however many there are."""
+        """The part of one of several processes that share the lane; at least one mail and one connection."""
         connections_max = max(1, self.connections_max // parts)
         return Limits(
             per_second=self.per_second / parts,
@@ -109,7 +107,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """The operator's numbers: for a lane by its name, and for all others."""
+    """The operator's limits: for single lanes by name, and the default for all others."""
 
     default: Limits = field(default_factory=Limits)
     by_lane: Mapping[str, Limits] = field(default_factory=dict)
@@ -119,31 +117,31 @@ class LaneLimits:
 
 
 class Served(StrEnum):
-    """How a mail that had a slot fared, as far as the lane is concerned."""
+    """What a mail's attempt says about its lane."""
 
     WELL = "well"
     PUSHED_BACK = "pushed_back"
-    # No server of the destination could be spoken to.
+    # No server of the destination could be reached.
     UNREACHABLE = "unreachable"
     OTHERWISE = "otherwise"
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Leave for one mail. `era` is how often the lane had been pushed back when it was given."""
+    """Permission for one mail. `era` is how often the lane had been pushed back when it was given."""
 
     era: int
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """No leave yet: ask again in so many seconds, or, without a number, when a slot has come back."""
+    """Not yet: ask again in so many seconds or, if None, when a slot is given back."""
 
     seconds: float | None
 
 
 class Lane:
-    """The state of one lane; `now` is any clock of seconds that never goes back."""
+    """The state of one lane; `now` is a monotonic time in seconds."""
 
     __slots__ = ("_connections", "_era", "_full_at", "_in_use", "_limits", "_misses", "_pause_seconds", "_paused_until")
 
@@ -159,7 +157,7 @@ class Lane:
 
     @property
     def connections(self) -> int:
-        """How many may be in use at this time of the lane's life."""
+        """How many may be in use now."""
         return int(self._connections)
 
     @property
@@ -171,25 +169,25 @@ class Lane:
         return self._limits.per_second
 
     def pause_left(self, now: float) -> float:
-        """How long nothing is sent, whatever else is free."""
+        """For how many seconds nothing is sent."""
         return max(0.0, self._paused_until - now)
 
     def limit(self, limits: Limits) -> None:
-        """Other limits from now on: the operator's, or this process's new share of them."""
+        """Use other limits from now on, such as this process's new share."""
         self._limits = limits
         self._connections = min(self._connections, float(limits.connections_max))
 
     def take(self, now: float) -> Slot | Later:
-        """Leave to send one mail; whoever has it gives it back."""
+        """A slot to send one mail, which must be given back."""
         if now < self._paused_until:
             return Later(self._paused_until - now)
         if self._in_use >= self.connections:
             return Later(None)
-        # GCRA, as in `pace`: the whole burst is there again at `full_at`.
+        # GCRA, as in `rate_limit`: the whole burst is available again at `full_at`.
         interval = 1 / self._limits.per_second
         full_at = max(self._full_at, now) + interval
         excess = full_at - now - interval * self._limits.burst
-        # Sums of floating seconds are not exact; nobody should wait for a microsecond.
+        # Sums of floating-point seconds are not exact; a microsecond is not worth a wait.
         if excess > 1e-6:
             return Later(excess)
         self._full_at = full_at
@@ -198,24 +196,24 @@ class Lane:
 
     def give_back(self, slot: Slot, served: Served, now: float) -> None:
         if self._in_use == 0:
-            raise ValueError("a slot came back that nobody had")
+            raise ValueError("a slot was given back that was not taken")
         was_full = self._in_use >= self.connections
         self._in_use -= 1
         self._misses = self._misses + 1 if served is Served.UNREACHABLE else 0
         match served:
             case Served.WELL:
                 self._pause_seconds = 0.0
-                # Growing while idle would only be a guess about what the server bears.
+                # Growth while connections are idle would be a guess about what the server accepts.
                 if was_full:
                     grown = self._connections + 1 / self._connections
                     self._connections = min(grown, float(self._limits.connections_max))
             case Served.PUSHED_BACK:
-                # Mails that were under way together are pushed back together: that is one push, not ten.
+                # Mails in flight together are pushed back together: that counts once.
                 if slot.era == self._era:
                     self._step_back(now)
             case Served.UNREACHABLE:
                 if self._misses >= MISSES_MAX and slot.era == self._era:
-                    self._leave_alone(now)
+                    self._pause_unreachable(now)
             case Served.OTHERWISE:
                 pass
             case _:
@@ -228,11 +226,11 @@ class Lane:
             self._paused_until = now + self._pause_seconds
         self._connections = max(1.0, float(self.connections // 2))
 
-    def _leave_alone(self, now: float) -> None:
+    def _pause_unreachable(self, now: float) -> None:
         self._era += 1
         self._pause_seconds = min(max(MISS_PAUSE_SECONDS_MIN, 2 * self._pause_seconds), MISS_PAUSE_SECONDS_MAX)
         self._paused_until = now + self._pause_seconds
-        # One mail finds out whether it is back.
+        # After the pause, a single mail probes the destination.
         self._connections = 1.0
 
 
@@ -240,10 +238,10 @@ Item = TypeVar("Item")
 
 
 class FairQueue(Generic[Item]):
-    """What waits for a lane: each account's items in their order, and one of each account at a time.
+    """Items in order within each account, with the accounts taking turns.
 
-    Everything takes the same short time however much waits. Both the whole and each account's part are
-    bounded, so that one account's backlog can't keep the others out.
+    Every operation takes constant time. Both the whole and each account's part are bounded, so that one account's
+    backlog can't keep the others out.
     """
 
     __slots__ = ("_account_items_max", "_count", "_items_max", "_waiting")
@@ -252,7 +250,7 @@ class FairQueue(Generic[Item]):
         self._items_max = items_max
         self._account_items_max = account_items_max
         self._count = 0
-        # In the order of the accounts' turns. A plain dict searches for its first key behind all deleted ones.
+        # In the order of turns. Not a plain dict, which finds its first key only after scanning all deleted ones.
         self._waiting: OrderedDict[AccountId, deque[Item]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -262,7 +260,7 @@ class FairQueue(Generic[Item]):
         return len(self._waiting.get(account_id, ()))
 
     def push(self, account_id: AccountId, item: Item) -> bool:
-        """Whether there was room; an account that had nothing waiting has its turn after all others."""
+        """Whether there was room. An account that had nothing waiting has its turn after all others."""
         if self._count >= self._items_max or self.waiting(account_id) >= self._account_items_max:
             return False
         self._waiting.setdefault(account_id, deque()).append(item)

@@ -1,20 +1,20 @@
-"""A worker's lease: for how long its claims are its own, and until when it may rely on that."""
+"""A worker's lease: how long its claims are its own, and until when the worker may rely on that."""
 
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 WORKER_LEASE: Final = timedelta(seconds=30)
-# Whoever takes claims back reads another clock than the worker: the last part of a lease is nobody's.
+# Dispatch reads another clock when it ends leases, so a worker does not rely on the last part of its own.
 MARGIN_PART: Final = 0.2
 
 
 @dataclass(slots=True)
 class Lease:
-    """As the worker itself sees it, in seconds that never go back.
+    """As the worker sees it, in monotonic seconds.
 
-    A lease that was renewed too late may have been taken for dead in between, with all that was claimed
-    under it. So each uninterrupted stretch is an era of its own, and a claim is good only in its own era.
+    If a lease is renewed too late, dispatch may have ended it in between and released its claims. So each
+    uninterrupted period is an era of its own, and a claim is good only in its own era.
     """
 
     seconds: float
@@ -24,7 +24,7 @@ class Lease:
     def renewed(self, asked_at: float, heard_at: float) -> None:
         """It was renewed by a request sent at `asked_at`: the new lease began no earlier than that.
 
-        However early it was asked for, before it was granted the old one may have been taken for dead.
+        If the answer came after the old lease's end, the old lease may have been ended first.
         """
         if heard_at >= self._good_until:
             self.era += 1

@@ -1,4 +1,4 @@
-"""When something that failed is tried again: the schedules of delivery and of webhooks."""
+"""When a failed attempt is repeated: the schedules of delivery and of webhooks."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,10 +7,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The first attempt is made at once, each further one after its wait, counted from the end of the last.
+    """The first attempt is made at once, each further attempt after its wait, counted from the end of the last.
 
-    `spread` is the part by which a wait may be longer or shorter, so that what failed together doesn't
-    come back together. Nothing is tried once `lifetime` is over.
+    `spread` is the fraction by which a wait may be longer or shorter, so that attempts that failed together are not
+    repeated together. After `lifetime` there are no attempts.
     """
 
     waits: tuple[timedelta, ...]
@@ -19,7 +19,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if any(wait < timedelta(0) for wait in self.waits) or not 0 <= self.spread <= 1:
-            raise ValueError("a schedule waits forwards: no wait below zero, and a spread between 0 and 1")
+            raise ValueError("a schedule has no wait below zero, and a spread between 0 and 1")
 
     @property
     def attempts_max(self) -> int:
@@ -41,7 +41,7 @@ DELIVERY: Final = Schedule(
     spread=0.10,
     lifetime=timedelta(hours=72),
 )
-# The contract gives customers these waits to the second, so there is no spread.
+# The contract promises customers these waits to the second, so there is no spread.
 WEBHOOK: Final = Schedule(
     waits=(
         timedelta(seconds=5),
@@ -52,7 +52,7 @@ WEBHOOK: Final = Schedule(
         timedelta(hours=10),
     )
 )
-# Mail of a suspended account is held and not tried; it doesn't wait for ever.
+# How long mail of a suspended account is held before it is given up.
 HOLD_MAX: Final = timedelta(days=7)
 
 
@@ -65,13 +65,13 @@ def next_at(
     random: float,
     held: timedelta = timedelta(0),
 ) -> datetime | None:
-    """When to try again after `attempts` attempts, the last of which ends now; None when that was the last.
+    """When to try again after `attempts` attempts, the last of which ends now; None when there is no further attempt.
 
-    `started_at` begins the lifetime; `held` is how long it stood still since, while an account was
-    suspended or an operator had paused the lane. `random` is at least 0 and below 1.
+    The lifetime starts at `started_at` and is extended by `held`: the time during which the account was suspended or
+    an operator had paused the lane. `random` is at least 0 and below 1.
     """
     if attempts < 1:
-        raise ValueError(f"nothing is tried again before it was tried: {attempts=}")
+        raise ValueError(f"a retry follows an attempt: {attempts=}")
     if attempts >= schedule.attempts_max:
         return None
     at = now + schedule.waits[attempts - 1] * (1 + schedule.spread * (2 * random - 1))

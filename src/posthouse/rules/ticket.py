@@ -1,10 +1,9 @@
-"""Tickets: what the stream carries, and which part of it carries what.
+"""Tickets: what the stream carries, and in which shard.
 
-A ticket says where to look and which fence to expect, and is worth nothing without the schedule: one
-that is lost is written again, one too many finds its fence taken. The destination is with it, so that
-a worker finds the lane before it claims anything. One byte tells the form and its version; whoever
-meets a form it doesn't know drops the ticket, and the schedule brings it back. Several that travel the same
-way at the same time travel together: what the stream does for each of its messages costs more than the ticket.
+A ticket names a row of the schedule and the fence to expect there. A lost ticket is published again; a duplicate
+finds the fence gone. It includes the destination, so that a worker finds the lane before it claims anything. The
+first byte is the format and its version. A worker drops a format that it does not know, and the schedule brings the
+work back. Tickets for the same shard share a message, since a message costs the stream more than a ticket.
 """
 
 from collections.abc import Sequence
@@ -74,9 +73,9 @@ def encode(ticket: Ticket) -> bytes:
 
 
 def decode(data: bytes) -> Ticket | None:
-    """The ticket, or None for what this version can't read."""
-    form = data[0] if data else None
-    if form == _DELIVERY_1 and _delivery.size < len(data) <= _delivery.size + DESTINATION_CHARACTERS_MAX:
+    """The ticket, or None for a format that this version can't read."""
+    format_byte = data[0] if data else None
+    if format_byte == _DELIVERY_1 and _delivery.size < len(data) <= _delivery.size + DESTINATION_CHARACTERS_MAX:
         _, account_id, message_id, position, fence = _delivery.unpack_from(data)
         destination = data[_delivery.size :]
         if not destination.isascii() or fence > FENCE_MAX:
@@ -84,7 +83,7 @@ def decode(data: bytes) -> Ticket | None:
         return DeliveryTicket(
             AccountId(UUID(bytes=account_id)), MessageId(UUID(bytes=message_id)), position, fence, destination.decode()
         )
-    if form == _NOTIFICATION_1 and len(data) == _notification.size:
+    if format_byte == _NOTIFICATION_1 and len(data) == _notification.size:
         _, account_id, webhook_delivery_id, fence = _notification.unpack(data)
         if fence > FENCE_MAX:
             return None
@@ -93,13 +92,13 @@ def decode(data: bytes) -> Ticket | None:
 
 
 def pack(tickets: Sequence[Ticket]) -> bytes:
-    """What the stream carries for these: at least one, and at most TOGETHER_MAX."""
+    """One stream message for 1 to TOGETHER_MAX tickets."""
     if not 1 <= len(tickets) <= TOGETHER_MAX:
-        raise ValueError(f"1 to {TOGETHER_MAX} tickets travel together, not {len(tickets)}")
+        raise ValueError(f"a message has 1 to {TOGETHER_MAX} tickets, not {len(tickets)}")
     encoded = [encode(ticket) for ticket in tickets]
     if len(encoded) == 1:
         return encoded[0]
-    return bytes([_SEVERAL_1]) + b"".join([len(one).to_bytes(2, "big") + one for one in encoded])
+    return bytes([_SEVERAL_1]) + b"".join([len(ticket).to_bytes(2, "big") + ticket for ticket in encoded])
 
 
 def unpack(data: bytes) -> list[Ticket]:
@@ -119,12 +118,12 @@ def unpack(data: bytes) -> list[Ticket]:
 
 
 def shard_of(destination: str, shards: int) -> int:
-    """Which part of the stream carries this destination's mail: the same in every process, for ever."""
+    """The stream's shard for this destination's mail: the same in every process and version."""
     return _shard(destination.lower().encode(), shards)
 
 
 def account_shard_of(account_id: AccountId, shards: int) -> int:
-    """Which part of the stream carries this account's webhook deliveries."""
+    """The stream's shard for this account's webhook deliveries."""
     return _shard(account_id.bytes, shards)
 
 

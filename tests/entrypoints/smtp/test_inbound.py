@@ -217,7 +217,7 @@ async def test_a_bounce_is_matched_to_the_sent_mail(server: InboundServer) -> No
     )
     alone = await server.steps.claimed(["ada@example.org"])
     shared = await server.steps.claimed(["bob@example.net", "eve@example.net"])
-    left = [await outgoing_mail.parcel(alone), await outgoing_mail.parcel(shared)]
+    left = [await outgoing_mail.request(alone), await outgoing_mail.request(shared)]
     await server.steps.record(*[server.steps.outcome(claim, DeliveryResult.DELIVERED) for claim in (*alone, *shared)])
     assert (await server.send(bounce("ada@elsewhere.example"), left[0].sender)).startswith(b"250 2.0.0 ")
     assert (await server.send(bounce("eve@example.net"), left[1].sender, sender="odd@example.net")).startswith(b"250")

@@ -1,4 +1,4 @@
-"""Delivery from end to end in one process: what is due goes out, and what comes of it is on record."""
+"""Delivery from end to end in one process: due mail is sent, and its outcome recorded."""
 
 from collections.abc import AsyncIterator
 
@@ -25,20 +25,20 @@ async def test_a_mail_to_two_domains_arrives_once_at_each_recipient(flow: Delive
     assert await flow.run_due() == 3
     assert await flow.statuses(message) == ["delivered"] * 3
     assert await flow.message(message) == ("delivered", "settled")
-    accepted = sorted((one.recipient, one.transaction) for one in flow.receiver.accepted)
+    accepted = sorted((mail.recipient, mail.transaction) for mail in flow.receiver.accepted)
     assert [recipient for recipient, _ in accepted] == ["ada@example.org", "bob@example.org", "cy@example.net"]
     # Two recipients of one domain share a transaction.
     assert accepted[0][1] == accepted[1][1]
     assert await flow.run_due() == 0
 
 
-async def test_tickets_that_travelled_together_are_answered_when_the_last_of_them_is(flow: DeliveryFlow) -> None:
-    """One of the two hangs for a while; until it is through, the stream keeps the message for both."""
+async def test_a_message_of_several_tickets_is_answered_with_the_last(flow: DeliveryFlow) -> None:
+    """One of the two hangs for a while; until it ends, the stream keeps the message for both."""
     flow.names.script["slow.example.org"] = SILENT
     await flow.steps.accept(["ada@example.org"])
     await flow.steps.accept(["bob@slow.example.org"])
-    one, two = await flow.steps.lease()
-    flow.stream.publish(TicketKind.DELIVER, 0, pack([one, two]))
+    first_ticket, second_ticket = await flow.steps.lease()
+    flow.stream.publish(TicketKind.DELIVER, 0, pack([first_ticket, second_ticket]))
     await flow.delivery.renew()
     (message,) = await flow.stream.fetch(TicketKind.DELIVER, frozenset({0}), 10, 0)
     await flow.delivery.offer([message])
@@ -54,18 +54,18 @@ async def test_tickets_that_travelled_together_are_answered_when_the_last_of_the
     assert statuses == [("delivered",), ("deferred",)]
 
 
-async def test_what_is_given_back_brings_the_whole_message_again_and_what_was_done_is_not_done_twice(
+async def test_a_ticket_given_back_repeats_its_message_and_no_mail(
     flow: DeliveryFlow,
 ) -> None:
     await flow.steps.accept(["ada@example.org"])
     await flow.steps.accept(["bob@example.net"])
-    one, two = await flow.steps.lease()
-    flow.stream.publish(TicketKind.DELIVER, 0, pack([one, two]))
+    first_ticket, second_ticket = await flow.steps.lease()
+    flow.stream.publish(TicketKind.DELIVER, 0, pack([first_ticket, second_ticket]))
     (message,) = await flow.stream.fetch(TicketKind.DELIVER, frozenset({0}), 10, 0)
-    hands = HeldTickets(DeliveryTicket, flow.clock.monotonic)
-    first, second = await hands.take([message])
-    await hands.give_back([second])
-    await hands.acknowledge([first])
+    held = HeldTickets(DeliveryTicket, flow.clock.monotonic)
+    first, second = await held.take([message])
+    await held.give_back([second])
+    await held.acknowledge([first])
     await flow.delivery.renew()
     assert await flow.deliver_fetched() == 2
     assert await flow.deliver_fetched() == 0

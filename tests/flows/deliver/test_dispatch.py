@@ -1,4 +1,4 @@
-"""Dispatch: what is due gets a ticket, no more of them than workers can use; and who is taken for dead, and when."""
+"""Dispatch: due rows get tickets, no more than workers can use; and when a worker counts as dead."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -40,8 +40,8 @@ SECOND: Final = timedelta(seconds=1)
 LOOKS_APART: Final = timedelta(seconds=2)
 
 
-class Desk:
-    """A dispatcher with a stream and a time of its own: `jump` moves the time of day, and nothing else."""
+class Dispatcher:
+    """A dispatcher with its own stream and clock: `jump` moves the time of day alone."""
 
     def __init__(self, steps: DeliverySteps, database: Database | None = None) -> None:
         self.steps = steps
@@ -56,18 +56,18 @@ class Desk:
         return self.steps.clock.monotonic()
 
     async def taken(self) -> list[Carried]:
-        """What the stream holds; it holds it no more."""
+        """Take and return what the stream holds."""
         found = await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0)
         for one in found:
             await one.ack()
         return found
 
     async def tickets(self) -> int:
-        """How many there are to be had; all are taken."""
+        """Take all tickets; how many."""
         return sum(len(unpack(one.payload)) for one in await self.taken())
 
     async def look(self, time: timedelta, apart: timedelta = LOOKS_APART) -> int:
-        """Look for the dead every so often for so long; how many claims were taken back."""
+        """Check for dead workers repeatedly for so long; how many claims were released."""
         reclaimed = 0
         for _ in range(time // apart):
             self.steps.clock.advance(apart)
@@ -75,8 +75,8 @@ class Desk:
         return reclaimed
 
 
-class SlowDesk(Desk):
-    """Between two looks at the clock, more than a lease may take has passed."""
+class SlowDesk(Dispatcher):
+    """A clock on which more than a lease may take passes between two reads."""
 
     looks = 0
 
@@ -97,14 +97,14 @@ async def place(new_database: Callable[[], str]) -> AsyncIterator[tuple[Delivery
 async def steps(place: tuple[DeliverySteps, str]) -> AsyncIterator[DeliverySteps]:
     steps, _ = place
     yield steps
-    # Nothing of one test is due in the next.
+    # Nothing of this test is due in the next.
     async with steps.database.transaction() as tx:
         await tx.execute("UPDATE schedule SET worker_id = NULL, next_at = 'infinity'")
 
 
 @pytest.fixture
-def desk(steps: DeliverySteps) -> Desk:
-    return Desk(steps)
+def dispatcher(steps: DeliverySteps) -> Dispatcher:
+    return Dispatcher(steps)
 
 
 async def claim(steps: DeliverySteps, lease: timedelta = WORKER_LEASE) -> UUID:
@@ -124,10 +124,10 @@ async def renew(steps: DeliverySteps, worker_id: UUID, lease: timedelta = WORKER
 # Tickets
 
 
-async def test_what_is_due_gets_a_ticket_in_its_destinations_shard(desk: Desk) -> None:
-    message_id = await desk.steps.accept(["a@one.example", "b@two.example", "c@three.example"])
-    assert await desk.dispatch.step() == 3
-    found = await desk.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10, 0)
+async def test_a_due_row_gets_a_ticket_in_its_destinations_shard(dispatcher: Dispatcher) -> None:
+    message_id = await dispatcher.steps.accept(["a@one.example", "b@two.example", "c@three.example"])
+    assert await dispatcher.dispatch.step() == 3
+    found = await dispatcher.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10, 0)
     tickets = [(ticket, one.shard) for one in found for ticket in unpack(one.payload)]
     for ticket, shard in tickets:
         assert isinstance(ticket, DeliveryTicket)
@@ -135,54 +135,56 @@ async def test_what_is_due_gets_a_ticket_in_its_destinations_shard(desk: Desk) -
     assert len(tickets) == 3
 
 
-async def test_what_has_a_ticket_gets_another_when_its_lease_is_over_and_no_sooner(desk: Desk) -> None:
-    await desk.steps.accept(2)
-    assert await desk.dispatch.step() == 2
-    desk.steps.clock.advance(LEASE - SECOND)
-    assert await desk.dispatch.step() == 0
-    desk.steps.clock.advance(SECOND)
-    assert await desk.dispatch.step() == 2
-    assert await desk.tickets() == 4
+async def test_a_row_gets_another_ticket_when_its_lease_ends_and_no_sooner(dispatcher: Dispatcher) -> None:
+    await dispatcher.steps.accept(2)
+    assert await dispatcher.dispatch.step() == 2
+    dispatcher.steps.clock.advance(LEASE - SECOND)
+    assert await dispatcher.dispatch.step() == 0
+    dispatcher.steps.clock.advance(SECOND)
+    assert await dispatcher.dispatch.step() == 2
+    assert await dispatcher.tickets() == 4
 
 
 async def accept_many(steps: DeliverySteps, recipients: int) -> None:
     await asyncio.gather(*(steps.accept(50) for _ in range(recipients // 50)))
 
 
-async def test_as_many_as_at_once_means_that_there_may_be_more(desk: Desk) -> None:
-    await accept_many(desk.steps, DISPATCHED_AT_ONCE_MIN + 50)
-    assert [await desk.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, 50, 0]
-    assert await desk.tickets() == DISPATCHED_AT_ONCE_MIN + 50
+async def test_as_many_as_at_once_means_that_there_may_be_more(dispatcher: Dispatcher) -> None:
+    await accept_many(dispatcher.steps, DISPATCHED_AT_ONCE_MIN + 50)
+    assert [await dispatcher.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, 50, 0]
+    assert await dispatcher.tickets() == DISPATCHED_AT_ONCE_MIN + 50
 
 
-async def test_leases_grow_while_they_are_full_and_begin_with_few_again(desk: Desk) -> None:
-    await accept_many(desk.steps, 3 * DISPATCHED_AT_ONCE_MIN + 50)
+async def test_leases_grow_while_they_are_full_and_begin_with_few_again(dispatcher: Dispatcher) -> None:
+    await accept_many(dispatcher.steps, 3 * DISPATCHED_AT_ONCE_MIN + 50)
     grown = [DISPATCHED_AT_ONCE_MIN, 2 * DISPATCHED_AT_ONCE_MIN, 50]
-    assert [await desk.dispatch.step() for _ in range(3)] == grown
-    assert await desk.tickets() == sum(grown)
-    desk.steps.clock.advance(LEASE)
-    assert [await desk.dispatch.step() for _ in range(3)] == grown
-    assert await desk.tickets() == sum(grown)
+    assert [await dispatcher.dispatch.step() for _ in range(3)] == grown
+    assert await dispatcher.tickets() == sum(grown)
+    dispatcher.steps.clock.advance(LEASE)
+    assert [await dispatcher.dispatch.step() for _ in range(3)] == grown
+    assert await dispatcher.tickets() == sum(grown)
 
 
-async def test_a_lease_that_failed_is_followed_by_a_small_one(place: tuple[DeliverySteps, str], desk: Desk) -> None:
-    await accept_many(desk.steps, 3 * DISPATCHED_AT_ONCE_MIN)
-    assert await desk.dispatch.step() == DISPATCHED_AT_ONCE_MIN
+async def test_a_lease_that_failed_is_followed_by_a_small_one(
+    place: tuple[DeliverySteps, str], dispatcher: Dispatcher
+) -> None:
+    await accept_many(dispatcher.steps, 3 * DISPATCHED_AT_ONCE_MIN)
+    assert await dispatcher.dispatch.step() == DISPATCHED_AT_ONCE_MIN
     other = await asyncpg.connect(place[1])
     try:
         async with other.transaction():
             await other.execute("LOCK TABLE schedule IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(Refusal):
-                await desk.dispatch.step()
+                await dispatcher.dispatch.step()
     finally:
         await other.close()
-    assert [await desk.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, DISPATCHED_AT_ONCE_MIN, 0]
+    assert [await dispatcher.dispatch.step() for _ in range(3)] == [DISPATCHED_AT_ONCE_MIN, DISPATCHED_AT_ONCE_MIN, 0]
 
 
 async def test_a_lease_that_took_long_is_followed_by_a_small_one(steps: DeliverySteps) -> None:
     await accept_many(steps, 3 * DISPATCHED_AT_ONCE_MIN)
-    desk = SlowDesk(steps)
-    assert [await desk.dispatch.step() for _ in range(4)] == [*[DISPATCHED_AT_ONCE_MIN] * 3, 0]
+    dispatcher = SlowDesk(steps)
+    assert [await dispatcher.dispatch.step() for _ in range(4)] == [*[DISPATCHED_AT_ONCE_MIN] * 3, 0]
 
 
 @pytest.mark.parametrize(
@@ -196,142 +198,142 @@ async def test_a_lease_that_took_long_is_followed_by_a_small_one(steps: Delivery
         (4_000, LEASE_SECONDS_MAX + 0.01, DISPATCHED_AT_ONCE_MIN),
     ],
 )
-async def test_leases_grow_only_while_twice_as_many_rows_would_not_take_long(
+async def test_leases_grow_only_while_twice_the_rows_would_not_take_long(
     at_once: int, seconds: float, after: int
 ) -> None:
     assert at_once_after(at_once, seconds) == after
 
 
-async def test_while_enough_is_under_way_nothing_more_is_written(desk: Desk) -> None:
-    await desk.steps.accept(5)
+async def test_with_a_full_backlog_nothing_more_is_published(dispatcher: Dispatcher) -> None:
+    await dispatcher.steps.accept(5)
     for number in range(BACKLOG_MAX - 2):
-        desk.stream.publish(TicketKind.DELIVER, number % SHARDS, b"of another process")
-    # As many as there is room for, though those two travel together; and no more leases than tickets.
-    assert [await desk.dispatch.step() for _ in range(3)] == [2, 1, 0]
-    assert await desk.steps.value("SELECT count(*) FROM schedule WHERE next_at <= $1", desk.now()) == 2
-    while await desk.taken():
+        dispatcher.stream.publish(TicketKind.DELIVER, number % SHARDS, b"of another process")
+    # As many as there is room for, though the two share a message; and no more leases than tickets.
+    assert [await dispatcher.dispatch.step() for _ in range(3)] == [2, 1, 0]
+    assert await dispatcher.steps.value("SELECT count(*) FROM schedule WHERE next_at <= $1", dispatcher.now()) == 2
+    while await dispatcher.taken():
         pass
-    assert await desk.dispatch.step() == 2
+    assert await dispatcher.dispatch.step() == 2
 
 
 async def test_a_stream_that_takes_nothing_costs_a_lease_and_no_mail(steps: DeliverySteps) -> None:
-    desk = Desk(steps)
+    dispatcher = Dispatcher(steps)
     await steps.accept()
-    await desk.stream.close()
-    assert await desk.dispatch.step() == 1
-    assert desk.stream.counts.dropped == 1
+    await dispatcher.stream.close()
+    assert await dispatcher.dispatch.step() == 1
+    assert dispatcher.stream.counts.dropped == 1
     steps.clock.advance(LEASE)
-    assert await Desk(steps).dispatch.step() == 1
+    assert await Dispatcher(steps).dispatch.step() == 1
 
 
-# The dead
+# Dead workers
 
 
-async def test_a_worker_whose_lease_is_over_is_dead_and_what_it_claimed_is_due(desk: Desk) -> None:
-    await claim(desk.steps)
-    assert await desk.dispatch.reclaim() == 0
-    assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
-    assert await desk.look(LOOKS_APART) == 1
-    assert await desk.dispatch.step() == 1
-    assert await desk.look(WORKER_LEASE) == 0
+async def test_the_claims_of_a_worker_are_due_after_its_lease_ends(dispatcher: Dispatcher) -> None:
+    await claim(dispatcher.steps)
+    assert await dispatcher.dispatch.reclaim() == 0
+    assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
+    assert await dispatcher.look(LOOKS_APART) == 1
+    assert await dispatcher.dispatch.step() == 1
+    assert await dispatcher.look(WORKER_LEASE) == 0
 
 
-async def test_a_worker_that_retired_leaves_nothing_behind(desk: Desk) -> None:
-    await desk.look(WORKER_LEASE + LOOKS_APART)
-    worker_id = await claim(desk.steps)
-    assert await desk.look(LOOKS_APART) == 0
-    async with desk.steps.database.transaction() as tx:
+async def test_the_claims_of_a_retired_worker_are_due(dispatcher: Dispatcher) -> None:
+    await dispatcher.look(WORKER_LEASE + LOOKS_APART)
+    worker_id = await claim(dispatcher.steps)
+    assert await dispatcher.look(LOOKS_APART) == 0
+    async with dispatcher.steps.database.transaction() as tx:
         await delivery_schedule.retire_worker(tx, worker_id)
-    # It said so itself: nobody waits for its lease to end.
-    assert await desk.look(LOOKS_APART) == 1
+    # It retired, so the end of its lease is not waited for.
+    assert await dispatcher.look(LOOKS_APART) == 1
 
 
-async def test_a_dispatcher_that_has_just_begun_takes_nobody_for_dead_before_a_whole_lease(desk: Desk) -> None:
-    await claim(desk.steps)
-    desk.steps.clock.advance(10 * WORKER_LEASE)
-    assert await desk.dispatch.reclaim() == 0
-    assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
-    assert await desk.look(LOOKS_APART) == 1
+async def test_a_new_dispatcher_ends_no_lease_before_a_whole_lease_has_passed(dispatcher: Dispatcher) -> None:
+    await claim(dispatcher.steps)
+    dispatcher.steps.clock.advance(10 * WORKER_LEASE)
+    assert await dispatcher.dispatch.reclaim() == 0
+    assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
+    assert await dispatcher.look(LOOKS_APART) == 1
 
 
-async def test_a_dispatcher_that_was_stopped_for_a_while_begins_anew(desk: Desk) -> None:
+async def test_a_dispatcher_that_was_stopped_for_a_while_waits_again(dispatcher: Dispatcher) -> None:
     """Workers on the same machine were stopped as well, and could not renew."""
-    await desk.look(2 * WORKER_LEASE)
-    worker_id = await claim(desk.steps)
-    desk.steps.clock.advance(WORKER_LEASE + SECOND)
-    assert await desk.dispatch.reclaim() == 0
-    await renew(desk.steps, worker_id)
-    assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
-    # Looks that are late by ordinary delays change nothing.
-    assert await desk.look(timedelta(seconds=UNSEEN_SECONDS_MAX), timedelta(seconds=UNSEEN_SECONDS_MAX)) == 1
+    await dispatcher.look(2 * WORKER_LEASE)
+    worker_id = await claim(dispatcher.steps)
+    dispatcher.steps.clock.advance(WORKER_LEASE + SECOND)
+    assert await dispatcher.dispatch.reclaim() == 0
+    await renew(dispatcher.steps, worker_id)
+    assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
+    # Checks that are late by ordinary delays change nothing.
+    assert await dispatcher.look(timedelta(seconds=UNSEEN_SECONDS_MAX), timedelta(seconds=UNSEEN_SECONDS_MAX)) == 1
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1), timedelta(days=1), timedelta(days=-1)])
-async def test_when_time_jumps_nobody_is_taken_for_dead_before_it_was_steady_for_a_lease(
-    desk: Desk, jump: timedelta
+async def test_after_a_time_jump_no_lease_ends_before_a_steady_lease_period(
+    dispatcher: Dispatcher, jump: timedelta
 ) -> None:
-    await desk.look(2 * WORKER_LEASE)
-    worker_id = await claim(desk.steps)
-    desk.offset = jump
-    assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
-    # Those who live have renewed by now, by the new time.
-    await renew(desk.steps, worker_id, WORKER_LEASE + jump)
-    assert await desk.look(LOOKS_APART) == 0
+    await dispatcher.look(2 * WORKER_LEASE)
+    worker_id = await claim(dispatcher.steps)
+    dispatcher.offset = jump
+    assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
+    # Living workers have renewed by now, by the new time.
+    await renew(dispatcher.steps, worker_id, WORKER_LEASE + jump)
+    assert await dispatcher.look(LOOKS_APART) == 0
 
 
-async def test_one_who_is_dead_is_dead_after_a_jump_as_well(desk: Desk) -> None:
-    await desk.look(2 * WORKER_LEASE)
-    await claim(desk.steps)
-    desk.offset = timedelta(hours=1)
-    assert await desk.look(WORKER_LEASE) == 0
-    assert await desk.look(LOOKS_APART) == 1
+async def test_a_dead_worker_is_dead_after_a_time_jump_as_well(dispatcher: Dispatcher) -> None:
+    await dispatcher.look(2 * WORKER_LEASE)
+    await claim(dispatcher.steps)
+    dispatcher.offset = timedelta(hours=1)
+    assert await dispatcher.look(WORKER_LEASE) == 0
+    assert await dispatcher.look(LOOKS_APART) == 1
 
 
-async def test_a_drift_as_in_ordinary_life_is_no_jump(desk: Desk) -> None:
-    await desk.look(2 * WORKER_LEASE)
-    await claim(desk.steps)
-    desk.offset = timedelta(seconds=JUMP_SECONDS_MAX * 0.9)
-    assert await desk.look(WORKER_LEASE) == 1
+async def test_ordinary_clock_drift_is_no_jump(dispatcher: Dispatcher) -> None:
+    await dispatcher.look(2 * WORKER_LEASE)
+    await claim(dispatcher.steps)
+    dispatcher.offset = timedelta(seconds=JUMP_SECONDS_MAX * 0.9)
+    assert await dispatcher.look(WORKER_LEASE) == 1
 
 
-async def test_while_the_database_was_away_nobody_could_renew_and_nobody_is_taken_for_dead(
+async def test_no_lease_ends_because_the_database_was_away(
     steps: DeliverySteps, place: tuple[DeliverySteps, str]
 ) -> None:
     async with DatabaseProxy(place[1]) as relay:
         database = await Database.open(relay.url)
-        desk = Desk(steps, database)
-        await desk.look(2 * WORKER_LEASE)
+        dispatcher = Dispatcher(steps, database)
+        await dispatcher.look(2 * WORKER_LEASE)
         worker_id = await claim(steps)
         await relay.cut()
         for _ in range(WORKER_LEASE // LOOKS_APART + 1):
             steps.clock.advance(LOOKS_APART)
             with pytest.raises(Refusal):
-                await desk.dispatch.reclaim()
+                await dispatcher.dispatch.reclaim()
         await relay.mend()
-        assert await desk.look(WORKER_LEASE) == 0
+        assert await dispatcher.look(WORKER_LEASE) == 0
         await renew(steps, worker_id)
-        assert await desk.look(WORKER_LEASE - LOOKS_APART) == 0
-        # Had it not come back, it would be dead now.
-        assert await desk.look(LOOKS_APART) == 1
+        assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
+        # Had it not renewed, it would be dead now.
+        assert await dispatcher.look(LOOKS_APART) == 1
         await database.close()
 
 
-async def test_however_short_the_database_was_away_the_wait_begins_anew(
+async def test_however_short_the_database_was_away_the_wait_starts_again(
     steps: DeliverySteps, place: tuple[DeliverySteps, str]
 ) -> None:
     async with DatabaseProxy(place[1]) as relay:
         database = await Database.open(relay.url)
-        desk = Desk(steps, database)
-        await desk.look(2 * WORKER_LEASE)
+        dispatcher = Dispatcher(steps, database)
+        await dispatcher.look(2 * WORKER_LEASE)
         await claim(steps)
-        await desk.look(WORKER_LEASE - 3 * LOOKS_APART)
+        await dispatcher.look(WORKER_LEASE - 3 * LOOKS_APART)
         await relay.cut()
         for _ in range(3):
             steps.clock.advance(LOOKS_APART)
             with pytest.raises(Refusal):
-                await desk.dispatch.reclaim()
+                await dispatcher.dispatch.reclaim()
         await relay.mend()
-        # Its lease ended while nobody could have renewed it.
-        assert await desk.look(WORKER_LEASE) == 0
-        assert await desk.look(LOOKS_APART) == 1
+        # Its lease ended while it could not be renewed.
+        assert await dispatcher.look(WORKER_LEASE) == 0
+        assert await dispatcher.look(LOOKS_APART) == 1
         await database.close()

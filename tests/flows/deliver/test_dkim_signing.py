@@ -1,4 +1,4 @@
-"""Signing: another program finds every signature right, with keys that were stored sealed and read back."""
+"""DKIM signing: an independent verifier accepts every signature, with keys that were stored sealed."""
 
 import asyncio
 import re
@@ -54,7 +54,7 @@ class Room:
         return await self.signing.sign(domain, keys, message, NOW)
 
     async def change(self, statement: str, *arguments: object) -> None:
-        """As an administration would: the caches are told, and look."""
+        """As an administrator would, followed by the notification of the caches."""
         async with self.database.transaction() as tx:
             await tx.execute(statement, *arguments)
             await accounts.touch(tx, self.account_id, datetime.now(UTC))
@@ -71,7 +71,7 @@ class Room:
         return records(name, row.token, row.selector, row.dkim_public, row.ed25519_selector, row.ed25519_public)
 
     async def verdicts(self, message: bytes, name: str = "example.com") -> list[bool]:
-        """What dkimpy says of each signature, from the top, going by the records that the owner was given."""
+        """dkimpy's verdict on each signature, from the top, by the DNS records given to the owner."""
         zone = {f"{record.name}.".encode(): record.value.encode() for record in (await self.records(name)).all}
         results = []
         for index in range(message.count(b"DKIM-Signature:")):
@@ -101,7 +101,7 @@ def algorithms(message: bytes) -> list[bytes]:
     return re.findall(rb"^DKIM-Signature: v=1; a=([a-z0-9-]+);", message, re.MULTILINE)
 
 
-async def test_both_signatures_stand_before_the_message_and_are_right(room: Room) -> None:
+async def test_both_signatures_precede_the_message_and_verify(room: Room) -> None:
     signed = await room.sign()
     assert signed.endswith(LETTER)
     assert algorithms(signed) == [b"rsa-sha256", b"ed25519-sha256"]
@@ -117,7 +117,7 @@ async def test_a_key_whose_record_was_not_seen_does_not_sign(room: Room) -> None
 
 
 @pytest.mark.parametrize("how", ["UPDATE domains SET verified_at = NULL", "DELETE FROM domains"])
-async def test_mail_from_a_domain_that_the_account_lost_goes_out_unsigned(room: Room, how: str) -> None:
+async def test_mail_from_a_domain_that_the_account_lost_is_unsigned(room: Room, how: str) -> None:
     assert await room.sign() != LETTER
     await room.change(how)
     assert await room.sign() == LETTER
@@ -130,7 +130,7 @@ async def test_another_accounts_domain_signs_nothing(room: Room) -> None:
     assert await room.signing.sign("example.com", (), LETTER, NOW) == LETTER
 
 
-async def test_a_new_key_signs_as_soon_as_the_caches_were_told(room: Room) -> None:
+async def test_a_new_key_signs_as_soon_as_the_caches_are_notified(room: Room) -> None:
     before = await room.sign()
     row, pair = await room.row(), dkim.new_key_pair()
     sealed = room.sealer.seal(pair.private_der, dkim_purpose(row.account_id, row.id))
@@ -141,7 +141,7 @@ async def test_a_new_key_signs_as_soon_as_the_caches_were_told(room: Room) -> No
     assert await room.verdicts(before) == [False, True], "its record is gone"
 
 
-async def test_what_waits_is_signed_in_groups_and_each_caller_gets_the_own(room: Room) -> None:
+async def test_messages_are_signed_in_groups_and_each_caller_gets_its_own(room: Room) -> None:
     await room.operator.add_verified_domain(room.account_id, "example.net")
     letters = [LETTER.replace(b"Hello", b"Hello %d" % number) for number in range(5 * dkim_signing.GROUP_MAX)]
     names = ["example.com" if number % 3 else "example.net" for number in range(len(letters))]
@@ -152,14 +152,14 @@ async def test_what_waits_is_signed_in_groups_and_each_caller_gets_the_own(room:
     assert await room.verdicts(signed[0], "example.net") == await room.verdicts(signed[-1]) == [True, True]
 
 
-async def test_a_large_message_is_signed_with_few_others_and_rightly(room: Room) -> None:
+async def test_a_large_message_is_signed_correctly_with_few_others(room: Room) -> None:
     large = LETTER + b"0123456789 \t abcdef\r\n" * 100_000
     signed = await asyncio.gather(*[room.sign(message=message) for message in (LETTER, large, large, large, LETTER)])
     for one in signed:
         assert await room.verdicts(one) == [True, True]
 
 
-async def test_a_key_that_does_not_open_is_a_fault_of_its_own_message_only(room: Room) -> None:
+async def test_a_key_that_does_not_open_fails_its_own_message_only(room: Room) -> None:
     await room.operator.add_verified_domain(room.account_id, "broken.example.com")
     # A key that was sealed for another row.
     await room.change(
@@ -174,7 +174,7 @@ async def test_a_key_that_does_not_open_is_a_fault_of_its_own_message_only(room:
             assert isinstance(answer, SealError)
 
 
-async def test_who_gives_up_waiting_stops_nobody(room: Room) -> None:
+async def test_a_cancelled_caller_stops_no_other(room: Room) -> None:
     waiting = [asyncio.create_task(room.sign()) for _ in range(50)]
     await asyncio.sleep(0.005)
     for task in waiting[::2]:
@@ -183,7 +183,7 @@ async def test_who_gives_up_waiting_stops_nobody(room: Room) -> None:
         assert algorithms(await asyncio.wait_for(task, 10)) == [b"rsa-sha256", b"ed25519-sha256"]
 
 
-async def test_keys_are_kept_within_a_bound_and_the_longest_unused_makes_room(room: Room) -> None:
+async def test_the_key_cache_is_bounded_and_drops_the_least_recently_used(room: Room) -> None:
     for name in ("two.example.com", "three.example.com"):
         await room.operator.add_verified_domain(room.account_id, name)
     small = DkimSigning(room.directory, room.sealer, keys_max=4)
@@ -197,7 +197,7 @@ async def test_keys_are_kept_within_a_bound_and_the_longest_unused_makes_room(ro
         small.close()
 
 
-async def test_closing_ends_the_threads_and_those_who_still_wait(room: Room) -> None:
+async def test_closing_ends_the_threads_and_cancels_waiting_messages(room: Room) -> None:
     await room.sign()  # from here on nobody has to ask the database first
     waiting = [asyncio.create_task(room.sign()) for _ in range(100)]
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Gathering: what arrived while the last batch ran is the next batch, within its bounds."""
+"""Batches: the items that arrived while the last batch ran are the next, within bounds."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MIB = limits.MIB
 
 @dataclass(slots=True)
 class Works:
-    """Answers each item with its square; batches wait at the gate while it is closed."""
+    """Answers each item with its square; batches wait while the gate is closed."""
 
     batches: list[list[int]] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -52,13 +52,13 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_lone_item_starts_at_once(works: Works, batcher: "Batcher[int, int]") -> None:
+async def test_a_single_item_starts_at_once(works: Works, batcher: "Batcher[int, int]") -> None:
     works.gate.set()
     assert await asyncio.wait_for(batcher.submit(3, 1), 1) == 9
     assert works.batches == [[3]]
 
 
-async def test_what_waits_for_a_batch_is_the_next_one(works: Works, batcher: "Batcher[int, int]") -> None:
+async def test_items_that_wait_for_a_batch_are_the_next(works: Works, batcher: "Batcher[int, int]") -> None:
     first = begun(batcher, 1)
     await turns()
     later = [*begun(batcher, 2, 3)]
@@ -77,14 +77,14 @@ async def test_requests_of_one_turn_share_a_batch(works: Works, batcher: "Batche
     assert works.batches == [list(range(10))]
 
 
-async def test_a_batch_has_so_many_items_at_most(works: Works, batcher: "Batcher[int, int]") -> None:
+async def test_the_items_of_a_batch_are_bounded(works: Works, batcher: "Batcher[int, int]") -> None:
     works.gate.set()
     count = 2 * limits.BATCH_ITEMS_MAX + 1
     await asyncio.gather(*begun(batcher, *range(20, 20 + count)))
     assert [len(batch) for batch in works.batches] == [limits.BATCH_ITEMS_MAX, limits.BATCH_ITEMS_MAX, 1]
 
 
-async def test_a_batch_has_so_many_bytes_at_most(works: Works, batcher: "Batcher[int, int]") -> None:
+async def test_the_bytes_of_a_batch_are_bounded(works: Works, batcher: "Batcher[int, int]") -> None:
     works.gate.set()
     await asyncio.gather(*begun(batcher, 1, 2, 3, 4, 5, size=limits.BATCH_BYTES_MAX // 2))
     assert works.batches == [[1, 2], [3, 4], [5]]
@@ -104,7 +104,7 @@ async def test_an_item_that_fails_fails_alone(works: Works, batcher: "Batcher[in
     assert works.batches == [[12, 13, 14]]
 
 
-async def test_a_batch_that_fails_whole_is_told_to_each_and_ends_nothing(
+async def test_a_batch_that_fails_whole_fails_each_item_and_work_continues(
     works: Works, batcher: "Batcher[int, int]"
 ) -> None:
     works.gate.set()
@@ -166,7 +166,7 @@ async def test_more_bytes_than_may_wait_are_refused(works: Works, batcher: "Batc
     assert await batcher.submit(3, 1) == 9
 
 
-async def test_a_waiter_that_leaves_harms_nobody(works: Works, batcher: "Batcher[int, int]") -> None:
+async def test_a_cancelled_item_affects_no_other(works: Works, batcher: "Batcher[int, int]") -> None:
     running = begun(batcher, 1, 2)
     await turns()
     waiting = begun(batcher, 3, 4, 5)

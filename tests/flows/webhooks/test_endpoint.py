@@ -1,4 +1,4 @@
-"""Subscription: secrets shown once, tickets only for what was committed, pings apart, long logs deleted in parts."""
+"""Webhook endpoints: secrets shown once, tickets after the commit, spaced pings, long logs deleted in parts."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -35,7 +35,7 @@ BOUNCED: Final = MailResult.BOUNCED
 
 
 class ImpatientClock(SettableClock):
-    """Whoever looks at it finds that ten seconds have passed."""
+    """A clock on which ten seconds pass with every read."""
 
     def monotonic(self) -> float:
         self.advance(seconds=10)
@@ -46,8 +46,8 @@ def judged(url: str) -> WebhookTarget:
     return check_url(url, own_domains=["posthouse.example.net"])
 
 
-class Office:
-    """The flow with a stream of its own, on the books of the rounds."""
+class EndpointFlow:
+    """The flow with its own stream, on the database of the steps."""
 
     def __init__(self, steps: DeliverySteps) -> None:
         self.steps = steps
@@ -69,7 +69,7 @@ class Office:
         return AccountId(self.steps.sender.account_id)
 
     async def published(self) -> list[Ticket]:
-        """The tickets that the stream holds; it holds them no more."""
+        """Take and return the tickets that the stream holds."""
         found = await self.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 1_000, 0)
         for one in found:
             await one.ack()
@@ -92,8 +92,8 @@ async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
 
 
 @pytest.fixture
-def office(steps: DeliverySteps) -> Office:
-    return Office(steps)
+def flow(steps: DeliverySteps) -> EndpointFlow:
+    return EndpointFlow(steps)
 
 
 @pytest.fixture
@@ -101,40 +101,40 @@ def webhook_steps(steps: DeliverySteps) -> WebhookSteps:
     return WebhookSteps(steps)
 
 
-async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(office: Office) -> None:
-    saved = await office.webhook_endpoint.save(office.account_id, URL, [], ADA, enabled=True)
+async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(flow: EndpointFlow) -> None:
+    saved = await flow.webhook_endpoint.save(flow.account_id, URL, [], ADA, enabled=True)
     assert saved.secret is not None
     assert saved.secret not in repr(saved)
     sealed = saved.endpoint.secret_sealed
-    assert SEALER.open(sealed, secret_purpose(office.account_id)).decode() == saved.secret
-    again = await office.webhook_endpoint.save(office.account_id, URL, [], ADA, enabled=True)
+    assert SEALER.open(sealed, secret_purpose(flow.account_id)).decode() == saved.secret
+    again = await flow.webhook_endpoint.save(flow.account_id, URL, [], ADA, enabled=True)
     assert again.secret is None
     assert again.endpoint.secret_sealed == sealed
-    rotated = await office.webhook_endpoint.rotate_secret(office.account_id, ADA)
-    found = await office.webhook_endpoint.get(office.account_id)
+    rotated = await flow.webhook_endpoint.rotate_secret(flow.account_id, ADA)
+    found = await flow.webhook_endpoint.get(flow.account_id)
     assert found is not None
-    assert SEALER.open(found.secret_sealed, secret_purpose(office.account_id)).decode() == rotated != saved.secret
+    assert SEALER.open(found.secret_sealed, secret_purpose(flow.account_id)).decode() == rotated != saved.secret
 
 
-async def test_the_urls_own_spelling_is_saved_and_this_service_is_refused(office: Office) -> None:
-    saved = await office.webhook_endpoint.save(office.account_id, "HTTPS://Hooks.Example.COM", [], ADA, enabled=True)
+async def test_the_urls_own_spelling_is_saved_and_this_service_is_refused(flow: EndpointFlow) -> None:
+    saved = await flow.webhook_endpoint.save(flow.account_id, "HTTPS://Hooks.Example.COM", [], ADA, enabled=True)
     assert saved.endpoint.url == "https://hooks.example.com/"
-    refusal = await office.refusal_of(
-        office.webhook_endpoint.save(office.account_id, "https://api.posthouse.example.net/", [], ADA, enabled=True)
+    refusal = await flow.refusal_of(
+        flow.webhook_endpoint.save(flow.account_id, "https://api.posthouse.example.net/", [], ADA, enabled=True)
     )
     assert refusal.code is Code.INVALID_REQUEST
 
 
-async def test_what_is_entered_has_a_ticket_that_is_good_and_nobody_else_gets_one_meanwhile(
-    office: Office, webhook_steps: WebhookSteps
+async def test_a_new_delivery_has_a_valid_ticket_and_no_second_one(
+    flow: EndpointFlow, webhook_steps: WebhookSteps
 ) -> None:
-    now = office.steps.clock.now()
+    now = flow.steps.clock.now()
     await webhook_steps.save()
-    ping = await office.webhook_endpoint.ping(office.account_id)
-    assert await office.call_of(ping.id) == (now + LEASE, 0, 1)
-    replay = await office.webhook_endpoint.replay(office.account_id, ids.text(ids.WEBHOOK_DELIVERY, ping.id))
-    assert await office.call_of(replay.id) == (now + LEASE, 0, 7)
-    published = await office.published()
+    ping = await flow.webhook_endpoint.ping(flow.account_id)
+    assert await flow.call_of(ping.id) == (now + LEASE, 0, 1)
+    replay = await flow.webhook_endpoint.replay(flow.account_id, ids.text(ids.WEBHOOK_DELIVERY, ping.id))
+    assert await flow.call_of(replay.id) == (now + LEASE, 0, 7)
+    published = await flow.published()
     assert {ticket.webhook_delivery_id for ticket in published if isinstance(ticket, WebhookTicket)} == {
         ping.id,
         replay.id,
@@ -146,55 +146,55 @@ async def test_what_is_entered_has_a_ticket_that_is_good_and_nobody_else_gets_on
     assert len({one.body for one in claimed}) == 1
 
 
-async def test_without_a_stream_it_is_due_at_once(office: Office, webhook_steps: WebhookSteps) -> None:
+async def test_without_a_stream_it_is_due_at_once(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
-    ping = await office.with_tickets(None).ping(office.account_id)
-    assert (await office.call_of(ping.id))[0] == office.steps.clock.now()
+    ping = await flow.with_tickets(None).ping(flow.account_id)
+    assert (await flow.call_of(ping.id))[0] == flow.steps.clock.now()
     assert [ticket.webhook_delivery_id for ticket in await webhook_steps.lease()] == [ping.id]
 
 
-async def test_a_refusal_publishes_nothing(office: Office, webhook_steps: WebhookSteps) -> None:
-    ping = office.webhook_endpoint.ping
-    assert (await office.refusal_of(ping(office.account_id))).code is Code.NOT_FOUND
+async def test_a_refusal_publishes_nothing(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
+    ping = flow.webhook_endpoint.ping
+    assert (await flow.refusal_of(ping(flow.account_id))).code is Code.NOT_FOUND
     await webhook_steps.save(enabled=False)
-    assert (await office.refusal_of(ping(office.account_id))).code is Code.CONFLICT
-    assert await office.published() == []
-    assert await office.steps.value("SELECT count(*) FROM events") == 0
+    assert (await flow.refusal_of(ping(flow.account_id))).code is Code.CONFLICT
+    assert await flow.published() == []
+    assert await flow.steps.value("SELECT count(*) FROM events") == 0
 
 
-async def test_the_next_ping_may_be_sent_when_the_refusal_says(office: Office, webhook_steps: WebhookSteps) -> None:
+async def test_the_next_ping_may_be_sent_when_the_refusal_says(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
-    await office.webhook_endpoint.ping(office.account_id)
-    office.steps.clock.advance(seconds=0.5)
-    refusal = await office.refusal_of(office.webhook_endpoint.ping(office.account_id))
+    await flow.webhook_endpoint.ping(flow.account_id)
+    flow.steps.clock.advance(seconds=0.5)
+    refusal = await flow.refusal_of(flow.webhook_endpoint.ping(flow.account_id))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.RATE_LIMITED, 15)
-    office.steps.clock.advance(PING_COOLDOWN - timedelta(seconds=0.501))
-    refusal = await office.refusal_of(office.webhook_endpoint.ping(office.account_id))
+    flow.steps.clock.advance(PING_COOLDOWN - timedelta(seconds=0.501))
+    refusal = await flow.refusal_of(flow.webhook_endpoint.ping(flow.account_id))
     assert refusal.retry_after_seconds == 1
-    office.steps.clock.advance(seconds=refusal.retry_after_seconds)
-    await office.webhook_endpoint.ping(office.account_id)
-    assert len(await office.published()) == 2
+    flow.steps.clock.advance(seconds=refusal.retry_after_seconds)
+    await flow.webhook_endpoint.ping(flow.account_id)
+    assert len(await flow.published()) == 2
 
 
-async def test_what_has_lost_its_event_is_not_replayed(office: Office, webhook_steps: WebhookSteps) -> None:
+async def test_a_delivery_without_its_event_is_not_replayed(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
     (ticket,) = await webhook_steps.add_events(DELIVERED)
-    await office.steps.fetch("DELETE FROM events")
+    await flow.steps.fetch("DELETE FROM events")
     given = ids.text(ids.WEBHOOK_DELIVERY, ticket.webhook_delivery_id)
-    refusal = await office.refusal_of(office.webhook_endpoint.replay(office.account_id, given))
+    refusal = await flow.refusal_of(flow.webhook_endpoint.replay(flow.account_id, given))
     assert (refusal.code, "no longer stored" in refusal.text) == (Code.CONFLICT, True)
-    assert await office.published() == []
+    assert await flow.published() == []
 
 
-async def test_changes_are_on_record_and_secrets_are_not(office: Office) -> None:
+async def test_changes_are_in_the_audit_log_and_secrets_are_not(flow: EndpointFlow) -> None:
     url = "https://hooks.example.com/inbox?token=hunter2"
-    saved = await office.webhook_endpoint.save(office.account_id, url, ["email.bounced"], ADA, enabled=True)
-    rotated = await office.webhook_endpoint.rotate_secret(office.account_id, ADA)
-    await office.webhook_endpoint.ping(office.account_id)
-    await office.webhook_endpoint.delete(office.account_id, ADA)
-    await office.refusal_of(office.webhook_endpoint.delete(office.account_id, ADA))
+    saved = await flow.webhook_endpoint.save(flow.account_id, url, ["email.bounced"], ADA, enabled=True)
+    rotated = await flow.webhook_endpoint.rotate_secret(flow.account_id, ADA)
+    await flow.webhook_endpoint.ping(flow.account_id)
+    await flow.webhook_endpoint.delete(flow.account_id, ADA)
+    await flow.refusal_of(flow.webhook_endpoint.delete(flow.account_id, ADA))
     query = "SELECT action, target, detail::text FROM audit_log WHERE actor = $1"
-    rows = [tuple(row) for row in await office.steps.fetch(query, ADA.name)]
+    rows = [tuple(row) for row in await flow.steps.fetch(query, ADA.name)]
     assert {(action, target) for action, target, _ in rows} == {
         ("webhook.saved", "hooks.example.com"),
         ("webhook.secret_rotated", "webhook"),
@@ -204,81 +204,81 @@ async def test_changes_are_on_record_and_secrets_are_not(office: Office) -> None
     assert all(secret not in str(rows) for secret in ("hunter2", saved.secret or "", rotated))
 
 
-async def logged(office: Office, count: int) -> None:
-    """So many deliveries that are pending, each of them a call."""
-    now = office.steps.clock.now()
+async def logged(flow: EndpointFlow, count: int) -> None:
+    """So many pending deliveries."""
+    now = flow.steps.clock.now()
     made = [new_id(now) for _ in range(count)]
-    await office.steps.fetch(
+    await flow.steps.fetch(
         "WITH calls AS (INSERT INTO calls (account_id, id, event_id, next_at, max_attempts)"
         "   SELECT $1, id, id, $3, 7 FROM unnest($2::uuid[]) made(id))"
         " INSERT INTO webhook_deliveries (account_id, id, event_id, type, url, max_attempts, created_at,"
         "   next_attempt_at) SELECT $1, id, id, 'webhook.test', $4, 7, $3, $3 FROM unnest($2::uuid[]) made(id)",
-        office.account_id, made, now, URL,
+        flow.account_id, made, now, URL,
     )  # fmt: skip
 
 
-async def left(office: Office) -> tuple[int, int]:
-    calls = await office.steps.value("SELECT count(*) FROM calls")
-    return calls, await office.steps.value("SELECT count(*) FROM webhook_deliveries")
+async def left(flow: EndpointFlow) -> tuple[int, int]:
+    calls = await flow.steps.value("SELECT count(*) FROM calls")
+    return calls, await flow.steps.value("SELECT count(*) FROM webhook_deliveries")
 
 
-async def test_a_log_of_several_parts_is_deleted_whole(office: Office, webhook_steps: WebhookSteps) -> None:
+async def test_a_log_of_several_parts_is_deleted_whole(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
-    await logged(office, CHANGED_AT_ONCE_MAX + 1)
-    await office.webhook_endpoint.delete(office.account_id, ADA)
-    assert await left(office) == (0, 0)
-    assert await office.webhook_endpoint.get(office.account_id) is None
+    await logged(flow, CHANGED_AT_ONCE_MAX + 1)
+    await flow.webhook_endpoint.delete(flow.account_id, ADA)
+    assert await left(flow) == (0, 0)
+    assert await flow.webhook_endpoint.get(flow.account_id) is None
 
 
 async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(
-    office: Office, webhook_steps: WebhookSteps
+    flow: EndpointFlow, webhook_steps: WebhookSteps
 ) -> None:
     await webhook_steps.save()
-    await logged(office, CHANGED_AT_ONCE_MAX + 1)
-    hurried = office.with_tickets(None, ImpatientClock(office.steps.clock.now()))
-    refusal = await office.refusal_of(hurried.delete(office.account_id, ADA))
+    await logged(flow, CHANGED_AT_ONCE_MAX + 1)
+    hurried = flow.with_tickets(None, ImpatientClock(flow.steps.clock.now()))
+    refusal = await flow.refusal_of(hurried.delete(flow.account_id, ADA))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.TEMPORARY_FAILURE, 1)
-    assert await left(office) == (1, 1)
-    endpoint = await office.webhook_endpoint.get(office.account_id)
+    assert await left(flow) == (1, 1)
+    endpoint = await flow.webhook_endpoint.get(flow.account_id)
     assert endpoint is not None
     assert not endpoint.enabled
-    await hurried.delete(office.account_id, ADA)
-    assert await left(office) == (0, 0)
-    assert await office.webhook_endpoint.get(office.account_id) is None
+    await hurried.delete(flow.account_id, ADA)
+    assert await left(flow) == (0, 0)
+    assert await flow.webhook_endpoint.get(flow.account_id) is None
 
 
-async def test_disabling_cancels_several_parts(office: Office, webhook_steps: WebhookSteps) -> None:
+async def test_disabling_cancels_several_parts(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.save()
-    await logged(office, CHANGED_AT_ONCE_MAX + 1)
-    await office.webhook_endpoint.save(office.account_id, URL, [], ADA, enabled=False)
-    assert await left(office) == (0, CHANGED_AT_ONCE_MAX + 1)
-    assert await office.steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
+    await logged(flow, CHANGED_AT_ONCE_MAX + 1)
+    await flow.webhook_endpoint.save(flow.account_id, URL, [], ADA, enabled=False)
+    assert await left(flow) == (0, CHANGED_AT_ONCE_MAX + 1)
+    assert await flow.steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
 
 
-async def test_an_event_is_shown_when_it_has_settled(office: Office, webhook_steps: WebhookSteps) -> None:
+async def test_an_event_is_shown_when_it_has_settled(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
     await webhook_steps.add_events(DELIVERED)
-    page = await office.webhook_endpoint.events(office.account_id, 10)
+    page = await flow.webhook_endpoint.events(flow.account_id, 10)
     assert (page.items, page.next_cursor, page.has_more) == ([], None, False)
-    office.steps.clock.advance(SETTLED_AFTER + timedelta(milliseconds=1))
-    page = await office.webhook_endpoint.events(office.account_id, 10)
+    flow.steps.clock.advance(SETTLED_AFTER + timedelta(milliseconds=1))
+    page = await flow.webhook_endpoint.events(flow.account_id, 10)
     (shown,) = page.items
     assert (page.next_cursor, page.has_more) == (ids.text(ids.EVENT, shown.id), False)
 
 
-async def test_the_events_of_a_message_are_paged_like_all_others(office: Office, webhook_steps: WebhookSteps) -> None:
+async def test_the_events_of_a_message_are_paged_like_all_others(
+    flow: EndpointFlow, webhook_steps: WebhookSteps
+) -> None:
     await webhook_steps.add_events(DELIVERED)
     claimed = await webhook_steps.outcomes(DELIVERED, BOUNCED, DELIVERED)
-    await office.steps.record(*claimed)
-    office.steps.clock.advance(minutes=1)
+    await flow.steps.record(*claimed)
+    flow.steps.clock.advance(minutes=1)
     message_id = ids.text(ids.MESSAGE, claimed[0].message_id)
-    whole = await office.webhook_endpoint.events(office.account_id, 10, message_id=message_id)
+    whole = await flow.webhook_endpoint.events(flow.account_id, 10, message_id=message_id)
     assert sorted(one.type for one in whole.items) == ["email.bounced", "email.delivered", "email.delivered"]
-    first = await office.webhook_endpoint.events(office.account_id, 2, message_id=message_id)
+    first = await flow.webhook_endpoint.events(flow.account_id, 2, message_id=message_id)
     assert first.has_more
-    second = await office.webhook_endpoint.events(office.account_id, 2, message_id=message_id, after=first.next_cursor)
+    second = await flow.webhook_endpoint.events(flow.account_id, 2, message_id=message_id, after=first.next_cursor)
     assert [*first.items, *second.items] == whole.items
     assert not second.has_more
-    bounced = await office.webhook_endpoint.events(
-        office.account_id, 10, message_id=message_id, event_type="email.bounced"
-    )
+    bounced = await flow.webhook_endpoint.events(flow.account_id, 10, message_id=message_id, event_type="email.bounced")
     assert [one.type for one in bounced.items] == ["email.bounced"]

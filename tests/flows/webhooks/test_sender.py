@@ -1,4 +1,4 @@
-"""Notification: who is told what, when, how often, signed with which secret, and what is written down of it."""
+"""Webhooks: which events are sent, when, how often, signed with which secret, and what is recorded."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from tests.support.webhook_flow import NAME, SECRET, PausingClient, WebhookFlow,
 from tests.support.webhook_receiver import http_answer
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-# The contract's own words: immediately, then after these.
+# The contract: immediately, then after these waits.
 WAITS: Final = (
     timedelta(seconds=5),
     timedelta(minutes=5),
@@ -51,10 +51,10 @@ def now_seconds(flow: WebhookFlow) -> int:
     return int(flow.clock.now().timestamp())
 
 
-# What is told
+# Events
 
 
-async def test_results_of_mail_arrive_signed_as_the_contract_has_it_without_waiting_for_dispatch(
+async def test_mail_results_arrive_signed_without_waiting_for_dispatch(
     database_url: str,
 ) -> None:
     async with (
@@ -94,22 +94,22 @@ async def test_results_of_mail_arrive_signed_as_the_contract_has_it_without_wait
         assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
 
 
-async def test_without_an_endpoint_nothing_is_to_be_told(flow: WebhookFlow) -> None:
+async def test_without_an_endpoint_nothing_is_sent(flow: WebhookFlow) -> None:
     assert await flow.add_events(DeliveryResult.DELIVERED, DeliveryResult.BOUNCED) == []
-    # Nor later: what happened before there was one is not told.
+    # Nor later: events from before the endpoint existed are not sent.
     await flow.subscribe()
     assert await flow.run_due() == 0
     assert flow.webhook_receiver.connections == 0
 
 
-async def test_a_disabled_endpoint_hears_nothing_of_what_happens_meanwhile(flow: WebhookFlow) -> None:
+async def test_events_during_a_disabled_endpoint_are_not_sent(flow: WebhookFlow) -> None:
     await flow.subscribe(enabled=False)
     assert await flow.add_events() == []
     await flow.subscribe(enabled=True)
     assert await flow.run_due() == 0
 
 
-async def test_only_what_was_asked_for_is_told(flow: WebhookFlow) -> None:
+async def test_only_subscribed_events_are_sent(flow: WebhookFlow) -> None:
     await flow.subscribe(events=["email.bounced", "email.failed"])
     told = await flow.add_events(
         DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED, DeliveryResult.DELIVERED
@@ -119,7 +119,7 @@ async def test_only_what_was_asked_for_is_told(flow: WebhookFlow) -> None:
     assert sorted(request.body.split()[0] for request in flow.webhook_receiver.requests) == [b"bounced", b"failed"]
 
 
-async def test_each_account_is_told_of_its_own(flow: WebhookFlow) -> None:
+async def test_each_account_gets_its_own_events(flow: WebhookFlow) -> None:
     other = await flow.steps.another_sender("other")
     await flow.subscribe("/a")
     await flow.subscribe("/b", sender=other)
@@ -141,7 +141,7 @@ async def test_any_2xx_is_success(flow: WebhookFlow, status: int) -> None:
 # When
 
 
-async def test_seven_attempts_each_in_its_time_counted_from_the_end_of_the_last_and_then_it_has_failed(
+async def test_seven_attempts_on_schedule_and_then_it_has_failed(
     flow: WebhookFlow,
 ) -> None:
     await flow.subscribe("/status/500")
@@ -166,7 +166,7 @@ async def test_seven_attempts_each_in_its_time_counted_from_the_end_of_the_last_
     assert len(flow.webhook_receiver.requests) == 7
 
 
-async def test_every_attempt_sends_the_same_bytes_and_is_signed_anew(flow: WebhookFlow) -> None:
+async def test_every_attempt_sends_the_same_bytes_with_a_new_signature(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/503")
     told = await flow.add_event()
     times = []
@@ -184,7 +184,7 @@ async def test_every_attempt_sends_the_same_bytes_and_is_signed_anew(flow: Webho
     assert (await flow.status_of(told))[:2] == ("failed", 7)
 
 
-async def test_the_wait_begins_when_the_answer_came_and_not_when_it_was_asked_for(flow: WebhookFlow) -> None:
+async def test_the_wait_begins_when_the_answer_came_not_at_the_request(flow: WebhookFlow) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
     flow.notification = flow.another_worker(client=slow)
     await flow.subscribe("/status/500")
@@ -197,7 +197,7 @@ async def test_the_wait_begins_when_the_answer_came_and_not_when_it_was_asked_fo
     assert (await flow.log(told)).next_attempt_at == flow.clock.now() + WAITS[0]
 
 
-async def test_success_ends_it_whenever_it_comes(flow: WebhookFlow) -> None:
+async def test_success_ends_the_attempts_at_any_time(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
     told = await flow.add_event()
     await flow.run_due()
@@ -209,7 +209,7 @@ async def test_success_ends_it_whenever_it_comes(flow: WebhookFlow) -> None:
     assert await flow.run_due() == 0
 
 
-async def test_a_ping_is_sent_once_whatever_comes_of_it(flow: WebhookFlow) -> None:
+async def test_a_ping_is_sent_once_whatever_the_answer(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
     now = flow.clock.now()
     event_id, delivery_id = new_id(now), new_id(now)
@@ -226,7 +226,7 @@ async def test_a_ping_is_sent_once_whatever_comes_of_it(flow: WebhookFlow) -> No
     assert await flow.run_due() == 0
 
 
-async def test_a_replay_sends_the_same_event_again_with_all_its_attempts_and_leaves_the_first_alone(
+async def test_a_replay_sends_the_event_again_and_does_not_change_the_first(
     flow: WebhookFlow,
 ) -> None:
     await flow.subscribe("/events")
@@ -250,10 +250,10 @@ async def test_a_replay_sends_the_same_event_again_with_all_its_attempts_and_lea
     assert await flow.log(told) == before
 
 
-# What the customer changes meanwhile
+# Changes by the customer meanwhile
 
 
-async def test_a_new_url_is_called_for_what_is_pending(flow: WebhookFlow) -> None:
+async def test_pending_events_go_to_a_new_url(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
     told = await flow.add_event()
     await flow.run_due()
@@ -265,7 +265,7 @@ async def test_a_new_url_is_called_for_what_is_pending(flow: WebhookFlow) -> Non
     assert (log.status, log.url) == ("succeeded", flow.url("/moved"))
 
 
-async def test_a_new_secret_signs_what_is_pending(flow: WebhookFlow) -> None:
+async def test_a_new_secret_signs_pending_events(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
     await flow.add_events()
     await flow.run_due()
@@ -280,9 +280,7 @@ async def test_a_new_secret_signs_what_is_pending(flow: WebhookFlow) -> None:
 
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["disabled", "deleted"])
-async def test_what_is_pending_is_cancelled_when_its_endpoint_is_found_gone(
-    flow: WebhookFlow, is_deleted: bool
-) -> None:
+async def test_pending_events_are_cancelled_when_the_endpoint_is_gone(flow: WebhookFlow, is_deleted: bool) -> None:
     await flow.subscribe("/status/500")
     tried = await flow.add_event()
     await flow.run_due()
@@ -293,14 +291,14 @@ async def test_what_is_pending_is_cancelled_when_its_endpoint_is_found_gone(
     flow.clock.advance(WAITS[0])
     assert await flow.run_due() == 2
     why = DELETED if is_deleted else DISABLED
-    # Of an attempt that was made, what it brought is still told.
+    # The answer to an attempt that was made is still shown.
     assert await flow.status_of(tried) == ("failed", 1, 500, why)
     assert await flow.status_of(untried) == ("failed", 0, None, why)
     assert len(flow.webhook_receiver.requests) == 1
     assert await flow.schedule() == []
 
 
-async def test_what_is_under_way_when_its_endpoint_is_disabled_is_recorded_and_not_sent_again(
+async def test_a_running_request_to_a_disabled_endpoint_is_recorded_not_repeated(
     flow: WebhookFlow,
 ) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
@@ -321,7 +319,7 @@ async def test_what_is_under_way_when_its_endpoint_is_disabled_is_recorded_and_n
     assert len(flow.webhook_receiver.requests) == 1
 
 
-async def test_what_is_under_way_when_its_endpoint_and_log_are_deleted_leaves_no_trace(flow: WebhookFlow) -> None:
+async def test_a_running_request_to_a_deleted_endpoint_is_not_recorded(flow: WebhookFlow) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
     flow.notification = flow.another_worker(client=slow)
     await flow.subscribe()
@@ -339,7 +337,7 @@ async def test_what_is_under_way_when_its_endpoint_and_log_are_deleted_leaves_no
     assert await flow.run_due() == 0
 
 
-async def test_a_url_that_is_no_longer_allowed_is_not_called_and_says_why(flow: WebhookFlow) -> None:
+async def test_a_url_that_is_no_longer_allowed_is_not_called(flow: WebhookFlow) -> None:
     strict = flow.another_worker(target_of=lambda url: check_url(url, own_domains=[NAME], ports=flow.ports))
     flow.notification = strict
     await flow.subscribe()
@@ -376,7 +374,7 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(flow: WebhookFlow)
     assert [(await flow.status_of(one, account_id))[0] for one in quick] == ["succeeded"] * 5
 
 
-async def test_what_finds_no_place_is_put_off_without_an_attempt_and_arrives_later(flow: WebhookFlow) -> None:
+async def test_a_ticket_without_room_is_postponed_and_arrives_later(flow: WebhookFlow) -> None:
     other = await flow.steps.another_sender("other")
     await flow.subscribe("/events")
     await flow.subscribe("/quick", sender=other)
@@ -389,14 +387,14 @@ async def test_what_finds_no_place_is_put_off_without_an_attempt_and_arrives_lat
     await flow.dispatch_due()
     assert await flow.offer() == number
 
-    async def put_off() -> list[tuple[int, int, float]]:
+    async def postponed() -> list[tuple[int, int, float]]:
         return [row for row in await flow.schedule() if row[:2] == (0, 1)]
 
-    late = await eventually(put_off, lambda rows: len(rows) == number - places)
+    late = await eventually(postponed, lambda rows: len(rows) == number - places)
     assert all(1 <= seconds <= POSTPONE_SECONDS_MAX for _, _, seconds in late)
     assert len({seconds for _, _, seconds in late}) > len(late) / 2, "they don't come back all at once"
     assert len(slow.begun) == ACCOUNT_CALLS_MAX
-    # Meanwhile another one's turn comes at once.
+    # Meanwhile another account's turn comes at once.
     await flow.add_events(sender=other)
     await flow.dispatch_due()
     assert await flow.offer() == 1
@@ -417,7 +415,7 @@ async def test_what_finds_no_place_is_put_off_without_an_attempt_and_arrives_lat
 
 
 async def test_when_all_calls_are_taken_accounts_take_turns(flow: WebhookFlow) -> None:
-    """Those who came first, and have plenty, must not hand the places on to themselves."""
+    """The first accounts, with many events, must not keep all turns to themselves."""
     other = await flow.steps.another_sender("other")
     await flow.subscribe("/hang")
     await flow.subscribe("/quick", sender=other)
@@ -441,7 +439,7 @@ async def test_when_all_calls_are_taken_accounts_take_turns(flow: WebhookFlow) -
     assert max(place for place, path in enumerate(paths) if path == "/quick") <= 9
 
 
-async def test_a_full_house_has_a_place_for_whoever_has_none(flow: WebhookFlow) -> None:
+async def test_a_full_process_has_room_for_an_account_with_nothing_waiting(flow: WebhookFlow) -> None:
     other = await flow.steps.another_sender("other")
     await flow.subscribe("/a")
     await flow.subscribe("/b", sender=other)
@@ -467,7 +465,7 @@ async def test_a_full_house_has_a_place_for_whoever_has_none(flow: WebhookFlow) 
     assert len(flow.came("/a")) == 20
 
 
-async def test_accounts_that_are_done_with_leave_nothing_behind(flow: WebhookFlow) -> None:
+async def test_idle_accounts_take_no_memory(flow: WebhookFlow) -> None:
     await flow.subscribe()
     for _ in range(3):
         await flow.add_events(*[DeliveryResult.DELIVERED] * 30)
@@ -479,7 +477,7 @@ async def test_accounts_that_are_done_with_leave_nothing_behind(flow: WebhookFlo
 # Answers
 
 
-async def test_of_a_failure_with_a_long_answer_two_kilobytes_are_kept(database_url: str) -> None:
+async def test_two_kilobytes_of_a_long_failure_answer_are_stored(database_url: str) -> None:
     said = {"/wordy": http_answer(b"w" * 9_000, status="500 Said")}
     async with open_delivery_steps(database_url) as steps, open_webhook_flow(steps, said=said) as flow:
         await flow.subscribe("/wordy")
@@ -490,7 +488,7 @@ async def test_of_a_failure_with_a_long_answer_two_kilobytes_are_kept(database_u
     assert (log.response_body, log.response_truncated) == (b"w" * 2048, True)
 
 
-async def test_an_answer_replaces_what_the_attempt_before_it_left(flow: WebhookFlow) -> None:
+async def test_an_answer_replaces_that_of_the_attempt_before(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
     told = await flow.add_event()
     await flow.run_due()

@@ -278,9 +278,9 @@ class Delivery:
         try:
             with self._claims.tasks.stoppable():
                 crash.point("carry.before_signing")
-                parcel = await self._outgoing_mail.parcel(tried)
+                request = await self._outgoing_mail.request(tried)
                 crash.point("carry.before_connecting")
-                carried = await self._carrier.carry(bundle.destination, parcel, permit)
+                carried = await self._carrier.carry(bundle.destination, request, permit)
                 crash.point("carry.carried")
         except asyncio.CancelledError:
             if not self._claims.is_stopping:

@@ -1,6 +1,6 @@
-"""Dispatch: what is due gets a ticket; what a dead worker had claimed is due again.
+"""Dispatch: publishes tickets for what is due, and makes the claims of dead workers due again.
 
-Intake publishes tickets for new mail by itself. What comes here are retries, and tickets that were lost.
+Intake publishes tickets for new mail by itself. Dispatch handles retries and lost tickets.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from posthouse.wire.stream import TicketKind
 
 log = structlog.get_logger(__name__)
 
-# The more rows one lease takes, the more of them share a page of a long calendar, and the less each of them costs. But
-# whoever wants one of them meanwhile waits until it is over, and gives up after half a second (`lock_timeout`).
+# The more rows a lease takes, the more of them share a page of a long schedule, and the less each costs. But a worker
+# that claims such a row meanwhile must wait, and gives up after half a second (`lock_timeout`).
 DISPATCHED_AT_ONCE_MIN: Final = 1_000
 DISPATCHED_AT_ONCE_MAX: Final = 8_000
 LEASE_SECONDS_MAX: Final = 0.4
-# Others on the event loop get their turn after this many tickets.
+# Other tasks run after so many tickets.
 PUBLISHED_AT_ONCE_MAX: Final = 1_000
-# While this many messages of the stream are under way, more would only bring the same tickets again: whatever
-# they stand for is still due when the workers have caught up.
+# While so many messages are in the stream, more would only repeat the same tickets. Their work is still due when the
+# workers have caught up.
 BACKLOG_MAX: Final = 10_000
-# The database's time and ours drift apart by no more than this in ordinary life.
+# In normal operation the database's time and ours drift apart by less than this.
 JUMP_SECONDS_MAX: Final = 2.0
-# Whoever was stopped for longer than this can't say that the database was there all the while.
+# After a longer gap between two checks it is not known whether the database was available all the time.
 UNSEEN_SECONDS_MAX: Final = 10.0
 
 _MAIL: Final = ("dispatch.leased", "dispatch.before_publish", "dispatch.published")
@@ -50,17 +50,17 @@ class Dispatch:
         self._worker_lease_seconds = worker_lease.total_seconds()
         self._at_once = dict.fromkeys(TicketKind, DISPATCHED_AT_ONCE_MIN)
         self._sure_since: float | None = None
-        self._last_look: tuple[datetime, float] | None = None
+        self._last_check: tuple[datetime, float] | None = None
 
     async def step(self) -> int:
-        """Lease what mail is due, commit, publish. As many as DISPATCHED_AT_ONCE_MIN means that there may be more."""
-        return await self._hand_out(TicketKind.DELIVER, delivery_schedule.lease_due, _MAIL)
+        """Lease due mail, commit, publish; how many. As many as DISPATCHED_AT_ONCE_MIN means that there may be more."""
+        return await self._dispatch(TicketKind.DELIVER, delivery_schedule.lease_due, _MAIL)
 
     async def step_calls(self) -> int:
-        """The same for what customers are to be told."""
-        return await self._hand_out(TicketKind.NOTIFY, webhook_schedule.lease_due, _CALLS)
+        """The same for webhooks."""
+        return await self._dispatch(TicketKind.NOTIFY, webhook_schedule.lease_due, _CALLS)
 
-    async def _hand_out(
+    async def _dispatch(
         self,
         kind: TicketKind,
         lease_due: Callable[[Connection, datetime, datetime, int], Awaitable[Sequence[Ticket]]],
@@ -69,7 +69,7 @@ class Dispatch:
         room = BACKLOG_MAX - await self._tickets.backlog(kind)
         if room <= 0:
             return 0
-        # What raises here begins with few again.
+        # After an exception it starts with few again.
         at_once, self._at_once[kind] = self._at_once[kind], DISPATCHED_AT_ONCE_MIN
         now = self._clock.now()
         async with self._database.transaction() as tx:
@@ -88,53 +88,53 @@ class Dispatch:
         return len(due)
 
     async def reclaim(self) -> int:
-        """What dead workers had claimed is due now; how many.
+        """Make the claims of dead workers due now; how many.
 
-        Workers renew their leases in the same database. While it was away none of them could, and a time that
-        jumped ends leases that nobody gave up: so nobody is taken for dead before the database was there, and
-        its time steady, for as long as a whole lease.
+        Workers renew their leases in the same database. While it was away none of them could, and a jump of its time
+        ends leases of living workers. So no worker counts as dead before the database was available, and its time
+        steady, for a whole lease.
         """
         sure_since, self._sure_since = self._sure_since, None
         self._note_gap()
-        # What raises here begins the wait anew.
+        # After an exception the wait starts again.
         async with self._database.transaction() as tx:
             now = self._clock.monotonic()
-            if sure_since is None or self._last_look is None:
+            if sure_since is None or self._last_check is None:
                 sure_since = now
             is_sure = now - sure_since >= self._worker_lease_seconds
             reclaimed = await _reclaimed(tx, self._clock.now()) if is_sure else 0
             if reclaimed:
                 crash.point("reclaim.before_commit")
         self._sure_since = sure_since
-        self._last_look = self._clock.now(), self._clock.monotonic()
+        self._last_check = self._clock.now(), self._clock.monotonic()
         if reclaimed:
             crash.point("reclaim.after_commit")
             log.warning("claims_taken_back", claims=reclaimed)
         return reclaimed
 
     def _note_gap(self) -> None:
-        if self._last_look is None:
+        if self._last_check is None:
             return
-        then, then_seconds = self._last_look
+        then, then_seconds = self._last_check
         passed = self._clock.monotonic() - then_seconds
         jump = (self._clock.now() - then).total_seconds() - passed
         if abs(jump) > JUMP_SECONDS_MAX:
             log.warning("database_time_jumped", seconds=round(jump, 1))
-            self._last_look = None
+            self._last_check = None
         elif passed > UNSEEN_SECONDS_MAX:
             log.warning("dispatch_was_stopped", seconds=round(passed, 1))
-            self._last_look = None
+            self._last_check = None
 
 
 def at_once_after(at_once: int, seconds: float) -> int:
-    """How many rows to lease after a lease of so many took so long: more, if twice as many would not take too long."""
+    """How many rows to lease next: more, if twice as many would not take too long."""
     if seconds > LEASE_SECONDS_MAX:
         return DISPATCHED_AT_ONCE_MIN
     return min(2 * at_once, DISPATCHED_AT_ONCE_MAX) if 2 * seconds <= LEASE_SECONDS_MAX else at_once
 
 
 async def _reclaimed(tx: Connection, now: datetime) -> int:
-    # Of calls first: with the mail's, the dead are forgotten.
+    # Webhooks first: with the mail's claims, the dead workers are deleted.
     return await webhook_schedule.reclaim_expired_workers(tx, now) + await delivery_schedule.reclaim_expired_workers(
         tx, now
     )

@@ -1,8 +1,8 @@
-"""Signing: a message with its sender's DKIM signatures in front, made off the event loop.
+"""DKIM signing: prepends the sender's signatures to a message, in threads beside the event loop.
 
-A signature costs more than all else that is done for a mail, and the library lets other threads run
-meanwhile: so there is a thread for each of two cores. A call into a thread costs some tens of
-microseconds by itself; what arrived while the threads were busy therefore goes over in groups.
+A signature costs more than all other work on a mail, and the library releases the interpreter lock meanwhile: so
+there is a thread for each of two cores. A call into a thread costs some tens of microseconds by itself, so messages
+that arrived while the threads were busy are signed in groups.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from posthouse.store.control_cache import ControlCache, SealedKey
 from posthouse.store.seal import Sealer
 
 THREADS: Final = 2
-# Nobody waits long for a group: some 10 ms, or one large message.
+# A group takes some 10 ms, or a single large message.
 GROUP_MAX: Final = 16
 GROUP_BYTES_MAX: Final = 1024 * 1024
-# A key that has signed weighs some 4 KB.
+# A loaded key takes some 4 KB.
 KEYS_MAX: Final = 10_000
 
 
@@ -36,7 +36,7 @@ class _Unsigned(NamedTuple):
 
 
 class DkimSigning:
-    """Belongs to one event loop. Who calls bounds how many messages wait."""
+    """Belongs to one event loop. The caller bounds how many messages wait."""
 
     def __init__(self, control_cache: ControlCache, sealer: Sealer, *, keys_max: int = KEYS_MAX) -> None:
         self._control_cache = control_cache
@@ -46,11 +46,11 @@ class DkimSigning:
         self._busy = 0
 
     async def keys(self, account_id: AccountId, domain: str) -> tuple[SealedKey, ...]:
-        """The keys that mail of the domain is signed with now; none when the account lost the domain."""
+        """The domain's current signing keys; none when the account lost the domain."""
         return await self._control_cache.signing_keys(account_id, domain)
 
     async def sign(self, domain: str, keys: tuple[SealedKey, ...], message: bytes, now: datetime) -> bytes:
-        """The message with a signature for each key of the domain; as it is, when there is none."""
+        """The message with a signature for each key; unchanged without keys."""
         if not keys:
             return message
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -59,7 +59,7 @@ class DkimSigning:
         return await answer
 
     def close(self) -> None:
-        """Ends the threads; whoever still waits is cancelled."""
+        """End the threads; waiting messages are cancelled."""
         while self._waiting:
             self._waiting.popleft()[1].cancel()
         self._threads.shutdown()
@@ -67,13 +67,13 @@ class DkimSigning:
     def _start(self) -> None:
         while self._waiting and self._busy < THREADS:
             group = self._take()
-            unsigned = [one for one, _ in group]
+            unsigned = [message for message, _ in group]
             done = asyncio.get_running_loop().run_in_executor(self._threads, self._signer.sign, unsigned)
             self._busy += 1
             done.add_done_callback(partial(self._finish, [answer for _, answer in group]))
 
     def _take(self) -> list[tuple[_Unsigned, asyncio.Future[bytes]]]:
-        """A share of what waits, so that no thread idles while another has all the work."""
+        """A share of what waits, so that no thread is idle while another has all the work."""
         count = min(math.ceil(len(self._waiting) / THREADS), GROUP_MAX)
         group = [self._waiting.popleft()]
         size_bytes = len(group[0][0].message)
@@ -95,7 +95,7 @@ class DkimSigning:
 
 
 class _Signer:
-    """What the threads do, with the keys that they have opened: those longest unused make room for new ones."""
+    """The threads' work, with a cache of opened keys; the least recently used make room."""
 
     def __init__(self, sealer: Sealer, keys_max: int) -> None:
         self._sealer = sealer
@@ -104,26 +104,26 @@ class _Signer:
         self._lock = Lock()
 
     def sign(self, group: Sequence[_Unsigned]) -> list[bytes | Exception]:
-        return [self._signed(one) for one in group]
+        return [self._signed(unsigned) for unsigned in group]
 
-    def _signed(self, one: _Unsigned) -> bytes | Exception:
+    def _signed(self, unsigned: _Unsigned) -> bytes | Exception:
         try:
-            keys = [self._key(one.domain, key) for key in one.keys]
-            return signatures(one.message, keys, one.now) + one.message
-        except Exception as fault:  # it travels to the one whose message this is, past the others of the group
+            keys = [self._key(unsigned.domain, key) for key in unsigned.keys]
+            return signatures(unsigned.message, keys, unsigned.now) + unsigned.message
+        except Exception as fault:  # raised for this message only, not for the others of the group
             return fault
 
     def _key(self, domain: str, stored: SealedKey) -> SigningKey:
-        known_as = domain, stored.selector, stored.sealed
+        cache_key = domain, stored.selector, stored.sealed
         with self._lock:
-            key = self._keys.get(known_as)
+            key = self._keys.get(cache_key)
             if key is not None:
-                self._keys.move_to_end(known_as)
+                self._keys.move_to_end(cache_key)
                 return key
-        # Two threads may both load a key: one of the two is kept.
+        # Two threads may both load a key; the last is kept.
         key = load_signing_key(domain, stored.selector, self._sealer.open(stored.sealed, stored.purpose))
         with self._lock:
-            self._keys[known_as] = key
+            self._keys[cache_key] = key
             if len(self._keys) > self._keys_max:
                 self._keys.popitem(last=False)
         return key

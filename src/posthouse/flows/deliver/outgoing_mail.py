@@ -1,4 +1,4 @@
-"""Letters: a claimed message as it goes out, with its trace, its signatures and its return path."""
+"""Outgoing mail: a claimed message as it is sent, with trace fields, signatures and return path."""
 
 import asyncio
 from collections import OrderedDict
@@ -24,17 +24,17 @@ from posthouse.wire.carrier import CarrierRequest
 from posthouse.wire.smtp_content import SmtpContent
 
 SENDERS_PARSED_MAX: Final = 10_000
-# Recipients of one message at several destinations are served at about the same time: all get the same bytes.
-KEPT_MAX: Final = 500
+# Recipients of one message at several destinations are served at about the same time, and get the same bytes.
+CACHED_MAX: Final = 500
 
 Selectors = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How this installation names itself to the world.
+    """How this installation names itself in mail.
 
-    Without a public URL, mail gets no links to leave its list; without a feedback address, no word on where
+    Without a public URL, mail gets no unsubscribe links; without a feedback address, no field that says where
     complaints go.
     """
 
@@ -47,32 +47,32 @@ class Identity:
 
 
 class OutgoingMail:
-    """Without signing, mail goes out as it is."""
+    """Without `signing`, mail is sent unsigned."""
 
     def __init__(self, *, database: Database, clock: Clock, signing: DkimSigning | None, identity: Identity) -> None:
         self._database = database
         self._clock = clock
         self._signing = signing
         self._identity = identity
-        # By the keys as well: what is tried again after they were replaced must not go out with the old signatures.
-        self._kept: OrderedDict[tuple[MessageId, Selectors], asyncio.Future[SmtpContent]] = OrderedDict()
+        # By the keys as well: a retry after they were replaced must not be sent with the old signatures.
+        self._cache: OrderedDict[tuple[MessageId, Selectors], asyncio.Future[SmtpContent]] = OrderedDict()
 
-    async def parcel(self, claimed: Sequence[Claimed]) -> CarrierRequest:
-        """One message for recipients of one destination."""
+    async def request(self, claimed: Sequence[Claimed]) -> CarrierRequest:
+        """What the carrier sends: one message for recipients of one destination."""
         first = claimed[0]
         if self.is_personal(first.message):
             content = await self._personal(first)
         else:
             content = await self._content(first.account_id, first.message)
         sender = self._sender(first.account_id, first.message, first.position if len(claimed) == 1 else None)
-        return CarrierRequest(sender, tuple([one.email for one in claimed]), content)
+        return CarrierRequest(sender, tuple([recipient.email for recipient in claimed]), content)
 
     def is_personal(self, message: ClaimedMessage) -> bool:
-        """Whether each recipient gets a letter of its own, and so a parcel of its own."""
+        """Whether each recipient gets content of its own (an unsubscribe link), and so its own transaction."""
         return message.one_click and bool(self._identity.public_url)
 
     def _sender(self, account_id: AccountId, message: ClaimedMessage, position: int | None) -> str:
-        # A bounce, or an answering machine: nobody wants its bounces.
+        # A bounce or an automatic reply must not cause bounces.
         if not message.envelope_sender:
             return ""
         identity = self._identity
@@ -82,9 +82,9 @@ class OutgoingMail:
     async def _personal(self, claimed: Claimed) -> SmtpContent:
         message, identity = claimed.message, self._identity
         if message.mailing_list is None:
-            raise RuntimeError("a link was asked for by which to leave a list, and there is no list")
-        leaver = ListMember(claimed.account_id, message.mailing_list, claimed.email)
-        link = f"{identity.public_url}{unsubscribe.PATH}{unsubscribe.token(leaver, identity.unsubscribe_key)}"
+            raise RuntimeError("an unsubscribe link was requested for mail without a list")
+        member = ListMember(claimed.account_id, message.mailing_list, claimed.email)
+        link = f"{identity.public_url}{unsubscribe.PATH}{unsubscribe.token(member, identity.unsubscribe_key)}"
         keys = await self._keys(claimed.account_id, message)
         return await self._written(claimed.account_id, message, keys, trace.unsubscribe(link))
 
@@ -96,31 +96,35 @@ class OutgoingMail:
     async def _content(self, account_id: AccountId, message: ClaimedMessage) -> SmtpContent:
         keys = await self._keys(account_id, message)
         if message.mime is None:
-            # One that was too large to come along with its claim is too large to be kept as well.
+            # A body that was too large to be read with its claim is too large to cache as well.
             return await self._written(account_id, message, keys)
-        known_as = message.id, tuple([key.selector for key in keys])
-        kept = self._kept.get(known_as)
+        cache_key = message.id, tuple([key.selector for key in keys])
+        kept = self._cache.get(cache_key)
         if kept is not None:
             return await asyncio.shield(kept)
-        writing = self._kept[known_as] = asyncio.get_running_loop().create_future()
-        if len(self._kept) > KEPT_MAX:
-            self._kept.popitem(last=False)
+        writing = self._cache[cache_key] = asyncio.get_running_loop().create_future()
+        if len(self._cache) > CACHED_MAX:
+            self._cache.popitem(last=False)
         try:
             content = await self._written(account_id, message, keys)
         except BaseException as fault:
-            self._kept.pop(known_as, None)
+            self._cache.pop(cache_key, None)
             writing.set_exception(
-                fault if isinstance(fault, Exception) else RuntimeError("stopped while it was written")
+                fault if isinstance(fault, Exception) else RuntimeError("stopped while it was being prepared")
             )
-            writing.exception()  # if nobody else waited for it, nobody else has to hear
+            writing.exception()  # retrieved, so that asyncio logs nothing when no other task waited for it
             raise
         writing.set_result(content)
         return content
 
     async def _written(
-        self, account_id: AccountId, message: ClaimedMessage, keys: tuple[SealedKey, ...], leaving: bytes = b""
+        self,
+        account_id: AccountId,
+        message: ClaimedMessage,
+        keys: tuple[SealedKey, ...],
+        unsubscribe_field: bytes = b"",
     ) -> SmtpContent:
-        """`leaving` is the field with the link by which one recipient leaves the list."""
+        """`unsubscribe_field` is the header field with the recipient's unsubscribe link."""
         mime = message.mime or await self._body(account_id, message.id)
         domain = _domain_of(message.sender)
         head = trace.received(
@@ -131,8 +135,8 @@ class OutgoingMail:
         )
         if not trace.has_field(mime, trace.FEEDBACK_ID):
             head += trace.feedback_id(domain=domain, account=ids.text(ids.ACCOUNT, account_id), source=message.source)
-        if leaving:
-            head += leaving + trace.unsubscribe_post()
+        if unsubscribe_field:
+            head += unsubscribe_field + trace.unsubscribe_post()
             if trace.has_field(mime, trace.UNSUBSCRIBE_POST):
                 mime = _without(mime, trace.UNSUBSCRIBE_POST)
         address = self._identity.feedback_address
@@ -153,7 +157,7 @@ class OutgoingMail:
 
 
 def _without(mime: bytes, field: bytes) -> bytes:
-    """Beside a link of ours, a customer's word on what to do with it could only be another one than ours."""
+    """A customer's own field could contradict the one that belongs to our link."""
     end = mime.find(b"\r\n\r\n") + 2
     kept = [line for line in header_reader.scan_fields(mime[:end]) if line[0].lower() != field.lower()]
     return b"".join([*map(b"".join, kept), mime[end:]])

@@ -1,7 +1,7 @@
-"""Work that is done together: what arrived while the last batch was running is the next batch.
+"""Batches: the items that arrived while the last batch was running are the next batch.
 
-Where someone stands by, there is no timer. A lone item starts at once; under load the batches grow by
-themselves, and a transaction's cost (its round trips, its locks, its fsync) is shared by everyone who waited for it.
+Without a timer: a single item starts at once. Under load the batches grow by themselves, and all items of a batch
+share the cost of a transaction (round trips, locks, fsync).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Batcher(Generic[Item, Result]):
-    """Runs `work` on batches, one at a time. Each item's answer is its own: a result, or what to raise."""
+    """Runs `work` on batches, one at a time. Each item has its own answer: a result, or an exception to raise."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Batcher(Generic[Item, Result]):
         waiting_max: int = limits.WAITING_ITEMS_MAX,
         linger_seconds: float = 0.0,
     ) -> None:
-        """With `linger_seconds`, a batch that isn't full waits that long for others: for work nobody stands by for."""
+        """With `linger_seconds`, a batch that is not full waits so long for more. For work without a waiting client."""
         self._work = work
         self._linger_seconds = linger_seconds
         self._items_max = items_max
@@ -50,13 +50,13 @@ class Batcher(Generic[Item, Result]):
         return await answer
 
     async def drain(self) -> None:
-        """Return when nothing waits any more."""
+        """Return when nothing waits."""
         while self._running is not None:
             await asyncio.shield(self._running)
 
     async def _run(self) -> None:
         try:
-            # The first turn is given away, so that requests that are already being read can join.
+            # Requests that are being read at this moment can join.
             await asyncio.sleep(0)
             while self._waiting:
                 if self._linger_seconds and len(self._waiting) < self._items_max:
@@ -66,7 +66,7 @@ class Batcher(Generic[Item, Result]):
                 try:
                     results = await self._work(items)
                 except Refusal as refusal:
-                    # What stops a whole batch (storage is away) would stop those who wait as well.
+                    # What stops a whole batch (storage is away) would stop the waiting items as well.
                     self._refuse([answer for _, answer in batch], refusal)
                     self._refuse(self._take_answers(), refusal)
                     continue
@@ -143,7 +143,7 @@ async def together_or_apart(
 
 
 async def submit_until_taken(batcher: Batcher[Item, Result], item: Item, pause_seconds: float) -> Result:
-    """However long the database is away: for what has happened in the world and only wants to be told."""
+    """Submit again until it is not refused, however long the database is away."""
     while True:
         try:
             return await batcher.submit(item, 0)
@@ -152,5 +152,5 @@ async def submit_until_taken(batcher: Batcher[Item, Result], item: Item, pause_s
 
 
 def _copied(fault: BaseException) -> BaseException:
-    # One exception can't be raised in several tasks: each would add its own traceback to it.
+    # An exception can't be raised in several tasks: each would add its own traceback to it.
     return RuntimeError(f"the batch failed: {fault!r}") if isinstance(fault, Exception) else fault

@@ -1,7 +1,7 @@
-"""Subscription: an account's webhook endpoint, the log of what was sent there, and its events for whoever fetches them.
+"""An account's webhook endpoint, the log of its webhook deliveries, and the feed of its events.
 
-Secrets are in what the creating call returns and nowhere else afterwards. A ping or a replay only enters a webhook
-delivery; its ticket, or the calendar, brings it to whoever sends it.
+A secret is returned once, when it is created. A ping or a replay only adds a webhook delivery to the schedule; the
+webhook sender sends it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,13 +32,12 @@ from posthouse.store.webhooks import CHANGED_AT_ONCE_MAX, PING_COOLDOWN
 from posthouse.store.webhooks import EndpointRow as EndpointRow
 from posthouse.store.webhooks import WebhookDelivery as WebhookDelivery
 
-# A test is sent because someone asks for it, so nobody subscribes to it.
-SUBSCRIBABLE: Final = tuple([one for one in EventType if one is not EventType.TEST])
-# Someone waits for the answer; what is not done by then is done when they ask again.
+# A test is sent on request, whatever is subscribed to.
+SUBSCRIBABLE: Final = tuple([type_ for type_ in EventType if type_ is not EventType.TEST])
+# A client waits for the answer; the rest is done by its next request.
 SWEEP_SECONDS_MAX: Final = 3.0
-# An event has its id before it is committed. Whoever follows the feed would miss one that comes to light behind
-# another which was made after it, so that none is shown before all of its time are there; nor while a transaction
-# of its time is still open, however long that takes.
+# An event gets its id before it is committed. A reader of the feed would miss an event that appears behind a newer
+# one, so an event is shown only when all events of its time are committed, however long a transaction takes.
 SETTLED_AFTER: Final = timedelta(seconds=10)
 _SECOND: Final = timedelta(seconds=1)
 
@@ -53,7 +52,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class EventPage(Page[StoredEvent]):
-    """`next_cursor` is where to read on, later if not now: it is None only as long as there was nothing to read."""
+    """`next_cursor` is where to read on, now or later; None only while there was nothing to read."""
 
     has_more: bool
 
@@ -70,7 +69,7 @@ class WebhookEndpoint:
         check: Callable[[str], WebhookTarget],
         retries: Schedule = retry.WEBHOOK,
     ) -> None:
-        """`check` raises what is wrong with a URL. Without `tickets`, what is entered is due at once."""
+        """`check` raises a Refusal for a URL that is not allowed. Without `tickets`, deliveries are due at once."""
         self._database = database
         self._clock = clock
         self._chance = chance
@@ -89,7 +88,7 @@ class WebhookEndpoint:
     async def save(
         self, account_id: AccountId, url: str, events: Sequence[str], actor: Actor, *, enabled: bool
     ) -> Saved:
-        """Without events it is all of them. What is pending goes to the new URL, or nowhere when it is disabled."""
+        """No events means all of them. Pending deliveries go to the new URL, or are cancelled when it is disabled."""
         target = self._check(url)
         subscribed = _subscribed(events)
         secret, sealed = self._new_secret(account_id)
@@ -97,12 +96,12 @@ class WebhookEndpoint:
             now = self._clock.now()
             endpoint, is_new = await webhooks.save(tx, account_id, target.url, subscribed, enabled, sealed, now)
             detail: Detail = {"events": ", ".join(subscribed), "enabled": enabled}
-            # Its host alone: people put secrets into the rest of a URL.
+            # The host alone: the rest of a URL may contain secrets.
             await self._audit_log.note(tx, account_id, actor, "webhook.saved", target.host, now, detail)
         if is_new:
             return Saved(endpoint, secret)
         if not endpoint.enabled:
-            # What is left after that is cancelled when it comes due.
+            # The rest is cancelled when it is due.
             await self._swept(account_id, webhooks.cancel_pending)
         return Saved(endpoint, None)
 
@@ -111,7 +110,7 @@ class WebhookEndpoint:
             now = self._clock.now()
             if not await webhooks.disable(tx, account_id, now):
                 raise _no_endpoint()
-            # On record from when nothing is sent any more, even if the log is never swept to its end.
+            # Logged when sending stops, even if the deliveries are never all deleted.
             await self._audit_log.note(tx, account_id, actor, "webhook.deleted", "webhook", now)
         if not await self._swept(account_id, webhooks.forget):
             raise Refusal(
@@ -133,7 +132,7 @@ class WebhookEndpoint:
             await self._audit_log.note(tx, account_id, actor, "webhook.secret_rotated", "webhook", now)
         return secret
 
-    # What is sent to it.
+    # Webhook deliveries.
 
     async def ping(self, account_id: AccountId) -> WebhookDelivery:
         """A test event, sent once."""
@@ -158,7 +157,7 @@ class WebhookEndpoint:
     async def deliveries(
         self, account_id: AccountId, limit: int, cursor: str | None = None, message_id: str | None = None
     ) -> Page[WebhookDelivery]:
-        """The newest first. A message that the account doesn't have has no deliveries."""
+        """The newest first. A message of another account has no deliveries."""
         before = None if cursor is None else id_position(ids.WEBHOOK_DELIVERY, cursor)
         about = None if message_id is None else ids.parse(ids.MESSAGE, message_id)
         if message_id is not None and about is None:
@@ -174,7 +173,7 @@ class WebhookEndpoint:
         return page_of(found, limit, lambda row: ids.text(ids.WEBHOOK_DELIVERY, row.id))
 
     async def replay(self, account_id: AccountId, given_id: str) -> WebhookDelivery:
-        """The same event once more, with all its attempts; another account's is not found."""
+        """Send the same event again, with all attempts; another account's is not found."""
         delivery_id = ids.parse(ids.WEBHOOK_DELIVERY, given_id)
         if delivery_id is None:
             raise _no_delivery()
@@ -192,7 +191,7 @@ class WebhookEndpoint:
         self._publish(replay)
         return replay
 
-    # What there is to tell, for whoever fetches it.
+    # The feed of events.
 
     async def events(
         self,
@@ -203,7 +202,7 @@ class WebhookEndpoint:
         event_type: str | None = None,
         message_id: str | None = None,
     ) -> EventPage:
-        """The oldest first, from those after the cursor, of one type or one message if these are given."""
+        """The oldest first, after the cursor; only of a type or a message if given."""
         position = events.BEGINNING if after is None else id_position(ids.EVENT, after, "after")
         if event_type is not None and event_type not in list(EventType):
             raise invalid(f"`type` is one of {', '.join(EventType)}.")
@@ -214,7 +213,9 @@ class WebhookEndpoint:
             else:
                 about = ids.parse(ids.MESSAGE, message_id)
                 of_it = [] if about is None else await events.of_message(connection, account_id, MessageId(about))
-                found = [one for one in of_it if position < one.id < before and event_type in (None, one.type)]
+                found = [
+                    stored for stored in of_it if position < stored.id < before and event_type in (None, stored.type)
+                ]
                 shown = found[:limit]
                 stretch = EventRange(shown, shown[-1].id if shown else position, is_all=len(found) <= limit)
         is_at_beginning = stretch.read_to == events.BEGINNING
@@ -225,7 +226,7 @@ class WebhookEndpoint:
         )
 
     async def _swept(self, account_id: AccountId, sweep: Callable[[Connection, AccountId], Awaitable[int]]) -> bool:
-        """Whether nothing is left; each part is a transaction of its own."""
+        """Whether nothing remains; each part is a transaction of its own."""
         until = self._clock.monotonic() + SWEEP_SECONDS_MAX
         while True:
             async with self._database.transaction() as tx:
@@ -244,7 +245,7 @@ class WebhookEndpoint:
         return endpoint
 
     def _new_secret(self, account_id: AccountId) -> tuple[str, bytes]:
-        """As it is shown, and as it is stored. Behind the prefix it is what a password is: base 62 of 32 bytes."""
+        """In clear and sealed: a prefix, then base 62 of 32 bytes, as in a password."""
         random = self._chance.bytes(credential.SECRET_RANDOM_BYTES)
         secret = event.SECRET_PREFIX + credential.new_smtp_password(random)
         return secret, self._sealer.seal(secret.encode(), webhooks.secret_purpose(account_id))
@@ -265,11 +266,11 @@ def _subscribed(given: Sequence[str]) -> list[EventType]:
             )
         if name not in SUBSCRIBABLE:
             raise invalid(f"`events` names {name[:100]!r}, which is no event: it takes {', '.join(SUBSCRIBABLE)}.")
-    return [one for one in SUBSCRIBABLE if one in given] or list(SUBSCRIBABLE)
+    return [type_ for type_ in SUBSCRIBABLE if type_ in given] or list(SUBSCRIBABLE)
 
 
 def _seconds_until(pinged_at: datetime | None, now: datetime) -> int:
-    """Whole ones until a ping is let through; another process's clock may be a little ahead."""
+    """Whole seconds until a ping is allowed; another process's clock may be slightly ahead."""
     left = timedelta(0) if pinged_at is None else pinged_at + PING_COOLDOWN - now
     return max(1, -(-left // _SECOND))
 
