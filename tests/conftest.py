@@ -14,15 +14,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from hypothesis import settings as hypothesis_settings
 
-from posthouse.chance import SystemChance
-from posthouse.clock import DatabaseClock
-from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.mail import dkim
 from posthouse.store.postgres import Database
-from posthouse.store.schema import migrate
-from posthouse.store.seal import Sealer
-from posthouse.wire.dns import Resolver
-from tests.support import bad_input
+from tests.support import bad_input, fresh_database
 from tests.support.accept_flow import PATIENCE
 from tests.support.bad_input import pytest_terminal_summary as pytest_terminal_summary
 from tools.private_postgres import PrivatePostgres
@@ -83,24 +77,8 @@ def memory() -> Path | None:
 def postgres(memory: Path | None) -> Iterator[PrivatePostgres]:
     """A cluster of our own, with a migrated database in it that others are copied from."""
     with PrivatePostgres.start(settings=IN_MEMORY if memory else {}, below=memory) as cluster:
-        cluster.create_database(TEMPLATE)
-        migrate(cluster.url(TEMPLATE))
-        asyncio.run(_make_partitions(cluster.url(TEMPLATE)))
+        fresh_database.create(cluster, TEMPLATE)
         yield cluster
-
-
-async def _make_partitions(url: str) -> None:
-    database = await Database.open(url, connections_max=1, patience=PATIENCE)
-    upkeep = Upkeep(
-        database=database,
-        clock=DatabaseClock(),
-        chance=SystemChance(),
-        resolver=Resolver(),
-        sealer=Sealer({"1": bytes(32)}, "1"),
-        retention=Retention(30, 3),
-    )
-    await upkeep.make_partitions()
-    await database.close()
 
 
 class Databases:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.support import server_process
 from tests.support.service import Service, StartService, Tenant
 
 LOG_CHARACTERS_SHOWN = 4_000
@@ -36,7 +37,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @asynccontextmanager
 async def _running(config: pytest.Config, database_url: str, log: Path, **settings: str) -> AsyncIterator[Service]:
     """A process that ends with the block, and whose log is shown when a test fails."""
-    service = await Service.start(database_url, log, **settings)
+    service = await server_process.start_service(database_url, log, **settings)
     services = config.stash.setdefault(_SERVICES, [])
     services.append(service)
     try:

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules import limits
+from tests.support import server_process
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.service import ABSENT, Answer, Service, Tenant, eventually
 
@@ -30,7 +31,7 @@ async def registrar(
 ) -> AsyncIterator[Service]:
     """A process that asks the scripted name server."""
     log = tmp_path_factory.mktemp("registrar") / "server.log"
-    running = await Service.start(
+    running = await server_process.start_service(
         service.database_url,
         log,
         SERVICE__RESOLVERS=f"127.0.0.1:{names.port}",

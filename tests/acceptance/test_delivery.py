@@ -491,7 +491,7 @@ async def test_mail_of_a_suspended_account_is_held_and_goes_out_when_it_is_resum
         assert message["status"] == "delivered"
         assert [one["attempt_count"] for one in message["recipients"]] == [1, 1]
         assert await processes.broken_promises() == {}
-        status, seconds = await worker.terminated()
+        status, seconds = await worker.timed_terminate()
         assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True)
 
 
@@ -525,7 +525,7 @@ async def test_one_process_without_a_stream_server_delivers_just_the_same(
         ]
         await has_its_events(processes, sender, message)
         assert await processes.broken_promises() == {}
-        status, seconds = await processes.parts[0].terminated()
+        status, seconds = await processes.parts[0].timed_terminate()
         assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.database_proxy import DatabaseProxy
 from tests.support.service import Answer, Service, StartService, Tenant, eventually
+from tests.support.tcp_proxy import DatabaseProxy
 
 
 @pytest.mark.rule("CODE-14")

@@ -27,9 +27,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from posthouse.store.schema import migrate
-from tests.conftest import _make_partitions
 from tests.support.audit_report import audit_result, is_failed, show, write
+from tests.support.fresh_database import fresh_database
 from tests.support.nats import PrivateNats
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.whole_service import PARTS, WholeService, log_directory, start_whole_service
@@ -68,10 +67,10 @@ class FaultPlan:
             "NATS killed, its data lost": self._lose_stream,
             "the way to PostgreSQL is slow": lambda: self._slow(self.to_postgres),
             "the way to NATS is slow": lambda: self._slow(self.to_nats),
-            "the way to PostgreSQL is closed": lambda: self._closed(self.to_postgres),
-            "the way to NATS is closed": lambda: self._closed(self.to_nats),
-            "connections to PostgreSQL are reset": lambda: self._sunk(self.to_postgres),
-            "connections to NATS are reset": lambda: self._sunk(self.to_nats),
+            "the way to PostgreSQL is closed": lambda: self._pause(self.to_postgres),
+            "the way to NATS is closed": lambda: self._pause(self.to_nats),
+            "connections to PostgreSQL are reset": lambda: self._reset(self.to_postgres),
+            "connections to NATS are reset": lambda: self._reset(self.to_nats),
             "receivers hang up": self._hang_up,
             "NATS has no room": self._fill,
         }
@@ -108,14 +107,14 @@ class FaultPlan:
         await asyncio.sleep(self.chance.uniform(1, 4))
         proxy.delay_seconds = 0.0
 
-    async def _closed(self, proxy: TcpProxy) -> None:
-        proxy.close()
+    async def _pause(self, proxy: TcpProxy) -> None:
+        proxy.pause()
         await self._note_parting(proxy)
         await asyncio.sleep(self.chance.uniform(0.5, 6))
-        proxy.open()
+        proxy.resume()
 
-    async def _sunk(self, proxy: TcpProxy) -> None:
-        proxy.sink()
+    async def _reset(self, proxy: TcpProxy) -> None:
+        proxy.reset()
         await self._note_parting(proxy)
 
     async def _note_parting(self, proxy: TcpProxy) -> None:
@@ -201,8 +200,8 @@ async def run_chaos(
                 seed,
                 stream="memory",
                 WORKERS__LEASE_SECONDS=WORKER_LEASE_SECONDS,
-                STREAM__SERVERS=f"nats://127.0.0.1:{to_nats.here}",
-                DATABASE__URL=url.replace(f":{port}/", f":{to_postgres.here}/"),
+                STREAM__SERVERS=f"nats://127.0.0.1:{to_nats.port}",
+                DATABASE__URL=url.replace(f":{port}/", f":{to_postgres.port}/"),
             )
         )
         weather = FaultPlan(whole_service, postgres, nats, to_postgres, to_nats, volume, chance)
@@ -254,11 +253,7 @@ def main() -> int:
     console.print(f"seed {asked.seed}")
     # The town's own look at the database fails with it, and is made again.
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(dir=log_directory()) as directory, PrivatePostgres.start() as cluster:
-        cluster.create_database("chaos")
-        url = cluster.url("chaos")
-        migrate(url)
-        asyncio.run(_make_partitions(url))
+    with tempfile.TemporaryDirectory(dir=log_directory()) as directory, fresh_database("chaos") as (cluster, url):
         said = uvloop.run(
             run_chaos(
                 cluster,

@@ -29,7 +29,7 @@ from posthouse.cli.feed import Feed, FeedClosed, Login
 from posthouse.cli.listening import BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, NotListening, Wishes
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType, SignatureVerdict, sign
-from tests.support.server_process import ServerProcess, close_service_client
+from tests.support.server_process import ServerProcess
 from tests.support.service import PASSWORD, Tenant
 from tests.support.webhook_receiver import WebhookReceiver
 
@@ -455,7 +455,7 @@ async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url:
         assert lines[-1] == "Stopped."
         assert not any("Traceback" in one for one in lines)
     finally:
-        await close_service_client(desk)
+        await desk.close()
         server.kill()
 
 

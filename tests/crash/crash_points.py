@@ -19,13 +19,11 @@ import uvloop
 from rich.console import Console
 
 from posthouse import crash
-from posthouse.store.schema import migrate
-from tests.conftest import _make_partitions
 from tests.support import inbound_reports
 from tests.support.audit_report import audit_result, is_failed, show, write
+from tests.support.fresh_database import fresh_database
 from tests.support.smtp_listeners import dotted
 from tests.support.whole_service import WholeService, log_directory, start_whole_service
-from tools.private_postgres import PrivatePostgres
 
 # Who comes by a point, and at which of its passes it dies: early enough to be seen, late enough to be busy.
 PART_OF: Final = {
@@ -210,11 +208,7 @@ def main() -> int:
     console.print(f"seed {asked.seed}")
     points = sorted(crash.POINTS, key=lambda point: (list(PART_OF).index(point.partition(".")[0]), point))
     chosen = [point for point in points if not asked.points or point.startswith(tuple(asked.points))]
-    with tempfile.TemporaryDirectory(dir=log_directory()) as directory, PrivatePostgres.start() as cluster:
-        cluster.create_database("crash")
-        url = cluster.url("crash")
-        migrate(url)
-        asyncio.run(_make_partitions(url))
+    with tempfile.TemporaryDirectory(dir=log_directory()) as directory, fresh_database("crash") as (_, url):
         said = uvloop.run(run_points(chosen, url, Path(directory), asked.seed, console))
     show(said, console)
     if asked.report is not None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
-from tests.support.server_process import ServerProcess, close_service_client, environment
+from tests.support.server_process import ServerProcess, environment
 from tests.support.service import Service, Tenant, eventually
 from tests.support.smtp_receiver import SmtpReceiver
 
@@ -93,7 +93,7 @@ class Office:
 
     async def close(self) -> None:
         for desk in self.desks:
-            await close_service_client(desk)
+            await desk.close()
         for server in self.started:
             if server.running.poll() is None:
                 server.end()

@@ -33,7 +33,7 @@ from tests.support.bad_input import TRIED, inputs
 from tests.support.database_checks import database_faults
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, Tally
 from tests.support.nameserver import Nameserver
-from tests.support.server_process import ServerProcess, close_service_client
+from tests.support.server_process import ServerProcess
 from tests.support.service import ABSENT, Answer, Service, Tenant, check_every_answer
 from tools.write_openapi import document
 
@@ -212,7 +212,7 @@ def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFact
             loop = asyncio.new_event_loop()
             made = loop.run_until_complete(prepared(server))
             yield made
-            loop.run_until_complete(close_service_client(made.service))
+            loop.run_until_complete(made.service.close())
             loop.close()
             TRIED["The account's API"] += made.tally.inputs.total()
         finally:

@@ -25,7 +25,7 @@ from tests.support import corpus
 from tests.support.bad_input import TIMES, TRIED, inputs
 from tests.support.database_checks import database_faults
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, NoAnswer, Tally, declared_statuses, is_parsers_own
-from tests.support.server_process import ServerProcess, close_service_client
+from tests.support.server_process import ServerProcess
 from tests.support.service import Answer, Service, Tenant
 
 pytestmark = [
@@ -98,7 +98,7 @@ async def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPa
     await tenant.send(tenant.mail(from_="nobody"))
     made = Bench(server, service, tenant, token, Tally(), server.resident_bytes())
     yield made
-    await close_service_client(service)
+    await service.close()
     server.kill()
     raw = made.tally.inputs["raw"]
     TRIED.update({"Raw HTTP": raw, "Sending: POST /emails": made.tally.inputs.total() - raw})

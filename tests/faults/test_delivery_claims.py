@@ -31,9 +31,9 @@ from posthouse.wire.carrier import Carrier, CarrierRequest, CarrierResult
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.database_checks import database_faults
-from tests.support.database_proxy import DatabaseProxy
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
 from tests.support.service import eventually
+from tests.support.tcp_proxy import DatabaseProxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

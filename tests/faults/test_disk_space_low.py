@@ -1,6 +1,5 @@
 """A volume that fills under a real PostgreSQL: mail is refused while there is still room, and PostgreSQL stays well."""
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -10,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from posthouse.store.schema import migrate
-from tests.conftest import _make_partitions
+from tests.support import fresh_database
 from tests.support.disk_shortage import check_disk_shortage
 from tests.support.service_processes import prepare_processes
 from tests.support.smtp_listeners import SmtpListeners
@@ -33,7 +31,7 @@ def small_volume() -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_MIB}m,mode=755", "tmpfs", str(directory)]
     try:
         if os.geteuid() or not shutil.which("mount") or subprocess.run(mount, check=False).returncode:
-            pytest.skip("a small volume needs root, and leave to mount it")
+            pytest.skip("a small volume needs root and permission to mount")
         try:
             yield directory
         finally:
@@ -45,9 +43,7 @@ def small_volume() -> Iterator[Path]:
 @pytest.fixture
 def cluster(small_volume: Path) -> Iterator[PrivatePostgres]:
     with PrivatePostgres.start(small_volume / "postgres", settings=SETTINGS) as running:
-        running.create_database("posthouse")
-        migrate(running.url("posthouse"))
-        asyncio.run(_make_partitions(running.url("posthouse")))
+        fresh_database.create(running, "posthouse")
         yield running
 
 

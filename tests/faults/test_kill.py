@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.database_checks import database_faults
 from tests.support.http_load import HttpLoad
-from tests.support.server_process import ServerProcess, close_service_client
+from tests.support.server_process import ServerProcess
 from tests.support.service import Service, uuid
 
 KILLS = 20
@@ -92,7 +92,7 @@ async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
         assert set(afterwards) == {request.key for request in load.requests if request.message_id is not None}
     finally:
         for desk in desks:
-            await close_service_client(desk)
+            await desk.close()
         for server in servers:
             server.kill()
 

@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from tests.support.database_checks import database_faults
 from tests.support.http_load import HttpLoad
-from tests.support.server_process import USUAL_PATIENCE, ServerProcess, close_service_client, environment
+from tests.support.server_process import USUAL_PATIENCE, ServerProcess, environment
 from tests.support.service import Answer, Service, Tenant, eventually, uuid
 from tools.private_postgres import PrivatePostgres
 
@@ -65,7 +65,7 @@ async def server(database_url: str, tmp_path_factory: pytest.TempPathFactory) ->
 async def service(server: ServerProcess) -> AsyncIterator[Service]:
     desk = await server.open_client()
     yield desk
-    await close_service_client(desk)
+    await desk.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -24,7 +24,6 @@ from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.seal import Sealer
 from tests.support import webhook_accounts
-from tests.support.database_proxy import DatabaseProxy
 from tests.support.service import (
     JWT_SECRET,
     PASSWORD,
@@ -38,6 +37,7 @@ from tests.support.service import (
 )
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, plain, raw_mail, submit
+from tests.support.tcp_proxy import DatabaseProxy
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import WebhookReceiver
 

@@ -27,9 +27,9 @@ from tests.support.bad_input import bad_input, spoiled
 from tests.support.database_checks import database_faults
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, Tally, _read, declared_statuses, is_parsers_own
 from tests.support.inbound_reports import bounce
-from tests.support.server_process import close_service_client
+from tests.support.server_process import ServerProcess
 from tests.support.service import Service, Tenant
-from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN, PartProcess
+from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN
 from tests.support.smtp_listeners import FEEDBACK_ADDRESS, HOST, NAME, SmtpListeners, plain, raw_mail
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ _queued: Final = re.compile(r"^250 2\.0\.0 queued as em_", re.MULTILINE).findall
 class Bench:
     """One process with three doors, an account for each that sends, and what was seen."""
 
-    server: PartProcess
+    server: ServerProcess
     service: Service
     listeners: SmtpListeners
     by_json: Tenant
@@ -79,20 +79,20 @@ def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFact
         "INBOUND__RETURN_PATH_DOMAIN": RETURN_PATH_DOMAIN,
     }
     words = ("http", "submission", "inbound")
-    server = PartProcess(new_database(), directory / "server.log", settings, words=words)
+    server = ServerProcess(new_database(), directory / "server.log", settings, words=words)
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(server.start())
         loop.run_until_complete(listeners.open(server, listeners.port, listeners.tls_port, listeners.inbound_port))
         made = loop.run_until_complete(prepared(server, listeners, loop))
         yield made
-        loop.run_until_complete(close_service_client(made.service))
+        loop.run_until_complete(made.service.close())
     finally:
         server.kill()
         loop.close()
 
 
-async def prepared(server: PartProcess, listeners: SmtpListeners, loop: asyncio.AbstractEventLoop) -> Bench:
+async def prepared(server: ServerProcess, listeners: SmtpListeners, loop: asyncio.AbstractEventLoop) -> Bench:
     service = await server.open_client()
     by_json, by_http, by_smtp = [await service.account(credits=CREDITS) for _ in range(3)]
     return Bench(server, service, listeners, by_json, by_http, by_smtp, loop)

@@ -14,8 +14,9 @@ import pytest
 import pytest_asyncio
 
 from tests.support.lenient_smtp_server import LenientSmtpServer
+from tests.support.server_process import ServerProcess
 from tests.support.service import Tenant
-from tests.support.service_processes import PartProcess, ServiceProcesses, prepare_processes
+from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail
 from tests.support.smtp_service import SmtpConnection
 from tests.support.smuggling import END, Form, forms, smuggled
@@ -63,7 +64,7 @@ async def processes(
 
 
 @pytest.fixture
-def server(processes: ServiceProcesses) -> PartProcess:
+def server(processes: ServiceProcesses) -> ServerProcess:
     (part,) = [part for part in processes.parts if part.words == ("submission",)]
     return part
 
@@ -169,14 +170,14 @@ async def test_a_true_end_of_data_is_the_end_and_what_follows_is_the_next_transa
 # Lines that never end
 
 
-def _peak_bytes(part: PartProcess) -> int:
+def _peak_bytes(part: ServerProcess) -> int:
     for line in Path(f"/proc/{part.running.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError("the kernel tells no peak")
 
 
-def _forget_peak(part: PartProcess) -> None:
+def _forget_peak(part: ServerProcess) -> None:
     Path(f"/proc/{part.running.pid}/clear_refs").write_text("5")
 
 
@@ -192,7 +193,9 @@ async def _endless(line: SmtpConnection, beginning: bytes) -> str:
     return await line.reply()
 
 
-async def test_a_line_of_48_mib_costs_no_memory(listeners: SmtpListeners, server: PartProcess, tenant: Tenant) -> None:
+async def test_a_line_of_48_mib_costs_no_memory(
+    listeners: SmtpListeners, server: ServerProcess, tenant: Tenant
+) -> None:
     before = server.resident_bytes()
     grown: dict[str, int] = {}
     replies: dict[str, str] = {}

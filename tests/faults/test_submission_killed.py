@@ -121,7 +121,7 @@ async def test_a_server_told_to_end_takes_what_has_come_and_answers_it(
         await line.say("MAIL FROM:<>", "RCPT TO:<ada@example.org>", "DATA")
         content = dotted(raw_mail(slow, f"{seed}-slow"))
         line.writer.write(content[:60])
-        ending = asyncio.create_task(part.terminated())
+        ending = asyncio.create_task(part.timed_terminate())
         await asyncio.sleep(1.0)
         replies = await line.say(content[60:], replies=2)
         status, seconds = await ending

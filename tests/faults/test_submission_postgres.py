@@ -14,8 +14,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from posthouse.store.schema import migrate
-from tests.conftest import _make_partitions
+from tests.support import fresh_database
 from tests.support.database_checks import database_faults
 from tests.support.inbound_reports import bounce
 from tests.support.server_process import USUAL_PATIENCE
@@ -39,9 +38,7 @@ def cluster() -> Iterator[PrivatePostgres]:
     directory = Path(tempfile.mkdtemp(prefix="posthouse-submission-"))
     running = PrivatePostgres.start(directory)
     try:
-        running.create_database("submission")
-        migrate(running.url("submission"))
-        asyncio.run(_make_partitions(running.url("submission")))
+        fresh_database.create(running, "submission")
         yield running
     finally:
         running.stop("immediate")

@@ -30,9 +30,9 @@ from posthouse.store.webhooks import secret_purpose
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from posthouse.wire.webhook_client import WebhookCallResult
-from tests.support.database_proxy import DatabaseProxy
 from tests.support.delivery_steps import open_delivery_steps
 from tests.support.service import eventually
+from tests.support.tcp_proxy import DatabaseProxy
 from tests.support.webhook_flow import SECRET, SHARDS, PausingClient, WebhookFlow, is_signed, open_webhook_flow
 
 SECOND: Final = timedelta(seconds=1)

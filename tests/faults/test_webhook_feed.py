@@ -18,9 +18,9 @@ from posthouse.store.events import StoredEvent
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.carrier import Carrier, CarrierResult
-from tests.support.database_proxy import DatabaseProxy
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.delivery_steps import DeliverySteps
+from tests.support.tcp_proxy import DatabaseProxy
 from tests.support.webhook_steps import WebhookSteps
 
 

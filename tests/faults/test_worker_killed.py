@@ -83,7 +83,7 @@ async def test_a_worker_that_is_told_to_end_does_so_in_order_and_another_takes_o
         posting = await load(processes)
         async with posting.at_work():
             await is_busy(processes, leaving_id)
-            status, seconds = await leaving.terminated()
+            status, seconds = await leaving.timed_terminate()
             print(f"ended after {seconds:.1f} s with {status}")
             assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), leaving.said()
             assert await processes.orphans(leaving_id) == 0
@@ -118,7 +118,7 @@ async def test_a_conversation_that_hangs_does_not_keep_a_worker_from_ending_in_t
 
         await eventually(asked, bool, within=20)
         assert await processes.orphans() > 0
-        status, seconds = await worker.terminated()
+        status, seconds = await worker.timed_terminate()
         print(f"ended after {seconds:.1f} s with {status}")
         assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), worker.said()
         assert await processes.orphans() == 0

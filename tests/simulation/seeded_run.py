@@ -16,20 +16,13 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from posthouse import crash
-from posthouse.chance import SystemChance
-from posthouse.clock import DatabaseClock
-from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.rules.audit.promises import AuditTally
 from posthouse.rules.credential import Mode
-from posthouse.store.postgres import Database
-from posthouse.store.schema import migrate
-from posthouse.store.seal import Sealer
-from posthouse.wire.dns import Resolver
 from tests.simulation import invariants
 from tests.simulation.invariants import Broken
 from tests.simulation.simulated_service import ACCOUNTS, SIMULATOR, SimulatedService, open_simulation
 from tests.simulation.simulated_world import MAIL_BEHAVIOURS
-from tools.private_postgres import PrivatePostgres
+from tests.support.fresh_database import fresh_database
 
 DOMAINS: Final = ("one.example", "two.example", "three.example")
 PATHS: Final = ("/well", "/never", "/fickle", "/fickle")
@@ -132,19 +125,6 @@ def summary(place: SimulatedService, began_at: Any, tally: AuditTally | None = N
     return text if tally is None else f"{text}, {sum(one.checked for one in tally.counts.values())} checks, 0 breaches"
 
 
-async def _prepared(url: str) -> None:
-    database = await Database.open(url, connections_max=1)
-    await Upkeep(
-        database=database,
-        clock=DatabaseClock(),
-        chance=SystemChance(),
-        resolver=Resolver(),
-        sealer=Sealer({"1": bytes(32)}, "1"),
-        retention=Retention(30, 3),
-    ).make_partitions()
-    await database.close()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=inspect.getdoc(inspect.getmodule(main)))
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31))
@@ -152,11 +132,7 @@ def main() -> None:
     asked = parser.parse_args()
     print(f"seed {asked.seed}, {asked.steps} steps", flush=True)
     began = time.monotonic()
-    with PrivatePostgres.start(settings={"max_wal_size": "256MB"}) as cluster:
-        cluster.create_database("simulation")
-        url = cluster.url("simulation")
-        migrate(url)
-        asyncio.run(_prepared(url))
+    with fresh_database("simulation", {"max_wal_size": "256MB"}) as (_, url):
         first: list[Any] = []
 
         def report(place: SimulatedService, number: int) -> None:

@@ -17,9 +17,9 @@ from posthouse.store.control_cache import ControlCache
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
-from tests.support.database_proxy import DatabaseProxy
 from tests.support.operator_client import MadeAccount, Operator
 from tests.support.service import eventually, service_settings
+from tests.support.tcp_proxy import DatabaseProxy
 
 REVOCATION_SECONDS_MAX = 5.0
 

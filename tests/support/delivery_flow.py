@@ -22,6 +22,7 @@ from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from posthouse.wire.tls import TlsPolicy, TlsUse
+from tests.support import smtp_sessions
 from tests.support.clock import SettableClock
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.nameserver import Nameserver
@@ -32,16 +33,7 @@ SHARDS: Final = 4
 SEED: Final = 2026
 WIDE: Final = LaneLimits(Limits(per_second=1e6, burst=1_000_000, connections_start=20, connections_max=20))
 IDENTITY: Final = Identity("out.posthouse.test", "bounces.posthouse.test", b"a key of the tests")
-DEADLINES: Final = ClientDeadlines(
-    connect_seconds=1.0,
-    greeting_seconds=1.0,
-    command_seconds=1.0,
-    handshake_seconds=1.0,
-    block_seconds=1.0,
-    dot_seconds=1.0,
-    opening_seconds_total=3.0,
-    transaction_seconds_total=3.0,
-)
+DEADLINES: Final = smtp_sessions.deadlines(1, 3, 3)
 
 
 @dataclass(slots=True)

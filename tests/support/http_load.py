@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.support.load import run_senders
 from tests.support.service import Answer, Service, Tenant
 
 PAUSE_SECONDS: Final = 0.05
@@ -42,10 +43,8 @@ class HttpLoad:
     _is_stopping: bool = False
 
     async def run(self, senders: int) -> None:
-        """Returns when `stop` was called and every sender has ended its round."""
-        async with asyncio.TaskGroup() as group:
-            for number in range(senders):
-                group.create_task(self._send_on(random.Random(f"{self.seed} {number}"), number))
+        """Returns when `stop` was called and every sender has its last answer."""
+        await run_senders(self._send_on, self.seed, senders)
 
     def stop(self) -> None:
         self._is_stopping = True

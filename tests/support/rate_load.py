@@ -24,11 +24,14 @@ _numbers: Final = itertools.count(1)
 
 def request(tenant: Tenant, to: str, **fields: object) -> bytes:
     """A whole request, with a key of its own."""
-    body = json.dumps(tenant.mail(to=to, **fields)).encode()
+    return raw_request(tenant.basic, json.dumps(tenant.mail(to=to, **fields)).encode())
+
+
+def raw_request(authorization: str, body: bytes) -> bytes:
     head = (
         "POST /emails HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        f"Authorization: {tenant.basic}\r\nContent-Type: application/json\r\n"
-        f"Idempotency-Key: steady-{next(_numbers)}\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Authorization: {authorization}\r\nContent-Type: application/json\r\n"
+        f"Idempotency-Key: rate-load-{next(_numbers)}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 

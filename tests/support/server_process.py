@@ -1,10 +1,11 @@
-"""A server process that can be killed and started again at the same port, as an operator's supervisor would."""
+"""The service as a real process, which can be killed and started again at the same port, and a client of it."""
 
 import asyncio
 import os
 import signal
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,15 +21,15 @@ from tools.private_postgres import free_port
 
 READY_SECONDS_MAX: Final = 60.0
 END_SECONDS_MAX: Final = 30.0
-# For those who want to see what the service does when PostgreSQL keeps it waiting.
+# The service's own patience with PostgreSQL; other tests wait longer, because their machine may stand still.
 USUAL_PATIENCE: Final = {"DATABASE__PATIENCE": "1"}
 LOG_CHARACTERS_SHOWN: Final = 4_000
-# Compiled once for all the processes that the tests start, whatever the environment says about writing it.
+# Modules are compiled once for all processes that tests start, whatever the environment says about bytecode.
 _COMPILED: Final = Path(tempfile.gettempdir()) / f"posthouse-compiled-{os.getuid()}"
 
 
 def environment(database_url: str, **settings: str) -> dict[str, str]:
-    """Of a process of ours: the machine's own, without its POSTHOUSE_ settings, and with those given."""
+    """The environment of a process: this one's without its POSTHOUSE_ settings, and with those given."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -39,13 +40,17 @@ def environment(database_url: str, **settings: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class ServerProcess:
-    """Starts in a process group of its own, so that one signal ends it with all its workers."""
+    """`posthouse run` with the parts named in `words`, in its own process group: one signal ends it and its workers.
+
+    Only a process with `http` among its parts can be awaited with `ready`.
+    """
 
     database_url: str
     log: Path
     settings: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
+    words: tuple[str, ...] = ("http",)
 
     @property
     def url(self) -> str:
@@ -61,7 +66,7 @@ class ServerProcess:
         with self.log.open("ab") as written:
             self.process = preloaded.start(
                 "run",
-                "http",
+                *self.words,
                 *more,
                 environment=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
                 directory=self.log.parent,  # without a posthouse.toml
@@ -89,7 +94,7 @@ class ServerProcess:
                 await asyncio.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL to the process and all its workers: nothing of it runs on."""
+        """SIGKILL to the process and all its workers."""
         if self.process is None:
             return
         with suppress(ProcessLookupError):
@@ -101,6 +106,11 @@ class ServerProcess:
         self.running.send_signal(signal.SIGTERM)
         return await self.ended()
 
+    async def timed_terminate(self) -> tuple[int, float]:
+        """The exit status after SIGTERM, and the seconds until then."""
+        started = time.monotonic()
+        return await self.terminate(), time.monotonic() - started
+
     async def ended(self) -> int:
         return await asyncio.to_thread(self.running.wait, END_SECONDS_MAX)
 
@@ -108,24 +118,35 @@ class ServerProcess:
         return self.log.read_text(errors="replace")[-LOG_CHARACTERS_SHOWN:] if self.log.exists() else ""
 
     def resident_bytes(self) -> int:
-        """The memory that the process holds, its workers not counted."""
+        """The memory of the process without its workers."""
         for line in Path(f"/proc/{self.running.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
-        raise RuntimeError("the kernel tells no resident size")
+        raise RuntimeError("no VmRSS in /proc/<pid>/status")
 
-    async def open_client(self) -> Service:
-        """This server as the acceptance tests know it: a client, an operator, a way to the database.
+    async def open_client(self, database_url: str = "") -> Service:
+        """A client of this process; its own way to the database is `database_url` where that differs.
 
-        Close it with `close_desk`; the process is stopped by whoever started it.
+        `Service.close` closes it; the process runs on.
         """
-        client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=30))
-        pool = await asyncpg.create_pool(self.database_url, min_size=1, max_size=4)
-        operator = await Operator.open(service_settings(self.database_url))
+        url = database_url or self.database_url
+        # Idle connections are closed before the server closes them: a request would meet the closing otherwise.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
+        client = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30))
+        pool = await asyncpg.create_pool(url, min_size=1, max_size=8)
+        operator = await Operator.open(service_settings(url))
         return Service(self.database_url, self.port, self.log, self.running, client, operator, pool)
 
 
-async def close_service_client(service: Service) -> None:
-    await service.client.close()
-    await service.operator.close()
-    await service.pool.close()
+async def start_service(database_url: str, log: Path, **settings: str) -> Service:
+    """A ready HTTP process and its client; `settings` are POSTHOUSE_* without the prefix.
+
+    `_DIRECT_URL` is the client's way to the database around a proxy that the test cuts.
+    """
+    server = ServerProcess(database_url, log, settings)
+    try:
+        await server.start()
+        return await server.open_client(settings.get("_DIRECT_URL", ""))
+    except BaseException:
+        server.kill()
+        raise

@@ -7,10 +7,8 @@ import email.policy
 import io
 import itertools
 import json
-import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
@@ -20,22 +18,18 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import aiohttp
-import asyncpg
 import jwt
 
 from posthouse.config import Settings
 from posthouse.flows.account import passwords
 from posthouse.rules import ids
-from tests.support import preloaded
 from tests.support.operator_client import MadeCredential, Operator
-from tools.private_postgres import free_port
 
 PEPPER: Final = "acceptance pepper, thirty-two bytes or more"
 JWT_SECRET: Final = "acceptance token secret, thirty-two bytes or more"
 SEAL_KEY: Final = base64.b64encode(bytes(range(32))).decode()
 PASSWORD: Final = "correct horse battery staple"
 
-START_SECONDS_MAX: Final = 20.0
 STOP_SECONDS_MAX: Final = 15.0
 ANSWER_SECONDS_MAX: Final = 5.0
 # A change of credentials, domains, templates or suspension holds everywhere within this.
@@ -52,10 +46,6 @@ class Absence(Enum):
 
 
 ABSENT: Final[object] = Absence.ABSENT
-
-# What a server process starts without, and where it keeps compiled modules: a start then costs half.
-_NOT_PASSED_ON: Final = ("POSTHOUSE_", "PYTHONDONTWRITEBYTECODE")
-_COMPILED: Final = Path(tempfile.gettempdir()) / f"posthouse-compiled-{os.getuid()}"
 
 Read = TypeVar("Read")
 
@@ -114,7 +104,7 @@ def check_every_answer(method: str, path: str, answer: Answer) -> None:
 
 @dataclass(slots=True)
 class Service:
-    """One server process on a database. Start it with `await Service.start(...)`."""
+    """A client of one server process: HTTP, an operator, and the database. `server_process.start_service` makes one."""
 
     database_url: str
     port: int
@@ -126,39 +116,19 @@ class Service:
     request_ids: set[str] = field(default_factory=set)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    @classmethod
-    async def start(cls, database_url: str, log: Path, **settings: str) -> "Service":
-        """Starts the process and returns when it is ready; `settings` are POSTHOUSE_* without the prefix."""
-        port = free_port()
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED_ON)},
-            "PYTHONPYCACHEPREFIX": str(_COMPILED),
-            **settings_for(database_url, HTTP__PORT=str(port), **settings),
-        }
-        process = _spawn(environment, log)
-        # An idle connection is let go before the server does so: else a request may meet the closing.
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
-        client = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=30))
-        try:
-            await _wait_until_ready(client, port, process, log)
-            pool = await asyncpg.create_pool(_direct(database_url, settings), min_size=1, max_size=8)
-            operator = await Operator.open(service_settings(_direct(database_url, settings)))
-        except BaseException:
-            process.kill()
-            process.wait()
-            await client.close()
-            raise
-        return cls(database_url, port, log, process, client, operator, pool)
-
     async def stop(self) -> int:
         """Asks the process to end, and waits for it; returns its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         status = await self.ended()
+        await self.close()
+        return status
+
+    async def close(self) -> None:
+        """The process runs on."""
         await self.client.close()
         await self.operator.close()
         await self.pool.close()
-        return status
 
     async def ended(self) -> int:
         try:
@@ -468,7 +438,7 @@ def uuid(message_id: str) -> UUID:
     return value
 
 
-# Starts a further process; its arguments are those of `Service.start`, the database's URL optional.
+# Starts a further process; takes the arguments of `server_process.start_service`, the database's URL optional.
 StartService = Callable[..., Awaitable[Service]]
 
 
@@ -488,39 +458,6 @@ async def eventually(
 def _encode(value: object) -> bytes:
     # Lone surrogates stay escaped, as a careless client would send them.
     return json.dumps(value).encode()
-
-
-def _direct(database_url: str, settings: Mapping[str, str]) -> str:
-    """The tests' own way to the database; a setting `_DIRECT_URL` leads around a proxy that will be cut."""
-    return settings.get("_DIRECT_URL", database_url)
-
-
-def _spawn(environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("ab") as written:
-        # In a directory without a posthouse.toml.
-        return preloaded.start("run", "http", environment=environment, directory=log.parent, output=written)
-
-
-def _end_of(log: Path) -> str:
-    return log.read_text(errors="replace")[-4_000:]
-
-
-async def _wait_until_ready(
-    client: aiohttp.ClientSession, port: int, process: subprocess.Popen[bytes], log: Path
-) -> None:
-    deadline = asyncio.get_running_loop().time() + START_SECONDS_MAX
-    while True:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with {process.returncode}:\n{_end_of(log)}")
-        try:
-            async with client.get(f"http://127.0.0.1:{port}/healthz") as response:
-                if response.status == 200:
-                    return
-        except aiohttp.ClientError:
-            pass
-        if asyncio.get_running_loop().time() > deadline:
-            raise RuntimeError(f"the server was not ready in time:\n{_end_of(log)}")
-        await asyncio.sleep(0.01)
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> Answer:

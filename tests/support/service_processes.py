@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from tests.support import preloaded
 from tests.support.database_checks import database_faults
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
-from tests.support.server_process import READY_SECONDS_MAX, ServerProcess, close_service_client, environment
+from tests.support.server_process import READY_SECONDS_MAX, ServerProcess
 from tests.support.service import Service, Tenant
 from tests.support.smtp_receiver import SmtpReceiver
 
@@ -36,31 +35,6 @@ LANE: Final = {"LANES__PER_SECOND": "100000", "LANES__BURST": "100000", "LANES__
 OPEN: Final = frozenset({"queued", "deferred"})
 # Sessions are given 15 seconds to end, and then there is something to write down and to hand over.
 TERMINATION_SECONDS_MAX: Final = 20.0
-
-
-@dataclass(slots=True)
-class PartProcess(ServerProcess):
-    """One process that runs the parts named by `words`; only one with `http` among them can be asked if it is ready."""
-
-    words: tuple[str, ...] = ("http",)
-
-    def spawn(self, processes: int = 1) -> None:
-        more = ("--processes", str(processes)) if processes > 1 else ()
-        with self.log.open("ab") as written:
-            self.process = preloaded.start(
-                "run",
-                *self.words,
-                *more,
-                environment=environment(self.database_url, HTTP__PORT=str(self.port), **self.settings),
-                directory=self.log.parent,  # without a posthouse.toml
-                output=written,
-                new_session=True,
-            )
-
-    async def terminated(self) -> tuple[int, float]:
-        """SIGTERM: the exit status, and the seconds until then."""
-        started = time.monotonic()
-        return await self.terminate(), time.monotonic() - started
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +54,7 @@ class ServiceProcesses:
     nameserver: Nameserver
     receiver: SmtpReceiver
     nats: PrivateNats | None
-    parts: list[PartProcess] = field(default_factory=list)
+    parts: list[ServerProcess] = field(default_factory=list)
     clients: list[Service] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -99,22 +73,22 @@ class ServiceProcesses:
         self.nameserver.records[f"mx.{name}", "A"] = [address]
         return name
 
-    def start(self, *words: str) -> PartProcess:
+    def start(self, *words: str) -> ServerProcess:
         """A further process of these parts. One that listens is to be awaited with `ready`."""
         number = next(self._numbers)
         log = self.directory / f"{number}-{'-'.join(words)}.log"
-        part = PartProcess(self.database_url, log, dict(self.settings), words=words)
+        part = ServerProcess(self.database_url, log, dict(self.settings), words=words)
         part.spawn()
         self.parts.append(part)
         return part
 
-    async def start_http(self, *others: str) -> PartProcess:
+    async def start_http(self, *others: str) -> ServerProcess:
         part = self.start("http", *others)
         await part.ready()
         self.clients.append(await part.open_client())
         return part
 
-    async def start_worker(self) -> tuple[PartProcess, UUID]:
+    async def start_worker(self) -> tuple[ServerProcess, UUID]:
         """A delivery worker, and the name that its attempts carry."""
         known = await self._workers()
         part = self.start("delivery")
@@ -129,7 +103,7 @@ class ServiceProcesses:
     async def _workers(self) -> set[UUID]:
         return {row["id"] for row in await self.service.sql("SELECT id FROM workers")}
 
-    def check(self, but: Iterable[PartProcess] = ()) -> None:
+    def check(self, but: Iterable[ServerProcess] = ()) -> None:
         """Fails if a process ended that nobody killed or stopped."""
         for part in self.parts:
             if part not in but and part.process is not None and part.process.poll() not in (None, -9, 0):
@@ -238,7 +212,7 @@ class ServiceProcesses:
 
     async def close(self) -> None:
         for client in self.clients:
-            await close_service_client(client)
+            await client.close()
         for part in self.parts:
             await asyncio.to_thread(part.kill)
 

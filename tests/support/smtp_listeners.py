@@ -20,9 +20,9 @@ from typing import Any, Final, Self
 import trustme
 
 from posthouse.rules.ids import AccountId
-from tests.support.server_process import READY_SECONDS_MAX
+from tests.support.server_process import READY_SECONDS_MAX, ServerProcess
 from tests.support.service import Tenant
-from tests.support.service_processes import RETURN_PATH_DOMAIN, PartProcess, ServiceProcesses
+from tests.support.service_processes import RETURN_PATH_DOMAIN, ServiceProcesses
 from tests.support.smtp_service import SmtpConnection
 from tools.private_postgres import free_port
 
@@ -81,7 +81,7 @@ class SmtpListeners:
     def trusting(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self.authority_file)
 
-    async def open(self, part: PartProcess, *ports: int) -> None:
+    async def open(self, part: ServerProcess, *ports: int) -> None:
         """Returns when somebody listens at these ports, the submission's unless others are named."""
         for port in ports or (self.port, self.tls_port):
             deadline = time.monotonic() + READY_SECONDS_MAX

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from tests.support.load import run_senders
 from tests.support.service import Service, Tenant, uuid
 from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail, submit
 from tests.support.smtp_service import SmtpConnection
@@ -42,10 +43,8 @@ class SmtpLoad:
     _is_stopping: bool = False
 
     async def run(self, senders: int) -> None:
-        """Returns when `stop` was called and every sender has ended its round."""
-        async with asyncio.TaskGroup() as group:
-            for number in range(senders):
-                group.create_task(self._send_on(random.Random(f"{self.seed} {number}"), number))
+        """Returns when `stop` was called and every sender has its last answer."""
+        await run_senders(self._send_on, self.seed, senders)
 
     def stop(self) -> None:
         self._is_stopping = True

@@ -16,16 +16,22 @@ CONTENT = b"From: a@sender.example.com\r\nSubject: dots\r\n\r\n.one\r\n..two\r\n
 MESSAGE = SmtpContent(CONTENT)
 LARGE = SmtpContent(b"Subject: large\r\n\r\n" + (b"." + b"x" * 97 + b"\r\n") * 50_000)
 
-PATIENT = ClientDeadlines(
-    connect_seconds=5,
-    greeting_seconds=5,
-    command_seconds=5,
-    handshake_seconds=5,
-    block_seconds=5,
-    dot_seconds=5,
-    opening_seconds_total=10,
-    transaction_seconds_total=20,
-)
+
+def deadlines(each: float, opening: float, transaction: float) -> ClientDeadlines:
+    """The same number of seconds for every wait."""
+    return ClientDeadlines(
+        connect_seconds=each,
+        greeting_seconds=each,
+        command_seconds=each,
+        handshake_seconds=each,
+        block_seconds=each,
+        dot_seconds=each,
+        opening_seconds_total=opening,
+        transaction_seconds_total=transaction,
+    )
+
+
+PATIENT = deadlines(5, 10, 20)
 SHORT = 0.2
 HASTY_COMMAND = replace(PATIENT, command_seconds=SHORT, block_seconds=SHORT)
 HASTY_DOT = replace(PATIENT, dot_seconds=SHORT)

@@ -1,66 +1,82 @@
-"""A strait between a process and a server: what passes can be slowed, held back, or sunk."""
+"""A TCP proxy on the loopback whose connections a test can slow down, pause, reset or refuse."""
 
 import asyncio
 import contextlib
 from types import TracebackType
 from typing import Final, Self
+from urllib.parse import urlsplit
 
 PIECE_BYTES: Final = 65_536
 
 
 class TcpProxy:
-    """Carries bytes to `port` on the loopback; its own is `here`."""
+    """Copies bytes to `host:server_port` and back; clients connect to `port`."""
 
-    def __init__(self, port: int) -> None:
-        self.here = 0
+    def __init__(self, server_port: int, host: str = "127.0.0.1") -> None:
+        self.port = 0
         self.delay_seconds = 0.0
-        self._port = port
+        self._host = host
+        self._server_port = server_port
         self._is_open = asyncio.Event()
         self._is_open.set()
         self._server: asyncio.Server | None = None
-        self._ways: set[asyncio.StreamWriter] = set()
-        self._carrying: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._copying: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.here = self._server.sockets[0].getsockname()[1]
+        await self.mend()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._server is not None:
-            self._server.close()
-        self.sink()
-        for task in self._carrying:
+        self._stop_listening()
+        self.reset()
+        for task in self._copying:
             task.cancel()
-        await asyncio.gather(*self._carrying, return_exceptions=True)
+        await asyncio.gather(*self._copying, return_exceptions=True)
 
-    def close(self) -> None:
-        """Nothing passes; connections stay, and new ones are taken and left alone."""
+    async def cut(self) -> None:
+        """Refuse new connections and reset those that are open."""
+        self._stop_listening()
+        self.reset()
+        await asyncio.gather(*self._copying, return_exceptions=True)
+
+    async def mend(self) -> None:
+        """Listen again, at the same port."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def pause(self) -> None:
+        """Copy nothing; connections stay open, and new ones are accepted."""
         self._is_open.clear()
 
-    def open(self) -> None:
+    def resume(self) -> None:
         self._is_open.set()
 
-    def sink(self) -> None:
-        """Every connection is reset."""
-        for writer in tuple(self._ways):
+    def reset(self) -> None:
+        """Reset every connection."""
+        for writer in tuple(self._writers):
             writer.transport.abort()
+
+    def _stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
+            server_reader, server_writer = await asyncio.open_connection(self._host, self._server_port)
         except OSError:
             writer.transport.abort()
             return
-        for way in ((reader, far_writer), (far_reader, writer)):
-            task = asyncio.create_task(self._carry(*way))
-            self._carrying.add(task)
-            task.add_done_callback(self._carrying.discard)
+        for streams in ((reader, server_writer), (server_reader, writer)):
+            task = asyncio.create_task(self._copy(*streams))
+            self._copying.add(task)
+            task.add_done_callback(self._copying.discard)
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._ways.add(writer)
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         try:
             while data := await reader.read(PIECE_BYTES):
                 if self.delay_seconds:
@@ -71,6 +87,20 @@ class TcpProxy:
         except (OSError, RuntimeError):
             pass
         finally:
-            self._ways.discard(writer)
+            self._writers.discard(writer)
             with contextlib.suppress(RuntimeError):
                 writer.close()
+
+
+class DatabaseProxy(TcpProxy):
+    """In front of PostgreSQL; `url` leads through it to the database of `database_url`."""
+
+    def __init__(self, database_url: str) -> None:
+        address = urlsplit(database_url)
+        super().__init__(address.port or 5432, address.hostname or "127.0.0.1")
+        self._database_url = database_url
+
+    @property
+    def url(self) -> str:
+        host = urlsplit(self._database_url).netloc.rpartition("@")[2]
+        return self._database_url.replace(host, f"127.0.0.1:{self.port}")

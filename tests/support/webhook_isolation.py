@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.support import webhook_accounts
 from tests.support.delivery_isolation import percentile
-from tests.support.rate_load import post
+from tests.support.rate_load import post, raw_request
 from tests.support.service import service_settings
 from tests.support.service_processes import SIMULATOR, ServiceProcesses
 from tests.support.webhook_accounts import WebhookAccount
@@ -116,12 +116,7 @@ def _requests(senders: Sequence[WebhookAccount], messages: int) -> Iterator[byte
     for one, _ in zip(itertools.cycle(senders), range(messages), strict=False):
         number = next(_numbers)
         body = one.mail([f"delivered+{number}.{place}@{SIMULATOR}" for place in range(RECIPIENTS)])
-        head = (
-            "POST /emails HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-            f"Authorization: {one.basic}\r\nContent-Type: application/json\r\n"
-            f"Idempotency-Key: ringing-{number}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        yield head.encode() + body
+        yield raw_request(one.basic, body)
 
 
 async def _all_told(processes: ServiceProcesses, number: int, seconds_max: float) -> None:

@@ -30,9 +30,9 @@ from posthouse.store.seal import Sealer
 from posthouse.store.webhooks import secret_purpose
 from tests.support import preloaded, webhook_accounts
 from tests.support.duplicate_mail import DATABASE_ERRORS, InFlight
-from tests.support.server_process import USUAL_PATIENCE, environment
+from tests.support.server_process import USUAL_PATIENCE, ServerProcess, environment
 from tests.support.service import Tenant, service_settings
-from tests.support.service_processes import PartProcess, ServiceProcesses, prepare_processes
+from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail, submit
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver
@@ -77,7 +77,7 @@ class WholeService:
     webhook_receiver: WebhookReceiver
     tenants: list[Tenant]
     domains: list[str]
-    running: dict[str, PartProcess]
+    running: dict[str, ServerProcess]
     sender_log: IO[str]
     webhook_log: IO[str]
     chance: random.Random
@@ -96,7 +96,7 @@ class WholeService:
 
     # Its parts.
 
-    def start(self, name: str, crash_at: str | None = None) -> PartProcess:
+    def start(self, name: str, crash_at: str | None = None) -> ServerProcess:
         """One that ended before is started at the same port."""
         armed = {} if crash_at is None else {crash.ENVIRONMENT.removeprefix("POSTHOUSE_"): crash_at}
         if name in self.running:
@@ -115,7 +115,7 @@ class WholeService:
         if name == "delivery":
             await self.under_way.note_death(connections)
 
-    async def restart(self, name: str, crash_at: str | None = None) -> PartProcess:
+    async def restart(self, name: str, crash_at: str | None = None) -> ServerProcess:
         part = self.running[name]
         with contextlib.suppress(ProcessLookupError):
             await part.terminate()

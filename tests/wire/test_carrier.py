@@ -14,24 +14,15 @@ from posthouse.rules.outcome import Forbidden, LookupFailure, OutcomeKind, Unres
 from posthouse.rules.public_address import Address, is_public
 from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult, SmtpCarrier
 from posthouse.wire.dns import Resolver
-from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
+from tests.support import smtp_sessions
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.smtp_receiver import SmtpReceiver
 
 DOMAIN = "example.com"
 MESSAGE = SmtpContent(b"Subject: hello\r\n\r\n.a line that begins with a dot\r\n")
-QUICK = ClientDeadlines(
-    connect_seconds=1,
-    greeting_seconds=1,
-    command_seconds=1,
-    handshake_seconds=1,
-    block_seconds=1,
-    dot_seconds=1,
-    opening_seconds_total=3,
-    transaction_seconds_total=3,
-)
+QUICK = smtp_sessions.deadlines(1, 3, 3)
 
 
 def anywhere(_: Address) -> bool:

@@ -30,8 +30,8 @@ from posthouse.wire.stream import StreamMessage as Carried
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.database_checks import database_faults
-from tests.support.database_proxy import DatabaseProxy
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.tcp_proxy import DatabaseProxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
