@@ -124,7 +124,7 @@ async def measure(
     further = await come(ROOM)
     told = await visitors.turned_away(TOO_MANY, is_secure=is_secure)
     full = Cost.of(process)
-    lost = sum(client.hung_up_at is not None for client in (*clients, *further))
+    lost = sum(client.closed_at is not None for client in (*clients, *further))
     assert not lost, f"{lost} of {sessions + ROOM} sessions were hung up on"
     for client in (*clients, *further):
         reset(client)

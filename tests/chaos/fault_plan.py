@@ -1,7 +1,7 @@
-"""Chaos: the whole service under steady load, while everything that can fail does, by a seed.
+"""Chaos: the whole service under steady load, with seeded faults in every part of it.
 
-`make chaos SEED=1 MINUTES=30`: a fault every few seconds, then rest and the audit. The seed chooses the faults; what
-each of them meets is the machine's to choose.
+`make chaos SEED=1 MINUTES=30`: a fault every few seconds; then the service finishes its work, and the audit runs. The
+seed determines the faults; what each of them interrupts depends on the machine.
 """
 
 import argparse
@@ -34,17 +34,17 @@ from tests.support.tcp_proxy import TcpProxy
 from tests.support.whole_service import PARTS, WholeService, log_directory, start_whole_service
 from tools.private_postgres import PrivatePostgres, StopMode
 
-REST_SECONDS_MAX: Final = 300.0
+IDLE_SECONDS_MAX: Final = 300.0
 PROGRESS_SECONDS: Final = 15.0
-# A slow way to the database should not cost a worker its claims each time, only a long one; who died waits for that.
+# Only a long delay of the database should cost a worker its lease. After a death its claims wait this long.
 WORKER_LEASE_SECONDS: Final = "6"
-# The stream's volume, if one may be mounted: as large as the streams may grow, and small enough to be filled.
+# The stream's volume, if it can be mounted: as large as the streams may grow, and small enough to fill.
 VOLUME_BYTES: Final = 3 * 1024**3
 
 
 @dataclass(slots=True)
 class FaultPlan:
-    """What befalls the town. Every fault ends by itself, and leaves a town that can recover."""
+    """The faults. Each ends by itself, and the service can recover from it."""
 
     whole_service: WholeService
     postgres: PrivatePostgres
@@ -53,7 +53,7 @@ class FaultPlan:
     to_nats: TcpProxy
     volume: Path | None
     chance: random.Random
-    befell: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
     kills: int = 0
     last: str = ""
 
@@ -65,23 +65,23 @@ class FaultPlan:
             "PostgreSQL crashed": lambda: self._restart_postgres("immediate"),
             "NATS restarted": lambda: asyncio.to_thread(self.nats.restart),
             "NATS killed, its data lost": self._lose_stream,
-            "the way to PostgreSQL is slow": lambda: self._slow(self.to_postgres),
-            "the way to NATS is slow": lambda: self._slow(self.to_nats),
-            "the way to PostgreSQL is closed": lambda: self._pause(self.to_postgres),
-            "the way to NATS is closed": lambda: self._pause(self.to_nats),
+            "PostgreSQL is slow": lambda: self._slow(self.to_postgres),
+            "NATS is slow": lambda: self._slow(self.to_nats),
+            "PostgreSQL is unreachable": lambda: self._pause(self.to_postgres),
+            "NATS is unreachable": lambda: self._pause(self.to_nats),
             "connections to PostgreSQL are reset": lambda: self._reset(self.to_postgres),
             "connections to NATS are reset": lambda: self._reset(self.to_nats),
-            "receivers hang up": self._hang_up,
-            "NATS has no room": self._fill,
+            "receivers close connections": self._close_receivers,
+            "NATS has no disk space": self._fill,
         }
         return named
 
-    async def befall(self) -> None:
+    async def inject(self) -> None:
         """One fault, from its beginning to its end."""
-        name = self.chance.choice([*self.faults, *[one for one in self.faults if one.startswith("kill ")]])
+        name = self.chance.choice([*self.faults, *[fault for fault in self.faults if fault.startswith("kill ")]])
         self.last = name
         await self.faults[name]()
-        self.befell[name] += 1
+        self.injected[name] += 1
 
     def _killing(self, name: str) -> Callable[[], Awaitable[None]]:
         async def kill() -> None:
@@ -93,7 +93,7 @@ class FaultPlan:
         return kill
 
     async def _restart_postgres(self, how: StopMode) -> None:
-        await self.whole_service.under_way.note_parting()
+        await self.whole_service.in_flight.note_database_loss()
         await asyncio.to_thread(self.postgres.restart, how)
 
     async def _lose_stream(self) -> None:
@@ -102,26 +102,26 @@ class FaultPlan:
         await asyncio.to_thread(self.nats.start)
 
     async def _slow(self, proxy: TcpProxy) -> None:
-        await self._note_parting(proxy)
+        await self._note_database_loss(proxy)
         proxy.delay_seconds = self.chance.uniform(0.01, 0.2)
         await asyncio.sleep(self.chance.uniform(1, 4))
         proxy.delay_seconds = 0.0
 
     async def _pause(self, proxy: TcpProxy) -> None:
         proxy.pause()
-        await self._note_parting(proxy)
+        await self._note_database_loss(proxy)
         await asyncio.sleep(self.chance.uniform(0.5, 6))
         proxy.resume()
 
     async def _reset(self, proxy: TcpProxy) -> None:
         proxy.reset()
-        await self._note_parting(proxy)
+        await self._note_database_loss(proxy)
 
-    async def _note_parting(self, proxy: TcpProxy) -> None:
+    async def _note_database_loss(self, proxy: TcpProxy) -> None:
         if proxy is self.to_postgres:
-            await self.whole_service.under_way.note_parting()
+            await self.whole_service.in_flight.note_database_loss()
 
-    async def _hang_up(self) -> None:
+    async def _close_receivers(self) -> None:
         for conversation in list(self.whole_service.processes.receiver.conversations):
             conversation.cut()
 
@@ -136,7 +136,7 @@ class FaultPlan:
 
 
 def _fill_volume(filler: Path) -> None:
-    """To the last byte; what is freed meanwhile is taken as well."""
+    """To the last byte, including what is freed meanwhile."""
     room = os.statvfs(filler.parent)
     with contextlib.suppress(OSError), filler.open("wb") as written:
         os.posix_fallocate(written.fileno(), 0, room.f_bavail * room.f_frsize)
@@ -145,23 +145,23 @@ def _fill_volume(filler: Path) -> None:
             written.write(bytes(4096))
 
 
-def _view(weather: FaultPlan, seconds: float, of: float) -> Table:
-    whole_service = weather.whole_service
+def _view(plan: FaultPlan, seconds: float, of: float) -> Table:
+    whole_service = plan.whole_service
     table = Table(title=f"Chaos: {seconds:.0f} of {of:.0f} s", min_width=60)
     table.add_column("what")
     table.add_column("how many", justify="right")
     table.add_row("mails accepted", f"{whole_service.accepted:,}")
     table.add_row("recipients that wait", f"{whole_service.waiting[0]:,}")
     table.add_row("webhooks that wait", f"{whole_service.waiting[1]:,}")
-    table.add_row("faults", f"{weather.befell.total():,}")
-    table.add_row("processes killed", f"{weather.kills:,}")
-    table.add_row("now", weather.last)
+    table.add_row("faults", f"{plan.injected.total():,}")
+    table.add_row("processes killed", f"{plan.kills:,}")
+    table.add_row("now", plan.last)
     return table
 
 
 @contextlib.contextmanager
 def _volume(directory: Path) -> Iterator[Path | None]:
-    """A small volume of its own for the stream, where that is allowed."""
+    """A small volume for the stream, where mounting is permitted."""
     place = directory / "stream"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "tmpfs", str(place)]
@@ -204,38 +204,40 @@ async def run_chaos(
                 DATABASE__URL=url.replace(f":{port}/", f":{to_postgres.port}/"),
             )
         )
-        weather = FaultPlan(whole_service, postgres, nats, to_postgres, to_nats, volume, chance)
+        plan = FaultPlan(whole_service, postgres, nats, to_postgres, to_nats, volume, chance)
         started = time.monotonic()
         live = stack.enter_context(Live(console=console, refresh_per_second=2, transient=True))
-        told_at = started
+        printed_at = started
         async with whole_service.busy(clients, max(1, clients // 3), per_second):
             while (passed := time.monotonic() - started) < seconds:
-                await weather.befall()
-                live.update(_view(weather, passed, seconds))
-                if not console.is_terminal and time.monotonic() - told_at > PROGRESS_SECONDS:
-                    told_at = time.monotonic()
-                    console.print(_progress(weather, passed), highlight=False)
+                await plan.inject()
+                live.update(_view(plan, passed, seconds))
+                if not console.is_terminal and time.monotonic() - printed_at > PROGRESS_SECONDS:
+                    printed_at = time.monotonic()
+                    console.print(_progress(plan, passed), highlight=False)
                 left = seconds - (time.monotonic() - started)
                 await asyncio.sleep(max(0.0, min(left, chance.expovariate(1 / every_seconds))))
         live.stop()
-        console.print(f"{_progress(weather, time.monotonic() - started)}; now all comes to rest", highlight=False)
+        console.print(
+            f"{_progress(plan, time.monotonic() - started)}; waiting until the service is idle", highlight=False
+        )
         for name in PARTS:
             if whole_service.running[name].running.poll() is not None:
                 whole_service.start(name)
-        rested = await whole_service.at_rest(REST_SECONDS_MAX)
-        console.print(f"at rest after {rested:.1f} s; now the audit", highlight=False)
-        said = await audit_result(whole_service)
-        said["faults"] = dict(weather.befell)
-        said["kills"] = weather.kills
-        said["rest_seconds"] = round(rested, 1)
-        return said
+        idle_after = await whole_service.wait_until_idle(IDLE_SECONDS_MAX)
+        console.print(f"idle after {idle_after:.1f} s; now the audit", highlight=False)
+        report = await audit_result(whole_service)
+        report["faults"] = dict(plan.injected)
+        report["kills"] = plan.kills
+        report["idle_seconds"] = round(idle_after, 1)
+        return report
 
 
-def _progress(weather: FaultPlan, seconds: float) -> str:
-    whole_service = weather.whole_service
+def _progress(plan: FaultPlan, seconds: float) -> str:
+    whole_service = plan.whole_service
     rate = whole_service.accepted / max(seconds, 1)
     return (
-        f"{seconds:6.0f} s: {whole_service.accepted:,} mails ({rate:.0f}/s), {weather.befell.total()} faults,"
+        f"{seconds:6.0f} s: {whole_service.accepted:,} mails ({rate:.0f}/s), {plan.injected.total()} faults,"
         f" {whole_service.waiting[0]} recipients and {whole_service.waiting[1]} webhooks wait"
     )
 
@@ -245,16 +247,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--every", type=float, default=3.0, help="seconds between two faults, on average")
-    parser.add_argument("--rate", type=float, default=65.0, help="mails a second, on the average over all faults")
+    parser.add_argument("--rate", type=float, default=65.0, help="mails a second, on average over all faults")
     parser.add_argument("--clients", type=int, default=24, help="over HTTP; and a third of that over SMTP")
     parser.add_argument("--report", type=Path, help="write the tables here as Markdown, too")
     asked = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(f"seed {asked.seed}")
-    # The town's own look at the database fails with it, and is made again.
+    # Queries of this process fail with the database, and are repeated.
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(dir=log_directory()) as directory, fresh_database("chaos") as (cluster, url):
-        said = uvloop.run(
+        report = uvloop.run(
             run_chaos(
                 cluster,
                 url,
@@ -267,11 +269,11 @@ def main() -> int:
                 console=console,
             )
         )
-    show(said, console)
+    show(report, console)
     if asked.report is not None:
-        write(said, f"Chaos for {asked.minutes:g} minutes, seed {asked.seed}", asked.report)
-    console.print(f"at rest after {said['rest_seconds']} s; seed {asked.seed}")
-    return int(is_failed(said))
+        write(report, f"Chaos for {asked.minutes:g} minutes, seed {asked.seed}", asked.report)
+    console.print(f"idle after {report['idle_seconds']} s; seed {asked.seed}")
+    return int(is_failed(report))
 
 
 if __name__ == "__main__":

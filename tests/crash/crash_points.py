@@ -25,7 +25,7 @@ from tests.support.fresh_database import fresh_database
 from tests.support.smtp_listeners import dotted
 from tests.support.whole_service import WholeService, log_directory, start_whole_service
 
-# Who comes by a point, and at which of its passes it dies: early enough to be seen, late enough to be busy.
+# The part that passes a point, and the pass at which it dies: late enough to be busy.
 PART_OF: Final = {
     "accept": "http",
     "submission": "submission",
@@ -53,7 +53,7 @@ PASSES: Final = {
     "notification": 8,
 }
 DEATH_SECONDS_MAX: Final = 40.0
-REST_SECONDS_MAX: Final = 90.0
+IDLE_SECONDS_MAX: Final = 90.0
 CI: Final = (
     "accept.before_commit",
     "accept.after_commit",
@@ -75,25 +75,25 @@ class Outcome:
 
 
 async def run_point(whole_service: WholeService, point: str) -> Outcome:
-    """One scene: the process dies at the point, another takes its place, and everything comes to its end."""
+    """The process dies at the point, another takes its place, and all work is finished."""
     started = time.monotonic()
     family = point.partition(".")[0]
-    who = PART_OF[family]
+    dying = PART_OF[family]
     armed = f"{point}:{PASSES.get(point, PASSES.get(family, 1))}"
-    if who == "upkeep":
+    if dying == "upkeep":
         await _run_upkeep(whole_service, point)
     else:
         async with whole_service.busy():
-            part = await whole_service.restart(who, armed)
+            part = await whole_service.restart(dying, armed)
             await _provoke(whole_service, point)
             await _wait_for_death(whole_service, part, point)
-            for name, each in whole_service.running.items():
-                if each.running.poll() is not None:
+            for name, process in whole_service.running.items():
+                if process.running.poll() is not None:
                     whole_service.start(name)
             await asyncio.sleep(1)
-        if who in ("http", "submission"):
+        if dying in ("http", "submission"):
             await whole_service.running["http"].ready()
-        await whole_service.at_rest(REST_SECONDS_MAX)
+        await whole_service.wait_until_idle(IDLE_SECONDS_MAX)
     orphans = await whole_service.processes.orphans()
     return Outcome(point, time.monotonic() - started, orphans)
 
@@ -102,19 +102,19 @@ async def _wait_for_death(whole_service: WholeService, part: Any, point: str) ->
     deadline = time.monotonic() + DEATH_SECONDS_MAX
     connections = 0
     while part.running.poll() is None:
-        assert time.monotonic() < deadline, f"nobody came by {point}:\n{part.said()}"
+        assert time.monotonic() < deadline, f"no process passed {point}:\n{part.said()}"
         connections = len(whole_service.processes.receiver.conversations)
         await asyncio.sleep(0.01)
     assert part.running.returncode == -9, f"{point}: {part.running.returncode}\n{part.said()}"
     if part is whole_service.running["delivery"]:
-        await whole_service.under_way.note_death(connections)
+        await whole_service.in_flight.note_death(connections)
 
 
 async def _provoke(whole_service: WholeService, point: str) -> None:
-    """What doesn't happen by itself under this load."""
+    """Make happen what this load alone does not."""
     match point.partition(".")[0]:
         case "reclaim":
-            # Somebody has to die for something to be taken back.
+            # Claims are reclaimed only after a worker dies.
             await asyncio.sleep(5)
             await whole_service.kill("delivery")
             whole_service.start("delivery")
@@ -127,7 +127,7 @@ async def _provoke(whole_service: WholeService, point: str) -> None:
             await asyncio.sleep(3)
             await whole_service.processes.service.operator.resume(tenant.id)
         case "dispatch" if "calls" in point:
-            # Retries of mail are due by themselves; webhooks when nobody takes their tickets in time.
+            # Retries of mail fall due by themselves; webhooks when no worker takes their tickets in time.
             await whole_service.kill("notification")
     if point in ("worker.before_retirement", "worker.retired"):
         await _wait_for_new_worker(whole_service)
@@ -135,17 +135,17 @@ async def _provoke(whole_service: WholeService, point: str) -> None:
 
 
 async def _wait_for_new_worker(whole_service: WholeService) -> None:
-    """Returns when a worker is there that was not there before: one that can be told to end."""
+    """Wait for a new worker, which can then be stopped."""
     query = "SELECT array_agg(id ORDER BY id) FROM workers"
     known = await whole_service.processes.service.value(query)
     deadline = time.monotonic() + DEATH_SECONDS_MAX
     while set(await whole_service.processes.service.value(query) or ()) <= set(known or ()):
-        assert time.monotonic() < deadline, "no worker came"
+        assert time.monotonic() < deadline, "no worker registered"
         await asyncio.sleep(0.1)
 
 
 async def _send_bounce(whole_service: WholeService) -> None:
-    """A bounce comes back for a mail that arrived."""
+    """Send a bounce of a delivered mail."""
     deadline = time.monotonic() + DEATH_SECONDS_MAX
     await whole_service.listeners.open(whole_service.running["inbound"], whole_service.listeners.inbound_port)
     while not whole_service.processes.lines():
@@ -153,14 +153,14 @@ async def _send_bounce(whole_service: WholeService) -> None:
         await asyncio.sleep(0.2)
     line = whole_service.processes.lines()[-1]
     bounce = inbound_reports.bounce(line["recipient"], to=line["sender"])
-    async with whole_service.listeners.line(is_secure=False, port=whole_service.listeners.inbound_port) as spoken:
-        await spoken.say("EHLO mx.example.org", "MAIL FROM:<>", f"RCPT TO:<{line['sender']}>", "DATA")
-        spoken.writer.write(dotted(bounce))
-        await spoken.writer.drain()
+    async with whole_service.listeners.line(is_secure=False, port=whole_service.listeners.inbound_port) as connection:
+        await connection.say("EHLO mx.example.org", "MAIL FROM:<>", f"RCPT TO:<{line['sender']}>", "DATA")
+        connection.writer.write(dotted(bounce))
+        await connection.writer.drain()
 
 
 async def _run_upkeep(whole_service: WholeService, point: str) -> None:
-    """Days to make, or long past and to drop, or keys to forget; it dies, and the next round does the rest."""
+    """Partitions to create or drop, or keys to delete: it dies, and the next run finishes the work."""
     service = whole_service.processes.service
     match point:
         case "upkeep.before_partition" | "upkeep.partition_made":
@@ -187,14 +187,14 @@ async def _last_day(whole_service: WholeService) -> str:
 
 
 async def run_points(points: Sequence[str], url: str, directory: Path, seed: int, console: Console) -> dict[str, Any]:
-    """All of these points in one town, one after the other; then the audit."""
+    """All of these points on one service, one after the other; then the audit."""
     async with start_whole_service(url, directory, seed) as whole_service:
         async with whole_service.busy():
             await asyncio.sleep(2)
         for number, point in enumerate(points, 1):
             outcome = await run_point(whole_service, point)
             console.print(f"{number:>3} of {len(points)}  {point:<36} {outcome.seconds:5.1f} s", highlight=False)
-        await whole_service.at_rest(REST_SECONDS_MAX)
+        await whole_service.wait_until_idle(IDLE_SECONDS_MAX)
         return await audit_result(whole_service)
 
 
@@ -209,11 +209,11 @@ def main() -> int:
     points = sorted(crash.POINTS, key=lambda point: (list(PART_OF).index(point.partition(".")[0]), point))
     chosen = [point for point in points if not asked.points or point.startswith(tuple(asked.points))]
     with tempfile.TemporaryDirectory(dir=log_directory()) as directory, fresh_database("crash") as (_, url):
-        said = uvloop.run(run_points(chosen, url, Path(directory), asked.seed, console))
-    show(said, console)
+        report = uvloop.run(run_points(chosen, url, Path(directory), asked.seed, console))
+    show(report, console)
     if asked.report is not None:
-        write(said, f"{len(chosen)} crash points, seed {asked.seed}", asked.report)
-    return int(is_failed(said))
+        write(report, f"{len(chosen)} crash points, seed {asked.seed}", asked.report)
+    return int(is_failed(report))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Some of the crash points, each once; `make crash` plays all of them."""
+"""Some of the crash points, each once; `make crash` runs all of them."""
 
 import asyncio
 import random
@@ -13,26 +13,26 @@ from tests.crash.crash_points import CI, PART_OF, PASSES, run_points
 from tests.support.audit_report import is_failed, show
 
 
-def test_every_point_has_somebody_who_comes_by() -> None:
+def test_every_crash_point_belongs_to_a_part() -> None:
     assert {point.partition(".")[0] for point in crash.POINTS} == set(PART_OF)
     assert set(CI) <= crash.POINTS
     assert {point for point in PASSES if "." in point} <= crash.POINTS
 
 
 @pytest.mark.alone
-async def test_whoever_dies_at_a_crash_point_leaves_nothing_lost_and_nothing_unexplained(
+async def test_a_death_at_a_crash_point_loses_and_duplicates_nothing_unexplained(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     seed = random.randrange(1 << 32)
     console = Console(width=160)
     console.print(f"seed {seed}")
     url = await asyncio.to_thread(new_database)
-    said = await run_points(CI, url, tmp_path, seed, console)
-    show(said, console)
-    assert not is_failed(said), said["findings"]
-    # Each of them was put to the test.
-    assert all(promise["checked"] for promise in said["promises"])
-    assert said["mails"] > 100
-    # Workers died in the midst of it, and what they had under way was counted.
-    assert said["copies"]["deaths"] == sum(PART_OF[point.partition(".")[0]] == "delivery" for point in CI)
-    assert said["copies"]["under_way_at_deaths"] > 0
+    report = await run_points(CI, url, tmp_path, seed, console)
+    show(report, console)
+    assert not is_failed(report), report["findings"]
+    # Every promise was checked.
+    assert all(promise["checked"] for promise in report["promises"])
+    assert report["mails"] > 100
+    # Workers died while busy, and what they had in flight was counted.
+    assert report["copies"]["deaths"] == sum(PART_OF[point.partition(".")[0]] == "delivery" for point in CI)
+    assert report["copies"]["in_flight_at_deaths"] > 0

@@ -320,7 +320,7 @@ def judge_raw(bench: Bench, probe: HttpProbe, one: corpus.RawRequest, answer: An
         assert not one.is_http, "the parser refused what is a proper message"
         return
     method = one.sent.split(b" ", 1)[0].decode("latin-1") if one.is_http else ""
-    probe.judge("raw", one.name, method, "", answer, seconds)
+    probe.check("raw", one.name, method, "", answer, seconds)
     assert answer.status in declared_statuses("", "") | {202, 402}, f"{answer.status} {answer.raw[:200]!r}"
     assert not one.statuses or answer.status in one.statuses, f"{answer.status} {answer.raw[:200]!r}"
     if answer.status == 202:

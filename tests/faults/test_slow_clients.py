@@ -59,7 +59,7 @@ async def until(is_true: Callable[[], bool], seconds: float) -> bool:
 
 
 def gone(clients: Sequence[IdleClient]) -> bool:
-    return all(client.hung_up_at is not None for client in clients)
+    return all(client.closed_at is not None for client in clients)
 
 
 class Reader(IdleClient):

@@ -191,7 +191,7 @@ def test_requests_that_are_hardly_http(bench: Bench, data: some.DataObject) -> N
                 continue
             assert answer.status in declared_statuses("", "") | {202, 402, 415, 431}, f"{answer.status}: {one!r}"
             if answer.status >= 400 or "json" in answer.headers.get("Content-Type", ""):
-                HttpProbe(bench.server.port, bench.tally).judge("raw", repr(one), "", "", answer, seconds)
+                HttpProbe(bench.server.port, bench.tally).check("raw", repr(one), "", "", answer, seconds)
             if answer.status == 202:
                 bench.tally.accepted.add(answer.body["id"])
 

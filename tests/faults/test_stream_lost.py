@@ -26,7 +26,7 @@ async def test_killing_nats_and_wiping_its_data_in_mid_load_delays_mail_and_lose
         domains = [processes.destination(f"d{number}.example.net") for number in range(8)]
         tenant = await processes.service.account(credits=1_000_000)
         posting = Senders(processes, tenant, domains)
-        async with posting.at_work():
+        async with posting.sending():
             # Killed and started on its data; killed, and the data gone; the data gone from under it, then killed.
             for wiped in ("never", "while away", "while running"):
                 await asyncio.sleep(BETWEEN_SECONDS)

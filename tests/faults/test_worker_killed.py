@@ -46,7 +46,7 @@ async def test_a_worker_that_is_killed_leaves_orphans_on_record_and_another_ends
         workers = [await processes.start_worker(), await processes.start_worker()]
         posting = await load(processes)
         open_at_kills = 0
-        async with posting.at_work():
+        async with posting.sending():
             for _ in range(KILLS):
                 part, worker_id = workers.pop(0)
                 await is_busy(processes, worker_id)
@@ -81,7 +81,7 @@ async def test_a_worker_that_is_told_to_end_does_so_in_order_and_another_takes_o
         leaving, leaving_id = await processes.start_worker()
         await processes.start_worker()
         posting = await load(processes)
-        async with posting.at_work():
+        async with posting.sending():
             await is_busy(processes, leaving_id)
             status, seconds = await leaving.timed_terminate()
             print(f"ended after {seconds:.1f} s with {status}")

@@ -142,7 +142,7 @@ class SimulatedService:
         await self._refresh(process)
         try:
             answer: AcceptedMessage | None = await process.do(
-                intake.accept(sender.caller(asked.mode), asked.key, draft, fingerprint, request_id)
+                intake.accept(sender.principal(asked.mode), asked.key, draft, fingerprint, request_id)
             )
         except Refusal as refusal:
             process.faults.clear()

@@ -1,4 +1,4 @@
-"""The accepting flow without a server around it: built as the composition root builds it, on a real database."""
+"""The accept flow without a server around it: built as the composition root builds it, on a real database."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -22,20 +22,20 @@ from posthouse.store.postgres import Database
 from tests.support.operator_client import Operator
 
 RATE: Final = Rate(1_000_000, 1_000_000)
-# A machine that stands still for seconds is no reason to fail: how long the service itself waits for PostgreSQL is
-# shown by processes of its own.
+# A machine that stands still for seconds is no reason to fail: tests with real processes show how long the service
+# itself waits for PostgreSQL.
 PATIENCE: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """An account that may send, as admission would have found it."""
+    """An account that may send."""
 
     account_id: UUID
     credential_id: UUID
     domain: str
 
-    def caller(self, mode: Mode = Mode.LIVE) -> Principal:
+    def principal(self, mode: Mode = Mode.LIVE) -> Principal:
         return Principal(AccountId(self.account_id), CredentialId(self.credential_id), mode)
 
     def draft(self, recipients: int | Sequence[str] = 1, **fields: Any) -> Draft:
@@ -53,17 +53,17 @@ class AcceptFlow:
     async def accept(
         self, sender: Sender, key: str, draft: Draft | None = None, *, body: bytes = b"body", mode: Mode = Mode.LIVE
     ) -> AcceptedMessage:
-        """`body` stands for what was asked: two requests are alike when it is."""
+        """`body` stands for the request: two requests are the same when their bodies are."""
         request_id = RequestId(ids.new_id(self.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
         given = draft or sender.draft()
-        return await self.intake.accept(sender.caller(mode), key, given, self.intake.fingerprint(body), request_id)
+        return await self.intake.accept(sender.principal(mode), key, given, self.intake.fingerprint(body), request_id)
 
 
 @asynccontextmanager
 async def open_accept_flow(
     database_url: str, clock: Clock, *, connections_max: int = 10, storage: DiskSpace | None = None
 ) -> AsyncIterator[AcceptFlow]:
-    """A process's share of the service. Its cache is fresh; `forget_changes` keeps it so."""
+    """The accept flow of one process. Its cache is fresh; `forget_changes` keeps it so."""
     database = await Database.open(database_url, connections_max=connections_max, patience=PATIENCE)
     try:
         control_cache = ControlCache(database, clock.monotonic)

@@ -1,4 +1,4 @@
-"""The flows of an account's things on a real database and a real name server, with a clock that is set."""
+"""The flows of accounts, domains and credentials on a real database and a real name server, with a settable clock."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ ADA: Final = Actor(UserId(UUID(int=1)), "ada@example.com")
 
 
 class TickingClock:
-    """A clock that stands until it is set; each reading is a millisecond on, so that ids sort."""
+    """Stands still until it is set; each reading adds a millisecond, so that ids sort."""
 
     def __init__(self, now: datetime = NOON) -> None:
         self.time = now
@@ -64,7 +64,7 @@ class AccountFlows:
             await tx.execute(query, *arguments)
 
     async def actions(self, account_id: AccountId) -> list[tuple[str, str]]:
-        """What the log of changes has of the account: what was done, and by whom."""
+        """The account's audit log: actions and actors."""
         async with self.database.connection() as connection:
             rows = await connection.fetch(
                 "SELECT action, actor FROM audit_log WHERE account_id = $1 ORDER BY id", account_id
@@ -72,13 +72,13 @@ class AccountFlows:
         return [(row["action"], row["actor"]) for row in rows]
 
     def publish(self, view: DomainView) -> None:
-        """What a domain's owner is to publish, of all its keys."""
+        """Publish all records that the domain's owner is asked for."""
         for line in view.lines:
             if line.record.value:
                 self.nameserver.zone[line.record.name] = [line.record.value]
 
     async def stamps(self, act: Callable[[], Awaitable[object]]) -> object:
-        """Performs the act and asserts that it moved the account's changed_at, so that caches forget it."""
+        """Asserts that the act moves the account's changed_at, so that caches forget the account."""
         before = await self.value("SELECT max(changed_at) FROM accounts")
         self.clock.time += timedelta(minutes=1)
         answer = await act()

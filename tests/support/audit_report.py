@@ -1,4 +1,4 @@
-"""The verdict on a town after crashes or chaos: the audit's table and the figures, to be seen or kept as Markdown."""
+"""The result of a crash or chaos run: the audit's table and the figures, printed or written as Markdown."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,43 +12,43 @@ from tests.support.whole_service import WholeService
 
 
 async def audit_result(whole_service: WholeService) -> dict[str, Any]:
-    """What the audit says of a town at rest, and its figures."""
-    said = await whole_service.audit()
+    """The audit and the figures of an idle service."""
+    report = await whole_service.audit()
     service = whole_service.processes.service
-    said["mails"] = await service.value("SELECT count(*) FROM messages")
-    said["recipients"] = await service.value("SELECT count(*) FROM recipients")
-    said["attempts"] = await service.value("SELECT count(*) FROM attempts")
-    said["orphans"] = await whole_service.processes.orphans()
-    said["answers"] = dict(sorted(whole_service.answers.items()))
-    said["copies"] = (await count_duplicates(whole_service.processes.log, whole_service.under_way)).told()
-    return said
+    report["mails"] = await service.value("SELECT count(*) FROM messages")
+    report["recipients"] = await service.value("SELECT count(*) FROM recipients")
+    report["attempts"] = await service.value("SELECT count(*) FROM attempts")
+    report["orphans"] = await whole_service.processes.orphans()
+    report["answers"] = dict(sorted(whole_service.answers.items()))
+    report["copies"] = (await count_duplicates(whole_service.processes.log, whole_service.in_flight)).as_json()
+    return report
 
 
-def is_failed(said: dict[str, Any]) -> bool:
-    return bool(said["is_broken"] or said["copies"]["is_exceeded"])
+def is_failed(report: dict[str, Any]) -> bool:
+    return bool(report["is_broken"] or report["copies"]["is_exceeded"])
 
 
-def figures(said: dict[str, Any]) -> list[tuple[str, str]]:
-    copies = said["copies"]
+def figures(report: dict[str, Any]) -> list[tuple[str, str]]:
+    copies = report["copies"]
     by_death = copies["orphaned"] + copies["unexplained"]
     return [
-        ("mails", f"{said['mails']:,}"),
-        ("recipients", f"{said['recipients']:,}"),
-        ("attempts", f"{said['attempts']:,}"),
-        ("attempts left without an outcome", f"{said['orphans']:,}"),
+        ("mails", f"{report['mails']:,}"),
+        ("recipients", f"{report['recipients']:,}"),
+        ("attempts", f"{report['attempts']:,}"),
+        ("attempts left without an outcome", f"{report['orphans']:,}"),
         ("deaths of a delivery worker", f"{copies['deaths']:,}"),
         ("connections at receiving servers at those moments", f"{copies['connections_at_deaths']:,}"),
         (
             "**duplicates after a death ≤ recipients in sessions open at the deaths**",
-            f"**{_held_against(by_death, copies['under_way_at_deaths'])}**",
+            f"**{_held_against(by_death, copies['in_flight_at_deaths'])}**",
         ),
-        ("times that the database went out of the workers' sight", f"{copies['partings']:,}"),
+        ("times that the workers lost the database", f"{copies['database_losses']:,}"),
         (
-            "**duplicates of a worker given up for dead ≤ recipients in sessions open then**",
-            f"**{_held_against(copies['late'], copies['under_way_at_partings'])}**",
+            "**duplicates of a worker that lost its lease ≤ recipients in sessions open then**",
+            f"**{_held_against(copies['late'], copies['in_flight_at_losses'])}**",
         ),
         ("duplicates that nothing on record explains", f"{copies['unexplained']:,}"),
-        ("besides: copies of mail that a server took, and hung up", f"{copies['ambiguous']:,}"),
+        ("besides: copies after a server took the mail and closed the connection", f"{copies['ambiguous']:,}"),
     ]
 
 
@@ -56,41 +56,41 @@ def _held_against(number: int, bound: int) -> str:
     return f"{number:,} {'≤' if number <= bound else '>'} {bound:,}"
 
 
-def show(said: dict[str, Any], console: Console) -> None:
-    for title, header, rows in _tables(said):
+def show(report: dict[str, Any], console: Console) -> None:
+    for title, header, rows in _tables(report):
         table = Table(title=title)
         for number, column in enumerate(header):
             table.add_column(column, justify="left" if number < _left(header) else "right", no_wrap=True)
         for row in rows:
             table.add_row(*[cell.replace("**", "") for cell in row])
         console.print(table)
-    for finding in said["findings"]:
+    for finding in report["findings"]:
         console.print(finding, highlight=False)
 
 
-def write(said: dict[str, Any], title: str, to: Path) -> None:
-    """A section of Markdown."""
+def write(report: dict[str, Any], title: str, to: Path) -> None:
+    """Write a section of Markdown."""
     lines = [f"### {title}", ""]
-    for caption, header, rows in _tables(said):
+    for caption, header, rows in _tables(report):
         sides = ["---" if number < _left(header) else "---:" for number in range(len(header))]
         lines += [f"{caption}:", "", _line(header), _line(sides), *map(_line, rows), ""]
-    if said["findings"]:
-        lines += [*[f"- {finding}" for finding in said["findings"]], ""]
+    if report["findings"]:
+        lines += [*[f"- {finding}" for finding in report["findings"]], ""]
     to.write_text("\n".join(lines))
 
 
-def _tables(said: dict[str, Any]) -> list[tuple[str, Sequence[str], list[Sequence[str]]]]:
+def _tables(report: dict[str, Any]) -> list[tuple[str, Sequence[str], list[Sequence[str]]]]:
     promises = [
-        [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values()] for row in said["promises"]
+        [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values()] for row in report["promises"]
     ]
     tables: list[tuple[str, Sequence[str], list[Sequence[str]]]] = [
-        ("The promises", ["", *list(said["promises"][0])[1:]], list(promises)),
-        ("Figures", ["what", "how many"], list(figures(said))),
-        ("Answers to clients", ["answer", "times"], _counts(said["answers"])),
+        ("The promises", ["", *list(report["promises"][0])[1:]], list(promises)),
+        ("Figures", ["what", "how many"], list(figures(report))),
+        ("Answers to clients", ["answer", "times"], _counts(report["answers"])),
     ]
-    if "faults" in said:
-        total = f"{sum(said['faults'].values()):,} faults, {said['kills']:,} of them kills"
-        tables.append((total, ["fault", "times"], _counts(said["faults"])))
+    if "faults" in report:
+        total = f"{sum(report['faults'].values()):,} faults, {report['kills']:,} of them kills"
+        tables.append((total, ["fault", "times"], _counts(report["faults"])))
     return tables
 
 

@@ -1,7 +1,7 @@
-"""Bad input: how much of it a run tries, how samples are spoiled, and the table of what was tried.
+"""Bad input: how many inputs a run tries, how samples are mutated, and the table of what was tried.
 
-A test says which surface it is about and how many inputs CI tries there; `FUZZ_TIMES` says how many times as many
-a longer run does (`make fuzz`). Whatever fails is shown by Hypothesis in its smallest form, with what repeats it.
+A test names its surface and how many inputs CI tries there; `FUZZ_TIMES` multiplies that for a longer run
+(`make fuzz`). Hypothesis shows a failure in its smallest form, with the line that repeats it.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""A clock that goes when the test says so."""
+"""A clock that the test moves."""
 
 from datetime import UTC, datetime, timedelta
 

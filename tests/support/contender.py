@@ -1,4 +1,4 @@
-"""A process that accepts batch after batch for accounts that another process accepts for too.
+"""A process that accepts batches for accounts while another process accepts for the same accounts.
 
 python -m tests.support.contender '{"url": ..., "seed": ..., "rounds": ..., "senders": [[...]], "descending": false}'
 """
@@ -15,7 +15,7 @@ from tests.support.accept_flow import Sender, open_accept_flow
 
 
 async def contend(url: str, seed: int, rounds: int, senders: list[Sender], descending: bool) -> dict[str, int]:
-    """Each round is one batch of 2 to 5 accounts, in the order of their ids or against it."""
+    """Each round is one batch of 2 to 5 accounts, in ascending or descending order of their ids."""
     chance = random.Random(f"{seed} {descending}")
     outcome: dict[str, int] = {}
     async with (
@@ -37,7 +37,9 @@ async def contend(url: str, seed: int, rounds: int, senders: list[Sender], desce
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    given["senders"] = [Sender(UUID(one[0]), UUID(one[1]), one[2]) for one in given["senders"]]
+    given["senders"] = [
+        Sender(UUID(account), UUID(credential), domain) for account, credential, domain in given["senders"]
+    ]
     print(json.dumps(asyncio.run(contend(**given))))
 
 

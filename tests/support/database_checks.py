@@ -1,6 +1,6 @@
-"""The books: whether everything that belongs to a message is there, and nothing without its message.
+"""Consistency of the database: every message has all its rows, and no row is without its message.
 
-Small enough to run after every fault test; each statement returns the rows that break its promise.
+Quick enough to run after every fault test; each statement returns the rows that break its promise.
 """
 
 from typing import Any, Final
@@ -33,12 +33,12 @@ PROMISES: Final = {
         WHERE recipient_count <> (
             SELECT count(*) FROM recipients r WHERE r.account_id = m.account_id AND r.message_id = m.id)
     """,
-    "what is not final is in the calendar": """
+    "what is not final is in the schedule": """
         SELECT m.id, m.open_count FROM messages m
         WHERE open_count <> (
             SELECT count(*) FROM schedule s WHERE s.account_id = m.account_id AND s.message_id = m.id)
     """,
-    "a recipient is in the calendar exactly while it is not final": """
+    "a recipient is in the schedule exactly while it is not final": """
         SELECT coalesce(r.message_id, s.message_id), coalesce(r.position, s.position), r.status
         FROM (SELECT * FROM recipients WHERE status IN ('queued', 'deferred')) r
         FULL JOIN schedule s USING (account_id, message_id, position)
@@ -79,7 +79,7 @@ PROMISES: Final = {
             SELECT FROM attempts a WHERE a.account_id = r.account_id AND a.message_id = r.message_id
                 AND a.position = r.position AND a.outcome = 'delivered')
     """,
-    # A postponement that was told too late, after its worker was given up for dead, has been counted.
+    # A postponement recorded after its worker's lease was reclaimed has been counted as an attempt.
     "a final recipient was tried as often as it says": """
         SELECT r.message_id, r.position, r.attempt_count, a.counted, a.written FROM recipients r
         CROSS JOIN LATERAL (
@@ -109,10 +109,10 @@ PROMISES: Final = {
 
 
 async def database_faults(database_url: str) -> dict[str, list[Any]]:
-    """The promises that don't hold, each with some of the rows that break it."""
+    """The broken promises, each with some of the rows that break it."""
     connection = await asyncpg.connect(database_url)
     try:
-        # A test may have written most of it a moment ago, and the planner knows nothing of that yet.
+        # The planner has no statistics of rows that the test has just written.
         await connection.execute("ANALYZE")
         broken = {name: await connection.fetch(f"{query} LIMIT 5") for name, query in PROMISES.items()}
     finally:

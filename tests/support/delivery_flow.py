@@ -1,4 +1,4 @@
-"""Delivery from end to end in one process: real PostgreSQL, DNS and SMTP, the in-process stream, a settable clock."""
+"""Delivery end to end in one process: real PostgreSQL, DNS and SMTP, the in-process stream, a settable clock."""
 
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -38,9 +38,9 @@ DEADLINES: Final = smtp_sessions.deadlines(1, 3, 3)
 
 @dataclass(slots=True)
 class DeliveryFlow:
-    """A postman, and everyone he meets. `round` carries whatever is due at the clock's time to its end.
+    """A delivery worker and its surroundings. `run_due` delivers all that is due at the clock's time.
 
-    `another_worker` makes one more postman for the same house; whatever it is given differs from the first.
+    `another_worker` makes one more worker; its arguments override those of the first.
     """
 
     steps: DeliverySteps
@@ -65,7 +65,7 @@ class DeliveryFlow:
             self.names.records[exchange, "A"] = [address]
 
     async def run_due(self) -> int:
-        """Dispatch what is due and carry it; how many tickets there were."""
+        """Dispatch what is due and deliver it; how many tickets there were."""
         await self.steps.accept_flow.control_cache.forget_changes()
         await self.delivery.renew()
         while await self.dispatch.step() >= DISPATCHED_AT_ONCE_MIN:
@@ -73,11 +73,11 @@ class DeliveryFlow:
         return await self.deliver_fetched()
 
     async def deliver_fetched(self) -> int:
-        """Carry what the stream holds."""
+        """Deliver what the stream holds."""
         found = await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0)
         await self.delivery.offer(found)
         await self.delivery.settle()
-        return sum(len(unpack(one.payload)) for one in found)
+        return sum(len(unpack(message.payload)) for message in found)
 
     async def recipients(self, message_id: Any) -> list[tuple[Any, ...]]:
         """Position, status, billing, attempts, code, response."""
@@ -110,7 +110,7 @@ async def open_delivery_flow(
     identity: Identity = IDENTITY,
     **delivery: Any,
 ) -> AsyncIterator[DeliveryFlow]:
-    """`manners` are those of further addresses that the receiver listens on."""
+    """`behaviours` are those of further addresses that the receiver listens on."""
     async with AsyncExitStack() as stack:
         steps = await stack.enter_async_context(open_delivery_steps(database_url))
         names = await stack.enter_async_context(Nameserver())
@@ -136,7 +136,7 @@ async def open_delivery_flow(
         stack.callback(signing.close)
         stream = MemoryStream(StreamSettings(), monotonic=clock.monotonic)
         tickets = Tickets(stream, SHARDS)
-        letters = OutgoingMail(
+        outgoing_mail = OutgoingMail(
             database=steps.database,
             clock=clock,
             signing=signing,
@@ -152,16 +152,16 @@ async def open_delivery_flow(
                 "chance": chance,
                 "resolver": resolver,
                 "carrier": carrier,
-                "outgoing_mail": letters,
+                "outgoing_mail": outgoing_mail,
                 "simulator_domain": "simulator.invalid",
                 "lane_limits": lane_limits,
             }
             workers.append(Delivery(**{**made, **delivery, **given}))
             return workers[-1]
 
-        one = worker()
+        delivery_worker = worker()
         dispatch = Dispatch(database=steps.database, clock=clock, tickets=tickets)
-        yield DeliveryFlow(steps, names, receiver, stream, tickets, dispatch, one, carrier, worker)
+        yield DeliveryFlow(steps, names, receiver, stream, tickets, dispatch, delivery_worker, carrier, worker)
         for each in workers:
             await each.drain(3)
         carrier.close_idle(clock.monotonic(), all_of_them=True)

@@ -1,8 +1,8 @@
-"""What one customer's or one destination's trouble does to the others' mail, at any size.
+"""How much one customer's or one destination's trouble delays other mail, at any size.
 
 Two experiments. In the first, part of the mail goes to one destination, which is alive or dead, and the rest to
-many that are alive. In the second, two accounts share a lane that is slow: one has a backlog there, the other
-sends a mail now and then. What is told is how long mails took from their acceptance to their delivery.
+many that are alive. In the second, two accounts share a slow lane: one has a backlog there, the other
+sends a mail now and then. The result is how long each mail took from acceptance to delivery.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from tests.support.rate_load import CONNECTIONS, SentRequests, post, request
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses
 
-# Where the one destination lives when it is dead; see `DeadEnd`.
+# The address of the dead destination; see `UnresponsiveServer`.
 DEAD_ADDRESS: Final = "127.0.0.9"
 ONE: Final = "one.example.net"
 SLOW: Final = "slow.example.net"
 # The names of destinations don't change within an experiment.
 TTL_SECONDS: Final = 3600
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 SMALL_CONNECTIONS: Final = 4
 
 MakeRequest = Callable[[Tenant, str], bytes]
@@ -30,7 +30,7 @@ MakeRequest = Callable[[Tenant, str], bytes]
 _OPEN: Final = """
 SELECT count(*) FROM recipients WHERE email LIKE $1 AND status IN ('queued', 'deferred')
 """
-_TOLD: Final = """
+_RESULTS: Final = """
 SELECT extract(epoch FROM m.created_at)::float8 AS at, r.status,
        extract(epoch FROM r.delivered_at - m.created_at)::float8 AS wait
 FROM recipients r JOIN messages m ON m.account_id = r.account_id AND m.id = r.message_id
@@ -40,7 +40,7 @@ WHERE r.email LIKE $1 ORDER BY m.created_at
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Of one mail: when it was accepted, in seconds from the experiment's begin, and how long it then took."""
+    """When a mail was accepted, in seconds from the start of the experiment, and how long it then took."""
 
     at: float
     seconds: float
@@ -48,19 +48,19 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class OthersMail:
-    """What happened to the mail of the many; `to_the_one` is how many mails went to the one."""
+    """The mail to the many destinations; `to_the_one` is how many mails went to the single one."""
 
     waits: list[Wait]
     accepted: SentRequests
     to_the_one: int
 
     def percentile(self, part: float) -> float:
-        return percentile([one.seconds for one in self.waits], part)
+        return percentile([wait.seconds for wait in self.waits], part)
 
 
 @dataclass(frozen=True, slots=True)
 class FairShares:
-    """What the small sender's mails took, and what the lane carried in all while it sent."""
+    """How long the small sender's mails took, and how much the lane delivered in all meanwhile."""
 
     waits: list[Wait]
     backlog_waits: list[Wait]
@@ -68,15 +68,15 @@ class FairShares:
     lane_per_second: float
 
     def percentile(self, part: float) -> float:
-        return percentile([one.seconds for one in self.waits], part)
+        return percentile([wait.seconds for wait in self.waits], part)
 
 
 class NotDeliveredError(AssertionError):
-    """Mail that nothing stood in the way of was not delivered: there is nothing to measure."""
+    """Mail that should have been delivered was not: there is nothing to measure."""
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The nearest rank: a value that was really there."""
+    """The nearest rank: always one of the values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, -int(-part * len(ordered) // 1) - 1))]
 
@@ -87,7 +87,7 @@ def plain_request(tenant: Tenant, to: str) -> bytes:
 
 @dataclass(slots=True)
 class Experiment:
-    """On a post office at work. An address begins with the word of the part that it plays, and a plus."""
+    """On running processes. An address begins with the name of its role in the experiment, and a plus."""
 
     processes: ServiceProcesses
     senders: Sequence[Tenant]
@@ -115,14 +115,14 @@ class Experiment:
         return mails / max(wait.at + wait.seconds for wait in waits)
 
     async def warm(self, per_second: float, seconds_max: float) -> None:
-        """One mail to each: what is unknown is looked up, and what is slow at first has been done."""
+        """One mail to each destination, so that lookups and slow first requests are done."""
         await self._post(self._mails("warm", len(self.domains)), per_second)
         await self._all_delivered("warm", seconds_max)
 
     async def one_among_many(
         self, one_address: str, *, every: int, per_second: float, seconds: float, late_seconds_max: float
     ) -> OthersMail:
-        """Every so many-th mail goes to the one destination, whose server is at the address; the rest to all others."""
+        """Every `every`-th mail goes to the single destination, at `one_address`; the rest to all others."""
         self.processes.destination(ONE, one_address)
         mails = int(per_second * seconds)
         begin = time.time()
@@ -131,9 +131,9 @@ class Experiment:
         return OthersMail(waits, sent, len(range(0, mails, every)))
 
     async def fair_turns(self, *, backlog: int, seconds: float, late_seconds_max: float) -> FairShares:
-        """The small sender begins when the backlog begins to come in: its first mails meet the flood itself."""
+        """The small sender starts together with the backlog, so that its first mails meet all of it."""
         big, small = self.senders[:2]
-        # A worker that has just begun takes nothing up for some seconds.
+        # A new worker claims nothing for some seconds.
         await self._post(self.request(sender, f"warm+0@{SLOW}") for sender in (big, small))
         await self._all_delivered("warm", late_seconds_max)
         flood = (self.request(big, f"backlog+{number}@{SLOW}") for number in range(backlog))
@@ -173,7 +173,7 @@ class Experiment:
             self.processes.check()
             if time.monotonic() > deadline:
                 raise NotDeliveredError(f"{still_open} mails ({part}) are open after {seconds_max:.0f} s")
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         waits = await self._delivered(part, begin)
         number = await self.processes.service.value("SELECT count(*) FROM recipients WHERE email LIKE $1", f"{part}+%")
         if len(waits) != number:
@@ -181,5 +181,5 @@ class Experiment:
         return waits
 
     async def _delivered(self, part: str, begin: float) -> list[Wait]:
-        rows = await self.processes.service.sql(_TOLD, f"{part}+%")
+        rows = await self.processes.service.sql(_RESULTS, f"{part}+%")
         return [Wait(row["at"] - begin, row["wait"]) for row in rows if row["status"] == "delivered"]

@@ -1,4 +1,4 @@
-"""A postman's rounds without a network: accept mail, lease what is due, claim it, record what came of it."""
+"""The steps of delivery without a network: accept mail, lease what is due, claim it, record the outcome."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -82,7 +82,7 @@ class DeliverySteps:
         """A new message, all of it claimed."""
         message_id = await self.accept(recipients, **how)
         found = await self.claim(await self.lease())
-        return sorted((one for one in found if one.message_id == message_id), key=lambda one: one.position)
+        return sorted((row for row in found if row.message_id == message_id), key=lambda row: row.position)
 
     def outcome(self, claimed: Claimed, result: DeliveryResult, **given: Any) -> Outcome:
         return outcome(claimed, result, self.clock.now(), **given)
@@ -103,7 +103,7 @@ def new_id(now: datetime) -> UUID:
 def outcome(
     claimed: Claimed, result: DeliveryResult, now: datetime, *, webhook_delivery_id: UUID | None = None, **given: Any
 ) -> Outcome:
-    """What a server of few words would have said. Without an id for its sending, no webhook tells of it."""
+    """The outcome of a short reply. Without a webhook delivery id it causes no webhook."""
     about: dict[str, Any] = {
         "exchange": "mx.example.org",
         "address": "192.0.2.1",

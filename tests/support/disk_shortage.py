@@ -1,4 +1,4 @@
-"""A shortage of storage, from beginning to end, as customers, strangers and queued mail live through it."""
+"""A disk shortage from beginning to end, for customers, other mail servers and queued mail."""
 
 import asyncio
 import smtplib
@@ -13,7 +13,7 @@ from tests.support.smtp_listeners import HOST, SmtpListeners, queued_id, raw_mai
 
 DESTINATION: Final = "one.example.net"
 ADA: Final = f"ada@{DESTINATION}"
-# Storage is looked at every three seconds; the machine may be busy.
+# Disk space is checked every three seconds; the machine may be busy.
 NOTICED_SECONDS_MAX: Final = 20.0
 FINAL_SECONDS_MAX: Final = 30.0
 NO_ROOM: Final = "452 4.3.1 The service's storage is nearly full: try again later."
@@ -24,7 +24,7 @@ Act = Callable[[], Awaitable[object]]
 async def check_disk_shortage(
     processes: ServiceProcesses, listeners: SmtpListeners, use_up: Act, give_back: Act
 ) -> None:
-    """`use_up` leaves too little room, `give_back` undoes it. Nobody delivers before there is a shortage."""
+    """`use_up` fills the disk, `give_back` undoes it. Delivery starts only during the shortage."""
     processes.destination(DESTINATION)
     part = await processes.start_http("submission", "inbound")
     await listeners.open(part, listeners.port, listeners.tls_port, listeners.inbound_port)
@@ -37,7 +37,7 @@ async def check_disk_shortage(
         return await tenant.send(tenant.mail(to=[ADA]))
 
     async def report() -> str:
-        """What is said to a stranger's server that brings a mail back."""
+        """The reply to another server that returns a mail."""
         return await asyncio.to_thread(returned_bounce, listeners, processes.receiver.accepted[0].sender)
 
     async with listeners.session(tenant) as line:
@@ -69,7 +69,7 @@ async def check_disk_shortage(
     await processes.wait_until_all_final(FINAL_SECONDS_MAX)
     assert await database_faults(processes.database_url) == {}
     log = part.log.read_text()
-    assert 0 < log.index("storage_is_low") < log.index("storage_has_room"), "the operator isn't told"
+    assert 0 < log.index("storage_is_low") < log.index("storage_has_room"), "the log doesn't report the shortage"
 
 
 async def _mail_is_refused_for_nothing(tenant: Tenant) -> None:

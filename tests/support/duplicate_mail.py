@@ -1,7 +1,7 @@
-"""Copies: mail that arrived more often than once, what on record explains each, and how many there may be.
+"""Duplicates: mail that arrived more than once, the record that explains each copy, and how many are allowed.
 
-A worker that dies between a server's 250 and its own commit leaves mail that is sent again: no more of it than it had
-under way. So whoever kills counts what was under way, and at the end there may be no more copies than that.
+A worker that dies between a server's 250 and its own commit has its claimed recipients sent again: at most those. So
+each kill counts what was in flight, and at the end there may be no more duplicates than that.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ import asyncpg
 
 from tests.support.service import Service
 
-# What a look at the database may meet after that was restarted; and for how long.
+# Errors of a query while the database restarts, and for how long they are tolerated.
 DATABASE_ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 DATABASE_AWAY_SECONDS_MAX: Final = 30.0
-# What a worker has claimed and not yet recorded, its sessions' recipients: from before it connects until the commit.
+# What a worker has claimed and not yet recorded: from before it connects until the commit.
 CLAIMED: Final = "SELECT worker_id, count(*) AS held FROM schedule WHERE worker_id IS NOT NULL GROUP BY worker_id"
-# An outcome is late when the recipient had been claimed anew before it was told.
+# An outcome is late when the recipient was claimed again before it was recorded.
 CAUSES: Final = """
 SELECT r.email,
        count(*) FILTER (WHERE a.finished_at IS NULL) AS orphaned,
@@ -37,27 +37,27 @@ WHERE r.email = ANY($1) GROUP BY r.email
 
 @dataclass(slots=True)
 class InFlight:
-    """What workers had under way when they died, and when the database went out of their sight."""
+    """What workers had in flight when they died, and when they lost the database."""
 
     service: Service
     deaths: int = 0
-    # By worker, since each dies but once, and what it held stays to be seen until it is taken back.
+    # By worker: each dies once, and its claims stay visible until they are reclaimed.
     at_deaths: dict[UUID, int] = field(default_factory=dict)
     connections_at_deaths: int = 0
-    partings: int = 0
-    at_partings: int = 0
+    database_losses: int = 0
+    at_losses: int = 0
 
     async def note_death(self, connections: int) -> None:
-        """A worker has died just now; so many connections had it at the servers that take its mail."""
+        """A worker has just died; it had this many connections to receiving servers."""
         self.deaths += 1
         self.connections_at_deaths += connections
         for worker_id, held in (await self._held()).items():
             self.at_deaths.setdefault(worker_id, held)
 
-    async def note_parting(self) -> None:
-        """The workers are about to lose the database for a while, and may be given up for dead."""
-        self.partings += 1
-        self.at_partings += sum((await self._held()).values())
+    async def note_database_loss(self) -> None:
+        """The workers are about to lose the database for a while, and may lose their leases."""
+        self.database_losses += 1
+        self.at_losses += sum((await self._held()).values())
 
     async def _held(self) -> dict[UUID, int]:
         give_up_at = time.monotonic() + DATABASE_AWAY_SECONDS_MAX
@@ -72,37 +72,37 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateCounts:
-    """Every arrival but a recipient's first, by what explains it; where two things could, by the first of these."""
+    """Every arrival but a recipient's first, by its cause; where two causes fit, the first of these."""
 
-    # By an attempt whose worker died; by one whose worker was given up for dead, and told of it later.
+    # An attempt whose worker died; one whose worker lost its lease and recorded the outcome later.
     orphaned: int
     late: int
-    # By an attempt that ended without an answer to the final dot.
+    # An attempt without an answer to the final dot.
     ambiguous: int
     unexplained: int
     deaths: int
     connections_at_deaths: int
-    under_way_at_deaths: int
-    partings: int
-    under_way_at_partings: int
+    in_flight_at_deaths: int
+    database_losses: int
+    in_flight_at_losses: int
 
     @property
     def is_exceeded(self) -> bool:
-        """A machine that stands still has workers given up, too: only both together have a bound for that."""
+        """A machine that stands still also costs workers their leases: only both causes together have that bound."""
         by_death = self.orphaned + self.unexplained
-        bound = self.under_way_at_deaths + self.under_way_at_partings
-        return by_death > self.under_way_at_deaths or by_death + self.late > bound
+        bound = self.in_flight_at_deaths + self.in_flight_at_losses
+        return by_death > self.in_flight_at_deaths or by_death + self.late > bound
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "is_exceeded": self.is_exceeded}
 
 
-async def count_duplicates(log: Path, under_way: InFlight) -> DuplicateCounts:
-    """By the receiving server's log, in which every recipient of a message has an address of its own."""
+async def count_duplicates(log: Path, in_flight: InFlight) -> DuplicateCounts:
+    """From the receiving server's log, in which every recipient of a message has its own address."""
     with log.open() as lines:
         arrivals = Counter([json.loads(line)["recipient"] for line in lines])
     surplus = {recipient: count - 1 for recipient, count in arrivals.items() if count > 1}
-    causes = {row["email"]: row for row in await under_way.service.sql(CAUSES, list(surplus))}
+    causes = {row["email"]: row for row in await in_flight.service.sql(CAUSES, list(surplus))}
     found = Counter[str]()
     for recipient, left in surplus.items():
         for cause in ("orphaned", "late", "ambiguous"):
@@ -115,9 +115,9 @@ async def count_duplicates(log: Path, under_way: InFlight) -> DuplicateCounts:
         found["late"],
         found["ambiguous"],
         found["unexplained"],
-        under_way.deaths,
-        under_way.connections_at_deaths,
-        sum(under_way.at_deaths.values()),
-        under_way.partings,
-        under_way.at_partings,
+        in_flight.deaths,
+        in_flight.connections_at_deaths,
+        sum(in_flight.at_deaths.values()),
+        in_flight.database_losses,
+        in_flight.at_losses,
     )

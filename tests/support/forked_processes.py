@@ -29,7 +29,7 @@ class ForkedProcesses:
             process.wait()
 
     def start(self, *words: str) -> int:
-        """`posthouse` with these words; the id of the process, whose log is named after it."""
+        """Run `posthouse` with these words; the process id, after which its log is named."""
         unnamed = self._directory / f"starting-{len(self._processes)}.log"
         with unnamed.open("wb") as log:
             process = preloaded.start(
@@ -54,7 +54,7 @@ class ForkedProcesses:
 
 
 def owner_of(local_port: int, pids: list[int]) -> int | None:
-    """Which of the processes has the connection that begins at this port of the loopback."""
+    """Which of the processes owns the connection from this loopback port."""
     ending = f":{local_port:04X}"
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()

@@ -1,4 +1,4 @@
-"""Load with a memory: clients that keep sending with known keys and remember every answer they saw."""
+"""Load over HTTP: clients that send with known keys and record every answer."""
 
 import asyncio
 import random
@@ -58,7 +58,7 @@ class HttpLoad:
             while request.tries == 0 and not self._is_stopping:
                 if await self.attempt(request, chance.choice(self.services)) is None:
                     await asyncio.sleep(PAUSE_SECONDS)
-            # Some senders try again at once, as a client library does; others leave it for later.
+            # Some senders retry at once, as a client library does; others later.
             while request.is_open and chance.random() < 0.5 and not self._is_stopping:
                 await asyncio.sleep(PAUSE_SECONDS)
                 await self.attempt(request, chance.choice(self.services))

@@ -1,4 +1,4 @@
-"""A client that says what it is told, byte for byte, and judges every answer by the same promises."""
+"""A client that sends given bytes unchanged and checks every answer against the same promises."""
 
 import http.client
 import socket
@@ -48,13 +48,13 @@ class HttpProbe:
         *,
         chunked: bool = False,
     ) -> Answer:
-        """One request on a kept connection; the answer has passed every promise."""
+        """One request on a kept connection; the answer has passed every check."""
         started = time.monotonic()
         answer = self._exchange(method, target, headers, body, chunked)
-        self.judge(kind, name, method, target, answer, time.monotonic() - started)
+        self.check(kind, name, method, target, answer, time.monotonic() - started)
         return answer
 
-    def judge(self, kind: str, name: str, method: str, target: str, answer: Answer, seconds: float) -> None:
+    def check(self, kind: str, name: str, method: str, target: str, answer: Answer, seconds: float) -> None:
         self.tally.inputs[kind] += 1
         self.tally.statuses[answer.status] += 1
         self.tally.slowest = max(self.tally.slowest, (seconds, name))
@@ -113,7 +113,7 @@ class HttpProbe:
             pass  # refused before it was read to its end: the answer is there
 
     def raw(self, name: str, sent: bytes, answers: int = 1) -> list[Answer]:
-        """Bytes on a bare connection; as many answers as are wanted, fewer when the server closed it."""
+        """Raw bytes on a new connection; this many answers, fewer when the server closed it."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_SECONDS_MAX) as connection:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(sent)
@@ -134,7 +134,7 @@ class HttpProbe:
 
 
 class _Headers(dict[str, str]):
-    """By the usual spelling of their names."""
+    """With the usual spelling of their names."""
 
     def __init__(self, pairs: Any) -> None:
         super().__init__((_spelled(name), value) for name, value in pairs)
@@ -172,5 +172,5 @@ def declared_statuses(method: str, path: str) -> set[int]:
 
 
 def is_parsers_own(answer: Answer) -> bool:
-    """The HTTP parser's refusal of what is no HTTP message: it knows nothing of our error object."""
+    """The HTTP parser's own refusal of what is no HTTP message, without our error object."""
     return answer.status == 400 and answer.raw == PARSERS_OWN

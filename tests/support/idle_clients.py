@@ -1,4 +1,4 @@
-"""Clients that take a connection and do next to nothing with it, by the thousand."""
+"""Thousands of clients that open a connection and send next to nothing."""
 
 import asyncio
 import resource
@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-# More at once would find the kernel's queue full, and wait a second to be let in.
+# More at once would fill the kernel's accept queue and wait a second.
 OPENED_AT_ONCE: Final = 100
 OPEN_SECONDS_MAX: Final = 30.0
-# Of one source, since a server counts by address, and a loopback has many.
+# Per source address, because the server limits connections by address; the loopback has many.
 PER_SOURCE: Final = 1_000
 TICKS_PER_SECOND: Final = 100
 
 
 @dataclass(slots=True)
 class IdleClient(asyncio.Protocol):
-    """Says its words one after the other, each when it is answered; then nothing, but for what it is told to drip."""
+    """Sends its words one by one, each after an answer; then nothing but what `drip` sends."""
 
     words: Sequence[bytes] = ()
     heard: bytearray = field(default_factory=bytearray)
     transport: asyncio.Transport | None = None
     is_ready: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    hung_up_at: float | None = None
+    closed_at: float | None = None
     _said: int = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -46,15 +46,15 @@ class IdleClient(asyncio.Protocol):
             self.is_ready.set_result(None)
 
     def connection_lost(self, _: Exception | None) -> None:
-        self.hung_up_at = time.monotonic()
+        self.closed_at = time.monotonic()
         if not self.is_ready.done():
             self.is_ready.set_result(None)
 
     def drip(self, data: bytes) -> None:
-        if self.transport is not None and self.hung_up_at is None:
+        if self.transport is not None and self.closed_at is None:
             self.transport.write(data)
 
-    def leave(self) -> None:
+    def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
 
@@ -67,7 +67,7 @@ async def open_clients(
     context: ssl.SSLContext | None = None,
     client: type[IdleClient] = IdleClient,
 ) -> list[IdleClient]:
-    """So many, from as many addresses of the loopback as they need; all have said their words."""
+    """This many clients, from as many loopback addresses as needed; all have sent their words."""
     loop = asyncio.get_running_loop()
     clients: list[IdleClient] = []
     for begin in range(0, count, OPENED_AT_ONCE):
@@ -86,8 +86,8 @@ async def open_clients(
                     for number in numbers
                 )
             )
-            await asyncio.gather(*(one.is_ready for _, one in made))
-        clients += [one for _, one in made]
+            await asyncio.gather(*(opened.is_ready for _, opened in made))
+        clients += [opened for _, opened in made]
     return clients
 
 
@@ -96,7 +96,7 @@ def source_address(number: int) -> str:
 
 
 def may_open(count: int) -> None:
-    """Descriptors for so many connections and some more; also of the processes that are started from now on."""
+    """Raise the limit of open files for this many connections, also for processes started later."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + 1_000
     if soft < wanted:
@@ -106,7 +106,7 @@ def may_open(count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a process has taken: memory now, descriptors now, processor seconds since it began."""
+    """A process's memory and descriptors now, and its processor seconds since its start."""
 
     resident_bytes: int
     descriptors: int
@@ -125,9 +125,9 @@ class Cost:
 
 
 def reset(client: IdleClient) -> None:
-    """So that a port is free at once."""
+    """Close with a reset, so that the port is free at once."""
     if client.transport is not None:
         given: socket.socket | None = client.transport.get_extra_info("socket")
-        if given is not None and client.hung_up_at is None:
+        if given is not None and client.closed_at is None:
             given.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        client.leave()
+        client.abort()

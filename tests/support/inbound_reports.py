@@ -1,4 +1,4 @@
-"""What comes back: bounces and complaints as strangers' servers write them."""
+"""Bounces and complaints as other mail servers write them."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""A receiving mail server with every bad habit: lines end with CR, LF or both, and any line of one dot ends a mail.
+"""A lenient receiving mail server: lines end with CR, LF or both, and any line of a single dot ends a mail.
 
-Such servers are why one mail must never hold what they would take for two. NUL, white space after the dot and one
-doubled dot too many are nothing to it either.
+Because of such servers a mail must never contain what they would read as two mails (SMTP smuggling). It also ignores
+NUL, white space after the dot and a dot doubled too often.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A NATS server of one's own that faults can be made with."""
+"""A private NATS server that tests can freeze, wipe and restart."""
 
 import shutil
 import signal
@@ -15,7 +15,7 @@ class PrivateNats(private_nats.PrivateNats):
         self.running.send_signal(signal.SIGCONT)
 
     def wipe(self) -> None:
-        """Throw the data away, whether or not the server runs."""
+        """Delete the data, whether or not the server runs."""
         shutil.rmtree(self.data, ignore_errors=True)
 
     def restart(self) -> None:

@@ -1,4 +1,4 @@
-"""The operator of a service under test: makes accounts and what belongs to them, through the real flows."""
+"""The operator of a service under test: creates accounts, credentials, domains and users through the real flows."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -36,7 +36,7 @@ class MadeKey:
 
 
 class Operator:
-    """`Administration` with the words of the tests: accounts, credentials and keys are named by UUID."""
+    """The operator services, with accounts, credentials and keys named by UUID."""
 
     def __init__(self, services: OperatorServices, stack: AsyncExitStack) -> None:
         self._services = services

@@ -1,4 +1,4 @@
-"""An account with much mail: the events of others around those that are looked for, and how many were looked at."""
+"""An account with many other events around those a test queries, and how many rows a query read."""
 
 from datetime import timedelta
 
@@ -7,9 +7,9 @@ from tests.support.delivery_steps import DeliverySteps, new_id
 
 
 async def add_other_events(steps: DeliverySteps, number: int) -> None:
-    """So many events of other mail, from fifty minutes ago until a minute ago."""
+    """Insert this many events of other mail, from fifty minutes ago until a minute ago."""
     now = steps.clock.now()
-    made = [new_id(now - timedelta(minutes=1 + 49 * one / number)) for one in range(number)]
+    made = [new_id(now - timedelta(minutes=1 + 49 * place / number)) for place in range(number)]
     await steps.fetch(
         "INSERT INTO events (account_id, id, message_id, position, type, created_at, body)"
         " SELECT $1, id, gen_random_uuid(), 0, 'email.delivered', $3, '' FROM unnest($2::uuid[]) made(id)",
@@ -19,7 +19,7 @@ async def add_other_events(steps: DeliverySteps, number: int) -> None:
 
 
 async def events_fetched(tx: Connection) -> int:
-    """How many rows of events the transaction has read, whether or not they were what it looked for."""
+    """How many rows of events the transaction has read, returned or not."""
     return int(
         await tx.fetchval(
             "SELECT sum(coalesce(idx_tup_fetch, 0) + seq_tup_read) FROM pg_stat_xact_user_tables"

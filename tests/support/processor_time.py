@@ -1,4 +1,4 @@
-"""What a piece of work costs the processor, apart from what the machine and the garbage collector do meanwhile."""
+"""The processor time of a piece of work, without other processes and the garbage collector."""
 
 import gc
 import time
@@ -8,7 +8,7 @@ TRIES = 3
 
 
 def processor_seconds(work: Callable[[], object], *, enough: float = 0.0) -> float:
-    """The processor seconds of the cheapest of three tries; a try of no more than `enough` ends the looking."""
+    """The processor seconds of the cheapest of three tries; a try of no more than `enough` is the last."""
     best = float("inf")
     for _ in range(TRIES):
         gc.disable()

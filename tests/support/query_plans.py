@@ -1,4 +1,4 @@
-"""Plans: how PostgreSQL would run a statement that was planned while its tables were empty."""
+"""Query plans: how PostgreSQL would run a statement that was planned while its tables were empty."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from posthouse.store.statement import Statement
 
 
 def statements(*modules: ModuleType) -> dict[str, str]:
-    """The modules' statements, by where they stand."""
+    """The modules' statements, by module and name."""
     return {
         f"{module.__name__.rpartition('.')[2]}.{name}": text
         for module in modules

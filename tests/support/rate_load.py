@@ -1,7 +1,6 @@
-"""Load that goes by the clock: POST /emails at so many a second, however long the answers take.
+"""Load at a fixed rate: POST /emails so many times a second, however long the answers take.
 
-What a client with an open connection would send is written by hand, so that the sender needs little of the
-machine that it shares with those it measures.
+Requests are written without an HTTP library, so that the sender takes little of the machine it measures.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ _numbers: Final = itertools.count(1)
 
 
 def request(tenant: Tenant, to: str, **fields: object) -> bytes:
-    """A whole request, with a key of its own."""
+    """A whole request, with its own key."""
     return raw_request(tenant.basic, json.dumps(tenant.mail(to=to, **fields)).encode())
 
 
@@ -52,18 +51,18 @@ class SentRequests:
 async def post(
     port: int, requests: Iterable[bytes], *, per_second: float | None = None, connections: int = CONNECTIONS
 ) -> SentRequests:
-    """Each at its moment, or without a rate as fast as they are answered; returns when all have been answered."""
+    """Send each when it is due, or without a rate as fast as answers come; returns after the last answer."""
     sent = SentRequests()
     waiting: Iterator[tuple[int, bytes]] = enumerate(requests)
     begin = time.monotonic()
 
     async def send_on(connection: _Connection) -> None:
-        for number, one in waiting:
+        for number, data in waiting:
             due = time.monotonic() if per_second is None else begin + number / per_second
             if (early := due - time.monotonic()) > 0:
                 await asyncio.sleep(early)
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                sent.answers[await connection.ask(one)] += 1
+                sent.answers[await connection.ask(data)] += 1
             sent.waits.append(time.monotonic() - due)
 
     loop = asyncio.get_running_loop()
@@ -92,7 +91,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def ask(self, request: bytes) -> "asyncio.Future[int]":
-        assert self._transport is not None, "the server hung up"
+        assert self._transport is not None, "the server closed the connection"
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return self._answer
@@ -115,4 +114,4 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, fault: Exception | None) -> None:
         self._transport = None
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionError(f"the server hung up: {fault!r}"))
+            self._answer.set_exception(ConnectionError(f"the server closed the connection: {fault!r}"))

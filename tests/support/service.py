@@ -1,4 +1,4 @@
-"""The service as its callers meet it: a real server process, real HTTP, and accounts to call it with."""
+"""The service as its clients see it: a real server process, real HTTP, and accounts."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ GET_STATUSES: Final = {200, 401, 404, 500, 503}
 
 
 class Absence(Enum):
-    """What a test gives for a field that is to be left out; its name is the same in every process, as a test's is."""
+    """The value of a field that a test omits; an enum member, so that test ids are the same in every process."""
 
     ABSENT = "absent"
 
@@ -173,12 +173,12 @@ class Service:
         return answer
 
     async def raw(self, request: bytes) -> Answer:
-        """Bytes on a bare connection, for what no HTTP client would send."""
+        """Raw bytes on a new connection, for what no HTTP client would send."""
         (answer,) = await self.raw_answers(request, 1)
         return answer
 
     async def raw_answers(self, requests: bytes, count: int) -> list[Answer]:
-        """The first so many answers to bytes on one bare connection, in the order in which they come."""
+        """The first `count` answers to raw bytes on one connection, in their order."""
         method, path = requests.split(b" ", 2)[:2]
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
@@ -228,7 +228,7 @@ class Service:
 
 @dataclass(slots=True)
 class Tenant:
-    """An account, and what its owner can do with it."""
+    """An account and its owner's actions."""
 
     service: Service
     id: UUID
@@ -347,7 +347,7 @@ class Tenant:
         return {**dict(row), **await self.counts()}
 
     async def set(self, **columns: object) -> None:
-        """Changes columns of the account's row, for rules about time; tells the caches, with none too."""
+        """Changes columns of the account's row, for rules about time; marks the account as changed."""
         assignments = [f"{name} = ${number}" for number, name in enumerate(columns, 2)] + ["changed_at = now()"]
         query = f"UPDATE accounts SET {', '.join(assignments)} WHERE id = $1"
         await self.service.sql(query, self.id, *columns.values())

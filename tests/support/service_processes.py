@@ -1,7 +1,7 @@
-"""A whole post office of real parts: the service's processes, PostgreSQL, NATS, DNS, and a server that takes the mail.
+"""The service as real processes, with PostgreSQL, NATS, DNS and a scripted SMTP receiver.
 
-Destinations are made with `destination`; every one leads to the scripted receiver, whose log says who got
-what. `broken_promises` compares that log with the books.
+`destination` makes domains whose mail goes to that receiver; its log holds every accepted recipient, and
+`broken_promises` compares the log with the database.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ SIMULATOR: Final = "simulator.invalid"
 RETRY_MINUTES: Final = (0.02, 0.02, 0.02)
 WORKER_LEASE_SECONDS: Final = 3
 TICKET_LEASE_SECONDS: Final = 5
-# Out of the way, as the tests' accounts' own limits are.
+# Too high to matter, as the limits of the tests' accounts are.
 LANE: Final = {"LANES__PER_SECOND": "100000", "LANES__BURST": "100000", "LANES__CONNECTIONS_MAX": "20"}
 OPEN: Final = frozenset({"queued", "deferred"})
-# Sessions are given 15 seconds to end, and then there is something to write down and to hand over.
+# Sessions have 15 seconds to end; recording outcomes and releasing tickets takes a little longer.
 TERMINATION_SECONDS_MAX: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class RecipientResult:
-    """What the books say of a recipient; `excused` attempts may have arrived without our knowing."""
+    """A recipient's status; `excused` attempts may have arrived without our knowledge."""
 
     email: str
     status: str
@@ -60,7 +60,7 @@ class ServiceProcesses:
 
     @property
     def service(self) -> Service:
-        """A client, an operator and a way to the database."""
+        """The client of the first HTTP process."""
         return self.clients[0]
 
     @property
@@ -68,13 +68,13 @@ class ServiceProcesses:
         return self.directory / "accepted.jsonl"
 
     def destination(self, name: str, address: str = "127.0.0.1") -> str:
-        """A domain that has one mail server, at this address."""
+        """A domain with one mail server, at this address."""
         self.nameserver.records[name, "MX"] = [f"10 mx.{name}."]
         self.nameserver.records[f"mx.{name}", "A"] = [address]
         return name
 
     def start(self, *words: str) -> ServerProcess:
-        """A further process of these parts. One that listens is to be awaited with `ready`."""
+        """A further process with these parts. Await `ready` if it has `http`."""
         number = next(self._numbers)
         log = self.directory / f"{number}-{'-'.join(words)}.log"
         part = ServerProcess(self.database_url, log, dict(self.settings), words=words)
@@ -89,13 +89,13 @@ class ServiceProcesses:
         return part
 
     async def start_worker(self) -> tuple[ServerProcess, UUID]:
-        """A delivery worker, and the name that its attempts carry."""
+        """A delivery worker and its worker id."""
         known = await self._workers()
         part = self.start("delivery")
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not (new := await self._workers() - known):
             self.check()
-            assert time.monotonic() < deadline, f"no worker came:\n{part.said()}"
+            assert time.monotonic() < deadline, f"no worker registered:\n{part.said()}"
             await asyncio.sleep(0.05)
         (worker_id,) = new
         return part, worker_id
@@ -104,24 +104,24 @@ class ServiceProcesses:
         return {row["id"] for row in await self.service.sql("SELECT id FROM workers")}
 
     def check(self, but: Iterable[ServerProcess] = ()) -> None:
-        """Fails if a process ended that nobody killed or stopped."""
+        """Fails if a process ended by itself."""
         for part in self.parts:
             if part not in but and part.process is not None and part.process.poll() not in (None, -9, 0):
                 raise AssertionError(f"{part.words} ended with {part.process.returncode}:\n{part.said()}")
 
     async def wait_until_final(self, tenant: Tenant, ids: Sequence[str], seconds: float) -> list[dict[str, Any]]:
-        """The messages as GET shows them once none has a recipient that waits.
+        """The messages as GET shows them, once all their recipients are final.
 
-        On the way it sees to it that no message ever tells its end before all of its recipients have theirs.
+        Meanwhile it checks that no message is final before all its recipients are.
         """
         deadline = time.monotonic() + seconds
         while True:
-            messages = [(await tenant.get(one)).body for one in ids]
+            messages = [(await tenant.get(message_id)).body for message_id in ids]
             for message in messages:
                 is_open = message["status"] == "queued"
                 assert is_open == (message["billing_status"] == "reserved"), message
-                # The message is read before its recipients, so that only this way round says anything.
-                assert is_open or not any(one["status"] in OPEN for one in message["recipients"]), message
+                # The message is read before its recipients, so only this direction can be checked.
+                assert is_open or not any(recipient["status"] in OPEN for recipient in message["recipients"]), message
             if all(message["status"] != "queued" for message in messages):
                 return messages
             self.check()
@@ -129,7 +129,7 @@ class ServiceProcesses:
             await asyncio.sleep(0.1)
 
     async def wait_until_all_final(self, seconds: float) -> float:
-        """Every message there is comes to its end; how many seconds it took."""
+        """Wait until every message is final; how many seconds it took."""
         started = time.monotonic()
         while await self.service.value("SELECT count(*) FROM messages WHERE status = 'queued'"):
             self.check()
@@ -146,18 +146,18 @@ class ServiceProcesses:
                WHERE r.status IN ('queued', 'deferred') LIMIT 10"""
         )
         number = await self.service.value("SELECT count(*) FROM recipients WHERE status IN ('queued', 'deferred')")
-        said = [f"{part.words} says:\n{part.said()}" for part in self.parts if "http" not in part.words]
+        said = [f"{part.words} logged:\n{part.said()}" for part in self.parts if "http" not in part.words]
         return "\n".join([f"{number} recipients, among them", *(str(dict(row)) for row in rows), *said])
 
     def lines(self) -> list[dict[str, Any]]:
-        """What the receiver wrote down, a line for each recipient that it accepted."""
+        """The receiver's log: a line for each accepted recipient."""
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
     def copies(self) -> Counter[str]:
         return Counter(line["recipient"] for line in self.lines())
 
-    async def fates(self) -> list[RecipientResult]:
-        """Tests give every recipient of real mail an address of its own, or this says little."""
+    async def results(self) -> list[RecipientResult]:
+        """Meaningful only if every recipient of real mail has its own address."""
         rows = await self.service.sql(
             """SELECT r.email, r.status,
                       count(a.fence) FILTER (WHERE a.finished_at IS NULL OR a.is_ambiguous) AS excused
@@ -171,20 +171,20 @@ class ServiceProcesses:
         return [RecipientResult(**row) for row in rows]
 
     async def broken_promises(self) -> dict[str, list[Any]]:
-        """What of the books, of truth and of duplicates doesn't hold; ask when everything is final."""
+        """Broken promises about the database, arrivals and duplicates; call when everything is final."""
         broken = await database_faults(self.database_url)
         copies = self.copies()
         delivered: Counter[str] = Counter()
         excused: Counter[str] = Counter()
-        for fate in await self.fates():
-            delivered[fate.email] += fate.status == "delivered"
-            excused[fate.email] += fate.excused
+        for result in await self.results():
+            delivered[result.email] += result.status == "delivered"
+            excused[result.email] += result.excused
         found: dict[str, list[Any]] = {
-            "what is delivered arrived": [one for one in delivered if copies[one] < delivered[one]],
-            "nothing arrived oftener than was delivered, or than the record excuses": [
-                (one, copies[one], await self._attempts(one))
-                for one in copies
-                if copies[one] > delivered[one] + excused[one]
+            "what is delivered has arrived": [email for email in delivered if copies[email] < delivered[email]],
+            "nothing arrived more often than recorded as delivered or ambiguous": [
+                (email, copies[email], await self._attempts(email))
+                for email in copies
+                if copies[email] > delivered[email] + excused[email]
             ],
         }
         return broken | {name: rows[:5] for name, rows in found.items() if rows}
@@ -199,11 +199,11 @@ class ServiceProcesses:
         return [dict(row) for row in rows]
 
     async def duplicates(self) -> int:
-        delivered = {fate.email for fate in await self.fates() if fate.status == "delivered"}
-        return sum(number - 1 for one, number in self.copies().items() if one in delivered)
+        delivered = {result.email for result in await self.results() if result.status == "delivered"}
+        return sum(number - 1 for email, number in self.copies().items() if email in delivered)
 
     async def orphans(self, worker_id: UUID | None = None) -> int:
-        """Attempts that began, and of which nobody ever said how they ended."""
+        """Attempts that began and have no recorded end."""
         number: int = await self.service.value(
             "SELECT count(*) FROM attempts WHERE finished_at IS NULL AND ($1::uuid IS NULL OR worker_id = $1)",
             worker_id,
@@ -219,12 +219,12 @@ class ServiceProcesses:
 
 @dataclass(slots=True)
 class Senders:
-    """Senders that keep posting; every recipient has an address of its own."""
+    """Clients that keep posting; every recipient has its own address."""
 
     processes: ServiceProcesses
     tenant: Tenant
     domains: Sequence[str]
-    # How the receiver treats them, in turns: these are the first words of the addresses.
+    # How the receiver treats them, in turns: the local parts of the addresses begin with these.
     behaviours: Sequence[str] = ("taken", "taken", "taken", "550-rcpt", "greylist")
     recipients: int = 3
     pause_seconds: float = 0.03
@@ -234,8 +234,8 @@ class Senders:
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     @asynccontextmanager
-    async def at_work(self, senders: int = 4) -> AsyncIterator[None]:
-        """They post beside whatever happens inside; at its end every sender ends its round."""
+    async def sending(self, senders: int = 4) -> AsyncIterator[None]:
+        """They post while the block runs; at its end each waits for its last answer."""
         async with asyncio.TaskGroup() as group:
             for _ in range(senders):
                 group.create_task(self._post_on())
@@ -269,9 +269,9 @@ async def prepare_processes(
     logs_messages: bool = False,
     **settings: str,
 ) -> AsyncIterator[ServiceProcesses]:
-    """A post office where nobody works yet; `manners` are further addresses of the receiver, and how it is there.
+    """Without any process yet; `behaviours` are those of further addresses that the receiver listens on.
 
-    With `stream="memory"` there is no NATS, and whoever dispatches has to deliver as well.
+    With `stream="memory"` there is no NATS, so a process that dispatches must also deliver.
     """
     async with AsyncExitStack() as stack:
         nats = await asyncio.to_thread(stack.enter_context, PrivateNats()) if stream == "nats" else None
@@ -307,7 +307,7 @@ async def prepare_processes(
 async def run_processes(
     database_url: str, directory: Path, *, stream: str = "nats", workers: int = 1, **how: Any
 ) -> AsyncIterator[ServiceProcesses]:
-    """A post office at work: each part a process, and so many delivery workers; or one process for all, in memory."""
+    """Each part a process, with this many delivery workers; or one process for all parts, with the memory stream."""
     async with prepare_processes(database_url, directory, stream=stream, **how) as processes:
         if stream == "memory":
             await processes.start_http("dispatch", "delivery")

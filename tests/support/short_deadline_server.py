@@ -1,4 +1,4 @@
-"""Our SMTP server in a process of its own, with short deadlines and nothing behind it; it says its port.
+"""Our SMTP server in its own process, with short deadlines and a recording service; it prints its port.
 
 python -m tests.support.short_deadline_server
 """

@@ -1,4 +1,4 @@
-"""A real Postfix of a customer, which relays everything through the service: its own directories, on the loopback."""
+"""A customer's Postfix that relays all mail through the service, on the loopback, with its own directories."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from tools.private_postgres import free_port
 START_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 20.0
 
-# It asks for our certificate, waits a second before it tries again, and would send to any number at once.
+# It verifies our certificate, waits a second between tries, and sends to up to 500 recipients at once.
 _MAIN: Final = """\
 compatibility_level = 3.6
 queue_directory = {directory}/queue
@@ -116,7 +116,7 @@ async def smart_host(listeners: SmtpListeners, tenant: Tenant) -> AsyncIterator[
 
 
 def _started(host: SmartHost, listeners: SmtpListeners, tenant: Tenant) -> "subprocess.Popen[bytes]":
-    _lay(host, listeners, tenant)
+    _configure(host, listeners, tenant)
     return subprocess.Popen(
         [f"{_daemons()}/master", "-c", str(host.directory), "-s"],
         stdin=subprocess.DEVNULL,
@@ -126,9 +126,9 @@ def _started(host: SmartHost, listeners: SmtpListeners, tenant: Tenant) -> "subp
     )
 
 
-def _lay(host: SmartHost, listeners: SmtpListeners, tenant: Tenant) -> None:
+def _configure(host: SmartHost, listeners: SmtpListeners, tenant: Tenant) -> None:
     directory = host.directory
-    directory.chmod(0o755)  # its own user must be able to come here
+    directory.chmod(0o755)  # the postfix user must be able to enter
     for name in ("queue", "data"):
         (directory / name).mkdir()
     shutil.chown(directory / "data", "postfix")
@@ -138,7 +138,7 @@ def _lay(host: SmartHost, listeners: SmtpListeners, tenant: Tenant) -> None:
     (directory / "main.cf").write_text(_MAIN.format(port=listeners.port, **chosen))
     (directory / "master.cf").write_text(_MASTER.format(port=host.port))
     (directory / "passwords").write_text(f"[{NAME}]:{listeners.port} {tenant.username}:{tenant.password}\n")
-    # Makes what the queue directory holds, each with its owner.
+    # Creates the queue directories with their owners.
     made = subprocess.run(["postfix", "-c", str(directory), "check"], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
 

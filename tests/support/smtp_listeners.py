@@ -1,7 +1,4 @@
-"""Where mail comes in over SMTP: ports and a certificate for the service, and the clients that use them.
-
-The clients are those that people have (smtplib, curl, swaks), and a bare one for what no other would say.
-"""
+"""The service's SMTP ports and certificate, and clients of them: smtplib, curl, swaks, and raw bytes."""
 
 import asyncio
 import base64
@@ -27,7 +24,7 @@ from tests.support.smtp_service import SmtpConnection
 from tools.private_postgres import free_port
 
 HOST: Final = "127.0.0.1"
-# As the certificate has it.
+# In the certificate.
 NAME: Final = "localhost"
 FEEDBACK_ADDRESS: Final = f"complaints@{RETURN_PATH_DOMAIN}"
 CLIENT_SECONDS_MAX: Final = 30.0
@@ -37,7 +34,7 @@ _queued: Final = re.compile(r"250[ -]2\.0\.0 queued as (em_[a-z0-9]+)").search
 
 @dataclass(frozen=True, slots=True)
 class SmtpListeners:
-    """Of one installation: `port` begins TLS with STARTTLS, `tls_port` has it from the start."""
+    """`port` offers STARTTLS, `tls_port` has TLS from the start."""
 
     directory: Path
     port: int
@@ -82,7 +79,7 @@ class SmtpListeners:
         return ssl.create_default_context(cafile=self.authority_file)
 
     async def open(self, part: ServerProcess, *ports: int) -> None:
-        """Returns when somebody listens at these ports, the submission's unless others are named."""
+        """Wait until the process listens at these ports; by default at both submission ports."""
         for port in ports or (self.port, self.tls_port):
             deadline = time.monotonic() + READY_SECONDS_MAX
             while not await is_listening(port):
@@ -90,13 +87,13 @@ class SmtpListeners:
                 assert time.monotonic() < deadline, f"{part.words} did not listen in time:\n{part.said()}"
                 await asyncio.sleep(0.05)
 
-    # A client that says what it is told to
+    # A client that writes raw bytes
 
     @contextlib.asynccontextmanager
     async def line(
         self, *, is_secure: bool = True, source: str = HOST, port: int | None = None
     ) -> AsyncIterator[SmtpConnection]:
-        """A connection that was greeted."""
+        """A connection after its greeting."""
         reader, writer = await asyncio.open_connection(
             HOST,
             port or (self.tls_port if is_secure else self.port),
@@ -110,7 +107,7 @@ class SmtpListeners:
         try:
             greeting = await line.reply()
             if not greeting:
-                raise ConnectionResetError("the server hung up")
+                raise ConnectionResetError("the server closed the connection")
             assert greeting.startswith("220 "), greeting
             yield line
         finally:
@@ -120,20 +117,20 @@ class SmtpListeners:
 
     @contextlib.asynccontextmanager
     async def session(self, tenant: Tenant, *, source: str = HOST) -> AsyncIterator[SmtpConnection]:
-        """A connection that may send."""
+        """An authenticated connection."""
         async with self.line(source=source) as line:
             replies = await line.say("EHLO client.example", plain(tenant.username, tenant.password))
             if not replies[1]:
-                raise ConnectionResetError("the server hung up")
+                raise ConnectionResetError("the server closed the connection")
             assert replies[1].startswith("235 "), replies
             yield line
 
-    # Clients that people have
+    # Common clients
 
     def by_smtplib(
         self, tenant: Tenant, raw: bytes, to: Sequence[str], *, sender: str | None = None, at_once: bool = False
     ) -> str:
-        """TLS `at_once` or by STARTTLS; the reply to the message, or to whatever was refused before."""
+        """TLS `at_once` or by STARTTLS; the reply to the message, or the first refusal."""
         context = self.trusting()
         client = (
             smtplib.SMTP_SSL(NAME, self.tls_port, timeout=CLIENT_SECONDS_MAX, context=context)
@@ -153,7 +150,7 @@ class SmtpListeners:
             return f"{code} {text.decode()}"
 
     def by_curl(self, tenant: Tenant, raw: bytes, to: Sequence[str], *, at_once: bool = False) -> str:
-        """All that was said."""
+        """The whole dialogue."""
         file = self.directory / "curl.eml"
         file.write_bytes(raw)
         scheme, port = ("smtps", self.tls_port) if at_once else ("smtp", self.port)
@@ -162,14 +159,14 @@ class SmtpListeners:
         command += ["--mail-from", f"news@{tenant.domain}", "--upload-file", str(file)]
         for recipient in to:
             command += ["--mail-rcpt", recipient]
-        return _said_by(command)
+        return _output_of(command)
 
     def by_swaks(self, tenant: Tenant, to: Sequence[str], *options: str) -> str:
-        """All that was said."""
+        """The whole dialogue."""
         command = ["swaks", "--server", NAME, "--ehlo", "client.example", "--tls-verify"]
         command += ["--tls-ca-path", str(self.authority_file), "--from", f"news@{tenant.domain}", "--to", ",".join(to)]
         command += ["--auth-user", tenant.username, "--auth-password", tenant.password, "--suppress-data", *options]
-        return _said_by(command)
+        return _output_of(command)
 
 
 async def is_listening(port: int) -> bool:
@@ -187,30 +184,30 @@ def plain(username: str, password: str) -> str:
     return "AUTH PLAIN " + base64.b64encode(f"\0{username}\0{password}".encode()).decode()
 
 
-def queued_id(said: str) -> str:
-    """The message's id, as the reply to an accepted one tells it."""
-    found = _queued(said)
-    assert found, said
+def queued_id(reply: str) -> str:
+    """The message id in the reply to an accepted mail."""
+    found = _queued(reply)
+    assert found, reply
     return found[1]
 
 
 def raw_mail(
     tenant: Tenant, subject: str, *fields: str, to: str = "ada@example.org", body: str = "Good morning."
 ) -> bytes:
-    """A mail as careless programs write it: without a date, an id or a version."""
+    """A mail without a date, an id or a version, as careless programs write it."""
     head = [f"From: News <news@{tenant.domain}>", f"To: {to}", f"Subject: {subject}", *fields]
     return "\r\n".join([*head, "", body, ""]).encode()
 
 
 def dotted(content: bytes) -> bytes:
-    """As DATA has it, with its end, before which there has to be a line end."""
+    """Dot-stuffed for DATA, with the final dot on its own line."""
     ended = content if not content or content.endswith(b"\r\n") else content + b"\r\n"
     return (b"\r\n" + ended).replace(b"\r\n.", b"\r\n..")[2:] + b".\r\n"
 
 
 async def submit(line: SmtpConnection, content: bytes, to: Sequence[str], *, sender: str) -> str:
-    """The reply to the message, or to what was refused first."""
-    replies = await line.say(f"MAIL FROM:<{sender}>", *(f"RCPT TO:<{one}>" for one in to), "DATA")
+    """The reply to the message, or the first refusal."""
+    replies = await line.say(f"MAIL FROM:<{sender}>", *(f"RCPT TO:<{recipient}>" for recipient in to), "DATA")
     if not replies[-1].startswith("354"):
         return next((reply for reply in replies if not reply.startswith("250 ")), replies[-1])
     (reply,) = await line.say(dotted(content), replies=1)
@@ -218,12 +215,12 @@ async def submit(line: SmtpConnection, content: bytes, to: Sequence[str], *, sen
 
 
 async def keys_published_by(processes: ServiceProcesses, tenant: Tenant) -> dict[bytes, bytes]:
-    """The records that the service asked the domain's owner to publish, by name."""
+    """The DNS records that the service asks the domain's owner to publish, by name."""
     views = await processes.service.operator.domains.all(AccountId(tenant.id))
-    return {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
+    return {f"{record.name}.".encode(): record.value.encode() for view in views for record in view.records.all}
 
 
-def _said_by(command: Sequence[str]) -> str:
+def _output_of(command: Sequence[str]) -> str:
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, timeout=CLIENT_SECONDS_MAX, check=False
     )

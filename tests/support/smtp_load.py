@@ -1,4 +1,4 @@
-"""Load over SMTP with a memory: clients that keep handing in mail, and remember every answer they saw."""
+"""Load over SMTP: clients that submit mail and record every answer."""
 
 import asyncio
 import itertools
@@ -20,9 +20,9 @@ TO: Final = ("delivered@simulator.invalid", "ada@example.org", "bob@example.org"
 
 @dataclass(slots=True)
 class Mail:
-    """As its sender knows it; its subject is its own, so that its copies can be counted.
+    """A mail as its sender knows it; its subject is unique, so that copies can be counted.
 
-    Whoever was told 4xx or heard nothing hands it in again; over SMTP there is no key by which the first try is known.
+    After 4xx or no answer the sender submits it again; SMTP has no key that identifies the first try.
     """
 
     tenant: Tenant
@@ -54,20 +54,20 @@ class SmtpLoad:
         return [mail for mail in self.mails if mail.ids]
 
     async def faults(self, service: Service) -> list[str]:
-        """What is not in the database as it was answered."""
+        """Answers that the database contradicts."""
         there = await self._stored(service)
         found = []
         for mail in self.mails:
             stored = there.pop(mail.subject, [])
-            known = [uuid(one) for one in mail.ids]
+            known = [uuid(message_id) for message_id in mail.ids]
             if len(set(known)) != len(known) or not set(known) <= set(stored):
                 found.append(f"{mail}: a 250 without its message, among {stored}")
             if len(stored) > len(known) + mail.unanswered + mail.deferred:
                 found.append(f"{mail}: more messages than answers, {stored}")
-        return found + [f"{subject}: handed in by nobody" for subject in there]
+        return found + [f"{subject}: never submitted" for subject in there]
 
     async def in_doubt(self, service: Service) -> Counter[str]:
-        """How many messages are there that nobody was told of."""
+        """How many messages are stored without a 250."""
         there = await self._stored(service)
         kept: Counter[str] = Counter()
         for mail in self.mails:
@@ -99,17 +99,17 @@ class SmtpLoad:
                         if mail is None or mail.ids:
                             mail = Mail(tenant, f"{self.seed}-{number}-{next(numbers)}", chance.randint(1, 3))
                             self.mails.append(mail)
-                        if not await self._hand_in(line, mail, chance):
+                        if not await self._submit(line, mail, chance):
                             break
                         await asyncio.sleep(chance.random() * PAUSE_SECONDS)
             except (OSError, ssl.SSLError):
                 self.answers["no connection"] += 1
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _hand_in(self, line: SmtpConnection, mail: Mail, chance: random.Random) -> bool:
+    async def _submit(self, line: SmtpConnection, mail: Mail, chance: random.Random) -> bool:
         """Whether the session goes on."""
         body = "Good morning. " * chance.choice([1, 1, 1, 100, 10_000])
-        # A connection that is lost before the end of the data has handed in nothing, but who can tell that?
+        # A connection lost before the end of the data submitted nothing, but the client cannot know that.
         try:
             reply = await submit(line, raw_mail(mail.tenant, mail.subject, body=body), TO[: mail.recipients], sender="")
         except (OSError, ssl.SSLError):
@@ -121,7 +121,7 @@ class SmtpLoad:
             case "":
                 mail.unanswered += 1
             case "421":
-                pass  # said instead of taking it
+                pass  # the mail was not taken
             case _:
                 mail.deferred += 1
                 await asyncio.sleep(PAUSE_SECONDS)

@@ -1,10 +1,10 @@
-"""A receiving mail server on real sockets that behaves as the address it is given says.
+"""A receiving mail server on real sockets whose behaviour the address determines.
 
-What it does is written in words joined by "--", in a recipient's local part (up to a "+"), in the first label
-of its domain, or in the `manner` of the listening address (the only place for what happens before RCPT):
+The behaviour is written in words joined by "--", in a recipient's local part (up to a "+"), in the first label
+of its domain, or in the `behaviour` of the listening address (the only place for what happens before RCPT):
 
     <act>-<stage>      at connect, ehlo, helo, mail, rcpt, data, body or dot:
-                       a code (421 hangs up after it), drop, hang, drip, endless, flood (10,000 lines), overlong,
+                       a code (421 closes after it), drop, hang, drip, endless, flood (10,000 lines), overlong,
                        garbage, twice (one reply too many); at the dot also lose (accepted and logged, then cut)
     greylist           450 to this recipient's first two tries
     no-pipelining, chunking, size-<bytes>, delay-<milliseconds>
@@ -13,7 +13,7 @@ of its domain, or in the `manner` of the listening address (the only place for w
                        injected), -stranger (unknown issuer), -othername (another name's certificate)
 
 Anything else accepts: `greylist+7@example.com`, `450-rcpt@example.com`, `someone@552-dot.example.com`,
-`Receiver(manner="no-pipelining--421-mail")`. Each accepted recipient is one JSON line in the log, on the disk
+`SmtpReceiver("no-pipelining--421-mail")`. Each accepted recipient is one JSON line in the log, on the disk
 before the server says 250.
 
 As a process: `python -m tests.support.smtp_receiver --port 2525 --log accepted.jsonl --at 127.0.0.2=554-connect`.
@@ -43,7 +43,7 @@ GREYLISTED_TRIES: Final = 2
 DRIP_SECONDS: Final = 0.05
 LINE_BYTES_MAX: Final = 2_048
 SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
-# At the dot these say yes in an odd way: the mail was taken.
+# At the dot these accept the mail, in an odd way.
 TAKEN: Final = ("lose", "drip", "endless", "flood", "overlong", "twice")
 STARTTLS: Final = ("refused", "broken", "hang", "injected", "half", "stranger", "othername")
 
@@ -102,7 +102,7 @@ def behaviour_of(words: str) -> Behaviour:
         elif key == "starttls" and value in ("", *STARTTLS):
             given["starttls"] = value or "sound"
         else:
-            raise ValueError(f"the receiver knows no manner {word!r}")
+            raise ValueError(f"unknown behaviour {word!r}")
     return Behaviour(acts=acts, **given)  # type: ignore[arg-type]
 
 
@@ -173,14 +173,14 @@ class SmtpReceiver:
         certificates: Certificates | None = None,
         keeps_mail: bool = True,
     ) -> None:
-        """`manners` are further addresses to listen on, on the same port, each with its own manner. What `keeps`
-        keeps is for tests that look into it afterwards; a long run only writes the log."""
+        """`behaviours` are those of further addresses to listen on, at the same port. With `keeps_mail` the mail stays
+        in memory for assertions; a long run only writes the log."""
         self.host = host
         self.port = port
         self.certificates = certificates
         self.accepted: list[Delivered] = []
         self.commands: list[str] = []
-        self.strays: list[bytes] = []  # content that came without a recipient
+        self.strays: list[bytes] = []  # content without a recipient
         self.connections = 0
         self.tries: collections.Counter[str] = collections.Counter()
         self.conversations: set[_Conversation] = set()
@@ -221,7 +221,7 @@ class SmtpReceiver:
         return next(self._numbers)
 
     def accept(self, delivered: list[Delivered], then: Callable[[], None]) -> None:
-        """Remember, and say so afterwards. What comes in one turn of the loop shares one fsync."""
+        """Log the mail, then call `then`. Mail of one turn of the event loop shares one fsync."""
         if self.keeps_mail:
             self.accepted += delivered
         if self._file < 0:
@@ -257,7 +257,7 @@ class SmtpReceiver:
 
 
 class _Conversation(asyncio.Protocol):
-    """Works through what has arrived; `_held` while something must come first (the disk, TLS, an act that lasts)."""
+    """Handles the received bytes; `_held` while something must come first (the disk, TLS, a lasting act)."""
 
     def __init__(self, receiver: SmtpReceiver, behaviour: Behaviour) -> None:
         self._receiver = receiver
@@ -281,7 +281,7 @@ class _Conversation(asyncio.Protocol):
         self._chunks = bytearray()
         self._in_chunks = False
 
-    # What the event loop tells us
+    # Callbacks of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -307,7 +307,7 @@ class _Conversation(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
 
-    # Working through the buffer
+    # The buffer
 
     def _work(self) -> None:
         while not self._held and self._transport is not None:
@@ -333,7 +333,7 @@ class _Conversation(asyncio.Protocol):
         if buffer and "body" in self._acts:
             self._content = None
             self._act("body", self._acts["body"], 250)
-            # Whatever else comes of this content is not read as commands.
+            # The rest of this content is not read as commands.
             self._held = True
             return False
         if buffer.startswith(b".\r\n"):
@@ -401,7 +401,7 @@ class _Conversation(asyncio.Protocol):
             self._act("dot", act, 250)
         else:
             self._say(f"250 2.0.0 taken as {number}")
-        # When the disk was waited for, nobody else goes on with the buffer.
+        # After the wait for the disk only this call continues with the buffer.
         self._loop.call_soon(self._work)
 
     def _command(self, line: bytes) -> None:
@@ -494,7 +494,7 @@ class _Conversation(asyncio.Protocol):
             self._searched = 0
         self._reply("data", "354 go ahead")
 
-    # Answering
+    # Replies
 
     def _say(self, text: str) -> None:
         self._answers.append(text.encode() + b"\r\n")

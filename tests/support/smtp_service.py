@@ -1,4 +1,4 @@
-"""A service behind our SMTP server that remembers what it was given, and the server running around it."""
+"""A service behind our SMTP server that records what it is given, and the server around it."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ INBOUND = Policy(NAME, needs_authentication=False)
 
 @dataclass
 class RecordingService:
-    """Takes what it is given; `gate`, when there is one, keeps it waiting."""
+    """Accepts all mail; `gate`, if set, makes it wait."""
 
     policy: Policy = INBOUND
     reply: ServerReply = QUEUED
@@ -70,7 +70,7 @@ class RecordingService:
 
 @dataclass(frozen=True)
 class Authority:
-    """A private certificate authority, and the files of a server that it vouches for."""
+    """A private certificate authority, and the certificate files of a server."""
 
     ca: trustme.CA
     directory: Path
@@ -119,7 +119,7 @@ async def run_smtp_server(
 
 @dataclass
 class SmtpConnection:
-    """A client that writes bytes and reads replies, whole or in a heap."""
+    """A client that writes raw bytes and reads replies, one by one or all at once."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -151,13 +151,13 @@ class SmtpConnection:
                     return text.rstrip("\r\n")
 
     async def say(self, *commands: str | bytes, replies: int | None = None) -> list[str]:
-        """Write all at once; one reply to each, unless told otherwise."""
+        """Write all at once; one reply to each command unless `replies` differs."""
         for command in commands:
             self.writer.write(command if isinstance(command, bytes) else command.encode() + b"\r\n")
         return [await self.reply() for _ in range(len(commands) if replies is None else replies)]
 
     async def rest(self) -> str:
-        """Everything until the server hangs up."""
+        """Everything until the server closes the connection."""
         async with asyncio.timeout(10):
             try:
                 return (await self.reader.read(-1)).decode()

@@ -1,4 +1,4 @@
-"""What tests of SMTP sessions share: a mail, deadlines, ways to travel, and a server that says what it was given."""
+"""Shared by tests of SMTP sessions: a mail, deadlines, transfer modes, and a server with canned replies."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A server that is dead in the worst way: whoever connects to it waits until they give up."""
+"""A server that never answers: clients wait for a connection until they give up."""
 
 import socket
 from types import TracebackType
@@ -9,7 +9,7 @@ FILLING_MAX: Final = 8
 
 
 class UnresponsiveServer:
-    """Listens, and its queue of connections that wait to be accepted is full: the kernel answers no further one."""
+    """Listens with a full accept queue: the kernel answers no further connection."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -34,7 +34,7 @@ class UnresponsiveServer:
         self._close()
 
     def hangs(self) -> bool:
-        """Whether a connection hangs now; one that doesn't is kept, so that it fills the queue."""
+        """Whether a connection hangs now; one that doesn't stays open and fills the queue."""
         connecting = socket.socket()
         connecting.settimeout(SHOWN_SECONDS)
         try:
@@ -46,5 +46,5 @@ class UnresponsiveServer:
         return False
 
     def _close(self) -> None:
-        for one in self._sockets:
-            one.close()
+        for opened in self._sockets:
+            opened.close()

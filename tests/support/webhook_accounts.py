@@ -1,4 +1,4 @@
-"""Many accounts with a webhook each, made at once; and events of theirs, as delivery would have left them."""
+"""Many accounts with a webhook each, inserted at once; and events of theirs, as delivery would have recorded them."""
 
 import json
 from collections.abc import Sequence
@@ -42,14 +42,14 @@ class WebhookAccount:
         return basic(self.username, self.password)
 
     def mail(self, to: Sequence[str]) -> bytes:
-        """The body of a request to send to these."""
+        """The body of a request to send to these addresses."""
         return json.dumps(
             {"from": f"news@{self.domain}", "to": list(to), "subject": "Hello", "text": "Hello."}
         ).encode()
 
 
 def webhook_settings(port: int, authority: Path) -> dict[str, Any]:
-    """Of processes that may call webhooks at this port of the loopback, with certificates of this authority."""
+    """Settings of processes that may call webhooks at this loopback port, with certificates of this authority."""
     return {
         "WEBHOOKS__PORTS": f"443,{port}",
         "WEBHOOKS__AUTHORITY_FILE": str(authority),
@@ -63,7 +63,7 @@ def webhook_settings(port: int, authority: Path) -> dict[str, Any]:
 async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence[str]) -> list[WebhookAccount]:
     """An account for each path, with credits, a credential, a verified domain and an endpoint at that path."""
     sealer = Sealer(given.secrets.seal_key_bytes, given.secrets.seal_key_active)
-    # Long ago: a server forgets what it knew of an account that changed lately.
+    # Long ago: a server drops an account that changed lately from its cache.
     then = datetime.now(UTC) - timedelta(hours=1)
     made = []
     for path in paths:
@@ -81,36 +81,39 @@ async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence
     rows: dict[str, tuple[str, list[tuple[object, ...]]]] = {
         "accounts": (
             "id name created_at changed_at available",
-            [(one.account_id, one.domain, then, then, CREDITS) for one in made],
+            [(account.account_id, account.domain, then, then, CREDITS) for account in made],
         ),
         "grants": (
             "account_id id amount reason at",
-            [(one.account_id, one.account_id, CREDITS, "test", then) for one in made],
+            [(account.account_id, account.account_id, CREDITS, "test", then) for account in made],
         ),
         "credentials": (
             "account_id id username secret_hash name is_default created_at",
-            [(one.account_id, _new_id(then), one.username, _hash(one, given), "test", True, then) for one in made],
+            [
+                (account.account_id, _new_id(then), account.username, _hash(account, given), "test", True, then)
+                for account in made
+            ],
         ),
         "domains": (
             "account_id id name token selector dkim_public dkim_sealed created_at verified_at checked_at",
             [
-                (one.account_id, _new_id(then), one.domain, "token", "selector", "", b"", then, then, then)
-                for one in made
+                (account.account_id, _new_id(then), account.domain, "token", "selector", "", b"", then, then, then)
+                for account in made
             ],
         ),
         "webhook_endpoints": (
             "account_id url events enabled secret_sealed created_at updated_at",
             [
                 (
-                    one.account_id,
-                    f"https://{NAME}:{port}{one.path}",
+                    account.account_id,
+                    f"https://{NAME}:{port}{account.path}",
                     list(ALL_EVENTS),
                     True,
-                    sealer.seal(one.secret.encode(), secret_purpose(one.account_id)),
+                    sealer.seal(account.secret.encode(), secret_purpose(account.account_id)),
                     then,
                     then,
                 )
-                for one in made
+                for account in made
             ],
         ),
     }
@@ -120,18 +123,18 @@ async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence
     return made
 
 
-def _hash(customer: WebhookAccount, given: Settings) -> bytes:
-    return credential.secret_hash(customer.password, given.secrets.pepper_bytes)
+def _hash(account: WebhookAccount, given: Settings) -> bytes:
+    return credential.secret_hash(account.password, given.secrets.pepper_bytes)
 
 
 async def add_events(
-    pool: Any, customers: Sequence[WebhookAccount], each: int = 1, *, lease: timedelta = timedelta(0)
+    pool: Any, accounts: Sequence[WebhookAccount], each: int = 1, *, lease: timedelta = timedelta(0)
 ) -> list[WebhookTicket]:
-    """So many events for each customer, in turns: due when the lease is over, until then whoever has their tickets."""
+    """So many events for each account, in turns: held by their tickets until the lease ends, then due."""
     now = datetime.now(UTC)
-    events, notifications = [], []
+    events, deliveries = [], []
     for _ in range(each):
-        for one in customers:
+        for account in accounts:
             event_id, message_id = _new_id(now), ids.new_message_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
             body = event.body(
                 event_id=event_id,
@@ -140,25 +143,25 @@ async def add_events(
                 message_id=message_id,
                 position=0,
                 to="ada.lovelace@customers.example.org",
-                sender=f"news@{one.domain}",
+                sender=f"news@{account.domain}",
                 subject="Your order of this morning is on its way",
                 smtp_code=250,
                 smtp_response="2.0.0 Ok: queued as 4C1F52A04F",
             )
-            events.append((one.account_id, event_id, message_id, 0, EventType.DELIVERED, now, body))
-            notifications.append(
+            events.append((account.account_id, event_id, message_id, 0, EventType.DELIVERED, now, body))
+            deliveries.append(
                 NewWebhookDelivery(
-                    one.account_id, _new_id(now), event_id, MessageId(message_id), 0, EventType.DELIVERED
+                    account.account_id, _new_id(now), event_id, MessageId(message_id), 0, EventType.DELIVERED
                 )
             )
     async with pool.acquire() as connection, connection.transaction():
         names = ["account_id", "id", "message_id", "position", "type", "created_at", "body"]
         await connection.copy_records_to_table("events", columns=names, records=events)
-        return await webhook_schedule.enter(connection, notifications, now, now + lease, ATTEMPTS_MAX)
+        return await webhook_schedule.enter(connection, deliveries, now, now + lease, ATTEMPTS_MAX)
 
 
 def signed_at(request: Request, secret: str) -> int | None:
-    """The time that a request was signed at; None if it was not, with this secret."""
+    """When a request was signed with this secret; None if it was not."""
     t = int(request.headers["service-signature"].partition(",")[0].removeprefix("t="))
     return t if is_signed(request, secret, t) else None
 

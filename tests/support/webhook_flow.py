@@ -1,4 +1,4 @@
-"""Webhooks from end to end in one process: real PostgreSQL, DNS and HTTPS, the in-process stream, a settable clock."""
+"""Webhooks end to end in one process: real PostgreSQL, DNS and HTTPS, the in-process stream, a settable clock."""
 
 import asyncio
 import hashlib
@@ -39,7 +39,7 @@ SEED: Final = 2026
 NAME: Final = "hooks.example.com"
 SECRET: Final = "whsec_the_secret_of_the_tests"
 PATIENCE_SECONDS: Final = 0.5
-# What the log tells of an attempt; the rest says where it belongs.
+# Status, attempt, HTTP status and error of a delivery.
 DeliveryStatus = tuple[str, int, int | None, str | None]
 
 
@@ -50,10 +50,10 @@ def certificates() -> Certificates:
 
 @dataclass(slots=True)
 class WebhookFlow:
-    """A messenger, and the customers he calls on. `round` tells whatever is due at the clock's time.
+    """A webhook sender and its surroundings. `run_due` sends all that is due at the clock's time.
 
-    An account's path at the receiver is its own if it ends in a query: `/status/500?acme`. `ports` may be called.
-    `another_worker` makes one more messenger; whatever it is given differs from the first.
+    A query makes an account's path unique: `/status/500?acme`. `ports` are those that may be called.
+    `another_worker` makes one more sender; its arguments override those of the first.
     """
 
     steps: DeliverySteps
@@ -102,7 +102,7 @@ class WebhookFlow:
         )
 
     async def add_events(self, *results: MailResult, sender: Sender | None = None) -> list[UUID]:
-        """A new message, whose recipients come to these results; the webhook deliveries, in their order, due now."""
+        """A new message whose recipients have these results; its webhook deliveries in order, due now."""
         made = await self.store.add_events(*(results or (MailResult.DELIVERED,)), lease=timedelta(0), sender=sender)
         rows = await self.steps.fetch(
             "SELECT id FROM webhook_deliveries WHERE id = ANY($1::uuid[]) ORDER BY position",
@@ -115,7 +115,7 @@ class WebhookFlow:
         return delivery_id
 
     async def run_due(self) -> int:
-        """Dispatch what is due and tell it; how many tickets there were."""
+        """Dispatch what is due and send it; how many tickets there were."""
         await self.notification.renew()
         await self.dispatch_due()
         return await self.send_fetched()
@@ -125,16 +125,16 @@ class WebhookFlow:
             pass
 
     async def send_fetched(self) -> int:
-        """Tell what the stream holds."""
+        """Send what the stream holds."""
         number = await self.offer()
         await self.notification.settle()
         return number
 
     async def offer(self) -> int:
-        """Give the messenger what the stream holds, and don't wait for him."""
+        """Give the sender what the stream holds, without waiting for the calls."""
         found = await self.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 10_000, 0)
         await self.notification.offer(found)
-        return sum(len(unpack(one.payload)) for one in found)
+        return sum(len(unpack(message.payload)) for message in found)
 
     async def log(self, delivery_id: UUID, account_id: AccountId | None = None) -> WebhookDelivery:
         async with self.steps.database.connection() as connection:
@@ -152,14 +152,14 @@ class WebhookFlow:
         rows = await self.steps.fetch("SELECT attempt_count, fence, next_at FROM calls ORDER BY next_at, id")
         return [(count, fence, (at - self.clock.now()).total_seconds()) for count, fence, at in rows]
 
-    def came(self, path: str) -> list[Request]:
-        """What came to this path."""
+    def requests_to(self, path: str) -> list[Request]:
+        """Requests to this path."""
         return [request for request in self.webhook_receiver.requests if request.line.split(" ")[1] == path]
 
 
 @dataclass
 class PausingClient:
-    """A caller that waits where it is told to: before it sets out, or before it tells what it heard."""
+    """A client that pauses before the call, or before it returns the answer."""
 
     caller: WebhookClient
     sets_out: bool = True
@@ -182,7 +182,7 @@ class PausingClient:
 
 
 def is_signed(request: Request, secret: str, t: int) -> bool:
-    """As a receiver would find out who knows nothing but the contract, down to the HMAC itself (RFC 2104)."""
+    """As a receiver checks it from the contract alone, including the HMAC (RFC 2104)."""
     key = secret.encode().ljust(64, b"\0")
     assert len(key) == 64
     inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key) + str(t).encode() + b"." + request.body).digest()
@@ -200,7 +200,7 @@ async def open_webhook_flow(
     said: dict[str, bytes] | None = None,
     **given: Any,
 ) -> AsyncIterator[WebhookFlow]:
-    """`said` adds paths to what the receiver answers; `given` is for every messenger."""
+    """`said` adds closing answers to the receiver; `given` goes to every sender."""
     async with AsyncExitStack() as stack:
         names = await stack.enter_async_context(Nameserver())
         names.records[NAME, "A"] = ["127.0.0.1"]
@@ -232,8 +232,10 @@ async def open_webhook_flow(
             workers.append(WebhookSender(**{**made, **given, **other}))
             return workers[-1]
 
-        one = worker()
+        sender = worker()
         dispatch = Dispatch(database=steps.database, clock=clock, tickets=tickets)
-        yield WebhookFlow(steps, names, webhook_receiver, ports, stream, tickets, dispatch, one, caller, sealer, worker)
+        yield WebhookFlow(
+            steps, names, webhook_receiver, ports, stream, tickets, dispatch, sender, caller, sealer, worker
+        )
         for each in workers:
             await each.drain(3)

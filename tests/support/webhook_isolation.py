@@ -1,7 +1,7 @@
-"""What one customer whose endpoint hangs does to the others' webhooks, at any size.
+"""How much one hanging endpoint delays the other accounts' webhooks, at any size.
 
-Mail to the simulator comes to its end at once, for every customer in turn; one of them never answers. What is told
-is how long the others' events took, from the final result (the event's `created_at`) to the customer's door.
+Mail to the simulator is final at once, for every account in turn; one account's endpoint never answers. The result is
+how long the others' events took from the final result (the event's `created_at`) to the receiver.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ from tests.support.webhook_load_receiver import Arrival, WebhookLoadReceiver
 
 # The recipients of one message are final at the same moment.
 RECIPIENTS: Final = 10
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 HANGING: Final = "/hang/0"
 
 _numbers: Final = itertools.count(1)
 
 
 class EventsMissingError(AssertionError):
-    """An event that nothing stood in the way of was not told as it should be: there is nothing to measure."""
+    """An event that should have been sent was not: there is nothing to measure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Of the others' events, in seconds, with the moment at which each was made; and how often the hanging one rang."""
+    """The others' events: when each was created and how many seconds it took; and the calls to the hanging endpoint."""
 
     others: list[tuple[float, float]]
     hanging_calls: int
@@ -54,28 +54,28 @@ async def measure_waits(
     per_second: float,
     seconds_max: float,
 ) -> Waits:
-    """The office has its parts at work, and its settings are such that they may call at the bell."""
+    """The processes run every part, with settings that permit calls to the load receiver."""
     paths = [HANGING, *(f"/customer/{number}" for number in range(1, accounts))]
     made = await webhook_accounts.create_accounts(
         processes.service.pool, service_settings(processes.database_url), load_receiver.port, paths
     )
-    # Whoever has just begun holds no shards for some seconds; and what is slow at first has been done.
+    # A new worker holds no shards for some seconds, and first requests are slow.
     await _post(processes, made[1:], (len(made) - 1) * RECIPIENTS, per_second * 2)
-    await _all_told(processes, (len(made) - 1) * RECIPIENTS, seconds_max)
+    await _wait_until_sent(processes, (len(made) - 1) * RECIPIENTS, seconds_max)
     load_receiver.arrivals()
     before = await processes.service.value("SELECT count(*) FROM events")
     began_at = time.time()
     await _post(processes, made, events, per_second)
     posted_seconds = time.time() - began_at
     expected = events - len(range(0, events // RECIPIENTS, len(made))) * RECIPIENTS
-    await _all_told(processes, (len(made) - 1) * RECIPIENTS + expected, seconds_max)
+    await _wait_until_sent(processes, (len(made) - 1) * RECIPIENTS + expected, seconds_max)
     arrivals = load_receiver.arrivals()
     number = await processes.service.value("SELECT count(*) FROM events") - before
     if number != events:
         raise EventsMissingError(f"{number} events were made of {events} recipients")
     return Waits(
         _waits(arrivals, made, expected, began_at),
-        sum(one.path == HANGING for one in arrivals),
+        sum(arrival.path == HANGING for arrival in arrivals),
         events - expected,
         posted_seconds,
     )
@@ -84,20 +84,22 @@ async def measure_waits(
 def _waits(
     arrivals: Sequence[Arrival], made: Sequence[WebhookAccount], expected: int, began_at: float
 ) -> list[tuple[float, float]]:
-    secrets = {one.path: one.secret for one in made}
+    secrets = {account.path: account.secret for account in made}
     waits = []
-    came: Counter[str] = Counter()
-    for one in arrivals:
-        if not one.is_signed(secrets[one.path]):
-            raise EventsMissingError(f"a call that was not signed: {one}")
-        if one.path == HANGING:
+    received: Counter[str] = Counter()
+    for arrival in arrivals:
+        if not arrival.is_signed(secrets[arrival.path]):
+            raise EventsMissingError(f"a call without a valid signature: {arrival}")
+        if arrival.path == HANGING:
             continue
-        told = one.event
-        came[told["id"]] += 1
-        made_at = datetime.fromisoformat(told["created_at"]).timestamp()
-        waits.append((made_at - began_at, one.at - made_at))
-    if len(came) != expected or len(waits) != expected:
-        raise EventsMissingError(f"{len(came)} events came in {len(waits)} calls, {expected} were expected, each once")
+        event = arrival.event
+        received[event["id"]] += 1
+        made_at = datetime.fromisoformat(event["created_at"]).timestamp()
+        waits.append((made_at - began_at, arrival.at - made_at))
+    if len(received) != expected or len(waits) != expected:
+        raise EventsMissingError(
+            f"{len(received)} events arrived in {len(waits)} calls; expected {expected}, each once"
+        )
     return waits
 
 
@@ -113,20 +115,20 @@ async def _post(processes: ServiceProcesses, senders: Sequence[WebhookAccount], 
 
 
 def _requests(senders: Sequence[WebhookAccount], messages: int) -> Iterator[bytes]:
-    for one, _ in zip(itertools.cycle(senders), range(messages), strict=False):
+    for sender, _ in zip(itertools.cycle(senders), range(messages), strict=False):
         number = next(_numbers)
-        body = one.mail([f"delivered+{number}.{place}@{SIMULATOR}" for place in range(RECIPIENTS)])
-        yield raw_request(one.basic, body)
+        body = sender.mail([f"delivered+{number}.{place}@{SIMULATOR}" for place in range(RECIPIENTS)])
+        yield raw_request(sender.basic, body)
 
 
-async def _all_told(processes: ServiceProcesses, number: int, seconds_max: float) -> None:
+async def _wait_until_sent(processes: ServiceProcesses, number: int, seconds_max: float) -> None:
     deadline = time.monotonic() + seconds_max
     query = "SELECT count(*) FROM webhook_deliveries WHERE status = 'succeeded' AND attempt = 1"
-    while (told := await processes.service.value(query)) < number:
+    while (sent := await processes.service.value(query)) < number:
         processes.check()
         if time.monotonic() > deadline:
-            said = [f"{part.words} says:\n{part.said()}" for part in processes.parts if "http" not in part.words]
+            logs = [f"{part.words} logged:\n{part.said()}" for part in processes.parts if "http" not in part.words]
             raise EventsMissingError(
-                "\n".join([f"{told} of {number} events are told after {seconds_max:.0f} s", *said])
+                "\n".join([f"{sent} of {number} events were sent within {seconds_max:.0f} s", *logs])
             )
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

@@ -1,7 +1,7 @@
-"""A webhook's receiving end in a process of its own, for load: it answers 200 to everyone and writes down what came.
+"""A webhook receiver in its own process, for load tests: it answers 200 to every request and logs it.
 
-`/hang` and what begins like it is never answered. A line of the log is the moment, the path, the signature and the
-body, apart by spaces; what is asked for with `arrivals` is complete as soon as the process was told to `flush`.
+Paths that begin with `/hang` are never answered. A log line is the time, path, signature and body, separated by
+spaces; `arrivals` flushes the log before it reads it.
 """
 
 import argparse
@@ -33,19 +33,19 @@ class Arrival:
     body: bytes
 
     def is_signed(self, secret: str) -> bool:
-        """As the contract says, by the standard library."""
+        """Checked by the contract, with the standard library."""
         t, _, v1 = self.signature.partition(",")
         signed = t.removeprefix("t=").encode() + b"." + self.body
         return v1 == "v1=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
     @property
     def event(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(self.body)
-        return told
+        event: dict[str, Any] = json.loads(self.body)
+        return event
 
 
 class WebhookLoadReceiver:
-    """The process; its certificates are of an authority of its own, whose file lies in the directory."""
+    """The process; its certificate comes from a private authority, whose file is in the directory."""
 
     def __init__(self, directory: Path) -> None:
         self.authority = directory / "authority.pem"
@@ -64,7 +64,7 @@ class WebhookLoadReceiver:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            self.port = int(self._said())
+            self.port = int(self._answer())
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -78,11 +78,11 @@ class WebhookLoadReceiver:
         return self._process.pid
 
     def count(self) -> int:
-        """How many have come."""
+        """How many requests arrived."""
         return int(self._ask("count"))
 
     def arrivals(self) -> list[Arrival]:
-        """All that came since the last time."""
+        """Requests since the last call."""
         self._ask("flush")
         lines = self._log.read_bytes().splitlines()
         self._log.unlink()
@@ -93,9 +93,9 @@ class WebhookLoadReceiver:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{word}\n")
         self._process.stdin.flush()
-        return self._said()
+        return self._answer()
 
-    def _said(self) -> str:
+    def _answer(self) -> str:
         assert self._process is not None
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
@@ -123,7 +123,7 @@ class _Log:
 
 
 class _Connection(asyncio.Protocol):
-    """One request after the other, read by hand: the receiver should cost next to nothing."""
+    """Reads one request after the other without an HTTP library, to cost little processor time."""
 
     def __init__(self, log: _Log) -> None:
         self._log = log

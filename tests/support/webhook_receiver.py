@@ -1,8 +1,8 @@
-"""A webhook's receiving end on real sockets, which answers as the request's path says.
+"""A webhook receiver on real sockets, which answers as the request's path says.
 
-Every path that is not in the table below answers 200; `/status/503` answers what it says. A `manner` is for the
-whole server and for what happens before a request: "silent" takes connections and says nothing, not even TLS,
-"plain" answers HTTP without TLS, "cut" hangs up on everyone.
+Paths that are not in the tables below answer 200; `/status/503` answers 503. A `behaviour` is the whole server's,
+before any request: "silent" accepts connections and sends nothing, not even TLS, "plain" speaks HTTP without TLS,
+"cut" closes every connection.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def http_answer(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-# What is said at once; then the server waits for the next request.
+# Answers after which the server waits for the next request.
 ANSWERS: Final = {
     "/redirect": http_answer(b"", "Location: https://elsewhere.example.com/", status="301 Moved Permanently"),
     "/redirect-inward": http_answer(b"", "Location: https://127.0.0.1/", status="307 Temporary Redirect"),
@@ -51,7 +51,7 @@ ANSWERS: Final = {
     "/hang-chunk": CHUNKED + b"10\r\nabc",
     "/hang": b"",
 }
-# What is said before the server hangs up.
+# Answers after which the server closes the connection.
 CLOSING_ANSWERS: Final = {
     "/close": b"",
     "/half": b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
@@ -82,7 +82,7 @@ CLOSING_ANSWERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What came; `connection` counts from 1, and `peer_port` is where it came from."""
+    """A request; `connection` counts from 1, and `peer_port` is the client's."""
 
     line: str
     headers: dict[str, str]
@@ -94,9 +94,9 @@ class Request:
 
 
 class WebhookReceiver:
-    """`said` adds paths to the table, and `tls` is the server's context; without one it speaks no TLS.
+    """`said` adds paths to the closing answers, and `tls` is the server's context; without it there is no TLS.
 
-    `when_answered` is called as soon as an answer was written that leaves the connection open.
+    `when_answered` is called after each answer that keeps the connection open.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class WebhookReceiver:
         await self._server.wait_closed()
 
     async def all_closed(self, seconds_max: float) -> bool:
-        """Whether every connection ends within this time."""
+        """Whether all connections end within this time."""
         if self._serving:
             await asyncio.wait(self._serving, timeout=seconds_max)
         return not self._serving
@@ -180,7 +180,7 @@ class WebhookReceiver:
             yield Request(line, headers, tuple([name for name, _ in pairs]), body, number, asked_for, peer_port)
 
     async def _act(self, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection lives on."""
+        """Whether the connection stays open."""
         match path.split("?")[0]:
             case "/reset":
                 writer.transport.abort()
@@ -205,7 +205,7 @@ class WebhookReceiver:
             case said if said in ANSWERS:
                 writer.write(ANSWERS[said])
                 if said.startswith("/hang"):
-                    await reader.read()  # until the other side hangs up
+                    await reader.read()  # until the client closes
                     return False
                 return True
             case said if said in self._said:
@@ -229,18 +229,18 @@ class WebhookReceiver:
             await asyncio.sleep(DRIP_SECONDS)
 
     async def _endless(self, writer: asyncio.StreamWriter, head: bytes, again: bytes) -> None:
-        """A gigabyte, or as much of it as anyone takes."""
+        """A gigabyte, or as much of it as the client reads."""
         piece = again * (PIECE_BYTES // len(again))
         writer.write(head)
         while self.bytes_sent < GIGABYTE:
             writer.write(piece)
             await writer.drain()
-            await asyncio.sleep(0)  # a drain that needn't wait never lets the loop see that nobody is there any more
+            await asyncio.sleep(0)  # a drain that needn't wait never lets the loop see that the client has gone
             self.bytes_sent += len(piece)
 
 
 def record_server_names(context: ssl.SSLContext) -> ssl.SSLContext:
-    """So that requests tell which name was asked for before the certificate was chosen (SNI)."""
+    """Requests then have the server name of the TLS handshake (SNI)."""
 
     def note(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
         connection.asked_for = name  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A customer's webhook without a network: an endpoint, events that are told to it, and what came of telling them."""
+"""The steps of webhooks without a network: an endpoint, its events, and the outcome of sending them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class WebhookSteps:
     async def add_events(
         self, *results: MailResult, lease: timedelta = LEASE, sender: Sender | None = None
     ) -> list[WebhookTicket]:
-        """A new message, whose recipients come to these results; the tickets of what it is to be told."""
+        """A new message whose recipients have these results; the tickets of its events."""
         outcomes = await self.outcomes(*results, sender=sender)
         async with self.steps.database.transaction() as tx:
             now = self.steps.clock.now()
@@ -56,8 +56,8 @@ class WebhookSteps:
         claimed = await self.steps.claimed(len(results), sender=sender)
         now = self.steps.clock.now()
         return [
-            self.steps.outcome(one, result, webhook_delivery_id=new_id(now))
-            for one, result in zip(claimed, results, strict=True)
+            self.steps.outcome(claim, result, webhook_delivery_id=new_id(now))
+            for claim, result in zip(claimed, results, strict=True)
         ]
 
     async def lease(self, limit: int = 1_000) -> list[WebhookTicket]:
@@ -82,7 +82,7 @@ class WebhookSteps:
             return await webhook_schedule.reclaim_expired_workers(tx, self.steps.clock.now())
 
     def result(self, claimed: ClaimedWebhook, result: WebhookResult, **given: Any) -> WebhookOutcome:
-        """What a receiver of few words would have said."""
+        """The outcome of a short answer."""
         about: dict[str, Any] = {}
         if result is not WebhookResult.POSTPONED:
             about |= {"url": claimed.url or URL, "duration_ms": 12, "response_body": b"well"}

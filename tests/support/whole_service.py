@@ -1,7 +1,7 @@
-"""A town: the whole service, each part a process that may die, and witnesses outside who write down what they see.
+"""The whole service, each part a process that may die, with outside logs of what was sent and received.
 
-Clients send over HTTP and SMTP and know every answer; a server takes the mail, a webhook's receiver hears of it. When
-all has come to rest, `posthouse audit` holds the three logs against the record.
+Clients send over HTTP and SMTP and log every answer; an SMTP receiver logs the mail, a webhook receiver the events.
+When the service is idle, `posthouse audit` compares the three logs with the record.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from tests.support.webhook_steps import ALL_EVENTS
 TENANTS: Final = 3
 DESTINATIONS: Final = 24
 SLOW: Final = "127.0.0.2"
-# How the receiver treats them, in turns: the first words of the addresses.
+# How the receiver treats them: the local parts of the addresses begin with these.
 BEHAVIOURS: Final = (*["taken"] * 72, *["550-rcpt"] * 4, *["greylist"] * 3, "lose-dot")
 PARTS: Final = ("http", "submission", "inbound", "dispatch", "delivery", "notification")
 PAUSE_SECONDS: Final = 0.05
@@ -49,16 +49,16 @@ PAUSE_SECONDS: Final = 0.05
 RECIPIENT_COUNTS: Final = (*[1] * 13, 2, 3)
 BODY_REPEATS: Final = (*[1] * 8, 10, 1_000)
 MAILS_A_CONNECTION: Final = 100
-# Clients hold back while so much waits, so that all comes to rest soon after the last of them.
+# Clients pause while more than this waits, so that the service is idle soon after they stop.
 WAITING_MAX: Final = 5_000
-WAITING_SEEN_SECONDS: Final = 0.5
+WAITING_POLL_SECONDS: Final = 0.5
 ANSWER_SECONDS_MAX: Final = 60.0
 AUDIT_SECONDS_MAX: Final = 1_800.0
 
 
 @dataclass(slots=True)
 class SendRate:
-    """Turns, so many a second on the average: who was kept from theirs by a fault makes up for it afterwards."""
+    """So many sends a second on average: those that a fault delayed follow afterwards."""
 
     per_second: float
     started: float = field(default_factory=time.monotonic)
@@ -81,23 +81,23 @@ class WholeService:
     sender_log: IO[str]
     webhook_log: IO[str]
     chance: random.Random
-    under_way: InFlight
+    in_flight: InFlight
     answers: Counter[str] = field(default_factory=Counter)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-    # Recipients and webhooks that wait, as last seen.
+    # Recipients and webhooks that waited at the last check.
     waiting: tuple[int, int] = (0, 0)
     _has_room: asyncio.Event = field(default_factory=asyncio.Event)
     _is_stopping: bool = False
 
     @property
     def accepted(self) -> int:
-        """Mails, as the clients know."""
+        """Mails, as counted by the clients."""
         return self.answers["http: 202"] + self.answers["smtp: 250"]
 
-    # Its parts.
+    # Processes
 
     def start(self, name: str, crash_at: str | None = None) -> ServerProcess:
-        """One that ended before is started at the same port."""
+        """A process that ended is started at the same port."""
         armed = {} if crash_at is None else {crash.ENVIRONMENT.removeprefix("POSTHOUSE_"): crash_at}
         if name in self.running:
             part = self.running[name]
@@ -108,12 +108,12 @@ class WholeService:
         return part
 
     async def kill(self, name: str) -> None:
-        """At once; what a worker had under way is counted."""
+        """SIGKILL; what a worker had in flight is counted."""
         part = self.running[name]
         connections = len(self.processes.receiver.conversations)
         part.kill()
         if name == "delivery":
-            await self.under_way.note_death(connections)
+            await self.in_flight.note_death(connections)
 
     async def restart(self, name: str, crash_at: str | None = None) -> ServerProcess:
         part = self.running[name]
@@ -122,21 +122,21 @@ class WholeService:
         return self.start(name, crash_at)
 
     def upkeep(self, crash_at: str | None = None) -> int:
-        """One round of it; the exit status."""
+        """One run of it; the exit status."""
         own = environment(self.processes.database_url, **self.processes.settings)
         if crash_at is not None:
             own[crash.ENVIRONMENT] = crash_at
         return preloaded.run("upkeep", environment=own, directory=self.processes.directory).returncode
 
-    # Its clients.
+    # Clients
 
     @asynccontextmanager
     async def busy(self, http: int = 6, smtp: int = 3, per_second: float = 60.0) -> AsyncIterator[None]:
-        """Clients send beside whatever happens inside; at its end each has its answer, or none will come."""
+        """Clients send while the block runs; at its end each waits for its last answer."""
         self._is_stopping = False
         pace = SendRate(per_second)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look())
+            group.create_task(self._watch_queue())
             for number in range(http):
                 group.create_task(self._send_by_http(self.tenants[number % len(self.tenants)], pace))
             for number in range(smtp):
@@ -146,8 +146,8 @@ class WholeService:
             finally:
                 self._is_stopping = True
 
-    async def _look(self) -> None:
-        """How much waits."""
+    async def _watch_queue(self) -> None:
+        """Clients pause while too much waits."""
         query = "SELECT (SELECT count(*) FROM schedule) AS mail, (SELECT count(*) FROM calls) AS calls"
         while not self._is_stopping:
             with contextlib.suppress(*DATABASE_ERRORS):
@@ -158,11 +158,11 @@ class WholeService:
                 self._has_room.clear()
             else:
                 self._has_room.set()
-            await asyncio.sleep(WAITING_SEEN_SECONDS)
+            await asyncio.sleep(WAITING_POLL_SECONDS)
         self._has_room.set()
 
     async def _turn(self, pace: SendRate) -> bool:
-        """Whether there is one."""
+        """Whether to send."""
         await self._has_room.wait()
         await pace.turn()
         return not self._is_stopping
@@ -172,7 +172,7 @@ class WholeService:
             await self._post(tenant)
 
     async def _post(self, tenant: Tenant) -> None:
-        """The same request again and again, with the same key, until there is an answer."""
+        """Retry with the same key until there is an answer."""
         key = f"{tenant.unique}-{next(self._numbers)}"
         to = self._addresses(self.chance.choice(RECIPIENT_COUNTS))
         fields: dict[str, Any] = {"to": to[:2], "bcc": to[2:]} if len(to) > 2 else {"to": to}
@@ -189,7 +189,7 @@ class WholeService:
                 if answer.status == 202:
                     self._note(via="http", outcome="accepted", key=key, id=answer.body["id"])
                     return
-                # A suspended account is told so.
+                # 403: the account is suspended.
                 assert answer.status in (403, 409, 429, 503), answer.raw
             await asyncio.sleep(PAUSE_SECONDS * 4)
 
@@ -201,12 +201,12 @@ class WholeService:
                     for _ in range(MAILS_A_CONNECTION):
                         if not replies[1].startswith("235 ") or not await self._turn(pace):
                             break
-                        await self._hand_in(line, tenant)
+                        await self._submit(line, tenant)
             except (OSError, ssl.SSLError, asyncio.IncompleteReadError, AssertionError, IndexError):
                 self.answers["smtp: no connection"] += 1
                 await asyncio.sleep(PAUSE_SECONDS * 4)
 
-    async def _hand_in(self, line: Any, tenant: Tenant) -> None:
+    async def _submit(self, line: Any, tenant: Tenant) -> None:
         number = next(self._numbers)
         raw = raw_mail(tenant, f"Number {number}", body="Good morning. " * self.chance.choice(BODY_REPEATS))
         reply = ""
@@ -220,7 +220,7 @@ class WholeService:
             elif reply[:3] in ("", "451", "421"):
                 self._note(via="smtp", outcome="unanswered")
         if not reply:
-            raise ConnectionResetError("the server hung up")
+            raise ConnectionResetError("the server closed the connection")
 
     def _addresses(self, count: int) -> list[str]:
         return [
@@ -231,7 +231,7 @@ class WholeService:
     def _note(self, **line: str) -> None:
         self.sender_log.write(json.dumps(line) + "\n")
 
-    def hear(self, request: Request) -> None:
+    def log_webhook(self, request: Request) -> None:
         line = {
             "at": time.time(),
             "signature": request.headers[event.SIGNATURE_HEADER.lower()],
@@ -242,10 +242,10 @@ class WholeService:
         if not self.webhook_log.closed:
             self.webhook_log.write(json.dumps(line) + "\n")
 
-    # Its rest.
+    # The end of a run
 
-    async def at_rest(self, seconds: float) -> float:
-        """Every message and every webhook has come to its end; how many seconds it took."""
+    async def wait_until_idle(self, seconds: float) -> float:
+        """Every message and every webhook is final; how many seconds it took."""
         started = time.monotonic()
         while True:
             with contextlib.suppress(*DATABASE_ERRORS):
@@ -253,19 +253,19 @@ class WholeService:
                 calls = await self.processes.service.value("SELECT count(*) FROM calls")
                 if not mail and not calls:
                     return time.monotonic() - started
-                told = f"{mail} recipients and {calls} webhooks wait"
-                assert time.monotonic() - started < seconds, f"after {seconds} s {told}\n{self._said()}"
+                waiting = f"{mail} recipients and {calls} webhooks wait"
+                assert time.monotonic() - started < seconds, f"after {seconds} s {waiting}\n{self._logs()}"
             await asyncio.sleep(0.2)
 
-    def _said(self) -> str:
-        return "\n".join(f"{name} says:\n{part.said()[-1500:]}" for name, part in self.running.items())
+    def _logs(self) -> str:
+        return "\n".join(f"{name} logged:\n{part.said()[-1500:]}" for name, part in self.running.items())
 
     async def audit(self) -> dict[str, Any]:
-        """What the audit says, with all three witnesses; it must not be asked before all is at rest."""
+        """The audit with all three outside logs; call it when the service is idle."""
         self.sender_log.flush()
         self.webhook_log.flush()
         logs = ["--sender", self.sender_log.name, "--receiver", self.processes.log, "--webhooks", self.webhook_log.name]
-        # Straight to the database, by no strait.
+        # Straight to the database, around any proxy.
         settings = {**self.processes.settings, "DATABASE__URL": self.processes.database_url}
         own = environment(self.processes.database_url, **settings)
         done = await asyncio.to_thread(
@@ -278,15 +278,15 @@ class WholeService:
             seconds_max=AUDIT_SECONDS_MAX,
         )
         assert done.returncode in (0, 1), done.stderr
-        said: dict[str, Any] = json.loads(done.stdout)
-        assert said["is_broken"] == (done.returncode == 1)
-        return said
+        report: dict[str, Any] = json.loads(done.stdout)
+        assert report["is_broken"] == (done.returncode == 1)
+        return report
 
 
 def log_directory() -> Path | None:
-    """Where the witnesses' logs are kept: in memory if possible, since the disk's time is the service's here.
+    """The directory of the outside logs: in memory if possible, because the service needs the disk.
 
-    None is wherever temporary files are. A witness outlives every fault, so that its log needs no disk.
+    None is the usual directory of temporary files. The logging processes survive every fault, so memory is safe.
     """
     memory = Path("/dev/shm")
     return memory if memory.is_dir() else None
@@ -296,9 +296,9 @@ def log_directory() -> Path | None:
 async def start_whole_service(
     database_url: str, directory: Path, seed: int, *, stream: str = "nats", **settings: str
 ) -> AsyncIterator[WholeService]:
-    """A town where every part runs, and nobody sends yet; `settings` are those of its processes.
+    """Every part runs, and no client sends yet; `settings` are those of the processes.
 
-    Whoever is told to end takes them along: each has a process group of its own, and would live on.
+    SIGTERM ends this task, and with it the processes: each has its own process group and would live on.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -333,14 +333,14 @@ async def start_whole_service(
             await _add_webhooks(processes, tenants, webhook_receiver.port)
             with (
                 (directory / "sent.jsonl").open("w", buffering=1) as sent,
-                (directory / "told.jsonl").open("w", buffering=1) as told,
+                (directory / "webhooks.jsonl").open("w", buffering=1) as received,
             ):
                 chance = random.Random(seed)
-                under_way = InFlight(processes.service)
+                in_flight = InFlight(processes.service)
                 whole_service = WholeService(
-                    processes, listeners, webhook_receiver, tenants, domains, running, sent, told, chance, under_way
+                    processes, listeners, webhook_receiver, tenants, domains, running, sent, received, chance, in_flight
                 )
-                webhook_receiver.when_answered = whole_service.hear
+                webhook_receiver.when_answered = whole_service.log_webhook
                 for name in PARTS:
                     if name not in running:
                         whole_service.start(name)
@@ -352,7 +352,7 @@ async def _add_webhooks(processes: ServiceProcesses, tenants: Sequence[Tenant], 
     given = service_settings(processes.database_url)
     sealer = Sealer(given.secrets.seal_key_bytes, given.secrets.seal_key_active)
     for number, tenant in enumerate(tenants):
-        secret = f"{event.SECRET_PREFIX}{number}-of-the-town"
+        secret = f"{event.SECRET_PREFIX}{number}-of-the-tests"
         await processes.service.sql(
             "INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)"
             " VALUES ($1, $2, $3, true, $4, $5, $5)",

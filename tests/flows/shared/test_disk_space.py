@@ -72,7 +72,7 @@ async def refused() -> AsyncIterator[None]:
 async def adopt(accept_flow: AcceptFlow, sender: Sender) -> Any:
     request_id = RequestId(ids.new_id(accept_flow.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
     return await accept_flow.intake.adopt(
-        sender.caller(), RAW, [parse_mailbox("ada@example.org")], "news@acme.example.com", request_id
+        sender.principal(), RAW, [parse_mailbox("ada@example.org")], "news@acme.example.com", request_id
     )
 
 

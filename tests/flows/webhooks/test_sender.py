@@ -68,7 +68,7 @@ async def test_mail_results_arrive_signed_without_waiting_for_dispatch(
         await publishing.run_due()
         await flow.notification.renew()
         assert await flow.send_fetched() == 2
-        requests = flow.came("/events?a=1")
+        requests = flow.requests_to("/events?a=1")
         events = [json.loads(request.body) for request in requests]
         for request in requests:
             assert request.line == "POST /events?a=1 HTTP/1.1"
@@ -126,8 +126,8 @@ async def test_each_account_gets_its_own_events(flow: WebhookFlow) -> None:
     await flow.add_events()
     await flow.add_events(DeliveryResult.BOUNCED, sender=other)
     assert await flow.run_due() == 2
-    assert [request.body.split()[0] for request in flow.came("/a")] == [b"delivered"]
-    assert [request.body.split()[0] for request in flow.came("/b")] == [b"bounced"]
+    assert [request.body.split()[0] for request in flow.requests_to("/a")] == [b"delivered"]
+    assert [request.body.split()[0] for request in flow.requests_to("/b")] == [b"bounced"]
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -363,13 +363,13 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(flow: WebhookFlow)
     hanging = asyncio.create_task(flow.run_due())
 
     async def seen() -> int:
-        return len(flow.came("/quick"))
+        return len(flow.requests_to("/quick"))
 
     await eventually(seen, lambda number: number == 5, within=2)
     assert not hanging.done()
-    assert len(flow.came("/hang")) == ACCOUNT_CALLS_MAX, "so many at a time, and no more"
+    assert len(flow.requests_to("/hang")) == ACCOUNT_CALLS_MAX, "so many at a time, and no more"
     await hanging
-    assert len(flow.came("/hang")) == 25
+    assert len(flow.requests_to("/hang")) == 25
     account_id = AccountId(other.account_id)
     assert [(await flow.status_of(one, account_id))[0] for one in quick] == ["succeeded"] * 5
 
@@ -405,11 +405,11 @@ async def test_a_ticket_without_room_is_postponed_and_arrives_later(flow: Webhoo
     await eventually(begun, lambda paths: "/quick" in paths, within=2)
     slow.goes_on.set()
     await flow.notification.settle()
-    assert len(flow.came("/events")) == places
+    assert len(flow.requests_to("/events")) == places
     flow.clock.advance(seconds=late[-1][2])
     assert await flow.run_due() == number - places
-    assert len(flow.came("/events")) == number
-    assert len(flow.came("/quick")) == 1
+    assert len(flow.requests_to("/events")) == number
+    assert len(flow.requests_to("/quick")) == 1
     statuses = Counter(await flow.steps.fetch("SELECT status, attempt FROM webhook_deliveries"))
     assert statuses == {("succeeded", 1): number + 1}
 
@@ -426,7 +426,7 @@ async def test_when_all_calls_are_taken_accounts_take_turns(flow: WebhookFlow) -
     await flow.offer()
 
     async def seen() -> int:
-        return len(flow.came("/hang"))
+        return len(flow.requests_to("/hang"))
 
     await eventually(seen, lambda number: number == 3)
     await flow.add_events(*[DeliveryResult.DELIVERED] * 2, sender=other)
@@ -459,10 +459,10 @@ async def test_a_full_process_has_room_for_an_account_with_nothing_waiting(flow:
     await eventually(begun, lambda paths: paths == {"/a": ACCOUNT_CALLS_MAX, "/b": 2}, within=2)
     slow.goes_on.set()
     await flow.notification.settle()
-    assert len(flow.came("/a")) == ACCOUNT_CALLS_MAX + 5
+    assert len(flow.requests_to("/a")) == ACCOUNT_CALLS_MAX + 5
     flow.clock.advance(seconds=60)
     await flow.run_due()
-    assert len(flow.came("/a")) == 20
+    assert len(flow.requests_to("/a")) == 20
 
 
 async def test_idle_accounts_take_no_memory(flow: WebhookFlow) -> None:
