@@ -1,7 +1,7 @@
-"""Simulated processes: each has its own connections and its own tasks, and can die between any two steps.
+"""Simulated processes: each has its own connections and tasks, and can die between any two steps.
 
-A dead one reaches nobody: its tasks are cancelled, its transactions rolled back, its database, stream, carrier and
-caller refuse it. Whatever it had committed, published or sent stays.
+A dead process has no further effect: its tasks are cancelled, its transactions rolled back, and its database, stream,
+carrier and webhook client refuse it. What it committed, published or sent before stays.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from tests.simulation.simulated_world import CURRENT, Killed, require_alive
 
 Made = TypeVar("Made")
 
-BURIAL_SECONDS_MAX: Final = 10.0
+CLOSE_SECONDS_MAX: Final = 10.0
 
 
 class ProcessDatabase(Database):
-    """A database of which the dead get no connection."""
+    """A database that gives dead processes no connection."""
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -37,7 +37,7 @@ class Process:
     name: str
     kind: str
     database: Database
-    directory: ControlCache
+    control_cache: ControlCache
     is_alive: bool = True
     is_stalled: bool = False
     flow: Any = None
@@ -49,7 +49,7 @@ class Process:
         return self.flow.worker_id if isinstance(self.flow, Delivery | WebhookSender) else None
 
     def begin(self, work: Coroutine[Any, Any, Made]) -> "asyncio.Task[Made]":
-        """Work of this process; whatever it starts is this process's as well."""
+        """Run work in this process; tasks it starts belong to the process as well."""
         token = CURRENT.set(self)
         try:
             return asyncio.get_running_loop().create_task(work)
@@ -57,7 +57,7 @@ class Process:
             CURRENT.reset(token)
 
     async def do(self, work: Coroutine[Any, Any, Made]) -> Made | None:
-        """To its end; None when the process dies over it."""
+        """Run work to its end; None when the process dies meanwhile."""
         task = self.begin(work)
         await asyncio.wait([task])
         if task.cancelled() or isinstance(task.exception(), Killed):
@@ -71,9 +71,9 @@ class Process:
             if task is not current:
                 task.cancel()
 
-    async def bury(self) -> None:
-        """Its tasks end, and its connections close: PostgreSQL learns that it is gone."""
-        async with asyncio.timeout(BURIAL_SECONDS_MAX):
+    async def close(self) -> None:
+        """Its tasks end and its connections close, which PostgreSQL notices."""
+        async with asyncio.timeout(CLOSE_SECONDS_MAX):
             while waiting := {task for task in self.tasks if not task.done()}:
                 for task in waiting:
                     task.cancel()
@@ -82,7 +82,7 @@ class Process:
 
 
 def process_tasks(loop: asyncio.AbstractEventLoop, work: Any, **given: Any) -> "asyncio.Task[Any]":
-    """A task belongs to the process that began it."""
+    """A task belongs to the process that started it."""
     task = asyncio.Task(work, loop=loop, **given)
     process = CURRENT.get()
     if isinstance(process, Process):
@@ -101,7 +101,7 @@ def _ended(process: Process, task: "asyncio.Task[Any]") -> None:
 
 
 def die_here() -> None:
-    """The process that comes here dies here."""
+    """The current process dies here."""
     process = CURRENT.get()
     if isinstance(process, Process):
         process.kill()

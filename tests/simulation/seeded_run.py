@@ -1,4 +1,4 @@
-"""Play a town's days from a seed: random steps, promises after each of them, and the audit at the end.
+"""Run the simulation from a seed: random steps, all promises checked after each, and the audit at the end.
 
     python -m tests.simulation.seeded_run --seed 7 --steps 500
 
@@ -26,17 +26,17 @@ from tests.support.fresh_database import fresh_database
 
 DOMAINS: Final = ("one.example", "two.example", "three.example")
 PATHS: Final = ("/well", "/never", "/fickle", "/fickle")
-# Points that no step of the simulation comes to.
+# Points that no step of the simulation passes.
 _ELSEWHERE: Final = ("submission.", "feedback.", "upkeep.", "accept.admitted", "accept.read", "accept.before_answer")
 POINTS: Final = sorted(
-    one for one in crash.POINTS if not one.startswith((*_ELSEWHERE, "accept.answered", "carry.before_dot"))
+    point for point in crash.POINTS if not point.startswith((*_ELSEWHERE, "accept.answered", "carry.before_dot"))
 )
 Step = tuple[str, tuple[Any, ...]]
 Made = TypeVar("Made")
 
 
 def recipients(chance: random.Random) -> tuple[str, ...]:
-    """Addresses that are few enough to come again, since some of them are suppressed by then."""
+    """From few addresses, so that they recur: some are suppressed by then."""
     count = chance.choice((1, 1, 1, 2, 3, 5))
     made = {f"{chance.choice(MAIL_BEHAVIOURS)}-{chance.randrange(40)}@{chance.choice(DOMAINS)}" for _ in range(count)}
     if chance.random() < 0.1:
@@ -45,7 +45,7 @@ def recipients(chance: random.Random) -> tuple[str, ...]:
 
 
 def steps(chance: random.Random) -> Step:
-    """The next step. Most are of ordinary life."""
+    """The next step. Most are ordinary operation."""
     account = chance.randrange(len(ACCOUNTS))
     mode = Mode.TEST if chance.random() < 0.05 else Mode.LIVE
     choices: list[tuple[float, Callable[[], Step]]] = [
@@ -53,7 +53,7 @@ def steps(chance: random.Random) -> Step:
         (3, lambda: ("send_again", (chance.randrange(1_000),))),
         (6, lambda: ("dispatch", ())),
         (12, lambda: ("work", (chance.randrange(4), chance.choice((1, 3, 200))))),
-        (8, lambda: ("round", ())),
+        (8, lambda: ("cycle", ())),
         (10, lambda: ("wait", (round(chance.uniform(0.1, 90), 1),))),
         (5, lambda: ("wait", (round(chance.uniform(10, 90), 1), chance.choice((1, 2, 2, 3, 3, 4, 5))))),
         (14, lambda: ("leap", (chance.choice((0, 0, 30)),))),
@@ -63,7 +63,7 @@ def steps(chance: random.Random) -> Step:
         (2, lambda: ("stop", (chance.randrange(6),))),
         (4, lambda: ("restart", ())),
         (1, lambda: ("wipe", ())),
-        (2, lambda: ("weather", tuple(round(chance.choice((0, 0.1, 0.5)), 1) for _ in range(4)))),
+        (2, lambda: ("stream_faults", tuple(round(chance.choice((0, 0.1, 0.5)), 1) for _ in range(4)))),
         (1, lambda: ("suspend", (account,))),
         (2, lambda: ("resume", (account,))),
         (2, lambda: ("endpoint", (account, chance.choice(PATHS), chance.random() < 0.9))),
@@ -72,16 +72,16 @@ def steps(chance: random.Random) -> Step:
     return made()
 
 
-async def take_step(place: SimulatedService, step: Step) -> None:
-    """One step, after which every promise holds."""
-    await with_steps(place, _take(place, *step))
+async def take_step(simulation: SimulatedService, step: Step) -> None:
+    """A step, after which every promise holds."""
+    await with_steps(simulation, _take(simulation, *step))
 
 
-async def _take(place: SimulatedService, name: str, given: tuple[Any, ...]) -> None:
-    place.steps.append(f"{name}({', '.join(map(repr, given))})")
-    await getattr(place, f"step_{name}")(*given)
-    await place.settle()
-    await invariants.require(place)
+async def _take(simulation: SimulatedService, name: str, given: tuple[Any, ...]) -> None:
+    simulation.steps.append(f"{name}({', '.join(map(repr, given))})")
+    await getattr(simulation, f"step_{name}")(*given)
+    await simulation.settle()
+    await invariants.require(simulation)
 
 
 async def run_seed(
@@ -92,37 +92,40 @@ async def run_seed(
     report: Callable[[SimulatedService, int], None] = lambda *_: None,
     **given: Any,
 ) -> tuple[SimulatedService, AuditTally]:
-    """So many steps of a seed, and the rest."""
+    """So many steps of a seed; then all work is finished and audited."""
     chance = random.Random(seed)
-    async with open_simulation(url, seed, **given) as place:
+    async with open_simulation(url, seed, **given) as simulation:
         for number in range(count):
-            await take_step(place, steps(chance))
-            report(place, number + 1)
-        return place, await with_steps(place, finish(place))
+            await take_step(simulation, steps(chance))
+            report(simulation, number + 1)
+        return simulation, await with_steps(simulation, finish(simulation))
 
 
-async def finish(place: SimulatedService) -> AuditTally:
-    """Faults end, everything comes to its end, and is audited."""
-    place.steps.append("come_to_rest()")
-    await place.come_to_rest()
-    return await invariants.require_rest(place)
+async def finish(simulation: SimulatedService) -> AuditTally:
+    """Faults end, all work is finished, and the audit runs."""
+    simulation.steps.append("run_until_idle()")
+    await simulation.run_until_idle()
+    return await invariants.require_idle(simulation)
 
 
-async def with_steps(place: SimulatedService, work: Awaitable[Made]) -> Made:
-    """Whatever breaks says after which steps of which seed it did."""
+async def with_steps(simulation: SimulatedService, work: Awaitable[Made]) -> Made:
+    """A failure names the seed and the steps before it."""
     try:
         return await work
     except Exception as fault:
-        taken = "\n".join(f"  {number}. {step}" for number, step in enumerate(place.steps, 1))
+        taken = "\n".join(f"  {number}. {step}" for number, step in enumerate(simulation.steps, 1))
         what = str(fault) if isinstance(fault, Broken) else repr(fault)
-        raise Broken(f"{what}\n\nseed {place.seed}, after these steps:\n{taken}") from fault
+        raise Broken(f"{what}\n\nseed {simulation.seed}, after these steps:\n{taken}") from fault
 
 
-def summary(place: SimulatedService, began_at: Any, tally: AuditTally | None = None) -> str:
-    days = (place.clock.now() - began_at) / timedelta(days=1)
-    arrived, told = len(place.carrier.log), len(place.caller.log)
-    text = f"{len(place.steps)} steps, {days:.1f} days, {len(place.asked)} mails sent, {arrived} arrivals, {told} calls"
-    return text if tally is None else f"{text}, {sum(one.checked for one in tally.counts.values())} checks, 0 breaches"
+def summary(simulation: SimulatedService, began_at: Any, tally: AuditTally | None = None) -> str:
+    days = (simulation.clock.now() - began_at) / timedelta(days=1)
+    arrived, called = len(simulation.carrier.log), len(simulation.caller.log)
+    sent = f"{len(simulation.steps)} steps, {days:.1f} days, {len(simulation.asked)} mails sent"
+    text = f"{sent}, {arrived} arrivals, {called} calls"
+    return (
+        text if tally is None else f"{text}, {sum(count.checked for count in tally.counts.values())} checks, 0 breaches"
+    )
 
 
 def main() -> None:
@@ -135,13 +138,13 @@ def main() -> None:
     with fresh_database("simulation", {"max_wal_size": "256MB"}) as (_, url):
         first: list[Any] = []
 
-        def report(place: SimulatedService, number: int) -> None:
-            first[:] = first or [place.clock.now()]
+        def report(simulation: SimulatedService, number: int) -> None:
+            first[:] = first or [simulation.clock.now()]
             if number % 100 == 0:
-                print(f"{time.monotonic() - began:6.1f} s: {summary(place, first[0])}", flush=True)
+                print(f"{time.monotonic() - began:6.1f} s: {summary(simulation, first[0])}", flush=True)
 
-        place, tally = asyncio.run(run_seed(url, asked.seed, asked.steps, report=report))
-        print(f"{time.monotonic() - began:6.1f} s: {summary(place, first[0], tally)}")
+        simulation, tally = asyncio.run(run_seed(url, asked.seed, asked.steps, report=report))
+        print(f"{time.monotonic() - began:6.1f} s: {summary(simulation, first[0], tally)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The town: every process of the service, everyone it meets, and the steps in which its days go by.
+"""The simulated service: all its processes, their surroundings, and the steps of a run.
 
-Each method that begins with `step_` is one step. All of them may be taken at any time, in any order; whatever the
-order, no promise is broken after any of them, and when the faults end everything comes to its end.
+Each method that begins with `step_` is a step. Steps may come at any time and in any order: no promise is broken
+after any of them, and once the faults end all mail and webhooks become final.
 """
 
 import asyncio
@@ -57,27 +57,27 @@ from tests.support.operator_client import Operator
 from tests.support.service import service_settings
 
 ACCOUNTS: Final = ("acme", "bolt")
-KINDS: Final = ("api", "dispatcher", "postman", "postman", "messenger", "messenger")
+KINDS: Final = ("api", "dispatcher", "delivery", "delivery", "webhooks", "webhooks")
 IDENTITY: Final = Identity("out.posthouse.test", "bounces.posthouse.test", b"a key of the tests")
 SIMULATOR: Final = "simulator.invalid"
 SECRET: Final = "whsec_the_secret_of_the_simulation"
 ALL_EVENTS: Final = ("email.delivered", "email.bounced", "email.failed")
 WIDE: Final = LaneLimits(Limits(per_second=1e6, burst=1_000_000, connections_start=20, connections_max=20))
-# As often as the workers renew their leases and the dispatcher looks after the dead.
+# How often workers renew their leases and the dispatcher reclaims expired ones.
 HOP_SECONDS: Final = 8.0
-# Within this much time whoever died is noticed.
+# Within this time a death is noticed.
 WATCHED_SECONDS: Final = 48.0
-# What falls due within this much time is done together, once there are no more faults.
+# Work that falls due within this time is done together, once there are no more faults.
 LEAP_SECONDS: Final = 600.0
 SETTLED_SECONDS_MAX: Final = 20.0
 FETCHED_MAX: Final = 200
-# Above this age a key may have been forgotten, and be a new message's.
+# An older key may have been deleted, and would make a new message.
 KEY_HOURS: Final = 23
 
 
 @dataclass(slots=True)
 class SendRequest:
-    """A request to send, as whoever sent it remembers it."""
+    """A request to send, as its client knows it."""
 
     account: int
     key: str
@@ -97,8 +97,8 @@ class SimulatedService:
     caller: SimulatedWebhookClient
     operator: Operator
     senders: list[Sender]
-    # The one who looks on: its connection is none of the service's.
-    onlooker: Any
+    # A connection that is not the service's.
+    observer: Any
     database: Database
     sealer: Sealer
     upkeep: Upkeep
@@ -108,7 +108,7 @@ class SimulatedService:
     processes: list[Process] = field(default_factory=list)
     asked: list[SendRequest] = field(default_factory=list)
     sent_log: list[str] = field(default_factory=list)
-    # Workers that died, or were given up for dead, and the processes' names: what is doubtful may have been theirs.
+    # Workers that died or lost their lease, and their processes: unrecorded outcomes may be theirs.
     doubtful_workers: set[UUID] = field(default_factory=set)
     doubtful_processes: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
@@ -117,22 +117,22 @@ class SimulatedService:
     _started: int = 0
     _partitions_until: datetime | None = None
 
-    # Sending.
+    # Sending
 
     async def step_send(self, account: int, recipients: tuple[str, ...], mode: Mode = Mode.LIVE) -> None:
-        """Somebody sends a mail."""
+        """A client sends a mail."""
         asked = SendRequest(account, f"key {len(self.asked)}", recipients, mode, self.clock.now())
         self.asked.append(asked)
         await self._ask(asked)
 
     async def step_send_again(self, number: int) -> None:
-        """Somebody repeats a request, whether or not it was answered."""
-        young = [one for one in self.asked if self.clock.now() - one.at < timedelta(hours=KEY_HOURS)]
+        """A client repeats a request, answered or not."""
+        young = [asked for asked in self.asked if self.clock.now() - asked.at < timedelta(hours=KEY_HOURS)]
         if young:
             await self._ask(young[number % len(young)])
 
     async def _ask(self, asked: SendRequest) -> None:
-        process = await self._one("api")
+        process = await self._process("api")
         sender = self.senders[asked.account]
         intake: Intake = process.flow
         body = "/".join(asked.recipients).encode()
@@ -163,44 +163,44 @@ class SimulatedService:
             line["id"] = ids.text(ids.MESSAGE, message_id)
         self.sent_log.append(json.dumps(line))
 
-    # The service's own steps.
+    # The service's own steps
 
     async def step_dispatch(self) -> None:
-        """What is due gets its tickets."""
-        process = await self._one("dispatcher")
+        """Publish tickets for what is due."""
+        process = await self._process("dispatcher")
         await process.do(process.flow.step())
         if process.is_alive:
             await process.do(process.flow.step_calls())
         await self.settle()
 
     async def step_work(self, which: int, count: int = FETCHED_MAX) -> None:
-        """A worker takes what the stream has for it, and begins."""
-        workers = [one for one in self.processes if one.kind in ("postman", "messenger")]
+        """A worker fetches tickets from the stream and starts on them."""
+        workers = [process for process in self.processes if process.kind in ("delivery", "webhooks")]
         process = workers[which % len(workers)]
         if not process.is_alive:
             return
         await self._refresh(process)
-        kind = TicketKind.DELIVER if process.kind == "postman" else TicketKind.NOTIFY
+        kind = TicketKind.DELIVER if process.kind == "delivery" else TicketKind.NOTIFY
         if process.is_alive:
             found = await ProcessStream(self.stream, process).fetch(kind, frozenset(), count, 0)
             await process.do(process.flow.offer(found))
         await self.settle()
 
-    async def step_round(self) -> None:
-        """As in ordinary life: what is due is dispatched, and everyone works."""
+    async def step_cycle(self) -> None:
+        """Dispatch what is due, and let every worker work."""
         await self.step_dispatch()
         for number in range(4):
             await self.step_work(number)
 
     async def step_upkeep(self) -> None:
-        """There are days ahead."""
+        """Create the partitions of coming days."""
         self._partitions_until = None
-        await self._make_days()
+        await self._make_partitions()
 
-    # Time.
+    # Time
 
     async def step_wait(self, seconds: float, stalled: int | None = None) -> None:
-        """Time goes by, as it does in a service that runs; one process may be stopped meanwhile."""
+        """Time passes while the service runs; one process may be stopped meanwhile."""
         process = None if stalled is None else self.processes[stalled % len(self.processes)]
         if process is not None and process.is_alive:
             process.is_stalled = True
@@ -208,51 +208,51 @@ class SimulatedService:
         await self._pass(seconds)
         if process is not None:
             process.is_stalled = False
-            await self._look_after(process)
+            await self._maintain(process)
 
     async def step_leap(self, beyond: float = 0.0) -> None:
-        """To whatever is due next, and as much farther as is said; then it is done."""
-        await self._finish_what_runs()
-        due = await self.onlooker.fetchval(
+        """Time passes until the next work is due, and `beyond` more; then it is done."""
+        await self._finish_running_work()
+        due = await self.observer.fetchval(
             "SELECT min(next_at) FROM (SELECT next_at FROM schedule UNION ALL SELECT next_at FROM calls) due"
         )
         if due is not None:
             seconds = max((due - self.clock.now()).total_seconds(), 0.0)
             await self._pass(seconds + max(beyond, seconds if beyond else 0.001))
-        await self.step_round()
+        await self.step_cycle()
 
     async def step_jump(self, seconds: float) -> None:
-        """The database's clock is set."""
+        """The database's clock jumps."""
         self.clock.jump(seconds)
-        await self._make_days()
+        await self._make_partitions()
         for process in self.processes:
-            # Every lease may have ended by that, or lasts for longer.
+            # Any lease may have expired by that, or lasts longer.
             self._doubt(process)
 
-    async def _finish_what_runs(self) -> None:
+    async def _finish_running_work(self) -> None:
         while (wake := self.clock.next_wake) is not None:
             await self._pass(wake + 0.001)
 
     async def _pass(self, seconds: float) -> None:
-        """In the paces of a service that runs; a long time in which nothing goes on, in one."""
+        """In short hops, as a running service renews and reclaims; in a single hop while nothing happens."""
         began = self.clock.monotonic()
         while (left := began + seconds - self.clock.monotonic()) > 1e-6:
             wake = self.clock.next_wake
             is_watched = self.clock.monotonic() - began >= WATCHED_SECONDS
-            is_idle = wake is None and (is_watched or all(one.is_alive for one in self.processes))
+            is_idle = wake is None and (is_watched or all(process.is_alive for process in self.processes))
             hop = left if is_idle else min(left, HOP_SECONDS, left if wake is None else wake + 0.001)
             self.clock.advance(seconds=hop)
-            await self._make_days()
+            await self._make_partitions()
             await self._renew_all()
             await self.settle()
 
     async def _renew_all(self) -> None:
         for process in list(self.processes):
             if not process.is_stalled:
-                await self._look_after(process)
+                await self._maintain(process)
 
-    async def _look_after(self, process: Process) -> None:
-        """What a process does by itself every few seconds."""
+    async def _maintain(self, process: Process) -> None:
+        """What a process repeats every few seconds."""
         if not process.is_alive:
             return
         if isinstance(process.flow, Delivery | WebhookSender):
@@ -262,16 +262,16 @@ class SimulatedService:
         elif isinstance(process.flow, Dispatch):
             await process.do(process.flow.reclaim())
 
-    async def _make_days(self) -> None:
+    async def _make_partitions(self) -> None:
         now = self.clock.now()
         if self._partitions_until is None or now >= self._partitions_until:
             await self.upkeep.make_partitions()
             self._partitions_until = now + timedelta(days=1)
 
-    # Faults.
+    # Faults
 
     async def step_arm(self, point: str, passes: int = 1) -> None:
-        """Whoever comes to this point dies there."""
+        """The next process to pass this point dies there."""
         crash.arm(f"{point}:{passes}", die_here)
 
     async def step_kill(self, which: int) -> None:
@@ -281,13 +281,13 @@ class SimulatedService:
             await self.settle()
 
     async def step_stop(self, which: int) -> None:
-        """A process is asked to end, in the middle of whatever it does, and one takes its place."""
+        """A process is stopped in the middle of its work, and another replaces it."""
         place = which % len(self.processes)
         process = self.processes[place]
         if not process.is_alive:
             return
         if isinstance(process.flow, Delivery | WebhookSender):
-            # What is cut off after its dot may have arrived, and says so; all else was never tried.
+            # Sessions cut off after the dot are recorded as ambiguous; all others were never tried.
             await process.do(process.flow.drain(0.06))
             await self.settle()
         self.doubtful_processes.add(process.name)
@@ -297,20 +297,20 @@ class SimulatedService:
         await self._replace(place)
 
     async def step_restart(self) -> None:
-        """Whoever died is started again."""
+        """Dead processes are started again."""
         crash.arm(None)
         for place, process in enumerate(self.processes):
             if not process.is_alive:
                 await self._replace(place)
 
     async def step_wipe(self) -> None:
-        """The stream's data are gone."""
+        """The stream loses its data."""
         self.stream.wipe()
 
-    async def step_weather(self, lost: float, twice: float, late: float, deaf: float) -> None:
-        self.stream.weather = StreamFaults(lost, twice, late, deaf)
+    async def step_stream_faults(self, lost: float, twice: float, late: float, deaf: float) -> None:
+        self.stream.faults = StreamFaults(lost, twice, late, deaf)
 
-    # Customers and operators.
+    # Customers and operators
 
     async def step_suspend(self, account: int) -> None:
         if account not in self.suspended:
@@ -323,45 +323,45 @@ class SimulatedService:
             self.suspended.discard(account)
 
     async def step_endpoint(self, account: int, path: str, enabled: bool = True) -> None:
-        """An account's webhook, made or changed."""
+        """Create or change an account's webhook."""
         account_id = AccountId(self.senders[account].account_id)
         sealed = self.sealer.seal(SECRET.encode(), webhooks.secret_purpose(account_id))
         url = f"https://hooks.example.com{path}"
-        async with self.onlooker.transaction():
-            await webhooks.save(self.onlooker, account_id, url, ALL_EVENTS, enabled, sealed, self.clock.now())
+        async with self.observer.transaction():
+            await webhooks.save(self.observer, account_id, url, ALL_EVENTS, enabled, sealed, self.clock.now())
 
     async def step_sql(self, statement: str) -> None:
-        """Somebody meddles."""
-        await self.onlooker.execute(statement)
+        """Change the database behind the service's back."""
+        await self.observer.execute(statement)
 
-    # The end of all faults.
+    # The end of a run
 
-    async def come_to_rest(self, days_max: int = 14) -> None:
-        """Faults end, and everything comes to its end; how far that is away is bounded."""
+    async def run_until_idle(self, days_max: int = 14) -> None:
+        """Faults end, and all work is finished within a bounded time."""
         crash.arm(None)
-        self.stream.weather = StreamFaults()
+        self.stream.faults = StreamFaults()
         self.carrier.is_slow = self.caller.is_slow = False
         for account in sorted(self.suspended):
             await self.step_resume(account)
-        await self._finish_what_runs()
+        await self._finish_running_work()
         for place in range(len(self.processes)):
             await self.step_stop(place)
         await self.step_restart()
         end = self.clock.now() + timedelta(days=days_max)
         while await self.open_count():
             await self.step_leap(LEAP_SECONDS)
-            # Whatever was due only then has come to its end too late, if it has.
+            # Work that is due even later is finished too late.
             if self.clock.now() > end:
-                self.complaints.append(f"after {days_max} days without faults, not everything has come to its end")
+                self.complaints.append(f"after {days_max} days without faults, not everything is final")
                 return
 
     async def open_count(self) -> int:
         return int(
-            await self.onlooker.fetchval("SELECT (SELECT count(*) FROM schedule) + (SELECT count(*) FROM calls)")
+            await self.observer.fetchval("SELECT (SELECT count(*) FROM schedule) + (SELECT count(*) FROM calls)")
         )
 
     async def settle(self) -> None:
-        """Until everyone waits for time to go by, or has nothing to do."""
+        """Wait until every task waits for the clock or has nothing to do."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + SETTLED_SECONDS_MAX
         while True:
@@ -370,7 +370,7 @@ class SimulatedService:
             if not busy:
                 break
             if loop.time() > deadline:
-                self.complaints.append(f"nothing goes on: {busy}")
+                self.complaints.append(f"no progress: {busy}")
                 return
             await asyncio.wait(busy, timeout=0.003)
         for process in self.processes:
@@ -379,18 +379,18 @@ class SimulatedService:
             self.complaints += [f"{process.name}: {fault!r}" for fault in process.faults]
             process.faults.clear()
 
-    # Processes.
+    # Processes
 
-    async def _one(self, kind: str) -> Process:
-        """The process of this kind; who died is started again before anything is asked of it."""
-        place = next(number for number, one in enumerate(self.processes) if one.kind == kind)
+    async def _process(self, kind: str) -> Process:
+        """The process of this kind; a dead process is replaced first."""
+        place = next(number for number, process in enumerate(self.processes) if process.kind == kind)
         if not self.processes[place].is_alive:
             await self._replace(place)
         return self.processes[place]
 
     async def _replace(self, place: int) -> None:
         dead = self.processes[place]
-        await dead.bury()
+        await dead.close()
         self.processes[place] = await self.start(dead.kind)
 
     def _doubt(self, process: Process) -> None:
@@ -399,7 +399,7 @@ class SimulatedService:
             self.doubtful_workers.add(process.worker_id)
 
     async def _refresh(self, process: Process) -> None:
-        await process.do(process.directory.forget_changes())
+        await process.do(process.control_cache.forget_changes())
         if isinstance(process.flow, Delivery | WebhookSender) and process.is_alive and not process.is_stalled:
             await process.do(process.flow.renew())
 
@@ -407,15 +407,15 @@ class SimulatedService:
         self._started += 1
         number = self._started
         database = await ProcessDatabase.open(self.url, connections_max=4)
-        directory = ControlCache(database, self.clock.monotonic)
-        process = Process(f"{kind} {number}", kind, database, directory)
+        control_cache = ControlCache(database, self.clock.monotonic)
+        process = Process(f"{kind} {number}", kind, database, control_cache)
         chance = SeededChance(self.seed * 1_000 + number)
         tickets = Tickets(ProcessStream(self.stream, process), SHARDS)
         match kind:
             case "api":
                 process.flow = Intake(
                     database=database,
-                    control_cache=directory,
+                    control_cache=control_cache,
                     clock=self.clock,
                     chance=chance,
                     defaults=Defaults(rate=Rate(1_000_000, 1_000_000), warmup_limits=None),
@@ -426,10 +426,10 @@ class SimulatedService:
                 )
             case "dispatcher":
                 process.flow = Dispatch(database=database, clock=self.clock, tickets=tickets)
-            case "postman":
+            case "delivery":
                 process.flow = self.delivery_kind(
                     database=database,
-                    control_cache=directory,
+                    control_cache=control_cache,
                     clock=self.clock,
                     chance=chance,
                     resolver=SilentResolver(),
@@ -450,12 +450,12 @@ class SimulatedService:
                     target_of=check_url,
                     retries=self.webhook_waits,
                 )
-        await process.do(directory.forget_changes())
-        await self._look_after(process)
+        await process.do(control_cache.forget_changes())
+        await self._maintain(process)
         return process
 
-    def hear(self, _: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """What a living process logs as its own fault is one."""
+    def check_log_entry(self, _: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """An error that a living process logs is a fault."""
         process = CURRENT.get()
         is_alive = isinstance(process, Process) and process.is_alive
         if is_alive and method in ("error", "exception", "critical"):
@@ -471,7 +471,7 @@ async def open_simulation(
     planted = faults or Faults()
     loop = asyncio.get_running_loop()
     operator = await Operator.open(service_settings(url))
-    onlooker = await asyncpg.connect(url, server_settings={"jit": "off"})
+    observer = await asyncpg.connect(url, server_settings={"jit": "off"})
     database = await Database.open(url, connections_max=1)
     sealer = Sealer({"1": bytes(32)}, "1")
     made = SimulatedService(
@@ -483,7 +483,7 @@ async def open_simulation(
         SimulatedWebhookClient(clock, seed, planted),
         operator,
         [await new_sender(operator, name) for name in ACCOUNTS],
-        onlooker,
+        observer,
         database,
         sealer,
         Upkeep(
@@ -498,7 +498,7 @@ async def open_simulation(
     )
     configured = structlog.get_config()["processors"]
     others = list(configured)
-    configured[:] = [made.hear]
+    configured[:] = [made.check_log_entry]
     loop.set_task_factory(process_tasks)
     try:
         await made.step_endpoint(0, "/fickle")
@@ -508,9 +508,9 @@ async def open_simulation(
         crash.arm(None)
         for process in made.processes:
             process.kill()
-            await process.bury()
+            await process.close()
         loop.set_task_factory(None)
         configured[:] = others
         await database.close()
-        await onlooker.close()
+        await observer.close()
         await operator.close()

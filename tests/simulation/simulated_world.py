@@ -1,8 +1,7 @@
-"""Twins of everyone whom the service meets: time, the stream, mail servers, webhook receivers, DNS.
+"""Simulations of what surrounds the service: time, the stream, mail servers, webhook receivers, DNS.
 
-What a twin does is drawn from the seed and from what it is asked about, not from when it is asked: so a run that is
-repeated meets the same servers, whichever of two tasks comes first. Each keeps the log that a witness outside would
-have kept, and writes a line before it acts on it.
+Their random behaviour depends on the seed and on the request, not on its time: a repeated run meets the same servers,
+whichever of two tasks comes first. Each keeps the outside log that the audit reads, and writes a line before it acts.
 """
 
 import asyncio
@@ -35,11 +34,11 @@ SHARDS: Final = 4
 
 
 class Killed(BaseException):
-    """A simulated process is dead: no handler of its own may hear of it."""
+    """A simulated process is dead; a BaseException, so that its own handlers do not catch it."""
 
 
 class OwningProcess(Protocol):
-    """What the twins know of the process that asks them."""
+    """The process that makes a request."""
 
     name: str
     is_alive: bool
@@ -49,20 +48,20 @@ CURRENT: ContextVar[OwningProcess | None] = ContextVar("process", default=None)
 
 
 def require_alive() -> None:
-    """Nothing that a dead process still does reaches the world."""
+    """A dead process has no further effect."""
     process = CURRENT.get()
     if process is not None and not process.is_alive:
         raise Killed(process.name)
 
 
 def drawn(*about: object) -> random.Random:
-    """Chance that depends on nothing but what it is about."""
+    """Randomness that depends only on its arguments."""
     return random.Random("/".join(map(str, about)))
 
 
 @dataclass(slots=True)
 class Faults:
-    """Faults that are planted to see whether they are noticed; the service itself has none of them."""
+    """Planted faults, to see whether the checks notice them; the service itself has none of them."""
 
     loses_what_it_took: bool = False
     ignores_the_lease: bool = False
@@ -74,7 +73,7 @@ class Faults:
 
 
 class VirtualClock(SettableClock):
-    """Goes when it is told to, and wakes those who wait for a time that has come."""
+    """Moves when the simulation says so, and wakes sleeping tasks when their time has come."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +95,7 @@ class VirtualClock(SettableClock):
 
     @property
     def next_wake(self) -> float | None:
-        """Seconds until someone wakes."""
+        """Seconds until the next task wakes."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return max(self._sleepers[0][0] - self.monotonic(), 0.0) if self._sleepers else None
@@ -113,7 +112,7 @@ class VirtualClock(SettableClock):
                 woken.set_result(None)
 
     def jump(self, seconds: float) -> None:
-        """The database's time jumps. Nobody's clock goes back for that: it stands until time has caught up."""
+        """The database's time jumps. The clock never goes back: it stands still until time has caught up."""
         if seconds >= 0:
             self._now += timedelta(seconds=seconds)
         else:
@@ -121,18 +120,18 @@ class VirtualClock(SettableClock):
 
 
 class SilentResolver(Resolver):
-    """DNS that says nothing: every destination is a lane of its own."""
+    """DNS without answers: every destination is its own lane."""
 
     async def exchanges(self, domain: str) -> MxRecords | NoName | NoAnswer:
-        return NoAnswer(f"nobody answers for {domain}")
+        return NoAnswer(f"no answer for {domain}")
 
 
-# The stream.
+# The stream
 
 
 @dataclass(slots=True)
 class StreamFaults:
-    """How much of what is published or acknowledged is lost, comes twice, or comes later than what follows it."""
+    """The share of messages that are lost, doubled or late, and of acknowledgements that are lost."""
 
     lost: float = 0.0
     twice: float = 0.0
@@ -141,25 +140,25 @@ class StreamFaults:
 
 
 class SharedStream:
-    """What all processes' streams lead to."""
+    """The stream behind all processes' clients."""
 
     def __init__(self, clock: VirtualClock, seed: int) -> None:
         self._clock = clock
         self._random = drawn(seed, "stream")
         self._late: list[tuple[TicketKind, int, bytes]] = []
-        self.weather = StreamFaults()
+        self.faults = StreamFaults()
         self.wipe()
 
     def wipe(self) -> None:
-        """All of it is gone. Acknowledgements of what it had given out lead nowhere."""
+        """All data is lost. Acknowledgements of messages fetched before have no effect."""
         self._inner = MemoryStream(StreamSettings(), monotonic=self._clock.monotonic)
         self._late.clear()
 
     def publish(self, kind: TicketKind, shard: int, payload: bytes) -> None:
-        if self._random.random() < self.weather.lost:
+        if self._random.random() < self.faults.lost:
             return
-        for _ in range(2 if self._random.random() < self.weather.twice else 1):
-            if self._random.random() < self.weather.late:
+        for _ in range(2 if self._random.random() < self.faults.twice else 1):
+            if self._random.random() < self.faults.late:
                 self._late.append((kind, shard, payload))
             else:
                 self._inner.publish(kind, shard, payload)
@@ -168,20 +167,20 @@ class SharedStream:
         found = await self._inner.fetch(kind, frozenset(range(SHARDS)), count, 0)
         self._random.shuffle(found)
         late, self._late = self._late, []
-        for one in late:
-            self._inner.publish(*one)
+        for message in late:
+            self._inner.publish(*message)
         return found
 
     async def backlog(self, kind: TicketKind) -> int:
         return await self._inner.backlog(kind)
 
-    def hears(self) -> bool:
-        return self._random.random() >= self.weather.deaf
+    def receives_ack(self) -> bool:
+        return self._random.random() >= self.faults.deaf
 
 
 @dataclass(frozen=True, slots=True)
 class _HeldTicket:
-    """A ticket in the hands of one process, whose answers may get lost, and do when it is dead."""
+    """A ticket held by a process; its acknowledgements may be lost, and are when the process is dead."""
 
     inner: StreamMessage
     process: OwningProcess
@@ -195,19 +194,19 @@ class _HeldTicket:
     def shard(self) -> int:
         return self.inner.shard
 
-    def _is_heard(self) -> bool:
-        return self.process.is_alive and self.stream.hears()
+    def _is_received(self) -> bool:
+        return self.process.is_alive and self.stream.receives_ack()
 
     async def ack(self) -> None:
-        if self._is_heard():
+        if self._is_received():
             await self.inner.ack()
 
     async def working(self) -> None:
-        if self._is_heard():
+        if self._is_received():
             await self.inner.working()
 
     async def release(self, delay_seconds: float = 0.0) -> None:
-        if self._is_heard():
+        if self._is_received():
             await self.inner.release(delay_seconds)
 
 
@@ -234,16 +233,16 @@ class ProcessStream:
         count: int,
         wait_seconds: float,  # noqa: ARG002
     ) -> list[StreamMessage]:
-        return [_HeldTicket(one, self._process, self._shared) for one in await self._shared.fetch(kind, count)]
+        return [_HeldTicket(message, self._process, self._shared) for message in await self._shared.fetch(kind, count)]
 
     async def backlog(self, kind: TicketKind) -> int:
         return await self._shared.backlog(kind)
 
     async def close(self) -> None:
-        """Nothing of it is this process's."""
+        """The shared stream stays open."""
 
 
-# Mail servers. An address says what becomes of its mail: `well-7@one.example`.
+# Mail servers. The address determines the result: `well-7@one.example`
 
 _OK: Final = Reply(250, "2.0.0", "taken")
 _LATER: Final = Reply(451, "4.7.1", "try again later")
@@ -263,7 +262,7 @@ class SimulatedCarrier:
         self._tries: Counter[str] = Counter()
         self.is_slow = True
         self.log: list[str] = []
-        # Asked for leave, and it was refused: how often the last check before the dot has mattered.
+        # How often the permit check before the dot stopped a mail.
         self.withdrawn = 0
 
     async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
@@ -282,7 +281,7 @@ class SimulatedCarrier:
             if not self._faults.ignores_the_lease:
                 return CarrierResult((NoReply(Stage.DATA, "withdrawn"),) * len(happenings))
         require_alive()
-        # From here on the mail may have arrived, whatever is heard of it.
+        # From here on the mail may have arrived, whatever the reply.
         end: AttemptResult = Replied(Stage.DOT, _OK)
         arrives = True
         if fate.random() < 0.08:
@@ -297,7 +296,7 @@ class SimulatedCarrier:
         return CarrierResult(tuple([one or end for one in happenings]), f"mx.{destination}", "192.0.2.1")
 
     async def _wait(self, fate: random.Random) -> None:
-        """Servers are quick, or slow, or very slow."""
+        """Servers are fast, slow or very slow."""
         kind = fate.random()
         seconds = 0.0 if kind < 0.7 else fate.uniform(0.1, 20) if kind < 0.92 else fate.uniform(20, 300)
         if seconds and self.is_slow:
@@ -320,7 +319,7 @@ class SimulatedCarrier:
                 return Unresolved(LookupFailure.NO_SUCH_NAME)
             case "dead":
                 return NoReply(Stage.CONNECT, "connection refused")
-        moods: tuple[AttemptResult | None, ...] = (
+        results: tuple[AttemptResult | None, ...] = (
             Replied(Stage.RCPT, _LATER),
             Replied(Stage.RCPT, _FULL),
             Replied(Stage.MAIL, _BUSY),
@@ -329,7 +328,7 @@ class SimulatedCarrier:
             None,
             None,
         )
-        return fate.choice(moods)
+        return fate.choice(results)
 
     def _arrived(self, parcel: CarrierRequest, recipient: str) -> None:
         line = {
@@ -340,12 +339,12 @@ class SimulatedCarrier:
         self.log += [json.dumps(line)] * (2 if self._faults.sends_twice else 1)
 
 
-# Webhook receivers. A path says how its calls are answered: `/never`.
+# Webhook receivers. The path determines the answers: `/never`
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """`process` is who made it."""
+    """A webhook call; `process` made it."""
 
     at: float
     process: str
@@ -377,7 +376,7 @@ class SimulatedWebhookClient:
         calls.append(ReceivedCall(self.clock.now().timestamp(), process.name if process else "", status))
         if status is not None:
             signature = headers[event.SIGNATURE_HEADER]
-            self._hear(signature, body, status)
+            self._log(signature, body, status)
         if fate.random() < 0.2 and self.is_slow:
             await self.clock.sleep(fate.uniform(0.1, 5))
         require_alive()
@@ -394,8 +393,8 @@ class SimulatedWebhookClient:
             case _:
                 return fate.choice((200, 200, 204, 301, 404, 500, 503, None))
 
-    def _hear(self, signature: str, body: bytes, status: int) -> None:
+    def _log(self, signature: str, body: bytes, status: int) -> None:
         at = self.clock.now().timestamp() + (600 if self.faults.signs_with_an_old_time else 0)
-        heard = body + b" " if self.faults.changes_bodies else body
-        line = {"at": at, "signature": signature, "body": base64.b64encode(heard).decode(), "status": status}
+        received = body + b" " if self.faults.changes_bodies else body
+        line = {"at": at, "signature": signature, "body": base64.b64encode(received).decode(), "status": status}
         self.log.append(json.dumps(line))

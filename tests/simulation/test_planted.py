@@ -1,4 +1,4 @@
-"""The simulation is itself tried: each fault that is planted, in a twin or in the database, is noticed."""
+"""The simulation itself is tested: it notices each fault that is planted in its surroundings or in the database."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,52 +22,52 @@ WELL = ("well-1@one.example", "well-2@two.example")
 MIXED = ("well-1@one.example", "gone-2@two.example", "never-3@three.example")
 ORDINARY: tuple[Step, ...] = (
     ("send", (0, MIXED)),
-    ("round", ()),
+    ("cycle", ()),
     ("send", (0, WELL)),
-    ("round", ()),
+    ("cycle", ()),
     ("leap", (600,)),
     ("leap", (600,)),
 )
 
 
-async def lived(
+async def run_steps(
     url: str, *steps: Step, slow: bool = False, faults: Faults | None = None, **given: Any
 ) -> SimulatedService:
-    """These steps, and then whatever is left to do."""
-    async with open_simulation(url, 7, faults=faults, **given) as place:
-        place.carrier.is_slow = place.caller.is_slow = slow
+    """These steps; then all work is finished and checked."""
+    async with open_simulation(url, 7, faults=faults, **given) as simulation:
+        simulation.carrier.is_slow = simulation.caller.is_slow = slow
         for step in steps:
-            await take_step(place, step)
-        await place.come_to_rest()
-        await invariants.require_rest(place)
-        return place
+            await take_step(simulation, step)
+        await simulation.run_until_idle()
+        await invariants.require_idle(simulation)
+        return simulation
 
 
 async def test_where_nothing_is_planted_nothing_is_found(database_url: str) -> None:
-    place = await lived(database_url, *ORDINARY)
-    assert len(place.carrier.log) == 3
-    assert place.caller.log
+    simulation = await run_steps(database_url, *ORDINARY)
+    assert len(simulation.carrier.log) == 3
+    assert simulation.caller.log
 
 
-TWINS = {
+SURROUNDINGS = {
     "a server that takes mail and loses it": (Faults(loses_what_it_took=True), "got nothing"),
     "a server that refuses mail and takes it": (Faults(takes_what_it_refused=True), "got it"),
     "a carrier that sends twice": (Faults(sends_twice=True), "got it 2 times"),
-    "a caller that says yes for a receiver that heard nothing": (Faults(invents_successes=True), "never said yes"),
-    "a caller that changes what it tells": (Faults(changes_bodies=True), "other bytes than are stored"),
+    "a webhook client that invents successes": (Faults(invents_successes=True), "never said yes"),
+    "a webhook client that changes bodies": (Faults(changes_bodies=True), "other bytes than are stored"),
     "a signature of another time": (Faults(signs_with_an_old_time=True), "time is not that of the call"),
 }
 
 
-@pytest.mark.parametrize("fault", TWINS)
-async def test_a_twin_that_misbehaves_is_noticed(database_url: str, fault: str) -> None:
-    faults, words = TWINS[fault]
+@pytest.mark.parametrize("fault", SURROUNDINGS)
+async def test_misbehaving_surroundings_are_noticed(database_url: str, fault: str) -> None:
+    faults, words = SURROUNDINGS[fault]
     with pytest.raises(Broken, match=words):
-        await lived(database_url, *ORDINARY, faults=faults)
+        await run_steps(database_url, *ORDINARY, faults=faults)
 
 
-MEDDLED = {
-    "a calendar's row that is gone": ("DELETE FROM schedule", "is in the calendar"),
+DATABASE_CHANGES = {
+    "a lost row of the schedule": ("DELETE FROM schedule", "is in the schedule"),
     "a credit that is given back twice": ("UPDATE accounts SET available = available + 1", "available is"),
     "an event that was dropped": ("DELETE FROM events WHERE type = 'email.bounced'", "event"),
     "a webhook delivery that nothing will send": ("DELETE FROM calls", "nothing is left to do"),
@@ -75,11 +75,11 @@ MEDDLED = {
         "UPDATE attempts SET outcome = 'deferred' WHERE outcome = 'delivered'",
         "has an attempt that delivered it",
     ),
-    "mail that nobody will ever try": (
+    "mail that is never tried": (
         "UPDATE schedule SET next_at = '2100-01-01'",
-        "not everything has come to its end",
+        "not everything is final",
     ),
-    "a message that is gone, though it was answered for": (
+    "an accepted message that is gone": (
         (
             "WITH gone AS (SELECT id FROM messages LIMIT 1), "
             + ", ".join(
@@ -98,60 +98,60 @@ MEDDLED = {
 }
 
 
-@pytest.mark.parametrize("fault", MEDDLED)
-async def test_what_somebody_does_to_the_database_is_noticed(database_url: str, fault: str) -> None:
-    statement, words = MEDDLED[fault]
+@pytest.mark.parametrize("fault", DATABASE_CHANGES)
+async def test_a_change_of_the_database_is_noticed(database_url: str, fault: str) -> None:
+    statement, words = DATABASE_CHANGES[fault]
     with pytest.raises(Broken, match=words):
-        await lived(database_url, *ORDINARY, ("sql", (statement,)))
+        await run_steps(database_url, *ORDINARY, ("sql", (statement,)))
 
 
 async def test_a_retry_that_comes_too_early_is_noticed(database_url: str) -> None:
     hasty = replace(retry.DELIVERY, waits=(timedelta(seconds=50), *retry.DELIVERY.waits[1:]))
     with pytest.raises(Broken, match="was tried again"):
-        await lived(database_url, ("send", (0, MIXED)), *[("round", ()), ("leap", ())] * 4, delivery_waits=hasty)
+        await run_steps(database_url, ("send", (0, MIXED)), *[("cycle", ()), ("leap", ())] * 4, delivery_waits=hasty)
 
 
 async def test_a_retry_too_many_is_noticed(database_url: str) -> None:
     stubborn = replace(retry.DELIVERY, waits=(*retry.DELIVERY.waits, timedelta(hours=1)))
     with pytest.raises(Broken, match="was tried 11 times"):
-        await lived(database_url, ("send", (0, MIXED)), delivery_waits=stubborn)
+        await run_steps(database_url, ("send", (0, MIXED)), delivery_waits=stubborn)
 
 
 async def test_a_webhook_call_that_comes_too_early_is_noticed(database_url: str) -> None:
     hasty = replace(retry.WEBHOOK, waits=(timedelta(seconds=4), *retry.WEBHOOK.waits[1:]))
-    steps: list[Step] = [("endpoint", (0, "/never")), ("send", (0, WELL)), *[("round", ()), ("leap", ())] * 4]
-    with pytest.raises(Broken, match="was told again after"):
-        await lived(database_url, *steps, webhook_waits=hasty)
+    steps: list[Step] = [("endpoint", (0, "/never")), ("send", (0, WELL)), *[("cycle", ()), ("leap", ())] * 4]
+    with pytest.raises(Broken, match="was sent again after"):
+        await run_steps(database_url, *steps, webhook_waits=hasty)
 
 
-# A worker is stopped for longer than its lease while a slow server has not yet had the dot; another takes over.
+# A worker is stopped for longer than its lease, before the dot of a slow server; another takes over.
 STALLED: tuple[Step, ...] = (
     *[("send", (0, (f"well-{number}@one.example",))) for number in range(20)],
-    ("round", ()),
+    ("cycle", ()),
     ("wait", (60.0, 2)),
-    ("round", ()),
+    ("cycle", ()),
     ("wait", (300.0,)),
-    ("round", ()),
+    ("cycle", ()),
 )
 
 
-async def test_the_lease_is_what_keeps_a_stopped_worker_from_sending(database_url: str) -> None:
-    place = await lived(database_url, *STALLED, slow=True)
-    assert place.carrier.withdrawn
+async def test_the_lease_keeps_a_stopped_worker_from_sending(database_url: str) -> None:
+    simulation = await run_steps(database_url, *STALLED, slow=True)
+    assert simulation.carrier.withdrawn
 
 
-async def test_a_lease_that_nobody_asks_for_before_the_dot_is_noticed(database_url: str) -> None:
+async def test_a_lease_that_is_not_checked_before_the_dot_is_noticed(database_url: str) -> None:
     with pytest.raises(Broken, match="got it 2 times"):
-        await lived(database_url, *STALLED, slow=True, faults=Faults(ignores_the_lease=True))
+        await run_steps(database_url, *STALLED, slow=True, faults=Faults(ignores_the_lease=True))
 
 
 class Forgetful(Delivery):
-    """Carries mail and tells nobody."""
+    """Delivers mail and records nothing."""
 
     async def _record(self, outcomes: Sequence[Outcome]) -> None:
         self._claims.forget(outcomes)
 
 
 async def test_an_outcome_that_is_not_recorded_is_noticed(database_url: str) -> None:
-    with pytest.raises(Broken, match="nobody told what came of an attempt, and nobody died"):
-        await lived(database_url, ("send", (0, WELL)), ("round", ()), ("leap", (600,)), delivery_kind=Forgetful)
+    with pytest.raises(Broken, match="an attempt has no recorded outcome, and no worker died"):
+        await run_steps(database_url, ("send", (0, WELL)), ("cycle", ()), ("leap", (600,)), delivery_kind=Forgetful)

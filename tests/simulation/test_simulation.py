@@ -1,4 +1,4 @@
-"""Days of the service in seconds: steps drawn from a seed or by hypothesis, and every promise after each of them."""
+"""Days of the service in seconds: steps from a seed or from Hypothesis, with every promise checked after each."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -24,48 +24,48 @@ STEPS = 40
 
 @pytest.mark.parametrize("seed", [3, 20])
 async def test_no_promise_is_broken_after_any_step_of_a_seed(database_url: str, seed: int) -> None:
-    place, tally = await run_seed(database_url, seed, STEPS)
-    assert place.carrier.log
+    simulation, tally = await run_seed(database_url, seed, STEPS)
+    assert simulation.carrier.log
     assert not tally.is_broken
 
 
-async def test_mail_and_webhooks_are_seen_to_their_ends(database_url: str) -> None:
+async def test_all_mail_and_webhooks_become_final(database_url: str) -> None:
     """Ten attempts within 72 hours, seven calls within 18: then they are given up, and not before."""
-    async with open_simulation(database_url, 1) as place:
-        place.carrier.is_slow = place.caller.is_slow = False
-        began = place.clock.now()
-        await take_step(place, ("endpoint", (0, "/never")))
-        await take_step(place, ("send", (0, ("never-1@one.example",))))
-        await take_step(place, ("round", ()))
-        while await place.open_count():
-            await take_step(place, ("leap", ()))
-        await invariants.require_rest(place)
-        row = await place.onlooker.fetchrow("SELECT status, attempt_count, failed_at FROM recipients")
+    async with open_simulation(database_url, 1) as simulation:
+        simulation.carrier.is_slow = simulation.caller.is_slow = False
+        began = simulation.clock.now()
+        await take_step(simulation, ("endpoint", (0, "/never")))
+        await take_step(simulation, ("send", (0, ("never-1@one.example",))))
+        await take_step(simulation, ("cycle", ()))
+        while await simulation.open_count():
+            await take_step(simulation, ("leap", ()))
+        await invariants.require_idle(simulation)
+        row = await simulation.observer.fetchrow("SELECT status, attempt_count, failed_at FROM recipients")
         assert (row["status"], row["attempt_count"]) == ("failed", 10)
         assert timedelta(hours=28) < row["failed_at"] - began < timedelta(hours=72)
-        row = await place.onlooker.fetchrow(
+        row = await simulation.observer.fetchrow(
             "SELECT status, attempt, last_attempt_at - created_at AS took FROM webhook_deliveries"
         )
         assert (row["status"], row["attempt"]) == ("failed", 7)
         assert timedelta(hours=17) < row["took"] < timedelta(hours=18)
-        assert [call.status for calls in place.caller.by_event.values() for call in calls] == [500] * 7
+        assert [call.status for calls in simulation.caller.by_event.values() for call in calls] == [500] * 7
 
 
 async def test_mail_of_a_suspended_account_is_held_for_a_week_and_no_longer(database_url: str) -> None:
-    async with open_simulation(database_url, 1) as place:
-        place.carrier.is_slow = False
-        began = place.clock.now()
-        await take_step(place, ("send", (1, ("well-1@one.example",))))
-        await take_step(place, ("suspend", (1,)))
-        while await place.open_count():
-            await take_step(place, ("round", ()))
-            await take_step(place, ("leap", (12 * 3600,)))
-            assert place.clock.now() - began < timedelta(days=8)
-        await invariants.require_rest(place)
-        row = await place.onlooker.fetchrow("SELECT status, attempt_count, failed_at FROM recipients")
+    async with open_simulation(database_url, 1) as simulation:
+        simulation.carrier.is_slow = False
+        began = simulation.clock.now()
+        await take_step(simulation, ("send", (1, ("well-1@one.example",))))
+        await take_step(simulation, ("suspend", (1,)))
+        while await simulation.open_count():
+            await take_step(simulation, ("cycle", ()))
+            await take_step(simulation, ("leap", (12 * 3600,)))
+            assert simulation.clock.now() - began < timedelta(days=8)
+        await invariants.require_idle(simulation)
+        row = await simulation.observer.fetchrow("SELECT status, attempt_count, failed_at FROM recipients")
         assert (row["status"], row["attempt_count"]) == ("failed", 0)
         assert row["failed_at"] - began > timedelta(days=7)
-        assert not place.carrier.log
+        assert not simulation.carrier.log
 
 
 ACCOUNT = st.integers(0, len(ACCOUNTS) - 1)
@@ -74,8 +74,8 @@ SHARE = st.sampled_from((0.0, 0.1, 0.5))
 ADDRESS = st.builds("{}-{}@{}".format, st.sampled_from(MAIL_BEHAVIOURS), st.integers(0, 9), st.sampled_from(DOMAINS))
 
 
-class Days(RuleBasedStateMachine):
-    """Hypothesis chooses the steps; at the end faults stop, everything comes to rest, and is audited."""
+class Steps(RuleBasedStateMachine):
+    """Hypothesis chooses the steps; at the end faults stop, all work is finished, and the audit runs."""
 
     new_database: ClassVar[Callable[[], str]]
     drop_database: ClassVar[Callable[[str], None]]
@@ -84,8 +84,8 @@ class Days(RuleBasedStateMachine):
         super().__init__()
         self._url = type(self).new_database()
         self._runner = asyncio.Runner()
-        self._town = open_simulation(self._url, 1)
-        self._place: SimulatedService = self._run(self._town.__aenter__())
+        self._context = open_simulation(self._url, 1)
+        self._simulation: SimulatedService = self._run(self._context.__aenter__())
         self._is_broken = False
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -93,7 +93,7 @@ class Days(RuleBasedStateMachine):
 
     def _take(self, name: str, *given: Any) -> None:
         try:
-            self._run(take_step(self._place, (name, given)))
+            self._run(take_step(self._simulation, (name, given)))
         except BaseException:
             self._is_broken = True
             raise
@@ -111,8 +111,8 @@ class Days(RuleBasedStateMachine):
         self._take("work", which, count)
 
     @rule()
-    def round(self) -> None:
-        self._take("round")
+    def cycle(self) -> None:
+        self._take("cycle")
 
     @rule(seconds=st.floats(0.1, 90), stalled=st.none() | PROCESS)
     def wait(self, seconds: float, stalled: int | None) -> None:
@@ -143,8 +143,8 @@ class Days(RuleBasedStateMachine):
         self._take("wipe")
 
     @rule(lost=SHARE, twice=SHARE, late=SHARE, deaf=SHARE)
-    def weather(self, lost: float, twice: float, late: float, deaf: float) -> None:
-        self._take("weather", lost, twice, late, deaf)
+    def stream_faults(self, lost: float, twice: float, late: float, deaf: float) -> None:
+        self._take("stream_faults", lost, twice, late, deaf)
 
     @rule(account=ACCOUNT, is_suspended=st.booleans())
     def suspension(self, account: int, is_suspended: bool) -> None:
@@ -157,9 +157,9 @@ class Days(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if not self._is_broken:
-                self._run(with_steps(self._place, finish(self._place)))
+                self._run(with_steps(self._simulation, finish(self._simulation)))
         finally:
-            self._run(self._town.__aexit__(None, None, None))
+            self._run(self._context.__aexit__(None, None, None))
             self._runner.close()
             type(self).drop_database(self._url.rpartition("/")[2])
 
@@ -167,13 +167,13 @@ class Days(RuleBasedStateMachine):
 def test_no_promise_is_broken_whatever_hypothesis_does(
     new_database: Callable[[], str], postgres: PrivatePostgres
 ) -> None:
-    class DaysHere(Days):
+    class StepsHere(Steps):
         pass
 
-    DaysHere.new_database = staticmethod(new_database)
-    DaysHere.drop_database = staticmethod(postgres.drop_database)
+    StepsHere.new_database = staticmethod(new_database)
+    StepsHere.drop_database = staticmethod(postgres.drop_database)
     run_state_machine_as_test(
-        DaysHere,
+        StepsHere,
         settings=settings(
             max_examples=2,
             stateful_step_count=15,
