@@ -1,6 +1,6 @@
 """Tickets that come twice or never, workers that die, leases that lapse, time that jumps: each mail arrives once.
 
-Where a copy too many can't be excluded (a mail that was sent and nobody lived to say so), an attempt without
+Where a copy too many can't be excluded (a worker sent a mail and died before recording it), an attempt without
 an outcome is on record.
 """
 
@@ -42,8 +42,8 @@ LOOKS_APART: Final = timedelta(seconds=2)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def town(new_database: Callable[[], str]) -> AsyncIterator[tuple[DeliveryFlow, int, str]]:
-    """One road for all tests; the books are looked at in the end."""
+async def shared(new_database: Callable[[], str]) -> AsyncIterator[tuple[DeliveryFlow, int, str]]:
+    """One flow for all tests; the database is checked at the end."""
     seed = random.randrange(2**32)
     url = new_database()
     async with open_delivery_flow(url, seed=seed) as flow:
@@ -53,39 +53,39 @@ async def town(new_database: Callable[[], str]) -> AsyncIterator[tuple[DeliveryF
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def flow(town: tuple[DeliveryFlow, int, str]) -> AsyncIterator[DeliveryFlow]:
-    flow, seed, _ = town
+async def flow(shared: tuple[DeliveryFlow, int, str]) -> AsyncIterator[DeliveryFlow]:
+    flow, seed, _ = shared
     print(f"seed {seed}")
     for kept in (flow.receiver.accepted, flow.receiver.commands):
         kept.clear()
     await flow.delivery.renew()
     yield replace(flow)
     if await flow.steps.fetch("SELECT * FROM schedule"):
-        # One that failed must not make the next ones fail.
+        # A failed test must not make the next tests fail.
         flow.clock.advance(hours=73)
         await flow.steps.reclaim()
         await flow.run_due()
-    for one in await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 100, 0):
-        await one.ack()
+    for message in await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 100, 0):
+        await message.ack()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def relay(town: tuple[DeliveryFlow, int, str]) -> AsyncIterator[DatabaseProxy]:
-    async with DatabaseProxy(town[2]) as relay:
-        yield relay
+async def proxy(shared: tuple[DeliveryFlow, int, str]) -> AsyncIterator[DatabaseProxy]:
+    async with DatabaseProxy(shared[2]) as proxy:
+        yield proxy
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def far(relay: DatabaseProxy) -> AsyncIterator[Database]:
+async def far(proxy: DatabaseProxy) -> AsyncIterator[Database]:
     """The database, at the other end of a way that can be cut."""
-    database = await Database.open(relay.url)
+    database = await Database.open(proxy.url)
     yield database
     await database.close()
 
 
 @dataclass
 class Lingering:
-    """A carrier that waits where it is told to: before it sets out, or before it tells what happened.
+    """A carrier that pauses before it connects, or before it returns the result.
 
     `at_the_dot` happens when all is sent but the final dot.
     """
@@ -133,19 +133,19 @@ def new_dispatch(flow: DeliveryFlow, clock: Clock | None = None, database: Datab
 
 
 async def watch(flow: DeliveryFlow, dispatch: Dispatch, time: timedelta, *living: Delivery) -> int:
-    """Look for dead workers every two seconds for so long; the living ones renew all the while. How many claims
+    """Reclaim expired leases every two seconds for so long, while living workers renew. How many claims
     were taken back."""
     reclaimed = await dispatch.reclaim()
     for _ in range(time // LOOKS_APART):
         flow.clock.advance(LOOKS_APART)
-        for one in living:
-            await one.renew()
+        for worker in living:
+            await worker.renew()
         reclaimed += await dispatch.reclaim()
     return reclaimed
 
 
 async def claim_and_die(flow: DeliveryFlow) -> UUID:
-    """A worker claims all that is due, and is never heard of again."""
+    """A worker claims all that is due, and dies."""
     worker_id = uuid4()
     async with flow.steps.database.transaction() as tx:
         await delivery_schedule.renew_worker(tx, worker_id, flow.clock.now() + WORKER_LEASE)
@@ -155,11 +155,11 @@ async def claim_and_die(flow: DeliveryFlow) -> UUID:
 
 def lines(flow: DeliveryFlow) -> dict[str, int]:
     """How often each address got something."""
-    return dict(Counter(one.recipient for one in flow.receiver.accepted))
+    return dict(Counter(mail.recipient for mail in flow.receiver.accepted))
 
 
 async def state(flow: DeliveryFlow, message_id: MessageId) -> tuple[str, int, list[str | None]]:
-    """Its only recipient's status, its counted attempts, and what came of each that was begun."""
+    """Its only recipient's status, its counted attempts, and the outcome of each that began."""
     (row,) = await flow.recipients(message_id)
     outcomes = await flow.steps.fetch("SELECT outcome FROM attempts WHERE message_id = $1 ORDER BY fence", message_id)
     return row[1], row[3], [outcome for (outcome,) in outcomes]
@@ -172,7 +172,7 @@ async def test_two_tickets_for_one_recipient_are_one_send(flow: DeliveryFlow) ->
     message_id = await flow.steps.accept(["ada@example.org"])
     assert await flow.dispatch.step() == 1
     flow.clock.advance(LEASE)
-    # The dispatcher died between publishing and whatever came next; another one publishes again.
+    # The dispatcher died after publishing; another publishes again.
     assert await new_dispatch(flow).step() == 1
     await flow.delivery.renew()
     assert await flow.deliver_fetched() == 2
@@ -212,7 +212,9 @@ async def test_a_ticket_from_before_a_deferral_is_worth_nothing_beside_the_new_o
     flow.receiver.commands.clear()
     await flow.delivery.offer([older, new])
     await flow.delivery.settle()
-    assert [one for one in flow.receiver.commands if one.startswith("RCPT")] == ["RCPT TO:<greylist@example.org>"]
+    assert [command for command in flow.receiver.commands if command.startswith("RCPT")] == [
+        "RCPT TO:<greylist@example.org>"
+    ]
     assert await state(flow, message_id) == ("deferred", 2, ["deferred", "deferred"])
     flow.clock.advance(minutes=5.5)
     await flow.run_due()
@@ -233,7 +235,7 @@ async def test_a_lost_ticket_is_written_again_when_its_lease_is_over(flow: Deliv
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])
 
 
-async def test_a_ticket_that_nobody_can_read_is_dropped(flow: DeliveryFlow) -> None:
+async def test_an_unreadable_ticket_is_dropped(flow: DeliveryFlow) -> None:
     flow.stream.publish(TicketKind.DELIVER, 0, b"\x7fa form from another time")
     assert await flow.stream.backlog(TicketKind.DELIVER) == 1
     await flow.deliver_fetched()
@@ -278,8 +280,8 @@ async def test_a_dead_workers_claim_is_tried_by_another_and_its_orphan_counts(fl
     assert lines(flow) == {"ada@example.org": 1}
 
 
-async def test_attempts_that_nobody_lived_to_report_end_at_the_limit_and_nothing_is_sent(flow: DeliveryFlow) -> None:
-    """A mail that kills whoever carries it must not go round for ever."""
+async def test_unrecorded_attempts_end_at_the_limit_and_nothing_is_sent(flow: DeliveryFlow) -> None:
+    """A mail that kills its workers must not be retried forever."""
     message_id = await flow.steps.accept(["poison@example.org"])
     for number in range(DELIVERY.attempts_max):
         await claim_and_die(flow)
@@ -302,7 +304,7 @@ async def test_an_outcome_that_comes_late_fills_its_own_attempt_and_nothing_else
     message_id = await flow.steps.accept(["550-rcpt@example.org", "ada@example.org"])
     first = asyncio.create_task(replace(flow, delivery=late).run_due())
     await carrier.arrived.wait()
-    # It is not heard of for a whole lease; what it claimed is tried by another.
+    # It misses a whole lease; another worker tries its claims.
     assert await watch(flow, dispatch, WORKER_LEASE, flow.delivery) == 2
     assert await flow.run_due() == 2
     before = await flow.recipients(message_id)
@@ -310,11 +312,11 @@ async def test_an_outcome_that_comes_late_fills_its_own_attempt_and_nothing_else
     carrier.goes_on.set()
     await first
     assert await flow.recipients(message_id) == before
-    told = "SELECT position, outcome FROM attempts WHERE message_id = $1 ORDER BY position, fence"
+    query = "SELECT position, outcome FROM attempts WHERE message_id = $1 ORDER BY position, fence"
     outcomes = [(0, "bounced"), (0, "bounced"), (1, "delivered"), (1, "delivered")]
-    assert await flow.steps.fetch(told, message_id) == outcomes
+    assert await flow.steps.fetch(query, message_id) == outcomes
     assert await flow.steps.value("SELECT count(*) FROM events WHERE message_id = $1", message_id) == 2
-    # The copy too many is one for which there was an attempt without an outcome.
+    # The duplicate belongs to an attempt without an outcome.
     assert lines(flow) == {"ada@example.org": 2}
 
 
@@ -322,7 +324,7 @@ async def test_an_outcome_that_comes_late_fills_its_own_attempt_and_nothing_else
 
 
 async def test_a_lease_that_lapses_before_the_dot_sends_no_dot_and_the_mail_arrives_once(flow: DeliveryFlow) -> None:
-    # Not over yet to those who look, and yet too near the end to rely on it.
+    # Not expired yet, but too near its end to rely on.
     slow = Lingering(flow.carrier, at_the_dot=lambda: flow.clock.advance(WORKER_LEASE * 0.8))
     message_id = await flow.steps.accept(["ada@example.org"])
     assert await replace(flow, delivery=flow.another_worker(carrier=slow)).run_due() == 1
@@ -421,7 +423,7 @@ async def test_no_claim_is_taken_back_early_because_time_jumped(flow: DeliveryFl
 
 
 async def test_nothing_is_taken_back_before_the_database_was_there_for_a_whole_lease(
-    flow: DeliveryFlow, far: Database, relay: DatabaseProxy
+    flow: DeliveryFlow, far: Database, proxy: DatabaseProxy
 ) -> None:
     carrier = Lingering(flow.carrier, sets_out=False)
     cut_off = flow.another_worker(carrier=carrier, database=far)
@@ -430,12 +432,12 @@ async def test_nothing_is_taken_back_before_the_database_was_there_for_a_whole_l
     carrying = asyncio.create_task(replace(flow, delivery=cut_off).run_due())
     await carrier.claimed.wait()
     assert await watch(flow, dispatch, WORKER_LEASE, cut_off) == 0
-    await relay.cut()
+    await proxy.cut()
     for _ in range(20):
         flow.clock.advance(LOOKS_APART)
         with pytest.raises(Exception, match="storage"):
             await dispatch.reclaim()
-    await relay.mend()
+    await proxy.mend()
     # The worker's lease is over; and it is about to renew it.
     assert await dispatch.reclaim() == 0
     assert await watch(flow, dispatch, WORKER_LEASE - LOOKS_APART) == 0
@@ -443,7 +445,7 @@ async def test_nothing_is_taken_back_before_the_database_was_there_for_a_whole_l
     assert await watch(flow, dispatch, WORKER_LEASE, cut_off) == 0
     carrier.goes_on.set()
     await carrying
-    # It could not know that nobody had taken its claim: it sent nothing, and comes again.
+    # It could not know whether its claim was reclaimed: it sends nothing, and the mail is retried.
     assert await state(flow, message_id) == ("queued", 0, ["postponed"])
     assert await flow.run_due() == 1
     assert await state(flow, message_id) == ("delivered", 1, ["postponed", "delivered"])
@@ -451,45 +453,45 @@ async def test_nothing_is_taken_back_before_the_database_was_there_for_a_whole_l
 
 
 async def test_what_a_server_took_is_recorded_when_the_database_is_back(
-    flow: DeliveryFlow, far: Database, relay: DatabaseProxy
+    flow: DeliveryFlow, far: Database, proxy: DatabaseProxy
 ) -> None:
     carrier = Lingering(flow.carrier, comes_back=False)
     cut_off = flow.another_worker(carrier=carrier, database=far)
     message_id = await flow.steps.accept(["ada@example.org"])
     carrying = asyncio.create_task(replace(flow, delivery=cut_off).run_due())
     await carrier.arrived.wait()
-    await relay.cut()
+    await proxy.cut()
     carrier.goes_on.set()
     await asyncio.sleep(0.2)
     assert not carrying.done()
     assert await state(flow, message_id) == ("queued", 0, [None])
-    await relay.mend()
+    await proxy.mend()
     await carrying
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])
     assert lines(flow) == {"ada@example.org": 1}
 
 
-async def test_what_could_not_be_claimed_comes_again_and_so_does_a_claim_that_nobody_heard_of(
-    flow: DeliveryFlow, far: Database, relay: DatabaseProxy
+async def test_failed_and_unnoticed_claims_are_repeated(
+    flow: DeliveryFlow, far: Database, proxy: DatabaseProxy
 ) -> None:
     cut_off = flow.another_worker(database=far)
     await cut_off.renew()
     # Its commit went through, and the worker never learnt of it.
-    unheard = await flow.steps.accept(["unheard@example.org"])
+    unnoticed = await flow.steps.accept(["unheard@example.org"])
     await flow.steps.claim(await flow.steps.lease(), cut_off.worker_id)
     message_id = await flow.steps.accept(["ada@example.org"])
     await flow.dispatch.step()
     with_cut = replace(flow, delivery=cut_off)
-    await relay.cut()
+    await proxy.cut()
     assert await with_cut.deliver_fetched() == 1
     assert lines(flow) == {}
-    await relay.mend()
+    await proxy.mend()
     assert await with_cut.deliver_fetched() == 0
     flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
     assert await with_cut.deliver_fetched() == 1
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])
     assert await with_cut.run_due() == 1
-    assert await state(flow, unheard) == ("delivered", 2, [None, "delivered"])
+    assert await state(flow, unnoticed) == ("delivered", 2, [None, "delivered"])
 
 
 # The end of a worker
@@ -527,7 +529,7 @@ async def test_a_worker_that_ends_withdraws_what_is_not_sent_and_says_what_may_b
 
 
 async def test_a_worker_that_ends_while_the_database_is_away_still_tells_what_it_sent(
-    flow: DeliveryFlow, far: Database, relay: DatabaseProxy
+    flow: DeliveryFlow, far: Database, proxy: DatabaseProxy
 ) -> None:
     """The mail was taken: when the time for withdrawing is over, the time for recording is not."""
     carrier = Lingering(flow.carrier, comes_back=False)
@@ -535,11 +537,11 @@ async def test_a_worker_that_ends_while_the_database_is_away_still_tells_what_it
     message_id = await flow.steps.accept(["ada@example.org"])
     carrying = asyncio.create_task(replace(flow, delivery=leaving).run_due())
     await carrier.arrived.wait()
-    await relay.cut()
+    await proxy.cut()
     carrier.goes_on.set()
     draining = asyncio.create_task(leaving.drain(9.0))
     await asyncio.sleep(6.5)
-    await relay.mend()
+    await proxy.mend()
     await asyncio.gather(draining, carrying)
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])
     assert lines(flow) == {"ada@example.org": 1}
@@ -547,7 +549,7 @@ async def test_a_worker_that_ends_while_the_database_is_away_still_tells_what_it
 
 async def test_a_large_mail_for_which_there_is_no_room_waits_without_an_attempt(flow: DeliveryFlow) -> None:
     draft = flow.steps.sender.draft(["ada@example.org"], text="Good morning, and so on.\n" * 10_000)
-    accepted = await flow.steps.accept_flow.accept(flow.steps.sender, "a large one", draft)
+    accepted = await flow.steps.accept_flow.accept(flow.steps.sender, "a large mail", draft)
     crowded = flow.another_worker(large_bytes_max=100_000)
     assert await replace(flow, delivery=crowded).run_due() == 1
     assert await state(flow, accepted.message_id) == ("queued", 0, ["postponed"])

@@ -53,12 +53,12 @@ LONGEST_SECONDS: Final = 30.0
 
 
 @dataclass
-class Witness:
+class Recorder:
     """Calls the service, and keeps what it says, but for an answer that is there to show a secret."""
 
     processes: ServiceProcesses
     secrets: dict[str, bytes] = field(default_factory=dict)
-    heard: list[tuple[str, bytes]] = field(default_factory=list)
+    answers: list[tuple[str, bytes]] = field(default_factory=list)
 
     def plant(self, name: str, secret: str | bytes) -> None:
         self.secrets[name] = secret.encode() if isinstance(secret, str) else secret
@@ -66,7 +66,7 @@ class Witness:
     async def ask(
         self, method: str, path: str, body: object = None, authorization: str | None = None, *, shows: bool = False
     ) -> Answer:
-        headers = {"Idempotency-Key": f"key-{len(self.heard)}"}
+        headers = {"Idempotency-Key": f"key-{len(self.answers)}"}
         if authorization is not None:
             headers["Authorization"] = authorization
         service = self.processes.service
@@ -80,10 +80,10 @@ class Witness:
             answer = Answer(response.status, response.headers.copy(), await response.read())
         if not shows:
             written = json.dumps(dict(answer.headers)).encode()
-            self.heard.append((f"{method} {path}: {answer.status}", written + answer.raw))
+            self.answers.append((f"{method} {path}: {answer.status}", written + answer.raw))
         return answer
 
-    async def told_once(self, method: str, path: str, body: object, authorization: str, *names: str) -> dict[str, Any]:
+    async def shown_once(self, method: str, path: str, body: object, authorization: str, *names: str) -> dict[str, Any]:
         """Plants what an answer shows once under these names of its fields."""
         answer = await self.ask(method, path, body, authorization, shows=True)
         assert answer.status < 300, answer.raw
@@ -111,7 +111,7 @@ def forms(secret: bytes) -> Iterator[bytes]:
 
 
 def found(secrets: dict[str, bytes], places: list[tuple[str, bytes]]) -> list[str]:
-    """Where which secret is, whatever became of its capitals."""
+    """Where which secret is, in any case of letters."""
     looked_for = {form.lower(): name for name, secret in secrets.items() for form in forms(secret)}
     assert all(len(form) >= 8 for form in looked_for), "so short a secret is found anywhere"
     lowered = [(place, text.lower()) for place, text in places]
@@ -145,13 +145,13 @@ def logs(directory: Path) -> list[tuple[str, bytes]]:
 
 
 @asynccontextmanager
-async def at_work(
-    relay: DatabaseProxy, directory: Path
+async def running(
+    proxy: DatabaseProxy, directory: Path
 ) -> AsyncIterator[tuple[ServiceProcesses, SmtpListeners, WebhookReceiver]]:
     listeners = SmtpListeners.make(directory)
     authority = directory / "webhooks.pem"
     authority.write_bytes(certificates().authority_pem)
-    url = relay.url.replace("postgres@", f"postgres:{DATABASE_PASSWORD}@")
+    url = proxy.url.replace("postgres@", f"postgres:{DATABASE_PASSWORD}@")
     async with WebhookReceiver(certificates().servers["sound"]) as webhook_receiver:
         chosen = {
             **webhook_accounts.webhook_settings(webhook_receiver.port, authority),
@@ -169,65 +169,65 @@ async def at_work(
             yield processes, listeners, webhook_receiver
 
 
-async def secrets_of_all_kinds(witness: Witness, tenant: Tenant, webhook_receiver: WebhookReceiver) -> str:
-    """Makes one of each, uses each rightly; the token of the account's owner."""
-    witness.plant("pepper", PEPPER)
-    witness.plant("token secret", JWT_SECRET)
-    witness.plant("seal key", base64.b64decode(SEAL_KEY))
-    witness.plant("seal key as given", SEAL_KEY.rstrip("="))
-    witness.plant("database password", DATABASE_PASSWORD)
-    witness.plant("dashboard password", PASSWORD)
-    witness.plant("SMTP password", tenant.password)
-    witness.plant("what is in the wrong place", WRONG)
-    witness.plant("key that nobody made", STRAY_KEY)
+async def secrets_of_all_kinds(recorder: Recorder, tenant: Tenant, webhook_receiver: WebhookReceiver) -> str:
+    """Make and correctly use a secret of each kind; the token of the account's owner."""
+    recorder.plant("pepper", PEPPER)
+    recorder.plant("token secret", JWT_SECRET)
+    recorder.plant("seal key", base64.b64decode(SEAL_KEY))
+    recorder.plant("seal key as given", SEAL_KEY.rstrip("="))
+    recorder.plant("database password", DATABASE_PASSWORD)
+    recorder.plant("dashboard password", PASSWORD)
+    recorder.plant("SMTP password", tenant.password)
+    recorder.plant("what is in the wrong place", WRONG)
+    recorder.plant("key that does not exist", STRAY_KEY)
 
     email = await tenant.user()
-    body = await witness.told_once("POST", "/v1/auth/login", {"email": email, "password": PASSWORD}, "", "token")
+    body = await recorder.shown_once("POST", "/v1/auth/login", {"email": email, "password": PASSWORD}, "", "token")
     owner = f"Bearer {body['token']}"
-    begun = await witness.told_once("POST", "/v1/auth/totp", {"password": PASSWORD}, owner, "secret")
+    begun = await recorder.shown_once("POST", "/v1/auth/totp", {"password": PASSWORD}, owner, "secret")
     key = base64.b32decode(begun["secret"])
-    witness.plant("second factor's key", key)
+    recorder.plant("second factor's key", key)
     code = totp.code_of(key, int(time.time()) // totp.STEP_SECONDS)
-    confirmed = await witness.ask("POST", "/v1/auth/totp/confirm", {"code": code}, owner, shows=True)
+    confirmed = await recorder.ask("POST", "/v1/auth/totp/confirm", {"code": code}, owner, shows=True)
     assert confirmed.status == 200, confirmed.raw
     codes = confirmed.body["recovery_codes"]
-    for number, one in enumerate(codes):
-        witness.plant(f"recovery code {number}", one)
+    for number, recovery_code in enumerate(codes):
+        recorder.plant(f"recovery code {number}", recovery_code)
     for used in (codes[0], codes[0], "0" * 16):
         given = {"email": email, "password": PASSWORD, "code": used}
-        again = await witness.ask("POST", "/v1/auth/login", given, shows=used == codes[0])
+        again = await recorder.ask("POST", "/v1/auth/login", given, shows=used == codes[0])
         if again.status == 200:
-            witness.plant("second token", again.body["token"])
+            recorder.plant("second token", again.body["token"])
 
-    made = await witness.told_once("POST", "/v1/credentials", {"name": "another"}, owner, "password")
-    await witness.told_once("POST", f"/v1/credentials/{made['credential']['id']}/rotate", {}, owner, "password")
-    made = await witness.told_once("POST", "/v1/keys", {"mode": "live", "name": "a"}, owner, "secret")
-    await witness.ask("POST", "/emails", tenant.mail(to="a@there.example.net"), f"Bearer {made['secret']}")
-    await witness.told_once("POST", f"/v1/keys/{made['key']['id']}/rotate", {}, owner, "secret")
+    made = await recorder.shown_once("POST", "/v1/credentials", {"name": "another"}, owner, "password")
+    await recorder.shown_once("POST", f"/v1/credentials/{made['credential']['id']}/rotate", {}, owner, "password")
+    made = await recorder.shown_once("POST", "/v1/keys", {"mode": "live", "name": "a"}, owner, "secret")
+    await recorder.ask("POST", "/emails", tenant.mail(to="a@there.example.net"), f"Bearer {made['secret']}")
+    await recorder.shown_once("POST", f"/v1/keys/{made['key']['id']}/rotate", {}, owner, "secret")
     invitation = {"email": "new@there.example.net", "role": "member"}
-    made = await witness.told_once("POST", "/v1/invitations", invitation, owner, "token")
-    await witness.ask("POST", "/v1/invitations/accept", {"token": made["token"], "password": "short"})
-    await witness.ask("POST", "/v1/invitations/accept", {"token": made["token"], "password": f"{WRONG} and more"})
+    made = await recorder.shown_once("POST", "/v1/invitations", invitation, owner, "token")
+    await recorder.ask("POST", "/v1/invitations/accept", {"token": made["token"], "password": "short"})
+    await recorder.ask("POST", "/v1/invitations/accept", {"token": made["token"], "password": f"{WRONG} and more"})
     hook = {"url": f"https://{NAME}:{webhook_receiver.port}/events", "events": ["email.delivered"]}
-    await witness.told_once("PUT", "/v1/webhook", hook, owner, "secret")
-    await witness.told_once("POST", "/v1/webhook/rotate-secret", None, owner, "secret")
-    await witness.ask("POST", "/v1/webhook/ping", None, owner)
-    await plant_signing_keys(witness, tenant)
+    await recorder.shown_once("PUT", "/v1/webhook", hook, owner, "secret")
+    await recorder.shown_once("POST", "/v1/webhook/rotate-secret", None, owner, "secret")
+    await recorder.ask("POST", "/v1/webhook/ping", None, owner)
+    await plant_signing_keys(recorder, tenant)
     return owner
 
 
-async def plant_signing_keys(witness: Witness, tenant: Tenant) -> None:
-    given = service_settings(witness.processes.database_url)
+async def plant_signing_keys(recorder: Recorder, tenant: Tenant) -> None:
+    given = service_settings(recorder.processes.database_url)
     sealer = Sealer(given.secrets.seal_key_bytes, given.secrets.seal_key_active)
     account = AccountId(tenant.id)
-    for row in await witness.processes.service.sql("SELECT * FROM domains WHERE account_id = $1", tenant.id):
+    for row in await recorder.processes.service.sql("SELECT * FROM domains WHERE account_id = $1", tenant.id):
         domain = DomainId(row["id"])
         sealed = {"dkim_sealed": dkim_purpose(account, domain), "ed25519_sealed": ed25519_purpose(account, domain)}
         for column, purpose in sealed.items():
             if row.get(column):
                 # An RSA key's beginning and middle; its public part is no secret.
                 key = sealer.open(row[column], purpose)
-                witness.plant(column, key if len(key) < 200 else key[len(key) // 2 : len(key) // 2 + 48])
+                recorder.plant(column, key if len(key) < 200 else key[len(key) // 2 : len(key) // 2 + 48])
 
 
 def operations() -> list[tuple[str, str]]:
@@ -240,7 +240,7 @@ def operations() -> list[tuple[str, str]]:
     ]
 
 
-async def wrongly_used(witness: Witness, tenant: Tenant, owner: str) -> None:
+async def wrongly_used(recorder: Recorder, tenant: Tenant, owner: str) -> None:
     """Every operation: without the right to, with the right and nonsense, and with a secret in every field."""
     names = ("email", "password", "code", "token", "from", "to", "role", "name", "url", "alias", "mode")
     spread = dict.fromkeys(names, WRONG)
@@ -250,8 +250,8 @@ async def wrongly_used(witness: Witness, tenant: Tenant, owner: str) -> None:
         filled = path.replace("{", "").replace("}", "")
         body = None if method == "GET" else spread
         for authorization in (None, f"Bearer {STRAY_KEY}", basic(tenant.username, WRONG), basic(WRONG, WRONG), owner):
-            await witness.ask(method, filled, body, authorization)
-        await witness.ask(method, f"{filled}?token={quote(WRONG)}&limit={quote(WRONG)}", body, owner)
+            await recorder.ask(method, filled, body, authorization)
+        await recorder.ask(method, f"{filled}?token={quote(WRONG)}&limit={quote(WRONG)}", body, owner)
     for authorization in (
         WRONG,
         f"Basic {WRONG}",
@@ -260,17 +260,17 @@ async def wrongly_used(witness: Witness, tenant: Tenant, owner: str) -> None:
         owner[:-2],
         f"{owner} {WRONG}",
     ):
-        await witness.ask("GET", "/v1/account", None, authorization)
-        await witness.ask("POST", "/emails", tenant.mail(), authorization)
+        await recorder.ask("GET", "/v1/account", None, authorization)
+        await recorder.ask("POST", "/emails", tenant.mail(), authorization)
     for given in ({"email": WRONG, "password": PASSWORD}, {"email": PASSWORD, "password": WRONG}, {"password": WRONG}):
-        await witness.ask("POST", "/v1/auth/login", given)
+        await recorder.ask("POST", "/v1/auth/login", given)
 
 
-async def handed_in(witness: Witness, listeners: SmtpListeners, tenant: Tenant) -> None:
+async def submitted(recorder: Recorder, listeners: SmtpListeners, tenant: Tenant) -> None:
     """Over SMTP: a right login, wrong ones, and secrets where there should be none."""
     async with listeners.session(tenant) as line:
         reply = await submit(line, raw_mail(tenant, "a"), ["b@there.example.net"], sender=f"news@{tenant.domain}")
-        witness.heard.append(("smtp", reply.encode()))
+        recorder.answers.append(("smtp", reply.encode()))
     wrong = base64.b64encode(WRONG.encode()).decode()
     for login in (
         [plain(tenant.username, WRONG)],
@@ -285,8 +285,8 @@ async def handed_in(witness: Witness, listeners: SmtpListeners, tenant: Tenant) 
     ):
         async with listeners.line() as line:
             replies = [await line.say("EHLO client.example")]
-            replies += [await line.say(one) for one in login]
-            witness.heard.append(("smtp", repr(replies).encode()))
+            replies += [await line.say(command) for command in login]
+            recorder.answers.append(("smtp", repr(replies).encode()))
 
 
 async def wait_for_mail(processes: ServiceProcesses) -> None:
@@ -298,21 +298,21 @@ async def wait_for_mail(processes: ServiceProcesses) -> None:
 
 
 async def in_trouble(
-    witness: Witness, relay: DatabaseProxy, listeners: SmtpListeners, tenant: Tenant, owner: str, url: str
+    recorder: Recorder, proxy: DatabaseProxy, listeners: SmtpListeners, tenant: Tenant, owner: str, url: str
 ) -> None:
     """The same while PostgreSQL is away, and while tables that everything stands on are not there."""
 
     async def everything() -> None:
         email = "ada@there.example.net"
-        await witness.ask("POST", "/v1/auth/login", {"email": email, "password": WRONG})
-        await witness.ask("POST", "/v1/invitations/accept", {"token": WRONG, "password": PASSWORD})
+        await recorder.ask("POST", "/v1/auth/login", {"email": email, "password": WRONG})
+        await recorder.ask("POST", "/v1/invitations/accept", {"token": WRONG, "password": PASSWORD})
         for authorization in (owner, basic(tenant.username, WRONG), tenant.basic, f"Bearer {STRAY_KEY}"):
-            await witness.ask("POST", "/emails", tenant.mail(), authorization)
-            await witness.ask("GET", "/v1/webhook", None, authorization)
-            await witness.ask("POST", "/v1/credentials", {"name": "b"}, authorization)
+            await recorder.ask("POST", "/emails", tenant.mail(), authorization)
+            await recorder.ask("GET", "/v1/webhook", None, authorization)
+            await recorder.ask("POST", "/v1/credentials", {"name": "b"}, authorization)
         async with listeners.line() as line:
             said = await line.say("EHLO client.example", plain("nobody", WRONG), replies=2)
-            witness.heard.append(("smtp", repr(said).encode()))
+            recorder.answers.append(("smtp", repr(said).encode()))
 
     connection = await asyncpg.connect(url)
     try:
@@ -323,37 +323,37 @@ async def in_trouble(
             await connection.execute(f"ALTER TABLE {name}_away RENAME TO {name}")
     finally:
         await connection.close()
-    await relay.cut()
+    await proxy.cut()
     await everything()
-    await relay.mend()
+    await proxy.mend()
 
 
 async def test_no_secret_is_in_a_log_an_answer_or_a_table(database_url: str, tmp_path: Path) -> None:
     async with (
-        DatabaseProxy(database_url) as relay,
-        at_work(relay, tmp_path) as (processes, listeners, webhook_receiver),
+        DatabaseProxy(database_url) as proxy,
+        running(proxy, tmp_path) as (processes, listeners, webhook_receiver),
     ):
         tenant = await processes.service.account()
-        witness = Witness(processes)
-        owner = await secrets_of_all_kinds(witness, tenant, webhook_receiver)
-        await handed_in(witness, listeners, tenant)
+        recorder = Recorder(processes)
+        owner = await secrets_of_all_kinds(recorder, tenant, webhook_receiver)
+        await submitted(recorder, listeners, tenant)
         await wait_for_mail(processes)
-        await wrongly_used(witness, tenant, owner)
-        await in_trouble(witness, relay, listeners, tenant, owner, database_url)
+        await wrongly_used(recorder, tenant, owner)
+        await in_trouble(recorder, proxy, listeners, tenant, owner, database_url)
         await asyncio.sleep(1)  # for those who log what they could not do
         said = logs(tmp_path)
         kept = await tables(database_url)
 
-    assert len(witness.secrets) > 25
-    assert any(answer.endswith(" 500") or " 500" in answer for answer, _ in witness.heard), "no fault was met"
+    assert len(recorder.secrets) > 25
+    assert any(answer.endswith(" 500") or " 500" in answer for answer, _ in recorder.answers), "no fault was met"
     assert b"Traceback" in b"".join(text for _, text in said) or b"exception" in b"".join(text for _, text in said)
-    assert not found(witness.secrets, [*said, *kept, *witness.heard])
+    assert not found(recorder.secrets, [*said, *kept, *recorder.answers])
 
-    # The search itself: one that is planted is found in each form, wherever it is.
-    for form in forms(witness.secrets["SMTP password"]):
-        assert found(witness.secrets, [*said, ("log planted.log", b'{"event":"' + form + b'"}')])
-    planted = await _with_planted(database_url, tenant, witness.secrets["pepper"])
-    assert [one for one in found(witness.secrets, planted) if one == "pepper in table audit_log"]
+    # The search itself: a planted secret is found in each form, in every place.
+    for form in forms(recorder.secrets["SMTP password"]):
+        assert found(recorder.secrets, [*said, ("log planted.log", b'{"event":"' + form + b'"}')])
+    planted = await _with_planted(database_url, tenant, recorder.secrets["pepper"])
+    assert [place for place in found(recorder.secrets, planted) if place == "pepper in table audit_log"]
 
 
 async def _with_planted(url: str, tenant: Tenant, secret: bytes) -> list[tuple[str, bytes]]:

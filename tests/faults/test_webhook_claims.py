@@ -1,6 +1,6 @@
-"""Tickets that come twice or never, messengers that die, a database that is away: no event is lost, none sent early.
+"""Tickets that come twice or never, workers that die, a database that is away: no event is lost, none sent early.
 
-Where an event may have been sent and nobody lived to say so, the attempt counts and the same event is sent again.
+Where a worker may have sent an event and died before recording it, the attempt counts and the event is sent again.
 """
 
 import asyncio
@@ -50,22 +50,22 @@ async def flow(database_url: str) -> AsyncIterator[WebhookFlow]:
 
 
 @pytest_asyncio.fixture
-async def relay(database_url: str) -> AsyncIterator[DatabaseProxy]:
-    async with DatabaseProxy(database_url) as relay:
-        yield relay
+async def proxy(database_url: str) -> AsyncIterator[DatabaseProxy]:
+    async with DatabaseProxy(database_url) as proxy:
+        yield proxy
 
 
 @pytest_asyncio.fixture
-async def far(relay: DatabaseProxy) -> AsyncIterator[Database]:
+async def far(proxy: DatabaseProxy) -> AsyncIterator[Database]:
     """The database, at the other end of a way that can be cut."""
-    database = await Database.open(relay.url)
+    database = await Database.open(proxy.url)
     yield database
     await database.close()
 
 
 @dataclass
 class LeapingClock:
-    """For whoever was stopped for a while: its seconds went on without it."""
+    """For a process that was stopped for a while: its clock went on."""
 
     clock: Clock
     seconds: float = 0.0
@@ -78,7 +78,7 @@ class LeapingClock:
 
 
 async def claim_and_die(flow: WebhookFlow) -> None:
-    """Someone claims all that is due, and is never heard of again."""
+    """A worker claims all that is due, and dies."""
     claimed = await flow.store.claim(await flow.store.lease(), uuid4())
     assert claimed
     assert await flow.store.reclaim() == len(claimed)
@@ -93,18 +93,18 @@ async def worker_count(flow: WebhookFlow, worker_id: UUID) -> int:
 
 
 async def test_two_tickets_are_one_call(flow: WebhookFlow) -> None:
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.dispatch_due()
     flow.clock.advance(LEASE)
     await flow.dispatch_due()
     await flow.notification.renew()
     assert await flow.send_fetched() == 2
     assert len(flow.webhook_receiver.requests) == 1
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
     assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
 
 
-async def test_two_messengers_with_a_ticket_each_are_one_call(flow: WebhookFlow) -> None:
+async def test_two_workers_with_the_same_ticket_make_one_call(flow: WebhookFlow) -> None:
     other = replace(flow, notification=flow.another_worker())
     await flow.add_events(*[DeliveryResult.DELIVERED] * 10)
     await flow.dispatch_due()
@@ -120,7 +120,7 @@ async def test_two_messengers_with_a_ticket_each_are_one_call(flow: WebhookFlow)
 
 
 async def test_a_lost_ticket_is_written_again_when_its_lease_is_over(flow: WebhookFlow) -> None:
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.dispatch_due()
     stream = MemoryStream(StreamSettings(), monotonic=flow.clock.monotonic)
     flow.stream, flow.tickets = stream, Tickets(stream, SHARDS)
@@ -129,32 +129,32 @@ async def test_a_lost_ticket_is_written_again_when_its_lease_is_over(flow: Webho
     assert await flow.run_due() == 0
     flow.clock.advance(SECOND)
     assert await flow.run_due() == 1
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
 
 
 async def test_tickets_of_what_is_over_or_unknown_or_unreadable_move_nothing(flow: WebhookFlow) -> None:
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.run_due()
     account_id = flow.account_id
-    flow.tickets.publish([WebhookTicket(account_id, told, fence) for fence in (0, 1, 2)])
+    flow.tickets.publish([WebhookTicket(account_id, delivery_id, fence) for fence in (0, 1, 2)])
     flow.tickets.publish([WebhookTicket(account_id, uuid4(), 0)])
     flow.stream.publish(TicketKind.NOTIFY, 0, b"\x7fa form from another time")
     await flow.send_fetched()
     assert len(flow.webhook_receiver.requests) == 1
     assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
 
 
-# Messengers
+# Workers
 
 
-async def test_an_attempt_that_nobody_lived_to_report_counts_and_the_same_event_is_sent_again(
+async def test_an_unrecorded_attempt_counts_and_the_event_is_sent_again(
     flow: WebhookFlow,
 ) -> None:
     lost = PausingClient(flow.caller, comes_back=False)
     dying = flow.another_worker(client=lost)
     await dying.renew()
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.dispatch_due()
     await replace(flow, notification=dying).offer()
     await lost.arrived.wait()
@@ -163,68 +163,68 @@ async def test_an_attempt_that_nobody_lived_to_report_counts_and_the_same_event_
     await flow.notification.renew()
     assert await flow.store.reclaim() == 1
     assert await flow.run_due() == 1
-    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    assert await flow.status_of(delivery_id) == ("succeeded", 2, 200, None)
     first, second = flow.webhook_receiver.requests
     assert first.body == second.body
     assert is_signed(second, SECRET, int(flow.clock.now().timestamp()))
     # Should it come back after all, it has nothing to say.
-    before = await flow.log(told)
+    before = await flow.log(delivery_id)
     lost.goes_on.set()
     await dying.settle()
-    assert await flow.log(told) == before
+    assert await flow.log(delivery_id) == before
 
 
 async def test_orphans_end_at_the_limit_and_nothing_is_sent(flow: WebhookFlow) -> None:
-    """An event that kills whoever sends it must not go round for ever."""
-    told = await flow.add_event()
+    """An event that kills its workers must not be retried forever."""
+    delivery_id = await flow.add_event()
     for _ in range(7):
         await claim_and_die(flow)
     assert await flow.schedule() == [(7, 7, 0.0)]
     assert await flow.run_due() == 1
-    assert await flow.status_of(told) == ("failed", 7, None, OVER)
+    assert await flow.status_of(delivery_id) == ("failed", 7, None, OVER)
     assert flow.webhook_receiver.requests == []
     assert await flow.schedule() == []
 
 
 async def test_an_orphan_takes_its_place_in_the_schedule(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await claim_and_die(flow)
     await claim_and_die(flow)
     await flow.run_due()
-    log = await flow.log(told)
+    log = await flow.log(delivery_id)
     assert (log.status, log.attempt, log.next_attempt_at) == (
         "pending", 3, flow.clock.now() + timedelta(minutes=30),
     )  # fmt: skip
 
 
 async def test_whose_lease_is_not_good_sends_nothing_and_it_is_no_attempt(flow: WebhookFlow) -> None:
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     never_renewed = replace(flow, notification=flow.another_worker())
     await flow.dispatch_due()
     assert await never_renewed.send_fetched() == 1
     assert flow.webhook_receiver.connections == 0
-    assert (await flow.status_of(told))[:2] == ("pending", 0)
+    assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
     assert [row[0] for row in await flow.schedule()] == [0]
     assert await flow.run_due() == 1
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
 
 
 async def test_what_is_over_stays_over_whatever_the_lease(flow: WebhookFlow) -> None:
     """Nothing was counted for its last claim, so nothing may be uncounted: or there would be an eighth attempt."""
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     for _ in range(7):
         await claim_and_die(flow)
     never_renewed = replace(flow, notification=flow.another_worker())
     await flow.dispatch_due()
     await never_renewed.send_fetched()
-    assert await flow.status_of(told) == ("failed", 7, None, OVER)
+    assert await flow.status_of(delivery_id) == ("failed", 7, None, OVER)
     assert await flow.run_due() == 0
 
 
 async def test_what_is_cancelled_keeps_its_count_whatever_the_lease(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.run_due()
     async with flow.steps.database.transaction() as tx:
         await webhooks.disable(tx, flow.account_id, flow.clock.now())
@@ -232,25 +232,25 @@ async def test_what_is_cancelled_keeps_its_count_whatever_the_lease(flow: Webhoo
     never_renewed = replace(flow, notification=flow.another_worker())
     await flow.dispatch_due()
     await never_renewed.send_fetched()
-    assert await flow.status_of(told) == ("failed", 1, 500, DISABLED)
+    assert await flow.status_of(delivery_id) == ("failed", 1, 500, DISABLED)
 
 
-async def test_a_messenger_taken_for_dead_after_it_claimed_sends_nothing(flow: WebhookFlow) -> None:
-    """Its claims were made under a lease that ended; a new lease is no leave for old claims."""
+async def test_a_worker_that_lost_its_lease_after_claiming_sends_nothing(flow: WebhookFlow) -> None:
+    """Its claims were made under a lease that ended; a new lease does not permit old claims."""
     clock = LeapingClock(flow.clock)
     late = flow.another_worker(clock=clock)
     await late.renew()
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.dispatch_due()
     await replace(flow, notification=late).offer()
-    await asyncio.sleep(0)  # it asks for leave, and for its claim
+    await asyncio.sleep(0)  # it asks for its permit and its claim
     clock.seconds = WORKER_LEASE.total_seconds()
     await late.renew()
     await late.settle()
     assert flow.webhook_receiver.requests == []
-    assert (await flow.status_of(told))[:2] == ("pending", 0)
+    assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
     assert await flow.run_due() == 1
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
 
 
 # Faults of ours
@@ -261,10 +261,10 @@ async def test_a_secret_that_cannot_be_opened_costs_no_attempt(flow: WebhookFlow
     elsewhere = Sealer({"2": bytes(32)}, "2").seal(SECRET.encode(), secret_purpose(flow.account_id))
     async with flow.steps.database.transaction() as tx:
         await webhooks.rotate_secret(tx, flow.account_id, elsewhere, flow.clock.now())
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     for _ in range(8):
         assert await flow.run_due() == 1
-        assert (await flow.status_of(told))[:2] == ("pending", 0)
+        assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
         flow.clock.advance(UNREADY - SECOND)
         assert await flow.run_due() == 0
         flow.clock.advance(SECOND)
@@ -272,80 +272,78 @@ async def test_a_secret_that_cannot_be_opened_costs_no_attempt(flow: WebhookFlow
     async with flow.steps.database.transaction() as tx:
         await webhooks.rotate_secret(tx, flow.account_id, flow.sealed(), flow.clock.now())
     await flow.run_due()
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
 
 
 class Failing:
     """A caller with a fault in it."""
 
     async def call(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> WebhookCallResult:
-        raise LookupError(f"nobody thought of {target.url}, {len(body)} bytes, {sorted(headers)}")
+        raise LookupError(f"unexpected {target.url}, {len(body)} bytes, {sorted(headers)}")
 
 
 async def test_a_fault_of_the_caller_is_an_attempt_and_has_its_wait(flow: WebhookFlow) -> None:
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     assert await replace(flow, notification=flow.another_worker(client=Failing())).run_due() == 1
-    log = await flow.log(told)
+    log = await flow.log(delivery_id)
     assert (log.status, log.attempt, log.error) == ("pending", 1, FAULT_OF_OURS)
     assert log.next_attempt_at == flow.clock.now() + FIRST_WAIT
     flow.clock.advance(FIRST_WAIT)
     await flow.run_due()
-    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    assert await flow.status_of(delivery_id) == ("succeeded", 2, 200, None)
 
 
 async def test_an_event_that_is_no_longer_stored_has_failed(flow: WebhookFlow) -> None:
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.steps.fetch("DELETE FROM events RETURNING 1")
     await flow.run_due()
-    assert (await flow.status_of(told))[0::3] == ("failed", "The event is no longer stored.")
+    assert (await flow.status_of(delivery_id))[0::3] == ("failed", "The event is no longer stored.")
     assert flow.webhook_receiver.connections == 0
 
 
 # A database that is away
 
 
-async def test_what_could_not_be_claimed_comes_again_and_so_does_a_claim_that_nobody_heard_of(
-    flow: WebhookFlow, far: Database, relay: DatabaseProxy
-) -> None:
+async def test_failed_and_unnoticed_claims_are_repeated(flow: WebhookFlow, far: Database, proxy: DatabaseProxy) -> None:
     cut_off = replace(flow, notification=flow.another_worker(database=far))
     await cut_off.notification.renew()
-    # Its commit went through, and the messenger never learnt of it.
-    unheard = await flow.add_event()
+    # Its commit succeeded, but the worker got no answer.
+    unnoticed = await flow.add_event()
     await flow.store.claim(await flow.store.lease(), cut_off.notification.worker_id)
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.dispatch_due()
-    await relay.cut()
+    await proxy.cut()
     assert await cut_off.send_fetched() == 1
     assert flow.webhook_receiver.connections == 0
-    await relay.mend()
+    await proxy.mend()
     assert await cut_off.send_fetched() == 0
     flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
     assert await cut_off.send_fetched() == 1
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
     assert await cut_off.run_due() == 1
-    assert await flow.status_of(unheard) == ("succeeded", 2, 200, None)
+    assert await flow.status_of(unnoticed) == ("succeeded", 2, 200, None)
 
 
 async def test_what_was_answered_is_recorded_when_the_database_is_back(
-    flow: WebhookFlow, far: Database, relay: DatabaseProxy
+    flow: WebhookFlow, far: Database, proxy: DatabaseProxy
 ) -> None:
     caller = PausingClient(flow.caller, comes_back=False)
     cut_off = replace(flow, notification=flow.another_worker(database=far, client=caller))
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     round_of_it = asyncio.create_task(cut_off.run_due())
     await caller.arrived.wait()
-    await relay.cut()
+    await proxy.cut()
     caller.goes_on.set()
     await asyncio.sleep(0.2)
     assert not round_of_it.done()
-    assert (await flow.status_of(told))[:2] == ("pending", 0)
-    await relay.mend()
+    assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
+    await proxy.mend()
     await round_of_it
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
     assert len(flow.webhook_receiver.requests) == 1
 
 
-async def test_what_could_not_be_put_off_comes_again(flow: WebhookFlow, far: Database, relay: DatabaseProxy) -> None:
+async def test_what_could_not_be_postponed_is_repeated(flow: WebhookFlow, far: Database, proxy: DatabaseProxy) -> None:
     slow = PausingClient(flow.caller, sets_out=False)
     worker = flow.another_worker(database=far, client=slow, waiting_max=0)
     cut_off = replace(flow, notification=worker)
@@ -356,11 +354,11 @@ async def test_what_could_not_be_put_off_comes_again(flow: WebhookFlow, far: Dat
     await slow.claimed.wait()
     await flow.add_events(*[DeliveryResult.DELIVERED] * 3)
     await flow.dispatch_due()
-    await relay.cut()
-    # One may wait, the others find no place, and nobody can write that down.
+    await proxy.cut()
+    # One may wait, the others are over the limit, and the database cannot record it.
     assert await cut_off.offer() == 3
     await asyncio.sleep(0.1)
-    await relay.mend()
+    await proxy.mend()
     slow.goes_on.set()
     await worker.settle()
     flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
@@ -372,10 +370,10 @@ async def test_what_could_not_be_put_off_comes_again(flow: WebhookFlow, far: Dat
     assert statuses == [("succeeded", 1)] * (ACCOUNT_CALLS_MAX + 3)
 
 
-# The end of a messenger
+# Shutdown of a worker
 
 
-async def test_a_messenger_that_ends_waits_for_answers_and_gives_back_what_has_not_begun(flow: WebhookFlow) -> None:
+async def test_a_stopping_worker_awaits_answers_and_releases_what_has_not_begun(flow: WebhookFlow) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
     leaving = replace(flow, notification=flow.another_worker(client=slow))
     await leaving.notification.renew()
@@ -398,7 +396,7 @@ async def test_a_messenger_that_ends_waits_for_answers_and_gives_back_what_has_n
     assert await flow.steps.fetch(log) == [("pending", 0, 5), ("succeeded", 1, ACCOUNT_CALLS_MAX)]
     assert await flow.steps.value("SELECT count(*) FROM calls WHERE worker_id IS NOT NULL") == 0
     assert await worker_count(flow, leaving.notification.worker_id) == 0
-    # The others were given back, and another messenger has them at once.
+    # The others were released, and another worker gets them at once.
     await flow.send_fetched()
     assert await flow.steps.fetch(log) == [("succeeded", 1, ACCOUNT_CALLS_MAX + 5)]
     assert len(flow.webhook_receiver.requests) == ACCOUNT_CALLS_MAX + 5
@@ -408,88 +406,88 @@ async def test_an_answer_that_is_not_waited_for_is_an_attempt_on_record(flow: We
     endless = PausingClient(flow.caller, comes_back=False)
     leaving = replace(flow, notification=flow.another_worker(client=endless))
     await leaving.notification.renew()
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.dispatch_due()
     await leaving.offer()
     await endless.arrived.wait()
     await leaving.notification.drain(1.5)
-    log = await flow.log(told)
+    log = await flow.log(delivery_id)
     assert (log.status, log.attempt, log.http_status, log.error) == ("pending", 1, None, STOPPED)
     assert log.next_attempt_at == flow.clock.now() + FIRST_WAIT
     assert await flow.schedule() == [(1, 2, 5.0)]
     flow.clock.advance(FIRST_WAIT)
     await flow.run_due()
-    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    assert await flow.status_of(delivery_id) == ("succeeded", 2, 200, None)
     assert len({request.body for request in flow.webhook_receiver.requests}) == 1
 
 
-async def test_a_messenger_that_ends_while_the_database_is_away_still_tells_what_was_answered(
-    flow: WebhookFlow, far: Database, relay: DatabaseProxy
+async def test_a_stopping_worker_records_answers_once_the_database_is_back(
+    flow: WebhookFlow, far: Database, proxy: DatabaseProxy
 ) -> None:
     """The answer came: when the time for waiting is over, the time for recording is not."""
     caller = PausingClient(flow.caller, comes_back=False)
     leaving = replace(flow, notification=flow.another_worker(database=far, client=caller))
     await leaving.notification.renew()
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.dispatch_due()
     await leaving.offer()
     await caller.arrived.wait()
-    await relay.cut()
+    await proxy.cut()
     caller.goes_on.set()
     draining = asyncio.create_task(leaving.notification.drain(9))
     await asyncio.sleep(6.2)  # beyond the time for waiting, which is two thirds
-    await relay.mend()
+    await proxy.mend()
     await draining
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
     assert await flow.schedule() == []
     assert len(flow.webhook_receiver.requests) == 1
 
 
-async def test_what_is_claimed_when_a_messenger_is_told_to_end_is_not_sent_and_was_no_attempt(
+async def test_claims_of_a_stopping_worker_are_not_sent_and_do_not_count(
     flow: WebhookFlow,
 ) -> None:
     leaving = replace(flow, notification=flow.another_worker())
     await leaving.notification.renew()
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.dispatch_due()
     await leaving.offer()
     await leaving.notification.drain(3)
     assert flow.webhook_receiver.connections == 0
-    assert (await flow.status_of(told))[:2] == ("pending", 0)
+    assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
     assert await flow.run_due() == 1
-    assert await flow.status_of(told) == SUCCEEDED
+    assert await flow.status_of(delivery_id) == SUCCEEDED
 
 
-async def test_a_messenger_that_ends_while_the_database_is_away_ends_in_time(
-    flow: WebhookFlow, far: Database, relay: DatabaseProxy
+async def test_a_worker_stops_in_time_while_the_database_is_away(
+    flow: WebhookFlow, far: Database, proxy: DatabaseProxy
 ) -> None:
     caller = PausingClient(flow.caller, comes_back=False)
     leaving = replace(flow, notification=flow.another_worker(database=far, client=caller))
     await leaving.notification.renew()
-    told = await flow.add_event()
+    delivery_id = await flow.add_event()
     await flow.dispatch_due()
     await leaving.offer()
     await caller.arrived.wait()
-    await relay.cut()
+    await proxy.cut()
     caller.goes_on.set()
     async with asyncio.timeout(5):
         await leaving.notification.drain(0.6)
-    assert (await flow.status_of(told))[:2] == ("pending", 0)
-    # Nobody knows what came of it: when its lease is over it counts, and is sent again.
+    assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
+    # Its outcome is unknown: after the lease the attempt counts, and the event is sent again.
     flow.clock.advance(WORKER_LEASE)
     assert await flow.store.reclaim() == 1
     await flow.run_due()
-    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    assert await flow.status_of(delivery_id) == ("succeeded", 2, 200, None)
     assert len({request.body for request in flow.webhook_receiver.requests}) == 1
     # A process would have ended by now. What is left of it here has nothing to say any more.
-    await relay.mend()
+    await proxy.mend()
     await leaving.notification.settle()
-    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    assert await flow.status_of(delivery_id) == ("succeeded", 2, 200, None)
 
 
 @pytest.mark.parametrize("number", [1, 20])
 async def test_what_is_in_hand_is_told_to_the_stream_again_and_again(flow: WebhookFlow, number: int) -> None:
-    """However long the queue of an endpoint that hangs, nobody else is given its tickets meanwhile."""
+    """However long the queue of a hanging endpoint, no other worker gets its tickets meanwhile."""
     slow = PausingClient(flow.caller, sets_out=False)
     holding = replace(flow, notification=flow.another_worker(client=slow))
     await holding.notification.renew()

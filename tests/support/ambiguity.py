@@ -5,7 +5,7 @@ loop can read one word in two ways, and as many as the square of its length when
 round a second, and from the first to the second. Where there is no such word, time is linear. A search begins
 anywhere, which is one more loop, in front of the pattern.
 
-Counted repeats are shortened to a few rounds: they are no loops, but are looked at as ambiguous parts of one. What is
+Counted repeats are shortened to a few rounds: they are no loops, but are checked as ambiguous parts of a loop. What is
 possessive leaves a character to what follows only when it can't read it itself.
 """
 
@@ -124,10 +124,10 @@ def _sequence(made: Automaton, parsed: Any, flags: int) -> Piece:
 
 def _either(pieces: list[Piece]) -> Piece:
     whole = Piece()
-    for one in pieces:
-        whole.first |= {state: symbols | whole.first.get(state, frozenset()) for state, symbols in one.first.items()}
-        whole.last |= {state: symbols | whole.last.get(state, frozenset()) for state, symbols in one.last.items()}
-        whole.empty |= one.empty
+    for piece in pieces:
+        whole.first |= {state: symbols | whole.first.get(state, frozenset()) for state, symbols in piece.first.items()}
+        whole.last |= {state: symbols | whole.last.get(state, frozenset()) for state, symbols in piece.last.items()}
+        whole.empty |= piece.empty
     return whole
 
 
@@ -136,13 +136,13 @@ def _node(made: Automaton, state: Any, node: Any, flags: int) -> Piece:
     match kind:
         case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
             reads = _read_by(state, node, flags, made.universe)
-            one = made.state(reads)
-            return Piece({one: reads}, {one: made.universe})
+            number = made.state(reads)
+            return Piece({number: reads}, {number: made.universe})
         case "SUBPATTERN":
             _, added, removed, inside = given
             return _sequence(made, inside, (flags | added) & ~removed)
         case "BRANCH":
-            return _either([_sequence(made, one, flags) for one in given[1]])
+            return _either([_sequence(made, branch, flags) for branch in given[1]])
         case "MAX_REPEAT" | "MIN_REPEAT":
             return _repeated(made, given, flags)
         case "POSSESSIVE_REPEAT":
@@ -221,26 +221,26 @@ def faults(made: Automaton) -> list[str]:
         if origin in reach[target]:
             found.append(f"a loop over {_shown(made.reads[target])} is inside another over the same")
     found += [
-        f"a word beginning with {_shown(made.reads[one])} goes round one loop in two ways"
-        for one in looping
-        if one not in at_will and _reads_twice(made, one, reach)
+        f"a word beginning with {_shown(made.reads[loop])} goes round one loop in two ways"
+        for loop in looping
+        if loop not in at_will and _reads_twice(made, loop, reach)
     ]
-    for one, other in itertools.permutations(looping, 2):
-        if other in reach[one] and other not in at_will and _shares_word(made, one, other, reach):
-            found.append(f"loops over {_shown(made.reads[one])} and {_shown(made.reads[other])} share a word")
+    for loop, other in itertools.permutations(looping, 2):
+        if other in reach[loop] and other not in at_will and _shares_word(made, loop, other, reach):
+            found.append(f"loops over {_shown(made.reads[loop])} and {_shown(made.reads[other])} share a word")
     return found
 
 
-def _reads_twice(made: Automaton, one: int, reach: dict[int, set[int]]) -> bool:
-    """From (one, one) over two different states and back."""
-    home = {state for state in reach[one] if one in reach[state]}
-    seen: set[tuple[int, ...]] = {(one, one, False)}
+def _reads_twice(made: Automaton, loop: int, reach: dict[int, set[int]]) -> bool:
+    """From (loop, loop) over two different states and back."""
+    home = {state for state in reach[loop] if loop in reach[state]}
+    seen: set[tuple[int, ...]] = {(loop, loop, False)}
     waiting = deque(seen)
     while waiting:
         left, right, differs = waiting.popleft()
         for after in _steps(made, (left, right), (home, home)):
             now = (*after, differs or after[0] != after[1])
-            if now == (one, one, True):
+            if now == (loop, loop, True):
                 return True
             if now not in seen:
                 seen.add(now)
@@ -248,13 +248,13 @@ def _reads_twice(made: Automaton, one: int, reach: dict[int, set[int]]) -> bool:
     return False
 
 
-def _shares_word(made: Automaton, one: int, other: int, reach: dict[int, set[int]]) -> bool:
-    """From (one, one, other) to (one, other, other), all three on the same word."""
-    here = {state for state in reach[one] if one in reach[state]}
+def _shares_word(made: Automaton, loop: int, other: int, reach: dict[int, set[int]]) -> bool:
+    """From (loop, loop, other) to (loop, other, other), all three on the same word."""
+    here = {state for state in reach[loop] if loop in reach[state]}
     there = {state for state in reach[other] if other in reach[state]}
-    between = {state for state in reach[one] if other in reach[state]}
-    goal = (one, other, other)
-    seen: set[tuple[int, ...]] = {(one, one, other)}
+    between = {state for state in reach[loop] if other in reach[state]}
+    goal = (loop, other, other)
+    seen: set[tuple[int, ...]] = {(loop, loop, other)}
     waiting = deque(seen)
     while waiting:
         for after in _steps(made, waiting.popleft(), (here, between, there)):
@@ -300,7 +300,9 @@ def hostile(made: Automaton) -> list[tuple[list[int], list[int]]]:
 
 def _symbol(symbols: Symbols) -> int:
     """A letter rather than a sign: it is in most classes."""
-    return min(symbols - {END} or symbols, key=lambda one: (not chr(max(one, 0)).isalnum(), one > 0x7F, one))
+    return min(
+        symbols - {END} or symbols, key=lambda symbol: (not chr(max(symbol, 0)).isalnum(), symbol > 0x7F, symbol)
+    )
 
 
 def _ways_in(made: Automaton) -> dict[int, list[int]]:

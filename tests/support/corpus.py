@@ -1,4 +1,4 @@
-"""A corpus of bad input: bodies, credentials and raw requests that no well-meaning client would send."""
+"""A corpus of bad input: bodies, credentials and raw requests that no well-behaved client sends."""
 
 # ruff: noqa: E501 (a table of bytes reads better unbroken)
 
@@ -43,34 +43,34 @@ def _json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def odd_bodies(letter: Mapping[str, Any]) -> Iterator[Input]:
-    """A valid letter with one thing odd: every value in every field."""
+def odd_bodies(mail: Mapping[str, Any]) -> Iterator[Input]:
+    """A valid mail with one odd value: every value in every field."""
     for field in FIELDS:
         for number, value in enumerate(ODD_VALUES):
-            yield Input(f"{field} = value {number}", _json({**letter, field: value}))
-        if field in letter:
-            yield Input(f"{field} missing", _json({name: value for name, value in letter.items() if name != field}))
+            yield Input(f"{field} = value {number}", _json({**mail, field: value}))
+        if field in mail:
+            yield Input(f"{field} missing", _json({name: value for name, value in mail.items() if name != field}))
     for field in ATTACHMENT_FIELDS:
         for number, value in enumerate(ODD_VALUES):
             attachment = {"filename": "a.txt", "content": "aGVsbG8=", field: value}
-            yield Input(f"attachments[0].{field} = value {number}", _json({**letter, "attachments": [attachment]}))
+            yield Input(f"attachments[0].{field} = value {number}", _json({**mail, "attachments": [attachment]}))
     for number, value in enumerate(ODD_VALUES):
-        yield Input(f"headers.X-A = value {number}", _json({**letter, "headers": {"X-A": value}}))
-        yield Input(f"variables.a = value {number}", _json({**letter, "template": "t", "variables": {"a": value}}))
+        yield Input(f"headers.X-A = value {number}", _json({**mail, "headers": {"X-A": value}}))
+        yield Input(f"variables.a = value {number}", _json({**mail, "template": "t", "variables": {"a": value}}))
         if isinstance(value, str):
-            yield Input(f"header named value {number}", _json({**letter, "headers": {value: "x"}}))
+            yield Input(f"header named value {number}", _json({**mail, "headers": {value: "x"}}))
 
 
-def broken_json(letter: Mapping[str, Any]) -> Iterator[Input]:
+def broken_json(mail: Mapping[str, Any]) -> Iterator[Input]:
     """What is no JSON, or JSON that readers disagree about."""
-    whole = _json(letter)
+    whole = _json(mail)
     inside = whole[:-1] + b","
     yield Input("empty", b"")
     yield Input("white space", b" \r\n\t ")
     yield Input("a BOM before it", b"\xef\xbb\xbf" + whole)
-    yield Input("UTF-16", json.dumps(letter).encode("utf-16"))
-    yield Input("UTF-32", json.dumps(letter).encode("utf-32"))
-    yield Input("Latin-1", json.dumps({**letter, "text": "é"}, ensure_ascii=False).encode("latin-1"))
+    yield Input("UTF-16", json.dumps(mail).encode("utf-16"))
+    yield Input("UTF-32", json.dumps(mail).encode("utf-32"))
+    yield Input("Latin-1", json.dumps({**mail, "text": "é"}, ensure_ascii=False).encode("latin-1"))
     for byte in (b"\x00", b"\x80", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xff\xfe"):
         yield Input(f"bytes {byte.hex()} in a string", inside + b'"html":"' + byte + b'"}')
         yield Input(f"bytes {byte.hex()} in a name", inside + b'"' + byte + b'":1}')
@@ -103,56 +103,54 @@ def broken_json(letter: Mapping[str, Any]) -> Iterator[Input]:
         yield Input(f"only {text}", text.encode())
 
 
-def large_bodies(letter: Mapping[str, Any]) -> Iterator[Input]:
+def large_bodies(mail: Mapping[str, Any]) -> Iterator[Input]:
     """At the limits and beyond them; what is slow or large inside must not show outside."""
-    whole = _json(letter)
+    whole = _json(mail)
     for size in (BODY_BYTES_MAX, BODY_BYTES_MAX + 1):
         yield Input(f"{size} bytes, white space", whole + b" " * (size - len(whole)))
-        room = size - len(_json({**letter, "text": ""}))
-        yield Input(f"{size} bytes, one long text", _json({**letter, "text": "x" * room}))
+        room = size - len(_json({**mail, "text": ""}))
+        yield Input(f"{size} bytes, one long text", _json({**mail, "text": "x" * room}))
         yield Input(f"{size} bytes, one long name", _named("x", size, whole))
     for count in range(-2, 3):
-        yield Input(f"a text of 10 MiB {count:+}", _json({**letter, "text": "x" * (10 * MIB + count)}))
+        yield Input(f"a text of 10 MiB {count:+}", _json({**mail, "text": "x" * (10 * MIB + count)}))
     raw = b"\x00" * (7 * MIB)
     content = base64.b64encode(raw).decode()
     for extra in (0, 350_000, 400_000, 500_000):
         grown = content + "A" * (4 * (extra // 4))
-        yield Input(f"an attachment of {len(grown)} base64 characters", _attached(letter, grown))
-    yield Input("a million addresses", _json({**letter, "to": ["a@b.example"] * 1_000_000}))
-    yield Input("a million other addresses", _json({**letter, "to": [f"{n:x}@b.io" for n in range(1_000_000)]}))
+        yield Input(f"an attachment of {len(grown)} base64 characters", _attached(mail, grown))
+    yield Input("a million addresses", _json({**mail, "to": ["a@b.example"] * 1_000_000}))
+    yield Input("a million other addresses", _json({**mail, "to": [f"{n:x}@b.io" for n in range(1_000_000)]}))
     for field, item in (("to", b"0,"), ("tags", b"null,"), ("attachments", b"{},"), ("bcc", b"[],")):
         items = item * (8 * MIB // len(item))
         yield Input(f"{field}: 8 MiB of {item.decode()}", _listed(whole, field, items))
-    yield Input("600,000 headers", _json({**letter, "headers": {f"X-{n}": "" for n in range(600_000)}}))
-    yield Input(
-        "600,000 variables", _json({**letter, "template": "t", "variables": {str(n): n for n in range(600_000)}})
-    )
-    yield Input("600,000 wrong headers", _json({**letter, "headers": {f"X-{n}": n for n in range(600_000)}}))
-    yield Input("600,000 unknown fields", _json({**letter, **{f"a{n}": 0 for n in range(600_000)}}))
-    yield Input("a long unknown field", _json({**letter, "x" * 4 * MIB: 0}))
-    yield Input("a long address", _json({**letter, "to": "x" * 8 * MIB + "@b.example"}))
-    yield Input("a long domain", _json({**letter, "to": "a@" + "b." * 4 * MIB + "example"}))
-    yield Input("a long display name", _json({**letter, "to": "é" * 2 * MIB + " <a@b.example>"}))
-    yield Input("a long name of many quotes", _json({**letter, "to": '"' + '\\"' * 2 * MIB + '" <a@b.example>'}))
-    yield Input("many angle brackets", _json({**letter, "to": "<" * 4 * MIB}))
-    yield Input("a long subject", _json({**letter, "subject": "x" * 8 * MIB}))
-    yield Input("a long content type", _json({**letter, "attachments": [
+    yield Input("600,000 headers", _json({**mail, "headers": {f"X-{n}": "" for n in range(600_000)}}))
+    yield Input("600,000 variables", _json({**mail, "template": "t", "variables": {str(n): n for n in range(600_000)}}))
+    yield Input("600,000 wrong headers", _json({**mail, "headers": {f"X-{n}": n for n in range(600_000)}}))
+    yield Input("600,000 unknown fields", _json({**mail, **{f"a{n}": 0 for n in range(600_000)}}))
+    yield Input("a long unknown field", _json({**mail, "x" * 4 * MIB: 0}))
+    yield Input("a long address", _json({**mail, "to": "x" * 8 * MIB + "@b.example"}))
+    yield Input("a long domain", _json({**mail, "to": "a@" + "b." * 4 * MIB + "example"}))
+    yield Input("a long display name", _json({**mail, "to": "é" * 2 * MIB + " <a@b.example>"}))
+    yield Input("a long name of many quotes", _json({**mail, "to": '"' + '\\"' * 2 * MIB + '" <a@b.example>'}))
+    yield Input("many angle brackets", _json({**mail, "to": "<" * 4 * MIB}))
+    yield Input("a long subject", _json({**mail, "subject": "x" * 8 * MIB}))
+    yield Input("a long content type", _json({**mail, "attachments": [
         {"filename": "a", "content": "", "content_type": "a/b" + ';c="\\"' * MIB}]}))  # fmt: skip
-    yield Input("a content type of many spaces", _json({**letter, "attachments": [
+    yield Input("a content type of many spaces", _json({**mail, "attachments": [
         {"filename": "a", "content": "", "content_type": "a/b" + " " * 250}]}))  # fmt: skip
-    yield Input("base64 of white space", _attached(letter, " " * 15 * MIB))
-    yield Input("text of line feeds", _json({**letter, "text": "\n" * 5 * MIB}))
-    yield Input("text of equals signs", _json({**letter, "text": "=é" * 1 * MIB}))
-    yield Input("10 MiB digits", _json(letter)[:-1] + b',"text":' + b"9" * 10 * MIB + b"}")
+    yield Input("base64 of white space", _attached(mail, " " * 15 * MIB))
+    yield Input("text of line feeds", _json({**mail, "text": "\n" * 5 * MIB}))
+    yield Input("text of equals signs", _json({**mail, "text": "=é" * 1 * MIB}))
+    yield Input("10 MiB digits", _json(mail)[:-1] + b',"text":' + b"9" * 10 * MIB + b"}")
 
 
-def _named(letter: str, size: int, whole: bytes) -> bytes:
+def _named(mail: str, size: int, whole: bytes) -> bytes:
     frame = whole[:-1] + b',"":0}'
-    return whole[:-1] + b',"' + letter.encode() * (size - len(frame)) + b'":0}'
+    return whole[:-1] + b',"' + mail.encode() * (size - len(frame)) + b'":0}'
 
 
-def _attached(letter: Mapping[str, Any], content: str) -> bytes:
-    return _json({**letter, "attachments": [{"filename": "a.bin", "content": content}]})
+def _attached(mail: Mapping[str, Any], content: str) -> bytes:
+    return _json({**mail, "attachments": [{"filename": "a.bin", "content": content}]})
 
 
 def _listed(whole: bytes, field: str, items: bytes) -> bytes:
@@ -210,8 +208,8 @@ class RawRequest:
     statuses: frozenset[int] = frozenset()
 
 
-def raw_requests(authorization: str, letter: Mapping[str, Any]) -> Iterator[RawRequest]:
-    body = _json(letter)
+def raw_requests(authorization: str, mail: Mapping[str, Any]) -> Iterator[RawRequest]:
+    body = _json(mail)
     credential = f"Authorization: {authorization}\r\n".encode()
     common = b"Host: posthouse.test\r\n" + credential + b"Content-Type: application/json\r\n"
     length = f"Content-Length: {len(body)}\r\n".encode()
@@ -319,16 +317,16 @@ def raw_requests(authorization: str, letter: Mapping[str, Any]) -> Iterator[RawR
     )):  # fmt: skip
         head = b"Host: posthouse.test\r\n" + credential + key(300 + number) + b"Content-Type: " + value + b"\r\n"
         yield RawRequest(f"type {value[:30]!r}", b"POST /emails HTTP/1.1\r\n" + head + length + b"\r\n" + body)
-    one = post(key(350) + length, body)
-    yield RawRequest("ten requests in one go", one * 10, answers=10, statuses=frozenset({202, 409}))
+    request = post(key(350) + length, body)
+    yield RawRequest("ten requests in one go", request * 10, answers=10, statuses=frozenset({202, 409}))
     other = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     yield RawRequest(
-        "different requests in one go", other + one + b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" + other, answers=4
+        "different requests in one go", other + request + b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" + other, answers=4
     )
     yield RawRequest(
         "a request behind one that is refused", post(b"Content-Length: 5\r\n", b"{}   ") + other, answers=2
     )
-    yield RawRequest("white space before it", b"\r\n\r\n" + one)
+    yield RawRequest("white space before it", b"\r\n\r\n" + request)
     yield RawRequest(
         "a smuggled request",
         post(key(351) + b"Content-Length: 2\r\nTransfer-Encoding : chunked\r\n", b"0\r\n\r\n" + other),

@@ -1,4 +1,4 @@
-"""Delivery and the calendar: when mail is tried again, when it is held, and when it has been long enough."""
+"""Delivery and its schedule: when mail is retried, when it is held, and when it is given up."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -23,14 +23,14 @@ from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SECOND: Final = timedelta(seconds=1)
-# How far apart looks at a suspended account's mail are.
+# The interval between checks of a suspended account's mail.
 LOOK_MIN, LOOK_MAX = timedelta(minutes=7.5), timedelta(minutes=22.5)
 PATIENT: Final = Schedule((timedelta(hours=25),) * 9, lifetime=timedelta(hours=72))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def town(new_database: Callable[[], str]) -> AsyncIterator[tuple[DeliveryFlow, int]]:
-    """One road for all tests, each of which begins some time after the last; the books are looked at in the end."""
+async def shared(new_database: Callable[[], str]) -> AsyncIterator[tuple[DeliveryFlow, int]]:
+    """One flow for all tests, each of which begins some time after the last; the database is checked at the end."""
     seed = random.randrange(2**32)
     url = new_database()
     async with open_delivery_flow(url, seed=seed) as flow:
@@ -40,11 +40,11 @@ async def town(new_database: Callable[[], str]) -> AsyncIterator[tuple[DeliveryF
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def flow(town: tuple[DeliveryFlow, int]) -> DeliveryFlow:
-    flow, seed = town
+async def flow(shared: tuple[DeliveryFlow, int]) -> DeliveryFlow:
+    flow, seed = shared
     print(f"seed {seed}")
     flow.clock.advance(minutes=10)
-    # Whatever the test before left in the calendar comes to its end.
+    # What the test before left in the schedule becomes final.
     if await flow.steps.value("SELECT count(*) FROM schedule"):
         await advance(flow, timedelta(days=4))
         await flow.run_due()
@@ -90,8 +90,8 @@ async def state(flow: DeliveryFlow, message_id: MessageId) -> tuple[str, int]:
 
 
 async def events(flow: DeliveryFlow, message_id: MessageId) -> list[str]:
-    told = await flow.steps.fetch("SELECT type FROM events WHERE message_id = $1 ORDER BY 1", message_id)
-    return [row[0] for row in told]
+    rows = await flow.steps.fetch("SELECT type FROM events WHERE message_id = $1 ORDER BY 1", message_id)
+    return [row[0] for row in rows]
 
 
 async def attempts(flow: DeliveryFlow, message_id: MessageId) -> int:
@@ -156,7 +156,7 @@ async def test_nothing_is_sent_after_72_hours_however_late_its_turn_comes(flow: 
     in_time = await flow.steps.accept(["ada@example.org"])
     await advance(flow, timedelta(hours=1) + SECOND)
     assert await flow.run_due() == 2
-    # It is not an attempt, and nobody was asked.
+    # It is not an attempt, and no server was contacted.
     assert await state(flow, late) == ("failed", 1)
     assert await state(flow, in_time) == ("delivered", 1)
     asked = [command for command in flow.receiver.commands if command.startswith("RCPT")]
@@ -188,7 +188,7 @@ async def test_a_suspended_accounts_mail_is_held_and_goes_on_afterwards(flow: De
     await flow.steps.operator.resume(sender.account_id)
     assert await flow.run_due() == 1
     assert await state(flow, message_id) == ("delivered", 1)
-    assert [one.recipient for one in flow.receiver.accepted] == ["bob@example.org", "ada@example.org"]
+    assert [mail.recipient for mail in flow.receiver.accepted] == ["bob@example.org", "ada@example.org"]
 
 
 async def test_time_spent_held_is_no_part_of_the_72_hours(flow: DeliveryFlow, sender: Sender) -> None:
@@ -258,7 +258,7 @@ async def test_only_an_address_that_is_told_to_be_unknown_gets_no_more_mail(
         (row,) = await flow.recipients(message_id)
         assert row[1:3] == ("bounced", "released")
         assert await events(flow, message_id) == ["email.bounced"]
-        asked.append((row[4] is not None, sum(one.startswith("RCPT") for one in flow.receiver.commands)))
+        asked.append((row[4] is not None, sum(command.startswith("RCPT") for command in flow.receiver.commands)))
     assert asked == [(True, 1), (False, 1) if is_suppressed else (True, 2)]
     # Another account may know better, and finds out for itself.
     message_id = await flow.steps.accept([f"{local}@example.org"])
@@ -275,8 +275,8 @@ async def test_simulator_addresses_end_as_their_name_says_without_dns_or_a_conne
     locals_ = ("delivered", "bounced", "failed", "deferred+1", "anyone")
     message_id = await flow.steps.accept([f"{local}@simulator.invalid" for local in locals_])
     await flow.run_due()
-    told = [(row[1], row[2], row[3]) for row in await flow.recipients(message_id)]
-    assert told == [
+    rows = [(row[1], row[2], row[3]) for row in await flow.recipients(message_id)]
+    assert rows == [
         ("delivered", "settled", 1),
         ("bounced", "released", 1),
         ("failed", "settled", 1),
@@ -293,7 +293,7 @@ async def test_simulator_addresses_end_as_their_name_says_without_dns_or_a_conne
     assert (flow.names.asked, flow.receiver.connections) == ([], 0)
     again = await flow.steps.accept(["bounced@simulator.invalid"])
     await flow.run_due()
-    assert await state(flow, again) == ("bounced", 1), "a rehearsed bounce suppresses nobody"
+    assert await state(flow, again) == ("bounced", 1), "a dry-run bounce suppresses no address"
 
 
 async def test_mail_under_a_test_key_goes_nowhere_costs_nothing_and_is_told(flow: DeliveryFlow, sender: Sender) -> None:
