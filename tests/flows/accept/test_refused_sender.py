@@ -130,7 +130,7 @@ async def test_submitted_mail_meets_the_same_limit(steps: DeliverySteps) -> None
     for number in range(8):
         with pytest.raises(Refusal) as refused:
             await steps.accept_flow.intake.adopt(
-                steps.sender.caller(),
+                steps.sender.principal(),
                 RAW,
                 [Mailbox("", "ada", "example.org")],
                 f"news@{ELSEWHERE}",
