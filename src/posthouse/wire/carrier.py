@@ -1,8 +1,8 @@
-"""Carrying one mail to one destination: its mail servers in turn, TLS where it is offered, connections reused.
+"""Deliver a mail to a destination: try its mail servers in order, use TLS where offered, reuse connections.
 
-The result is one happening for each recipient, judged by `rules.outcome`; nothing here is an exception. A
-server that fails before it was told of the mail says nothing about the mail, so that the next one is
-tried; whatever is said from MAIL on is the answer.
+The outcome is an attempt result for each recipient, judged by `rules.outcome`; nothing here raises for a failed
+delivery. A server that fails before MAIL says nothing about the mail, so the next server is tried; any reply from
+MAIL on is the result.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ ADDRESSES_JUDGED_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CarrierRequest:
-    """One mail for recipients of one destination."""
+    """A mail for recipients at the same destination."""
 
     sender: str
     recipients: tuple[str, ...]
@@ -45,7 +45,7 @@ class CarrierRequest:
 
 @dataclass(frozen=True, slots=True)
 class CarrierResult:
-    """What happened to each recipient, in the parcel's order, and where: the last server that was spoken to."""
+    """A result for each recipient, in the request's order, and the last server that was connected to."""
 
     results: tuple[AttemptResult, ...]
     exchange: str | None = None
@@ -54,8 +54,8 @@ class CarrierResult:
 
 
 class Carrier(Protocol):
-    async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
-        """`before_dot` is asked at the last moment at which the mail can still be withdrawn."""
+    async def carry(self, destination: str, request: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
+        """`before_dot` is called at the last moment at which the mail can still be withdrawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +80,26 @@ class SmtpCarrier:
         self._chance = chance
         self._hostname = hostname
         self._tls = tls
-        # Asked for every mail, and the list of forbidden networks is long.
+        # Checked for every mail, and the list of forbidden networks is long.
         self._may_connect = lru_cache(ADDRESSES_JUDGED_MAX)(may_connect)
         self._deadlines = deadlines or ClientDeadlines()
         self._port = port
         self._idle: dict[str, deque[tuple[float, SmtpSession]]] = defaultdict(deque)
         self._idle_count = 0
 
-    async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
+    async def carry(self, destination: str, request: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
         servers = await self._servers(destination)
         if not isinstance(servers, list):
-            return _same_for_all(parcel, servers)
-        last = _same_for_all(parcel, NoReply(Stage.CONNECT, "no server could be tried"))
+            return _same_result(request, servers)
+        last = _same_result(request, NoReply(Stage.CONNECT, "no server could be tried"))
         for server in servers:
-            last = await self._carry_to(server, parcel, before_dot)
-            if not all(outcome.judge(happening).next_exchange for happening in last.results):
+            last = await self._carry_to(server, request, before_dot)
+            if not all(outcome.judge(result).next_exchange for result in last.results):
                 break
         return last
 
     def close_idle(self, now: float, *, all_of_them: bool = False) -> None:
-        """Say goodbye to connections that nobody used for a while."""
+        """Close connections that were idle for a while."""
         for address, sessions in list(self._idle.items()):
             while sessions and (all_of_them or now - sessions[0][0] > IDLE_SECONDS_MAX):
                 _, session = sessions.popleft()
@@ -109,7 +109,7 @@ class SmtpCarrier:
                 del self._idle[address]
 
     async def _servers(self, destination: str) -> "list[_Server] | Unresolved | Forbidden":
-        """The addresses to try, in order; or why there is none."""
+        """The addresses to try, in order; or why there are none."""
         records = await self._resolver.exchanges(destination)
         match records:
             case NoName():
@@ -120,9 +120,9 @@ class SmtpCarrier:
                 hosts = exchanges(destination, records.records, self._chance.bytes(ORDER_RANDOM_BYTES))
         if isinstance(hosts, NullExchange):
             return Unresolved(LookupFailure.NULL_MX)
-        return await self._addressed(hosts)
+        return await self._addresses_of(hosts)
 
-    async def _addressed(self, hosts: Sequence[Exchange]) -> "list[_Server] | Unresolved | Forbidden":
+    async def _addresses_of(self, hosts: Sequence[Exchange]) -> "list[_Server] | Unresolved | Forbidden":
         servers: list[_Server] = []
         unknown: str | None = None
         is_forbidden = False
@@ -134,8 +134,8 @@ class SmtpCarrier:
                 case NoName():
                     pass
                 case HostAddresses(addresses):
-                    # Version 4 first: many networks have no way out for version 6, and find out slowly.
-                    allowed = sorted(filter(self._may_connect, addresses), key=lambda one: one.version)
+                    # IPv4 first: many networks have no IPv6 route and notice it slowly.
+                    allowed = sorted(filter(self._may_connect, addresses), key=lambda address: address.version)
                     is_forbidden = is_forbidden or len(allowed) < len(addresses)
                     servers += [_Server(host.host, str(address)) for address in allowed]
             if len(servers) >= TRIES_MAX:
@@ -146,24 +146,26 @@ class SmtpCarrier:
             return Unresolved(LookupFailure.NO_ANSWER, unknown)
         return Forbidden() if is_forbidden else Unresolved(LookupFailure.NO_ADDRESS)
 
-    async def _carry_to(self, server: _Server, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
+    async def _carry_to(
+        self, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool]
+    ) -> CarrierResult:
         while (session := self._take_idle(server)) is not None:
-            carriage = await self._deliver(session, server, parcel, before_dot)
-            # A server that hung up on an idle connection has not said a word about this mail.
-            if not _was_stale(carriage):
-                return carriage
+            carried = await self._deliver(session, server, request, before_dot)
+            # A server that closed an idle connection has said nothing about this mail.
+            if not _was_stale(carried):
+                return carried
         opened = await self._open(server)
         if isinstance(opened, smtp.SmtpFailure):
-            return _same_for_all(parcel, _happening(opened), server)
+            return _same_result(request, _attempt_result(opened), server)
         crash.point("carry.connected")
-        return await self._deliver(opened, server, parcel, before_dot)
+        return await self._deliver(opened, server, request, before_dot)
 
     async def _open(self, server: _Server) -> SmtpSession | smtp.SmtpFailure:
         opened = await self._connect(server, self._tls)
         if not isinstance(opened, smtp.SmtpFailure) or self._tls.use is not TlsUse.OPPORTUNISTIC:
             return opened
-        # Nobody demanded TLS, and TLS that breaks is no worse than none. A server that refuses what it offered
-        # is another matter: it may be out of order, and the next one is asked.
+        # Encrypt when offered; if TLS breaks, cleartext is no worse. A server that refuses the STARTTLS it offered
+        # may be out of order, so the next server is tried instead.
         is_broken_tls = opened.stage is Stage.STARTTLS and opened.reply is None
         return await self._connect(server, CLEARTEXT) if is_broken_tls else opened
 
@@ -178,13 +180,13 @@ class SmtpCarrier:
         )
 
     async def _deliver(
-        self, session: SmtpSession, server: _Server, parcel: CarrierRequest, before_dot: Callable[[], bool]
+        self, session: SmtpSession, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool]
     ) -> CarrierResult:
-        transaction = await session.deliver(parcel.sender, parcel.recipients, parcel.message, before_dot)
+        transaction = await session.deliver(request.sender, request.recipients, request.message, before_dot)
         tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
         self._keep(server, session)
-        happenings = tuple([_happening(result) for result in transaction.results])
-        return CarrierResult(happenings, server.host, server.address, tls)
+        results = tuple([_attempt_result(result) for result in transaction.results])
+        return CarrierResult(results, server.host, server.address, tls)
 
     def _take_idle(self, server: _Server) -> SmtpSession | None:
         sessions = self._idle.get(server.address)
@@ -197,20 +199,20 @@ class SmtpCarrier:
         return None
 
     def _keep(self, server: _Server, session: SmtpSession) -> None:
-        is_worn = session.transactions >= TRANSACTIONS_A_SESSION_MAX
-        if is_worn or not session.is_reusable or self._idle_count >= IDLE_SESSIONS_MAX:
+        is_used_up = session.transactions >= TRANSACTIONS_A_SESSION_MAX
+        if is_used_up or not session.is_reusable or self._idle_count >= IDLE_SESSIONS_MAX:
             session.quit()
             return
         self._idle[server.address].append((asyncio.get_running_loop().time(), session))
         self._idle_count += 1
 
 
-def _same_for_all(parcel: CarrierRequest, happening: AttemptResult, server: _Server | None = None) -> CarrierResult:
-    happenings = (happening,) * len(parcel.recipients)
-    return CarrierResult(happenings) if server is None else CarrierResult(happenings, server.host, server.address)
+def _same_result(request: CarrierRequest, result: AttemptResult, server: _Server | None = None) -> CarrierResult:
+    results = (result,) * len(request.recipients)
+    return CarrierResult(results) if server is None else CarrierResult(results, server.host, server.address)
 
 
-def _happening(result: smtp.SmtpResult) -> AttemptResult:
+def _attempt_result(result: smtp.SmtpResult) -> AttemptResult:
     match result:
         case smtp.SmtpAccepted(reply):
             return Replied(Stage.DOT, reply)
@@ -218,5 +220,5 @@ def _happening(result: smtp.SmtpResult) -> AttemptResult:
             return NoReply(stage, reason) if reply is None else Replied(stage, reply)
 
 
-def _was_stale(carriage: CarrierResult) -> bool:
-    return all(isinstance(happening, NoReply) and happening.stage is Stage.MAIL for happening in carriage.results)
+def _was_stale(carried: CarrierResult) -> bool:
+    return all(isinstance(result, NoReply) and result.stage is Stage.MAIL for result in carried.results)

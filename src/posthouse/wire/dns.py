@@ -1,7 +1,7 @@
-"""DNS look-ups: answers as values, so that "it is not there" and "nobody knows" are never confused.
+"""DNS queries: answers as values, so that "does not exist" and "no answer" are never confused.
 
-What delivery asks (exchanges and addresses) is remembered for as long as DNS says, within bounds: a query
-costs more than a whole mail on a connection that is open. Proofs of ownership (`texts`) are asked anew.
+Queries for delivery (MX and addresses) are cached for the record's TTL, within bounds: a query costs more than
+a mail on an open connection. Ownership checks (`texts`) are never cached.
 """
 
 import asyncio
@@ -26,30 +26,30 @@ from posthouse.rules.public_address import Address
 
 LOOKUP_SECONDS_MAX: Final = 6.0
 SERVER_SECONDS_MAX: Final = 2.0
-# What passes everywhere without fragments; longer answers come over TCP.
+# Passes everywhere without fragmentation; longer answers use TCP.
 UDP_BYTES_MAX: Final = 1232
-# A name with more records than this is not read to its end.
+# Further records of a name are ignored.
 RECORDS_MAX: Final = 100
-# However long or short DNS wants it: a wrong record must not stay for a week, nor be asked for every mail.
-KNOWN_SECONDS_MIN: Final = 30.0
-KNOWN_SECONDS_MAX: Final = 3600.0
+# Bounds on the TTL: a wrong record must not stay cached for a week, nor be queried for every mail.
+CACHE_SECONDS_MIN: Final = 30.0
+CACHE_SECONDS_MAX: Final = 3600.0
 ABSENT_SECONDS: Final = 300.0
 UNKNOWN_SECONDS: Final = 10.0
-KNOWN_MAX: Final = 100_000
+CACHE_MAX: Final = 100_000
 PARSED_MAX: Final = 10_000
 ADDRESS_KINDS: Final = ("A", "AAAA")
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsFound:
-    """Records of the kind that was asked for, as text."""
+    """Records of the requested type, as text."""
 
     records: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NoRecord:
-    """The name exists, or may exist, without a record of this kind."""
+    """The name exists, or may exist, without a record of this type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class NoName:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Nobody who should know gave a usable answer."""
+    """No name server gave a usable answer."""
 
     reason: str
 
@@ -69,20 +69,20 @@ DnsAnswer = RecordsFound | NoRecord | NoName | NoAnswer
 
 @dataclass(frozen=True, slots=True)
 class MxRecords:
-    """A domain's MX records; none when the domain exists and has no such record."""
+    """A domain's MX records; empty if the domain exists without MX records."""
 
     records: tuple[MxRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HostAddresses:
-    """A host's addresses of both families; none when it has none."""
+    """A host's IPv4 and IPv6 addresses; may be empty."""
 
     addresses: tuple[Address, ...]
 
 
 class Resolver:
-    """Asks the given name servers, each an address and a port, or those of the system when none is given."""
+    """Queries the given name servers (address and port), or the system's if none are given."""
 
     def __init__(
         self,
@@ -95,11 +95,11 @@ class Resolver:
         self._lookup_seconds_max = lookup_seconds_max
         self._monotonic = monotonic
         self._resolver: dns.asyncresolver.Resolver | None = None
-        self._known: dict[tuple[str, str], tuple[float, DnsAnswer]] = {}
-        self._asking: dict[tuple[str, str], asyncio.Future[DnsAnswer]] = {}
+        self._cache: dict[tuple[str, str], tuple[float, DnsAnswer]] = {}
+        self._pending: dict[tuple[str, str], asyncio.Future[DnsAnswer]] = {}
 
     async def exchanges(self, domain: str) -> MxRecords | NoName | NoAnswer:
-        answer = await self._recall(domain, "MX")
+        answer = await self._cached_or_query(domain, "MX")
         match answer:
             case RecordsFound(records):
                 return _exchanges(records)
@@ -109,12 +109,14 @@ class Resolver:
                 return answer
 
     async def addresses(self, host: str) -> HostAddresses | NoName | NoAnswer:
-        # Most often both are known, and two tasks would cost more than all else here.
-        answers = [self._remembered(host, kind) for kind in ADDRESS_KINDS]
+        # Mostly both are cached, and two tasks would cost more than everything else here.
+        answers = [self._cached(host, kind) for kind in ADDRESS_KINDS]
         if None in answers:
-            answers = list(await asyncio.gather(*(self._recall(host, kind) for kind in ADDRESS_KINDS)))
-        found = [one for answer in answers if isinstance(answer, RecordsFound) for one in _addresses(answer.records)]
-        # Half an answer that holds addresses is enough; a half that is missing could have held some.
+            answers = list(await asyncio.gather(*(self._cached_or_query(host, kind) for kind in ADDRESS_KINDS)))
+        found = [
+            address for answer in answers if isinstance(answer, RecordsFound) for address in _addresses(answer.records)
+        ]
+        # Addresses of either family are enough. Without any, a missing answer could have held some.
         if not found:
             for answer in answers:
                 if isinstance(answer, NoAnswer):
@@ -124,8 +126,8 @@ class Resolver:
         return HostAddresses(tuple(found))
 
     async def texts(self, name: str) -> TxtAnswer:
-        """The TXT records at exactly this name (no search list), asked anew each time."""
-        answer, _ = await self._ask(name, "TXT")
+        """The TXT records at exactly this name (no search list), never cached."""
+        answer, _ = await self._query(name, "TXT")
         match answer:
             case RecordsFound(records):
                 return TxtValues(records)
@@ -134,32 +136,32 @@ class Resolver:
             case NoAnswer(reason):
                 return TxtUnknown(reason)
 
-    def _remembered(self, name: str, kind: str) -> DnsAnswer | None:
-        known = self._known.get((name, kind))
-        return known[1] if known is not None and self._monotonic() < known[0] else None
+    def _cached(self, name: str, kind: str) -> DnsAnswer | None:
+        entry = self._cache.get((name, kind))
+        return entry[1] if entry is not None and self._monotonic() < entry[0] else None
 
-    async def _recall(self, name: str, kind: str) -> DnsAnswer:
-        remembered = self._remembered(name, kind)
-        if remembered is not None:
-            return remembered
+    async def _cached_or_query(self, name: str, kind: str) -> DnsAnswer:
+        cached = self._cached(name, kind)
+        if cached is not None:
+            return cached
         key = (name, kind)
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = self._asking[key] = asyncio.ensure_future(self._learn(key))
-        return await asyncio.shield(asking)
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = self._pending[key] = asyncio.ensure_future(self._query_and_cache(key))
+        return await asyncio.shield(pending)
 
-    async def _learn(self, key: tuple[str, str]) -> DnsAnswer:
+    async def _query_and_cache(self, key: tuple[str, str]) -> DnsAnswer:
         try:
-            answer, seconds = await self._ask(*key)
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            self._known[key] = (self._monotonic() + seconds, answer)
+            answer, seconds = await self._query(*key)
+            if len(self._cache) >= CACHE_MAX:
+                self._cache.clear()
+            self._cache[key] = (self._monotonic() + seconds, answer)
             return answer
         finally:
-            del self._asking[key]
+            del self._pending[key]
 
-    async def _ask(self, name: str, kind: str) -> tuple[DnsAnswer, float]:
-        """The answer, and for how many seconds it may be believed."""
+    async def _query(self, name: str, kind: str) -> tuple[DnsAnswer, float]:
+        """The answer, and for how many seconds it may be cached."""
         try:
             answer = await self._configured().resolve(
                 dns.name.from_text(name), kind, search=False, lifetime=self._lookup_seconds_max
@@ -179,7 +181,7 @@ class Resolver:
         except OSError as error:
             reason = f"the name servers can't be reached: {error.strerror or error}"
         else:
-            seconds = min(max(float(answer.rrset.ttl if answer.rrset else 0), KNOWN_SECONDS_MIN), KNOWN_SECONDS_MAX)
+            seconds = min(max(float(answer.rrset.ttl if answer.rrset else 0), CACHE_SECONDS_MIN), CACHE_SECONDS_MAX)
             return RecordsFound(tuple([_text(record) for record in list(answer)[:RECORDS_MAX]])), seconds
         return NoAnswer(reason), UNKNOWN_SECONDS
 
@@ -194,7 +196,7 @@ class Resolver:
         return self._resolver
 
 
-# Read once, asked for with every mail.
+# Parsed once, needed for every mail.
 @lru_cache(maxsize=PARSED_MAX)
 def _exchanges(records: tuple[str, ...]) -> MxRecords:
     pairs = [record.split(" ", 1) for record in records]

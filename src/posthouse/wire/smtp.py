@@ -1,12 +1,12 @@
-"""One outgoing SMTP session: a connection, its greeting and TLS, and the transactions on it one after another.
+"""An outgoing SMTP session: connect, greeting, TLS, then transactions in sequence.
 
-What the other side says or fails to say comes back as a value, with the stage at which it happened; only a
-caller's mistake (an address or a content that could not be written safely) and a cancellation raise.
+Server replies and connection failures are returned as values, with the stage at which they happened. Only a
+programming error (an unsafe address or content) and a cancellation raise.
 
-The final dot is the point of no return. Before it the content has left our buffers and the caller is asked
-once more (`before_dot`, its lease); a session that ends before the dot delivered nothing. Once the dot is
-written, silence proves nothing: the failure is `ambiguous`. With CHUNKING the part of the dot is played by an
-empty last chunk. A failed transaction is reset when the next one begins, so that nobody waits for it.
+The final dot is the point of no return. Before it, all content has been sent and `before_dot` checks the lease a
+last time; a session that ends before the dot delivered nothing. After the dot, a missing reply proves nothing:
+the failure is `ambiguous`. With CHUNKING an empty last chunk replaces the dot. A failed transaction is reset when
+the next transaction begins, so that no mail waits for the reset.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from posthouse.wire.tls import TlsDetails, TlsPolicy, TlsUse, verifies
 
 START_CONTENT: Final = 354
 
-# Anything that could end a path or a line early must never reach the wire, whoever checked it before.
+# Last line of defence: no character that ends a path or a line early may reach the wire.
 _is_path: Final = re.compile(r"[!-;=?-~]{1,320}").fullmatch
 _is_hostname: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,255}").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
 class ClientDeadlines:
-    """How long to wait for each thing. A whole reply, or a block of content taken, starts the wait for the next
-    anew. Nothing renews the two totals."""
+    """How long to wait at each step. A complete reply or a sent block restarts the step's wait; nothing extends
+    the two totals."""
 
     connect_seconds: float = 30.0
     greeting_seconds: float = 120.0
@@ -47,16 +47,16 @@ class ClientDeadlines:
 
 @dataclass(frozen=True, slots=True)
 class SmtpAccepted:
-    """The server has taken the mail for this recipient; `reply` is its answer to the dot."""
+    """The server accepted the mail for this recipient; `reply` answers the dot."""
 
     reply: Reply
 
 
 @dataclass(frozen=True, slots=True)
 class SmtpFailure:
-    """`reply` is the server's refusal, or what it said as it hung up; without one, `reason` tells what happened.
+    """`reply` is the server's refusal or its closing reply; without a reply, `reason` says what happened.
 
-    After a failure at STARTTLS an opportunistic caller may open another session in cleartext.
+    After a failure at STARTTLS, opportunistic delivery may open another session in cleartext.
     """
 
     stage: Stage
@@ -70,7 +70,7 @@ SmtpResult = SmtpAccepted | SmtpFailure
 
 @dataclass(frozen=True, slots=True)
 class SmtpTransaction:
-    """One result for each recipient, in the order given."""
+    """A result for each recipient, in the order given."""
 
     results: tuple[SmtpResult, ...]
 
@@ -80,17 +80,17 @@ class SmtpTransaction:
 
 
 def extensions_of(reply: Reply) -> dict[str, str]:
-    """What a server offers: keyword in upper case, and its parameters."""
+    """The extensions a server offers: keyword in upper case, and its parameters."""
     offered = {}
     for line in reply.lines[1:]:
-        # Some servers of old write AUTH=LOGIN.
+        # Some old servers write AUTH=LOGIN.
         keyword, _, parameters = line.replace("=", " ", 1).partition(" ")
         offered[keyword.upper()] = parameters.strip()
     return offered
 
 
 class SmtpSession:
-    """Made by `Session.open`. One transaction at a time; `deliver` again as long as `is_reusable`."""
+    """Created by `SmtpSession.open`. Runs one transaction at a time; call `deliver` again while `is_reusable`."""
 
     __slots__ = ("_deadlines", "_dialogue", "_is_busy", "_needs_reset", "extensions", "tls", "transactions")
 
@@ -117,10 +117,10 @@ class SmtpSession:
         deadlines: ClientDeadlines,
         source_address: str | None = None,
     ) -> "SmtpSession | SmtpFailure":
-        """Connect to this IP address and get ready to deliver. `hostname` is what we call ourselves,
-        `server_name` the MX name that TLS asks for and verifies."""
+        """Connect to this IP address and prepare to deliver. `hostname` goes into EHLO, `server_name` is the MX name
+        that TLS requests and verifies."""
         if _is_hostname(hostname) is None:
-            raise ValueError(f"{hostname!r} can't be said in EHLO")
+            raise ValueError(f"{hostname!r} can't be written in EHLO")
         loop = asyncio.get_running_loop()
         dialogue = Dialogue(loop, deadlines.opening_seconds_total)
         local = None if source_address is None else (source_address, 0)
@@ -132,44 +132,44 @@ class SmtpSession:
         except OSError as error:
             return SmtpFailure(Stage.CONNECT, None, f"no connection: {error_text(error)}")
         session = cls(dialogue, deadlines)
-        failure = await session.introduce(hostname, tls, server_name)
+        failure = await session.greet_and_secure(hostname, tls, server_name)
         if failure is None:
             return session
         session.quit()
         return failure
 
-    async def introduce(self, hostname: str, tls: TlsPolicy, server_name: str) -> SmtpFailure | None:
-        """What `open` does once connected: greeting, EHLO, STARTTLS as the policy says."""
-        greeting = await self._answer(Stage.GREETING, self._deadlines.greeting_seconds)
+    async def greet_and_secure(self, hostname: str, tls: TlsPolicy, server_name: str) -> SmtpFailure | None:
+        """After connecting: greeting, EHLO, and STARTTLS according to the policy."""
+        greeting = await self._reply(Stage.GREETING, self._deadlines.greeting_seconds)
         if isinstance(greeting, SmtpFailure):
             return greeting
-        failure = await self._greet(hostname)
+        failure = await self._ehlo(hostname)
         if failure is not None or tls.context is None:
             return failure
         if "STARTTLS" in self.extensions:
-            return await self._secure(tls.context, server_name) or await self._greet(hostname)
+            return await self._secure(tls.context, server_name) or await self._ehlo(hostname)
         if tls.use is TlsUse.REQUIRED_VERIFIED:
             return SmtpFailure(Stage.STARTTLS, None, "the server does not offer STARTTLS")
         return None
 
-    async def _greet(self, hostname: str) -> SmtpFailure | None:
+    async def _ehlo(self, hostname: str) -> SmtpFailure | None:
         self.extensions = {}
-        self._dialogue.say(b"EHLO %b\r\n" % hostname.encode(), 1)
-        answer = await self._answer(Stage.EHLO, self._deadlines.command_seconds)
+        self._dialogue.command(b"EHLO %b\r\n" % hostname.encode(), 1)
+        answer = await self._reply(Stage.EHLO, self._deadlines.command_seconds)
         if isinstance(answer, Reply):
             self.extensions = extensions_of(answer)
             return None
         if answer.reply is None or answer.reply.code < 500:
             return answer
-        self._dialogue.say(b"HELO %b\r\n" % hostname.encode(), 1)
-        answer = await self._answer(Stage.EHLO, self._deadlines.command_seconds)
+        self._dialogue.command(b"HELO %b\r\n" % hostname.encode(), 1)
+        answer = await self._reply(Stage.EHLO, self._deadlines.command_seconds)
         return answer if isinstance(answer, SmtpFailure) else None
 
     async def _secure(self, context: ssl.SSLContext, server_name: str) -> SmtpFailure | None:
-        self._dialogue.say(b"STARTTLS\r\n", 1)
-        answer = await self._answer(Stage.STARTTLS, self._deadlines.command_seconds)
-        if isinstance(answer, SmtpFailure):
-            return answer
+        self._dialogue.command(b"STARTTLS\r\n", 1)
+        reply = await self._reply(Stage.STARTTLS, self._deadlines.command_seconds)
+        if isinstance(reply, SmtpFailure):
+            return reply
         secured = await self._dialogue.secure(context, server_name, self._deadlines.handshake_seconds)
         if secured is None:
             return self._lost(Stage.STARTTLS)
@@ -177,17 +177,17 @@ class SmtpSession:
         self.tls = TlsDetails(secured.version() or "", cipher[0] if cipher is not None else "", verifies(context))
         return None
 
-    async def _answer(self, stage: Stage, seconds: float) -> Reply | SmtpFailure:
-        heard = await self._dialogue.hear(1, seconds)
-        if not heard:
+    async def _reply(self, stage: Stage, seconds: float) -> Reply | SmtpFailure:
+        replies = await self._dialogue.receive(1, seconds)
+        if not replies:
             return self._lost(stage)
-        return heard[0] if _is_yes(heard[0]) else self._refused(stage, heard[0])
+        return replies[0] if _is_success(replies[0]) else self._refused(stage, replies[0])
 
-    # Being open
+    # State
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another transaction may begin. A server that hung up meanwhile is noticed here."""
+        """Whether another transaction may begin; False also if the server closed the connection meanwhile."""
         return not self._is_busy and self._dialogue.is_open and self._dialogue.is_silent
 
     @property
@@ -195,7 +195,7 @@ class SmtpSession:
         return self._dialogue.unsent_bytes
 
     def quit(self) -> None:
-        """Say goodbye and close, without waiting for the answer. Harmless when already closed."""
+        """Send QUIT and close without waiting for the reply. Has no effect on a closed session."""
         if self._is_busy:
             self._dialogue.end("the session was ended")
         else:
@@ -206,10 +206,10 @@ class SmtpSession:
     async def deliver(
         self, sender: str, recipients: Sequence[str], message: SmtpContent, before_dot: Callable[[], bool]
     ) -> SmtpTransaction:
-        """Carry one mail to these recipients, at least one. An empty `sender` is the null return path.
+        """Send a mail to these recipients, at least one. An empty `sender` is the null return path.
 
-        A session that was idle may turn out to be closed: then every failure is at MAIL, and nothing was
-        delivered. When the task is cancelled the connection is cut; after the dot that is ambiguous.
+        An idle session may turn out to be closed: then every failure is at MAIL, and nothing was delivered.
+        Cancelling the task aborts the connection; after the dot that is ambiguous.
         """
         if self._is_busy:
             raise RuntimeError("one transaction at a time")
@@ -217,7 +217,7 @@ class SmtpSession:
         self._is_busy = True
         self._dialogue.begin(self._deadlines.transaction_seconds_total)
         try:
-            results = await self._carry(commands, message, before_dot)
+            results = await self._transact(commands, message, before_dot)
         finally:
             self._is_busy = False
         self.transactions += 1
@@ -237,159 +237,159 @@ class SmtpSession:
         commands += [b"RCPT TO:<%b>\r\n" % recipient.encode() for recipient in recipients]
         return commands
 
-    async def _carry(
+    async def _transact(
         self,
         envelope: list[bytes],
         message: SmtpContent,
         before_dot: Callable[[], bool],
     ) -> list[SmtpResult]:
-        """The envelope, then the content for those recipients that the server took."""
+        """Send the envelope, then the content for the recipients that the server accepted."""
         recipients = len(envelope) - 1
         if self._needs_reset and not await self._reset():
             return [self._lost(Stage.MAIL)] * recipients
-        # Until the server has taken a mail whole, it may hold half a transaction.
+        # Until the server has accepted a complete mail, it may hold half a transaction.
         self._needs_reset = True
-        in_chunks = "CHUNKING" in self.extensions
-        commands = envelope if in_chunks else [*envelope, b"DATA\r\n"]
+        is_chunked = "CHUNKING" in self.extensions
+        commands = envelope if is_chunked else [*envelope, b"DATA\r\n"]
         if "PIPELINING" in self.extensions:
-            self._dialogue.say(b"".join(commands), len(commands))
-            heard = await self._dialogue.hear(len(commands), self._deadlines.command_seconds)
+            self._dialogue.command(b"".join(commands), len(commands))
+            replies = await self._dialogue.receive(len(commands), self._deadlines.command_seconds)
         else:
-            heard = await self._heard_one_by_one(commands, recipients)
-        judged = self._judged(heard, recipients)
-        go_ahead = heard[recipients + 1] if len(heard) > recipients + 1 else None
-        if None not in judged:
+            replies = await self._replies_one_by_one(commands, recipients)
+        results = self._envelope_results(replies, recipients)
+        go_ahead = replies[recipients + 1] if len(replies) > recipients + 1 else None
+        if None not in results:
             if go_ahead is not None and go_ahead.code == START_CONTENT:
-                await self._close_empty_content(heard)
-            return [result for result in judged if result is not None]
-        if in_chunks:
-            rest = await self._in_chunks(message.content, before_dot)
+                await self._close_empty_content(replies)
+            return [result for result in results if result is not None]
+        if is_chunked:
+            rest = await self._send_in_chunks(message.content, before_dot)
         elif go_ahead is None:
             rest = self._lost(Stage.DATA)
         elif go_ahead.code != START_CONTENT:
             rest = self._refused(Stage.DATA, go_ahead)
         else:
-            rest = await self._dotted(message.stuffed, before_dot)
-        return [rest if result is None else result for result in judged]
+            rest = await self._send_with_dot(message.stuffed, before_dot)
+        return [rest if result is None else result for result in results]
 
     async def _reset(self) -> bool:
-        self._dialogue.say(b"RSET\r\n", 1)
-        heard = await self._dialogue.hear(1, self._deadlines.command_seconds)
-        if heard and _is_yes(heard[0]):
+        self._dialogue.command(b"RSET\r\n", 1)
+        replies = await self._dialogue.receive(1, self._deadlines.command_seconds)
+        if replies and _is_success(replies[0]):
             return True
         self._dialogue.end("the server did not reset the session")
         return False
 
-    async def _heard_one_by_one(self, commands: list[bytes], recipients: int) -> list[Reply]:
-        """Without PIPELINING: nothing is said any more that can't succeed."""
-        heard: list[Reply] = []
+    async def _replies_one_by_one(self, commands: list[bytes], recipients: int) -> list[Reply]:
+        """Without PIPELINING: stop sending commands once none of them can succeed."""
+        replies: list[Reply] = []
         for number, command in enumerate(commands):
-            if number == 1 and not _is_yes(heard[0]):
+            if number == 1 and not _is_success(replies[0]):
                 break
-            if number > recipients and not any(map(_is_yes, heard[1:])):
+            if number > recipients and not any(map(_is_success, replies[1:])):
                 break
-            self._dialogue.say(command, 1)
-            heard += await self._dialogue.hear(1, self._deadlines.command_seconds)
-            if len(heard) == number:
+            self._dialogue.command(command, 1)
+            replies += await self._dialogue.receive(1, self._deadlines.command_seconds)
+            if len(replies) == number:
                 break
-        return heard
+        return replies
 
-    def _judged(self, heard: list[Reply], recipients: int) -> list[SmtpResult | None]:
-        """What the envelope's replies mean for each recipient; None for one that was taken."""
-        if not heard:
+    def _envelope_results(self, replies: list[Reply], recipients: int) -> list[SmtpResult | None]:
+        """The envelope's results for each recipient; None for an accepted recipient."""
+        if not replies:
             return [self._lost(Stage.MAIL)] * recipients
-        if not _is_yes(heard[0]):
-            return [self._refused(Stage.MAIL, heard[0])] * recipients
-        judged: list[SmtpResult | None] = [
-            None if _is_yes(reply) else self._refused(Stage.RCPT, reply) for reply in heard[1 : recipients + 1]
+        if not _is_success(replies[0]):
+            return [self._refused(Stage.MAIL, replies[0])] * recipients
+        results: list[SmtpResult | None] = [
+            None if _is_success(reply) else self._refused(Stage.RCPT, reply) for reply in replies[1 : recipients + 1]
         ]
-        if len(judged) < recipients:
-            judged += [self._lost(Stage.RCPT)] * (recipients - len(judged))
-        return judged
+        if len(results) < recipients:
+            results += [self._lost(Stage.RCPT)] * (recipients - len(results))
+        return results
 
-    async def _close_empty_content(self, heard: list[Reply]) -> None:
-        """The server wants content though nobody is left to get it (RFC 2920, 3.1): a lone dot ends that."""
-        if any(map(_is_yes, heard[1:-1])):
-            # It refused MAIL and took a recipient all the same, who would get an empty mail.
+    async def _close_empty_content(self, replies: list[Reply]) -> None:
+        """The server asks for content though it accepted no recipient (RFC 2920, 3.1): send a lone dot."""
+        if any(map(_is_success, replies[1:-1])):
+            # It refused MAIL but accepted a recipient, who would get an empty mail.
             self._dialogue.end("the server took a recipient of a transaction that it had refused")
             return
-        self._dialogue.say(b".\r\n", 1)
-        await self._dialogue.hear(1, self._deadlines.dot_seconds)
+        self._dialogue.command(b".\r\n", 1)
+        await self._dialogue.receive(1, self._deadlines.dot_seconds)
 
-    async def _dotted(self, stuffed: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
+    async def _send_with_dot(self, stuffed: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
         if not await self._dialogue.send(stuffed, self._deadlines.block_seconds):
             return self._lost(Stage.DATA)
         if not before_dot():
             return self._withdrawn()
         crash.point("carry.before_dot")
-        if not self._dialogue.say(b".\r\n", 1):
+        if not self._dialogue.command(b".\r\n", 1):
             return self._lost(Stage.DATA)
         crash.point("carry.after_dot")
-        heard = await self._dialogue.hear(1, self._deadlines.dot_seconds)
+        replies = await self._dialogue.receive(1, self._deadlines.dot_seconds)
         crash.point("carry.answered")
-        return self._closed(heard)
+        return self._dot_result(replies)
 
-    async def _in_chunks(self, content: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
-        """RFC 3030: the content as one chunk, then an empty last one in the place of the dot.
+    async def _send_in_chunks(self, content: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
+        """RFC 3030: the content as a single chunk, then an empty last chunk in place of the dot.
 
-        Nothing of it goes out with the envelope: a server that refuses every recipient and does not skip the
-        chunk, as it must, would read the content as commands.
+        No content goes out with the envelope: a server that refuses every recipient and fails to skip the chunk
+        would read the content as commands.
         """
         dialogue, deadlines = self._dialogue, self._deadlines
-        is_sent = dialogue.say(b"BDAT %d\r\n" % len(content), 1) and await dialogue.send(
+        is_sent = dialogue.command(b"BDAT %d\r\n" % len(content), 1) and await dialogue.send(
             content, deadlines.block_seconds
         )
-        # An answer that is there already costs no wait; without PIPELINING it must come first.
+        # A reply that has arrived already costs no wait; without PIPELINING it must come first.
         waits = is_sent and "PIPELINING" not in self.extensions
-        heard = await dialogue.hear(1 if waits else 0, deadlines.dot_seconds)
-        if heard and not _is_yes(heard[0]):
+        replies = await dialogue.receive(1 if waits else 0, deadlines.dot_seconds)
+        if replies and not _is_success(replies[0]):
             if not is_sent:
                 dialogue.end("the server refused the content before it had all of it")
-            return self._refused(Stage.DATA, heard[0])
-        if not is_sent or (waits and not heard):
+            return self._refused(Stage.DATA, replies[0])
+        if not is_sent or (waits and not replies):
             return self._lost(Stage.DATA)
         if not before_dot():
             return self._withdrawn()
         crash.point("carry.before_dot")
-        if not dialogue.say(b"BDAT 0 LAST\r\n", 1):
+        if not dialogue.command(b"BDAT 0 LAST\r\n", 1):
             return self._lost(Stage.DATA)
         crash.point("carry.after_dot")
-        heard += await dialogue.hear(2 - len(heard), deadlines.dot_seconds)
+        replies += await dialogue.receive(2 - len(replies), deadlines.dot_seconds)
         crash.point("carry.answered")
-        if not heard:
+        if not replies:
             return self._lost(Stage.DOT, ambiguous=True)
-        if not _is_yes(heard[0]):
-            return self._refused(Stage.DATA, heard[0])
-        return self._closed(heard[1:])
+        if not _is_success(replies[0]):
+            return self._refused(Stage.DATA, replies[0])
+        return self._dot_result(replies[1:])
 
-    def _closed(self, heard: list[Reply]) -> SmtpResult:
-        """What the answer to the dot means; its absence means anything."""
-        if not heard:
+    def _dot_result(self, replies: list[Reply]) -> SmtpResult:
+        """The result from the reply to the dot; no reply is ambiguous."""
+        if not replies:
             return self._lost(Stage.DOT, ambiguous=True)
-        if not _is_yes(heard[0]):
-            return self._refused(Stage.DOT, heard[0])
+        if not _is_success(replies[0]):
+            return self._refused(Stage.DOT, replies[0])
         self._needs_reset = False
-        return SmtpAccepted(heard[0])
+        return SmtpAccepted(replies[0])
 
-    # Failing
+    # Failures
 
     def _refused(self, stage: Stage, reply: Reply) -> SmtpFailure:
         if reply.code >= 400:
             return SmtpFailure(stage, reply, "the server refused")
-        # A yes to something else: nobody knows what it did.
+        # A success code that does not fit this stage: what the server did is unknown.
         reason = f"the server answered {stage} with {reply.code}, which means nothing there"
         self._dialogue.end(reason)
         return SmtpFailure(stage, None, reason, ambiguous=stage is Stage.DOT)
 
     def _lost(self, stage: Stage, *, ambiguous: bool = False) -> SmtpFailure:
-        ended = self._dialogue.ended or "the server closed the connection"
-        return SmtpFailure(stage, self._dialogue.farewell, ended, ambiguous)
+        ended = self._dialogue.end_reason or "the server closed the connection"
+        return SmtpFailure(stage, self._dialogue.closing_reply, ended, ambiguous)
 
     def _withdrawn(self) -> SmtpFailure:
-        """In the middle of the content the only way back is to hang up."""
+        """In the middle of the content, the only way to withdraw is to close the connection."""
         self._dialogue.end("withdrawn before the final dot")
         return self._lost(Stage.DATA)
 
 
-def _is_yes(reply: Reply) -> bool:
+def _is_success(reply: Reply) -> bool:
     return reply.code // 100 == 2

@@ -2,7 +2,7 @@
 
 
 class SmtpContent:
-    """A finished mail: 7-bit, every line ended by CRLF. Dot-stuffed once, however many sessions carry it."""
+    """A finished mail: 7-bit, every line ends with CRLF. Dot-stuffed once, however many sessions send it."""
 
     __slots__ = ("_stuffed", "content")
 
@@ -10,9 +10,9 @@ class SmtpContent:
         if not content.endswith(b"\r\n") or not content.isascii():
             raise ValueError("the content must be 7-bit and end with CRLF")
         ends = content.count(b"\r\n")
-        # A bare CR or LF before a dot is how one mail is made to look like two.
+        # A bare CR or LF before a dot is how SMTP smuggling hides a second mail.
         if content.count(b"\n") != ends or content.count(b"\r") != ends:
-            raise ValueError("the content has a CR or LF that is no part of a CRLF")
+            raise ValueError("the content has a CR or LF outside a CRLF")
         self.content = content
         self._stuffed: bytes | None = None
 
@@ -24,7 +24,7 @@ class SmtpContent:
 
 
 def dot_stuffed(content: bytes) -> bytes:
-    """With a second dot before each line that begins with one (RFC 5321, 4.5.2)."""
+    """Double the dot at the start of each line that begins with a dot (RFC 5321, 4.5.2)."""
     if content.startswith(b"."):
         content = b"." + content
     return content.replace(b"\r\n.", b"\r\n..") if b"\r\n." in content else content

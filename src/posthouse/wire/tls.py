@@ -14,7 +14,7 @@ class TlsUse(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TlsPolicy:
-    """Building a context costs 60 ms: share one per policy. Whether it verifies is its own setting."""
+    """Building a context costs 60 ms: share it per policy. The context itself sets whether it verifies."""
 
     use: TlsUse
     context: ssl.SSLContext | None = None

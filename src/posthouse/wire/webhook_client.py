@@ -1,14 +1,13 @@
-"""Calling a customer's webhook: one POST, one answer, within a few seconds in all, and to public servers only.
+"""Calls a customer's webhook: a single POST within a few seconds in total, to public servers only.
 
-Whoever saved the URL decides what its name leads to, and may change that between two looks. So a name is
-looked up once for each call, every one of its addresses is judged, and the connection is made to an address
-that was judged: it stands in the place of the host for the HTTP client, which therefore has nothing to look
-up, while the Host header, SNI and the certificate's check keep the name. Open connections are kept by address
-and name, so that one is used again only while the name still leads there. The socket itself is opened by a
-function that asks once more.
+The customer controls the DNS name and may change it between two queries (DNS rebinding). So each call resolves the
+name once, checks all its addresses, and connects to a checked address: the HTTP client gets the address as the
+host and resolves nothing, while the Host header, SNI and certificate check keep the name. Connections are pooled by
+address and name, so a connection is reused only while the name still resolves to it. The function that opens the
+socket checks the address again.
 
-Whoever answers decides what comes back. No more than a few kilobytes of it are read and nothing is decompressed;
-redirects, cookies and proxies don't exist. What happened is a value; nothing but a cancellation raises.
+The response is untrusted too. Only a few kilobytes are read and nothing is decompressed; redirects, cookies and
+proxies are off. The outcome is returned as a value; only a cancellation raises.
 """
 
 import asyncio
@@ -41,15 +40,15 @@ from posthouse.wire.dns import HostAddresses, NoAnswer, NoName, Resolver
 
 CALL_SECONDS_MAX: Final = 5.0
 ANSWER_BYTES_MAX: Final = 2_048
-# What the client may hold of an answer that nobody reads.
+# How much of an unread answer the client may buffer.
 BUFFER_BYTES_MAX: Final = 4_096
 HEADERS_MAX: Final = 100
 HEADER_BYTES_MAX: Final = 8_192
 WIRE_BYTES_MAX: Final = 32 * 1024
-# Servers hang up on idle connections after 5 seconds or more. A request that crosses such a goodbye is lost and
-# can't be repeated, since nobody knows whether it was read: so we are the first to hang up.
+# Servers close idle connections after 5 seconds or more. A request sent at that moment is lost and can't be
+# repeated, since it may have been read: so we close first.
 IDLE_SECONDS_MAX: Final = 4.0
-# A server that is away must leave time to try the next address, but not for a whole list of them.
+# An unreachable address must not use up the time for the next, but a long list of addresses is not tried to its end.
 TRIES_MAX: Final = 3
 EARLY_TRY_SHARE: Final = 0.3
 AWAY_SECONDS: Final = 60.0
@@ -59,7 +58,7 @@ PREPARED_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WebhookAnswer:
-    """A whole answer, or more of one than we read; any status, a redirect among them."""
+    """A complete answer, or a truncated one; any status, including redirects."""
 
     status: int
     body: bytes
@@ -70,7 +69,7 @@ class WebhookAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NoWebhookAnswer:
-    """No answer, or one that broke off. The reason is told to the customer."""
+    """No answer, or an incomplete one. The customer sees the reason."""
 
     reason: str
     duration_ms: int
@@ -81,11 +80,11 @@ WebhookCallResult = WebhookAnswer | NoWebhookAnswer
 
 class WebhookClient(Protocol):
     async def call(self, target: WebhookTarget, body: bytes, headers: Mapping[str, str]) -> WebhookCallResult:
-        """POST this JSON there, once; `headers` come on top of those that every event has."""
+        """POST this JSON once; `headers` are added to those of every event."""
 
 
 def public_tls(authority_pem: str = "") -> ssl.SSLContext:
-    """Trusts the machine's authorities, and the one given, if any, which is for tests."""
+    """Trusts the machine's certificate authorities, and the given one (for tests)."""
     context = ssl.create_default_context()
     if authority_pem:
         context.load_verify_locations(cadata=authority_pem)
@@ -99,7 +98,7 @@ def open_socket(info: AddrInfoType) -> socket.socket:
 
 
 class HttpWebhookClient:
-    """Made within a running event loop, and closed by whoever made it. How many call at once is theirs to bound."""
+    """Create it within a running event loop, and close it. The owner bounds the number of concurrent calls."""
 
     def __init__(
         self,
@@ -112,7 +111,7 @@ class HttpWebhookClient:
     ) -> None:
         self._resolver = resolver
         self._may_connect = may_connect
-        # Asked for every call, and the list of forbidden networks is long.
+        # Checked for every call, and the list of forbidden networks is long.
         self._allowed = lru_cache(PREPARED_MAX)(partial(_allowed, may_connect))
         self._seconds_max = seconds_max
         self._open_socket = open_socket
@@ -121,7 +120,7 @@ class HttpWebhookClient:
         self._last_try = ClientTimeout(total=None)
         self._early_try = ClientTimeout(total=None, sock_connect=seconds_max * EARLY_TRY_SHARE)
         self._session = aiohttp.ClientSession(
-            connector=_Connector(tls, self._judged_socket),
+            connector=_Connector(tls, self._checked_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=self._last_try,
             auto_decompress=False,
@@ -167,7 +166,7 @@ class HttpWebhookClient:
         return round((self._loop.time() - started_at) * 1000)
 
     async def _addresses(self, target: WebhookTarget) -> tuple[str, ...] | str:
-        """Where to try, in order; or why nowhere. One address that is forbidden forbids them all."""
+        """The addresses to try, in order; or why there are none. A single forbidden address forbids them all."""
         found: tuple[Address, ...]
         if target.address is not None:
             found = (target.address,)
@@ -187,13 +186,13 @@ class HttpWebhookClient:
             return f"{target.host} leads to an address that is not public"
         if len(allowed) == 1:
             return allowed
-        # Version 4 first: many networks have no way out for version 6, and find out slowly.
-        return tuple(sorted(allowed, key=lambda one: (self._is_away(one), ":" in one))[:TRIES_MAX])
+        # IPv4 first: many networks have no IPv6 route and notice it slowly.
+        return tuple(sorted(allowed, key=lambda address: (self._is_away(address), ":" in address))[:TRIES_MAX])
 
     async def _post(
         self, target: WebhookTarget, addresses: tuple[str, ...], body: bytes, headers: Mapping[str, str]
     ) -> tuple[aiohttp.ClientResponse, str]:
-        """The answer as far as its headers, and who gave it. Only what could not be reached leads to the next."""
+        """The answer's headers and the address that sent them. Only an unreachable address leads to the next."""
         for address in addresses[:-1]:
             try:
                 return await self._post_to(address, target, body, headers, self._early_try), address
@@ -206,11 +205,11 @@ class HttpWebhookClient:
     async def _post_to(
         self, address: str, target: WebhookTarget, body: bytes, headers: Mapping[str, str], patience: ClientTimeout
     ) -> aiohttp.ClientResponse:
-        url, every = _prepared(target, address)
+        url, common = _prepared(target, address)
         return await self._session.post(
             url,
             data=BytesPayload(body, content_type=CONTENT_TYPE),
-            headers={**every, **headers},
+            headers={**common, **headers},
             server_hostname=target.host,
             allow_redirects=False,
             timeout=patience,
@@ -224,14 +223,14 @@ class HttpWebhookClient:
             self._away.clear()
         self._away[address] = self._loop.time() + AWAY_SECONDS
 
-    def _judged_socket(self, info: AddrInfoType) -> socket.socket:
+    def _checked_socket(self, info: AddrInfoType) -> socket.socket:
         if not self._may_connect(ip_address(info[4][0])):
             raise PermissionError(errno.EACCES, "the address is not public")
         return self._open_socket(info)
 
 
 class _State:
-    """How far a call has come, for the reason that is told and for what must be closed."""
+    """The progress of a call, for the failure reason and for clean-up."""
 
     __slots__ = ("doing", "response", "transport")
 
@@ -241,12 +240,12 @@ class _State:
         self.response: aiohttp.ClientResponse | None = None
 
     def end(self) -> None:
-        """Cut the connection, unless the answer was whole and the connection is kept for others by now."""
+        """Abort the connection, unless the answer was complete and the connection is back in the pool."""
         if self.response is not None:
             if self.response.connection is None:
                 return
             self.response.close()
-        # The client says goodbye and waits for the other side's, as long as that one likes.
+        # A regular close would wait for the server's TLS shutdown without limit.
         if self.transport is not None:
             self.transport.abort()
 
@@ -255,10 +254,10 @@ _state: Final[ContextVar[_State]] = ContextVar("state")
 
 
 class _Handler(ResponseHandler):
-    """Looks at so many bytes of what comes back to one request, framing and all, and at no more.
+    """Bounds the bytes that are read for a request, framing included.
 
-    The client's own bounds are for one header or one chunk: an endless row of small ones, or of answers that only
-    announce another, would cost time of ours for as long as the call may take.
+    The client's own bounds are per header and per chunk: endless small chunks, or endless 1xx answers, would cost
+    CPU for as long as the call may take.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -269,21 +268,21 @@ class _Handler(ResponseHandler):
         self._bytes_left = WIRE_BYTES_MAX
 
     def data_received(self, data: bytes) -> None:
-        is_full = self._bytes_left < 0
+        was_full = self._bytes_left < 0
         self._bytes_left -= len(data)
-        # Nothing new means: go on with what was put aside.
+        # No new data means: go on with the buffered data.
         if self._bytes_left >= 0 or not data:
             super().data_received(data)
             return
-        if not is_full:
+        if not was_full:
             super().data_received(data[: self._bytes_left])
-            # Whoever still waits for the headers has waited for too many; a body is told as far as it came.
+            # Fails a call that still waits for headers; a body is kept as far as it was read.
             self.set_exception(HttpProcessingError(message="too many bytes"))
         self._pause_transport_reading()
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Tells the call which connection it got."""
+    """Records in the call's state which connection it got."""
 
     def __init__(self, tls: ssl.SSLContext, open_socket: Callable[[AddrInfoType], socket.socket]) -> None:
         super().__init__(
@@ -312,7 +311,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _NoResolver(AbstractResolver):
-    """The client is given addresses. If it ever wants to look one up, something is wrong with it or with us."""
+    """The client only gets addresses. Any DNS query by it is a bug."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -330,7 +329,7 @@ def _allowed(may_connect: Callable[[Address], bool], addresses: tuple[Address, .
 
 @lru_cache(PREPARED_MAX)
 def _prepared(target: WebhookTarget, address: str) -> tuple[URL, Mapping[str, str]]:
-    """The URL with the address in the place of the host, and the headers that every event has."""
+    """The URL with the address in place of the host, and the headers of every event."""
     bracketed = f"[{address}]" if ":" in address else address
     return URL(f"https://{bracketed}:{target.port}{target.path_and_query}", encoded=True), {
         hdrs.HOST: target.authority,
@@ -342,7 +341,7 @@ def _prepared(target: WebhookTarget, address: str) -> tuple[URL, Mapping[str, st
 
 
 async def _read(content: aiohttp.StreamReader) -> bytes:
-    """The answer's body, or one byte more than is kept of it."""
+    """The answer's body, up to one byte more than is kept."""
     read = await content.read(ANSWER_BYTES_MAX + 1)
     while len(read) <= ANSWER_BYTES_MAX and not content.at_eof():
         read += await content.read(ANSWER_BYTES_MAX + 1 - len(read))
@@ -370,7 +369,7 @@ def _reason(error: aiohttp.ClientError, state: _State) -> str:
 
 
 def _fault(error: Exception) -> str:
-    """In the operating system's or the TLS library's words, without the numbers around them."""
+    """The operating system's or TLS library's text, without error numbers."""
     match error:
         case ssl.SSLCertVerificationError():
             return error.verify_message

@@ -1,12 +1,12 @@
-"""The stream: carries what is due now to whoever holds its shard, and may be lost at any moment.
+"""The stream: carries tickets for due work to the worker that holds the shard; tickets may be lost at any time.
 
-PostgreSQL holds the truth and the calendar, so nothing here is precious. A ticket that is dropped, wiped
-or never acknowledged is published again by the next sweep; a ticket that comes twice meets a fence that
-has moved on. That is why publishing neither waits nor fails, why fetching from a server that is away
-brings an empty list rather than an error, and why a single process can do with a twin in its own memory.
+PostgreSQL holds the data and the schedule, so losing the stream loses nothing. A ticket that is dropped, deleted
+or never acknowledged is published again by the next sweep; a duplicate ticket fails the fence check. That is why
+publishing neither waits nor fails, why fetching from an unreachable server returns an empty list, and why a single
+process can use an in-memory stream.
 
-`jetstream` speaks to NATS, `memory` is the twin, `leases` says which worker reads which shard, `probe` asks for a
-check-up.
+`jetstream` uses NATS, `memory` is the in-memory stream, `leases` assigns shards to workers, `probe` is the health
+check.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 
 class TicketKind(StrEnum):
-    """What a ticket is for; also the first word of its subject, as in `deliver.7`."""
+    """The purpose of a ticket; also the first word of its subject, as in `deliver.7`."""
 
     DELIVER = "deliver"
     NOTIFY = "notify"
@@ -25,27 +25,27 @@ class TicketKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     replicas: int = 1  # 3 in a cluster
-    # How long a ticket may be worked on before it is given out again: above the longest SMTP session, or, for
-    # workers that say `working` all along, above a few of the pauses in between.
+    # How long a ticket may be held before it is redelivered: longer than the longest SMTP session, or, for workers
+    # that call `working` regularly, longer than a few of those intervals.
     ack_wait_seconds: float = 900.0
-    # Tickets of one shard that may be out at a time: as many as a worker takes in hand, so that a lane which holds
-    # all that it may never keeps the shard's other destinations waiting.
+    # Unacknowledged tickets per shard: as many as a worker holds, so that a full lane never blocks the shard's
+    # other destinations.
     unacknowledged_max: int = 20_000
-    # A stream that is full, or whose tickets are old, loses the oldest: the calendar brings them back.
+    # A full stream drops its oldest tickets, and old tickets expire: the schedule publishes them again.
     stream_bytes_max: int = 256 * 1024 * 1024
     ticket_age_seconds_max: float = 3_600.0
-    # Tickets that wait in this process to be published, and those sent whose acknowledgement is awaited.
+    # Tickets in this process that wait to be published, and published tickets without an acknowledgement.
     waiting_max: int = 20_000
     unconfirmed_max: int = 1_000
-    # How long a request for tickets stands at the server: after that a shard that moved is left alone.
+    # How long a pull request stays open at the server: after that a shard that moved gets no more tickets here.
     request_seconds: float = 2.0
-    # A ticket not acknowledged by then is given up; a stream silent for twice as long is made anew.
+    # A publish not confirmed by then is given up; a stream silent for twice as long is recreated.
     confirm_seconds_max: float = 5.0
 
 
 @dataclass(slots=True)
 class PublishCounts:
-    """What became of the tickets given to `publish`; the rest still waits or travels."""
+    """Outcomes of published tickets; the rest is waiting or in transit."""
 
     confirmed: int = 0
     dropped: int = 0
@@ -54,7 +54,7 @@ class PublishCounts:
 class StreamMessage(Protocol):
     """A ticket, held until it is acknowledged, released, or `ack_wait_seconds` have passed.
 
-    The three answers are sent and not confirmed: one that gets lost makes the ticket come again.
+    The three responses are not confirmed: if a response is lost, the ticket is redelivered.
     """
 
     @property
@@ -64,13 +64,13 @@ class StreamMessage(Protocol):
     def shard(self) -> int: ...
 
     async def ack(self) -> None:
-        """Done with: it won't come again."""
+        """Done: no redelivery."""
 
     async def working(self) -> None:
-        """Still at it: the wait begins anew."""
+        """Still in progress: restart `ack_wait_seconds`."""
 
     async def release(self, delay_seconds: float = 0.0) -> None:
-        """Give it back, to come again after the delay. It counts as being out until then, so keep it short."""
+        """Return it for redelivery after the delay. It counts as unacknowledged until then, so keep the delay short."""
 
 
 class Stream(Protocol):
@@ -78,36 +78,36 @@ class Stream(Protocol):
     def counts(self) -> PublishCounts: ...
 
     def publish(self, kind: TicketKind, shard: int, payload: bytes) -> None:
-        """Fire and forget: never waits and never fails; what doesn't fit or arrive is dropped and counted."""
+        """Fire and forget: never waits, never fails; a ticket that doesn't fit or arrive is dropped and counted."""
 
     async def fetch(
         self, kind: TicketKind, shards: frozenset[int], count: int, wait_seconds: float
     ) -> list[StreamMessage]:
-        """Up to `count` tickets of these shards, as soon as there are any; none after `wait_seconds`.
+        """Up to `count` tickets of these shards, as soon as there are any; an empty list after `wait_seconds`.
 
-        One loop fetches a kind: tickets that were on their way here for a shard that is no longer asked
-        for are given back to whoever holds it now.
+        Only a single loop may fetch a kind: tickets in transit for a shard that is no longer fetched are released
+        for its new holder.
         """
 
     async def backlog(self, kind: TicketKind) -> int:
-        """About how many tickets of this kind were published and are not acknowledged yet, as far as is known.
+        """About how many tickets of this kind are published and not yet acknowledged.
 
-        Other processes' tickets count too. What they did in the last second may be missing, and all that
-        happened since the server went away.
+        Includes other processes' tickets. May miss their last second, and everything since the server became
+        unreachable.
         """
 
     async def close(self) -> None:
-        """Send what waits, within seconds, and give back what was fetched ahead."""
+        """Publish waiting tickets, within seconds, and release prefetched ones."""
 
 
 class Leases(Protocol):
     def held(self) -> frozenset[int]:
-        """The shards that are this worker's alone at this moment; ask again before every use."""
+        """The shards that this worker holds exclusively right now; check again before every use."""
 
     async def close(self) -> None:
-        """Hand all of them over."""
+        """Release all of them."""
 
 
 def without_password(server: str) -> str:
-    """An address as it may be told: without the password that it may carry."""
+    """A server address for logs, without its password."""
     return urlsplit(server).netloc.rpartition("@")[2]

@@ -1,4 +1,4 @@
-"""A connection to NATS that is always being kept: when it is lost, a new one is made, for ever."""
+"""A permanent connection to NATS: a lost connection is replaced by a new one, without end."""
 
 import asyncio
 import contextlib
@@ -15,19 +15,19 @@ log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS_MAX: Final = 2
 RECONNECT_SECONDS: Final = 0.5
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 CLOSE_SECONDS_MAX: Final = 2.0
 FLUSH_SECONDS_MAX: Final = 2.0
-# A server that accepts bytes and answers nothing is given up after this many pings.
+# A server that accepts bytes but never answers is given up after this many pings.
 PING_SECONDS: Final = 2
 PINGS_UNANSWERED_MAX: Final = 2
 
-# What a server that is away, overloaded or badly set up makes the client raise.
+# What the client raises when the server is unreachable, overloaded or misconfigured.
 FAULTS: Final = (nats.errors.Error, OSError, TimeoutError)
 
 
 class Outage:
-    """Tells the log once that the server is away, and once that it is back."""
+    """Logs once that the server is unreachable, and once that it is back."""
 
     def __init__(self, name: str, servers: Sequence[str]) -> None:
         self._log = log.bind(connection=name, servers=[without_password(server) for server in servers])
@@ -44,10 +44,10 @@ class Outage:
 
 
 async def keep_connected(servers: Sequence[str], name: str, use: Callable[[Client, Outage], Awaitable[None]]) -> None:
-    """Run `use` on a connection; when either ends, start over with a fresh one. Ends only by cancellation.
+    """Run `use` on a connection; when either ends, start over with a new connection. Ends only by cancellation.
 
-    The client's own reconnecting is switched off on purpose: it replays what it had buffered, and an old
-    acknowledgement would strike out a new ticket that got the same number after the data were wiped.
+    The client's own reconnect is off on purpose: it replays its buffer, and an old acknowledgement would delete a
+    new ticket that got the same number after the data were wiped.
     """
     outage = Outage(name, servers)
     while True:
@@ -93,9 +93,9 @@ async def _until_closed(client: Client, using: Awaitable[None], closed: asyncio.
     use = asyncio.ensure_future(using)
     end = asyncio.ensure_future(closed.wait())
     try:
-        # Looked at now and then, for a pipe that breaks while the client closes keeps it from saying so.
+        # Polled, because a pipe that breaks while the client closes suppresses its callback.
         while not (use.done() or client.is_closed):
-            await asyncio.wait({use, end}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({use, end}, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if use.done():
             use.result()
     finally:
@@ -103,7 +103,7 @@ async def _until_closed(client: Client, using: Awaitable[None], closed: asyncio.
         # Once is not always enough: the client swallows a cancellation that meets it while flushing.
         while not use.done():
             use.cancel()
-            await asyncio.wait({use}, timeout=LOOK_SECONDS)
+            await asyncio.wait({use}, timeout=POLL_SECONDS)
         await asyncio.gather(use, end, return_exceptions=True)
 
 

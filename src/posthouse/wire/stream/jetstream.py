@@ -1,4 +1,4 @@
-"""The stream carried by NATS JetStream: work queues, a durable consumer for each shard."""
+"""The stream on NATS JetStream: work queues, with a durable consumer for each shard."""
 
 import asyncio
 import contextlib
@@ -25,25 +25,25 @@ log = structlog.get_logger(__name__)
 
 ANSWER_SECONDS_MAX: Final = 5.0
 CLOSE_SECONDS_MAX: Final = 3  # for each of the two sides
-# Acknowledgements made while the server is away, kept for its return; one too many is a ticket twice.
+# Acknowledgements kept while the server is unreachable; beyond the limit, tickets are redelivered.
 LATE_ACKS_MAX: Final = 10_000
 NAME_IN_USE_WITH_OTHER_CONFIGURATION: Final = 10058
-# How often the server is asked how much it holds, and how long for an answer.
+# How often the server is queried for its backlog, and the timeout of that query.
 BACKLOG_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
 class _Backlog:
-    """What a stream held when the server was last asked, and how much we had brought there by then."""
+    """The stream's backlog at the last query, and how many of our tickets were confirmed by then."""
 
     held: int = 0
     confirmed: int = 0
     good_until: float = float("-inf")
-    is_asked_for: bool = False
+    is_queried: bool = False
 
 
 class JetStream:
-    """Make one with `open`, which returns at once, whether or not a server is there."""
+    """Create it with `open`, which returns at once, whether or not a server is reachable."""
 
     def __init__(
         self, settings: StreamSettings | None = None, *, monotonic: Callable[[], float] = time.monotonic
@@ -82,7 +82,7 @@ class JetStream:
 
     @property
     def is_ready(self) -> bool:
-        """A server is there and has the streams."""
+        """A server is connected and has the streams."""
         return self._client is not None
 
     def publish(self, kind: TicketKind, shard: int, payload: bytes) -> None:
@@ -104,18 +104,18 @@ class JetStream:
 
     async def backlog(self, kind: TicketKind) -> int:
         known = self._backlogs[kind]
-        if self._client is not None and not known.is_asked_for and time.monotonic() >= known.good_until:
+        if self._client is not None and not known.is_queried and time.monotonic() >= known.good_until:
             confirmed = self._publisher.confirmed[kind]
-            known.is_asked_for = True
+            known.is_queried = True
             try:
                 info = await self._client.jetstream(timeout=BACKLOG_SECONDS).stream_info(stream_name(kind))
             except FAULTS:
-                pass  # what was known is all that is known
+                pass  # keep the last known value
             else:
                 known.held, known.confirmed = info.state.messages, confirmed
             finally:
-                known.is_asked_for, known.good_until = False, time.monotonic() + BACKLOG_SECONDS
-        # Tickets brought there since then count, or a loop that publishes would run ahead for a second.
+                known.is_queried, known.good_until = False, time.monotonic() + BACKLOG_SECONDS
+        # Count tickets published since then, or a publishing loop would run ahead for a second.
         return known.held + self._publisher.confirmed[kind] - known.confirmed + self._publisher.unconfirmed(kind)
 
     async def close(self) -> None:
@@ -136,15 +136,15 @@ class JetStream:
             puller.changed.clear()
             await puller.give_back(shards)
             taken: list[StreamMessage] = [*puller.take(shards, count)]
-            # Asked for before these are handed out, so that the next ones travel meanwhile.
-            look_again_at = await puller.ask(shards, count)
+            # Request more before returning these, so that the next tickets are in transit meanwhile.
+            check_again_at = await puller.ask(shards, count)
             now = time.monotonic()
             if taken or now >= deadline:
                 return taken
-            await wait_for(puller.changed, min(deadline, look_again_at) - now)
+            await wait_for(puller.changed, min(deadline, check_again_at) - now)
 
     async def _serve(self, client: Client, outage: Outage) -> None:
-        """Everything that is done with one connection, until it is lost."""
+        """Use a connection until it is lost."""
         jetstream = client.jetstream(timeout=ANSWER_SECONDS_MAX)
         try:
             await self._publisher.attach(client)
@@ -153,7 +153,7 @@ class JetStream:
             while not client.is_closed:
                 await self._publisher.step()
                 if self._publisher.stuck:
-                    await self._make_room(jetstream)
+                    await self._delete_stuck(jetstream)
                 if self._publisher.stream_missing:
                     log.warning("stream_missing")
                     await self._establish(client, jetstream)
@@ -164,7 +164,7 @@ class JetStream:
                 puller.detach()
 
     async def _establish(self, client: Client, jetstream: JetStreamContext) -> None:
-        """The streams exist, and everybody knows which ones they are."""
+        """Create the streams and pass their creation times on."""
         epochs: dict[TicketKind, datetime | None] = {}
         for kind in TicketKind:
             info = await _created(jetstream, self._configuration(kind))
@@ -177,8 +177,8 @@ class JetStream:
         for _ in range(len(self._late_acks)):
             await self._answer(self._late_acks.popleft(), ACK)
 
-    async def _make_room(self, jetstream: JetStreamContext) -> None:
-        """Remove streams that only a new start of the server or this can help; they hold nothing precious."""
+    async def _delete_stuck(self, jetstream: JetStreamContext) -> None:
+        """Delete stuck streams; only this or a server restart helps, and PostgreSQL has the data."""
         for kind in sorted(self._publisher.stuck):
             log.error("stream_stuck", stream=stream_name(kind))
             with contextlib.suppress(NotFoundError):

@@ -1,17 +1,17 @@
-"""Which worker reads which shard: leases in a JetStream key-value bucket, shared out evenly.
+"""Assigns shards to workers: leases in a JetStream key-value bucket, distributed evenly.
 
 Every worker keeps a key `worker.<its name>` and, for each shard it holds, a key `shard.<number>` with its
 name in it. All keys of the bucket expire after its time to live unless they are written again.
 
-- *Even.* From the names of the live workers everyone computes the same shares (`shares`), takes only what
-  is its own share and gives back the rest. Few shards move when a worker comes or goes.
-- *One holder.* A key is created only where there is none and renewed only at the revision last written,
-  so a shard that somebody else took can't be renewed by mistake.
-- *A holder knows when to stop.* It believes in a lease until a margin before the time to live has passed
-  since it **sent** the last renewal that was confirmed. The server counts from a later moment, so the
-  belief ends first, whatever happens to the connection, the server or this process's event loop.
-- *Wiped data.* A bucket that is younger than its time to live may have lost keys that are still believed
-  in: nothing is taken from it until it is old enough.
+- *Even.* From the names of the live workers, every worker computes the same shares (`shares`), takes only its own
+  share and releases the rest. Few shards move when a worker starts or stops.
+- *Exclusive.* A key is created only if it does not exist and renewed only at the revision last written, so a shard
+  that another worker took can't be renewed by mistake.
+- *A holder knows when to stop.* It trusts a lease until a margin before the time to live, counted from when it
+  **sent** the last confirmed renewal. The server counts from a later moment, so the holder stops first, whatever
+  happens to the connection, the server or this process's event loop.
+- *Wiped data.* A bucket younger than its time to live may have lost keys that a worker still trusts: no shard is
+  taken from it until it is old enough.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from posthouse.wire.stream.wait import wait_for
 log = structlog.get_logger(__name__)
 
 BUCKET: Final = "SHARDS"
-# Parts of the time to live: how often a lease is renewed, and how long before its end it is given up.
+# Fractions of the time to live: how often a lease is renewed, and how long before its end the holder stops.
 RENEW_PART: Final = 0.3
 MARGIN_PART: Final = 0.2
 ANSWER_SECONDS_MAX: Final = 1.0
@@ -49,7 +49,7 @@ CLOSE_SECONDS_MAX: Final = 2.0
 class LeaseSettings:
     lease_seconds: float = 5.0
     replicas: int = 1
-    # Workers of one kind share one; those of another have shards of their own.
+    # Workers of the same kind share a bucket; other kinds have shards of their own.
     bucket: str = BUCKET
 
 
@@ -67,7 +67,7 @@ class _Bucket:
 
 
 class ShardLeases:
-    """`worker` is a name of letters, digits and dashes that no other start of a process has or had."""
+    """`worker` is a name of letters, digits and dashes, unique to this start of the process."""
 
     def __init__(
         self,
@@ -118,12 +118,12 @@ class ShardLeases:
         try:
             while not self._closing.is_set():
                 began_at = self._monotonic()
-                seconds = await self._round(client, bucket)
+                seconds = await self._renew_all(client, bucket)
                 await wait_for(self._closing, began_at + seconds * RENEW_PART - self._monotonic())
-            await self._leave(jetstream, bucket)
+            await self._release_all(jetstream, bucket)
         finally:
             self._gone.set()
-        await asyncio.Event().wait()  # to be cancelled: an end would be taken for a fault
+        await asyncio.Event().wait()  # until cancelled: returning would count as a fault
 
     async def _opened(self, jetstream: JetStreamContext) -> KeyValue:
         try:
@@ -134,24 +134,24 @@ class ShardLeases:
                 replicas=self._settings.replicas,
             )
         except BadRequestError:
-            # It exists with other settings; what it says about the time to live goes for everyone.
+            # It exists with other settings; its time to live applies to all workers.
             return await jetstream.key_value(self._settings.bucket)
 
-    async def _round(self, client: Client, bucket: KeyValue) -> float:
-        """Say that this worker lives, give back what is others', renew and take its own share."""
+    async def _renew_all(self, client: Client, bucket: KeyValue) -> float:
+        """Renew this worker's key, release the shards of others, renew and take its own share."""
         await bucket.put(f"worker.{self._worker}", b"")
-        state = await _looked_at(client, self._settings.bucket)
+        state = await _bucket_state(client, self._settings.bucket)
         share = shares(tuple(sorted(state.workers | {self._worker})), self._shards)[self._worker]
         ours = [shard for shard in share if shard in self._leases or state.age_seconds >= state.lease_seconds]
-        belief_seconds = state.lease_seconds * (1 - MARGIN_PART)
+        valid_seconds = state.lease_seconds * (1 - MARGIN_PART)
         await asyncio.gather(
-            *(self._give_back(bucket, shard) for shard in self._leases.keys() - share),
-            *(self._hold(bucket, shard, belief_seconds) for shard in ours),
+            *(self._release(bucket, shard) for shard in self._leases.keys() - share),
+            *(self._hold(bucket, shard, valid_seconds) for shard in ours),
         )
         return state.lease_seconds
 
-    async def _hold(self, bucket: KeyValue, shard: int, belief_seconds: float) -> None:
-        """The lease is ours for some more time, or it isn't ours."""
+    async def _hold(self, bucket: KeyValue, shard: int, valid_seconds: float) -> None:
+        """Renew or take the lease, or drop it if another worker has it."""
         key, name = f"shard.{shard}", self._worker.encode()
         lease = self._leases.get(shard)
         sent_at = self._monotonic()
@@ -167,13 +167,13 @@ class ShardLeases:
                 return
             revision, sent_at = found
         except FAULTS as fault:
-            # Perhaps it arrived, perhaps not: what was believed before is believed to its end.
+            # The write may have arrived: the previous lease stays valid until its end.
             log.debug("lease_unanswered", shard=shard, cause=repr(fault))
             return
-        self._leases[shard] = _Lease(revision, sent_at + belief_seconds)
+        self._leases[shard] = _Lease(revision, sent_at + valid_seconds)
 
     async def _found(self, bucket: KeyValue, key: str, name: bytes, sent_at: float) -> tuple[int, float] | None:
-        """A write of ours whose answer got lost still makes the key ours: write it once more to be sure."""
+        """A write whose answer was lost may have made the key ours: write it again to be sure."""
         try:
             entry = await bucket.get(key)
             if entry.value != name or entry.revision is None:
@@ -183,21 +183,21 @@ class ShardLeases:
         except FAULTS:
             return None
 
-    async def _give_back(self, bucket: KeyValue, shard: int) -> None:
-        lease = self._leases.pop(shard)  # believed in no longer, before anybody else can take it
+    async def _release(self, bucket: KeyValue, shard: int) -> None:
+        lease = self._leases.pop(shard)  # before another worker can take it
         try:
             await bucket.delete(f"shard.{shard}", last=lease.revision)
         except FAULTS as fault:
             log.debug("lease_not_returned", shard=shard, cause=repr(fault))  # it expires
 
-    async def _leave(self, jetstream: JetStreamContext, bucket: KeyValue) -> None:
-        # The name first, so that whoever looks next counts one worker less.
+    async def _release_all(self, jetstream: JetStreamContext, bucket: KeyValue) -> None:
+        # The worker's key first, so that the other workers stop counting it.
         name = self._settings.bucket
         await jetstream.purge_stream(f"KV_{name}", subject=f"$KV.{name}.worker.{self._worker}")
-        await asyncio.gather(*(self._give_back(bucket, shard) for shard in list(self._leases)))
+        await asyncio.gather(*(self._release(bucket, shard) for shard in list(self._leases)))
 
 
-async def _looked_at(client: Client, name: str) -> _Bucket:
+async def _bucket_state(client: Client, name: str) -> _Bucket:
     wish = json.dumps({"subjects_filter": f"$KV.{name}.worker.*"}).encode()
     answer = await client.request(f"$JS.API.STREAM.INFO.KV_{name}", wish, timeout=ANSWER_SECONDS_MAX)
     info: dict[str, Any] = json.loads(answer.data)

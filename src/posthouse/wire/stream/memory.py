@@ -1,4 +1,4 @@
-"""The stream within one process: the same promises as JetStream's, and all is lost with the process."""
+"""The in-memory stream: the same guarantees as JetStream's; everything is lost with the process."""
 
 import asyncio
 import heapq
@@ -20,20 +20,20 @@ WAIT_SECONDS_MIN: Final = 0.001
 class _Shard:
     kind: TicketKind
     waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
-    # Tickets that are out, by number: when each comes again unless it is acknowledged, and what it holds.
+    # Unacknowledged tickets by number: time of redelivery, and payload.
     out: dict[int, tuple[float, bytes]] = field(default_factory=dict)
-    # The same times as a heap; an entry that `out` no longer agrees with is passed over.
+    # The same times as a heap; entries that `out` no longer has are skipped.
     _ends: list[tuple[float, int]] = field(default_factory=list)
 
     def give_out(self, number: int, payload: bytes, until: float) -> None:
         self.out[number] = (until, payload)
         heapq.heappush(self._ends, (until, number))
         if len(self._ends) > 2 * len(self.out) + STALE_ENDS_MAX:
-            self._ends = [(end, one) for one, (end, _) in self.out.items()]
+            self._ends = [(end, held) for held, (end, _) in self.out.items()]
             heapq.heapify(self._ends)
 
     def take_back(self, now: float) -> float | None:
-        """Tickets whose time is up wait again, ahead of the others; returns when the next one's is."""
+        """Requeue expired tickets ahead of the others; returns when the next ticket expires."""
         late: list[tuple[int, bytes]] = []
         while self._ends:
             until, number = self._ends[0]
@@ -44,8 +44,8 @@ class _Shard:
                 late.append((number, known[1]))
                 del self.out[number]
             heapq.heappop(self._ends)
-        for one in sorted(late, reverse=True):
-            self.waiting.appendleft(one)
+        for ticket in sorted(late, reverse=True):
+            self.waiting.appendleft(ticket)
         return self._ends[0][0] if self._ends else None
 
 
@@ -68,7 +68,7 @@ class _MemoryMessage:
 
 
 class MemoryStream:
-    """A virtual clock may be given as `monotonic`; fetch then with no wait, for waiting is in real time."""
+    """`monotonic` may be a virtual clock; then fetch without waiting, since waits run in real time."""
 
     def __init__(
         self, settings: StreamSettings | None = None, *, monotonic: Callable[[], float] = time.monotonic
@@ -79,7 +79,7 @@ class MemoryStream:
         self._shards: dict[tuple[TicketKind, int], _Shard] = {}
         self._numbers = itertools.count(1)
         self._waiters: set[asyncio.Event] = set()
-        # Each kind has its own bound: what nobody here works off mustn't keep the others out.
+        # Each kind has its own bound: a kind that no worker here fetches must not block the others.
         self._sizes: Counter[TicketKind] = Counter()
         self._turn = 0
         self._closed = False
@@ -129,7 +129,7 @@ class MemoryStream:
         self._changed()
 
     def acknowledge(self, home: _Shard, number: int) -> None:
-        # Whoever holds it by now: an acknowledgement that comes after the ticket went out again still counts.
+        # An acknowledgement after a redelivery still counts.
         if home.out.pop(number, None) is not None:
             self._sizes[home.kind] -= 1
             self._changed()
@@ -151,7 +151,7 @@ class MemoryStream:
         taken: list[StreamMessage] = []
         while len(taken) < count:
             # A ticket from each shard in turn, so that a long queue doesn't hide the others.
-            order = [one for one in order if homes[one].waiting and self._has_room(homes[one])]
+            order = [shard for shard in order if homes[shard].waiting and self._has_room(homes[shard])]
             if not order:
                 break
             for shard in order[: count - len(taken)]:
@@ -166,7 +166,7 @@ class MemoryStream:
 
 
 class AllShards:
-    """The leases of a process that is alone: everything is its own."""
+    """The leases of a single process: it holds every shard."""
 
     def __init__(self, shards: int) -> None:
         self._held = frozenset(range(shards))

@@ -1,4 +1,4 @@
-"""Asks one NATS server, once, whether it can carry the stream."""
+"""Checks once whether a NATS server can carry the stream."""
 
 import asyncio
 from typing import Final
@@ -12,7 +12,7 @@ ANSWER_SECONDS_MAX: Final = 2.0 * CONNECT_SECONDS_MAX
 
 
 async def probe(server: str) -> str:
-    """What it says of itself; raises ConnectionError with the reason when it is of no use."""
+    """The server's version and streams; raises ConnectionError with the reason if it can't be used."""
     client = Client()
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
@@ -29,5 +29,5 @@ async def probe(server: str) -> str:
 
 
 async def _give_up(fault: Exception) -> None:
-    """The client would try again until its time is over, and then not say why."""
+    """Without this the client retries until its timeout and then hides the reason."""
     raise fault

@@ -1,6 +1,6 @@
-"""Tickets on their way to JetStream: a bounded queue, sent without waiting for each acknowledgement.
+"""Publishes tickets to JetStream: a bounded queue, sent without waiting for each acknowledgement.
 
-A ticket whose connection or stream went away under it is sent once more, and is then perhaps there twice.
+A ticket whose connection or stream was lost is sent a second time, and may then be in the stream twice.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS: Final = 1.0
-# Others on the event loop get their turn after this many tickets.
+POLL_SECONDS: Final = 1.0
+# Yield to the event loop after this many tickets.
 BURST: Final = 64
 
 
@@ -40,11 +40,11 @@ class Publisher:
         self.counts = PublishCounts()
         self.confirmed: Counter[TicketKind] = Counter()
         self.stream_missing = False
-        # Kinds whose stream takes tickets and says nothing, again and again: its files are gone or broken.
+        # Kinds whose stream accepts tickets but never confirms: its files are gone or broken.
         self.stuck: set[TicketKind] = set()
         self._settings = settings
         self._waiting: deque[_Ticket] = deque()
-        # What was sent and is not yet confirmed, by number, the oldest first.
+        # Sent and not yet confirmed, by number, oldest first.
         self._unconfirmed: dict[int, _Ticket] = {}
         # Since when a kind's tickets have gone unanswered on this connection.
         self._silent_since: dict[TicketKind, float] = {}
@@ -65,7 +65,7 @@ class Publisher:
         self._wake.set()
 
     def unconfirmed(self, kind: TicketKind) -> int:
-        """How many of this kind wait here, or were sent and may have arrived."""
+        """How many tickets of this kind wait here, or were sent and are unconfirmed."""
         tickets = itertools.chain(self._waiting, self._unconfirmed.values())
         return sum(ticket.kind is kind for ticket in tickets)
 
@@ -76,7 +76,7 @@ class Publisher:
         self._wake.set()
 
     def detach(self) -> None:
-        """The connection is gone, and with it every answer that was still to come."""
+        """The connection is lost, and with it every pending confirmation."""
         self._client = None
         self.expect_no_answers()
 
@@ -95,7 +95,7 @@ class Publisher:
     async def step(self) -> None:
         """Send what waits, as far as the bound allows; return when there is something to do again."""
         await self._send()
-        await wait_for(self._wake, LOOK_SECONDS)
+        await wait_for(self._wake, POLL_SECONDS)
         self._wake.clear()
         self._give_up_sent_before(time.monotonic() - self._settings.confirm_seconds_max)
 

@@ -1,9 +1,9 @@
-"""Tickets on their way from JetStream: for each shard a standing request, and what came of it.
+"""Pulls tickets from JetStream: an open pull request for each shard, and the tickets that arrived.
 
-A fetch that asked, waited and went away would lose whatever the server sent a moment later, until the
-acknowledgement's time is up. So a request outlives the fetch that made it: it stands for some seconds,
-tickets that come are kept for the next fetch, and those of a shard that has moved on are given back. Nor is
-a request withdrawn: a ticket that the server has just sent to an inbox nobody listens to is lost as well.
+A fetch that asked, waited and ended would lose tickets sent a moment later until their ack wait expires. So a
+request outlives its fetch: it stays open for some seconds, arriving tickets are kept for the next fetch, and
+tickets of a shard that moved are released. A request is never withdrawn: a ticket that the server has just sent to
+an inbox without a subscription would be lost too.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from posthouse.wire.stream.wait import wait_for
 
 log = structlog.get_logger(__name__)
 
-# The server says when a request has ended; past this much more, it has forgotten the request.
+# The server reports the end of a request; after this grace period it has lost the request.
 REQUEST_GRACE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 0.2
 
@@ -41,7 +41,7 @@ RELEASE: Final = b"-NAK"
 EXPIRED: Final = "408"
 NO_MESSAGES: Final = "404"
 HEARTBEAT: Final = "100"
-NOBODY_THERE: Final = "503"
+NO_RESPONDERS: Final = "503"
 
 Answer = Callable[["JetStreamMessage", bytes], Awaitable[None]]
 
@@ -56,7 +56,7 @@ class JetStreamMessage:
     shard: int
     kind: TicketKind
     reply: str
-    # When the stream was created: an answer to a ticket of its predecessor must not reach it.
+    # When the stream was created: a response to a ticket of a deleted stream must not reach the new one.
     epoch: datetime | None
     arrived_at: float
     _answer: Answer
@@ -86,7 +86,7 @@ class _Request:
     abandoned: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def stands(self, now: float) -> bool:
+    def is_open(self, now: float) -> bool:
         return self.opening or (self.tickets_left > 0 and now < self.open_until)
 
     def end(self, not_before: float = 0.0) -> None:
@@ -97,7 +97,7 @@ class _Request:
 
 @dataclass(slots=True)
 class _Link:
-    """What lives as long as a connection."""
+    """State of a connection."""
 
     client: Client
     jetstream: JetStreamContext
@@ -129,7 +129,7 @@ class Puller:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def attach(self, client: Client, jetstream: JetStreamContext, epoch: datetime | None) -> None:
-        """A connection is there, or the stream has been created anew: every request is to be made again."""
+        """After a new connection or a recreated stream: every request must be made again."""
         self.detach()
         self._link = _Link(client, jetstream, epoch)
         self.changed.set()
@@ -141,7 +141,7 @@ class Puller:
                 self._abandon(link, request)
 
     def take(self, shards: frozenset[int], count: int) -> list[JetStreamMessage]:
-        """Up to `count` of the tickets kept, one from each shard in turn."""
+        """Up to `count` of the kept tickets, round-robin over the shards."""
         stale = self._monotonic() - self._settings.ack_wait_seconds / 2
         self._turn += 1
         order = sorted(shard for shard in shards if self._kept.get(shard))
@@ -151,14 +151,14 @@ class Puller:
         while order and len(taken) < count:
             for shard in order[: count - len(taken)]:
                 ticket = self._kept[shard].popleft()
-                # One that lay here for long is soon given out again: it is left to that.
+                # A ticket that waited here for long will be redelivered soon: drop it.
                 if ticket.arrived_at > stale:
                     taken.append(ticket)
             order = [shard for shard in order if self._kept[shard]]
         return taken
 
     async def give_back(self, shards: frozenset[int]) -> None:
-        """Ask no more for shards other than these, and return the tickets of those others."""
+        """Stop requesting shards other than these, and release the tickets of those others."""
         if self._link is not None:
             for shard in self._link.requests.keys() - shards:
                 self._abandon(self._link, self._link.requests.pop(shard))
@@ -167,7 +167,7 @@ class Puller:
                 await ticket.release()
 
     async def ask(self, shards: frozenset[int], count: int) -> float:
-        """See that a request stands for every shard while there is room; returns when to look again."""
+        """Open a request for every shard while there is room; returns when to check again."""
         link = self._link
         now = self._monotonic()
         room = count - sum(map(len, self._kept.values()))
@@ -175,10 +175,10 @@ class Puller:
             return now + self._settings.request_seconds
         for shard in shards - link.requests.keys():
             link.requests[shard] = _Request(shard, link.client.new_inbox())
-        idle = [request for request in link.requests.values() if not request.stands(now)]
+        idle = [request for request in link.requests.values() if not request.is_open(now)]
         due = [request for request in idle if request.not_before <= now]
-        # What there is room for is shared by the shards that have no request standing: a shard that is
-        # alone in having tickets gets all of it, time and again, while the others stand with little.
+        # The room is shared by the shards without an open request: the only shard with tickets gets all of it
+        # repeatedly, while the others' requests stay open with little.
         share = max(1, room // max(len(due), 1))
         for request in due:
             request.tickets_wanted = share
@@ -187,7 +187,7 @@ class Puller:
                 await self._open(link, request)
             else:
                 self._spawn(self._open(link, request))
-        ends = [request.open_until for request in link.requests.values() if request.stands(now)]
+        ends = [request.open_until for request in link.requests.values() if request.is_open(now)]
         ends += [request.not_before for request in idle if request.not_before > now]
         return min(ends, default=now + self._settings.request_seconds)
 
@@ -199,8 +199,8 @@ class Puller:
         stream, consumer = stream_name(self._kind), f"{self._kind.value}-{request.shard}"
         try:
             if request.subscription is None:
-                heard = functools.partial(self._arrived, link, request)
-                request.subscription = await link.client.subscribe(request.inbox, cb=heard)
+                on_message = functools.partial(self._arrived, link, request)
+                request.subscription = await link.client.subscribe(request.inbox, cb=on_message)
             if not request.consumer_known:
                 await _establish(link.jetstream, stream, self._consumer(consumer, request.shard))
                 request.consumer_known = True
@@ -210,9 +210,9 @@ class Puller:
             seconds = self._settings.request_seconds
             request.tickets_left = request.tickets_wanted
             request.open_until = self._monotonic() + seconds + REQUEST_GRACE_SECONDS
-            wish = {"batch": request.tickets_wanted, "expires": int(seconds * 1e9)}
+            pull = {"batch": request.tickets_wanted, "expires": int(seconds * 1e9)}
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-            await link.client.publish(subject, json.dumps(wish).encode(), reply=request.inbox)
+            await link.client.publish(subject, json.dumps(pull).encode(), reply=request.inbox)
         except NotFoundError:
             self._note_missing()
             request.end(self._monotonic() + RETRY_SECONDS)
@@ -254,17 +254,17 @@ class Puller:
         elif status != HEARTBEAT:
             request.consumer_known = False
             request.end(now + RETRY_SECONDS)
-            if status == NOBODY_THERE or "Deleted" in (message.headers or {}).get("Description", ""):
+            if status == NO_RESPONDERS or "Deleted" in (message.headers or {}).get("Description", ""):
                 self._note_missing()
         self.changed.set()
 
     def _abandon(self, link: _Link, request: _Request) -> None:
         request.abandoned = True
-        self._spawn(self._see_off(link, request))
+        self._spawn(self._drain(link, request))
 
-    async def _see_off(self, link: _Link, request: _Request) -> None:
-        """Listen until the request has ended, giving back what comes, and then no more."""
-        while request.stands(now := self._monotonic()) and not link.client.is_closed:
+    async def _drain(self, link: _Link, request: _Request) -> None:
+        """Release arriving tickets until the request has ended, then unsubscribe."""
+        while request.is_open(now := self._monotonic()) and not link.client.is_closed:
             request.ended.clear()
             await wait_for(request.ended, max(request.open_until - now, RETRY_SECONDS))
         if request.subscription is not None:
@@ -281,6 +281,6 @@ async def _establish(jetstream: JetStreamContext, stream: str, wanted: ConsumerC
     info = await jetstream.add_consumer(stream, wanted)
     delivered = info.delivered.stream_seq if info.delivered is not None else 0
     if delivered and delivered > (await jetstream.stream_info(stream)).state.last_seq:
-        # Its file outlived its stream, and it would pass over every new ticket up to the old number.
+        # The consumer outlived its stream and would skip every new ticket up to the old number.
         await jetstream.delete_consumer(stream, info.name)
         await jetstream.add_consumer(stream, wanted)

@@ -1,4 +1,4 @@
-"""Waiting that ends."""
+"""Waits with a time limit."""
 
 import asyncio
 import contextlib
