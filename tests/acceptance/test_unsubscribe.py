@@ -127,7 +127,7 @@ async def test_one_click_leaves_the_list_and_nothing_else(processes: ServiceProc
         (recipient,) = message["recipients"]
         assert (message["status"], message["billing_status"]) == ("failed", "released")
         assert (recipient["status"], recipient["last_smtp_code"], recipient["attempt_count"]) == ("bounced", None, 0)
-        assert recipient["last_smtp_response"] == "the address has left the list 'news'"
+        assert recipient["last_smtp_response"] == "the address is unsubscribed from the list 'news'"
         events = await processes.service.sql("SELECT type FROM events WHERE message_id = $1", uuid(message["id"]))
         assert [row["type"] for row in events] == ["email.bounced"]
     assert (await sender.available(), len(copies(processes, ada))) == (available, 1)

@@ -128,7 +128,7 @@ async def test_a_postponement_is_no_attempt(steps: DeliverySteps) -> None:
     )
     told = await story(steps, first.message_id)
     assert "claimed, then put off: postponed (no attempt is counted)" in told
-    assert "now: put off until" in told
+    assert "now: postponed until" in told
     steps.clock.advance(WAIT)
     (second,) = await steps.claim(await steps.lease())
     await steps.record(steps.outcome(second, DeliveryResult.BOUNCED))

@@ -126,7 +126,7 @@ def test_a_broken_conversation_is_tried_again_and_only_the_dot_leaves_doubt(
             "bounced",
             "the address is suppressed: earlier mail to it bounced or was complained about, or the account wants none",
         ),
-        (Suppressed("news"), "bounced", "the address has left the list 'news'"),
+        (Suppressed("news"), "bounced", "the address is unsubscribed from the list 'news'"),
         (GivenUp("it was tried 10 times"), "failed", "it was tried 10 times"),
     ],
 )

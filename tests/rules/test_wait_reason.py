@@ -51,7 +51,7 @@ NOWHERE = replace(GREYLISTED, exchange=None, code=None, response="DNS gave no us
             replace(DEFERRED, fence=3),
             BUSY,
             WaitReason.LANE_FULL,
-            f"put off until {AT} for a reason that isn't the dest",
+            f"postponed until {AT} for a reason that isn't the dest",
         ),
         (replace(NEW, fence=1), None, WaitReason.LANE_FULL, "its lane is full or paused"),
         (DEFERRED, replace(BUSY, outcome="postponed"), WaitReason.LANE_FULL, "its lane is full or paused"),
@@ -74,7 +74,7 @@ def test_each_state_has_its_words(
 def test_what_is_held_while_its_account_is_suspended_says_so() -> None:
     wait = explain(replace(NEW, held_since=EARLIER), None, is_suspended=True, suppressed=None, now=NOW)
     assert wait.reason is WaitReason.ACCOUNT_SUSPENDED
-    assert wait.text == f"held since {SINCE}, because the account is suspended; looked at again {AT}"
+    assert wait.text == f"held since {SINCE}, because the account is suspended; checked again {AT}"
 
 
 def test_a_suppressed_address_is_told_before_its_next_try_finds_out() -> None:

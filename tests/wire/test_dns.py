@@ -10,8 +10,8 @@ from posthouse.mail.exchange import MxRecord
 from posthouse.rules.domain import NoTxtRecord, TxtUnknown, TxtValues
 from posthouse.wire.dns import (
     ABSENT_SECONDS,
-    KNOWN_SECONDS_MAX,
-    KNOWN_SECONDS_MIN,
+    CACHE_SECONDS_MAX,
+    CACHE_SECONDS_MIN,
     HostAddresses,
     MxRecords,
     NoAnswer,
@@ -156,7 +156,7 @@ async def test_a_host_without_addresses_has_none_and_one_that_does_not_exist_is_
         assert await resolver.addresses("nowhere.example.com") == NoName()
 
 
-@pytest.mark.parametrize(("ttl", "known_seconds"), [(0, KNOWN_SECONDS_MIN), (600, 600.0), (10**6, KNOWN_SECONDS_MAX)])
+@pytest.mark.parametrize(("ttl", "known_seconds"), [(0, CACHE_SECONDS_MIN), (600, 600.0), (10**6, CACHE_SECONDS_MAX)])
 async def test_an_answer_is_remembered_as_long_as_dns_says_within_bounds(ttl: int, known_seconds: float) -> None:
     hands = Hands()
     async with Nameserver() as server:

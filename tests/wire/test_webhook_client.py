@@ -672,7 +672,7 @@ async def test_the_socket_is_judged_once_more_where_it_is_opened(street: Street)
     caller = street.caller(may_connect=verdicts.__getitem__)
     info = (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("::1", 443, 0, 0))
     with pytest.raises(PermissionError):
-        caller._judged_socket(info)
+        caller._checked_socket(info)
     assert street.sockets.opened == []
 
 

@@ -1,12 +1,11 @@
-"""Addresses: one mailbox or one domain as a person writes it, read strictly.
+"""Strict parsing of a single mailbox or domain, as typed by a user.
 
-What is accepted is a bare address or a display name followed by an address in angle brackets, and
-nothing else of RFC 5322's grammar: no comment, group, list, route, quoted local part or address
-literal. So an accepted address is ASCII without white space, brackets or control characters, and
-can stand in an SMTP command or a header field as it is.
+Accepts a bare address, or a display name and an address in angle brackets, and nothing else of RFC 5322's grammar:
+no comment, group, list, route, quoted local part or address literal. So an accepted address is ASCII without white
+space, brackets or control characters, and is safe in an SMTP command or a header field.
 
-Everything here is linear in its input: lengths are bounded before anything else is looked at, and
-the patterns are possessive, so they never try a second way to match.
+Everything here is linear in its input: lengths are checked first, and the patterns are possessive, so they never
+backtrack.
 """
 
 import re
@@ -24,17 +23,17 @@ _GIVEN_CHARACTERS_MAX: Final = 1_024
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
 _LOCAL: Final = rf"{_ATOM}(?:\.{_ATOM})*+"
 _LABEL: Final = r"(?!-)[A-Za-z0-9-]{1,63}+(?<!-)"
-# A label whose third and fourth characters are hyphens is either Punycode, which must decode, or
-# reserved: both are left to the slow path.
+# A label whose third and fourth characters are hyphens is either Punycode, which must decode, or reserved: both take
+# the slow path.
 _PLAIN_LABEL: Final = rf"(?!..--){_LABEL}"
-# At least two labels, and the last is not a number: nothing that could be taken for an IP address.
+# At least two labels, and the last is not a number: never mistaken for an IP address.
 _PLAIN_DOMAIN: Final = rf"(?:{_PLAIN_LABEL}\.)++(?![0-9]++\Z){_PLAIN_LABEL}\Z"
 
 _plain_address: Final = re.compile(rf"({_LOCAL})@({_PLAIN_DOMAIN})").match
 _plain_domain: Final = re.compile(_PLAIN_DOMAIN).match
 _encoded_domain: Final = re.compile(rf"(?:{_LABEL}\.)++(?![0-9]++\Z){_LABEL}\Z").match
 _plain_local: Final = re.compile(rf"{_LOCAL}\Z").match
-# C0, DEL, C1, the two Unicode line ends, and surrogates, which no UTF-8 can carry.
+# C0, DEL, C1, the two Unicode line ends, and surrogates, which UTF-8 can't encode.
 _find_forbidden: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").search
 _plain_phrase: Final = re.compile(r'[^()<>\[\]:;@\\,"]*+\Z').match
 _next_word: Final = re.compile(r' *+(?:"((?:[^"\\]|\\.)*+)"|([^()<>\[\]:;@\\," ]++))').match
@@ -44,11 +43,11 @@ _EXAMPLE: Final = 'ada@example.com or "Ada Lovelace" <ada@example.com>'
 
 
 class AddressError(ValueError):
-    """Says what is wrong with an address, and what to write instead."""
+    """What is wrong with an address, and what to write instead."""
 
 
 class Mailbox(NamedTuple):
-    """`name` is the display name, empty if there is none; `domain` is in A-labels, lower case."""
+    """`name` is the display name or empty; `domain` is in A-labels, lower case."""
 
     name: str
     local: str
@@ -60,7 +59,7 @@ class Mailbox(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What makes two spellings of an address the same recipient."""
+        """Two addresses with the same key are the same recipient."""
         return f"{self.local}@{self.domain}".lower()
 
 
@@ -126,7 +125,7 @@ def _mailbox(name: str, address: str) -> Mailbox:
 
 
 def _fault_of_local(address: str, local: str, at: str) -> str:
-    """Why `local` is not a dot-atom; the checks go from the clearest mistake to the vaguest."""
+    """Why `local` is not a dot-atom; the most specific mistake first."""
     if not at:
         return f"has no @; write {_EXAMPLE}"
     if not local:
@@ -153,9 +152,9 @@ def _fault_of_local(address: str, local: str, at: str) -> str:
 
 
 def _display_name(given: str) -> str:
-    """The name that a phrase spells: words apart, quotes and escapes resolved."""
+    """The name in a phrase: words separated by spaces, quotes and escapes resolved."""
     if _plain_phrase(given):
-        # Most names: no quotes, and a split on spaces is all there is to do.
+        # Most names have no quotes and only need a split on spaces.
         name = " ".join([word for word in given.split(" ") if word])
     else:
         name = " ".join(_words(given.rstrip(" ")))

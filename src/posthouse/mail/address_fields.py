@@ -1,9 +1,8 @@
-"""Address fields as mail programs write them: who is named there, and the same field within the limits.
+"""Address fields as mail programs write them: the addresses named there, and the field rewritten within the limits.
 
-`address` reads what a customer types and is strict. A field of a mail may have comments, folded white
-space, groups and encoded words around its addresses (RFC 5322), so it is taken apart into tokens first;
-the addresses themselves still have to pass the strict reader. Where two readers could see two different
-senders there is none: the field is refused.
+`address` parses customer input and is strict. A mail's field may have comments, folded white space, groups and
+encoded words around its addresses (RFC 5322), so it is split into tokens first; the addresses themselves must still
+pass the strict parser. A field in which two parsers could see different senders is refused.
 """
 
 import re
@@ -22,7 +21,7 @@ _QUOTED: Final = "quoted"
 _LITERAL: Final = "literal"
 _ATOM: Final = "atom"
 _COMMENT: Final = "comment"
-# By the number of the pattern's group; the last is a special character, a kind of its own.
+# By the number of the pattern's group; the last is a special character, which is its own kind.
 _KINDS: Final = ("", _SPACE, _QUOTED, _LITERAL, _ATOM, _COMMENT, "")
 
 _next_token: Final = re.compile(
@@ -44,7 +43,7 @@ class _Token(NamedTuple):
 
 
 def only_mailbox(value: str) -> Mailbox:
-    """The one mailbox that an unfolded field names; its name is decoded and printable."""
+    """The only mailbox that an unfolded field names; its display name is decoded and printable."""
     if len(value) > _MAILBOX_CHARACTERS_MAX:
         raise AddressError(f"is longer than {_MAILBOX_CHARACTERS_MAX} characters; shorten its name and comments")
     value = value.replace("\t", " ").strip(" ")
@@ -57,16 +56,16 @@ def only_mailbox(value: str) -> Mailbox:
         box = _tokenised_mailbox(value)
     name, local, domain = box
     if "=?" in local:
-        # It is an atom by its letters, but some readers decode it, and may find another address inside.
+        # Syntactically an atom, but some mail programs decode it and may find another address inside.
         raise AddressError("has an encoded word in its address; write the address as it is")
     return Mailbox(printable(encoded_words.decode(name), NAME_CHARACTERS_MAX), local, domain) if name else box
 
 
 def named_addresses(value: str) -> set[str]:
-    """The keys of the addresses in an unfolded field; what can't be read is not among them."""
+    """The keys of the addresses in an unfolded field; unparsable addresses are skipped."""
     value = value.strip(" \t")
     if "," not in value or value.startswith('"'):
-        # Most mail has one recipient, and most of those are written as the strict reader wants them.
+        # Most mail has a single recipient in a form that the strict parser accepts.
         try:
             return {parse_mailbox(value).key}
         except AddressError:
@@ -75,13 +74,13 @@ def named_addresses(value: str) -> set[str]:
     for piece in _pieces(value):
         address = piece.rpartition("<")[2].partition(">")[0].strip(" \t")
         if _looks_like_address(address):
-            # If the strict reader took it, this would be its key; if not, nobody will ask for it.
+            # The same key as the strict parser's; an invalid address matches no recipient.
             keys.add(address.lower())
     return keys
 
 
 def first_word(value: str) -> str:
-    """What stands before the first white space or semicolon, comments and white space at its beginning aside."""
+    """The text before the first white space or semicolon, without leading comments and white space."""
     pieces: list[str] = []
     for count, (kind, text) in enumerate(_tokens(value)):
         if count == _FIRST_WORD_TOKENS_MAX:
@@ -94,7 +93,7 @@ def first_word(value: str) -> str:
 
 
 def display_text(box: Mailbox) -> str:
-    """The mailbox as a person reads it; a name that looks like an address stands in quotes."""
+    """The mailbox for display; a name that looks like an address is quoted."""
     if not box.name:
         return box.address
     if _has_special(box.name):
@@ -104,20 +103,20 @@ def display_text(box: Mailbox) -> str:
 
 
 def printable(text: str, characters_max: int) -> str:
-    """On one line, without what could not be shown or stored."""
+    """On a single line, without characters that can't be shown or stored."""
     if not text.isprintable():
         text = "".join([character if character.isprintable() else " " for character in text])
     return " ".join(text[: 4 * characters_max].split())[:characters_max].rstrip()
 
 
 def rewritten_addresses(value: str) -> str:
-    """The unfolded field in ASCII, with a space after every comma: only names and comments change."""
+    """The unfolded field in ASCII, with a space after every comma: only display names and comments change."""
     pieces: list[str] = []
     held: list[_Token] = []
     is_inside = False
     for token in _tokens(value.replace("\t", " ")):
         if is_inside or token.kind in ("<", ",", ":", ";"):
-            # What stands before an angle bracket or a colon is a name; anything else is an address.
+            # Text before an angle bracket or a colon is a name; anything else is an address.
             if held:
                 pieces += _in_ascii(held, is_phrase=token.kind in ("<", ":"))
                 held.clear()
@@ -154,7 +153,7 @@ def _run_in_ascii(run: Sequence[_Token], *, is_phrase: bool) -> Iterator[str]:
 
 
 def _words_of(text: str) -> str:
-    """Encoded words one space apart; text outside ASCII is always written so."""
+    """Encoded words separated by single spaces; non-ASCII text is always encoded."""
     return header_writer.unstructured("X", encoded_words.decode(text))[3:-2].decode().replace("\r\n ", " ")
 
 
@@ -163,7 +162,7 @@ def _phrase_text(tokens: Sequence[_Token]) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """What is between the quotes or parentheses, escapes resolved."""
+    """The text between the quotes or parentheses, escapes resolved."""
     return _unescape(r"\1", text[1:-1])
 
 
@@ -194,7 +193,7 @@ def _tokenised_mailbox(value: str) -> Mailbox:
 
 
 def _address_text(tokens: Sequence[_Token]) -> str:
-    """What lies between white space and comments at either end; the strict reader refuses any inside."""
+    """The text without white space and comments at either end; the strict parser refuses them inside."""
     start, end = 0, len(tokens)
     while start < end and tokens[start].kind in (_SPACE, _COMMENT):
         start += 1
@@ -209,7 +208,7 @@ def _address_text(tokens: Sequence[_Token]) -> str:
 
 
 def _pieces(value: str) -> Iterator[str]:
-    """The list's entries without their quoted names and comments."""
+    """The entries of a list without quoted names and comments."""
     if not _is_involved(value):
         yield from value.split(",")
         return
@@ -238,7 +237,7 @@ def _tokens(value: str) -> Iterator[_Token]:
         if not kind:
             kind = text
             if text == "(":
-                # A comment with others inside.
+                # A comment with nested comments.
                 kind, text = _COMMENT, value[position : _comment_end(value, position)]
             elif text in ')[]\\"':
                 raise AddressError("has a quote, bracket or backslash that stands alone; put names in double quotes")

@@ -1,8 +1,8 @@
-"""Bounces in words alone: the notices of servers that write no RFC 3464, recognised by how they talk.
+"""Plain-text bounces: notices of servers that don't write RFC 3464, recognised by their wording.
 
-Only mail that introduces itself as a notice of failed delivery is looked at, since the patterns that find
-an address in such a notice would find one in many a letter. Most forms are known to flufl.bounce; what it
-finds no address in is searched for the sentences that quote a server's refusal.
+Only mail whose header looks like a notice of failed delivery is searched, since the patterns that find an address in
+a notice would find addresses in ordinary mail too. flufl.bounce knows most forms; if it finds no address, the text
+is searched for sentences that quote a server's refusal.
 """
 
 import re
@@ -17,10 +17,10 @@ from posthouse.mail.address import AddressError, parse_mailbox
 from posthouse.mail.envelope import LOCAL_PREFIX
 from posthouse.mail.parts import MimePart, ParsedMail, decode_words
 
-# Words are few: a notice about more recipients than these has a list of them, and a form.
+# A plain-text notice about more recipients than this does not occur.
 FINDINGS_MAX: Final = 16
-# What flufl.bounce may see. It tries some fifty patterns on every line, and some take cubic time on
-# lines made for it; a notice's lines are short and its first screenfuls say everything.
+# Bounds on flufl.bounce's input. It tries some fifty patterns on every line, and some take cubic time on malicious
+# lines; a notice's lines are short, and its beginning has all the information.
 _LINES_MAX: Final = 200
 _LINE_CHARACTERS_MAX: Final = 200
 _WORD_CHARACTERS_MAX: Final = 100
@@ -31,7 +31,7 @@ _MENTIONS_MAX: Final = 3
 _SHARE_CHARACTERS_MAX: Final = 600
 _PRECISION_MAX: Final = 3
 
-# RFC 5321 and its extensions; a number that is none of these is a port, a size or a year.
+# RFC 5321 and its extensions; any other number is a port, a size or a year.
 _CODE: Final = r"4(?:21|3[0-9]|4[0-9]|5[0-9]|7[0-9])|5(?:0[0-9]|1[0-9]|2[0-9]|3[0-9]|4[0-9]|5[0-9]|7[0-9])"
 _STATUS: Final = r"[45]\.(?:0|[1-9][0-9]{0,2})\.(?:0|[1-9][0-9]{0,2})(?!\.?[0-9])"
 _find_pairs: Final = re.compile(rf"(?<![0-9.])({_CODE})[ :'\"\[(,#<-]{{1,6}}({_STATUS})").findall
@@ -63,7 +63,7 @@ _is_delay: Final = re.compile(
     r"|still (?:being tried|trying)|delivery attempts will continue|verzögert|zustellung wird weiter",
     re.IGNORECASE,
 ).search
-# Where the words end and the mail that they are about begins, if it is not a part of its own.
+# Where the notice ends and the original mail begins, if it is not a MIME part of its own.
 _find_original: Final = re.compile(
     r"^(?:return-path:|received: |[-=_*#> ]{2,40}(?:this|below|here|original|returned|copy|the (?:body|header|start)"
     r"|included|message|start of|begin)\b|original message (?:follows|headers)|message headers follow|old message:)",
@@ -74,7 +74,7 @@ _shorten_words: Final = re.compile(rf"[^\s@]{{{_WORD_CHARACTERS_MAX},}}").sub
 
 
 class UndeliveredAddress(NamedTuple):
-    """An address that got no mail, if it is named, and what was said about it."""
+    """An address that got no mail, if it is named, and the text about it."""
 
     recipient: str | None
     text: str
@@ -97,30 +97,30 @@ class NoticeText(NamedTuple):
     paragraphs: tuple[Paragraph, ...]
 
 
-# Of ASCII alone, so that every character keeps its place.
+# ASCII only, so that every character keeps its position.
 _LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 _NO_DIAGNOSIS: Final = Diagnosis(None, None)
 _END: Final = Paragraph("", "", frozenset(), _NO_DIAGNOSIS)
 
 
 def diagnose(text: str) -> Diagnosis:
-    """The SMTP code and the enhanced status (RFC 3463) that a server's words hold; of several, the most precise.
+    """The SMTP code and the enhanced status (RFC 3463) in a server's text; of several, the most precise.
 
-    What a server said stands behind what a gateway made of it: "5.1.0 address error 550-5.1.1 no such user".
+    The server's own reply follows a gateway's summary: "5.1.0 address error 550-5.1.1 no such user".
     """
-    # `max` takes the first of equals.
+    # `max` returns the first of equals.
     code, status = max(_find_pairs(text), key=lambda pair: precision(pair[1]), default=("", None))
     if not code and (alone := _find_code(text)):
         code = alone[1]
     if precision(status) < _PRECISION_MAX:
-        # A status by itself may be a version of something; it has to fit the code.
+        # A status by itself may be a version number; it has to fit the code.
         others = [other for other in _find_statuses(text) if other[0] == code[:1] or not code]
         status = max([status, *others], key=precision)
     return Diagnosis(int(code) if code else None, status)
 
 
 def precision(status: str | None) -> int:
-    """How much a status says: nothing, its class alone, its subject too, or everything."""
+    """How precise a status is: none, class only, class and subject, or complete."""
     if status is None:
         return 0
     _, subject, detail = status.split(".")
@@ -128,18 +128,18 @@ def precision(status: str | None) -> int:
 
 
 def address_of(given: str) -> str | None:
-    """The bare address, as rows keep it, or None where it is no address that mail of ours could go to."""
+    """The bare address, as stored, or None if it is no address that we could send to."""
     given = given.strip(" \t<>\"'.,;:()[]").removeprefix("mailto:")
     try:
         address = parse_mailbox(given).key
     except AddressError:
         return None
-    # Our return path is who the mail came from, never whom it went to.
+    # Our return path is the sender, never the recipient.
     return None if address.startswith(LOCAL_PREFIX) else address
 
 
 def notice_text(mail: ParsedMail) -> NoticeText:
-    """What the notice says to a person, without the mail that it is about."""
+    """The human-readable part of the notice, without the original mail."""
     text = "\n".join([line.strip() for line in mail.text()[:_WORDS_CHARACTERS_MAX].split("\n")])
     original = _find_original(text)
     text = text[: original.start()] if original else text
@@ -157,40 +157,40 @@ def is_notice(outer: MimePart, subject: str) -> bool:
     return _is_from_daemon(outer) or _is_failure_subject(subject) is not None
 
 
-def is_delay(subject: str, words: NoticeText) -> bool:
-    # The subject of a failure quotes that of the mail, which may well be about something delayed.
+def is_delay(subject: str, notice: NoticeText) -> bool:
+    # A failure notice's subject quotes the original subject, which may mention a delay.
     return (_is_failure_subject(subject) is None and _is_delay(subject) is not None) or (
-        _is_delay(words.text) is not None
+        _is_delay(notice.text) is not None
     )
 
 
-def find(mail: ParsedMail, subject: str, words: NoticeText) -> list[UndeliveredAddress]:
-    """Who got no mail, according to a notice of failed delivery; nobody if that can't be made out."""
+def find(mail: ParsedMail, subject: str, notice: NoticeText) -> list[UndeliveredAddress]:
+    """The addresses that got no mail, according to a notice of failed delivery; may be empty."""
     outer = mail.outer
     if failed := outer.get("x-failed-recipients"):
         addresses = [address_of(given) for given in failed.split(",")[:FINDINGS_MAX]]
     else:
-        addresses = _known_forms(outer, words)
+        addresses = _known_forms(outer, notice)
     findings = [
-        UndeliveredAddress(address, text_about(address, words)) for address in dict.fromkeys(addresses) if address
+        UndeliveredAddress(address, text_about(address, notice)) for address in dict.fromkeys(addresses) if address
     ]
-    findings = findings or _quoted_refusals(outer, subject, words)
+    findings = findings or _quoted_refusals(outer, subject, notice)
     if failed or _is_from_daemon(outer):
         return findings
-    # Anybody can write "delivery failed" over a letter: then only a quoted refusal counts.
+    # Any mail can have the subject "delivery failed": then only a quoted refusal counts.
     return [finding for finding in findings if diagnose(finding.text) != _NO_DIAGNOSIS]
 
 
-def text_about(address: str, words: NoticeText) -> str:
-    """What the paragraphs that name the address say: the first with a code in it, else the last.
+def text_about(address: str, notice: NoticeText) -> str:
+    """The paragraph about the address: the first with a code, else the last.
 
-    The first ones repeat the mail's header, or list addresses whose reasons follow.
+    The first paragraphs often repeat the mail's header, or list addresses whose reasons follow.
     """
     last = ""
-    naming = (pair for pair in pairwise((*words.paragraphs, _END)) if address in pair[0].lowered)
+    naming = (pair for pair in pairwise((*notice.paragraphs, _END)) if address in pair[0].lowered)
     for paragraph, below in islice(naming, _MENTIONS_MAX):
         text, diagnosis = _share_of(address, paragraph)
-        # An address as a heading of its own has its reason below it, unless that is another's.
+        # If the address is a heading, its reason follows below, unless that paragraph names another address.
         is_heading = len(text) < len(address) + _HEADING_CHARACTERS_MAX and not below.addresses
         if diagnosis == _NO_DIAGNOSIS and is_heading:
             text, diagnosis = f"{text}\n{below.text}", below.diagnosis
@@ -201,7 +201,7 @@ def text_about(address: str, words: NoticeText) -> str:
 
 
 def _share_of(address: str, paragraph: Paragraph) -> tuple[str, Diagnosis]:
-    """What of the paragraph is about this address: all of it, or the lines before the next address has its own."""
+    """The part of the paragraph about this address: all of it, or the lines up to the next address."""
     if paragraph.addresses <= {address}:
         return paragraph.text, paragraph.diagnosis
     found = paragraph.lowered.index(address)
@@ -221,15 +221,15 @@ def _is_from_daemon(outer: MimePart) -> bool:
     sender = decode_words(outer.get("from"))[:1_000]
     name, opening, address = sender.rpartition("<")
     if address.strip(" <>") == "":
-        # Nobody but a server writes mail from nobody.
+        # Only servers send mail without a sender.
         return True
     return _is_daemon(address.strip()) is not None or (opening != "" and _is_daemon_name(name) is not None)
 
 
-def _known_forms(outer: MimePart, words: NoticeText) -> list[str | None]:
+def _known_forms(outer: MimePart, notice: NoticeText) -> list[str | None]:
     lines = []
-    for line in words.text.split("\n", _LINES_MAX)[:_LINES_MAX]:
-        # Without commas: one of its patterns takes any address between two of them for a bounced one.
+    for line in notice.text.split("\n", _LINES_MAX)[:_LINES_MAX]:
+        # Without commas: a pattern of flufl.bounce treats any address between two commas as bounced.
         line = _shorten_words("", line[:_LINE_CHARACTERS_MAX]).replace(",", " ")
         if all(line.count(sign) <= _SIGNS_MAX for sign in "@<["):
             lines.append(line)
@@ -237,32 +237,32 @@ def _known_forms(outer: MimePart, words: NoticeText) -> list[str | None]:
     text["Content-Type"] = "text/plain"
     text["Content-Description"] = "notification"
     text.set_payload("\n".join(lines).encode("ascii", "replace").decode("ascii"))
-    notice = text
+    message = text
     if outer.type.startswith("multipart/"):
-        # Some of its forms are told apart by the type of the whole.
-        notice = Message()
-        notice["Content-Type"] = "multipart/mixed"
-        notice.set_payload([text, Message()])
-    # It asks no more of the header than these, and stumbles over a sender that is no address.
+        # Some of its forms are distinguished by the type of the whole mail.
+        message = Message()
+        message["Content-Type"] = "multipart/mixed"
+        message.set_payload([text, Message()])
+    # It reads only these header fields, and fails on a sender that is no address.
     sender = _address.search(outer.get("from")[:_LINE_CHARACTERS_MAX])
-    notice["From"] = sender[0] if sender else "mailer-daemon@example.invalid"
-    notice["X-Mailer"] = outer.get("x-mailer")[:_LINE_CHARACTERS_MAX].encode("ascii", "replace").decode("ascii")
+    message["From"] = sender[0] if sender else "mailer-daemon@example.invalid"
+    message["X-Mailer"] = outer.get("x-mailer")[:_LINE_CHARACTERS_MAX].encode("ascii", "replace").decode("ascii")
     try:
-        _, permanent = all_failures(notice)
+        _, permanent = all_failures(message)
     except Exception:
-        # It was made to read archives, not what a stranger wrote for it, and says nothing of what it may raise.
+        # It was not written for malicious input, and does not document its exceptions.
         return []
     return [address_of(address.decode("ascii", "replace")) for address in sorted(permanent)[:FINDINGS_MAX]]
 
 
-def _quoted_refusals(outer: MimePart, subject: str, words: NoticeText) -> list[UndeliveredAddress]:
+def _quoted_refusals(outer: MimePart, subject: str, notice: NoticeText) -> list[UndeliveredAddress]:
     findings: dict[str | None, UndeliveredAddress] = {}
     above: str | None = None
-    for text, _, _, diagnosis in words.paragraphs:
+    for text, _, _, diagnosis in notice.paragraphs:
         given = (match[0] for match in islice(_address.finditer(text), _SIGNS_MAX))
         above = next(filter(None, map(address_of, given)), above)
         if diagnosis != _NO_DIAGNOSIS and len(findings) < FINDINGS_MAX:
             findings.setdefault(above, UndeliveredAddress(above, text))
     if not findings and above is not None and _is_from_daemon(outer) and _is_failure_subject(subject):
-        return [UndeliveredAddress(above, text_about(above, words))]
+        return [UndeliveredAddress(above, text_about(above, notice))]
     return list(findings.values())

@@ -1,11 +1,11 @@
 """DKIM (RFC 6376, RFC 8463): key pairs, the DNS text that publishes them, and the signatures they make.
 
-A signature covers the body and the fields that a reader sees or acts on. Each of those is named once
-more than it occurs, so that nobody on the way can add a second From or a Cc and have it pass as ours.
+A signature covers the body and the fields that a reader sees or acts on. Each field is listed once more than it
+occurs (oversigning), so that a relay can't add a second From or a Cc.
 
-Both parts are signed in their relaxed form: servers on the way may fold lines anew and tidy white
-space. Bodies are large and expressions over them slow, so they are only handled with the methods of
-bytes, which run at the speed of memory; the hash of the body is shared by all signatures of a message.
+Header and body are signed in relaxed form: relays may refold lines and change white space. Regular expressions are
+slow on large bodies, so only bytes methods are used, which run at memory speed; all signatures of a message share
+the hash of the body.
 """
 
 from base64 import b64encode
@@ -35,12 +35,12 @@ _PUBLIC_EXPONENT: Final = 65537
 OVERSIGNED: Final = (
     "From", "To", "Cc", "Subject", "Date", "Reply-To", "Message-ID", "MIME-Version", "Content-Type",
 )  # fmt: skip
-# Without them a signed unsubscribe link could be replaced, and mailbox providers count a Feedback-ID, and report
-# to a CFBL-Address (RFC 9477), only when it is signed; absent, they take nothing from a reader.
+# Unsigned, an unsubscribe link could be replaced; and mailbox providers use a Feedback-ID and a CFBL-Address
+# (RFC 9477) only if it is signed. They need no oversigning: their absence does no harm.
 SIGNED_WHERE_PRESENT: Final = (
     "List-Unsubscribe", "List-Unsubscribe-Post", "Feedback-ID", "CFBL-Address", "CFBL-Feedback-ID",
 )  # fmt: skip
-# Each name as we write it, as it is compared, and how often it is named beyond its occurrences.
+# Each name as written, as compared, and how often it is listed beyond its occurrences.
 _SIGNED: Final = (
     *((name, name.lower().encode(), 1) for name in OVERSIGNED),
     *((name, name.lower().encode(), 0) for name in SIGNED_WHERE_PRESENT),
@@ -49,7 +49,7 @@ _LINE_CHARACTERS: Final = 76
 
 
 class KeyType(StrEnum):
-    """What stands after `k=` in DNS."""
+    """The value of `k=` in DNS."""
 
     RSA = "rsa"
     ED25519 = "ed25519"
@@ -57,7 +57,7 @@ class KeyType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """`private_der` is PKCS #8; `public` is what stands after `p=` in DNS."""
+    """`private_der` is PKCS #8; `public` is the value of `p=` in DNS."""
 
     private_der: bytes
     public: str
@@ -80,12 +80,12 @@ class SigningKey:
 
 
 def new_key_pair() -> KeyPair:
-    """A fresh RSA key. Takes a good part of a second of CPU: call it from a thread."""
+    """A new RSA key. Takes much of a second of CPU: call it from a thread."""
     return _pair(generate_private_key(_PUBLIC_EXPONENT, RSA_BITS))
 
 
 def new_ed25519_key_pair() -> KeyPair:
-    """A fresh Ed25519 key, to sign beside RSA: many receivers can't check it alone."""
+    """A new Ed25519 key, to sign in addition to RSA: many receivers don't support it."""
     return _pair(Ed25519PrivateKey.generate())
 
 
@@ -103,7 +103,7 @@ def record_text(public: str, key_type: KeyType = KeyType.RSA) -> str:
 
 
 def load_signing_key(domain: str, selector: str, private_der: bytes) -> SigningKey:
-    # The check of an RSA key's primes takes 50 ms. Ours were made here and kept under an authenticated seal.
+    # Checking an RSA key's primes takes 50 ms. Ours were generated here and stored with authenticated encryption.
     private = load_der_private_key(private_der, password=None, unsafe_skip_rsa_key_validation=True)
     if not isinstance(private, RSAPrivateKey | Ed25519PrivateKey):
         raise TypeError(f"DKIM signs with RSA or Ed25519, not with {type(private).__name__}")
@@ -111,10 +111,10 @@ def load_signing_key(domain: str, selector: str, private_der: bytes) -> SigningK
 
 
 def signatures(message: bytes, keys: Sequence[SigningKey], now: datetime) -> bytes:
-    """The DKIM-Signature fields to put in front of the message, one for each key.
+    """The DKIM-Signature fields to prepend to the message, one for each key.
 
-    The message is as it will be on the wire, before dots are doubled: lines end with CRLF, and there is
-    no CR or LF elsewhere. Most of the work lets other threads run.
+    The message is in its final form, before dot-stuffing: lines end with CRLF, without CR or LF elsewhere. Most of
+    the work releases the GIL.
     """
     head, _, body = message.partition(b"\r\n\r\n")
     names, fields = _signed_fields(head)
@@ -124,7 +124,7 @@ def signatures(message: bytes, keys: Sequence[SigningKey], now: datetime) -> byt
 
 
 def relaxed_body(body: bytes) -> bytes:
-    """RFC 6376, 3.4.4: no white space before line ends, none but single spaces, no empty lines at the end."""
+    """RFC 6376, 3.4.4: no white space before line ends, only single spaces elsewhere, no empty lines at the end."""
     if body and not body.endswith(b"\r\n"):
         body += b"\r\n"
     if b"\t" in body:
@@ -146,7 +146,7 @@ def relaxed_field(name: bytes, value: bytes) -> bytes:
 
 
 def _signed_fields(head: bytes) -> tuple[str, bytes]:
-    """The names for `h=`, and the relaxed form of the fields that they name, in the same order."""
+    """The names for `h=`, and the relaxed form of these fields, in the same order."""
     values: dict[bytes, list[bytes]] = {}
     for line in head.replace(b"\r\n ", b" ").replace(b"\r\n\t", b" ").split(b"\r\n"):
         name, _, value = line.partition(b":")
@@ -156,7 +156,7 @@ def _signed_fields(head: bytes) -> tuple[str, bytes]:
     for written, compared, extra in _SIGNED:
         present = values.get(compared, [])
         names += [written] * (len(present) + extra)
-        # RFC 6376, 5.4.2: of several fields of one name, the first mention means the last field.
+        # RFC 6376, 5.4.2: of several fields with the same name, the first mention means the last field.
         fields += [relaxed_field(compared, value) for value in reversed(present)]
     return _folded(names), b"".join([line + b"\r\n" for line in fields])
 
@@ -180,7 +180,7 @@ def _signature(key: SigningKey, seconds: int, names: str, fields: bytes, body_ha
 
 
 def _folded(names: list[str]) -> str:
-    """The names with colons between them, in lines of some 76 characters."""
+    """The names joined by colons, in lines of about 76 characters."""
     lines: list[str] = []
     line = names[0]
     for name in names[1:]:

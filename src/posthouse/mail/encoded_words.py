@@ -1,8 +1,8 @@
-"""Encoded words (RFC 2047) as readers find them: decoded for people, and searched for what they may hide.
+"""Encoded words (RFC 2047): decoded for display, and searched for hidden line breaks.
 
-The standard library's decoder raises on some words and turns others into line breaks. This one is as
-lenient as the most lenient reader (a word may stand inside quotes, hold spaces, or lack padding), never
-raises, and is linear.
+The standard library's decoder raises on some words and turns others into line breaks. This decoder is as lenient as
+the most lenient mail program (a word may be inside quotes, contain spaces, or lack padding), never raises, and is
+linear.
 """
 
 import binascii
@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import pybase64
 
-# Charset, encoding and payload. Only for text that ends with the end of a word, so that every payload has one.
+# Charset, encoding and payload. Only for text that ends with the end of a word, so that every payload is terminated.
 _find_words: Final = re.compile(r"=\?([^?]{0,40}+)\?([BbQq])\?(.*?)\?=", re.DOTALL).finditer
-# Only character sets: Python has codecs of other kinds under names that a stranger could give.
+# Character sets only: Python also has codecs of other kinds, which untrusted mail could name.
 _is_known_charset: Final = re.compile(
     r"utf-?(?:7|8|16(?:[bl]e)?|32(?:[bl]e)?)|(?:us-)?ascii|iso[-_]?8859-\d{1,2}|latin-?1|(?:windows-|cp)125\d|cp(?:437|850|866|932|936|949)"
     r"|koi8-[rut]|gb2312|gbk|gb18030|big5(?:-?hkscs)?|iso-2022-(?:jp(?:-[123])?|kr)|shift[-_]jis|euc-(?:jp|kr)"
@@ -33,7 +33,7 @@ class _Word(NamedTuple):
 
 
 def decode(text: str) -> str:
-    """The text as a person reads it. White space between two words is no part of either."""
+    """The decoded text. White space between two words is dropped."""
     if "=?" not in text:
         return text
     pieces: list[str] = []
@@ -44,7 +44,7 @@ def decode(text: str) -> str:
         between = text[end : word.start]
         if held and _is_space(between):
             between = ""
-        # Careless writers split a character over two words.
+        # Some programs split a character over two words.
         if between or word.charset != held_charset:
             pieces += (_decoded(b"".join(held), held_charset), between)
             held.clear()
@@ -56,7 +56,7 @@ def decode(text: str) -> str:
 
 
 def hides_line_break(text: str) -> bool:
-    """Whether a word holds what would end a line, or a string, in a reader that decodes before it parses."""
+    """Whether a word contains a line break or NUL, which would break programs that decode before parsing."""
     return any(_find_hidden(_decoded(word.raw, word.charset)) for word in _words(text))
 
 
@@ -72,7 +72,7 @@ def _bytes_of(encoding: str, payload: bytes) -> bytes:
     if encoding in "qQ":
         return binascii.a2b_qp(payload, header=True)
     try:
-        # Not strict: readers skip what is not of the alphabet, and so what it surrounds is read here too.
+        # Not strict: mail programs skip characters outside the alphabet.
         return pybase64.b64decode(payload.rstrip(b"=") + b"===", validate=False)
     except binascii.Error:
         return payload

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-# Nobody runs more on purpose, and every one of them costs a look-up and perhaps a time-out.
+# Real domains have fewer, and each costs a DNS query and perhaps a timeout.
 EXCHANGES_MAX: Final = 10
 RANDOM_BYTES_MAX: Final = blake2b.MAX_KEY_SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class MxRecord:
-    """As DNS gives it; `host` with or without its last dot, "." or "" for the root."""
+    """As in DNS; `host` with or without its last dot, "." or "" for the root."""
 
     preference: int
     host: str
@@ -20,7 +20,7 @@ class MxRecord:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """`host` is in lower case without a last dot; implicit means that it is the domain itself, for want of an MX."""
+    """`host` is in lower case without a last dot; implicit means that the domain has no MX and is its own host."""
 
     host: str
     preference: int
@@ -47,7 +47,7 @@ def exchanges(domain: str, records: Iterable[MxRecord], random: bytes) -> tuple[
     if len(preferences) == 1 and "" not in preferences:
         ((host, preference),) = preferences.items()
         return (Exchange(host, preference),)
-    # RFC 7505, 3: the root stands alone. Beside real hosts it is a mistake, and they are what was meant.
+    # RFC 7505, 3: a null MX must be the only record. Beside real hosts it is a mistake and ignored.
     preferences.pop("", None)
     if not preferences:
         return NullExchange()

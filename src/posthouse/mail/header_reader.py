@@ -1,8 +1,8 @@
-"""Header fields as submitted: a block taken apart, and a field brought within what every server carries.
+"""Submitted header fields: split a header into fields, and rewrite a field so that every server can carry it.
 
-A field within the limits (7-bit, lines of 998 at most) is never touched. Others keep what they say:
-text is written as encoded words, file names by RFC 2231, names of mailboxes as words beside addresses
-that stay, and long lines are folded where there is white space. What can't be kept is refused.
+A field within the limits (7-bit, lines of at most 998) is never changed. Other fields keep their meaning: text is
+written as encoded words, file names by RFC 2231, display names as encoded words beside unchanged addresses, and long
+lines are folded at white space. A field that can't be kept is refused.
 """
 
 import re
@@ -26,7 +26,7 @@ _WITH_ADDRESSES: Final = frozenset(
     }
 )  # fmt: skip
 _WITH_PARAMETERS: Final = frozenset({b"content-type", b"content-disposition"})
-# Beside those that `headers` knows: fields that a customer can't set over HTTP, but a mail may have.
+# In addition to those of `header_writer`: fields that a customer can't set over HTTP, but a mail may have.
 _STRUCTURED: Final = frozenset(
     {
         b"authentication-results", b"content-id", b"content-location", b"content-transfer-encoding", b"date",
@@ -35,7 +35,7 @@ _STRUCTURED: Final = frozenset(
     }
 )  # fmt: skip
 
-# A line always matches, so that the search never begins anew inside one.
+# A line always matches, so that the search never restarts inside a line.
 _scan: Final = re.compile(rb"([!-9;-~]*+)([ \t]*+)(:?)([^\r\n]*+(?:\r\n[ \t][^\r\n]*+)*+\r\n)").findall
 _words: Final = re.compile(rb"[ \t]*+[^ \t]++").findall
 _next_parameter: Final = re.compile(
@@ -46,7 +46,7 @@ _is_attribute_character: Final = re.compile(r"[A-Za-z0-9!#$&+.^_`|~-]").match
 
 
 class SubmittedMailError(ValueError):
-    """Submitted mail that can't be passed on: the status of the reply, and a sentence that says what to do."""
+    """Submitted mail that is refused: the status of the reply, and a sentence that says what to do."""
 
     def __init__(self, text: str, status: str = "550 5.6.0") -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class SubmittedMailError(ValueError):
 
 
 class RawField(NamedTuple):
-    """`name` is in lower case; `written` is the whole field as it came, its line end included."""
+    """`name` is in lower case; `written` is the whole field as submitted, line end included."""
 
     name: bytes
     written: bytes
@@ -66,15 +66,15 @@ class RawField(NamedTuple):
 
 
 def scan_fields(head: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
-    """The block's lines, folded ones joined: name, white space, colon, and the rest with its line end.
+    """The header's lines, folded lines joined: name, white space, colon, and the rest with its line end.
 
-    A line that is no field comes without a name or a colon. The block ends with a line end, and holds no half of one.
+    A line that is no field has no name or no colon. The header must end with CRLF, and contain no bare CR or LF.
     """
     return _scan(head)
 
 
 def split_fields(head: bytes) -> list[RawField] | None:
-    """The block's fields, or None if a line of it is no field."""
+    """The header's fields, or None if a line is no field."""
     fields = []
     for name, space, colon, rest in _scan(head):
         if not name or not colon:
@@ -84,7 +84,7 @@ def split_fields(head: bytes) -> list[RawField] | None:
 
 
 def has_long_line(data: bytes) -> bool:
-    """A step of a thousand bytes must pass a line end: so few steps that Python is fast enough."""
+    """Steps of about a thousand bytes must each contain a line end: few enough for Python to be fast."""
     position = 0
     length = len(data)
     while length - position > LINE_CHARACTERS_MAX:
@@ -100,7 +100,7 @@ def is_within_limits(data: bytes) -> bool:
 
 
 def rewritten_field(field: RawField) -> bytes:
-    """The field, which not every server would carry, written anew so that every one does."""
+    """The field rewritten within the limits of every server."""
     name = field.written.partition(b":")[0].rstrip(b" \t").decode("ascii")
     shown = name[:_NAME_CHARACTERS_SHOWN]
     try:
@@ -125,12 +125,12 @@ def _written(field: RawField, name: str, text: str) -> bytes:
         return _folded(f"{name}: {_parameters_in_ascii(text)}\r\n".encode())
     if field.name in _STRUCTURED or header_writer.is_structured(name) or field.name.startswith(b"arc-"):
         raise HeaderError("takes ASCII only; remove the other characters or encode them")
-    # Readers decode words wherever they stand, so words already there become part of the text.
+    # Mail programs decode encoded words anywhere, so existing words are decoded first.
     return header_writer.unstructured(name, encoded_words.decode(text).replace("\t", " ").strip(" "))
 
 
 def _folded(written: bytes) -> bytes:
-    """The field with its lines of more than 998 characters broken before white space."""
+    """The field with lines of more than 998 characters folded at white space."""
     return b"\r\n".join([_folded_line(line) for line in written.split(b"\r\n")])
 
 
@@ -139,9 +139,9 @@ def _folded_line(line: bytes) -> bytes:
         return line
     lines: list[bytes] = []
     filled = b""
-    # White space at the end means nothing, and the search for words would try each of its places.
+    # Trailing white space has no meaning, and the word search would try each of its positions.
     for word in _words(line.rstrip(b" \t")):
-        # The name and the first word stay together: some readers take an empty first line for the whole field.
+        # The name and the first word stay together: some programs read an empty first line as the whole field.
         if filled and filled[-1:] != b":" and len(filled) + len(word) > LINE_CHARACTERS:
             lines.append(filled)
             filled = word
@@ -154,7 +154,7 @@ def _folded_line(line: bytes) -> bytes:
 
 
 def parameters(text: str) -> tuple[str, list[tuple[str, str]]] | None:
-    """What stands before the first semicolon, and the parameters as they are written; None if they can't be read."""
+    """The value before the first semicolon, and the parameters as written; None if they can't be parsed."""
     end = text.find(";")
     if end < 0:
         return text.strip(" \t"), []
@@ -175,7 +175,7 @@ def unquoted(value: str) -> str:
 
 
 def _parameters_in_ascii(text: str) -> str:
-    """Each parameter outside ASCII is written by RFC 2231; the others stay."""
+    """Each non-ASCII parameter is encoded by RFC 2231; the others stay."""
     read = parameters(text)
     if read is None or not read[0].isascii():
         raise HeaderError("has characters outside ASCII where they can't be encoded; remove them")

@@ -1,10 +1,9 @@
-"""Header fields: a name and a value become the bytes of one field, folded and encoded as RFC 5322 asks.
+"""Writes header fields: a name and a value become the bytes of a field, folded and encoded by RFC 5322.
 
-Whoever reads the field gets back exactly the value that was given. Where plain folded ASCII can't
-promise that, the whole value is written as encoded words (RFC 2047): characters outside ASCII,
-white space at either end, text that itself looks like an encoded word (a reader would decode it),
-and a word too long for a line. Control characters are refused even though the rules refuse them
-first, since a line break here is a forged header field there.
+A mail program reads back exactly the given value. Where plain folded ASCII can't guarantee that, the whole value is
+written as encoded words (RFC 2047): for non-ASCII characters, white space at either end, text that looks like an
+encoded word, and words too long for a line. Control characters are refused here too, although the rules refuse them
+first, since a line break would forge a header field.
 """
 
 import binascii
@@ -17,20 +16,20 @@ import pybase64
 from posthouse.mail.address import Mailbox
 
 NAME_CHARACTERS_MAX: Final = 76
-# RFC 5322, 2.1.1: what a line should and must not exceed, without its CRLF.
+# RFC 5322, 2.1.1: the length that a line should not, and must not, exceed, without its CRLF.
 LINE_CHARACTERS: Final = 78
 LINE_CHARACTERS_MAX: Final = 998
 # RFC 2047, 2: the length of an encoded word, and of a line that holds one.
 _WORD_CHARACTERS_MAX: Final = 75
 _ENCODED_LINE_CHARACTERS: Final = 76
 _WORD_FRAME_CHARACTERS: Final = len("=?utf-8?q??=")
-# Room for a character of four bytes in Q: beside a very long field name the first line grows past
-# 76 characters rather than begin with an empty line, which some readers turn into a space.
+# Room for a four-byte character in Q: after a very long field name the first line exceeds 76 characters rather than
+# being empty, which some programs turn into a space.
 _WORD_CHARACTERS_MIN: Final = _WORD_FRAME_CHARACTERS + len("=F0=9F=92=8C")
 # A display name longer than this is folded between encoded words instead of quoted on one line.
 _QUOTED_CHARACTERS_MAX: Final = 60
 
-# Fields whose grammar has no room for encoded words; a customer's value goes out as it came.
+# Fields whose grammar does not allow encoded words; a customer's value is sent unchanged.
 _STRUCTURED: Final = frozenset(
     {
         "archived-at", "auto-submitted", "autocrypt", "conversation-id", "deferred-delivery",
@@ -42,7 +41,7 @@ _STRUCTURED: Final = frozenset(
     }
 )  # fmt: skip
 
-# What Q may leave as it is inside a phrase (RFC 2047, 5); a space becomes an underscore.
+# Characters that Q keeps inside a phrase (RFC 2047, 5); a space becomes an underscore.
 _Q_SAFE: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!*+-/ "
 _Q: Final = tuple("_" if byte == 0x20 else chr(byte) if byte in _Q_SAFE else f"={byte:02X}" for byte in range(256))
 _Q_ASCII: Final = {chr(byte): _Q[byte] for byte in range(128)}
@@ -55,7 +54,7 @@ _encoded_word: Final = re.compile(r"=\?(?:utf-8|us-ascii)\?([bq])\?([!->@-~]*+)\
 
 
 class HeaderError(ValueError):
-    """A field that can't be written; says what is wrong with its value or name."""
+    """A field that can't be written; the text says what is wrong with its value or name."""
 
 
 def is_structured(name: str) -> bool:
@@ -64,9 +63,9 @@ def is_structured(name: str) -> bool:
 
 
 def unstructured(name: str, value: str) -> bytes:
-    """The whole field, its line ends included, for any text without control characters."""
+    """The whole field, line ends included, for any text without control characters."""
     line = f"{name}: {value}"
-    # Most fields end here: printable ASCII that fits, and can't be taken for an encoded word.
+    # Most fields end here: printable ASCII that fits and doesn't look like an encoded word.
     plain = line.isascii() and line.isprintable() and "=?" not in value and value.strip(" ") == value
     if plain and len(line) <= LINE_CHARACTERS and name and " " not in name and ":" not in name:
         return f"{line}\r\n".encode()
@@ -77,7 +76,7 @@ def unstructured(name: str, value: str) -> bytes:
 
 
 def structured(name: str, value: str) -> bytes:
-    """The whole field for a value with a grammar of its own: folded at its spaces, never encoded."""
+    """The whole field for a structured value: folded at spaces, never encoded."""
     _check(name, value)
     if not value.isascii():
         raise HeaderError("takes ASCII only")
@@ -86,7 +85,7 @@ def structured(name: str, value: str) -> bytes:
     value = value.strip(" ")
     if len(name) + len(value) <= LINE_CHARACTERS - 2:
         return f"{name}: {value}\r\n".encode()
-    # White space before a structured value means nothing, so the first line may hold the name alone.
+    # Leading white space of a structured value has no meaning, so the first line may contain only the name.
     folded = _folded(name, value) or _folded(name, f"\r\n {value}")
     if folded is None:
         raise HeaderError(
@@ -133,16 +132,16 @@ def _check(name: str, value: str) -> None:
 
 
 def _check_address(address: str) -> None:
-    """A mailbox that did not come from `parse_mailbox` may hold anything."""
+    """A mailbox that is not from `parse_mailbox` may contain anything."""
     if not _is_address(address):
         raise HeaderError("has an address that was not checked")
 
 
 def _check_encoded_words(value: str) -> None:
-    """A structured value may come with encoded words, but none may hide a line break.
+    """A structured value may contain encoded words, but none may hide a line break.
 
-    Only words that every reader decodes alike are let through: other charsets spell control
-    characters in ways of their own, and lenient readers take for a word what is none.
+    Only words that every program decodes alike are accepted: other charsets encode control characters differently,
+    and lenient programs decode malformed words.
     """
     if "?=" in _encoded_word.sub(" ", value).partition("=?")[2]:
         raise HeaderError("has an encoded word that is not UTF-8 in B or Q")
@@ -160,9 +159,9 @@ def _check_encoded_words(value: str) -> None:
 
 
 def _folded(name: str, value: str) -> bytes | None:
-    """The field with its value broken at single spaces, or None if a line would still be too long.
+    """The field with its value folded at single spaces, or None if a line would still be too long.
 
-    Runs of spaces are left inside a line: software on the way may trim the end of one.
+    Runs of spaces stay inside a line: relays may trim the end of a line.
     """
     lines = []
     first, *words = value.split(" ")
@@ -181,7 +180,7 @@ def _folded(name: str, value: str) -> bytes | None:
 
 
 def _filled(name: str, tokens: Iterable[str]) -> bytes:
-    """The field with its tokens one space apart, as many to a line as fit."""
+    """The field with its tokens separated by single spaces, as many per line as fit."""
     lines = []
     line = f"{name}:"
     fresh = True
@@ -197,12 +196,12 @@ def _filled(name: str, tokens: Iterable[str]) -> bytes:
 
 
 def _phrase(name: str, room: int) -> Iterable[str]:
-    """A display name as tokens: atoms or a quoted string where they say the same, else encoded words."""
+    """A display name as tokens: atoms or a quoted string where possible, else encoded words."""
     refuse_control(name)
     if name.isascii() and "=?" not in name and len(name) <= min(room, _QUOTED_CHARACTERS_MAX) - 2:
         if _is_phrase(name):
             return (name,)
-        # Readers collapse white space inside quotes; encoded words keep it.
+        # Mail programs collapse white space inside quotes; encoded words keep it.
         if "  " not in name and name[0] != " " and name[-1] != " ":
             escaped = name.replace("\\", "\\\\").replace('"', '\\"')
             return (f'"{escaped}"',)
@@ -210,7 +209,7 @@ def _phrase(name: str, room: int) -> Iterable[str]:
 
 
 def _encoded_words(value: str, first_room: int) -> Iterator[str]:
-    """The value as encoded words, the first within `first_room` characters, in B or Q, the shorter."""
+    """The value as encoded words, the first within `first_room` characters, in B or Q, whichever is shorter."""
     raw = value.encode()
     q_characters = len(raw) + 2 * len(raw.translate(None, _Q_SAFE))
     room = max(min(first_room, _WORD_CHARACTERS_MAX), _WORD_CHARACTERS_MIN) - _WORD_FRAME_CHARACTERS
@@ -239,7 +238,7 @@ def _b_words(raw: bytes, room: int) -> Iterator[str]:
     start = 0
     while start < len(raw):
         end = start + room // 4 * 3
-        # A byte of the form 10xxxxxx continues a character, and a character is never split.
+        # A byte of the form 10xxxxxx continues a character; characters are never split.
         while end < len(raw) and raw[end] & 0xC0 == 0x80:
             end -= 1
         yield f"=?utf-8?b?{pybase64.b64encode(raw[start:end]).decode()}?="

@@ -1,4 +1,4 @@
-"""The MIME writer: a letter becomes the bytes of a message, 7-bit, CRLF, no line over 998 characters.
+"""The MIME writer: a mail's content becomes the bytes of a message, 7-bit, CRLF, no line over 998 characters.
 
     multipart/mixed                     when there is something attached
     ├── multipart/alternative           when there is more than one way to read it
@@ -9,7 +9,7 @@
     │   └── text/calendar; method=...   an invitation, which clients look for here, last
     └── every other attachment
 
-A level with nothing to hold together is left out. A letter has no Bcc, so none can be written.
+A multipart with a single part is omitted. The content has no Bcc, so none can be written.
 """
 
 import binascii
@@ -26,27 +26,27 @@ from posthouse.mail.header_writer import HeaderError
 
 TAG_HEADER: Final = "X-Service-Tag"
 
-# RFC 5322 allows 998; the rest is left to whatever a relay on the way may add to a line.
+# RFC 5322 allows 998; the rest is room for what relays may add to a line.
 _LINE_BYTES_MAX: Final = 900
 _PARAMETER_CHARACTERS_MAX: Final = 60
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _NEVER_WRITTEN: Final = frozenset({"bcc", "resent-bcc"})
-# What quoted-printable leaves as it is; only used to guess which encoding is shorter.
+# Bytes that quoted-printable keeps; only used to estimate which encoding is shorter.
 _QUOTED_PRINTABLE_SAFE: Final = bytes([0x09, 0x0A, *range(0x20, 0x3D), *range(0x3E, 0x7F)])
 
 _is_boundary: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}\Z").match
 _is_content_type: Final = re.compile(r"[!-.0-:<-~]+/[ -~]+\Z").match
 _is_plain_filename: Final = re.compile(r"[A-Za-z0-9._+@!#&(),=~-]++(?: [A-Za-z0-9._+@!#&(),=~-]++)*+\Z").match
 _is_id: Final = re.compile(r"[!-;=?-~]{1,255}\Z").match
-# RFC 5987's attr-char: what stays as it is in an extended parameter.
+# RFC 5987's attr-char: characters that an extended parameter keeps.
 _PERCENT: Final = tuple(
     chr(byte) if re.match(r"[A-Za-z0-9!#$&+.^_`|~-]", chr(byte)) else f"%{byte:02X}" for byte in range(256)
 )
 
 
 class Attachment(NamedTuple):
-    """`content_type` is a full RFC 2045 value; a `content_id` makes the part inline where there is HTML."""
+    """`content_type` is a full RFC 2045 value; with a `content_id` the part is inline if there is HTML."""
 
     filename: str
     content_type: str
@@ -67,39 +67,39 @@ class MailContent(NamedTuple):
     attachments: tuple[Attachment, ...]
 
 
-def write(letter: MailContent, *, date: datetime, message_id: str, boundary: str) -> bytes:
-    """The whole message. `message_id` comes without its brackets; `boundary` is unique to the message."""
+def write(content: MailContent, *, date: datetime, message_id: str, boundary: str) -> bytes:
+    """The whole message. `message_id` is without brackets; `boundary` is unique to the message."""
     if not _is_boundary(boundary):
         raise HeaderError("has a boundary that is not 1 to 60 letters, digits, dots, hyphens or underscores")
-    pieces = [*_fields(letter, date, message_id)]
-    _write_body(pieces, letter, boundary)
+    pieces = [*_fields(content, date, message_id)]
+    _write_body(pieces, content, boundary)
     return b"".join(pieces)
 
 
-def _fields(letter: MailContent, date: datetime, message_id: str) -> Iterator[bytes]:
+def _fields(content: MailContent, date: datetime, message_id: str) -> Iterator[bytes]:
     if not _is_id(message_id):
         raise HeaderError("has a message id that is not 1 to 255 printable ASCII characters without brackets")
-    yield header_writer.mailboxes("From", (letter.sender,))
-    yield header_writer.mailboxes("To", letter.to)
-    if letter.cc:
-        yield header_writer.mailboxes("Cc", letter.cc)
-    if letter.reply_to is not None:
-        yield header_writer.mailboxes("Reply-To", (letter.reply_to,))
-    yield header_writer.unstructured("Subject", letter.subject)
+    yield header_writer.mailboxes("From", (content.sender,))
+    yield header_writer.mailboxes("To", content.to)
+    if content.cc:
+        yield header_writer.mailboxes("Cc", content.cc)
+    if content.reply_to is not None:
+        yield header_writer.mailboxes("Reply-To", (content.reply_to,))
+    yield header_writer.unstructured("Subject", content.subject)
     yield f"Date: {_date(date)}\r\nMessage-ID: <{message_id}>\r\nMIME-Version: 1.0\r\n".encode()
-    for name, value in letter.headers:
+    for name, value in content.headers:
         if name.lower() in _NEVER_WRITTEN:
-            raise HeaderError("names recipients that nobody may see")
+            raise HeaderError("names recipients that must stay hidden")
         if header_writer.is_structured(name):
             yield header_writer.structured(name, value)
         else:
             yield header_writer.unstructured(name, value)
-    for tag in letter.tags:
+    for tag in content.tags:
         yield header_writer.unstructured(TAG_HEADER, tag)
 
 
 def _date(date: datetime) -> str:
-    """RFC 5322's form, in UTC; the standard library's takes a sixth of the time of a whole letter."""
+    """RFC 5322's format, in UTC; the standard library would take a sixth of the time of a whole mail."""
     utc = date.astimezone(UTC)
     return (
         f"{_DAYS[utc.weekday()]}, {utc.day} {_MONTHS[utc.month - 1]} {utc.year:04} "
@@ -107,37 +107,37 @@ def _date(date: datetime) -> str:
     )
 
 
-# The functions below append a part, from its first Content- field on, and end it with a line end.
+# The functions below append a part, from its first Content- field to a line end.
 
 
-def _write_body(pieces: list[bytes], letter: MailContent, boundary: str) -> None:
-    invitation, inline, attached = _sorted_attachments(letter)
+def _write_body(pieces: list[bytes], content: MailContent, boundary: str) -> None:
+    invitation, inline, attached = _sorted_attachments(content)
     if not attached:
-        _write_alternatives(pieces, letter, invitation, inline, boundary)
+        _write_alternatives(pieces, content, invitation, inline, boundary)
         return
     opening, between, closing = _multipart("mixed", f"=_m{boundary}")
     pieces.append(opening)
-    if letter.text is not None or letter.html is not None:
+    if content.text is not None or content.html is not None:
         pieces.append(between)
-        _write_alternatives(pieces, letter, invitation, inline, boundary)
+        _write_alternatives(pieces, content, invitation, inline, boundary)
     for attachment in attached:
         pieces.append(between)
         _write_attachment(pieces, attachment, "attachment")
     pieces.append(closing)
 
 
-def _sorted_attachments(letter: MailContent) -> tuple[Attachment | None, list[Attachment], list[Attachment]]:
-    """The invitation, the parts inline in the HTML, and the rest."""
-    if not letter.attachments:
+def _sorted_attachments(content: MailContent) -> tuple[Attachment | None, list[Attachment], list[Attachment]]:
+    """The invitation, the inline parts of the HTML, and the rest."""
+    if not content.attachments:
         return None, [], []
     invitation: Attachment | None = None
     inline: list[Attachment] = []
     attached: list[Attachment] = []
-    has_body = letter.text is not None or letter.html is not None
-    for attachment in letter.attachments:
+    has_body = content.text is not None or content.html is not None
+    for attachment in content.attachments:
         if has_body and invitation is None and _is_invitation(attachment.content_type):
             invitation = attachment
-        elif attachment.content_id is not None and letter.html is not None:
+        elif attachment.content_id is not None and content.html is not None:
             inline.append(attachment)
         else:
             attached.append(attachment)
@@ -151,22 +151,22 @@ def _is_invitation(content_type: str) -> bool:
 
 def _write_alternatives(
     pieces: list[bytes],
-    letter: MailContent,
+    content: MailContent,
     invitation: Attachment | None,
     inline: list[Attachment],
     boundary: str,
 ) -> None:
-    count = (letter.text is not None) + (letter.html is not None) + (invitation is not None)
+    count = (content.text is not None) + (content.html is not None) + (invitation is not None)
     if count == 0:
         raise HeaderError("has neither text, nor HTML, nor an attachment")
     opening, between, closing = _multipart("alternative", f"=_a{boundary}") if count > 1 else (b"", b"", b"")
     pieces.append(opening)
-    if letter.text is not None:
+    if content.text is not None:
         pieces.append(between)
-        _write_text(pieces, b"plain", letter.text, boundary)
-    if letter.html is not None:
+        _write_text(pieces, b"plain", content.text, boundary)
+    if content.html is not None:
         pieces.append(between)
-        _write_html(pieces, letter.html, inline, boundary)
+        _write_html(pieces, content.html, inline, boundary)
     if invitation is not None:
         pieces.append(between)
         _write_attachment(pieces, invitation, "inline")
@@ -187,10 +187,10 @@ def _write_html(pieces: list[bytes], html: str, inline: list[Attachment], bounda
 
 
 def _multipart(kind: str, boundary: str, parameter: str = "") -> tuple[bytes, bytes, bytes]:
-    """What stands before the first part, before each part, and after the last.
+    """The text before the first part, before each part, and after the last.
 
-    Every part ends with a line end of its own, and the one before a delimiter belongs to the
-    delimiter. No encoded text can hold a delimiter: neither quoted-printable nor base64 writes `=_`.
+    Every part ends with a line end of its own; the line end before a delimiter belongs to the delimiter. No encoded
+    text can contain a delimiter: neither quoted-printable nor base64 writes `=_`.
     """
     return (
         f'Content-Type: multipart/{kind};{parameter}\r\n boundary="{boundary}"\r\n'.encode(),
@@ -206,7 +206,7 @@ def _write_text(pieces: list[bytes], kind: bytes, text: str, boundary: str) -> N
 
 
 def _encoded_text(text: str, boundary: str) -> tuple[bytes, bytes]:
-    """The text with every line end CRLF, one at its end too, in the plainest encoding that carries it."""
+    """The text with CRLF line ends, also at its end, in the simplest encoding that can carry it."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text[-1:] != "\n":
@@ -247,7 +247,7 @@ def _write_attachment(pieces: list[bytes], attachment: Attachment, disposition: 
 
 
 def _filename(filename: str) -> str:
-    """The parameter, on lines of its own: quoted where it is plain, else extended by RFC 2231."""
+    """The parameter, on lines of its own: quoted if it is plain, else extended by RFC 2231."""
     header_writer.refuse_control(filename)
     if len(filename) <= _PARAMETER_CHARACTERS_MAX and _is_plain_filename(filename):
         return f'\r\n filename="{filename}"'

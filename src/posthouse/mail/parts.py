@@ -1,9 +1,8 @@
-"""Foreign mail taken apart for reading: header fields and MIME parts, whatever the bytes are.
+"""A lenient parser for untrusted mail: header fields and MIME parts, whatever the bytes are.
 
-The mail comes from strangers, and nothing in it is refused: what makes no sense is read as well as it
-can be. So all of it is bounded (bytes, depth, parts, fields, characters), nothing recurses into a mail
-inside the mail, every step is linear, and nothing raises. The standard library's parser reads the same
-mail, but calls itself for every level and asks every level about every line.
+No mail is refused: malformed parts are read as well as possible. So everything is bounded (bytes, depth, parts,
+fields, characters), attached mails are not parsed, every step is linear, and nothing raises. The standard library's
+parser recurses for every level and checks every line at every level.
 """
 
 import re
@@ -17,20 +16,20 @@ from typing import Final, NamedTuple
 
 from posthouse.mail import encoded_words
 
-# A report comes first and the mail it is about last: what lies beyond is that mail's attachments.
+# A report comes before the original mail: further bytes are that mail's attachments.
 READ_BYTES_MAX: Final = 1024 * 1024
 HEAD_BYTES_MAX: Final = 64 * 1024
 FIELDS_MAX: Final = 500
 VALUE_CHARACTERS_MAX: Final = 4_000
 PARTS_MAX: Final = 50
 DEPTH_MAX: Final = 6
-# Lines that begin like a boundary's, and belong to another or to none.
+# Lines that begin like the boundary but are not delimiters.
 _MARKS_MAX: Final = 1_000
 TEXT_BYTES_MAX: Final = 32 * 1024
 _WORDS_CHARACTERS_MAX: Final = 2_000
 
-# Named here one by one: Python knows many more, and among them are some that are no character sets,
-# some that raise whatever they are told, and some that take quadratic time.
+# An allow-list: some of Python's codecs are no character sets, some raise despite `errors`, and some take quadratic
+# time.
 _CHARSETS: Final = frozenset(
     [
         *("us-ascii", "utf-8", "utf8", "koi8-r", "koi8-u", "gb2312", "gbk", "gb18030", "big5", "shift_jis"),
@@ -49,7 +48,7 @@ _drop_tags: Final = re.compile(r"<[^<>]*+>").sub
 
 
 class MimePart(NamedTuple):
-    """A header, names in lower case, and what follows it, line ends being "\\n" alone."""
+    """A header with names in lower case, and a body with "\\n" line ends."""
 
     fields: tuple[tuple[str, str], ...]
     type: str
@@ -57,7 +56,7 @@ class MimePart(NamedTuple):
     content: bytes
 
     def get(self, name: str) -> str:
-        """The first field of that name, empty without one."""
+        """The first field with this name, or an empty string."""
         return next((value for given, value in self.fields if given == name), "")
 
     @property
@@ -71,7 +70,7 @@ class MimePart(NamedTuple):
     def decoded(self) -> bytes:
         match self.get("content-transfer-encoding").lower():
             case "base64":
-                # Whatever a truncated or patched text still holds; six bits alone are no byte.
+                # Decodes truncated text as far as possible; six bits are no byte.
                 encoded = self.content.translate(None, _UNENCODED)
                 if len(encoded) % 4 == 1:
                     encoded = encoded[:-1]
@@ -82,7 +81,7 @@ class MimePart(NamedTuple):
                 return self.content
 
     def text(self) -> str:
-        """What a person reads, lines apart; HTML without its tags."""
+        """The text with its lines; HTML without tags."""
         raw = self.decoded()[:TEXT_BYTES_MAX].replace(b"\r\n", b"\n")
         text = decode(raw, self.parameters.get("charset", ""))
         return _without_tags(text) if self.type == "text/html" else text
@@ -98,7 +97,7 @@ class ParsedMail(NamedTuple):
         return next((leaf for leaf in self.leaves if leaf.type in types), None)
 
     def text(self) -> str:
-        """What the mail says to a person: its first text that is not empty, the plain one if it has both."""
+        """The mail's first text that is not empty; plain text rather than HTML."""
         texts = [leaf for leaf in self.leaves if leaf.type in ("text/plain", "text/html") and not leaf.is_blank]
         texts.sort(key=lambda leaf: leaf.type == "text/html")
         return texts[0].text() if texts else ""
@@ -110,7 +109,7 @@ def parse_mail(raw: bytes, *, bytes_max: int = READ_BYTES_MAX, parts_max: int = 
 
 
 def fields_of(lines: list[bytes]) -> tuple[tuple[str, str], ...]:
-    """The header fields that these lines spell, unfolded; lines that belong to none are left out."""
+    """The header fields in these lines, unfolded; other lines are skipped."""
     found: list[tuple[str, list[bytes]]] = []
     for line in lines:
         if line[:1] in (b" ", b"\t"):
@@ -161,18 +160,18 @@ def _leaves(part: MimePart, depth: int, parts_max: int) -> Iterator[MimePart]:
     default_type = "message/rfc822" if part.type == "multipart/digest" else "text/plain"
     pieces = _pieces(part.content, part.parameters.get("boundary", ""), parts_max)
     if not pieces:
-        # No part begins where the header says: the text is all there is.
+        # The boundary does not occur: read everything as text.
         yield part._replace(type="text/plain")
     for piece in pieces:
         yield from _leaves(_part(piece, default_type), depth - 1, parts_max)
 
 
 def _pieces(content: bytes, boundary: str, parts_max: int) -> list[bytes]:
-    """What stands between the boundary's lines; a last one that is missing is where the content ends."""
+    """The parts between the delimiter lines; a missing last delimiter is at the end."""
     content = b"\n" + content
     mark = b"\n--" + boundary.rstrip().encode("utf-8", "replace")
     if not boundary or mark not in content:
-        # Gateways rewrite one and forget the other: the first line that looks like a boundary is one.
+        # Gateways change the boundary in the header only: use the first line that looks like a delimiter.
         start = content.find(b"\n--")
         mark = content[start:].split(b"\n", 2)[1].rstrip() if start >= 0 else b""
         if len(mark) < 5 or b" " in mark:
@@ -200,11 +199,11 @@ def _pieces(content: bytes, boundary: str, parts_max: int) -> list[bytes]:
 
 
 def _without_tags(text: str) -> str:
-    # The lines of HTML's source mean nothing: its own ends of lines do.
+    # Line breaks in HTML source have no meaning; tags end lines.
     text = " ".join(_drop_styles("", text).split())
     text = _drop_tags("", _end_lines("\n", text))
     try:
         return unescape(text)
     except ValueError:
-        # A character reference of thousands of digits, which Python won't make a number of.
+        # A character reference of thousands of digits, which Python refuses to convert.
         return text

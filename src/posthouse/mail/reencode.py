@@ -1,12 +1,11 @@
-"""Submitted mail made 7-bit with lines of 998 at most, part by part, so that any server can carry it.
+"""Re-encodes submitted mail to 7-bit with lines of at most 998, part by part, so that any server can carry it.
 
-One walk over the message finds the parts, and notes for each that breaks the limits what to write in
-its place; whatever lies between these edits stays byte for byte. Delimiters are looked for once, for
-all levels together, as RFC 2046 (5.1.2) asks: an outer one ends every part inside. So the work is
-linear however the parts are nested.
+A single pass finds the parts and records an edit for each part that exceeds the limits; all other bytes stay. The
+pass searches for the delimiters of all levels at once, as RFC 2046 (5.1.2) requires: an outer delimiter ends every
+part inside. So the work is linear however the parts are nested.
 
-What is signed or encrypted as it stands can't be changed, so there a broken limit is refused. Text
-around the parts of a multipart is nothing that a reader shows; where it breaks the limits it is left out.
+Signed or encrypted parts can't be changed, so exceeding a limit there is refused. Mail programs don't show the text
+around the parts of a multipart; it is dropped if it exceeds the limits.
 """
 
 import binascii
@@ -31,14 +30,14 @@ from posthouse.mail.header_writer import LINE_CHARACTERS_MAX
 
 DEPTH_MAX: Final = 50
 PARTS_MAX: Final = 1_000
-# Of the message and all its parts together: fields, and those bytes of them that have to be written anew.
+# Of the message and all its parts together: fields, and the bytes of fields that must be rewritten.
 PART_FIELDS_MAX: Final = 10_000
 FIELD_BYTES_MAX: Final = 64 * 1024
-# Each line that begins like a delimiter is looked at; no honest mail that has to be opened has as many.
+# Each line that begins like a delimiter is checked; no regular mail has this many.
 DASHED_LINES_MAX: Final = 100_000
 
 _SEALED: Final = frozenset({"multipart/signed", "multipart/encrypted"})
-# RFC 2046, 5.2.2 and 5.2.3: these may never be encoded, and what they hold is no message that could be walked.
+# RFC 2046, 5.2.2 and 5.2.3: these may never be encoded, and contain no complete message to parse.
 _NEVER_ENCODED: Final = frozenset({"message/partial", "message/external-body"})
 _IDENTITY: Final = frozenset({"", "7bit", "8bit", "binary"})
 _QUOTED_PRINTABLE_SAFE: Final = bytes([0x09, 0x0A, 0x0D, *range(0x20, 0x3D), *range(0x3E, 0x7F)])
@@ -48,14 +47,14 @@ _BASE64_CHARACTERS: Final = 76
 _is_type: Final = re.compile(r"[!-.0-:<-~]+/[!-.0-:<-~]+\Z").match
 _end_of_token: Final = re.compile(rb"[\s;(]").split
 _is_base64: Final = re.compile(rb"[A-Za-z0-9+/= \t]*+\Z").match
-# As much as fits on a line, not ending inside an escape; or, between stray equals signs, wherever.
+# As much as fits on a line, not ending inside an escape; between stray equals signs, anywhere.
 _soft_lines: Final = re.compile(rb"[^\r\n]{1,72}(?<!=)(?<!=[^\r\n])|[^\r\n]{1,72}").findall
 
 
 class _Delimiter(NamedTuple):
     """A delimiter line: the CRLF before it, the end of its text, and the first byte after its own CRLF.
 
-    The end of the message counts as one, of level 0; the outermost multipart is level 1.
+    The end of the message counts as a delimiter of level 0; the outermost multipart is level 1.
     """
 
     level: int
@@ -72,7 +71,7 @@ class _Edit(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What a part's header says that matters here. `boundary` is empty if there is none to go by."""
+    """The relevant values of a part's header. `boundary` is empty without a usable boundary."""
 
     media_type: str
     boundary: bytes
@@ -81,7 +80,7 @@ class _Kind(NamedTuple):
 
 
 def reencoded(message: bytes) -> bytes:
-    """The message, which has CRLF line ends only and one at its end, within the limits."""
+    """The message within the limits; it must have CRLF line ends only, and end with CRLF."""
     walk = _Walk(message)
     walk.part(2, depth=0, default="text/plain")
     content = b"".join(walk.pieces())
@@ -94,7 +93,7 @@ def reencoded(message: bytes) -> bytes:
 
 class _Walk:
     def __init__(self, message: bytes) -> None:
-        # A line end in front, so that every line stands between two.
+        # A line end in front, so that every line is between two.
         self._data = b"\r\n" + message
         self._levels: dict[bytes, int] = {}
         self._edits: list[_Edit] = []
@@ -112,7 +111,7 @@ class _Walk:
         yield self._data[position:]
 
     def part(self, start: int, *, depth: int, default: str) -> _Delimiter:
-        """Walks the part whose header begins at `start`, and returns the delimiter that ends it."""
+        """Process the part whose header begins at `start`; returns the delimiter that ends it."""
         self._part_count += 1
         if depth > DEPTH_MAX or self._part_count > PARTS_MAX:
             raise SubmittedMailError(
@@ -121,7 +120,7 @@ class _Walk:
         head_end, body_start, delimiter = self._header(start)
         fields = split_fields(self._data[start:head_end])
         if fields is None or len(fields) > FIELDS_MAX:
-            # Readers differ on where such a header ends; within the limits that is no concern of ours.
+            # Parsers differ on where such a header ends; within the limits that doesn't matter.
             delimiter = delimiter or self._next_delimiter(body_start)
             self._refuse_beyond_limits(start, delimiter.at, "The header of a part has a line that is no header field")
             return delimiter
@@ -150,7 +149,7 @@ class _Walk:
             delimiter = self._next_delimiter(body_start)
             encoding = self._leaf(body_start, max(delimiter.at, body_start), kind)
             if encoding and not kind.is_declared and _is_utf_8(self._data[body_start : delimiter.at]):
-                # Without a type it is read as US-ASCII, which it is not.
+                # Without a type it would be read as US-ASCII.
                 added = "Content-Type: text/plain; charset=utf-8\r\n"
         if not encoding and len(self._edits) > edits_before and kind.encoding in ("8bit", "binary"):
             encoding = "7bit"
@@ -158,7 +157,7 @@ class _Walk:
         return delimiter
 
     def _header(self, start: int) -> tuple[int, int, _Delimiter | None]:
-        """Where the header ends, where the body begins, and the delimiter if one comes before any body."""
+        """The end of the header, the start of the body, and the delimiter if it precedes any body."""
         blank = self._data.find(b"\r\n\r\n", start - 2, start + HEADER_BYTES_MAX)
         if blank < 0 and len(self._data) - start > HEADER_BYTES_MAX:
             blank = len(self._data)
@@ -175,7 +174,7 @@ class _Walk:
         return max(start, blank + 2), blank + 4, None
 
     def _multipart(self, body_start: int, kind: _Kind, depth: int) -> _Delimiter:
-        # A boundary used outside already keeps its meaning there.
+        # A boundary of an outer level keeps its meaning.
         level = len(self._levels) + 1
         is_new = self._levels.setdefault(kind.boundary, level) == level
         delimiter = self._next_delimiter(body_start)
@@ -186,7 +185,7 @@ class _Walk:
                 body_start, delimiter.at, "A multipart does not contain its boundary; write it before every part"
             )
             return delimiter
-        self._leave_out_beyond_limits(body_start, delimiter.at)
+        self._drop_beyond_limits(body_start, delimiter.at)
         default = "message/rfc822" if kind.media_type == "multipart/digest" else "text/plain"
         while delimiter.level == level and not delimiter.is_closing:
             self._trim(delimiter)
@@ -195,7 +194,7 @@ class _Walk:
         if delimiter.level == level:
             self._trim(delimiter)
             outer = self._next_delimiter(delimiter.after)
-            self._leave_out_beyond_limits(delimiter.after, outer.at)
+            self._drop_beyond_limits(delimiter.after, outer.at)
             return outer
         return delimiter
 
@@ -221,7 +220,7 @@ class _Walk:
         return _Delimiter(0, True, len(data), len(data), len(data))
 
     def _trim(self, delimiter: _Delimiter) -> None:
-        """White space after a delimiter means nothing, but may make its line too long."""
+        """White space after a delimiter has no meaning, but may make its line too long."""
         if delimiter.after - delimiter.at - 4 > LINE_CHARACTERS_MAX:
             self._edits.append(_Edit(delimiter.end, delimiter.after - 2, b""))
 
@@ -229,12 +228,12 @@ class _Walk:
         if not is_within_limits(self._data[start : max(start, end)]):
             raise SubmittedMailError(text, status)
 
-    def _leave_out_beyond_limits(self, start: int, end: int) -> None:
+    def _drop_beyond_limits(self, start: int, end: int) -> None:
         if not is_within_limits(self._data[start : max(start, end)]):
             self._edits.append(_Edit(start, end, b""))
 
     def _leaf(self, start: int, end: int, kind: _Kind) -> str:
-        """Writes the body anew if it must be; returns its encoding if that has changed."""
+        """Rewrite the body if needed; returns its encoding if that has changed."""
         body = self._data[start:end]
         if is_within_limits(body):
             return ""
@@ -255,7 +254,7 @@ class _Walk:
                 "Content-Transfer-Encoding; use quoted-printable or base64"
             )
         if end < len(self._data):
-            # The line end before a delimiter is the delimiter's.
+            # The line end before a delimiter belongs to the delimiter.
             written = written.removesuffix(b"\r\n") if encoding == "base64" else written
         elif not written.endswith(b"\r\n"):
             written += b"\r\n"
@@ -271,7 +270,7 @@ class _Walk:
         return "base64", _base64(body)
 
     def _wrapped_quoted_printable(self, body: bytes) -> tuple[str, bytes]:
-        """What the part says stays the same: bytes that had to be escaped are, and long lines get soft breaks."""
+        """The decoded content stays the same: unescaped bytes are escaped, and long lines get soft breaks."""
         escaped = body.decode("latin-1").translate(_ESCAPES).encode("ascii")
         lines = [
             line if len(line) <= LINE_CHARACTERS_MAX else b"=\r\n".join(_soft_lines(line))
@@ -283,7 +282,7 @@ class _Walk:
         return "quoted-printable", written
 
     def _holds_delimiter(self, written: bytes) -> bool:
-        """A line that was broken may now begin with what divides the parts."""
+        """A new line break may create a line that looks like a delimiter."""
         if not self._levels or (b"\r\n--" not in written and not written.startswith(b"--")):
             return False
         lined = b"\r\n" + written

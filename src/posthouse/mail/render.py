@@ -1,7 +1,7 @@
-"""A stored mail as people read it: its header, its text and its HTML, and what is attached.
+"""A stored mail for display: its header, text, HTML, and attachments.
 
-Most of it was written by strangers to us, though it was checked when it was accepted. So it is read as foreign mail
-is (`parts`): bounded in depth and parts, linear, and nothing of it raises.
+Its content is untrusted, though it was checked when it was accepted. So it is parsed like incoming mail (`parts`):
+bounded in depth and parts, linear, and without exceptions.
 """
 
 import re
@@ -17,7 +17,7 @@ from posthouse.mail.parts import VALUE_CHARACTERS_MAX, MimePart
 
 PARTS_MAX: Final = 200
 NAME_CHARACTERS_MAX: Final = 255
-# What tells a mail from others, and how it is answered; the rest is in the content.
+# Fields that identify a mail or control replies; the others are in the content.
 OF_NOTE: Final = frozenset(
     {
         "date", "from", "sender", "reply-to", "to", "cc", "message-id", "in-reply-to", "references", "auto-submitted",
@@ -30,14 +30,14 @@ _section: Final = re.compile(r"(filename|name)\*(?:(\d{1,3})(\*)?)?\Z").match
 
 
 class HeaderField(NamedTuple):
-    """Decoded, on one line."""
+    """Decoded, on a single line."""
 
     name: str
     value: str
 
 
 class AttachmentInfo(NamedTuple):
-    """`part` counts the parts that hold no others, from zero; `size` is that of the decoded content."""
+    """`part` counts the leaf parts, from 0; `size` is that of the decoded content."""
 
     part: int
     filename: str | None
@@ -48,7 +48,7 @@ class AttachmentInfo(NamedTuple):
 
 
 class RenderedMail(NamedTuple):
-    """`is_shortened`: there are more parts than were looked at."""
+    """`is_shortened`: the mail has more parts than were read."""
 
     subject: str
     headers: tuple[HeaderField, ...]
@@ -79,9 +79,9 @@ def render_mail(raw: bytes) -> RenderedMail:
 
 
 def header_fields(raw: bytes) -> tuple[HeaderField, ...]:
-    """The fields in their order; `raw` may be the beginning of a mail."""
+    """The fields in order; `raw` may be the beginning of a mail."""
     head = raw[: HEADER_BYTES_MAX + 4].partition(b"\r\n\r\n")[0]
-    # Half a line end, where the beginning was cut, would be tried against every folded line before it.
+    # A CR at the cut would be matched against every folded line before it.
     head = head.removesuffix(b"\r") + b"\r\n"
     return tuple(
         HeaderField(name.decode("ascii"), _one_line(rest))
@@ -100,7 +100,7 @@ def _one_line(rest: bytes) -> str:
 
 
 def _text(leaf: MimePart) -> str:
-    """All of it, lines apart by "\\n"."""
+    """The whole text, with "\\n" line ends."""
     return parts.decode(leaf.decoded().replace(b"\r\n", b"\n"), leaf.parameters.get("charset", ""))
 
 
@@ -123,7 +123,7 @@ def _attached(number: int, leaf: MimePart) -> AttachmentInfo:
 
 
 def _filename(leaf: MimePart) -> str | None:
-    """The name that the disposition gives, else the one that older programs write beside the type."""
+    """The name in the disposition, else the name that older programs write in the type."""
     for field in ("content-disposition", "content-type"):
         given = dict(_parameters(leaf.get(field)))
         name = _extended(given) or parts.decode_words(given.get("filename") or given.get("name") or "")
@@ -138,7 +138,7 @@ def _parameters(value: str) -> Iterator[tuple[str, str]]:
 
 
 def _extended(given: dict[str, str]) -> str:
-    """RFC 2231: in one piece, or in numbered ones, of which each may be encoded."""
+    """RFC 2231: a single value, or numbered sections, each possibly encoded."""
     pieces = {}
     for name, value in given.items():
         if section := _section(name):

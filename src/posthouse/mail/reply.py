@@ -1,15 +1,14 @@
-"""Replies of an SMTP server (RFC 5321, 4.2): bytes in any pieces become bounded, printable values.
+"""Replies of an SMTP server (RFC 5321, 4.2): bytes in chunks become bounded, printable values.
 
-The server is a stranger. What it sends is limited in the length of a line, in lines and in bytes, and
-its text is made printable before anybody stores, logs or shows it. How a reply is cut into pieces on
-its way never changes what is read.
+The server is untrusted. Line length, lines and bytes are limited, and the text is made printable before it is
+stored, logged or shown. How the bytes are divided into chunks never changes the result.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
-# RFC 5321 promises 512; real servers write longer ones when they quote addresses and links.
+# RFC 5321 allows 512; real servers write longer lines when they quote addresses and links.
 LINE_BYTES_MAX: Final = 2_048
 LINES_MAX: Final = 100
 REPLY_BYTES_MAX: Final = 64 * 1024
@@ -24,7 +23,7 @@ _find_enhanced: Final = re.compile(rf"^[245]\.{_NUMBER}\.{_NUMBER}(?![0-9.])", r
 
 
 class ReplyError(Exception):
-    """The server broke the protocol. `replies` are those that were complete before it did."""
+    """The server violated the protocol. `replies` were complete before."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -45,9 +44,9 @@ class Reply:
 
 
 class ReplyParser:
-    """Takes what arrives, gives whole replies. After a ReplyError there is no way back: close the connection.
+    """Turns bytes into complete replies. After a ReplyError, close the connection.
 
-    It bounds one reply, not how many come: whoever asked three questions stops at the fourth answer.
+    It bounds the size of a reply, not the number of replies: the dialogue checks that.
     """
 
     __slots__ = ("_fault", "_lines", "_rest", "_size")
@@ -60,7 +59,7 @@ class ReplyParser:
 
     @property
     def is_between_replies(self) -> bool:
-        """Whether nothing is half read. Before TLS starts this must hold, or plain text gets in behind it."""
+        """Whether no partial reply is buffered. Must hold before TLS starts, or cleartext is read after it."""
         return not self._rest and not self._lines
 
     def feed(self, data: bytes) -> list[Reply]:
@@ -101,7 +100,7 @@ class ReplyParser:
             if len(self._lines) == LINES_MAX:
                 raise ReplyError(f"the server sent a reply of more than {LINES_MAX} lines")
             return None
-        # RFC 5321, 4.2.1: the code of the last line is the one that counts.
+        # RFC 5321, 4.2.1: the code of the last line counts.
         reply = reply_of(int(code), self._lines)
         self._lines = []
         self._size = 0
@@ -109,17 +108,17 @@ class ReplyParser:
 
 
 def reply_of(code: int, lines: list[bytes]) -> Reply:
-    """The reply that these texts, one a line, make."""
+    """The reply with these lines of text."""
     text = "\n".join(map(printable, lines)) if len(lines) > 1 else printable(lines[0])
     if len(text) > TEXT_CHARACTERS_MAX:
-        # Whole lines go, so that no EHLO keyword is cut to one that means something else.
+        # Drops whole lines, so that no EHLO keyword is cut into another keyword.
         whole, newline, _ = text[: TEXT_CHARACTERS_MAX + 1].rpartition("\n")
         text = whole if newline else text[:TEXT_CHARACTERS_MAX]
     return Reply(code, _enhanced_of(code, text), text)
 
 
 def printable(raw: bytes) -> str:
-    """The text of foreign bytes on one line, without control characters, in any encoding they may be in."""
+    """Untrusted bytes in any encoding as a single line of text, without control characters."""
     text = raw.decode("utf-8", "replace")
     if text.isprintable():
         return text

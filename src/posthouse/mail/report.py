@@ -1,9 +1,8 @@
-"""What comes back to a return path: who got no mail and why, who complained, or that it is neither.
+"""Mail to a return path: a bounce with its failed recipients, a complaint, or neither.
 
-Delivery status notifications (RFC 3464, 6522), notices in words alone (`mail/unruly.py`) and feedback
-reports (RFC 5965) are told from automatic replies, receipts, delays and letters. Whoever wrote the mail
-is a stranger who may lie in every line: nothing here says that a report is true. For that, the caller
-checks the tokens, which only those know whom we sent the mail.
+Distinguishes delivery status notifications (RFC 3464, 6522), plain-text notices (`bounce_text`) and feedback reports
+(RFC 5965) from automatic replies, receipts, delays and ordinary mail. The mail is untrusted and may be forged: the
+caller verifies the tokens, which only those to whom we sent the mail know.
 """
 
 import re
@@ -21,7 +20,7 @@ FAILURES_MAX: Final = 100
 TOKENS_MAX: Final = 20
 TEXT_CHARACTERS_MAX: Final = 500
 _SUBJECT_CHARACTERS_MAX: Final = 500
-# How many are looked at, be it that none of them counts.
+# How many are read, even if none of them counts.
 _RECIPIENTS_MAX: Final = 1_000
 _DIAGNOSTIC_CHARACTERS_MAX: Final = 2_000
 _KIND_CHARACTERS_MAX: Final = 20
@@ -29,10 +28,10 @@ _CANDIDATES_MAX: Final = 1_000
 
 
 class FailedRecipient(NamedTuple):
-    """`recipient` is the bare address, lower case, in A-labels; None where the report doesn't say.
+    """`recipient` is the bare address, lower case, in A-labels; None if the report doesn't name it.
 
-    `status` is the most precise one of RFC 3463 that was given; without one, nothing is known but that it
-    failed. Not `is_permanent`: it was tried for long enough, and may succeed another day.
+    `status` is the most precise status (RFC 3463) in the report; without it, only the failure is known. Not
+    `is_permanent`: retries were used up, and a later mail may succeed.
     """
 
     recipient: str | None
@@ -48,7 +47,7 @@ class Bounce(NamedTuple):
 
 
 class Complaint(NamedTuple):
-    """`kind` is the Feedback-Type as it was given: "not-spam" takes a complaint back, and is none itself."""
+    """`kind` is the Feedback-Type as given: "not-spam" withdraws a complaint."""
 
     kind: str
     recipient: str | None
@@ -71,7 +70,7 @@ NOT_UNDERSTOOD: Final = NoReport("not understood")
 
 _STATUS_PARTS: Final = ("message/delivery-status", "message/global-delivery-status")
 _DISPOSITION_PARTS: Final = ("message/disposition-notification", "message/global-disposition-notification")
-# Delivery time expired (RFC 3463), and Exchange Online's own number for it: given up, whatever the class.
+# Delivery time expired (RFC 3463), and Exchange Online's own number for it: not permanent despite the class.
 _EXPIRED: Final = ("5.4.7", "5.4.300")
 
 _TOKEN: Final = LOCAL_PREFIX.encode()
@@ -116,40 +115,40 @@ _LIST_FIELDS: Final = ("list-id", "list-unsubscribe", "list-post", "x-mailman-ve
 
 
 def read(raw: bytes) -> Bounce | Complaint | NoReport:
-    """What the mail reports. Never raises, whatever the bytes are."""
+    """The report in the mail. Never raises, whatever the bytes are."""
     mail = parse_mail(raw)
     subject = decode_words(mail.outer.get("subject"))[:_SUBJECT_CHARACTERS_MAX]
     if feedback := mail.leaf("message/feedback-report"):
         return _complaint(mail, fields_of(feedback.decoded().split(b"\n")))
     if complained := _complained_to_microsoft(mail, subject):
         return complained
-    words = bounce_text.notice_text(mail)
-    if (status := mail.leaf(*_STATUS_PARTS)) and (notified := _notified(mail, status.decoded(), words)):
+    notice = bounce_text.notice_text(mail)
+    if (status := mail.leaf(*_STATUS_PARTS)) and (notified := _notified(mail, status.decoded(), notice)):
         return notified
     if disposition := mail.leaf(*_DISPOSITION_PARTS):
-        return _disposed(mail, disposition, words)
+        return _disposed(mail, disposition, notice)
     if not mail.outer.get("x-failed-recipients"):
         if reason := _other(mail.outer, subject):
             return reason
         if not bounce_text.is_notice(mail.outer, subject):
-            # Not sooner: the subject of a bounce quotes that of the mail, which may be "confirm your address".
+            # Not earlier: a bounce's subject quotes the original subject, which may be "confirm your address".
             if _is_challenge_subject(subject):
                 return CHALLENGE
             return AUTOMATIC_REPLY if _is_automatic(mail.outer) else NOT_UNDERSTOOD
-        # Gateways that flatten a notification leave its fields in the text.
-        if notified := _notified(mail, words.text.encode("utf-8", "replace"), words):
+        # Gateways that flatten a notification keep its fields in the text.
+        if notified := _notified(mail, notice.text.encode("utf-8", "replace"), notice):
             return notified
-        if bounce_text.is_delay(subject, words):
+        if bounce_text.is_delay(subject, notice):
             return DELAYED
-    failures = [_failed(found.recipient, None, found.text) for found in bounce_text.find(mail, subject, words)]
+    failures = [_failed(found.recipient, None, found.text) for found in bounce_text.find(mail, subject, notice)]
     return Bounce(tuple(failures), _tokens(mail)) if failures else NOT_UNDERSTOOD
 
 
 # Notifications (RFC 3464)
 
 
-def _notified(mail: ParsedMail, content: bytes, words: bounce_text.NoticeText) -> Bounce | NoReport | None:
-    """What the fields of a delivery status say, or None if they say nothing about anybody."""
+def _notified(mail: ParsedMail, content: bytes, notice: bounce_text.NoticeText) -> Bounce | NoReport | None:
+    """The report in the fields of a delivery status, or None if they name no recipient."""
     failures: dict[str | int, FailedRecipient] = {}
     is_delayed = is_delivered = False
     for fields in islice(_recipients(content), _RECIPIENTS_MAX):
@@ -164,27 +163,27 @@ def _notified(mail: ParsedMail, content: bytes, words: bounce_text.NoticeText) -
             case "delivered":
                 is_delivered = True
     if failures:
-        return Bounce(tuple(_told(list(failures.values()), words)), _tokens(mail))
+        return Bounce(tuple(_with_notice_text(list(failures.values()), notice)), _tokens(mail))
     return DELAYED if is_delayed else DELIVERED if is_delivered else None
 
 
-def _told(failures: list[FailedRecipient], words: bounce_text.NoticeText) -> list[FailedRecipient]:
-    """With what is said to people where nothing is said to programs, as older Exchange does; the status stays."""
+def _with_notice_text(failures: list[FailedRecipient], notice: bounce_text.NoticeText) -> list[FailedRecipient]:
+    """Fills missing diagnostics from the human-readable text, as needed for older Exchange; the status stays."""
     for index, failed in enumerate(failures[: bounce_text.FINDINGS_MAX]):
         if failed.recipient and not failed.text:
-            failures[index] = failed._replace(text=_line(bounce_text.text_about(failed.recipient, words)))
+            failures[index] = failed._replace(text=_line(bounce_text.text_about(failed.recipient, notice)))
     return failures
 
 
 def _recipients(content: bytes) -> Iterator[dict[str, str]]:
-    """The fields of one recipient after the other; blank lines are between them, or should be."""
+    """The fields of each recipient; usually separated by blank lines."""
     lines: list[bytes] = []
     has_recipient = False
     for line in (*content.replace(b"\r\n", b"\n").split(b"\n"), b""):
         is_recipient = line[:16].lower() == b"final-recipient:"
         if lines and (not line.strip() or (is_recipient and has_recipient)):
             if has_recipient or any(given[:7].lower() == b"action:" for given in lines):
-                # The first of two fields with one name counts.
+                # The first of two fields with the same name counts.
                 yield dict(reversed(fields_of(lines)))
             lines, has_recipient = [], False
         if line.strip():
@@ -200,7 +199,7 @@ def _action(fields: dict[str, str]) -> str:
         return "delayed"
     if action.startswith(("delivered", "relayed", "expanded")):
         return "delivered"
-    # Without a word that RFC 3464 knows, only a permanent status is a failure.
+    # Without an action known to RFC 3464, only a permanent status is a failure.
     status = _status_of(fields, "245") or " "
     return {"5": "failed", "4": "delayed", "2": "delivered"}.get(status[0], "")
 
@@ -217,7 +216,7 @@ def _diagnostic_of(fields: dict[str, str]) -> str:
 
 
 def _recipient_of(fields: dict[str, str]) -> str | None:
-    """The address that we wrote to, rather than the one that it was forwarded to."""
+    """The address that we sent to, rather than an address that it was forwarded to."""
     given = (fields.get(name, "") for name in ("original-recipient", "final-recipient", "x-actual-recipient"))
     return next(filter(None, map(_typed_address, given)), None)
 
@@ -228,7 +227,7 @@ def _typed_address(given: str) -> str | None:
         kind, address = "rfc822", given
     if kind.strip().lower() not in ("rfc822", "utf-8", "smtp"):
         return None
-    # Some servers forget to undo what the envelope needed (RFC 3461, 4).
+    # Some servers don't decode xtext (RFC 3461, 4).
     return address_of(_unescape_xtext(lambda found: chr(int(found[1], 16)), address))
 
 
@@ -247,13 +246,13 @@ def _failed(recipient: str | None, given_status: str | None, text: str) -> Faile
     return FailedRecipient(recipient, status, code, is_permanent, _line(text))
 
 
-def _disposed(mail: ParsedMail, disposition: MimePart, words: bounce_text.NoticeText) -> Bounce | NoReport:
-    """A read receipt, unless it says what a bounce should: Sieve's reject, and Dovecot when a mailbox is full."""
+def _disposed(mail: ParsedMail, disposition: MimePart, notice: bounce_text.NoticeText) -> Bounce | NoReport:
+    """A read receipt, unless it is used as a bounce: Sieve's reject, and Dovecot's full mailbox."""
     fields = dict(reversed(fields_of(disposition.decoded().split(b"\n"))))
-    if "automatically rejected" not in words.text:
+    if "automatically rejected" not in notice.text:
         return SEEN
     recipient = _recipient_of(fields)
-    return Bounce((_failed(recipient, None, words.text),), _tokens(mail))
+    return Bounce((_failed(recipient, None, notice.text),), _tokens(mail))
 
 
 # Complaints (RFC 5965)
@@ -265,12 +264,12 @@ def _complaint(mail: ParsedMail, given: tuple[tuple[str, str], ...]) -> Complain
     if kind.startswith("auth-failure"):
         return AUTHENTICATION
     recipient = address_of(fields.get("original-rcpt-to", "")) or address_of(fields.get("removal-recipient", ""))
-    # An unreadable kind is to be taken as "other" (RFC 5965, 3.1).
+    # An unknown kind counts as "other" (RFC 5965, 3.1).
     return Complaint(kind if _is_kind(kind) else "other", recipient, _tokens(mail), _line(mail.text()))
 
 
 def _complained_to_microsoft(mail: ParsedMail, subject: str) -> Complaint | None:
-    """Outlook.com's older form: the mail itself, with a field that says who complained."""
+    """Outlook.com's older form: the original mail, with a field that names the complainer."""
     if not subject.lower().startswith("complaint about message from"):
         return None
     for leaf in mail.leaves:
@@ -285,7 +284,7 @@ def _complained_to_microsoft(mail: ParsedMail, subject: str) -> Complaint | None
 
 
 def _other(outer: MimePart, subject: str) -> NoReport | None:
-    """What it is if its header leaves no doubt that it is no bounce."""
+    """The reason if the header shows clearly that it is no bounce."""
     names = {name for name, _ in outer.fields}
     if _is_reply_subject(subject) or not names.isdisjoint(_REPLY_FIELDS):
         return AUTOMATIC_REPLY
@@ -300,11 +299,11 @@ def _is_automatic(outer: MimePart) -> bool:
     return submitted not in ("", "no") or precedence in ("auto_reply", "bulk", "junk")
 
 
-# What the reports have in common
+# Shared by all reports
 
 
 def _tokens(mail: ParsedMail) -> tuple[str, ...]:
-    """Our return paths and feedback ids in what the mail holds; its own header is what the envelope says already."""
+    """Our return paths and feedback ids in the mail's body; its own header only repeats the envelope."""
     found: dict[str, None] = {}
     for content in (b"\n" + mail.outer.content, *(b"\n" + leaf.decoded() for leaf in mail.leaves if leaf.is_encoded)):
         for token in _tokens_in(content):
@@ -321,7 +320,7 @@ def _tokens_in(content: bytes) -> Iterator[str]:
             domain = _rewritten_domain(lowered, position) or match[2]
             yield f"{LOCAL_PREFIX}{match[1].decode()}@{domain.decode().rstrip('.')}"
     for position in _positions(lowered, _FEEDBACK_ID):
-        # Unlike the address, it is given back as it was written.
+        # Unlike an address, its case is kept.
         if match := _is_feedback_id(content, position + len(_FEEDBACK_ID)):
             yield match[1].decode()
 

@@ -1,14 +1,12 @@
-"""Mail as submitted over SMTP: read, checked, rid of what nobody may see, and made fit for any server.
+"""Mail submitted over SMTP: read, checked, stripped of Bcc, and brought within the limits of every server.
 
-Everything here is done once, when the mail is accepted. What is fine already passes byte for byte:
-nothing is parsed and written again, since every parser and writer loses something, and the signatures
-of the customer's own systems have to survive. So the header is only scanned, and of its fields only
-those are taken out, added or rewritten that the rules name; a body is opened only if some server on
-the way could not carry it (`reencode`).
+This happens once, when the mail is accepted. Valid mail passes unchanged: it is not parsed and written again, since
+every parser and writer loses something, and the signatures of the customer's systems must survive. So the header is
+only scanned, and only the fields named here are removed, added or rewritten; a body is changed only if some server
+could not carry it (`reencode`).
 
-A header that two readers could read differently is refused, not repaired. The exceptions are white
-space before a colon and lines of nothing but white space, both of which old programs write: they are
-removed, after which there is one way to read what is left.
+A header that two parsers could read differently is refused, not repaired. The exceptions are white space before a
+colon and blank lines of white space, which old programs write: they are removed, and the rest is unambiguous.
 """
 
 import re
@@ -29,15 +27,15 @@ TEXT_CHARACTERS_MAX: Final = 998
 TAGS_MAX: Final = 100
 TAG_CHARACTERS_MAX: Final = 128
 _NAME_CHARACTERS_SHOWN: Final = 60
-# What a header or a mail to be encoded anew may measure for a busy loop to read it between two other things.
+# The largest header, or mail to re-encode, that the event loop can process itself.
 _LIGHT_BYTES_MAX: Final = 8 * 1024
-# Of all To fields together, and of all Cc fields: far more than one message has recipients. What lies beyond
-# is sent all the same, but nobody looks at it.
+# Of all To fields together, and of all Cc fields: far more than a message's recipients need. The rest is sent but not
+# parsed.
 _NAMED_CHARACTERS_MAX: Final = 16 * 1024
-# What an encoded word takes for one character of text, its frame included, is less.
+# An encoded word takes fewer characters for a character of text, its frame included.
 _ENCODED_CHARACTERS_MAX: Final = 16
 
-# Recipients that nobody may see, what only the last server may write, and what is said to us alone.
+# Hidden recipients, a field that only the last server may write, and a field for us only.
 _REMOVED: Final = frozenset({b"bcc", b"resent-bcc", b"return-path", b"x-service-unsubscribe"})
 _READ: Final = frozenset(
     {
@@ -45,7 +43,7 @@ _READ: Final = frozenset(
         b"list-unsubscribe", b"list-unsubscribe-post", b"x-service-tag", b"authentication-results", *_REMOVED,
     }
 )  # fmt: skip
-# All but TAB, CR and LF: some readers end a line, or a string, at one of these.
+# All but TAB, CR and LF: some programs end a line or a string at these.
 _CONTROLS: Final = bytes([*range(9), 11, 12, *range(14, 32), 127])
 
 _drop_blank_lines: Final = re.compile(rb"\r\n[ \t]++(?=\r\n)").sub
@@ -53,9 +51,9 @@ _first_token: Final = re.compile(r'[ \t]*+"?([^\s;"/]*+)').match
 
 
 class SubmittedMail(NamedTuple):
-    """`content` is what is stored; the rest is what was read from it. Texts are on one line and printable.
+    """`content` is stored; the rest was read from it. Texts are printable and on a single line.
 
-    `to` and `cc` hold the keys of the addresses named there, as far as they can be read.
+    `to` and `cc` hold the keys of the addresses in these fields, as far as they can be parsed.
     """
 
     sender: Mailbox
@@ -71,16 +69,16 @@ class SubmittedMail(NamedTuple):
 
 
 def is_slow_to_read(raw: bytes) -> bool:
-    """Whether reading may take some hundred milliseconds, for its header or for what has to be encoded anew."""
+    """Whether reading may take some hundred milliseconds, because of its header or re-encoding."""
     if len(raw) <= _LIGHT_BYTES_MAX:
         return False
     return raw.find(b"\r\n\r\n", 0, _LIGHT_BYTES_MAX) < 0 or not is_within_limits(raw)
 
 
 def prepare(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> SubmittedMail:
-    """The mail made our own. `date` and `message_id` (without brackets) are used where it has none.
+    """The mail ready to be stored. `date` and `message_id` (without brackets) are added if it has none.
 
-    The server has refused a CR or LF that stands alone; `raw` may hold any other byte.
+    The server has refused bare CR and LF; `raw` may contain any other byte.
     """
     head, rest = _parted(raw)
     if len(head.translate(None, _CONTROLS)) != len(head):
@@ -113,7 +111,7 @@ def prepare(raw: bytes, *, date: datetime, message_id: str, hostname: str) -> Su
 
 
 def _parted(raw: bytes) -> tuple[bytes, bytes]:
-    """The header, and the empty line with all that follows it; both end with a line end."""
+    """The header, and the rest from the empty line on; both end with a line end."""
     if not raw.endswith(b"\r\n"):
         raw += b"\r\n"
     end = raw.find(b"\r\n\r\n", 0, HEADER_BYTES_MAX + 4)
@@ -123,12 +121,12 @@ def _parted(raw: bytes) -> tuple[bytes, bytes]:
         return raw[: end + 2], raw[end + 2 :]
     if len(raw) > HEADER_BYTES_MAX:
         raise SubmittedMailError(f"The header is larger than {HEADER_BYTES_MAX // 1024} KB; end it with an empty line")
-    # A mail without a body is one all the same.
+    # A mail without a body is valid.
     return raw, b"\r\n"
 
 
 def _amended(head: bytes, hostname: str) -> tuple[dict[bytes, list[bytes]], bytes]:
-    """The values of the fields that matter here, and the header without the fields that have to go."""
+    """The values of the relevant fields, and the header without the removed fields."""
     values: dict[bytes, list[bytes]] = {}
     kept = _drop_blank_lines(b"", head)
     fields = scan_fields(kept)
@@ -153,10 +151,10 @@ def _amended(head: bytes, hostname: str) -> tuple[dict[bytes, list[bytes]], byte
             if lowered in _REMOVED or (lowered == b"authentication-results" and _is_ours(rest, hostname)):
                 gone.add(index)
         elif lowered.startswith(b"cfbl-"):
-            # RFC 9477: where complaints go is for us to say, who have to hear of them.
+            # RFC 9477: we set the complaint address, since we process the complaints.
             gone.add(index)
     if b"list-unsubscribe-post" in values and b"list-unsubscribe" not in values:
-        # RFC 8058: it says how to use a field that isn't there, and would say so of ours.
+        # RFC 8058: without List-Unsubscribe it has no meaning, and it would apply to ours.
         gone.update(index for index, field in enumerate(fields) if field[0].lower() == b"list-unsubscribe-post")
     if not is_amended and not gone:
         return values, head
@@ -166,9 +164,9 @@ def _amended(head: bytes, hostname: str) -> tuple[dict[bytes, list[bytes]], byte
 
 
 def _is_ours(rest: bytes, hostname: str) -> bool:
-    """RFC 8601, 5: whoever reads our results trusts them, so nobody else may write them.
+    """RFC 8601, 5: receivers trust our authentication results, so forged ones are removed.
 
-    A field that can't be read is taken for ours: some reader may find our name in it.
+    A field that can't be parsed counts as forged: some program may find our name in it.
     """
     try:
         token = _first_token(address_fields.first_word(_unfolded(rest)))
@@ -202,7 +200,7 @@ def _mailbox(name: str, fields: Sequence[bytes]) -> Mailbox:
 
 
 def _refuse_hidden_break(name: bytes, rest: bytes) -> None:
-    """Some programs decode first and parse then: a hidden line break would be a forged field to them."""
+    """Some programs decode before they parse: a hidden line break would forge a field."""
     if encoded_words.hides_line_break(_unfolded(rest)):
         shown = name[:_NAME_CHARACTERS_SHOWN].decode("ascii")
         raise SubmittedMailError(f"The header field {shown} has an encoded word with a line break or NUL; remove it")

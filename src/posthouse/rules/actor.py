@@ -1,4 +1,4 @@
-"""Actors: who does something to an account, as its log of changes tells it."""
+"""Actors: who changed an account, as its audit log records it."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ from posthouse.rules.ids import UserId
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A person, by their address; or one of the two that are none."""
+    """A user, named by their address; or the operator or the service itself."""
 
     user_id: UserId | None
     name: str

@@ -1,4 +1,4 @@
-"""Secrets and who may use them: how they are made, kept, presented, and restricted."""
+"""Credentials: how secrets are generated, stored, presented, and restricted."""
 
 import base64
 import functools
@@ -20,7 +20,7 @@ class Mode(StrEnum):
 
 
 class Scope(StrEnum):
-    """What an API key may do."""
+    """The permissions of an API key."""
 
     SEND = "send"
     READ = "read"
@@ -33,8 +33,8 @@ class Role(StrEnum):
     VIEWER = "viewer"
 
 
-# Secrets stay out of reprs, and so out of logs and tracebacks; the username too, because people put an
-# API key there by mistake.
+# Secrets stay out of reprs, and so out of logs and tracebacks; usernames too, because users paste API keys there
+# by mistake.
 @dataclass(frozen=True, slots=True)
 class BasicCredentials:
     username: str = field(repr=False)
@@ -58,11 +58,11 @@ PEERS_REMEMBERED_MAX: Final = 4_096
 _KEY_PREFIXES: Final = {Mode.LIVE: "ph_live_", Mode.TEST: "ph_test_"}
 _USERNAME_PREFIX: Final = "smtp_"
 _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-# The fewest base 62 digits that can spell every number of 32 bytes.
+# The fewest base 62 digits for any 32-byte number.
 _SECRET_CHARACTERS: Final = 43
 # RFC 6750, b64token: what may follow "Bearer".
 _BEARER: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-# RFC 7617 forbids control characters in both halves; PostgreSQL would choke on a NUL.
+# RFC 7617 forbids control characters in both halves; PostgreSQL rejects a NUL.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ACCEPTED_FORMS: Final = (
     "send the Authorization header as 'Basic' with base64 of SMTP username:password,"
@@ -71,7 +71,7 @@ _ACCEPTED_FORMS: Final = (
 
 
 def mode(given: str | None) -> Mode:
-    """Live, unless it is said."""
+    """The given mode; live by default."""
     if given is None:
         return Mode.LIVE
     if given not in list(Mode):
@@ -80,23 +80,23 @@ def mode(given: str | None) -> Mode:
 
 
 def scopes(given: Sequence[str] | None) -> Sequence[Scope]:
-    """To send, unless it is said."""
+    """The given scopes; `send` by default."""
     if given is None:
         return (Scope.SEND,)
-    wrong = [one for one in given if one not in list(Scope)]
+    wrong = [name for name in given if name not in list(Scope)]
     if wrong or not given:
         raise invalid(f"`scopes` has at least one of {' and '.join(Scope)}, and no other.")
     return tuple([scope for scope in Scope if scope in given])
 
 
 def new_smtp_username(random: bytes) -> str:
-    """A username from ten random bytes; lower case, because people type it into mail programs."""
+    """A username from ten random bytes; lower case, because users type it into mail programs."""
     _require_bytes(random, USERNAME_RANDOM_BYTES)
     return _USERNAME_PREFIX + base64.b32encode(random).decode("ascii").lower()
 
 
 def is_smtp_username(given: str) -> bool:
-    """Whether it could be one of ours; anything else is not worth asking for."""
+    """Whether it could be a username of ours; any other needs no database query."""
     return given.startswith(_USERNAME_PREFIX) and given.isascii() and given.isprintable()
 
 
@@ -111,26 +111,26 @@ def new_api_key(mode: Mode, random: bytes) -> str:
 
 
 def new_invitation_token(random: bytes) -> str:
-    """What an invitation is accepted with, from 32 random bytes."""
+    """The token that accepts an invitation, from 32 random bytes."""
     return _base62(random)
 
 
 def secret_hash(secret: str, pepper: bytes) -> bytes:
-    """What is stored in place of a secret.
+    """The hash that is stored in place of a secret.
 
-    A fast hash is enough: our secrets are 256 random bits, which nobody can guess from a list.
+    A fast hash is enough: our secrets are 256 random bits and can't be guessed from a list.
     """
-    # `surrogatepass` only keeps this total: a string that isn't Unicode text just matches nothing.
+    # `surrogatepass` avoids an exception: a string with lone surrogates matches nothing.
     return hmac.digest(pepper, secret.encode("utf-8", "surrogatepass"), "sha256")
 
 
 def matches(secret: str, stored_hash: bytes, pepper: bytes) -> bool:
-    """Whether this is the secret of the stored hash; takes as long for a near miss as for a far one."""
+    """Whether the secret matches the stored hash, in constant time."""
     return hmac.compare_digest(secret_hash(secret, pepper), stored_hash)
 
 
 def parse_authorization(header: str | None) -> BasicCredentials | ApiKeySecret | BearerToken:
-    """What the caller presents; whether it is worth anything is for admission to find out."""
+    """The presented credential, not yet verified."""
     if not header:
         raise _unauthorized("The Authorization header is missing")
     if len(header) > limits.AUTHORIZATION_CHARACTERS_MAX:
@@ -151,7 +151,7 @@ def may_send(role: Role) -> bool:
 
 
 def is_allowed(networks: Sequence[IPv4Network | IPv6Network], peer: str) -> bool:
-    """Whether the peer's address is in the allow-list; an empty list allows everyone."""
+    """Whether the peer's address is in the allow-list; an empty list allows every address."""
     if not networks:
         return True
     try:
@@ -164,10 +164,10 @@ def is_allowed(networks: Sequence[IPv4Network | IPv6Network], peer: str) -> bool
     return any(address in network for network in networks)
 
 
-# Whoever calls once calls again, and reading an address takes longer than the rest of a greeting.
+# Clients connect repeatedly, and parsing an address takes longer than the rest of a greeting.
 @functools.lru_cache(maxsize=PEERS_REMEMBERED_MAX)
 def peer_network(peer: str) -> str:
-    """Whom to count together as one caller: an IPv6 customer has a network of addresses, not one."""
+    """The network that rate limits count as a single client: an IPv6 customer has a /64, not a single address."""
     try:
         address = ip_address(peer)
     except ValueError:
@@ -184,7 +184,7 @@ def _parse_basic(given: str) -> BasicCredentials:
     except ValueError:
         # Not chained: the cause would carry the secret into a traceback.
         raise _unauthorized("What follows 'Basic' is not base64 of UTF-8 text") from None
-    # The decoder lets surplus padding and stray last bits pass; the one right spelling is what it encodes to.
+    # The decoder accepts surplus padding and stray last bits; encoding again finds them.
     if base64.b64encode(decoded).decode("ascii") != given:
         raise _unauthorized("What follows 'Basic' is not base64 with the right padding")
     username, colon, password = pair.partition(":")
@@ -208,7 +208,7 @@ def _unauthorized(what: str) -> Refusal:
 
 
 def _base62(random: bytes) -> str:
-    # The bytes are written as one number: a digit drawn from each byte would favour some digits.
+    # Encoded as a single number: taking a digit from each byte would favour some digits.
     _require_bytes(random, SECRET_RANDOM_BYTES)
     number = int.from_bytes(random, "big")
     digits = []

@@ -1,6 +1,6 @@
-"""Room in storage: at which mark nothing more is taken in, and at which it is again.
+"""Disk space: below which mark new mail is refused, and above which it is accepted again.
 
-The two lie apart. Otherwise a single mail, or a single dropped day, would change the answer back and forth.
+The two marks differ. Otherwise a single mail, or a single dropped day, would switch back and forth.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ USED_AGAIN_PERCENT: Final = 95
 
 @dataclass(frozen=True, slots=True)
 class FreeMark:
-    """At so many free bytes, or fewer, storage is low."""
+    """Disk space is low at this many free bytes or fewer."""
 
     bytes_min: int
 
@@ -29,7 +29,7 @@ class FreeMark:
 
 @dataclass(frozen=True, slots=True)
 class UsedMark:
-    """At so many used bytes, or more, storage is low."""
+    """Disk space is low at this many used bytes or more."""
 
     bytes_max: int
 

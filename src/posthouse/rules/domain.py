@@ -1,12 +1,12 @@
-"""A sender's domain: the DNS records that prove it, what was found of them, and what follows.
+"""A sender's domain: the DNS records that verify it, the check of those records, and its result.
 
-A domain is the account's when two records are there: the token shows that the owner of the domain
-wants this account, the DKIM key lets receivers check what we sign. Other accounts' tokens may stand
-beside ours. A third, an Ed25519 key, is recommended: it proves nothing more, and only lets mail be signed
-twice, for receivers that know the newer kind. What else is said, of the return path and of DMARC, is advice.
+A domain is verified when two records exist: the ownership token shows that the domain's owner allows this account,
+and the DKIM key lets receivers check our signatures. Tokens of other accounts may exist beside ours. A third
+record, an Ed25519 key, is recommended: it proves nothing more, but mail is then signed twice, for receivers that
+support the newer algorithm. The return path and DMARC are advice only.
 
-Keys are replaced without a gap: new ones wait beside those that sign until the record of the new RSA key is
-seen, sign from then on, and the records of the old ones stay for as long as mail may carry their signatures.
+Keys rotate without a gap: new keys wait until the record of the new RSA key is found and sign from then on; the
+records of the old keys stay as long as mail may carry their signatures.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ class RecordPurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TxtRecord:
-    """A TXT record; without a value it is not the domain's owner who publishes it."""
+    """A TXT record; an empty value means that the service publishes it, not the domain's owner."""
 
     purpose: RecordPurpose
     name: str
@@ -49,7 +49,7 @@ class TxtRecord:
 
 @dataclass(frozen=True, slots=True)
 class DomainRecords:
-    """No Ed25519 record where the domain has no such key yet."""
+    """`ed25519` is None if the domain has no such key yet."""
 
     ownership: TxtRecord
     dkim: TxtRecord
@@ -74,7 +74,7 @@ class NoTxtRecord:
 
 @dataclass(frozen=True, slots=True)
 class TxtUnknown:
-    """DNS gave no usable answer, which says nothing about the record."""
+    """DNS gave no usable answer: the record may or may not exist."""
 
     reason: str
 
@@ -90,7 +90,7 @@ class RecordResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordCheck:
-    """What was found of one record; `advice` says in plain words what to do, and is empty if all is well."""
+    """The check of a record; `advice` says what to do, and is empty if nothing is wrong."""
 
     record: TxtRecord
     result: RecordResult
@@ -110,8 +110,8 @@ class RecordChecks:
 
     @property
     def result(self) -> RecordResult:
-        """Missing as soon as one required record surely is; unknown only when nothing is surely missing."""
-        results = {finding.result for finding in self.checks if finding.record.is_required}
+        """Missing if a required record is certainly missing; unknown only if none is certainly missing."""
+        results = {check.result for check in self.checks if check.record.is_required}
         for result in (RecordResult.MISSING, RecordResult.UNKNOWN):
             if result in results:
                 return result
@@ -125,7 +125,7 @@ class RecordChecks:
 
 
 def ed25519_selector(selector: str) -> str:
-    """The name of a domain's Ed25519 key, beside that of its RSA key and no longer than it."""
+    """The Ed25519 key's selector, derived from the RSA key's and no longer."""
     return _ED25519_SELECTOR_PREFIX + selector.removeprefix(SELECTOR_PREFIX)
 
 
@@ -150,7 +150,7 @@ def records(
 
 
 def advised_records(domain: str, return_path: str) -> tuple[TxtRecord, TxtRecord]:
-    """What proves nothing and helps all the same: where bounces go, and the domain's word on unsigned mail."""
+    """Records that prove nothing but help: the return path's SPF, and DMARC."""
     return (
         TxtRecord(RecordPurpose.RETURN_PATH, return_path, "", is_required=False),
         TxtRecord(RecordPurpose.DMARC, f"{_DMARC_LABEL}.{domain}", f"{_DMARC_TAG}; p=none", is_required=False),
@@ -160,12 +160,12 @@ def advised_records(domain: str, return_path: str) -> tuple[TxtRecord, TxtRecord
 def check_advised_records(
     records: tuple[TxtRecord, TxtRecord], return_path: TxtAnswer, dmarc: TxtAnswer
 ) -> tuple[RecordCheck, RecordCheck]:
-    """One answer for each record that is advised."""
-    return _finding_of_return_path(records[0], return_path), _finding_of_dmarc(records[1], dmarc)
+    """The checks of the advised records."""
+    return _check_return_path(records[0], return_path), _check_dmarc(records[1], dmarc)
 
 
 def advice_before_check(record: TxtRecord) -> str:
-    """What to say of a record before anybody looked for it."""
+    """The advice for a record before its first check."""
     match record.purpose:
         case RecordPurpose.OWNERSHIP:
             return "Publish it: it says that the owner of the domain wants this account to send from it."
@@ -183,21 +183,21 @@ def advice_before_check(record: TxtRecord) -> str:
 
 
 def records_kept_until(retired_at: datetime) -> datetime:
-    """How long the records of keys that signed until then stay in DNS: mail is on its way for three days, some of
-    it is kept by the receiver's side for longer before it is checked."""
+    """How long the records of keys that signed until then stay in DNS: delivery takes up to three days, and some
+    receivers check signatures later."""
     return retired_at + timedelta(seconds=DOMAIN_KEYS_RETIRED_SECONDS)
 
 
 def check_records(
     wanted: DomainRecords, ownership: TxtAnswer, dkim: TxtAnswer, ed25519: TxtAnswer | None = None
 ) -> RecordChecks:
-    """One answer for each record that is wanted, in their order."""
+    """The checks of the wanted records."""
     second = None
     if wanted.ed25519 is not None and ed25519 is not None:
-        second = _finding(wanted.ed25519, ed25519, _fault_of_key)
+        second = _check(wanted.ed25519, ed25519, _key_fault)
     return RecordChecks(
-        ownership=_finding(wanted.ownership, ownership, _fault_of_token),
-        dkim=_finding(wanted.dkim, dkim, _fault_of_key),
+        ownership=_check(wanted.ownership, ownership, _token_fault),
+        dkim=_check(wanted.dkim, dkim, _key_fault),
         ed25519=second,
     )
 
@@ -205,10 +205,10 @@ def check_records(
 def after_check(
     verified_at: datetime | None, missing_since: datetime | None, result: RecordResult, now: datetime
 ) -> tuple[datetime | None, datetime | None]:
-    """When the domain counts as verified since, and since when its records are missing, after a check.
+    """Verified since, and missing since, after a check.
 
-    A verified domain survives a week of missing records, since people break their DNS and mend it;
-    an unusable answer changes nothing.
+    A verified domain survives a week of missing records, since DNS mistakes get repaired; an unusable answer changes
+    nothing.
     """
     match result:
         case RecordResult.FOUND:
@@ -225,9 +225,7 @@ def after_check(
             return verified_at, missing_since
 
 
-def _finding(
-    record: TxtRecord, answer: TxtAnswer, fault_of: Callable[[TxtRecord, tuple[str, ...]], str]
-) -> RecordCheck:
+def _check(record: TxtRecord, answer: TxtAnswer, fault_of: Callable[[TxtRecord, tuple[str, ...]], str]) -> RecordCheck:
     match answer:
         case TxtValues(values):
             fault = fault_of(record, values)
@@ -241,7 +239,7 @@ def _finding(
             return RecordCheck(record, RecordResult.UNKNOWN, (), _advice(record, advice))
 
 
-def _finding_of_return_path(record: TxtRecord, answer: TxtAnswer) -> RecordCheck:
+def _check_return_path(record: TxtRecord, answer: TxtAnswer) -> RecordCheck:
     match answer:
         case TxtValues(values):
             policies = tuple([value for value in values if value.lower().startswith(_SPF_TAG)])
@@ -264,7 +262,7 @@ def _bounces_go_to(record: TxtRecord) -> str:
     )
 
 
-def _finding_of_dmarc(record: TxtRecord, answer: TxtAnswer) -> RecordCheck:
+def _check_dmarc(record: TxtRecord, answer: TxtAnswer) -> RecordCheck:
     match answer:
         case TxtValues(values):
             policies = tuple([value for value in values if "".join(value.split()).startswith(_DMARC_TAG)])
@@ -300,7 +298,7 @@ def _publish(record: TxtRecord) -> str:
     )
 
 
-def _fault_of_token(record: TxtRecord, values: tuple[str, ...]) -> str:
+def _token_fault(record: TxtRecord, values: tuple[str, ...]) -> str:
     if any(value.strip() == record.value for value in values):
         return ""
     if any(value.strip().strip('"“”') == record.value for value in values):
@@ -311,7 +309,7 @@ def _fault_of_token(record: TxtRecord, values: tuple[str, ...]) -> str:
     )
 
 
-def _fault_of_key(record: TxtRecord, values: tuple[str, ...]) -> str:
+def _key_fault(record: TxtRecord, values: tuple[str, ...]) -> str:
     expected = _tags(record.value)
     wanted = expected["p"]
     keys = [tags for tags in map(_tags, values) if "p" in tags]
@@ -339,7 +337,7 @@ def _fault_of_key(record: TxtRecord, values: tuple[str, ...]) -> str:
 
 
 def _is_sound(tags: Mapping[str, str], expected: Mapping[str, str]) -> bool:
-    """Whether a receiver would read the record as we mean it; stray characters make it void for them."""
+    """Whether receivers can use the record; stray characters make it void."""
     return (
         tags["p"] == expected["p"]
         and tags.get("v", "DKIM1") == "DKIM1"
@@ -349,7 +347,7 @@ def _is_sound(tags: Mapping[str, str], expected: Mapping[str, str]) -> bool:
 
 
 def _tags(text: str) -> dict[str, str]:
-    """The tags of a DKIM record; white space means nothing in them, and the first of a name counts."""
+    """The tags of a DKIM record, without white space; the first tag of a name counts."""
     tags: dict[str, str] = {}
     for part in text.split(";"):
         name, equals, value = part.partition("=")

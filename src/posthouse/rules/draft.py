@@ -1,4 +1,4 @@
-"""A send request that keeps every rule which needs no look at the account: the draft of a message."""
+"""The draft of a message: a send request that passed every check that needs no account data."""
 
 import binascii
 import re
@@ -48,7 +48,7 @@ class DraftRecipient(NamedTuple):
 
 
 class RequestFields(NamedTuple):
-    """The caller's own spelling, given back in the response."""
+    """The fields as the client wrote them, returned in the response."""
 
     sender: str
     to: tuple[str, ...]
@@ -77,7 +77,7 @@ class Draft(NamedTuple):
     one_click: bool
 
     def mail_content(self, rendered: RenderedTemplate | None) -> MailContent:
-        """What is to be written as MIME: the draft's own words, or those of its rendered template."""
+        """The content to write as MIME: the draft's own, or that of its rendered template."""
         subject = self.subject if self.subject is not None or rendered is None else rendered.subject
         if subject is None:
             raise invalid("`subject` is required: neither the request nor the template has one.")
@@ -111,14 +111,14 @@ def compose(
     tags: Sequence[str] = (),
     attachments: Sequence[AttachmentRequest] = (),
 ) -> Draft:
-    """The draft of a request whose shape is right, or a Refusal that names the field and the mend."""
+    """The draft of a well-formed request, or a Refusal that names the field and the fix."""
     _check_content(subject or None, text or None, html or None, template, variables, attachments)
     boxes = {field: _mailboxes(field, given) for field, given in (("to", to), ("cc", cc), ("bcc", bcc)) if given}
     if "to" not in boxes:
         raise invalid("`to` needs at least one address.")
     given_headers = _headers(headers or {})
     given_tags = _tags(tags)
-    choice = _choice(given_headers, given_tags)
+    option = _unsubscribe_option(given_headers, given_tags)
     return Draft(
         request_fields=RequestFields(sender, tuple(to), tuple(cc), tuple(bcc), reply_to, given_headers),
         sender=_mailbox("from", sender),
@@ -131,11 +131,11 @@ def compose(
         html=_body("html", html or None),
         template=template,
         variables=variables or {},
-        headers=tuple([one for one in given_headers if one[0].lower() != _UNSUBSCRIBE]),
+        headers=tuple([(name, value) for name, value in given_headers if name.lower() != _UNSUBSCRIBE]),
         tags=given_tags,
         attachments=_attachments(attachments),
-        mailing_list=choice.mailing_list,
-        one_click=choice.one_click,
+        mailing_list=option.mailing_list,
+        one_click=option.one_click,
     )
 
 
@@ -179,8 +179,8 @@ def _mailbox(field: str, given: str) -> Mailbox:
 def _mailboxes(field: str, given: Sequence[str]) -> tuple[Mailbox, ...]:
     if len(given) == 1:
         return (_mailbox(field, given[0]),)
-    # Bounded before it is parsed: a list of a million addresses costs nothing. The same address may be
-    # named more than once, so the exact count comes later.
+    # Bounded before parsing: a list of a million addresses costs nothing. Duplicates are allowed, so unique
+    # addresses are counted later.
     if len(given) > limits.RECIPIENTS_MAX * 20:
         raise _too_many(len(given))
     return tuple([_mailbox(f"{field}[{index}]", address) for index, address in enumerate(given)])
@@ -288,14 +288,14 @@ def _tags(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _choice(headers: Sequence[tuple[str, str]], tags: Sequence[str]) -> unsubscribe.UnsubscribeOption:
+def _unsubscribe_option(headers: Sequence[tuple[str, str]], tags: Sequence[str]) -> unsubscribe.UnsubscribeOption:
     if not headers and not tags:
         return unsubscribe.NO_LIST
     by_name = {name.lower(): value for name, value in headers}
-    choice = unsubscribe.unsubscribe_option(tags, by_name.get(_UNSUBSCRIBE), has_own="list-unsubscribe" in by_name)
-    if choice.one_click and "list-unsubscribe-post" in by_name:
+    option = unsubscribe.unsubscribe_option(tags, by_name.get(_UNSUBSCRIBE), has_own="list-unsubscribe" in by_name)
+    if option.one_click and "list-unsubscribe-post" in by_name:
         raise invalid("`headers.List-Unsubscribe-Post` needs a `List-Unsubscribe`; leave it out for one-click.")
-    return choice
+    return option
 
 
 def _attachments(given: Sequence[AttachmentRequest]) -> tuple[Attachment, ...]:
@@ -306,10 +306,10 @@ def _attachments(given: Sequence[AttachmentRequest]) -> tuple[Attachment, ...]:
     ids = [attachment.content_id for attachment in given if attachment.content_id is not None]
     if len(set(ids)) < len(ids):
         raise invalid("`attachments`: two of them have the same `content_id`: make each unique.")
-    encoded = [_encoded(f"attachments[{index}].content", one.content) for index, one in enumerate(given)]
+    encoded = [_encoded(f"attachments[{index}].content", request.content) for index, request in enumerate(given)]
     if sum(map(len, encoded)) > limits.MIME_BYTES_MAX:
         raise too_large()
-    return tuple([_attachment(f"attachments[{index}]", one, encoded[index]) for index, one in enumerate(given)])
+    return tuple([_attachment(f"attachments[{index}]", request, encoded[index]) for index, request in enumerate(given)])
 
 
 def _attachment(field: str, given: AttachmentRequest, encoded: bytes) -> Attachment:

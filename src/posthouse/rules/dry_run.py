@@ -1,4 +1,4 @@
-"""Trials: what is worth telling about a message before it is sent, though nothing forbids it."""
+"""Dry runs: warnings about a message before it is sent."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,12 +7,12 @@ from posthouse.mail.mime import MailContent
 from posthouse.rules import limits
 from posthouse.rules.draft import Draft
 
-# Tags by which people mark what goes to many at once.
+# Tags that mark bulk mail.
 BULK_TAGS: Final = frozenset({"bulk", "broadcast", "campaign", "digest", "marketing", "newsletter", "promotion"})
 UNSUBSCRIBE: Final = "list-unsubscribe"
-# Many servers take 10 MB at most, and some count it before we do.
+# Many servers accept 10 MB at most, and some measure the encoded size.
 LARGE_BYTES: Final = 5 * limits.MIB
-# Beyond this Gmail shows the beginning and a link.
+# Gmail clips longer HTML.
 CLIPPED_BYTES: Final = 102 * 1024
 
 TEST_LOCAL_PART: Final = "test"
@@ -26,35 +26,37 @@ your mail server thinks of it.
 
 
 def is_aligned(domain: str, return_path: str) -> bool:
-    """Whether DMARC, as it is by default, takes one for the other's: they are the same, or one is within the other."""
+    """Whether the domains are aligned under relaxed DMARC: equal, or a subdomain of the other."""
     return domain == return_path or domain.endswith(f".{return_path}") or return_path.endswith(f".{domain}")
 
 
-def warnings(draft: Draft, letter: MailContent | None, size_bytes: int | None, suppressed: int) -> list[str]:
-    told = []
+def warnings(draft: Draft, content: MailContent | None, size_bytes: int | None, suppressed: int) -> list[str]:
+    found = []
     if suppressed:
         what = "Every recipient is" if suppressed == len(draft.recipients) else f"{suppressed} of the recipients are"
-        told.append(f"{what} suppressed: no mail goes there, it ends bounced and the credit comes back.")
-    if letter is not None:
-        told += _about(letter)
+        found.append(f"{what} suppressed: no mail goes there, it ends bounced and the credit comes back.")
+    if content is not None:
+        found += _content_warnings(content)
     is_bulk = draft.mailing_list is not None or any(tag.lower() in BULK_TAGS for tag in draft.tags)
     has_unsubscribe = draft.one_click or any(name.lower() == UNSUBSCRIBE for name, _ in draft.headers)
     if is_bulk and not has_unsubscribe:
-        told.append(
+        found.append(
             "Its tags say that it goes to many, and it has no List-Unsubscribe: large providers want one. "
             "Tag it `one-click-unsubscribe` beside its `list:<name>`, or give the header yourself."
         )
     if size_bytes is not None and size_bytes > LARGE_BYTES:
-        told.append(f"It is {size_bytes / limits.MIB:.1f} MiB, which some servers refuse: link to large files instead.")
-    return told
+        found.append(
+            f"It is {size_bytes / limits.MIB:.1f} MiB, which some servers refuse: link to large files instead."
+        )
+    return found
 
 
-def _about(letter: MailContent) -> Sequence[str]:
-    told = []
-    if letter.html is not None and letter.text is None:
-        told.append("It has no text part: some readers show none of its words, and filters like it less. Give `text`.")
-    if letter.html is not None and len(letter.html.encode("utf-8", "replace")) > CLIPPED_BYTES:
-        told.append("Its HTML is longer than 102 KB: Gmail shows the beginning only.")
-    if not letter.subject.strip():
-        told.append("Its subject is empty.")
-    return told
+def _content_warnings(content: MailContent) -> Sequence[str]:
+    found = []
+    if content.html is not None and content.text is None:
+        found.append("It has no text part: some readers show none of its words, and filters like it less. Give `text`.")
+    if content.html is not None and len(content.html.encode("utf-8", "replace")) > CLIPPED_BYTES:
+        found.append("Its HTML is longer than 102 KB: Gmail shows the beginning only.")
+    if not content.subject.strip():
+        found.append("Its subject is empty.")
+    return found

@@ -1,11 +1,10 @@
-"""Events: what a customer is told when a recipient's result is final, as the bytes that every attempt sends.
+"""Events: the webhook body for a recipient's final result, and its signature.
 
-The body is written once and never again: retries and replays send the same bytes, and the signature is
-over them. It is written while outcomes are recorded, so nothing that a stranger's server or a submitted
-mail contains may make it fail.
+The body is written once: retries and replays send the same bytes, and the signature covers them. It is written
+while outcomes are recorded, so nothing in a server's reply or a submitted mail may make it fail.
 
-How a request with an event looks from outside is here, too, and nowhere else: customers' programs compare
-these names and values letter by letter, so that they never change.
+Every externally visible part of an event request is defined here: customers' programs compare these names and
+values exactly, so they never change.
 """
 
 import hmac
@@ -27,7 +26,7 @@ CONTENT_TYPE: Final = "application/json"
 USER_AGENT: Final = "Service-Webhook/1.0"
 SIGNATURE_HEADER: Final = "Service-Signature"
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 (how each begins)
-# A receiver takes a signature for this long before and after its time; longer, and a request could be repeated.
+# A receiver accepts a signature for this long before and after its time; longer would allow replay attacks.
 SIGNATURE_SECONDS_MAX: Final = 300
 
 _head: Final = re.compile(rb'\{"id":"[^"]*","type":"([^"]*)","created_at":"[^"]*"').match
@@ -42,12 +41,12 @@ class EventType(StrEnum):
 
 
 class SignatureVerdict(StrEnum):
-    """What a receiver finds out about a request."""
+    """The result of a receiver's signature check."""
 
     GENUINE = "genuine"
     UNREADABLE = "unreadable"  # the header is not of the form t=<unix_seconds>,v1=<hex>
     FORGED = "forged"  # another secret, another time or other bytes than were signed
-    STALE = "stale"  # rightly signed, but too long before or after now
+    STALE = "stale"  # correctly signed, but too long before or after now
 
 
 def body(
@@ -63,8 +62,8 @@ def body(
     smtp_code: int | None,
     smtp_response: str | None,
 ) -> bytes:
-    """The event of one recipient; `sender` is the envelope's, as it was submitted. Empty fields are left out."""
-    # Put together by hand, since the shape never changes: a general encoder takes five times as long.
+    """The event of a recipient; `sender` is the submitted envelope's. Empty fields are omitted."""
+    # Formatted by hand, since the shape never changes: a general encoder takes five times as long.
     fields = (
         f'{{"id":"{ids.text(EVENT, event_id)}","type":"{type.value}","created_at":"{_moment(created_at)}",'
         f'"data":{{"email_id":"{ids.text(MESSAGE, message_id)}",'
@@ -78,12 +77,12 @@ def body(
         fields += f',"smtp_code":{smtp_code:d}'
     if smtp_response:
         fields += f',"smtp_response":{quoted(smtp_response[:RESPONSE_CHARACTERS_MAX])}'
-    # A lone surrogate is no character and has no bytes; it becomes a question mark.
+    # A lone surrogate can't be encoded; it becomes a question mark.
     return (fields + "}}").encode("utf-8", "replace")
 
 
 def test_body(*, event_id: UUID, created_at: datetime) -> bytes:
-    """The event that a ping sends: about no mail."""
+    """The event of a webhook ping; it is about no mail."""
     fields = (
         f'{{"id":"{ids.text(EVENT, event_id)}","type":"{EventType.TEST.value}","created_at":"{_moment(created_at)}",'
         f'"data":{{"subject":{quoted(TEST_SUBJECT)},"test":true}}}}'
@@ -92,10 +91,10 @@ def test_body(*, event_id: UUID, created_at: datetime) -> bytes:
 
 
 def with_new_id(body: bytes, event_id: UUID, created_at: datetime) -> bytes:
-    """The same event as if it had been made at another time: for one that nobody has seen yet."""
+    """The same event with another id and time: for an event that no customer has received yet."""
     head = _head(body)
     if head is None:
-        raise ValueError("no event begins like this")
+        raise ValueError("this is not the body of an event")
     return (
         b'{"id":"%b","type":"%b","created_at":"%b"'
         % (ids.text(EVENT, event_id).encode(), head[1], _moment(created_at).encode())
@@ -104,12 +103,12 @@ def with_new_id(body: bytes, event_id: UUID, created_at: datetime) -> bytes:
 
 
 def sign(secret: str, body: bytes, t: int) -> str:
-    """The value of the signature's header for this attempt; `t` is its time in Unix seconds."""
+    """The signature header's value for an attempt at `t`, in Unix seconds."""
     return f"t={t},v1={_hex(secret, str(t), body)}"
 
 
 def verify(secret: str, header: str, body: bytes, now: int) -> SignatureVerdict:
-    """What a receiver should do with the raw bytes that came; `now` is its own time in Unix seconds."""
+    """Check a request's raw body as a receiver should; `now` is the receiver's time in Unix seconds."""
     signature = _signature(header)
     if signature is None:
         return SignatureVerdict.UNREADABLE
@@ -120,10 +119,10 @@ def verify(secret: str, header: str, body: bytes, now: int) -> SignatureVerdict:
 
 
 def _hex(secret: str, t: str, body: bytes) -> str:
-    # The key is the whole secret as it was shown, prefix and all.
+    # The key is the whole secret as shown, prefix included.
     return hmac.digest(secret.encode(), b"%b.%b" % (t.encode(), body), "sha256").hex()
 
 
 def _moment(at: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds, as the HTTP answers write it."""
+    """RFC 3339 in UTC with milliseconds, as in HTTP responses."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

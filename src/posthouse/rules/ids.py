@@ -1,12 +1,11 @@
-"""Ids: 128 bits that sort by time, written with a prefix that says what they name.
+"""Ids: 128 bits that sort by time, written with a prefix for their type.
 
-An id is a UUID of version 7, so PostgreSQL stores sixteen bytes, inserts touch one hot end of an
-index, and a day of messages is a range of ids. On the outside it is a prefix and 26 characters of
-Crockford's base 32 (`em_01k...`), which sorts the same way.
+An id is a UUID version 7, so PostgreSQL stores sixteen bytes, inserts touch only the hot end of an index, and a day
+of messages is a range of ids. The API writes a prefix and 26 characters of Crockford's base 32 (`em_01k...`), which
+sorts the same way.
 
-A message id leaves its last six bits clear. A recipient's id is its message's id with the
-recipient's number, counted from one, in those bits: it needs no column and no index, it is unique
-because the message's is, and it leads back to the message by itself.
+The last six bits of a message id are zero. A recipient's id is its message's id with the recipient's number, from
+1, in those bits: it needs no column and no index, is unique, and leads back to the message.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -51,7 +50,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def new_id(now: datetime, random: bytes) -> UUID:
-    """The id of something that came to be at `now`; `random` is ten bytes."""
+    """An id for something created at `now`; `random` is ten bytes."""
     milliseconds = (now - _EPOCH) // _MILLISECOND
     chance = int.from_bytes(random, "big")
     return UUID(
@@ -75,7 +74,7 @@ def recipient_id(message_id: MessageId, position: int) -> UUID:
 
 
 def time_of(value: UUID) -> datetime:
-    """When the thing that the id names came to be, to the millisecond."""
+    """The creation time in the id, to the millisecond."""
     return _EPOCH + (value.int >> 80) * _MILLISECOND
 
 
@@ -91,7 +90,7 @@ def text(prefix: str, value: UUID) -> str:
 
 
 def parse(prefix: str, given: str) -> UUID | None:
-    """The id that `given` spells, or None; only the spelling that `text` writes is taken."""
+    """The parsed id, or None; only the exact form that `text` writes is accepted."""
     if not given.startswith(prefix) or len(given) != len(prefix) + _TEXT_LENGTH:
         return None
     number = 0
@@ -104,5 +103,5 @@ def parse(prefix: str, given: str) -> UUID | None:
 
 
 def lowest_id(day: datetime) -> UUID:
-    """The bound below which every id is older than `day`."""
+    """The lowest id of `day`; all lower ids are older."""
     return UUID(int=((day - _EPOCH) // _MILLISECOND) << 80)

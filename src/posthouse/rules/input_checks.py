@@ -1,4 +1,4 @@
-"""Particulars: what an operator writes about accounts, domains, credentials and users, read strictly."""
+"""Strict checks of operator input about accounts, domains, credentials and users."""
 
 import re
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from posthouse.rules.refusal import invalid
 NAME_CHARACTERS_MAX: Final = 200
 REASON_CHARACTERS_MAX: Final = 500
 NETWORKS_MAX: Final = 100
-# Line ends of every kind, other control characters, and surrogates, which no UTF-8 can carry.
+# Line ends of every kind, other control characters, and surrogates, which UTF-8 can't encode.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-# Digits are ASCII here: Python's own reading takes others.
+# ASCII digits only: Python's own parser accepts others.
 _RFC_3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
@@ -38,7 +38,7 @@ def reason(given: str) -> str:
 
 
 def moment(what: str, given: str) -> datetime:
-    """RFC 3339: a date, a time, and how far that is from UTC."""
+    """RFC 3339: a date, a time, and the offset from UTC."""
     try:
         if not _RFC_3339.fullmatch(given):
             raise ValueError(given)
@@ -48,7 +48,7 @@ def moment(what: str, given: str) -> datetime:
 
 
 def domain_name(given: str) -> str:
-    """In A-labels, lower case; the dot that ends a name in DNS is taken and dropped."""
+    """In A-labels, lower case, without a trailing dot."""
     try:
         return parse_domain(given.strip().removesuffix("."))
     except AddressError as error:
@@ -56,7 +56,7 @@ def domain_name(given: str) -> str:
 
 
 def networks(given: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
-    """An address alone is a network of one."""
+    """A single address is a network of its own."""
     if len(given) > NETWORKS_MAX:
         raise invalid(f"A credential is allowed from {NETWORKS_MAX} networks at most.")
     read = []
@@ -75,7 +75,7 @@ def networks(given: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
 
 
 def user_address(given: str) -> str:
-    """In lower case, as users are found by it."""
+    """In lower case, as users are looked up by it."""
     try:
         mailbox = parse_mailbox(given.strip())
     except AddressError as error:

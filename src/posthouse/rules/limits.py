@@ -1,4 +1,4 @@
-"""Every number of the contract, and the bounds we put beside them."""
+"""Every limit of the API contract, and our own bounds."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ WARMUP_RECIPIENTS_BY_DAY: Final = (
 
 # Templates.
 TEMPLATE_PART_CHARACTERS_MAX: Final = 256 * 1024
-# Rendering is paid before anything else is: as often as one part may name a variable.
+# Rendering happens before anything is charged, so placeholders per part are bounded.
 TEMPLATE_PLACEHOLDERS_MAX: Final = 1_000
 TEMPLATES_MAX: Final = 1_000
 TEMPLATE_NAME_CHARACTERS_MAX: Final = 200
@@ -52,11 +52,11 @@ PASSWORD_CHARACTERS_MIN: Final = 12
 PASSWORD_CHARACTERS_MAX: Final = 256
 CREDENTIALS_MAX: Final = 100
 KEYS_MAX: Final = 1_000
-# A bound that nobody meets: a key that is rotated lives as long as it was to, counted anew.
+# High enough for every user: a rotated key gets its full lifetime again.
 KEY_DAYS_MAX: Final = 3_660
 OVERLAP_SECONDS: Final = 24 * 3600
 OVERLAP_SECONDS_MAX: Final = 7 * 24 * 3600
-# How exact it is when a secret was last used.
+# Precision of a secret's last-used time.
 LAST_USED_SECONDS: Final = 60
 LAST_USED_MAX: Final = 100_000
 
@@ -66,7 +66,7 @@ INVITATIONS_MAX: Final = 100
 INVITATION_LIFETIME_SECONDS: Final = 7 * 24 * 3600
 AUDIT_LOG_DAYS: Final = 400
 
-# Accepting: what one shared transaction may carry, and what may wait for the next.
+# Accepting: the size of a shared transaction, and of the queue for the next.
 BATCH_ITEMS_MAX: Final = 100
 BATCH_BYTES_MAX: Final = 16 * MIB
 WAITING_ITEMS_MAX: Final = 2_000
@@ -78,11 +78,11 @@ THREAD_BODY_BYTES_MIN: Final = 256 * 1024
 DOMAIN_RECHECK_SECONDS: Final = 24 * 3600
 DOMAIN_GRACE_SECONDS: Final = 7 * 24 * 3600
 DOMAINS_MAX: Final = 1_000
-# Whoever waits for new keys to sign waits no longer than this for us to see their record.
+# New keys start to sign within this time after their record is published.
 DOMAIN_PENDING_RECHECK_SECONDS: Final = 3600
 DOMAIN_KEYS_RETIRED_SECONDS: Final = 7 * 24 * 3600
 DOMAIN_KEYS_RETIRED_MAX: Final = 10
-# So that nobody has us flood a name server: between two checks of a domain, and in that time of an account's.
+# Protects name servers from floods: seconds between checks of a domain, and checks per account in that time.
 DOMAIN_ASKED_SECONDS: Final = 5
 DOMAINS_ASKED_MAX: Final = 20
 DOMAIN_CHECK_SECONDS_MAX: Final = 4.0
@@ -90,12 +90,12 @@ DOMAIN_CHECK_SECONDS_MAX: Final = 4.0
 # Partitions.
 PARTITION_DAYS_AHEAD: Final = 7
 
-# Logins: this many failures in a row are taken for typing errors; then the wait doubles.
+# Logins: this many failures in a row count as typing errors; then the wait doubles.
 LOGIN_FAILURES_FREE: Final = 4
 LOGIN_WAIT_SECONDS_MAX: Final = 900
 
-# The Authorization header: far above any token of ours, far below what would cost time to decode.
+# The Authorization header: far longer than our tokens, far shorter than what would be slow to decode.
 AUTHORIZATION_CHARACTERS_MAX: Final = 8 * 1024
 
-# A template's variable: whole numbers as large as a JSON reader's floating point can name, no larger.
+# A template's variable: integers no larger than a double can represent.
 VARIABLE_NUMBER_BITS_MAX: Final = 1024

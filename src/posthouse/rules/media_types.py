@@ -1,4 +1,4 @@
-"""Which content type a file name stands for, the same on every machine."""
+"""The content type of a file name, the same on every machine."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The states of a message and its recipients, and how the recipients' results make the message's."""
+"""The states of a message and its recipients, and how the message's state follows from the recipients'."""
 
 from enum import StrEnum
 from typing import assert_never
@@ -32,9 +32,9 @@ class Source(StrEnum):
 
 
 def message_state(open: int, delivered: int, released: int, total: int) -> tuple[MessageStatus, BillingStatus]:  # noqa: A002
-    """The message's state from its counts: recipients not final, delivered, and bounced, of so many.
+    """The message's state from its counts: recipients not final (`open`), delivered, and bounced (`released`).
 
-    Those in none of the three counts have failed. Nothing moves before the last recipient is final.
+    The rest has failed. The state changes only when the last recipient is final.
     """
     if min(open, delivered, released) < 0 or total < 1 or open + delivered + released > total:
         raise ValueError(f"impossible counts: {open=} {delivered=} {released=} {total=}")

@@ -1,13 +1,12 @@
-"""What an attempt to deliver came to, and what follows for the recipient.
+"""The outcome of a delivery attempt, and the recipient's next state.
 
-An attempt ends at one stage of one conversation, or before there was any. `judge` says what that means
-by itself; `follow` says what becomes of the recipient, given how often and how long it was tried.
+An attempt ends at a stage of an SMTP session, or before there was a session. `judge` gives the verdict on a single
+attempt; `recipient_update` gives the recipient's state, considering how often and how long delivery was tried.
 
-Two thoughts are behind the table. What a server says about *this mail* (from MAIL on) is final when it
-says so; what it says about *itself* or about us (greeting, EHLO, STARTTLS, "authenticate first") is not,
-since the next host may think otherwise and servers are put right within hours. And after the final dot
-silence proves nothing: the mail is tried again, and the attempt is remembered as one that may have
-arrived.
+Two principles. A 5xx reply about *this mail* (from MAIL on) is final; a 5xx about the *server* or about us
+(greeting, EHLO, STARTTLS, "authenticate first") is not, since the next host may differ and servers are repaired
+within hours. And after the final dot a missing reply proves nothing: the mail is retried, and the attempt is
+recorded as ambiguous.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from posthouse.rules.message import RecipientStatus
 
 
 class Stage(StrEnum):
-    """How far the conversation came: what was last sent, and not yet answered."""
+    """How far the session got: the last command that was sent and not yet answered."""
 
     CONNECT = "connect"
     GREETING = "greeting"
@@ -29,13 +28,13 @@ class Stage(StrEnum):
     STARTTLS = "starttls"
     MAIL = "mail"
     RCPT = "rcpt"
-    # DATA lasts until the body is written; DOT begins when the final dot may have left us.
+    # DATA lasts until the body is written; DOT begins when the final dot may have been sent.
     DATA = "data"
     DOT = "dot"
 
 
 class LookupFailure(StrEnum):
-    """Why DNS led nowhere. Only the last is no certainty."""
+    """Why DNS gave no address. All but NO_ANSWER are certain."""
 
     NULL_MX = "null_mx"
     NO_SUCH_NAME = "no_such_name"
@@ -45,7 +44,7 @@ class LookupFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The server answered, and the conversation ended with that."""
+    """The server's reply that ended the attempt."""
 
     stage: Stage
     reply: Reply
@@ -53,7 +52,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """The conversation ended without an answer: refused, timed out, cut off, no TLS, no SMTP."""
+    """The session ended without a reply: connection refused, timed out, closed, no TLS, no SMTP."""
 
     stage: Stage
     reason: str
@@ -67,19 +66,19 @@ class Unresolved:
 
 @dataclass(frozen=True, slots=True)
 class Forbidden:
-    """Every address of the destination is one that we never connect to: loopback, private, ours."""
+    """We never connect to any of the destination's addresses: loopback, private, our own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """The address gets no mail of the account's, or none of the list that it has left; nothing was tried."""
+    """The address is suppressed for the account, or unsubscribed from the list; no delivery was tried."""
 
     unsubscribed_list: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """It is not tried any more, for a reason of ours: too often, for too long, held for too long."""
+    """We stopped trying: too many attempts, too long, or held for too long."""
 
     reason: str
 
@@ -96,10 +95,10 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryVerdict:
-    """`code` is the server's, None when no server said anything; `text` is its reply, or our words for what happened.
+    """`code` is the server's, None without a reply; `text` is its reply, or our description of what happened.
 
-    `next_exchange`: before this verdict counts, the destination's next host is to be tried, if it has one.
-    `ambiguous`: the mail may have arrived all the same. `suppress`: the address gets no more mail.
+    `next_exchange`: try the destination's next host, if any, before this verdict counts.
+    `ambiguous`: the mail may have arrived anyway. `suppress`: the address gets no more mail.
     """
 
     kind: OutcomeKind
@@ -112,30 +111,30 @@ class DeliveryVerdict:
 
 @dataclass(frozen=True, slots=True)
 class RecipientUpdate:
-    """The recipient's state after the attempt; `next_at` is set exactly when it is deferred."""
+    """The recipient's state after the attempt; `next_at` is set only if it is deferred."""
 
     status: RecipientStatus
     next_at: datetime | None = None
 
 
-# Before MAIL, nothing was said about this mail.
+# Before MAIL, no reply is about this mail.
 _BEFORE_MAIL: Final = frozenset({Stage.CONNECT, Stage.GREETING, Stage.EHLO, Stage.STARTTLS})
 AUTHENTICATION_REQUIRED: Final = 530
-# RFC 5321, 4.5.3.1.10: what older servers say for "too many recipients", and some for a full mailbox.
+# RFC 5321, 4.5.3.1.10: older servers use it for "too many recipients", and some for a full mailbox.
 OVER_STORAGE: Final = 552
-# RFC 3463: the address is wrong, unknown, or moved away. Not 5.1.7 and 5.1.8, which are about our
-# sender, and nothing of 5.7, which is about policy.
+# RFC 3463: the address is wrong, unknown, or moved. Not 5.1.7 and 5.1.8, which are about our sender, nor 5.7.x,
+# which is about policy.
 SUPPRESSING: Final = frozenset({"5.1.1", "5.1.2", "5.1.3", "5.1.6", "5.1.10"})
 
-_CERTAINTIES: Final = {
+_CERTAIN_FAILURES: Final = {
     LookupFailure.NULL_MX: "the domain does not accept mail (null MX)",
     LookupFailure.NO_SUCH_NAME: "the domain does not exist",
     LookupFailure.NO_ADDRESS: "the domain has no mail server and no address",
 }
 
 
-def judge(happening: AttemptResult) -> DeliveryVerdict:
-    match happening:
+def judge(result: AttemptResult) -> DeliveryVerdict:
+    match result:
         case Replied(stage, reply):
             return _judge_reply(stage, reply)
         case NoReply(stage, reason):
@@ -149,7 +148,7 @@ def judge(happening: AttemptResult) -> DeliveryVerdict:
         case Unresolved(LookupFailure.NO_ANSWER, reason):
             return DeliveryVerdict(OutcomeKind.DEFERRED, None, f"DNS gave no usable answer: {reason}")
         case Unresolved(lookup):
-            return DeliveryVerdict(OutcomeKind.BOUNCED, None, _CERTAINTIES[lookup])
+            return DeliveryVerdict(OutcomeKind.BOUNCED, None, _CERTAIN_FAILURES[lookup])
         case Forbidden():
             return DeliveryVerdict(OutcomeKind.BOUNCED, None, "the domain's mail servers have no public address")
         case Suppressed(None):
@@ -160,11 +159,13 @@ def judge(happening: AttemptResult) -> DeliveryVerdict:
                 "or the account wants none",
             )
         case Suppressed(unsubscribed_list):
-            return DeliveryVerdict(OutcomeKind.BOUNCED, None, f"the address has left the list {unsubscribed_list!r}")
+            return DeliveryVerdict(
+                OutcomeKind.BOUNCED, None, f"the address is unsubscribed from the list {unsubscribed_list!r}"
+            )
         case GivenUp(reason):
             return DeliveryVerdict(OutcomeKind.FAILED, None, reason)
         case _:
-            assert_never(happening)
+            assert_never(result)
 
 
 def recipient_update(
@@ -177,7 +178,7 @@ def recipient_update(
     held: timedelta = timedelta(0),
     schedule: retry.Schedule = retry.DELIVERY,
 ) -> RecipientUpdate:
-    """What the recipient becomes. `attempts` includes the one judged, and any that a crash left unjudged."""
+    """The recipient's next state. `attempts` includes the judged attempt, and attempts lost in a crash."""
     match verdict.kind:
         case OutcomeKind.DELIVERED:
             return RecipientUpdate(RecipientStatus.DELIVERED)
@@ -205,9 +206,9 @@ def _judge_reply(stage: Stage, reply: Reply) -> DeliveryVerdict:
     if 500 <= code < 600 and not (stage is Stage.RCPT and code == OVER_STORAGE):
         suppress = stage is Stage.RCPT and reply.enhanced in SUPPRESSING
         return DeliveryVerdict(OutcomeKind.BOUNCED, code, reply.text, suppress=suppress)
-    # A reply that makes no sense at its stage is no more than silence, and after the dot no less.
-    is_sense = 400 <= code < 600
-    return DeliveryVerdict(OutcomeKind.DEFERRED, code, reply.text, ambiguous=stage is Stage.DOT and not is_sense)
+    # A reply with an invalid code counts as no reply; after the dot that is ambiguous.
+    is_refusal = 400 <= code < 600
+    return DeliveryVerdict(OutcomeKind.DEFERRED, code, reply.text, ambiguous=stage is Stage.DOT and not is_refusal)
 
 
 def _while(stage: Stage) -> str:

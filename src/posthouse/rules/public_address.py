@@ -1,9 +1,8 @@
-"""Which addresses we connect to: public ones only, in whatever form they are written.
+"""Which addresses we connect to: public addresses only, in every notation.
 
-Mail servers and webhooks are named by others, so their names may lead anywhere: to ourselves, to a
-neighbour in a private network, to a cloud's metadata service. The list is our own, because the standard
-library's idea of a global address lets several of those through (NAT64, 6to4 and IPv4-compatible forms,
-multicast, some clouds' metadata addresses).
+Others control the names of mail servers and webhooks, so a name may resolve to anything: to ourselves, to a private
+network, to a cloud's metadata service. The list is our own, because the standard library's `is_global` accepts
+several of those (NAT64, 6to4 and IPv4-compatible forms, multicast, some clouds' metadata addresses).
 """
 
 from collections.abc import Collection
@@ -36,8 +35,8 @@ FORBIDDEN: Final[tuple[Network, ...]] = tuple(
         "224.0.0.0/3",  # multicast, reserved, broadcast
     )
 )
-# The unicast space that is given out; everything outside it is special, and so are these parts of it.
-_GIVEN_OUT: Final = IPv6Network("2000::/3")
+# The allocated unicast space; everything outside it is special, and so are the networks below.
+_ALLOCATED: Final = IPv6Network("2000::/3")
 FORBIDDEN_6: Final = tuple(
     IPv6Network(network)
     for network in (
@@ -51,10 +50,10 @@ FORBIDDEN_6: Final = tuple(
 
 
 def is_public(address: Address, ours: Collection[Address] = ()) -> bool:
-    """Whether we may connect there; `ours` are addresses of this installation."""
-    # An IPv4 address inside an IPv6 one (mapped, compatible, NAT64) is outside the given-out space.
+    """Whether we may connect to it; `ours` are addresses of this installation."""
+    # An IPv4 address inside an IPv6 address (mapped, compatible, NAT64) is outside the allocated space.
     if address in ours:
         return False
     if isinstance(address, IPv4Address):
         return not any(address in network for network in FORBIDDEN)
-    return address in _GIVEN_OUT and not any(address in network for network in FORBIDDEN_6)
+    return address in _ALLOCATED and not any(address in network for network in FORBIDDEN_6)

@@ -1,4 +1,4 @@
-"""An expected no: which code, what to tell the caller, and when to come back."""
+"""An expected refusal: its code, the text for the client, and when to retry."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,10 +24,10 @@ class Code(StrEnum):
 
 @dataclass(slots=True, eq=True)
 class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of ours)
-    """Raised where the rule lives, translated at the entry point.
+    """Raised by the rule, translated at the entry point.
 
-    `text` is shown to the caller: it says what is wrong and what to do, and holds no secret. Over SMTP, what
-    `lacks_room` is told in words of its own.
+    The client sees `text`: it says what is wrong and what to do, and contains no secret. SMTP has a reply of its
+    own for `lacks_room`.
     """
 
     code: Code
@@ -37,11 +37,11 @@ class Refusal(Exception):  # noqa: N818 (a refusal is an answer, not an error of
     lacks_room: bool = False
 
     def drop_traceback(self) -> None:
-        """Once it is told, nothing needs to know where it came from; its frames hold whole mails."""
+        """Call it once the refusal is answered: the traceback's frames hold whole mails."""
         self.__traceback__ = self.__cause__ = self.__context__ = None
 
     def copy(self) -> "Refusal":
-        """A copy for another caller: one exception can't be raised in several tasks."""
+        """A copy for another task: the same exception can't be raised in several tasks."""
         copy = Refusal(self.code, self.text, self.retry_after_seconds, dict(self.headers), self.lacks_room)
         copy.__cause__ = self.__cause__
         return copy

@@ -1,10 +1,11 @@
-"""What follows from a report that came back: which recipients it is about, and whether their addresses get more mail.
+"""Effects of a bounce or complaint report: which recipients it concerns, and whether they are suppressed.
 
-The token says which message it is, and mostly which recipient. Without a position the report has to name one of
-the message's recipients: about anybody else it is written down and changes nothing.
+The token identifies the message, and mostly the recipient. Without a position the report must name a recipient of
+the message; a report about any other address is recorded and changes nothing.
 
-A token that several recipients got doesn't say which of them speaks, and so each could speak for all the others. By
-such a token only one of a message's recipients complains, and a bounce is about those whom one envelope could hold.
+A token shared by several recipients does not show who sent the report, so each could report for the others. With
+such a token only a single recipient of the message can complain, and a bounce counts only for recipients that could
+have shared an envelope.
 """
 
 from collections import Counter
@@ -20,10 +21,10 @@ NOT_SPAM: Final = "not-spam"
 
 @dataclass(frozen=True, slots=True)
 class ReportNote:
-    """One line on a message's timeline; without a position it is about none of its recipients.
+    """An entry on a message's timeline; without a position it is about none of its recipients.
 
-    `detail` is the address that a bounce names, or the kind of a complaint. It is shared when its token has no
-    position and the message several recipients.
+    `detail` is the address that a bounce names, or the kind of a complaint. `is_shared`: the token has no position
+    and the message has several recipients.
     """
 
     kind: Literal["bounce", "complaint"]
@@ -37,21 +38,21 @@ class ReportNote:
 
     @property
     def duplicate_key(self) -> tuple[object, ...]:
-        """What makes two reports the same one."""
+        """Two reports with the same key are duplicates."""
         if self.suppress:
-            # Whatever else they say: a recipient has so few of these that there is always room for them.
+            # The other fields don't matter: so a recipient has few of these and there is always room for them.
             return self.kind, self.position, self.is_shared
-        # A bounce may name the address that a recipient's mail was forwarded to, this time or the next.
-        is_told_by_position = self.kind == "bounce" and self.position is not None
-        return self.kind, self.position, self.is_shared, self.status, "" if is_told_by_position else self.detail
+        # A bounce may name the address that the mail was forwarded to, which may vary.
+        is_known_by_position = self.kind == "bounce" and self.position is not None
+        return self.kind, self.position, self.is_shared, self.status, "" if is_known_by_position else self.detail
 
 
 def report_notes(
     report: Bounce | Complaint, position: int | None, recipients: Mapping[int, str], complainer: int | None = None
 ) -> list[ReportNote]:
-    """What to write down about a message with these recipients, by their positions.
+    """The timeline entries for a message with these recipients, by position.
 
-    `complainer` is who complained about it before, by a token that others got as well.
+    `complainer` is the recipient who complained before with a shared token.
     """
     if position is not None and position not in recipients:
         return []
@@ -80,19 +81,19 @@ def _complaint(
 def _failures_named(failures: Sequence[FailedRecipient], recipients: Mapping[int, str]) -> list[ReportNote]:
     is_shared = len(recipients) > 1
     named = [_named(failed.recipient, recipients) for failed in failures]
-    is_certain = not is_shared or _could_share({one for one in named if one is not None}, recipients)
+    is_certain = not is_shared or _could_share({position for position in named if position is not None}, recipients)
     return [_failure(failed, position, is_certain, is_shared) for failed, position in zip(failures, named, strict=True)]
 
 
 def _could_share(positions: Iterable[int], recipients: Mapping[int, str]) -> bool:
-    """Whether one envelope could hold them: it goes to one domain, and a recipient alone has a position."""
+    """Whether they could share an envelope: same domain, and not its only recipient, whose token has a position."""
     domains = {position: email.rpartition("@")[2].lower() for position, email in recipients.items()}
     named = {domains[position] for position in positions}
     return len(named) == 1 and Counter(domains.values())[named.pop()] > 1
 
 
 def _failures_of(failures: Sequence[FailedRecipient], position: int, email: str) -> list[ReportNote]:
-    """Of several, those that name the recipient; when none does, the address leads to others, and isn't unknown."""
+    """Of several failures, those that name the recipient; if none does, the address was forwarded and isn't unknown."""
     named = [failed for failed in failures if failed.recipient == email.lower()]
     chosen = named[:1] or failures[:1]
     is_certain = bool(named) or len(failures) == 1
@@ -107,7 +108,7 @@ def _failure(failed: FailedRecipient, position: int | None, is_certain: bool, is
 
 
 def _named(recipient: str | None, recipients: Mapping[int, str]) -> int | None:
-    """Whose report it is; one that names nobody is about the only recipient, if there is but one."""
+    """The recipient that the report names; without a name, the message's only recipient, if there is only one."""
     if recipient is None:
         return next(iter(recipients)) if len(recipients) == 1 else None
     return next((position for position, email in recipients.items() if email.lower() == recipient), None)

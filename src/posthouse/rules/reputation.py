@@ -1,16 +1,16 @@
-"""Conduct: whether what becomes of an account's mail lets it go on sending.
+"""Reputation: whether an account's delivery results allow it to keep sending.
 
-Addresses that nobody has and people who complain are how a bought list, or a stolen password, shows first. An
-account that passes the bounds is suspended before mailbox providers judge all the others by it.
+Unknown addresses and complaints are the first signs of a bought list or a stolen password. An account over the
+limits is suspended before mailbox providers penalise all accounts.
 """
 
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-# Fewer results than this say nothing: one mistyped address among ten is no bad list.
+# Fewer results are not judged: a single mistyped address among ten is no bad list.
 FINALS_MIN: Final = 200
-# The latest recipients, accepted within these hours, are what is judged.
+# Only the latest recipients accepted within the window are judged.
 RECIPIENTS_MAX: Final = 10_000
 WINDOW: Final = timedelta(hours=24)
 
@@ -20,7 +20,7 @@ COMPLAINTS_PERCENT_MAX: Final = 0.5
 COMPLAINTS_PERCENT_WARN: Final = 0.1
 
 
-# What the account itself is told.
+# Shown to the account.
 WARNING: Final = (
     f"Of the latest mail, {UNKNOWN_PERCENT_WARN:g} % or more went to addresses that don't exist, or "
     f"{COMPLAINTS_PERCENT_WARN:g} % or more was complained about. Send only to people who asked for it: at "
@@ -35,9 +35,9 @@ class ReputationVerdict(StrEnum):
 
 
 class ReputationFigures(NamedTuple):
-    """Final results that a server had a say in; how many of them were unknown addresses, or complained about.
+    """Final results with a server's reply; how many of them were unknown addresses or complaints.
 
-    An address that is unknown is one whose server said so at RCPT, or in a bounce that carried our token.
+    An address is unknown if its server said so at RCPT, or in a bounce with our token.
     """
 
     finals: int
@@ -64,17 +64,17 @@ def judge(finals: int, unknown: int, complaints: int) -> ReputationVerdict:
 
 
 def can_be_bad(unknown_addresses: int, complaints: int) -> bool:
-    """Whether so many addresses that were given up could be too many of the fewest results that are judged."""
+    """Whether these counts could exceed the limits for the smallest judged number of results."""
     return complaints > 0 or _reaches(unknown_addresses, FINALS_MIN, UNKNOWN_PERCENT_WARN)
 
 
 def counted_since(forgiven_at: datetime | None, now: datetime) -> datetime:
-    """From when on mail counts: an operator who lets an account go on wipes the slate clean."""
+    """From when mail counts: lifting a suspension resets the count."""
     return now - WINDOW if forgiven_at is None else max(now - WINDOW, forgiven_at)
 
 
 def is_warning(warned_at: datetime | None, forgiven_at: datetime | None, now: datetime) -> bool:
-    """Whether what was warned about still counts."""
+    """Whether the warned-about results still count."""
     return warned_at is not None and warned_at >= counted_since(forgiven_at, now)
 
 

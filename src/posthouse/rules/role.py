@@ -1,4 +1,4 @@
-"""Roles: what each of them may do, operation by operation; the only place that says so."""
+"""Roles: the only definition of which operations each role may call."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,12 +7,12 @@ from typing import Final
 from posthouse.rules.credential import Role
 from posthouse.rules.refusal import Code, Refusal, invalid
 
-# Each may do all that those before it may.
+# Each role includes the permissions of those before it.
 _FROM_LEAST: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
 
 PUBLIC: Final = frozenset({"login", "acceptInvitation", "showUnsubscribe", "unsubscribe"})
 
-# Viewers look, members send, admins hold the keys and the domains, owners say who is who.
+# Viewers read, members send, admins manage keys and domains, owners manage the team.
 _OPERATIONS: Final = {
     Role.VIEWER: (
         "logout",
@@ -86,7 +86,7 @@ NEEDED: Final[Mapping[str, Role]] = MappingProxyType(
 
 
 def parse_role(given: str) -> Role:
-    """The role of that name."""
+    """The role with this name."""
     if given not in list(Role):
         raise invalid(f"`role` is one of {', '.join(Role)}.")
     return Role(given)
@@ -97,7 +97,7 @@ def may(role: Role, needed: Role) -> bool:
 
 
 def require(role: Role, operation: str) -> None:
-    """An operation that the table doesn't know is a fault, and opens to nobody."""
+    """Refuse a role that may not call the operation; an operation missing from the table raises KeyError."""
     needed = NEEDED[operation]
     if not may(role, needed):
         raise Refusal(

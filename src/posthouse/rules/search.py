@@ -1,7 +1,7 @@
-"""How messages are found: the terms that a message is entered under, and those that a search asks for.
+"""Message search: the terms that a message is indexed under, and the terms of a query.
 
-A term is a field and a normalised value, as a number of 64 bits. A message is entered under its own terms, and a search
-names some: what has all of them is found. Both sides are normalised here and nowhere else.
+A term is a field and a normalised value, hashed to 64 bits. A query finds the messages that have all its terms. Both
+sides are normalised here and nowhere else.
 """
 
 import re
@@ -21,9 +21,9 @@ from posthouse.rules.refusal import invalid, unreadable_cursor
 
 WORD_CHARACTERS_MIN: Final = 2
 WORD_CHARACTERS_MAX: Final = 64
-# Of a subject; those after them are not found.
+# Of a subject; later words are not indexed.
 WORDS_ENTERED_MAX: Final = 12
-# Of a search.
+# Of a query.
 WORDS_ASKED_MAX: Final = 5
 SUBJECT_CHARACTERS_ASKED_MAX: Final = 500
 
@@ -35,7 +35,7 @@ _WORD: Final = re.compile(r"\w+")
 
 
 class SearchField(StrEnum):
-    """What a term is about. The values are part of what is stored: they never change."""
+    """The field of a term. The values are hashed into stored terms: they never change."""
 
     RECIPIENT = "recipient"
     SENDER = "sender"
@@ -48,7 +48,7 @@ class SearchField(StrEnum):
 
 
 def term(field: SearchField, value: str) -> int:
-    """Two values that share a number are one in 18 trillion millions: nothing is checked against them."""
+    """Hash collisions have a probability of 1 in 2**64: they are not checked for."""
     digest = blake2b(f"{field.value}\0{value}".encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
@@ -60,7 +60,7 @@ def words(text: str) -> list[str]:
 
 
 def address(text: str) -> str:
-    """The bare address of what may have a display name before it, without regard to case."""
+    """The bare address, without a display name, in lower case."""
     text = text.strip()
     if text.endswith(">"):
         text = text[text.rfind("<") + 1 : -1]
@@ -77,7 +77,7 @@ def terms_of(
     source: str,
     credential_id: UUID,
 ) -> set[int]:
-    """What a message is found by from its acceptance on; its status is entered once it is final."""
+    """The terms a message is indexed under when it is accepted; its status is added once it is final."""
     found = {
         term(SearchField.SENDER, address(sender)),
         term(SearchField.SOURCE, source),
@@ -93,7 +93,7 @@ def terms_of(
 
 @dataclass(frozen=True, slots=True)
 class SearchFilters:
-    """What a caller asks for, as it was given; None means any."""
+    """The filters as given by the client; None means any."""
 
     status: str | None = None
     recipient: str | None = None
@@ -109,9 +109,9 @@ class SearchFilters:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What is to be found: messages with all of the terms, with ids from `lowest` up to, not including, `before`.
+    """Matches messages with all of the terms and with ids from `lowest` up to, not including, `before`.
 
-    Only a final status is a term. What is queued is in the calendar.
+    Only a final status is a term. Queued messages are found in the schedule.
     """
 
     terms: tuple[int, ...]
@@ -124,18 +124,18 @@ class SearchQuery:
         return not self.terms and not self.is_queued
 
     def has(self, terms: set[int], status: str) -> bool:
-        """Whether a message with these terms and this status is wanted."""
+        """Whether a message with these terms and this status matches."""
         if self.is_queued and status != MessageStatus.QUEUED:
             return False
         return terms.issuperset(self.terms) or (terms | {term(SearchField.STATUS, status)}).issuperset(self.terms)
 
     def cursor(self, position: UUID) -> str:
-        """What leads to the page after the message at the position, for those who ask the same again."""
+        """The cursor for the page after the message at the position; valid for the same query only."""
         return urlsafe_b64encode(position.bytes + self._fingerprint()).decode().rstrip("=")
 
     def position(self, cursor: str) -> UUID:
         try:
-            # What is spelt otherwise than we spell it is not ours.
+            # A cursor has a single valid encoding.
             decoded = b64decode(f"{cursor}{'=' * (-len(cursor) % 4)}", altchars=b"-_", validate=True)
             position = UUID(bytes=decoded[:16])
         except ValueError:
@@ -150,7 +150,7 @@ class SearchQuery:
 
 
 def search_query(filters: SearchFilters) -> SearchQuery:
-    """What the filters ask for; a Refusal when one of them can't be."""
+    """The query for these filters; a Refusal if a filter is invalid."""
     terms: set[int] = set()
     is_queued = False
     if filters.status is not None:
@@ -180,10 +180,10 @@ def search_query(filters: SearchFilters) -> SearchQuery:
     return SearchQuery(tuple(sorted(terms)), is_queued, lowest, before)
 
 
-_Choice = TypeVar("_Choice", bound=StrEnum)
+_EnumType = TypeVar("_EnumType", bound=StrEnum)
 
 
-def _one_of(name: str, given: str, choices: type[_Choice]) -> _Choice:
+def _one_of(name: str, given: str, choices: type[_EnumType]) -> _EnumType:
     try:
         return choices(given)
     except ValueError:
@@ -219,7 +219,7 @@ def _bound(name: str, given: str) -> UUID:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise invalid(f"`{name}` is a time of RFC 3339, such as 2026-11-15T09:30:00Z.")
-    # What was before the first of all days, or comes after the last, is as good as they are.
+    # Times out of range are clamped.
     try:
         return min(ids.lowest_id(max(moment, _FIRST_DAY)), _HIGHEST)
     except OverflowError:

@@ -12,7 +12,7 @@ from posthouse.rules.refusal import Code, Refusal
 
 @dataclass(slots=True)
 class Account:
-    """The working copy of one account's row while a batch is decided; `admit` changes it.
+    """The working copy of an account's row while a batch is decided; `admit` changes it.
 
     `warmup_limits` is None for an exempt account. `warmup_used` counts the recipients accepted on
     `warmup_day`.
@@ -31,14 +31,14 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one message costs. Test mail costs no credits, and nothing of the warm-up either."""
+    """What a message costs. Test mail costs no credits and does not count for the warm-up."""
 
     recipients: int
     credits: int
 
 
 class WarmupReading(NamedTuple):
-    """Today is day number `day` of the warm-up, on which `used` recipients were sent to; None is no limit."""
+    """Today is day `day` of the warm-up, with `used` recipients so far; a `limit` of None means unlimited."""
 
     started_on: date
     today: date
@@ -48,7 +48,7 @@ class WarmupReading(NamedTuple):
 
 
 def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
-    """Charge the account for one message, or refuse it and leave the account as it was."""
+    """Charge the account for a message, or refuse it without changing the account."""
     taken = rate_limit.take(account.rate, account.full_at, now)
     if isinstance(taken, RateWait):
         raise _too_fast(account, taken, now)
@@ -57,7 +57,7 @@ def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
         _check_warmup(account, charge, warmup, now)
         _check_credits(account, charge, now)
         account.available -= charge.credits
-        # Counted for exempt accounts too: one that loses its exemption goes on where it really is.
+        # Counted for exempt accounts too: an account that loses its exemption continues at its real count.
         account.warmup_started_on = warmup.started_on
         account.warmup_day = warmup.today
         account.warmup_used = warmup.used + charge.recipients
@@ -66,8 +66,8 @@ def admit(account: Account, charge: Charge, now: datetime) -> RateReading:
 
 
 def warmup_reading(account: Account, now: datetime) -> WarmupReading:
-    """Where the account stands in its warm-up, without sending anything."""
-    # A process whose clock is a moment behind must not reopen the day that another has closed.
+    """The account's state in its warm-up, without sending."""
+    # A process whose clock is behind must not reopen the previous day.
     today = max(now.astimezone(UTC).date(), account.warmup_day or date.min)
     started_on = account.warmup_started_on or today
     used = account.warmup_used if account.warmup_day == today else 0

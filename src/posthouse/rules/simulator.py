@@ -1,11 +1,10 @@
-"""The simulator: how a delivery goes that is only rehearsed, without DNS and without a connection.
+"""The simulator: simulated delivery results, without DNS and without a connection.
 
-At the simulator's domain the local part says how it ends; a `+tag` behind it tells rehearsals apart
-(`bounced+42@simulator.invalid`). Whatever else is asked for, at that domain or, under a test key, at any
-other, ends delivered: a rehearsal goes well unless it is asked not to, and an address that was mistyped
-is seen in the reply, which names those that end otherwise.
+At the simulator's domain the local part selects the result; a `+tag` distinguishes test runs
+(`bounced+42@simulator.invalid`). Any other address at that domain and, with a test key, at any domain is delivered;
+the reply lists the addresses with other results, which helps to find typing errors.
 
-What happens here is judged, retried, billed and told like what real servers say.
+Simulated results are judged, retried, billed and reported like real ones.
 """
 
 from typing import Final
@@ -19,9 +18,9 @@ _DELIVERED: Final = Replied(Stage.DOT, reply_of(250, [_TAKEN]))
 _UNKNOWN: Final = Replied(Stage.DOT, reply_of(250, [_TAKEN + _HINT]))
 _NAMED: Final[dict[str, AttemptResult]] = {
     "delivered": _DELIVERED,
-    # A disabled mailbox, not an unknown one: 5.1.1 would suppress the address and end the rehearsals.
+    # A disabled mailbox, not an unknown one: 5.1.1 would suppress the address and end the tests.
     "bounced": Replied(Stage.RCPT, reply_of(550, [b"5.2.1 The simulator refused the recipient, as it was asked to"])),
-    # The same every time, so that the retries are used up.
+    # The same every time, until no retries are left.
     "deferred": Replied(Stage.RCPT, reply_of(451, [b"4.7.1 The simulator asks to try again later, every time"])),
     "failed": GivenUp("the simulator gave up, as it was asked to"),
 }

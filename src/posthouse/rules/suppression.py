@@ -1,6 +1,6 @@
-"""Suppressions: why an address gets no mail, and the lines of a file of addresses, as other services write it.
+"""Suppressions: why an address gets no mail, and the import of address files from other services.
 
-A file is read as it comes, a piece at a time: nothing here holds more of it than a line.
+A file is read in chunks: no more than a line is held in memory.
 """
 
 import csv
@@ -13,13 +13,13 @@ from posthouse.rules.refusal import Refusal, invalid
 
 NOTE_CHARACTERS_MAX: Final = 200
 WHY_CHARACTERS_MAX: Final = 200
-# What an account may enter by itself; what bounces or complains has been sent to, and is bounded by that.
+# Manual entries per account; bounces and complaints are bounded by the mail sent.
 MANUAL_MAX: Final = 5_000_000
 
 IMPORT_BYTES_MAX: Final = 200 * 1000 * 1000
 IMPORT_LINES_MAX: Final = 1_000_000
 LINE_BYTES_MAX: Final = 1024
-FAULTS_TOLD_MAX: Final = 100
+FAULTS_REPORTED_MAX: Final = 100
 
 EXPORT_HEADER: Final = ("address", "reason", "note", "at")
 
@@ -27,7 +27,7 @@ _ADDRESS_COLUMNS: Final = frozenset({"email", "address", "recipient", "emailaddr
 _NOTE_COLUMNS: Final = ("note", "suppressionreason", "reason", "error")
 _DELIMITERS: Final = ",;\t"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-# What a spreadsheet takes for a formula; and the mark itself, so that every guarded cell has one reading.
+# Prefixes that a spreadsheet reads as a formula; and the quote itself, so that unguarding is unambiguous.
 _GUARDED: Final = ("=", "+", "-", "@", "'")
 
 
@@ -38,7 +38,7 @@ class SuppressionReason(StrEnum):
 
 
 def address_of(given: str) -> str:
-    """The address as it is compared, or a refusal."""
+    """The address in its normalised form, or a refusal."""
     try:
         return parse_mailbox(given).key
     except AddressError as error:
@@ -46,7 +46,7 @@ def address_of(given: str) -> str:
 
 
 def known_address(given: str) -> str | None:
-    """The same, for what names a suppression that is there: None can't be one."""
+    """The same for an existing suppression; None if it can't be an address."""
     try:
         return parse_mailbox(given).key
     except AddressError:
@@ -61,7 +61,7 @@ def reason_of(given: str) -> SuppressionReason:
 
 
 class SuppressionSearch(NamedTuple):
-    """One of the two: the beginning of an address, or the whole of its domain."""
+    """Either the beginning of an address, or a whole domain."""
 
     prefix: str | None = None
     domain: str | None = None
@@ -103,7 +103,7 @@ def _no_why() -> Refusal:
 
 
 class ImportLine(NamedTuple):
-    """A line of a file: the address on it and a note, or what is wrong with it."""
+    """A line of a file: its address and note, or its fault."""
 
     number: int
     email: str = ""
@@ -112,10 +112,10 @@ class ImportLine(NamedTuple):
 
 
 class ImportLines:
-    """The lines of a CSV file, of which any piece may come at any time; blank ones and the header are none to report.
+    """The lines of a CSV file that arrives in chunks; blank lines and the header are skipped.
 
-    A quoted field may hold line breaks. A quote that is never closed costs no more than the longest line: what
-    is longer ends at its next line break.
+    A quoted field may hold line breaks. An unclosed quote costs no more than the longest line: a longer field ends
+    at its next line break.
     """
 
     def __init__(self) -> None:
@@ -132,10 +132,10 @@ class ImportLines:
         self._note_column: int | None = None
 
     def feed(self, piece: bytes) -> Iterator[ImportLine]:
-        """The lines that this piece completes; `count` is how many line breaks there were so far."""
+        """The lines that this chunk completes; `count` is the number of line breaks so far."""
         *ended, self._rest = (self._rest + piece).split(b"\n")
-        for one in ended:
-            line = self._end(one)
+        for text in ended:
+            line = self._end(text)
             if line is not None:
                 yield line
         if self._is_skipping:
@@ -148,12 +148,12 @@ class ImportLines:
             self._is_first = False
 
     def finish(self) -> Iterator[ImportLine]:
-        """What stands after the last line break."""
+        """The text after the last line break."""
         rest, self._rest = self._rest, b""
         if rest or self._record:
             line = self._end(rest)
             if line is None and self._record:
-                # A quote was never closed; its end is the file's.
+                # An unclosed quote ends with the file.
                 line = self._line(b"\n".join(self._record))
             if line is not None:
                 yield line
@@ -234,14 +234,14 @@ class ImportLines:
 
 
 def _as_note(text: str) -> str | None:
-    """What others wrote as the reason is kept as far as there is room; control characters are not."""
+    """The reason from another service, truncated, without control characters."""
     if not text.isprintable():
-        text = "".join([one if one.isprintable() else " " for one in text])
+        text = "".join([character if character.isprintable() else " " for character in text])
     return text[:NOTE_CHARACTERS_MAX] or None
 
 
 def guarded(cell: str) -> str:
-    """A cell that no spreadsheet takes for a formula."""
+    """The cell, quoted so that no spreadsheet reads it as a formula."""
     return f"'{cell}" if cell.startswith(_GUARDED) else cell
 
 

@@ -1,8 +1,8 @@
-"""Templates: text with `{{ name }}` placeholders, and nothing in it that could run, loop or nest.
+"""Templates: text with `{{ name }}` placeholders, without code, loops or nesting.
 
-A part is split once, into the text around its placeholders and their names; rendering puts the values
-in place of the names and joins. A value is never looked at again, so one that spells a placeholder
-stays as it is, and the work is linear in the output, whose size is known before it is made.
+A part is split once into text and placeholder names; rendering replaces the names by values and joins. Values are
+not parsed, so a value that looks like a placeholder stays as it is; the work is linear in the output, whose size is
+known in advance.
 """
 
 import math
@@ -17,8 +17,8 @@ from posthouse.rules.refusal import Code, Refusal, invalid
 
 VariableValue: TypeAlias = str | int | float | bool | None
 
-# Matches every `{{`; what follows must be a name and `}}`, or the group stays empty and the placeholder
-# is malformed. The quantifiers are possessive, so that no input makes the search go back and forth.
+# Matches every `{{`; a name and `}}` must follow, or the group stays empty and the placeholder is malformed. The
+# quantifiers are possessive, so that no input causes backtracking.
 _PLACEHOLDER: Final = re.compile(r"\{\{(?:[ \t]*+([A-Za-z_][A-Za-z0-9_.]{0,63}+)[ \t]*+\}\})?+")
 _ALIAS: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -53,7 +53,7 @@ def check_name(name: str) -> None:
 
 
 def check(template: Template) -> None:
-    """Refuse a template that could not be stored, or that no request could ever render."""
+    """Refuse a template that can't be stored, or that no request could render."""
     if not template.text and not template.html:
         raise invalid("The template is empty: give at least one of `text`, `html`.")
     _check_part("subject", template.subject, limits.SUBJECT_CHARACTERS_MAX)
@@ -73,15 +73,15 @@ def check(template: Template) -> None:
 
 
 def placeholders(template: Template) -> tuple[str, ...]:
-    """The names that the template uses, in order of first appearance: subject, text, html."""
+    """The names in the template, in order of first use: subject, text, html."""
     return _names(_split(template).values())
 
 
 def render(template: Template, variables: Mapping[str, VariableValue], *, bytes_max: int) -> RenderedTemplate:
-    """The template with its values in place; `bytes_max` bounds the parts together, as UTF-8.
+    """The template with values for its placeholders; `bytes_max` bounds all parts together, as UTF-8.
 
-    A request that brings its own subject renders a template whose subject is None, so that it need not
-    give the variables of a subject that nobody will see.
+    If a request has its own subject, pass a template with subject None: the request then needs no variables for the
+    unused subject.
     """
     if len(variables) > limits.VARIABLES_MAX:
         raise invalid(f"`variables` has {len(variables)} keys: at most {limits.VARIABLES_MAX} are allowed.")
@@ -117,7 +117,7 @@ def render(template: Template, variables: Mapping[str, VariableValue], *, bytes_
 
 
 def _split(template: Template) -> dict[str, list[str]]:
-    """Each part that is present, as text and names in turn, beginning and ending with text."""
+    """Each present part as alternating text and names, beginning and ending with text."""
     sources = {"subject": template.subject, "text": template.text, "html": template.html}
     return {field: _tokens(field, source) for field, source in sources.items() if source is not None}
 
@@ -163,7 +163,7 @@ def _check_subject_values(tokens: list[str], values: Mapping[str, str]) -> None:
 
 
 def _spelled(name: str, value: VariableValue) -> str:
-    """The value as JSON writes it, but text without its quotes, and null as nothing."""
+    """The value as in JSON, but strings without quotes and null as an empty string."""
     match value:
         case None:
             return ""
@@ -184,7 +184,7 @@ def _spelled(name: str, value: VariableValue) -> str:
 
 
 def _utf8_bytes(what: str, value: str) -> int:
-    """How long the value is as UTF-8; what no mail or database can hold is refused."""
+    """The value's length in UTF-8; refuses what no mail or database can store."""
     if "\x00" in value:
         raise invalid(f"{what} holds a NUL character: remove it.")
     try:
@@ -194,7 +194,7 @@ def _utf8_bytes(what: str, value: str) -> int:
 
 
 def _escape_growth(value: str) -> int:
-    """How many characters `escape` adds, without making the escaped text to find out."""
+    """How many characters `escape` adds, without building the escaped text."""
     return (
         4 * value.count("&")  # &amp;
         + 3 * (value.count("<") + value.count(">"))  # &lt; &gt;

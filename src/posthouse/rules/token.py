@@ -1,4 +1,4 @@
-"""The dashboard's JWT: one algorithm, one key from configuration, every claim required."""
+"""The dashboard's JWT: a fixed algorithm, a key from the configuration, every claim required."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ class Claims:
 
 
 def end_of_session(now: datetime) -> datetime:
-    """When the tokens of a session that begins now end; in whole seconds, as they tell it."""
+    """When the tokens of a session that begins now expire; in whole seconds, as in the token."""
     return now.replace(microsecond=0) + timedelta(seconds=JWT_LIFETIME_SECONDS)
 
 
@@ -61,7 +61,7 @@ def issue(
 
 
 def read(token: str, *, secret: str, now: datetime) -> Claims | None:
-    """What a token that we issued says, or None for anything else."""
+    """The claims of a valid token of ours, or None."""
     signed = _signed(token, secret)
     if signed is None or now >= signed.claims.expires_at or signed.issued_at > now + _LEEWAY:
         return None
@@ -74,12 +74,12 @@ class _Signed:
     issued_at: datetime
 
 
-# What a token says never changes, and a session shows the same one all day.
+# A token's claims never change, and a session presents the same token all day.
 @lru_cache(TOKENS_KNOWN_MAX)
 def _signed(token: str, secret: str) -> _Signed | None:
-    """What stands in a token that was signed by us, whenever that was."""
+    """The claims of a token that we signed, valid or expired."""
     try:
-        # The key and the algorithm are ours: a header that names others, or asks for more, is refused.
+        # The key and the algorithm are fixed: any other header field is refused.
         if jwt.get_unverified_header(token).keys() - {"alg", "typ"}:
             return None
         claims = jwt.decode(
@@ -88,7 +88,7 @@ def _signed(token: str, secret: str) -> _Signed | None:
             algorithms=[_ALGORITHM],
             issuer=_ISSUER,
             audience=_AUDIENCE,
-            # The times are judged above, by the time that is passed in.
+            # The caller checks the times, against the time that is passed in.
             options={"require": _CLAIMS, "verify_exp": False, "verify_iat": False, "verify_nbf": False},
         )
         issued_at = datetime.fromtimestamp(claims["iat"], UTC)

@@ -1,4 +1,4 @@
-"""The second factor: a code of six digits that changes every 30 seconds (RFC 6238), and recovery codes for its loss."""
+"""The second factor: a six-digit code that changes every 30 seconds (RFC 6238), and recovery codes."""
 
 import base64
 import hmac
@@ -14,7 +14,7 @@ ISSUER: Final = "Posthouse"
 # RFC 4226 recommends 160 bits, as long as the hash.
 SECRET_BYTES: Final = 20
 STEP_SECONDS: Final = 30
-# A clock may be a step off, and a person may finish typing a moment late.
+# A clock may be a step off, and typing takes time.
 STEPS_AROUND: Final = 1
 RECOVERY_CODES: Final = 10
 RECOVERY_CODE_BYTES: Final = 10
@@ -23,19 +23,19 @@ _DIGITS: Final = 6
 _CODE: Final = re.compile(r"[0-9]{6}")
 _RECOVERY_CODE: Final = re.compile(r"[a-z2-7]{16}")
 _GROUP: Final = 4
-# Longer than any code, however it is grouped.
+# Longer than any code with separators.
 _GIVEN_CHARACTERS_MAX: Final = 64
-# Its hash is of no use in any other column that keeps hashes under the same key.
+# Makes the hash useless in other columns with hashes under the same key.
 _PURPOSE: Final = "recovery code "
 
 
 def secret_text(secret: bytes) -> str:
-    """As an authenticator app takes it when it is typed: base 32."""
+    """In base 32, to type into an authenticator app."""
     return base64.b32encode(secret).decode("ascii")
 
 
 def secret_uri(secret: bytes, email: str) -> str:
-    """As an authenticator app takes it from a picture."""
+    """The URI for a QR code."""
     label = quote(f"{ISSUER}:{email}", safe=":@")
     return f"otpauth://totp/{label}?{urlencode({'secret': secret_text(secret), 'issuer': ISSUER})}"
 
@@ -45,7 +45,7 @@ def step_at(now: datetime) -> int:
 
 
 def code_of(secret: bytes, step: int) -> str:
-    """The code of one step: RFC 4226's truncation of an HMAC-SHA-1."""
+    """The code of a step: RFC 4226's truncation of an HMAC-SHA-1."""
     digest = hmac.digest(secret, step.to_bytes(8, "big"), "sha1")
     offset = digest[-1] & 0x0F
     number = int.from_bytes(digest[offset : offset + 4], "big") & 0x7FFF_FFFF
@@ -53,19 +53,19 @@ def code_of(secret: bytes, step: int) -> str:
 
 
 def matching_step(secret: bytes, given: str, now: datetime, last_step: int) -> int | None:
-    """The step whose code was given, if it is of about now and after the last that was used."""
+    """The step of the given code, if it is current and later than the last used step."""
     code = _plain(given)
     if not _CODE.fullmatch(code):
         return None
     middle = step_at(now)
     steps = range(middle - STEPS_AROUND, middle + STEPS_AROUND + 1)
-    # All are compared, whichever it is. The first that is left is used, so that the one after it stays good.
+    # Compares all steps, in constant time. The earliest unused step counts, so that the next stays valid.
     fitting = [step for step in steps if hmac.compare_digest(code_of(secret, step), code)]
     return next((step for step in fitting if step > last_step), None)
 
 
 def new_recovery_codes(random: bytes) -> Sequence[str]:
-    """Ten codes of 80 bits from a hundred random bytes, grouped so that people can copy them."""
+    """Ten codes of 80 bits from a hundred random bytes, grouped for easy copying."""
     if len(random) != RECOVERY_CODES * RECOVERY_CODE_BYTES:
         raise ValueError(f"needs {RECOVERY_CODES * RECOVERY_CODE_BYTES} random bytes, got {len(random)}")
     plain = base64.b32encode(random).decode("ascii").lower()
@@ -75,7 +75,7 @@ def new_recovery_codes(random: bytes) -> Sequence[str]:
 
 
 def recovery_code_hash(given: str, pepper: bytes) -> bytes | None:
-    """What is stored in place of a recovery code; None for what is none. Case, spaces and hyphens don't matter."""
+    """The hash that is stored in place of a recovery code; None if malformed. Ignores case, spaces and hyphens."""
     plain = _plain(given)
     return credential.secret_hash(_PURPOSE + plain, pepper) if _RECOVERY_CODE.fullmatch(plain) else None
 

@@ -1,9 +1,9 @@
-"""Leaving a list with one click (RFC 8058): which mail offers it, and the token in its link.
+"""One-click unsubscribe (RFC 8058): which mail offers it, and the token in its link.
 
-Mail belongs to a list by its tag `list:<name>`, and offers the click by another tag or a header. The token names
-the account, the list and the address, sealed under a key of ours (AES-SIV, RFC 5297). So it needs no table and
-works for as long as the key does, however old the mail is; nobody can read or make one, and the same three always
-give the same token, which tells a reader nothing that the mail itself doesn't.
+The tag `list:<name>` assigns mail to a list; another tag or a header requests the one-click link. The token holds the
+account, the list and the address, encrypted with our key (AES-SIV, RFC 5297). So it needs no table and works as long
+as the key, however old the mail is; without the key it can't be read or forged. The same three values always give
+the same token, which reveals nothing beyond the mail itself.
 """
 
 import re
@@ -24,12 +24,12 @@ ONE_CLICK: Final = "one-click"
 TAG: Final = "one-click-unsubscribe"
 LIST_TAG_PREFIX: Final = "list:"
 LIST_CHARACTERS_MAX: Final = 64
-# Where the links lead, below the installation's public address.
+# The links' path below the installation's public URL.
 PATH: Final = "/unsubscribe/"
 # AES-128 for each half of SIV.
 KEY_BYTES: Final = 32
 
-# Keeps these tokens apart from any other use of the key, and from a later form of the token.
+# Separates these tokens from other uses of the key, and from later token formats.
 _PURPOSE: Final = [b"unsubscribe 1"]
 _TAG_BYTES: Final = 16
 _ID_BYTES: Final = 16
@@ -40,14 +40,14 @@ _is_list: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{LIST_CHARACTERS_MAX}}}\Z").ma
 
 
 class UnsubscribeOption(NamedTuple):
-    """`mailing_list` is the one that the mail belongs to; with `one_click`, each recipient gets a link to leave it."""
+    """`mailing_list` is the mail's list; with `one_click`, each recipient gets a link to unsubscribe from it."""
 
     mailing_list: str | None
     one_click: bool
 
 
 class ListMember(NamedTuple):
-    """Who leaves which list; the address is in lower case."""
+    """An address on a list; the address is in lower case."""
 
     account_id: AccountId
     mailing_list: str
@@ -58,7 +58,7 @@ NO_LIST: Final = UnsubscribeOption(None, one_click=False)
 
 
 def unsubscribe_option(tags: Sequence[str], header: str | None, *, has_own: bool) -> UnsubscribeOption:
-    """What the mail's tags and its header ask for; nothing is added to mail that has a List-Unsubscribe of its own."""
+    """The option from the mail's tags and header; mail with its own List-Unsubscribe gets no link."""
     if header is not None and header.strip().lower() != ONE_CLICK:
         raise invalid(f"`{HEADER}` takes `{ONE_CLICK}` only: write that, or leave the header out.")
     is_wanted = header is not None or TAG in tags
@@ -75,41 +75,41 @@ def unsubscribe_option(tags: Sequence[str], header: str | None, *, has_own: bool
 
 
 def not_offered() -> Refusal:
-    """To whoever opts in where links would lead nowhere."""
+    """For one-click mail on an installation without a public URL."""
     return invalid(
         "This installation has no public URL for one-click links: ask its operator to set `http.public_url`, "
         "or give the message a List-Unsubscribe header of your own."
     )
 
 
-def token(leaver: ListMember, key: bytes) -> str:
-    """What stands at the end of a link: 468 characters of the URL alphabet at most."""
-    name = leaver.mailing_list.encode("ascii")
-    named = leaver.account_id.bytes + len(name).to_bytes(1, "big") + name + leaver.email.lower().encode("ascii")
-    return _spelt(AESSIV(key).encrypt(named, _PURPOSE))
+def token(member: ListMember, key: bytes) -> str:
+    """The last part of the link: at most 468 URL-safe characters."""
+    name = member.mailing_list.encode("ascii")
+    payload = member.account_id.bytes + len(name).to_bytes(1, "big") + name + member.email.lower().encode("ascii")
+    return _encoded(AESSIV(key).encrypt(payload, _PURPOSE))
 
 
 def read(given: str, key: bytes) -> ListMember | None:
-    """Who the token names, or None if we never wrote it."""
+    """The list member in the token, or None if it is not ours."""
     if len(given) > TOKEN_CHARACTERS_MAX or not given.isascii():
         return None
     try:
         sealed = urlsafe_b64decode(given + "=" * (-len(given) % 4))
     except ValueError:
         return None
-    # A token has one spelling: the library skips what is no digit, and ignores what is left over of the last one.
-    if len(sealed) <= _TAG_BYTES or _spelt(sealed) != given:
+    # A token has a single valid encoding: the library skips invalid characters and ignores stray last bits.
+    if len(sealed) <= _TAG_BYTES or _encoded(sealed) != given:
         return None
     try:
-        named = AESSIV(key).decrypt(sealed, _PURPOSE)
+        payload = AESSIV(key).decrypt(sealed, _PURPOSE)
     except InvalidTag:
         return None
-    rest = named[_ID_BYTES + 1 :]
-    size = named[_ID_BYTES]
+    rest = payload[_ID_BYTES + 1 :]
+    size = payload[_ID_BYTES]
     return ListMember(
-        AccountId(UUID(bytes=named[:_ID_BYTES])), rest[:size].decode("ascii"), rest[size:].decode("ascii")
+        AccountId(UUID(bytes=payload[:_ID_BYTES])), rest[:size].decode("ascii"), rest[size:].decode("ascii")
     )
 
 
-def _spelt(sealed: bytes) -> str:
+def _encoded(sealed: bytes) -> str:
     return urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")

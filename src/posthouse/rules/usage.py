@@ -1,7 +1,7 @@
-"""Use: whose mailbox it was, how long results took, and which stretch of time is counted next.
+"""Usage statistics: the mailbox provider, the delivery times, and the time range that is counted next.
 
-Times are kept as counts in bounds that grow by a quarter each. Such histograms add up, over hours and over days,
-where percentiles don't; what is read from them is at most a quarter off.
+Times are histograms whose bounds grow by a quarter each. Unlike percentiles, histograms can be summed over hours and
+days; the percentiles read from them are at most a quarter off.
 """
 
 import math
@@ -50,7 +50,7 @@ def percentiles(counts: Sequence[int]) -> Percentiles | None:
 
 
 def _seconds(counts: Sequence[int], percent: int) -> float:
-    """Where so much of the hundred is reached, the results of one bucket being spread evenly over it."""
+    """The percentile, assuming results are spread evenly within a bucket."""
     sums = list(accumulate(counts))
     rank = -(-sums[-1] * percent // 100)
     bucket = next(number for number, reached in enumerate(sums) if reached >= rank)
@@ -61,18 +61,18 @@ def _seconds(counts: Sequence[int], percent: int) -> float:
 
 
 def _shown(seconds: float) -> float:
-    """Three digits, which is more than is known."""
+    """Rounded to three digits, more than the histogram's precision."""
     return round(seconds, 2 - math.floor(math.log10(seconds))) if seconds else 0.0
 
 
 def count_until(low: datetime, bound: datetime, longest: timedelta) -> datetime:
-    """Up to when is counted next; never over midnight, so that all that is accepted in a window is one day's."""
+    """The end of the next range to count; never past midnight, so that a range belongs to a single day."""
     midnight = low.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + _DAY
     return max(low, min(bound, low + longest, midnight))
 
 
 def day_range(days: str | None, first: str | None, last: str | None, today: date) -> tuple[date, date]:
-    """The first and the last day that are asked for: so many up to today, or between two days."""
+    """The first and last requested day: a number of days up to today, or between two days."""
     if first is None and last is None:
         return today - _DAY * (_number(str(DAYS_DEFAULT) if days is None else days) - 1), today
     if days is not None:
@@ -85,7 +85,7 @@ def day_range(days: str | None, first: str | None, last: str | None, today: date
 
 
 def parse_day(name: str, given: str) -> date:
-    """As `2026-11-15`, and in no other spelling."""
+    """A day written as `2026-11-15`, and in no other format."""
     try:
         found = date.fromisoformat(given)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Waiting: what a recipient that is not final waits for, in plain words; the same for operators and for customers."""
+"""Why a recipient is not final yet, in plain words; the same text for operators and customers."""
 
 import re
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class WaitReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LastAttempt:
-    """The latest attempt that was begun. `fence` is the one that its claim took."""
+    """The latest started attempt. `fence` is that of its claim."""
 
     fence: int
     outcome: str | None
@@ -41,7 +41,7 @@ class LastAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleState:
-    """The recipient's place in the calendar."""
+    """The recipient's entry in the schedule."""
 
     next_at: datetime
     fence: int
@@ -58,47 +58,45 @@ class WaitExplanation:
 
 
 def explain(
-    place: ScheduleState | None,
+    state: ScheduleState | None,
     last: LastAttempt | None,
     *,
     is_suspended: bool,
     suppressed: tuple[str, datetime] | None,
     now: datetime,
 ) -> WaitExplanation:
-    """Why the recipient is not final. `suppressed` says why the account sends its address no mail, and since when."""
-    if place is None:
+    """Why the recipient is not final. `suppressed` is the address's suppression: its reason and time."""
+    if state is None:
         return WaitExplanation(
             WaitReason.LOST,
-            "not final, yet the schedule doesn't have it: nobody will try it. Please report this as a fault.",
+            "not final, yet the schedule doesn't have it: it will not be tried. Please report this as a fault.",
         )
-    next_at = when(place.next_at)
-    if place.is_claimed:
-        if place.is_worker_alive:
+    next_at = when(state.next_at)
+    if state.is_claimed:
+        if state.is_worker_alive:
             return WaitExplanation(WaitReason.SENDING, "being sent by a worker")
         text = f"its worker was lost; it is due again as soon as that is noticed, {next_at} at the latest"
         return WaitExplanation(WaitReason.WORKER_LOST, text)
-    if place.held_since is not None:
-        held = f"held since {when(place.held_since)}, because"
+    if state.held_since is not None:
+        held = f"held since {when(state.held_since)}, because"
         if is_suspended:
-            text = f"{held} the account is suspended; looked at again {next_at}"
+            text = f"{held} the account is suspended; checked again {next_at}"
             return WaitExplanation(WaitReason.ACCOUNT_SUSPENDED, text)
-        return WaitExplanation(
-            WaitReason.PAUSED, f"{held} its account or its lane was paused; looked at again {next_at}"
-        )
+        return WaitExplanation(WaitReason.PAUSED, f"{held} its account or its lane was paused; checked again {next_at}")
     if suppressed is not None:
         why, since = suppressed
         text = f"suppressed: {suppressed_for(why, since)}; it ends as bounced at the next try, {next_at}"
         return WaitExplanation(WaitReason.SUPPRESSED, text)
-    if place.next_at <= now:
+    if state.next_at <= now:
         return WaitExplanation(WaitReason.DUE, f"due since {next_at}; it waits for a worker to be free")
-    # A deferral raises the fence by one; whatever put it off since has raised it further.
-    if last is not None and last.outcome == "deferred" and place.fence == last.fence + 1:
-        return _deferred(last, next_at, place.attempt_count)
-    if place.fence == 0:
+    # A deferral raises the fence by 1; a later postponement has raised it further.
+    if last is not None and last.outcome == "deferred" and state.fence == last.fence + 1:
+        return _deferred(last, next_at, state.attempt_count)
+    if state.fence == 0:
         return WaitExplanation(
             WaitReason.ON_ITS_WAY, f"on its way to a worker; if none takes it, it is due again {next_at}"
         )
-    text = f"put off until {next_at} for a reason that isn't the destination's: its lane is full or paused"
+    text = f"postponed until {next_at} for a reason that isn't the destination's: its lane is full or paused"
     return WaitExplanation(WaitReason.LANE_FULL, text)
 
 
@@ -126,11 +124,11 @@ def when(at: datetime) -> str:
 
 
 def quoted(code: int | None, response: str | None) -> str:
-    """What a server said, after a colon: `: 451 4.7.1 try later`."""
+    """A server's reply after a colon: `: 451 4.7.1 try later`."""
     words = ([] if code is None else [str(code)]) + ([one_line(response)] if response else [])
     return f": {' '.join(words)}" if words else ""
 
 
 def one_line(text: str) -> str:
-    """What strangers wrote, on one line and without what could steer a terminal."""
+    """Untrusted text on a single line, without control characters."""
     return printable(" / ".join(text.split("\n")).encode("utf-8", "replace"))

@@ -1,7 +1,7 @@
-"""Webhook URLs: HTTPS on public hosts only, and nothing that two readers of URLs could understand differently.
+"""Webhook URLs: HTTPS on public hosts only, and nothing that URL parsers could read differently.
 
-A URL is checked twice: by its text, here, when it is saved and before each attempt; and by the addresses of its
-host, where the connection is made. What is ambiguous is refused rather than repaired.
+A URL is checked twice: its text, here, when it is saved and before each attempt; and its host's addresses, when the
+connection is made. Ambiguous URLs are refused rather than repaired.
 """
 
 import re
@@ -20,14 +20,14 @@ from posthouse.rules.refusal import invalid
 HTTPS_PORT: Final = 443
 URL_CHARACTERS_MAX: Final = 2_048
 
-# Names that no public server can have: reserved for private use, for software of one machine, or for nobody.
+# Names that no public server can have: reserved for private use, for a single machine, or not in use.
 _PRIVATE_ENDINGS: Final = frozenset(
     {
         "alt", "arpa", "corp", "example", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain",
         "localhost", "mail", "onion", "private", "svc", "test",
     }
 )  # fmt: skip
-# Clouds' metadata services whose names look public; others' end in one of the above.
+# Cloud metadata services whose names look public; the others end in a name above.
 _METADATA_NAMES: Final = frozenset(
     {"metadata.goog", "metadata.tencentyun.com", "metadata.platformequinix.com", "metadata.packet.net"}
 )
@@ -36,11 +36,11 @@ _find_blank: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u1680\u2000-\u200f\u2028-\
 _scheme: Final = re.compile(r"https://(?!/)", re.IGNORECASE | re.ASCII).match  # or the long s would be one, too
 _authority_end: Final = re.compile(r"[/?]").search
 _port: Final = re.compile(r"[1-9][0-9]{0,4}").fullmatch
-# RFC 3986; and brackets in a query, which many write and everyone reads.
+# RFC 3986; and brackets in a query, which are common and accepted everywhere.
 _path_and_query: Final = re.compile(
     r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*+(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?\[\]-]|%[0-9A-Fa-f]{2})*+)?"
 ).fullmatch
-# What some readers take for an IPv4 address: its last part is a number, in any base and any script.
+# Some parsers read such a host as an IPv4 address: its last part is a number, in any base and any script.
 _ends_in_number: Final = re.compile(r"(?:.*\.)?(?:\d+|0[xX][0-9A-Fa-f]*)\.?").fullmatch
 _find_other_dot: Final = re.compile("[\u3002\uff0e\uff61\u2024]").search
 
@@ -56,12 +56,12 @@ class WebhookTarget:
 
     @property
     def address(self) -> Address | None:
-        """The address that the host is, unless it is a name."""
+        """The host's address, or None if the host is a name."""
         return _literal(self.host)
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """As in the Host header."""
         return _authority(self.host, self.port)
 
 
@@ -72,7 +72,7 @@ def check_url(
     own_addresses: Collection[Address] = (),
     ports: Collection[int] = (HTTPS_PORT,),
 ) -> WebhookTarget:
-    """The URL's parts, and the one spelling in which it is saved; or a Refusal that says what to do."""
+    """The URL's parts, and its normalised form; or a Refusal that says what to do."""
     if not url:
         raise invalid("`url` is empty: give the address that events are sent to, such as https://example.com/events.")
     if len(url) > URL_CHARACTERS_MAX:
@@ -148,7 +148,7 @@ def _checked_host(given: str, own_domains: Collection[str], own_addresses: Colle
 
 
 def _name(given: str) -> str:
-    """In A-labels, lower case. Nothing is mapped but the case: what is accepted is what it looks like."""
+    """In A-labels, lower case. Only the case is mapped: an accepted name is what it looks like."""
     if given[-1] == ".":
         raise invalid("`url` has a host that ends with a dot: leave the dot out.")
     if _ends_in_number(given):
@@ -173,10 +173,10 @@ def _name(given: str) -> str:
     return name
 
 
-# Asked for with every call.
+# Called for every webhook call.
 @lru_cache(maxsize=10_000)
 def _literal(host: str) -> Address | None:
-    """The address that this spells, in the one form that is taken: none that is short, octal, hex or scoped."""
+    """The host as an address, in canonical form only: not short, octal, hexadecimal or scoped."""
     try:
         if ":" in host:
             return IPv6Address(host) if host.isascii() and "%" not in host else None

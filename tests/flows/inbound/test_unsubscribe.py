@@ -30,7 +30,7 @@ OFFERING: Final = replace(
 )
 NEWS: Final[dict[str, Any]] = {"tags": ["list:news", "one-click-unsubscribe"]}
 TWO: Final = ["ada@example.org", "Bob@example.org"]
-LEFT: Final = ("bounced", "released", 0, None, "the address has left the list 'news'")
+LEFT: Final = ("bounced", "released", 0, None, "the address is unsubscribed from the list 'news'")
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ class Suppressions:
                 raise _too_many()
         importing.has_begun = True
         faults = [line for line in batch if line.fault is not None]
-        importing.faults += faults[: suppression.FAULTS_TOLD_MAX - len(importing.faults)]
+        importing.faults += faults[: suppression.FAULTS_REPORTED_MAX - len(importing.faults)]
         done = importing.progress
         importing.progress = ImportProgress(
             lines=done.lines + len(batch),

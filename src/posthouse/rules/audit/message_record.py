@@ -1,6 +1,6 @@
-"""A message's dossier: everything on record about it, and whether the parts agree.
+"""A message's record: everything stored about it, and whether the parts agree.
 
-The checks are of what the database alone can prove. All of a dossier was read from one snapshot.
+The checks cover what the database alone can prove. The whole record is read from a single snapshot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +15,10 @@ from posthouse.rules.ids import AccountId, MessageId
 
 FINAL: Final = frozenset({"delivered", "bounced", "failed"})
 CLOSES: Final = {"delivered": "settle", "failed": "settle", "bounced": "release"}
-# An event may be this much older than the result that it tells of, by the clocks of the processes.
+# An event may be this much older than its result, since processes' clocks differ.
 EVENT_BEFORE: Final = timedelta(seconds=7)
 EVENT_AFTER: Final = timedelta(seconds=1)
-# A claim may have looked while the suppression was being written.
+# A claim may have been made while the suppression was being written.
 SUPPRESSION_SEEN: Final = timedelta(seconds=10)
 
 
@@ -30,7 +30,7 @@ class RecipientRecord:
     status: str
     attempt_count: int
     final_at: datetime | None
-    # What was last heard of it; words without a code are our own.
+    # The last reply; a response without a code is our own text.
     last_code: int | None
     last_response: str | None
 
@@ -40,7 +40,7 @@ class RecipientRecord:
 
     @property
     def is_ended_by_us(self) -> bool:
-        """No attempt is made, or written down, for who is suppressed or was held, tried or known for too long."""
+        """Ended without an attempt: suppressed, or held or tried for too long."""
         return self.status in ("bounced", "failed") and self.last_code is None and bool(self.last_response)
 
 
@@ -83,11 +83,11 @@ class MessageRecord:
     has_body: bool
     recipients: Sequence[RecipientRecord]
     attempts: Sequence[AttemptRecord]
-    # Positions of the calendar, amounts and kinds of the ledger by position (-1 reserves).
+    # Scheduled positions, and the ledger's kinds and amounts by position (-1 is the reservation).
     scheduled: frozenset[int]
     ledger: Mapping[int, tuple[str, int]]
     events: Sequence[EventRecord]
-    # When the account began to send nothing to the address, by position; what was lifted since isn't known.
+    # When the address was suppressed, by position; suppressions lifted since are unknown.
     suppressed_at: Mapping[int, datetime]
 
     @property
@@ -95,13 +95,13 @@ class MessageRecord:
         return ids.text(ids.MESSAGE, self.id)
 
     def attempts_of(self, position: int) -> list[AttemptRecord]:
-        return [one for one in self.attempts if one.position == position]
+        return [attempt for attempt in self.attempts if attempt.position == position]
 
 
 def event_windows(recipients: Sequence[RecipientRecord]) -> list[tuple[datetime, datetime]]:
-    """The times within which these recipients' events were made, joined where they overlap."""
+    """The time ranges in which these recipients' events were created, merged where they overlap."""
     joined: list[tuple[datetime, datetime]] = []
-    for at in sorted(one.final_at for one in recipients if one.final_at is not None):
+    for at in sorted(recipient.final_at for recipient in recipients if recipient.final_at is not None):
         begin, end = at - EVENT_BEFORE, at + EVENT_AFTER
         if joined and begin <= joined[-1][1]:
             joined[-1] = joined[-1][0], end
@@ -110,123 +110,133 @@ def event_windows(recipients: Sequence[RecipientRecord]) -> list[tuple[datetime,
     return joined
 
 
-def check_record(dossier: MessageRecord, tally: AuditTally) -> None:
-    """Count what was checked, and find what doesn't hold."""
-    count = len(dossier.recipients)
-    tally.check(Promise.DURABLE, count, _durable(dossier))
-    finals = [one for one in dossier.recipients if one.is_final]
-    tally.check(Promise.TRUE, len(finals), _true(dossier, finals))
-    tally.check(Promise.ONCE, count, _once(dossier))
-    tally.check(Promise.LEDGER, count, _ledger(dossier))
-    tally.check(Promise.EVENTS, count, _events(dossier))
-    tally.check(Promise.TENANCY, 1, _tenancy(dossier))
-    tally.check(Promise.SUPPRESSED, count, _suppressed(dossier))
+def check_record(record: MessageRecord, tally: AuditTally) -> None:
+    """Count the checks and record the findings."""
+    count = len(record.recipients)
+    tally.check(Promise.DURABLE, count, _durable(record))
+    finals = [recipient for recipient in record.recipients if recipient.is_final]
+    tally.check(Promise.TRUE, len(finals), _true(record, finals))
+    tally.check(Promise.ONCE, count, _once(record))
+    tally.check(Promise.LEDGER, count, _ledger(record))
+    tally.check(Promise.EVENTS, count, _events(record))
+    tally.check(Promise.TENANCY, 1, _tenancy(record))
+    tally.check(Promise.SUPPRESSED, count, _suppressed(record))
 
 
 def unproven_attempts(attempts: Sequence[AttemptRecord]) -> int:
-    """How many attempts may have sent the mail without anybody knowing: it may come again as often.
+    """How many attempts may have sent the mail without a recorded result: each may cause a duplicate.
 
-    One whose worker was given up for dead, and told what came of it only when another attempt had begun, is of these:
-    until then nobody knew.
+    This includes an attempt whose worker was considered dead and reported its result only after another attempt had
+    begun.
     """
-    return sum(one.outcome is None or one.is_ambiguous or _came_late(one, attempts) for one in attempts)
+    return sum(
+        attempt.outcome is None or attempt.is_ambiguous or _finished_late(attempt, attempts) for attempt in attempts
+    )
 
 
-def _came_late(attempt: AttemptRecord, attempts: Sequence[AttemptRecord]) -> bool:
-    told_at = attempt.finished_at
-    return told_at is not None and any(one.fence > attempt.fence and one.started_at < told_at for one in attempts)
+def _finished_late(attempt: AttemptRecord, attempts: Sequence[AttemptRecord]) -> bool:
+    finished_at = attempt.finished_at
+    return finished_at is not None and any(
+        other.fence > attempt.fence and other.started_at < finished_at for other in attempts
+    )
 
 
-def _durable(dossier: MessageRecord) -> Iterator[AuditFinding]:
+def _durable(record: MessageRecord) -> Iterator[AuditFinding]:
     def finding(fault: FaultKind, what: str) -> AuditFinding:
-        return AuditFinding(Promise.DURABLE, fault, dossier.name, what)
+        return AuditFinding(Promise.DURABLE, fault, record.name, what)
 
-    known = {one.position for one in dossier.recipients}
-    if len(known) < dossier.recipient_count:
-        yield finding(FaultKind.LOST, f"it has {len(known)} of its {dossier.recipient_count} recipients")
-    if len(known) > dossier.recipient_count:
+    known = {recipient.position for recipient in record.recipients}
+    if len(known) < record.recipient_count:
+        yield finding(FaultKind.LOST, f"it has {len(known)} of its {record.recipient_count} recipients")
+    if len(known) > record.recipient_count:
         yield finding(
-            FaultKind.UNEXPECTED, f"it has {len(known)} recipients, and {dossier.recipient_count} were accepted"
+            FaultKind.UNEXPECTED, f"it has {len(known)} recipients, and {record.recipient_count} were accepted"
         )
-    for one in dossier.recipients:
-        if not one.is_final and one.position not in dossier.scheduled:
-            yield finding(FaultKind.LOST, f"recipient {one.position} is {one.status}, and nothing will try it again")
-        if one.is_final and one.position in dossier.scheduled:
-            yield finding(FaultKind.UNEXPECTED, f"recipient {one.position} is {one.status}, and is to be tried again")
-    for position in sorted(dossier.scheduled - known):
+    for recipient in record.recipients:
+        if not recipient.is_final and recipient.position not in record.scheduled:
+            yield finding(
+                FaultKind.LOST, f"recipient {recipient.position} is {recipient.status}, and nothing will try it again"
+            )
+        if recipient.is_final and recipient.position in record.scheduled:
+            yield finding(
+                FaultKind.UNEXPECTED, f"recipient {recipient.position} is {recipient.status}, and is to be tried again"
+            )
+    for position in sorted(record.scheduled - known):
         yield finding(FaultKind.UNEXPECTED, f"recipient {position} is to be tried, and there is none")
-    is_open = any(not one.is_final for one in dossier.recipients)
-    if is_open and not dossier.has_body:
+    is_open = any(not recipient.is_final for recipient in record.recipients)
+    if is_open and not record.has_body:
         yield finding(FaultKind.LOST, "its body is gone before all of its recipients are final")
-    if _fold(dossier.recipients) != (
-        dossier.open_count,
-        dossier.delivered_count,
-        dossier.released_count,
-        dossier.status,
-        dossier.billing_status,
+    if _expected_state(record.recipients) != (
+        record.open_count,
+        record.delivered_count,
+        record.released_count,
+        record.status,
+        record.billing_status,
     ):
-        yield finding(FaultKind.UNEXPECTED, f"it says {dossier.status}, and its recipients come to something else")
+        yield finding(FaultKind.UNEXPECTED, f"it says {record.status}, and its recipients add up to another status")
 
 
-def _fold(recipients: Sequence[RecipientRecord]) -> tuple[int, int, int, str, str]:
+def _expected_state(recipients: Sequence[RecipientRecord]) -> tuple[int, int, int, str, str]:
     total = len(recipients)
-    delivered = sum(one.status == "delivered" for one in recipients)
-    bounced = sum(one.status == "bounced" for one in recipients)
-    remaining = total - sum(one.is_final for one in recipients)
+    delivered = sum(recipient.status == "delivered" for recipient in recipients)
+    bounced = sum(recipient.status == "bounced" for recipient in recipients)
+    remaining = total - sum(recipient.is_final for recipient in recipients)
     if remaining:
         return remaining, delivered, bounced, "queued", "reserved"
     status = "delivered" if delivered == total else "partial" if delivered else "failed"
     return 0, delivered, bounced, status, "released" if bounced == total else "settled"
 
 
-def _true(dossier: MessageRecord, finals: Sequence[RecipientRecord]) -> Iterator[AuditFinding]:
-    for one in finals:
-        told = [attempt for attempt in dossier.attempts_of(one.position) if attempt.outcome == one.status]
-        if not told and one.is_ended_by_us:
+def _true(record: MessageRecord, finals: Sequence[RecipientRecord]) -> Iterator[AuditFinding]:
+    for recipient in finals:
+        attempts = [
+            attempt for attempt in record.attempts_of(recipient.position) if attempt.outcome == recipient.status
+        ]
+        if not attempts and recipient.is_ended_by_us:
             continue
-        if not told:
-            what = f"recipient {one.position} is {one.status}, and no attempt came to that"
-            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, dossier.name, what)
-        elif one.status == "delivered" and not any(attempt.code in range(200, 300) for attempt in told):
-            what = f"recipient {one.position} is delivered, and no server said so"
-            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, dossier.name, what)
-        elif one.status == "bounced" and not any(
-            attempt.code in range(500, 600) or (attempt.code is None and attempt.response) for attempt in told
+        if not attempts:
+            what = f"recipient {recipient.position} is {recipient.status}, and no attempt had that outcome"
+            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
+        elif recipient.status == "delivered" and not any(attempt.code in range(200, 300) for attempt in attempts):
+            what = f"recipient {recipient.position} is delivered, and no server said so"
+            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
+        elif recipient.status == "bounced" and not any(
+            attempt.code in range(500, 600) or (attempt.code is None and attempt.response) for attempt in attempts
         ):
-            what = f"recipient {one.position} is bounced, and nothing on record is permanent"
-            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, dossier.name, what)
+            what = f"recipient {recipient.position} is bounced, and nothing on record is permanent"
+            yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
 
 
-def _once(dossier: MessageRecord) -> Iterator[AuditFinding]:
-    for one in dossier.recipients:
-        attempts = dossier.attempts_of(one.position)
+def _once(record: MessageRecord) -> Iterator[AuditFinding]:
+    for recipient in record.recipients:
+        attempts = record.attempts_of(recipient.position)
         sent = sum(attempt.outcome == "delivered" for attempt in attempts)
         if sent > 1 + unproven_attempts(attempts):
-            what = f"recipient {one.position} was delivered to {sent} times, by attempts that all had an answer"
-            yield AuditFinding(Promise.ONCE, FaultKind.DUPLICATED, dossier.name, what)
+            what = f"recipient {recipient.position} was delivered to {sent} times, by attempts that all had an answer"
+            yield AuditFinding(Promise.ONCE, FaultKind.DUPLICATED, record.name, what)
 
 
-def _ledger(dossier: MessageRecord) -> Iterator[AuditFinding]:
+def _ledger(record: MessageRecord) -> Iterator[AuditFinding]:
     def finding(what: str) -> AuditFinding:
-        return AuditFinding(Promise.LEDGER, FaultKind.UNEXPECTED, dossier.name, what)
+        return AuditFinding(Promise.LEDGER, FaultKind.UNEXPECTED, record.name, what)
 
-    reserve = dossier.ledger.get(-1)
-    if (0 if reserve is None else reserve[1]) != dossier.credits_reserved:
-        yield finding(f"{dossier.credits_reserved} credits were reserved, and the ledger says {reserve}")
-    statuses = {one.position: one.status for one in dossier.recipients}
+    reserve = record.ledger.get(-1)
+    if (0 if reserve is None else reserve[1]) != record.credits_reserved:
+        yield finding(f"{record.credits_reserved} credits were reserved, and the ledger says {reserve}")
+    statuses = {recipient.position: recipient.status for recipient in record.recipients}
     for position, status in statuses.items():
-        wanted = CLOSES.get(status) if dossier.credits_reserved else None
-        closed = dossier.ledger.get(position)
+        wanted = CLOSES.get(status) if record.credits_reserved else None
+        closed = record.ledger.get(position)
         if (closed and closed[0]) != wanted:
             yield finding(f"recipient {position} is {status}, and its credit's close is {closed and closed[0]}")
-    for position in sorted(set(dossier.ledger) - set(statuses) - {-1}):
+    for position in sorted(set(record.ledger) - set(statuses) - {-1}):
         yield finding(f"a credit was closed for recipient {position}, and there is none")
 
 
-def _events(dossier: MessageRecord) -> Iterator[AuditFinding]:
-    for one in dossier.recipients:
-        types = [told.type for told in dossier.events if told.position == one.position]
-        wanted = [f"email.{one.status}"] if one.is_final else []
+def _events(record: MessageRecord) -> Iterator[AuditFinding]:
+    for recipient in record.recipients:
+        types = [event.type for event in record.events if event.position == recipient.position]
+        wanted = [f"email.{recipient.status}"] if recipient.is_final else []
         if types == wanted:
             continue
         fault = (
@@ -236,22 +246,24 @@ def _events(dossier: MessageRecord) -> Iterator[AuditFinding]:
             if len(types) > len(wanted) > 0
             else FaultKind.UNEXPECTED
         )
-        what = f"recipient {one.position} is {one.status}, and its events are {', '.join(types) or 'none'}"
-        yield AuditFinding(Promise.EVENTS, fault, dossier.name, what)
+        what = f"recipient {recipient.position} is {recipient.status}, and its events are {', '.join(types) or 'none'}"
+        yield AuditFinding(Promise.EVENTS, fault, record.name, what)
 
 
-def _tenancy(dossier: MessageRecord) -> Iterator[AuditFinding]:
-    if not dossier.has_credential:
+def _tenancy(record: MessageRecord) -> Iterator[AuditFinding]:
+    if not record.has_credential:
         what = "it was sent by a credential that its account doesn't have"
-        yield AuditFinding(Promise.TENANCY, FaultKind.UNEXPECTED, dossier.name, what)
+        yield AuditFinding(Promise.TENANCY, FaultKind.UNEXPECTED, record.name, what)
 
 
-def _suppressed(dossier: MessageRecord) -> Iterator[AuditFinding]:
-    for one in dossier.recipients:
-        since = dossier.suppressed_at.get(one.position)
+def _suppressed(record: MessageRecord) -> Iterator[AuditFinding]:
+    for recipient in record.recipients:
+        since = record.suppressed_at.get(recipient.position)
         if since is None:
             continue
         seen = since + SUPPRESSION_SEEN
-        if any(attempt.is_connected and attempt.started_at > seen for attempt in dossier.attempts_of(one.position)):
-            what = f"recipient {one.position} was tried after its address had been suppressed"
-            yield AuditFinding(Promise.SUPPRESSED, FaultKind.UNEXPECTED, dossier.name, what)
+        if any(
+            attempt.is_connected and attempt.started_at > seen for attempt in record.attempts_of(recipient.position)
+        ):
+            what = f"recipient {recipient.position} was tried after its address had been suppressed"
+            yield AuditFinding(Promise.SUPPRESSED, FaultKind.UNEXPECTED, record.name, what)

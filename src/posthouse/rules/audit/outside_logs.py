@@ -1,8 +1,8 @@
-"""Witnesses: what those outside saw, one JSON line each, and how far it agrees with what is on record.
+"""Outside logs: JSON lines from senders, receiving servers and webhook receivers, compared with our records.
 
-A sender's log says what was asked and answered, a receiving server's what arrived, a webhook receiver's what it was
-told. Whoever keeps such a log writes a line before it acts on it, so that a crash of its own makes it say too little
-and never too much.
+A sender logs its requests and their answers, a receiving server the mail that arrived, a webhook receiver its calls.
+The program that keeps such a log writes a line before it acts on it: so after a crash the log may miss entries but
+never has too many.
 """
 
 import base64
@@ -24,7 +24,7 @@ CLOCKS_SECONDS_MAX: Final = 30.0
 
 
 class OutsideLogError(ValueError):
-    """A line that can't be read."""
+    """A line that can't be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class SenderLine:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalLine:
-    """`{"sender", "recipient", "message"?}`: a mail that was taken for one recipient; the message is base64."""
+    """`{"sender", "recipient", "message"?}`: a mail accepted for a recipient; the message is base64."""
 
     sender: str
     recipient: str
@@ -48,7 +48,7 @@ class ArrivalLine:
 
 @dataclass(frozen=True, slots=True)
 class WebhookLine:
-    """`{"at", "signature", "body", "status"}`: a webhook call and what was answered; the body is base64."""
+    """`{"at", "signature", "body", "status"}`: a webhook call and its answer; the body is base64."""
 
     at: float
     signature: str
@@ -100,67 +100,66 @@ def _object(line: str) -> dict[str, Any]:
 
 
 def compare_arrivals(
-    dossier: MessageRecord, recipients: Sequence[RecipientRecord], arrivals: dict[int, int], tally: AuditTally
+    record: MessageRecord, recipients: Sequence[RecipientRecord], arrivals: dict[int, int], tally: AuditTally
 ) -> None:
-    """How often the mail arrived at each of these, against what is on record."""
-    for one in recipients:
-        attempts = dossier.attempts_of(one.position)
-        count = arrivals.get(one.position, 0)
-        tally.check(Promise.TRUE, 1, _untold(dossier, one.position, one.status, count, attempts))
+    """Compare how often the mail arrived at each of these recipients with the record."""
+    for recipient in recipients:
+        attempts = record.attempts_of(recipient.position)
+        count = arrivals.get(recipient.position, 0)
+        tally.check(Promise.TRUE, 1, _status_findings(record, recipient.position, recipient.status, count, attempts))
         surplus = count - 1
         excused = unproven_attempts(attempts)
         findings = []
         if surplus > excused:
-            what = f"recipient {one.position} got it {count} times, and {excused} attempts excuse a second"
-            findings.append(AuditFinding(Promise.ONCE, FaultKind.DUPLICATED, dossier.name, what))
+            what = f"recipient {recipient.position} got it {count} times, and {excused} attempts excuse a second"
+            findings.append(AuditFinding(Promise.ONCE, FaultKind.DUPLICATED, record.name, what))
         tally.check(Promise.ONCE, 1, findings, explained=surplus if 0 < surplus <= excused else 0)
 
 
-def _untold(
-    dossier: MessageRecord, position: int, status: str, count: int, attempts: Sequence[AttemptRecord]
+def _status_findings(
+    record: MessageRecord, position: int, status: str, count: int, attempts: Sequence[AttemptRecord]
 ) -> Iterator[AuditFinding]:
     if status == "delivered" and count == 0:
         yield AuditFinding(
-            Promise.TRUE, FaultKind.LOST, dossier.name, f"recipient {position} is delivered, and got nothing"
+            Promise.TRUE, FaultKind.LOST, record.name, f"recipient {position} is delivered, and got nothing"
         )
     if status in ("bounced", "failed") and count > unproven_attempts(attempts):
         what = f"recipient {position} is {status}, and got it {count} times"
-        yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, dossier.name, what)
+        yield AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)
 
 
 def compare_content(
-    dossier: MessageRecord, position: int, content: bytes, stored: bytes | None, tally: AuditTally
+    record: MessageRecord, position: int, content: bytes, stored: bytes | None, tally: AuditTally
 ) -> None:
-    """What a recipient got against what was stored: nobody's blind copy in it, and the same bytes."""
-    blind = [one.email.lower() for one in dossier.recipients if one.field == "bcc"]
-    tally.check(Promise.BLIND_COPIES, 1, _blind(dossier, content, blind, position))
-    tally.check(Promise.BYTES, 1, _bytes(dossier, content, stored))
+    """Compare the received mail with the stored mail: no blind copy is named, and the bytes are the same."""
+    blind = [recipient.email.lower() for recipient in record.recipients if recipient.field == "bcc"]
+    tally.check(Promise.BLIND_COPIES, 1, _blind(record, content, blind, position))
+    tally.check(Promise.BYTES, 1, _bytes(record, content, stored))
 
 
-def _blind(dossier: MessageRecord, content: bytes, blind: Sequence[str], position: int) -> Iterator[AuditFinding]:
+def _blind(record: MessageRecord, content: bytes, blind: Sequence[str], position: int) -> Iterator[AuditFinding]:
     head = content.partition(b"\r\n\r\n")[0].replace(b"\r\n ", b" ").replace(b"\r\n\t", b" ")
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
         written = encoded_words.decode(value.decode("utf-8", "replace")).lower()
-        is_own = name.strip().lower() in _MAY_NAME_RECIPIENTS
+        may_name = name.strip().lower() in _MAY_NAME_RECIPIENTS
         if name.strip().lower() in (b"bcc", b"resent-bcc"):
             yield AuditFinding(
-                Promise.BLIND_COPIES, FaultKind.UNEXPECTED, dossier.name, f"it arrived with the field {name!r}"
+                Promise.BLIND_COPIES, FaultKind.UNEXPECTED, record.name, f"it arrived with the field {name!r}"
             )
-        for address in () if is_own else blind:
+        for address in () if may_name else blind:
             if address in written:
-                what = f"recipient {position} could read of the blind copy to {address} in {name!r}"
-                yield AuditFinding(Promise.BLIND_COPIES, FaultKind.UNEXPECTED, dossier.name, what)
+                what = f"recipient {position} could read the blind copy's address {address} in {name!r}"
+                yield AuditFinding(Promise.BLIND_COPIES, FaultKind.UNEXPECTED, record.name, what)
 
 
-# A recipient's own trace; and the fields that the sender wrote into the mail, where a blind copy's address may stand
-# because the sender put it there.
+# Fields written by the sender, who may have put a blind copy's address there.
 _MAY_NAME_RECIPIENTS: Final = frozenset({b"to", b"cc", b"from", b"sender", b"reply-to", b"subject"})
 
 
-def _bytes(dossier: MessageRecord, content: bytes, stored: bytes | None) -> Iterator[AuditFinding]:
+def _bytes(record: MessageRecord, content: bytes, stored: bytes | None) -> Iterator[AuditFinding]:
     def finding(fault: FaultKind, what: str) -> AuditFinding:
-        return AuditFinding(Promise.BYTES, fault, dossier.name, what)
+        return AuditFinding(Promise.BYTES, fault, record.name, what)
 
     lines = content.split(b"\r\n")
     if any(b"\n" in line or b"\r" in line for line in lines):
@@ -176,12 +175,12 @@ def _bytes(dossier: MessageRecord, content: bytes, stored: bytes | None) -> Iter
 
 
 def compare_call(call: WebhookLine, stored: bytes | None, secret: str | None) -> Iterator[AuditFinding]:
-    """A call against the event that it tells of."""
+    """Compare a call with its stored event."""
     name = _event_name(call.body)
     if stored is None:
         yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNKNOWN, name, "the event is not stored, or not any more")
     elif stored != call.body:
-        yield AuditFinding(Promise.EVENTS, FaultKind.UNEXPECTED, name, "it was told with other bytes than are stored")
+        yield AuditFinding(Promise.EVENTS, FaultKind.UNEXPECTED, name, "it was sent with other bytes than are stored")
     moment = call.signature.partition(",")[0].removeprefix("t=")
     if not moment.isdecimal() or abs(int(moment) - call.at) > CLOCKS_SECONDS_MAX:
         yield AuditFinding(Promise.WEBHOOKS, FaultKind.UNEXPECTED, name, "the signature's time is not that of the call")

@@ -1,4 +1,4 @@
-"""The promises that an audit checks, and what it may find about each."""
+"""The promises that an audit checks, and its findings about each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ TITLES: Final = {
     Promise.ONCE: "sent once, but for what a crash left open",
     Promise.LEDGER: "every credit is accounted for",
     Promise.EVENTS: "one event for each end",
-    Promise.WEBHOOKS: "webhooks are told as scheduled",
+    Promise.WEBHOOKS: "webhooks are sent as scheduled",
     Promise.BLIND_COPIES: "blind copies stay blind",
     Promise.BYTES: "what was stored is what was sent",
     Promise.TENANCY: "nothing belongs to two accounts",
@@ -42,7 +42,7 @@ TITLES: Final = {
 
 
 class FaultKind(StrEnum):
-    """`UNKNOWN` is no breach: what would prove it is not kept any more, or was not given."""
+    """`UNKNOWN` is no breach: the evidence is no longer stored, or was not given."""
 
     LOST = "lost"
     DUPLICATED = "duplicated"
@@ -52,7 +52,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """`where` is an id to look up, `what` a sentence."""
+    """`where` is an id, `what` a sentence."""
 
     promise: Promise
     fault: FaultKind
@@ -62,7 +62,8 @@ class AuditFinding:
 
 @dataclass(slots=True)
 class PromiseCount:
-    """How often a promise was checked, and what came of it. What has a cause on record is ok, and counted besides."""
+    """How often a promise was checked, and its faults. A deviation with a recorded cause is ok, and counted as
+    explained."""
 
     checked: int = 0
     explained: int = 0
@@ -78,7 +79,7 @@ class PromiseCount:
 
 
 class AuditTally:
-    """What an audit has found so far; of each promise the first findings are kept, and all are counted."""
+    """The findings so far; the first findings of each promise are kept, and all are counted."""
 
     def __init__(self) -> None:
         self.counts: dict[Promise, PromiseCount] = {promise: PromiseCount() for promise in Promise}

@@ -198,8 +198,8 @@ class ShardLeases:
 
 
 async def _bucket_state(client: Client, name: str) -> _Bucket:
-    wish = json.dumps({"subjects_filter": f"$KV.{name}.worker.*"}).encode()
-    answer = await client.request(f"$JS.API.STREAM.INFO.KV_{name}", wish, timeout=ANSWER_SECONDS_MAX)
+    query = json.dumps({"subjects_filter": f"$KV.{name}.worker.*"}).encode()
+    answer = await client.request(f"$JS.API.STREAM.INFO.KV_{name}", query, timeout=ANSWER_SECONDS_MAX)
     info: dict[str, Any] = json.loads(answer.data)
     if "error" in info:
         raise NotFoundError(description=str(info["error"]))
@@ -214,10 +214,10 @@ async def _bucket_state(client: Client, name: str) -> _Bucket:
 
 @functools.lru_cache(maxsize=8)
 def shares(workers: tuple[str, ...], shards: int) -> dict[str, frozenset[int]]:
-    """Who holds what: as equal as can be, the same for everyone who knows the same workers.
+    """Shards of each worker: as equal as possible, the same for every process that sees the same workers.
 
-    Each shard ranks the workers by a hash of its own (so a newcomer takes from all, and a leaver's shards
-    go to all) and goes to the first one that isn't full.
+    Each shard ranks the workers by a hash of its own and goes to the first worker that isn't full. So a new worker
+    takes shards from all, and a stopped worker's shards go to all.
     """
     most = -(-shards // len(workers))
     held: dict[str, set[int]] = {worker: set() for worker in workers}
