@@ -136,7 +136,7 @@ CONTROLS = [
 
 
 @pytest.mark.parametrize(("text", "mailbox"), ACCEPTED.items())
-def test_a_bare_address_or_a_named_one_is_read(text: str, mailbox: Mailbox) -> None:
+def test_a_bare_or_named_address_is_accepted(text: str, mailbox: Mailbox) -> None:
     assert parse_mailbox(text) == mailbox
 
 
@@ -160,7 +160,7 @@ def test_anything_else_is_refused_with_its_reason(text: str, reason: str) -> Non
         "Ada <a{}@example.com>",
     ],
 )
-def test_a_control_character_is_refused_wherever_it_stands(pattern: str, control: str) -> None:
+def test_a_control_character_is_refused_anywhere(pattern: str, control: str) -> None:
     with pytest.raises(AddressError, match="control character"):
         parse_mailbox(pattern.format(control))
 
@@ -209,7 +209,7 @@ def test_a_domain_that_dns_cannot_hold_is_refused(text: str) -> None:
         parse_domain(text)
 
 
-def test_two_spellings_of_an_address_have_one_key_and_keep_their_case() -> None:
+def test_two_spellings_of_an_address_have_the_same_key() -> None:
     first, second = parse_mailbox("Ada@Example.com"), parse_mailbox("A <aDA@EXAMPLE.COM>")
     assert first.key == second.key == "ada@example.com"
     assert (first.address, second.address) == ("Ada@example.com", "aDA@example.com")
@@ -233,7 +233,7 @@ def test_two_spellings_of_an_address_have_one_key_and_keep_their_case() -> None:
     ],
     ids=lambda text: f"{ascii(text)[:12]}-{len(text)}",
 )
-def test_hostile_length_and_nesting_is_answered_at_once(text: str) -> None:
+def test_hostile_length_and_nesting_is_refused_quickly(text: str) -> None:
     def parsed() -> None:
         with pytest.raises(AddressError):
             parse_mailbox(text)
@@ -290,7 +290,7 @@ near_mailboxes = st.builds(
 @given(near_addresses | near_mailboxes | st.text(max_size=40))
 @example("a@xn--0.com")
 @example("a@a\u200db.com")
-def test_what_is_accepted_is_one_harmless_address_that_others_accept_too(text: str) -> None:
+def test_an_accepted_address_is_valid_for_email_validator(text: str) -> None:
     try:
         mailbox = parse_mailbox(text)
     except AddressError:
@@ -314,7 +314,7 @@ names = st.text(
 
 @settings(max_examples=inputs(600), deadline=None)
 @given(locals_, domains, names)
-def test_every_plain_address_is_accepted_bare_or_behind_any_name(local: str, domain: str, name: str) -> None:
+def test_every_plain_address_is_accepted_with_any_name(local: str, domain: str, name: str) -> None:
     assert parse_mailbox(f"{local}@{domain}") == Mailbox("", local, domain)
     quoted = name.replace("\\", "\\\\").replace('"', '\\"')
     assert parse_mailbox(f'"{quoted}" <{local}@{domain}>') == Mailbox(name, local, domain)

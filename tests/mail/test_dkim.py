@@ -69,7 +69,7 @@ def tags(field: bytes) -> dict[str, str]:
     return dict(part.split("=", 1) for part in value.split(";"))
 
 
-def test_the_published_key_checks_what_the_private_key_signs() -> None:
+def test_the_published_key_verifies_signatures() -> None:
     private = load_der_private_key(RSA_PAIR.private_der, password=None)
     published = dkim.record_text(RSA_PAIR.public).partition("p=")[2]
     public = load_der_public_key(base64.b64decode(published, validate=True))
@@ -97,13 +97,13 @@ def test_a_key_pair_shows_its_public_half_only() -> None:
     assert dkim.record_text(pair.public, KeyType.ED25519) == "v=DKIM1; k=ed25519; p=cHVibGlj"
 
 
-def test_a_key_of_another_kind_is_a_fault() -> None:
+def test_a_key_of_another_type_raises() -> None:
     der = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
     with pytest.raises(TypeError, match="RSA or Ed25519"):
         load_signing_key("example.com", "s", der)
 
 
-def test_a_signature_says_what_it_covers() -> None:
+def test_a_signature_lists_the_signed_fields() -> None:
     assert tags(signatures(LETTER, [ED25519], NOW)) | {"b": "", "bh": ""} == {
         "v": "1",
         "a": "ed25519-sha256",
@@ -124,7 +124,7 @@ def test_each_key_signs_in_the_order_given_and_none_signs_nothing() -> None:
     assert signatures(LETTER, [], NOW) == b""
 
 
-def test_a_signature_is_folded_and_can_stand_before_the_message() -> None:
+def test_a_signature_is_a_folded_header_field() -> None:
     fields = signatures(LETTER, [RSA, ED25519], NOW)
     assert fields.endswith(b"\r\n")
     lines = fields[:-2].split(b"\r\n")
@@ -147,16 +147,16 @@ def test_a_signature_is_folded_and_can_stand_before_the_message() -> None:
         (b"a" + b" " * 1_001 + b"b\t\t\t\t\t\r\n", b"a b\r\n"),
     ],
 )
-def test_a_relaxed_body_has_no_white_space_to_spare(body: bytes, relaxed: bytes) -> None:
+def test_a_relaxed_body_has_no_extra_white_space(body: bytes, relaxed: bytes) -> None:
     assert relaxed_body(body) == relaxed
 
 
-def test_a_relaxed_field_has_no_white_space_to_spare() -> None:
+def test_a_relaxed_field_has_no_extra_white_space() -> None:
     assert relaxed_field(b"b", b" Y\t\tZ  ") == b"b:Y Z"
     assert relaxed_field(b"b", b" \t ") == b"b:"
 
 
-def test_an_empty_body_has_the_hash_that_the_rfc_gives() -> None:
+def test_an_empty_body_has_the_hash_of_the_rfc() -> None:
     empty = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
     for body in (b"", b"\r\n", b"\r\n\r\n"):
         assert tags(signatures(b"From: a@example.com\r\n\r\n" + body, [ED25519], NOW))["bh"] == empty
@@ -189,7 +189,7 @@ messages = some.builds(lambda head, body: f"{head}\r\n{body}".encode(), heads, b
 @example(b"From: a@example.com\r\n\r\n")
 @example(b"From: a@example.com\r\n\r\n\r\n\r\n\r\n")
 @example(b"From: a@example.com\r\nFrom: b@example.com\r\nSubject: 1\r\nSubject: 2\r\nSubject: 3\r\n\r\nx\r\n")
-def test_another_program_finds_both_signatures_right(message: bytes) -> None:
+def test_dkimpy_verifies_both_signatures(message: bytes) -> None:
     assert verdicts(signed(message)) == [True, True]
 
 
@@ -200,7 +200,7 @@ SIGNED_VALUE = re.compile(
 
 @settings(max_examples=inputs(60), deadline=None)
 @given(messages, some.data())
-def test_a_changed_byte_in_what_is_signed_breaks_both(message: bytes, data: some.DataObject) -> None:
+def test_a_changed_signed_byte_breaks_both(message: bytes, data: some.DataObject) -> None:
     spans = [(message.index(b"\r\n\r\n") + 4, len(message))]
     spans += [match.span(1) for match in SIGNED_VALUE.finditer(message, 0, spans[0][0])]
     places = [at for start, end in spans for at in range(start, end) if message[at] not in b" \t\r\n"]
@@ -212,7 +212,7 @@ def test_a_changed_byte_in_what_is_signed_breaks_both(message: bytes, data: some
 
 @pytest.mark.parametrize("name", dkim.OVERSIGNED)
 @pytest.mark.parametrize("where", ["above", "below"])
-def test_a_field_that_somebody_adds_breaks_both(name: str, where: str) -> None:
+def test_an_added_field_breaks_both(name: str, where: str) -> None:
     fields = signatures(LETTER, [RSA, ED25519], NOW)
     added = f"{name}: somebody@example.org\r\n".encode()
     head, _, body = LETTER.partition(b"\r\n\r\n")
@@ -230,17 +230,17 @@ def test_a_field_that_somebody_adds_breaks_both(name: str, where: str) -> None:
         lambda mail: mail.replace(b"X-Note: not signed", b"X-Note: changed"),
     ],
 )
-def test_what_servers_do_on_the_way_breaks_nothing(change: object) -> None:
+def test_changes_by_relays_break_nothing(change: object) -> None:
     assert callable(change)
     assert change(LETTER) != LETTER
     assert verdicts(signatures(LETTER, [RSA, ED25519], NOW) + change(LETTER)) == [True, True]
 
 
-def test_white_space_before_the_colon_means_nothing() -> None:
+def test_white_space_before_the_colon_is_ignored() -> None:
     # dkimpy can't read such a field, but Ed25519 signs the same thing the same way.
     spaced = LETTER.replace(b"Subject: Hello", b"subject \t : Hello")
     assert signatures(spaced, [ED25519], NOW) == signatures(LETTER, [ED25519], NOW)
 
 
-def test_a_missing_last_line_end_is_signed_as_the_wire_will_have_it() -> None:
+def test_a_missing_last_line_end_is_signed_as_sent() -> None:
     assert verdicts(signatures(LETTER.removesuffix(b"\r\n"), [RSA, ED25519], NOW) + LETTER) == [True, True]

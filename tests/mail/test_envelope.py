@@ -37,13 +37,13 @@ def test_a_return_path_is_an_ordinary_address(origin: MailReference) -> None:
     assert domain == DOMAIN
 
 
-def test_the_form_stays_what_it_is() -> None:
+def test_the_token_format_is_stable() -> None:
     # Mail under way for days comes back to the next version.
     assert return_path(ORIGIN, DOMAIN, KEY).startswith("bounces+aqayscs5vslhos54z2zqecm2qaan5ln6")
     assert return_path(ORIGIN, DOMAIN, KEY) == return_path(ORIGIN, DOMAIN, KEY)
 
 
-def test_an_account_is_named_by_the_end_of_its_id() -> None:
+def test_a_token_holds_the_end_of_the_account_id() -> None:
     assert ORIGIN.account_tail == bytes.fromhex("deadbeef")
 
 
@@ -54,7 +54,7 @@ def test_recipients_that_shared_an_envelope_share_its_return_path() -> None:
     assert parse_return_path(address, DOMAIN, [KEY]) == shared
 
 
-def test_a_key_can_be_replaced_while_mail_is_under_way() -> None:
+def test_a_key_can_be_replaced_while_mail_is_in_transit() -> None:
     address = return_path(ORIGIN, DOMAIN, OLD_KEY)
     assert parse_return_path(address, DOMAIN, [KEY, OLD_KEY]) == ORIGIN
     assert parse_return_path(address, DOMAIN, [KEY]) is None
@@ -62,7 +62,7 @@ def test_a_key_can_be_replaced_while_mail_is_under_way() -> None:
 
 
 @given(origins, some.integers(0, 47), some.sampled_from("abcdefghijklmnopqrstuvwxyz234567"))
-def test_a_changed_token_is_nobodys(origin: MailReference, index: int, digit: str) -> None:
+def test_a_changed_token_is_invalid(origin: MailReference, index: int, digit: str) -> None:
     address = return_path(origin, DOMAIN, KEY)
     at = len("bounces+") + index
     changed = address[:at] + digit + address[at + 1 :]
@@ -104,21 +104,19 @@ def test_any_other_address_is_no_return_path(address: str) -> None:
 
 @bad_input("Return paths", 500)
 @given(some.text(max_size=80))
-def test_no_text_is_a_fault(text: str) -> None:
+def test_no_text_raises(text: str) -> None:
     assert parse_return_path(text, DOMAIN, [KEY]) is None
     assert parse_return_path(f"bounces+{text}@{DOMAIN}", DOMAIN, [KEY]) is None
 
 
 @pytest.mark.parametrize("position", [-1, 255])
-def test_a_position_that_no_token_holds_is_a_fault(position: int) -> None:
+def test_a_position_out_of_range_raises(position: int) -> None:
     with pytest.raises(ValueError, match="no recipient number"):
         return_path(MailReference.of(ACCOUNT_ID, MESSAGE_ID, position), DOMAIN, KEY)
 
 
 @given(origins, keys)
-def test_a_token_for_complaints_names_the_message_in_any_case_and_no_recipient(
-    origin: MailReference, key: bytes
-) -> None:
+def test_a_complaint_token_identifies_the_message_in_any_case(origin: MailReference, key: bytes) -> None:
     token = feedback_token(origin, key)
     for spelling in (token, token.upper()):
         assert parse_feedback_token(spelling, [b"another", key]) == MailReference(
@@ -128,13 +126,13 @@ def test_a_token_for_complaints_names_the_message_in_any_case_and_no_recipient(
 
 
 @given(origins)
-def test_a_token_of_one_purpose_is_worth_nothing_for_the_other(origin: MailReference) -> None:
+def test_a_token_is_invalid_for_another_purpose(origin: MailReference) -> None:
     assert parse_return_path(f"bounces+{feedback_token(origin, KEY)}@{DOMAIN}", DOMAIN, [KEY]) is None
     assert parse_feedback_token(return_path(origin, DOMAIN, KEY)[8:56], [KEY]) is None
 
 
 @bad_input("Return paths", 500)
 @given(some.text(max_size=80) | some.text("abcdefghijklmnopqrstuvwxyz234567=", min_size=48, max_size=48))
-def test_a_token_for_complaints_is_not_made_up(text: str) -> None:
+def test_a_complaint_token_can_not_be_forged(text: str) -> None:
     assert parse_feedback_token(text, [KEY]) is None
     assert parse_feedback_token(feedback_token(ORIGIN, OLD_KEY), [KEY]) is None

@@ -47,7 +47,7 @@ def test_a_host_is_tried_once_however_often_it_is_named() -> None:
     assert exchanges("example.com", records, b"") == (Exchange("mx.example", 10), Exchange("other.example", 15))
 
 
-def test_only_so_many_hosts_are_tried_and_they_are_the_preferred() -> None:
+def test_only_the_most_preferred_hosts_are_tried() -> None:
     records = [MxRecord(number, f"mx{number}.example") for number in range(50, 0, -1)]
     assert hosts(records) == [f"mx{number}.example" for number in range(1, EXCHANGES_MAX + 1)]
 
@@ -70,7 +70,7 @@ records_of_any_kind = some.lists(
 
 
 @given(records_of_any_kind, some.binary(max_size=64), some.randoms(use_true_random=False))
-def test_the_order_of_the_answer_says_nothing(records: list[MxRecord], random: bytes, dealer: Random) -> None:
+def test_the_order_of_the_answer_is_irrelevant(records: list[MxRecord], random: bytes, dealer: Random) -> None:
     shuffled = list(records)
     dealer.shuffle(shuffled)
     found = exchanges("example.com", records, random)

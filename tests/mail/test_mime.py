@@ -78,7 +78,7 @@ def expected_text(text: str) -> bytes:
     return (lines if lines.endswith("\n") else lines + "\n").replace("\n", "\r\n").encode()
 
 
-def test_the_fields_stand_in_their_order() -> None:
+def test_the_fields_are_in_order() -> None:
     letter = LETTER._replace(
         cc=(Mailbox("Eve", "eve", "example.com"),),
         reply_to=Mailbox("", "help", "acme.example"),
@@ -115,7 +115,7 @@ def test_the_date_is_the_same_moment_in_utc(moment: datetime, offset_minutes: in
     assert parsedate_to_datetime(field.removeprefix("Date: ")) == date
 
 
-def test_a_letter_with_everything_is_nested_as_clients_expect() -> None:
+def test_a_full_mail_is_nested_as_clients_expect() -> None:
     letter = LETTER._replace(html="<p>Hi", attachments=(PDF, INVITATION, LOGO))
     assert written(letter).partition(b"MIME-Version: 1.0\r\n")[2] == (
         b'Content-Type: multipart/mixed;\r\n boundary="=_m01k9x2"\r\n'
@@ -180,7 +180,7 @@ PLAIN, HTML, CALENDAR, PNG, BYTES = (
         ),
     ],
 )
-def test_the_tree_has_no_level_without_need(
+def test_the_tree_has_no_needless_level(
     text: str | None, html: str | None, attachments: tuple[Attachment, ...], expected: Tree
 ) -> None:
     raw = written(LETTER._replace(text=text, html=html, attachments=attachments))
@@ -206,7 +206,7 @@ def test_the_tree_has_no_level_without_need(
     }.items(),
     ids=lambda value: ascii(value)[:20],
 )
-def test_text_has_the_plainest_encoding_that_carries_it(text: str, encoding: str) -> None:
+def test_text_has_the_simplest_possible_encoding(text: str, encoding: str) -> None:
     raw = written(LETTER._replace(text=text, html=text, attachments=(PDF,)))
     assert_fit_for_the_wire(raw)
     plain, html, pdf = leaves(message_from_bytes(raw))
@@ -242,7 +242,7 @@ def test_text_has_the_plainest_encoding_that_carries_it(text: str, encoding: str
         LETTER._replace(text=None),
     ],
 )
-def test_a_letter_that_could_forge_a_field_is_never_written(letter: MailContent) -> None:
+def test_content_that_could_forge_a_field_is_refused(letter: MailContent) -> None:
     with pytest.raises(HeaderError):
         written(letter)
 
@@ -407,7 +407,7 @@ def expected_leaves(letter: MailContent) -> list[tuple[str, bytes, str | None, s
 @bad_input("MIME writer", 1_200)
 @given(letters)
 @example(LETTER._replace(subject="=?utf-8?q?a=0D=0ABcc:_x@y.example?=", tags=("=?utf-8?b?DQpCY2M6IHg=?=",)))
-def test_another_parser_finds_exactly_the_letter_that_was_given(letter: MailContent) -> None:
+def test_another_parser_finds_exactly_the_given_content(letter: MailContent) -> None:
     raw = written(letter)
     assert_fit_for_the_wire(raw)
     message = message_from_bytes(raw)

@@ -21,7 +21,7 @@ def crlf(text: str) -> bytes:
     return text.replace("\n", "\r\n").encode()
 
 
-def test_what_we_write_is_read_back_part_by_part() -> None:
+def test_our_own_mail_is_read_back_part_by_part() -> None:
     shown = render_mail(written(BOTH._replace(attachments=(LOGO, PDF))))
     assert (shown.subject, shown.text, shown.html) == ("Grüße, Zoë", "Grüße\n", "<p>Grüße 🎉</p>\n")
     assert shown.attachments == (
@@ -31,7 +31,7 @@ def test_what_we_write_is_read_back_part_by_part() -> None:
     assert not shown.is_shortened
 
 
-def test_a_part_that_is_not_there_is_null() -> None:
+def test_a_missing_part_is_null() -> None:
     assert render_mail(written(LETTER)).html is None
     assert render_mail(written(LETTER._replace(text=None, html="<p>Hi</p>"))).text is None
     files = render_mail(written(LETTER._replace(text=None, attachments=(PDF,))))
@@ -66,7 +66,7 @@ def test_an_invitation_is_attached_though_it_is_text() -> None:
         ("inline; filename=a.txt", "a.txt"),
     ],
 )
-def test_names_of_others_are_read_in_every_spelling(disposition: str, name: str | None) -> None:
+def test_file_names_are_read_in_every_encoding(disposition: str, name: str | None) -> None:
     raw = crlf(f"From: a@example.com\nContent-Type: text/plain\nContent-Disposition: {disposition}\n\nHello")
     (attached,) = render_mail(raw).attachments
     assert attached.filename == name
@@ -82,14 +82,14 @@ def test_the_header_is_decoded_and_keeps_its_order() -> None:
     assert [field.name for field in notable_fields(raw)] == ["From", "Message-ID"]
 
 
-def test_more_parts_than_are_shown_are_told() -> None:
+def test_omitted_parts_are_reported() -> None:
     files = "".join([f"--x\nContent-Disposition: attachment; filename={n}\n\nfile\n" for n in range(PARTS_MAX + 5)])
     shown = render_mail(crlf(f"Content-Type: multipart/mixed; boundary=x\n\n{files}--x--\n"))
     assert len(shown.attachments) == PARTS_MAX
     assert shown.is_shortened
 
 
-def test_what_nests_too_deep_is_one_part() -> None:
+def test_parts_nested_too_deep_are_a_single_part() -> None:
     raw = "Content-Type: text/plain\n\nthe end\n"
     for depth in range(100):
         raw = f'Content-Type: multipart/mixed; boundary="b{depth}"\n\n--b{depth}\n{raw}\n--b{depth}--\n'
@@ -97,7 +97,7 @@ def test_what_nests_too_deep_is_one_part() -> None:
     assert [one.content_type for one in shown.attachments] == ["multipart/mixed"]
 
 
-def test_a_mail_inside_the_mail_is_attached_whole() -> None:
+def test_an_attached_mail_is_a_single_attachment() -> None:
     inner = "Content-Type: message/rfc822\n\nSubject: inner\nContent-Type: text/html\n\n<b>inner</b>\n"
     shown = render_mail(
         crlf(f"Subject: outer\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\nHi\n--x\n{inner}--x--")
@@ -115,7 +115,7 @@ def test_mail_of_real_programs_is_read(mail: tuple[str, bytes]) -> None:
 
 @bad_input("Submitted mail", 300)
 @given(st.binary(max_size=2_000))
-def test_no_bytes_break_it(raw: bytes) -> None:
+def test_no_bytes_raise(raw: bytes) -> None:
     render_mail(raw)
     render_mail(b"Content-Type: multipart/mixed; boundary=a\r\n\r\n--a\r\n" + raw.replace(b"b", b"\r\n--a\r\n"))
     render_mail(b"Subject: =?utf-7?Q?" + raw + b"?=\r\nContent-Disposition: a; filename*0*=" + raw + b"\r\n\r\n" + raw)
@@ -124,7 +124,7 @@ def test_no_bytes_break_it(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "charset", ["utf-8", "iso-2022-jp", "utf-7", "unicode_escape", "idna", "hex", "\N{SNOWMAN}", ""]
 )
-def test_every_charset_becomes_text_that_can_be_told(charset: str) -> None:
+def test_every_charset_becomes_encodable_text(charset: str) -> None:
     encoded = base64.b64encode(b"+2AA- \xff\xfe\x1b$B\0" + bytes(range(256))).decode()
     shown = render_mail(
         crlf(f"Content-Type: text/html; charset={charset}\nContent-Transfer-Encoding: base64\n\n{encoded}")
@@ -133,13 +133,13 @@ def test_every_charset_becomes_text_that_can_be_told(charset: str) -> None:
     shown.html.encode()
 
 
-def test_ten_megabytes_of_files_are_read_within_moments() -> None:
+def test_ten_megabytes_of_files_are_read_quickly() -> None:
     large = Attachment("large.bin", "application/octet-stream", bytes(7 * 1024 * 1024))
     (attached,) = render_mail(written(LETTER._replace(attachments=(large,)))).attachments
     assert attached.size == len(large.content)
 
 
-def test_a_header_that_is_cut_in_the_middle_of_a_line_end_takes_no_longer() -> None:
+def test_a_header_cut_inside_a_line_end_is_read_quickly() -> None:
     folded = b"Subject: a\r\n" + b"\tb\r\n" * (HEADER_BYTES_MAX // 4)
     begun = HEADER_BYTES_MAX + 4 - folded[: HEADER_BYTES_MAX + 4].rindex(b"\r") - 1
     raw = b"X" * begun + folded

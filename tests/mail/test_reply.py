@@ -69,7 +69,7 @@ def test_a_reply_is_a_code_a_status_and_a_text(data: bytes, reply: Reply) -> Non
         "51.1.1",
     ],
 )
-def test_what_only_looks_like_a_status_is_none(text: str) -> None:
+def test_text_that_resembles_a_status_is_not_one(text: str) -> None:
     assert only(f"550 {text}\r\n".encode()) == Reply(550, None, text)
 
 
@@ -77,7 +77,7 @@ def test_the_last_line_decides_the_code() -> None:
     assert only(b"250-good\r\n550 no\r\n").code == 550
 
 
-def test_the_lines_of_a_reply_can_be_told_apart() -> None:
+def test_a_reply_keeps_its_lines() -> None:
     assert only(b"250-mx.example\r\n250-SIZE 100\r\n250 8BITMIME\r\n").lines == ("mx.example", "SIZE 100", "8BITMIME")
 
 
@@ -91,7 +91,7 @@ def test_the_lines_of_a_reply_can_be_told_apart() -> None:
         ("a\u202eb\u2028c".encode(), "a\N{REPLACEMENT CHARACTER}b c"),
     ],
 )
-def test_foreign_bytes_become_printable(raw: bytes, text: str) -> None:
+def test_any_bytes_become_printable(raw: bytes, text: str) -> None:
     assert only(b"550 " + raw + b"\r\n").text == text
 
 
@@ -111,7 +111,7 @@ def test_foreign_bytes_become_printable(raw: bytes, text: str) -> None:
         b"\xff",
     ],
 )
-def test_a_line_that_is_no_reply_ends_the_conversation(line: bytes) -> None:
+def test_a_line_that_is_no_reply_ends_the_session(line: bytes) -> None:
     replies, fault = read(b"250 OK\r\n" + line + b"\r\n250 OK\r\n")
     assert replies == [Reply(250, None, "OK")]
     assert fault is not None
@@ -119,7 +119,7 @@ def test_a_line_that_is_no_reply_ends_the_conversation(line: bytes) -> None:
     assert fault.isprintable()
 
 
-def test_after_a_fault_nothing_more_is_read() -> None:
+def test_nothing_is_read_after_a_fault() -> None:
     parser = ReplyParser()
     with pytest.raises(ReplyError):
         parser.feed(b"what?\r\n")
@@ -127,7 +127,7 @@ def test_after_a_fault_nothing_more_is_read() -> None:
         parser.feed(b"250 OK\r\n")
 
 
-def test_an_endless_line_is_cut_off_before_it_ends() -> None:
+def test_an_endless_line_is_refused() -> None:
     assert read(b"250 " + b"a" * (LINE_BYTES_MAX - 5) + b"\r\n")[1] is None
     fault = f"the server sent a line of more than {LINE_BYTES_MAX:,} bytes"
     assert read(b"250 " + b"a" * LINE_BYTES_MAX) == ([], fault)
@@ -139,7 +139,7 @@ def test_a_reply_has_a_hundred_lines_at_most() -> None:
     assert read(b"250-a\r\n" * LINES_MAX) == ([], f"the server sent a reply of more than {LINES_MAX} lines")
 
 
-def test_a_reply_is_bounded_in_all_but_the_next_starts_afresh() -> None:
+def test_the_size_limit_is_per_reply() -> None:
     long = b"250-" + b"a" * 1_990 + b"\r\n"
     fits = long * 30 + b"250 end\r\n"
     assert [reply.code for reply in ReplyParser().feed(fits * 3)] == [250] * 3
@@ -157,7 +157,7 @@ def test_a_long_text_loses_whole_lines() -> None:
     ("data", "is_between"),
     [(b"", True), (b"220 go\r\n", True), (b"220 go\r\n2", False), (b"220-go\r\n", False), (b"220 go\r", False)],
 )
-def test_whoever_starts_tls_can_see_that_nothing_is_half_read(data: bytes, is_between: bool) -> None:
+def test_a_partial_reply_is_visible_before_tls(data: bytes, is_between: bool) -> None:
     parser = ReplyParser()
     parser.feed(data)
     assert parser.is_between_replies is is_between
@@ -173,7 +173,7 @@ lines = some.one_of(
 @bad_input("SMTP replies", 500)
 @given(some.lists(lines, max_size=12).map(b"".join), some.lists(some.integers(0, 400), max_size=8))
 @example(b"250 OK\r\n", [7])
-def test_how_it_is_cut_never_changes_what_is_read(data: bytes, cuts: list[int]) -> None:
+def test_chunk_boundaries_never_change_the_replies(data: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     whole = read(data)
     assert read(*(data[start:end] for start, end in pairwise(edges))) == whole
@@ -182,7 +182,7 @@ def test_how_it_is_cut_never_changes_what_is_read(data: bytes, cuts: list[int]) 
 
 @bad_input("SMTP replies", 500)
 @given(some.binary(max_size=300))
-def test_whatever_comes_is_printable_or_a_fault(data: bytes) -> None:
+def test_any_bytes_are_printable_replies_or_a_fault(data: bytes) -> None:
     replies, fault = read(b"550-" + data + b"\r\n550 end\r\n")
     assert fault is None or fault.isprintable()
     for reply in replies:

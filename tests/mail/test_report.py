@@ -45,7 +45,7 @@ def names(samples: tuple[Sample, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("sample", [*NOTIFICATIONS, *NOTICES], ids=names((*NOTIFICATIONS, *NOTICES)))
-def test_a_bounce_says_who_got_no_mail_and_why(sample: Sample) -> None:
+def test_a_bounce_names_failed_recipients_and_reasons(sample: Sample) -> None:
     result = read(on_the_wire(sample.raw))
     assert isinstance(result, Bounce), result
     assert isinstance(sample.expected, Bounce)
@@ -58,12 +58,12 @@ def test_a_bounce_says_who_got_no_mail_and_why(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("sample", COMPLAINTS, ids=names(COMPLAINTS))
-def test_a_complaint_says_its_kind_and_who_complained(sample: Sample) -> None:
+def test_a_complaint_has_its_kind_and_complainer(sample: Sample) -> None:
     assert read(on_the_wire(sample.raw)) == sample.expected
 
 
 @pytest.mark.parametrize("sample", NEITHER, ids=names(NEITHER))
-def test_what_is_neither_says_what_it_is(sample: Sample) -> None:
+def test_other_mail_has_its_reason(sample: Sample) -> None:
     assert read(on_the_wire(sample.raw)) == sample.expected
 
 
@@ -125,7 +125,7 @@ def test_the_most_precise_status_counts(
     assert (failed.status, failed.code, failed.is_permanent) == expected
 
 
-def test_a_diagnostic_is_one_printable_line() -> None:
+def test_a_diagnostic_is_a_single_printable_line() -> None:
     words = "=?utf-8?q?550_5=2E1=2E1_a=0D=0ABcc:_x=00y?= " + "z" * 3_000
     fields = f"{failed_fields('bob@example.com')}\nDiagnostic-Code: smtp; {words}"
     result = read(on_the_wire(dsn(HEADER, "Failed.", fields)))
@@ -260,9 +260,9 @@ PIECES = [b"\0", b"\r\n", b"\xff", b"--", b"=?", b'"', b"<", b";", b": "]
 
 @bad_input("Returned reports", 500)
 @given(spoiled([on_the_wire(sample.raw) for sample in SAMPLES], PIECES))
-def test_samples_cut_mixed_and_damaged_are_read(raw: bytes) -> None:
+def test_damaged_samples_are_read(raw: bytes) -> None:
     check(read(raw))
 
 
-def test_nothing_is_made_of_nothing() -> None:
+def test_empty_mail_is_no_report() -> None:
     assert [read(raw) for raw in (b"", b"\r\n", b"\n\n\n", b":", b"--", b" ")] == [NOT_UNDERSTOOD] * 6

@@ -102,12 +102,12 @@ def check_same(raw: bytes, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("mail", UNTOUCHED, ids=name_of)
-def test_mail_that_any_server_carries_passes_byte_for_byte(mail: Mail) -> None:
+def test_mail_within_the_limits_passes_unchanged(mail: Mail) -> None:
     assert taken(mail.raw).content is mail.raw
 
 
 @pytest.mark.parametrize("mail", AMENDED, ids=name_of)
-def test_fields_are_taken_out_and_added_and_the_rest_stays(mail: Mail) -> None:
+def test_fields_are_removed_and_added_and_the_rest_stays(mail: Mail) -> None:
     content = taken(mail.raw).content
     check_limits(content)
     assert b"secret@" not in content
@@ -121,7 +121,7 @@ def test_fields_are_taken_out_and_added_and_the_rest_stays(mail: Mail) -> None:
 
 
 @pytest.mark.parametrize("mail", REENCODED, ids=name_of)
-def test_what_a_server_could_not_carry_is_written_so_that_it_can(mail: Mail) -> None:
+def test_mail_beyond_the_limits_is_reencoded(mail: Mail) -> None:
     content = taken(mail.raw).content
     check_limits(content)
     assert content != mail.raw
@@ -133,7 +133,7 @@ def test_what_a_server_could_not_carry_is_written_so_that_it_can(mail: Mail) -> 
 
 
 @pytest.mark.parametrize(("mail", "status", "reason"), REFUSED, ids=lambda given: getattr(given, "name", ""))
-def test_what_can_not_be_passed_on_safely_is_refused(mail: Mail, status: str, reason: str) -> None:
+def test_unsafe_mail_is_refused(mail: Mail, status: str, reason: str) -> None:
     with pytest.raises(SubmittedMailError, match=re.escape(reason)) as refusal:
         taken(mail.raw)
     assert refusal.value.status == status
@@ -142,7 +142,7 @@ def test_what_can_not_be_passed_on_safely_is_refused(mail: Mail, status: str, re
     assert len(str(refusal.value)) < 300
 
 
-def test_there_are_mails_enough() -> None:
+def test_there_are_enough_sample_mails() -> None:
     mails = [*UNTOUCHED, *AMENDED, *REENCODED, *[mail for mail, _, _ in REFUSED]]
     assert len({mail.name for mail in mails}) == len(mails) >= 60
 
@@ -165,14 +165,14 @@ def test_there_are_mails_enough() -> None:
         ("ada@xn--bcher-kva.example", Mailbox("", "ada", "xn--bcher-kva.example"), "ada@xn--bcher-kva.example"),
     ],
 )  # fmt: skip
-def test_the_sender_is_the_one_mailbox_of_from(field: str, box: Mailbox, text: str) -> None:
+def test_the_sender_is_the_only_mailbox_of_from(field: str, box: Mailbox, text: str) -> None:
     submitted = taken(f"From: {field}\r\n\r\nHi\r\n".encode())
     assert submitted.sender == box
     assert submitted.sender_text == text
     assert submitted.sender_field is None
 
 
-def test_what_the_header_says_is_told() -> None:
+def test_header_values_are_returned() -> None:
     submitted = taken(
         b"From: ada@example.com\r\nSender: Bot <bot@example.org>\r\n"
         b"To: Bob <Bob@Example.NET>, \"Doe, Jane\" <jane@example.org>, (x) broken@, Team: zoe@example.net;\r\n"
@@ -192,7 +192,7 @@ def test_what_the_header_says_is_told() -> None:
     assert b"unsubscribe : one-click" not in submitted.content.lower()
 
 
-def test_texts_are_cut_and_printable() -> None:
+def test_texts_are_truncated_and_printable() -> None:
     submitted = taken(
         b"From: ada@example.com\r\nSubject: =?utf-8?q?a=09b=1Bc=E2=80=A8d?=\r\n " + b"word \r\n " * 400 + b"end\r\n"
         + b"X-Service-Tag: t\r\n" * 150 + b"\r\nHi\r\n"
@@ -212,7 +212,7 @@ def test_texts_are_cut_and_printable() -> None:
     assert not plain.has_own_unsubscribe
 
 
-def test_how_to_leave_a_list_goes_only_with_where() -> None:
+def test_list_unsubscribe_post_needs_list_unsubscribe() -> None:
     head = b"From: ada@example.com\r\n"
     where, how = (
         b"List-Unsubscribe: <https://example.com/u>\r\n",
@@ -225,7 +225,7 @@ def test_how_to_leave_a_list_goes_only_with_where() -> None:
     assert together.content.startswith(head + how + where)
 
 
-def test_a_long_list_is_read_in_part_and_sent_whole() -> None:
+def test_a_long_address_list_is_read_partly_and_sent_whole() -> None:
     listed = b",\r\n ".join([b"r%d@example.net" % number for number in range(5_000)])
     raw = (
         b"From: ada@example.com\r\nDate: x\r\nMessage-ID: <x@x>\r\nMIME-Version: 1.0\r\nTo: "
@@ -241,7 +241,7 @@ def test_a_long_list_is_read_in_part_and_sent_whole() -> None:
 @pytest.mark.parametrize(
     "field", ["(x) other.example; spf=pass", "other.example" + "; x=(y)" * 500, "mx(x).example.org 1; none"]
 )
-def test_what_others_found_out_stays(field: str) -> None:
+def test_authentication_results_of_others_stay(field: str) -> None:
     assert field.encode() in taken(
         f"Authentication-Results: {field}\r\nFrom: a@example.com\r\n\r\nHi\r\n".encode().replace(b"; x=", b";\r\n x=")
     ).content.replace(b"\r\n x=", b" x=")
@@ -251,12 +251,12 @@ def test_what_others_found_out_stays(field: str) -> None:
     "field",
     ["mx(x).example.com; spf=pass", "(x)" * 60 + "mx.example.com", "mx" + "(x)" * 60 + ".example.com", "(x", ""],
 )
-def test_what_we_found_out_only_we_say(field: str) -> None:
+def test_authentication_results_in_our_name_are_removed(field: str) -> None:
     content = taken(f"Authentication-Results: {field}\r\nFrom: a@example.com\r\n\r\nHi\r\n".encode()).content
     assert b"authentication-results" not in content.lower()
 
 
-def test_what_is_missing_is_added_at_the_end_of_the_header() -> None:
+def test_missing_fields_are_added_at_the_end_of_the_header() -> None:
     assert taken(b"From: ada@example.com\r\n\r\nHi\r\n").content == (
         b"From: ada@example.com\r\nDate: Sun, 01 Mar 2026 12:00:00 +0000\r\n"
         b"Message-ID: <ours@mx.example.com>\r\nMIME-Version: 1.0\r\n\r\nHi\r\n"
@@ -273,7 +273,7 @@ def test_text_stays_legible_and_untyped_utf_8_gets_its_charset() -> None:
     )
 
 
-def test_a_signature_over_mail_that_is_fine_still_verifies() -> None:
+def test_a_signature_of_unchanged_mail_still_verifies() -> None:
     pair = dkim.new_ed25519_key_pair()
     key = dkim.load_signing_key("example.com", "e1", pair.private_der)
     record = dkim.record_text(pair.public, dkim.KeyType.ED25519).encode()
@@ -320,7 +320,7 @@ lines = some.lists(
     ],
     True,
 )
-def test_whatever_comes_is_refused_or_fit_and_stays_as_it_is(given_lines: list[bytes], has_header: bool) -> None:
+def test_any_mail_is_refused_or_prepared_idempotently(given_lines: list[bytes], has_header: bool) -> None:
     head = b"From: ada@example.com\r\nSubject: x\r\n" if has_header else b""
     raw = head + b"".join([line + b"\r\n" for line in given_lines])
     try:
@@ -347,7 +347,7 @@ PIECES = [
 
 @bad_input("Submitted mail", 500)
 @given(spoiled([mail.raw for mail in (*UNTOUCHED, *AMENDED)], PIECES))
-def test_mail_of_real_programs_cut_and_damaged_is_refused_or_fit_too(raw: bytes) -> None:
+def test_damaged_mail_of_real_programs_is_refused_or_valid(raw: bytes) -> None:
     """As the server hands it on: without a line end that is no CRLF."""
     whole = b"\r\n".join([line.replace(b"\r", b"").replace(b"\n", b"") for line in raw.split(b"\r\n")])
     try:
@@ -371,7 +371,7 @@ senders = some.lists(
 @bad_input("Submitted mail", 400)
 @given(senders)
 @example('"Ada" <ada@good.example>(<bob@evil.example>)')
-def test_another_reader_finds_the_same_sender(field: str) -> None:
+def test_another_parser_finds_the_same_sender(field: str) -> None:
     raw = f"From: {field}\r\n\r\nHi\r\n".encode()
     try:
         submitted = taken(raw)
@@ -412,7 +412,7 @@ NASTY = {
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_nasty_mail_costs_no_more_than_its_size(name: str) -> None:
+def test_malicious_mail_takes_linear_time(name: str) -> None:
     head, unit, count = NASTY[name]
     raw = head + unit * count + b"\r\n\r\nHi\r\n"
 
@@ -448,7 +448,7 @@ LABORIOUS = {
 
 
 @pytest.mark.parametrize("name", LABORIOUS)
-def test_the_loop_reads_nothing_laborious(name: str) -> None:
+def test_the_event_loop_reads_no_slow_mail(name: str) -> None:
     head, unit, tail = LABORIOUS[name]
     # A quick machine needs a quarter of this.
     for size, seconds in ((8 * 1024, 0.2), (250 * 1024, 1.0)):
@@ -462,7 +462,7 @@ def test_the_loop_reads_nothing_laborious(name: str) -> None:
         assert processor_seconds(read, enough=seconds) <= seconds
 
 
-def test_plain_mail_is_not_laborious_however_large() -> None:
+def test_plain_mail_is_never_slow_to_read() -> None:
     body = b"\r\n" + b"x" * 76 + b"\r\n"
     assert not is_slow_to_read(HEAD + body * 3_000)
     assert is_slow_to_read(HEAD + body * 3_000 + b"\xff\r\n")

@@ -28,7 +28,7 @@ def trace(**given: Any) -> bytes:
     return received(**{"hostname": "mail.example.com", "protocol": "HTTP", "id_text": ID, "at": AT, **given})
 
 
-def test_received_says_by_whom_how_and_when() -> None:
+def test_received_names_host_protocol_and_time() -> None:
     assert trace() == (
         b"Received: by mail.example.com (Posthouse) with HTTP\r\n"
         b" id em_01jn8q2kxw00000000000000c0; Sun, 01 Mar 2026 12:30:05 +0000\r\n"
@@ -36,7 +36,7 @@ def test_received_says_by_whom_how_and_when() -> None:
 
 
 @pytest.mark.parametrize("hostname", ["a.example", "mail.example.com", "m" * 40 + ".example.com", "[192.0.2.1]"])
-def test_received_is_one_folded_field(hostname: str) -> None:
+def test_received_is_a_single_folded_field(hostname: str) -> None:
     field = trace(hostname=hostname)
     assert max(map(len, field.splitlines())) <= 78
     assert field.endswith(b"\r\n")
@@ -71,7 +71,7 @@ def test_received_is_in_utc() -> None:
         {"id_text": "é"},
     ],
 )
-def test_what_would_break_the_field_is_refused(given_as: dict[str, str]) -> None:
+def test_a_value_that_would_break_the_field_is_refused(given_as: dict[str, str]) -> None:
     with pytest.raises(HeaderError):
         trace(**given_as)
 
@@ -82,9 +82,7 @@ def test_a_feedback_id_has_four_parts_and_the_sender_last() -> None:
 
 
 @given(some.text(max_size=400), some.text(), some.text())
-def test_a_feedback_id_is_one_field_of_four_parts_whatever_it_is_made_of(
-    domain: str, account: str, source: str
-) -> None:
+def test_a_feedback_id_always_has_four_parts(domain: str, account: str, source: str) -> None:
     field = feedback_id(domain=domain, account=account, source=source)
     assert field.count(b"\r\n") == field.count(b"\n") == field.count(b"\r") == 1
     assert len(field) < 998
@@ -121,7 +119,7 @@ def test_a_field_is_found_in_the_header_only(message: bytes, is_there: bool) -> 
     assert has_field(message, FEEDBACK_ID) is is_there
 
 
-def test_a_link_to_unsubscribe_is_one_line_however_long_it_is() -> None:
+def test_an_unsubscribe_link_is_never_folded() -> None:
     link = "https://mail.example.com/unsubscribe/" + "x" * 468
     assert unsubscribe(link) == f"List-Unsubscribe: <{link}>\r\n".encode()
     assert unsubscribe_post() == b"List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"
@@ -131,12 +129,12 @@ def test_a_link_to_unsubscribe_is_one_line_however_long_it_is() -> None:
     "link",
     ["", "mailto:a@b", "https://", "https://a b", "https://a>", "https://a\r\nBcc: x", "https://é", "https://a\n"],
 )
-def test_what_is_no_link_is_refused(link: str) -> None:
+def test_an_invalid_link_is_refused(link: str) -> None:
     with pytest.raises(HeaderError):
         unsubscribe(link)
 
 
-def test_complaints_are_sent_for_to_an_address_and_name_their_mail() -> None:
+def test_the_complaint_fields_have_address_and_token() -> None:
     fields = complaints(address="fbl@bounces.example.com", token="abc234")
     assert fields == b"CFBL-Address: fbl@bounces.example.com; report=arf\r\nCFBL-Feedback-ID: abc234\r\n"
 
@@ -144,15 +142,15 @@ def test_complaints_are_sent_for_to_an_address_and_name_their_mail() -> None:
 @pytest.mark.parametrize(
     ("address", "token"), [("a; report=xarf", "a"), ("", "a"), ("a@b", ""), ("a@b", "a\r\nBcc: x")]
 )
-def test_a_place_for_complaints_that_would_break_the_field_is_refused(address: str, token: str) -> None:
+def test_an_unsafe_complaint_address_is_refused(address: str, token: str) -> None:
     with pytest.raises(HeaderError):
         complaints(address=address, token=token)
 
 
-def test_no_field_has_no_name() -> None:
+def test_an_empty_field_name_is_never_found() -> None:
     assert not has_field(b": x\r\n\r\n", b"")
 
 
-def test_a_large_header_is_searched_in_a_blink() -> None:
+def test_a_large_header_is_searched_quickly() -> None:
     assert not has_field(b"Feedback-ID\r\n" * 100_000, FEEDBACK_ID)
     assert not has_field(b"Feedback-ID" + b" " * 1_000_000, FEEDBACK_ID)

@@ -31,11 +31,11 @@ USED = UsedMark(1_000)
         (UsedMark(1), 0, True, False),
     ],
 )
-def test_a_mark_is_left_later_than_it_is_reached(mark: Mark, measured: int, was_low: bool, is_low: bool) -> None:
+def test_the_two_marks_differ(mark: Mark, measured: int, was_low: bool, is_low: bool) -> None:
     assert mark.is_low(measured, was_low=was_low) is is_low
 
 
-def test_what_hovers_at_the_mark_does_not_flap() -> None:
+def test_small_changes_at_the_mark_do_not_flap() -> None:
     for mark, seen in ((FREE, (1_001, 999, 1_001, 1_100, 999, 1_249)), (USED, (999, 1_001, 999, 960, 1_001, 951))):
         is_low = False
         verdicts = []
@@ -45,7 +45,7 @@ def test_what_hovers_at_the_mark_does_not_flap() -> None:
         assert verdicts == [False, True, True, True, True, True]
 
 
-def test_the_refusal_says_when_to_come_back() -> None:
+def test_the_refusal_has_a_retry_time() -> None:
     refusal = no_room()
     assert (refusal.code, refusal.retry_after_seconds, refusal.lacks_room) == (Code.SERVICE_UNAVAILABLE, 30, True)
     assert "try again later" in refusal.text

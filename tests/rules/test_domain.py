@@ -25,7 +25,7 @@ NOW = datetime(2026, 11, 15, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def test_the_records_to_publish_stand_under_the_domain() -> None:
+def test_the_records_are_below_the_domain() -> None:
     assert WANTED.ownership.name == "_posthouse.example.com"
     assert WANTED.ownership.value == "posthouse-verification=token123"
     assert WANTED.dkim.name == "ph1._domainkey.example.com"
@@ -33,7 +33,7 @@ def test_the_records_to_publish_stand_under_the_domain() -> None:
     assert WANTED.all == (WANTED.ownership, WANTED.dkim)
 
 
-def test_the_ed25519_key_has_a_record_of_its_own_which_is_not_required() -> None:
+def test_the_ed25519_record_is_not_required() -> None:
     assert BOTH.ed25519 is not None
     assert BOTH.ed25519.name == "pe1._domainkey.example.com"
     assert BOTH.ed25519.value == "v=DKIM1; k=ed25519; p=32BYTES="
@@ -42,7 +42,7 @@ def test_the_ed25519_key_has_a_record_of_its_own_which_is_not_required() -> None
     assert ed25519_selector("other") == "peother"
 
 
-def test_both_records_found_prove_the_domain() -> None:
+def test_both_records_verify_the_domain() -> None:
     judgement = check_records(WANTED, TOKEN, KEY)
     assert judgement.result is RecordResult.FOUND
     assert [finding.advice for finding in judgement.checks] == ["", ""]
@@ -59,7 +59,7 @@ def test_both_records_found_prove_the_domain() -> None:
         (TxtUnknown("time-out"), RecordResult.UNKNOWN, None, "no usable answer"),
     ],
 )
-def test_the_ed25519_record_is_looked_for_but_proves_nothing(
+def test_the_ed25519_record_is_checked_but_not_needed(
     answer: TxtAnswer, result: RecordResult, is_published: bool | None, advice: str
 ) -> None:
     judgement = check_records(BOTH, TOKEN, KEY, answer)
@@ -85,7 +85,7 @@ def test_the_ed25519_record_is_looked_for_but_proves_nothing(
         (TxtUnknown("time-out"), TxtUnknown("time-out"), RecordResult.UNKNOWN),
     ],
 )
-def test_one_record_alone_is_not_enough_and_no_answer_is_not_a_no(
+def test_both_records_are_needed_and_no_answer_is_unknown(
     ownership: TxtAnswer, dkim: TxtAnswer, expected: RecordResult
 ) -> None:
     judgement = check_records(WANTED, ownership, dkim)
@@ -101,7 +101,7 @@ def test_one_record_alone_is_not_enough_and_no_answer_is_not_a_no(
         (" posthouse-verification=token123 ",),
     ],
 )
-def test_the_token_may_stand_beside_other_records(texts: tuple[str, ...]) -> None:
+def test_the_token_may_be_beside_other_records(texts: tuple[str, ...]) -> None:
     assert check_records(WANTED, TxtValues(texts), KEY).result is RecordResult.FOUND
 
 
@@ -132,7 +132,7 @@ def test_a_wrong_token_is_explained(text: str, advice: str) -> None:
         "  v = DKIM1 ; k = rsa ; p = MIIBKEY ",
     ],
 )
-def test_the_key_counts_however_it_is_written(text: str) -> None:
+def test_the_key_counts_in_any_format(text: str) -> None:
     assert check_records(WANTED, TOKEN, TxtValues((text,))).result is RecordResult.FOUND
 
 
@@ -172,7 +172,7 @@ def test_a_wrong_key_is_explained(texts: tuple[str, ...], advice: str) -> None:
         (NOW - 30 * DAY, NOW - 9 * DAY, RecordResult.UNKNOWN, (NOW - 30 * DAY, NOW - 9 * DAY)),
     ],
 )
-def test_a_proof_outlives_missing_records_by_a_week_and_unknown_ones_for_ever(
+def test_a_domain_stays_verified_for_a_week_of_missing_records(
     verified_at: datetime | None,
     missing_since: datetime | None,
     result: RecordResult,

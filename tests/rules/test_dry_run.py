@@ -17,11 +17,11 @@ from posthouse.rules.draft import compose
         ("a.example.com", "b.example.com", False),
     ],
 )
-def test_domains_are_aligned_when_one_is_within_the_other(domain: str, return_path: str, aligned: bool) -> None:
+def test_a_domain_and_its_subdomain_are_aligned(domain: str, return_path: str, aligned: bool) -> None:
     assert dry_run.is_aligned(domain, return_path) is aligned
 
 
-def test_suppressed_recipients_are_counted_and_nothing_else_is_said_of_what_cannot_be_written() -> None:
+def test_suppressed_recipients_are_counted_without_content() -> None:
     draft = compose(sender="a@example.com", to=["b@example.org", "c@example.org"], subject="Hello", html="<p>x</p>")
     assert dry_run.warnings(draft, None, None, 0) == []
     (some,) = dry_run.warnings(draft, None, None, 1)

@@ -53,7 +53,7 @@ def test_an_event_has_the_fields_of_the_contract() -> None:
     }
 
 
-def test_the_json_is_compact_and_in_one_order() -> None:
+def test_the_json_is_compact_and_ordered() -> None:
     assert written().startswith(b'{"id":"ev_')
     assert written() == written()
     assert b" " not in written(subject="", smtp_response="")
@@ -62,7 +62,7 @@ def test_the_json_is_compact_and_in_one_order() -> None:
 @pytest.mark.parametrize(("type_", "spelled"), [
     (EventType.DELIVERED, "email.delivered"), (EventType.BOUNCED, "email.bounced"), (EventType.FAILED, "email.failed"),
 ])  # fmt: skip
-def test_each_type_is_spelled_as_customers_know_it(type_: EventType, spelled: str) -> None:
+def test_the_type_names_are_stable(type_: EventType, spelled: str) -> None:
     assert json.loads(written(type=type_))["type"] == spelled
 
 
@@ -76,7 +76,7 @@ def test_each_type_is_spelled_as_customers_know_it(type_: EventType, spelled: st
         ({"smtp_response": ""}, "smtp_response"),
     ],
 )
-def test_an_empty_field_is_left_out(empty: dict[str, Any], absent: str) -> None:
+def test_an_empty_field_is_omitted(empty: dict[str, Any], absent: str) -> None:
     whole, data = json.loads(written())["data"], json.loads(written(**empty))["data"]
     assert whole.keys() - data.keys() == {absent}
 
@@ -88,7 +88,7 @@ def test_an_ordinary_event_is_no_test() -> None:
 @pytest.mark.parametrize(
     ("field", "given_as", "kept"), [("subject", "subject", 200), ("smtp_response", "smtp_response", 500)]
 )
-def test_long_texts_are_cut(field: str, given_as: str, kept: int) -> None:
+def test_long_texts_are_truncated(field: str, given_as: str, kept: int) -> None:
     text = "é" * (kept - 1) + "💌" + "rest"
     assert json.loads(written(**{given_as: text}))["data"][field] == "é" * (kept - 1) + "💌"
 
@@ -109,16 +109,14 @@ def test_a_whole_second_has_its_milliseconds() -> None:
 @pytest.mark.parametrize(
     "odd", ["\ud800", "a\udfffb", "\x00\x01\x1b[31m", 'quote " and \\', "\u2028\u2029", "\r\nBcc: x"]
 )
-def test_odd_text_is_told_without_failing(odd: str) -> None:
+def test_odd_text_does_not_raise(odd: str) -> None:
     data = json.loads(written(subject=odd, smtp_response=odd, sender=odd, to=odd))["data"]
     told = odd.encode("utf-8", "replace").decode()
     assert [data[name] for name in ("subject", "smtp_response", "from", "to")] == [told] * 4
 
 
 @given(some.text(), some.text(), some.text(), some.integers(0, 49))
-def test_whatever_the_texts_the_event_is_json_that_leads_back(
-    subject: str, response: str, sender: str, position: int
-) -> None:
+def test_any_text_makes_valid_json(subject: str, response: str, sender: str, position: int) -> None:
     data = json.loads(written(subject=subject, smtp_response=response, sender=sender, position=position))["data"]
     message_id = parse(MESSAGE, data["email_id"])
     assert message_id == MESSAGE_ID
@@ -143,7 +141,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 T = 1_772_366_400
 
 
-def test_what_customers_compare_letter_by_letter_is_the_contracts() -> None:
+def test_the_request_constants_are_the_contracts() -> None:
     assert event.CONTENT_TYPE == "application/json"
     assert event.USER_AGENT == "Service-Webhook/1.0"
     assert event.SIGNATURE_HEADER == "Service-Signature"
@@ -160,7 +158,7 @@ def received(secret: str, header: str, raw_body: bytes, now: int) -> bool:
     return hmac.compare_digest(expected, fields["v1"]) and abs(now - int(fields["t"])) <= 300
 
 
-def test_a_signature_is_always_the_same() -> None:
+def test_the_signature_is_stable() -> None:
     """So that a change of ours, or of a library's, is noticed: every receiver would have to follow."""
     assert sign("whsec_test", b'{"id":"ev_1"}', 1_700_000_000) == (
         "t=1700000000,v1=0ef8441954c7c510c78f6c063ddfba5a6f746285701338504e3a77d1811f2fa6"
@@ -168,14 +166,14 @@ def test_a_signature_is_always_the_same() -> None:
 
 
 @given(some.text(alphabet="abcXYZ019", min_size=1).map("whsec_".__add__), some.binary(), some.integers(0, 2**33))
-def test_a_receiver_by_the_contracts_words_takes_what_we_sign(secret: str, raw_body: bytes, t: int) -> None:
+def test_a_receiver_by_the_contract_accepts_our_signature(secret: str, raw_body: bytes, t: int) -> None:
     header = sign(secret, raw_body, t)
     assert received(secret, header, raw_body, t)
     assert verify(secret, header, raw_body, t) is SignatureVerdict.GENUINE
 
 
 @given(some.binary(), some.integers(-1_000, 1_000))
-def test_we_judge_as_that_receiver_does(raw_body: bytes, late_seconds: int) -> None:
+def test_our_check_agrees_with_that_receiver(raw_body: bytes, late_seconds: int) -> None:
     header = sign(SECRET, raw_body, T)
     is_genuine = verify(SECRET, header, raw_body, T + late_seconds) is SignatureVerdict.GENUINE
     assert is_genuine is received(SECRET, header, raw_body, T + late_seconds)
@@ -186,7 +184,7 @@ def test_we_judge_as_that_receiver_does(raw_body: bytes, late_seconds: int) -> N
     (301, SignatureVerdict.STALE),
     (86_400, SignatureVerdict.STALE),
 ])  # fmt: skip
-def test_a_signature_holds_for_five_minutes_either_way(late_seconds: int, verdict: SignatureVerdict) -> None:
+def test_a_signature_is_valid_for_five_minutes_either_way(late_seconds: int, verdict: SignatureVerdict) -> None:
     assert verify(SECRET, sign(SECRET, b"{}", T), b"{}", T + late_seconds) is verdict
 
 
@@ -211,17 +209,17 @@ def test_another_secret_time_or_body_is_forged() -> None:
         "t=1,v0=" + "a" * 64, "t=1,v1=" + "\ud800" * 64,
     ],
 )  # fmt: skip
-def test_what_is_no_signature_is_unreadable(header: str) -> None:
+def test_a_malformed_signature_is_unreadable(header: str) -> None:
     assert verify(SECRET, header, b"{}", 1) is SignatureVerdict.UNREADABLE
 
 
 @pytest.mark.parametrize("type_", [EventType.DELIVERED, EventType.BOUNCED, EventType.FAILED])
-def test_made_anew_it_is_what_it_would_have_been_at_that_time(type_: EventType) -> None:
+def test_an_event_with_a_new_id_equals_a_new_event(type_: EventType) -> None:
     later, another = NOON + timedelta(hours=3, milliseconds=7), ids.new_id(NOON, b"\x02" * 10)
     odd = {"subject": '{"id":"ev_1","type":"x","created_at":"y"', "smtp_response": None, "type": type_}
     assert event.with_new_id(written(**odd), another, later) == written(event_id=another, created_at=later, **odd)
 
 
-def test_what_is_no_event_is_not_made_anew() -> None:
+def test_other_bytes_get_no_new_id() -> None:
     with pytest.raises(ValueError, match="no event"):
         event.with_new_id(b'{"type":"email.delivered"}', EVENT_ID, NOON)

@@ -82,12 +82,12 @@ def test_the_spelling_is_crockfords_in_lower_case(number: int, spelled: str) -> 
     ],
     ids=lambda given_text: ascii(given_text[:32]),
 )
-def test_any_other_spelling_is_no_id(given_text: str) -> None:
+def test_any_other_text_is_no_id(given_text: str) -> None:
     assert parse(MESSAGE, given_text) is None
 
 
 @given(some.text(max_size=40) | some.text("0123456789abcdefghjkmnpqrstvwxyz", min_size=26, max_size=26))
-def test_whatever_is_read_is_written_the_same(tail: str) -> None:
+def test_a_parsed_id_is_written_the_same(tail: str) -> None:
     value = parse(REQUEST, "rq_" + tail)
     assert value is None or text(REQUEST, value) == "rq_" + tail
 
@@ -99,7 +99,7 @@ def test_an_id_is_a_uuid_of_version_seven(now: datetime, random: bytes) -> None:
 
 
 @given(random_bytes, random_bytes)
-def test_every_random_bit_but_those_of_the_layout_counts(one: bytes, other: bytes) -> None:
+def test_every_free_random_bit_is_used(one: bytes, other: bytes) -> None:
     # 74 of the 80 bits are free in version 7; the six highest are dropped.
     kept = (1 << 74) - 1
     same = int.from_bytes(one, "big") & kept == int.from_bytes(other, "big") & kept
@@ -107,14 +107,12 @@ def test_every_random_bit_but_those_of_the_layout_counts(one: bytes, other: byte
 
 
 @given(moments, some.integers(1, 10**9), random_bytes, random_bytes)
-def test_a_later_millisecond_sorts_later_whatever_the_chance(
-    now: datetime, gap: int, random: bytes, other: bytes
-) -> None:
+def test_a_later_millisecond_always_sorts_later(now: datetime, gap: int, random: bytes, other: bytes) -> None:
     assert new_id(now, random) < new_id(now + gap * MILLISECOND, other)
 
 
 @given(moments, random_bytes)
-def test_a_message_id_leaves_room_for_its_recipients(now: datetime, random: bytes) -> None:
+def test_a_message_id_has_room_for_its_recipients(now: datetime, random: bytes) -> None:
     message_id = new_message_id(now, random)
     assert message_id.int % 64 == 0
     ids = [recipient_id(message_id, position) for position in range(limits.RECIPIENTS_MAX)]
@@ -125,7 +123,7 @@ def test_a_message_id_leaves_room_for_its_recipients(now: datetime, random: byte
 
 
 @pytest.mark.parametrize("position", [-1, 63, 64])
-def test_a_position_outside_the_room_is_a_fault(position: int) -> None:
+def test_a_position_out_of_range_raises(position: int) -> None:
     with pytest.raises(ValueError, match="no recipient number"):
         recipient_id(new_message_id(NOON, ONES), position)
 
@@ -146,7 +144,7 @@ def test_a_day_of_ids_lies_between_its_lowest_and_the_next_days(random: bytes) -
 
 
 @given(moments, random_bytes)
-def test_an_id_tells_when_its_thing_came_to_be(now: datetime, random: bytes) -> None:
+def test_an_id_contains_its_creation_time(now: datetime, random: bytes) -> None:
     to_the_millisecond = now.replace(microsecond=now.microsecond // 1_000 * 1_000)
     message_id = new_message_id(now, random)
     assert time_of(new_id(now, random)) == time_of(message_id) == to_the_millisecond

@@ -11,7 +11,7 @@ from posthouse.rules.refusal import Code, Refusal
 @pytest.mark.parametrize(
     ("given", "expected"), [("Acme", "Acme"), ("  Café Zoë 东京 ", "Café Zoë 东京"), ("x" * 200, "x" * 200)]
 )
-def test_a_name_is_taken_without_the_space_around_it(given: str, expected: str) -> None:
+def test_a_name_is_stripped(given: str, expected: str) -> None:
     assert input_checks.name("A name", given) == expected
 
 
@@ -23,7 +23,7 @@ def test_a_name_that_would_break_a_line_is_refused(given: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "x" * 501, "a\rb"])
-def test_a_reason_is_asked_for(given: str) -> None:
+def test_a_reason_is_required(given: str) -> None:
     with pytest.raises(Refusal, match="Give a reason"):
         input_checks.reason(given)
 
@@ -36,18 +36,18 @@ def test_a_reason_is_asked_for(given: str) -> None:
         ("bücher.example", "xn--bcher-kva.example"),
     ],
 )
-def test_a_domain_is_kept_as_dns_writes_it(given: str, expected: str) -> None:
+def test_a_domain_is_stored_in_a_labels(given: str, expected: str) -> None:
     assert input_checks.domain_name(given) == expected
 
 
 @pytest.mark.parametrize("given", ["", "localhost", "a..example", "user@example.com", "exa mple.com", "-a.example"])
-def test_what_is_no_domain_is_refused(given: str) -> None:
+def test_an_invalid_domain_is_refused(given: str) -> None:
     with pytest.raises(Refusal) as caught:
         input_checks.domain_name(given)
     assert caught.value.code is Code.INVALID_REQUEST
 
 
-def test_networks_and_single_addresses_are_taken() -> None:
+def test_networks_and_single_addresses_are_accepted() -> None:
     given = ["192.0.2.0/24", " 2001:db8::/32", "198.51.100.7", "::1"]
     expected = ("192.0.2.0/24", "2001:db8::/32", "198.51.100.7/32", "::1/128")
     assert input_checks.networks(given) == tuple(map(ip_network, expected))
@@ -69,12 +69,12 @@ def test_a_mistaken_network_is_explained(given: list[str], said: str) -> None:
     assert said in caught.value.text
 
 
-def test_a_users_address_is_kept_in_lower_case() -> None:
+def test_a_users_address_is_stored_in_lower_case() -> None:
     assert input_checks.user_address("Ada@Example.com") == "ada@example.com"
 
 
 @pytest.mark.parametrize("given", ["ada", "Ada <ada@example.com>", "ada@localhost", ""])
-def test_a_users_address_is_one_bare_address(given: str) -> None:
+def test_a_users_address_is_a_bare_address(given: str) -> None:
     with pytest.raises(Refusal):
         input_checks.user_address(given)
 

@@ -46,7 +46,7 @@ def test_the_message_follows_its_recipients(recipients: str, status: str, billin
 
 
 @given(some.lists(some.sampled_from(RecipientStatus), min_size=1, max_size=50))
-def test_the_fold_says_what_the_contract_says(recipients: list[RecipientStatus]) -> None:
+def test_the_message_state_is_the_contracts(recipients: list[RecipientStatus]) -> None:
     status, billing = folded(recipients)
     present = set(recipients)
     still_open = bool(present & OPEN)
@@ -61,7 +61,7 @@ def test_the_fold_says_what_the_contract_says(recipients: list[RecipientStatus])
     ("open_count", "delivered", "released", "total"),
     [(0, 0, 0, 0), (-1, 1, 1, 1), (0, -1, 0, 1), (0, 0, -1, 1), (1, 1, 0, 1), (0, 2, 1, 2)],
 )
-def test_counts_that_cannot_be_are_a_fault(open_count: int, delivered: int, released: int, total: int) -> None:
+def test_impossible_counts_raise(open_count: int, delivered: int, released: int, total: int) -> None:
     with pytest.raises(ValueError, match="impossible counts"):
         message_state(open_count, delivered, released, total)
 
@@ -80,7 +80,7 @@ def test_only_a_bounce_returns_the_credit(status: RecipientStatus, billing: Bill
     assert billing_of(status) is billing
 
 
-def test_the_words_are_those_of_the_contract() -> None:
+def test_the_status_values_are_the_contracts() -> None:
     assert list(MessageStatus) == ["queued", "delivered", "partial", "failed"]
     assert list(BillingStatus) == ["reserved", "settled", "released"]
     assert list(Source) == ["smtp", "api", "test"]

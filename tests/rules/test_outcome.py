@@ -79,13 +79,13 @@ def test_a_reply_is_judged_by_its_stage(
 
 
 @pytest.mark.parametrize("code", [200, 250, 251, 299])
-def test_only_a_yes_after_the_final_dot_is_a_delivery(code: int) -> None:
+def test_only_success_after_the_final_dot_is_a_delivery(code: int) -> None:
     assert replied(Stage.DOT, code) == DeliveryVerdict(OutcomeKind.DELIVERED, code, "as the server said")
     for stage in Stage:
         assert (replied(stage, code).kind is OutcomeKind.DELIVERED) == (stage is Stage.DOT)
 
 
-def test_a_reply_without_sense_defers_and_after_the_dot_it_leaves_doubt() -> None:
+def test_an_invalid_reply_defers_and_is_ambiguous_after_the_dot() -> None:
     assert in_words(replied(Stage.DATA, 250)) == "deferred"
     assert in_words(replied(Stage.RCPT, 354)) == "deferred"
     assert in_words(replied(Stage.GREETING, 354)) == "deferred next"
@@ -105,9 +105,7 @@ def test_a_reply_without_sense_defers_and_after_the_dot_it_leaves_doubt() -> Non
         (Stage.DOT, "deferred ambiguous", "timed out (after the message was sent; it may have arrived)"),
     ],
 )
-def test_a_broken_conversation_is_tried_again_and_only_the_dot_leaves_doubt(
-    stage: Stage, verdict: str, text: str
-) -> None:
+def test_a_lost_session_is_retried_and_ambiguous_after_the_dot(stage: Stage, verdict: str, text: str) -> None:
     result = judge(NoReply(stage, "timed out"))
     assert in_words(result) == verdict
     assert (result.code, result.text) == (None, text)
@@ -130,7 +128,7 @@ def test_a_broken_conversation_is_tried_again_and_only_the_dot_leaves_doubt(
         (GivenUp("it was tried 10 times"), "failed", "it was tried 10 times"),
     ],
 )
-def test_what_ends_before_a_connection_has_no_code(happening: AttemptResult, verdict: str, text: str) -> None:
+def test_a_result_before_a_connection_has_no_code(happening: AttemptResult, verdict: str, text: str) -> None:
     result = judge(happening)
     assert in_words(result) == verdict
     assert (result.code, result.text) == (None, text)
@@ -190,7 +188,7 @@ happenings: some.SearchStrategy[AttemptResult] = some.one_of(
 
 
 @given(happenings)
-def test_every_verdict_keeps_the_promises(happening: AttemptResult) -> None:
+def test_every_verdict_is_consistent(happening: AttemptResult) -> None:
     verdict = judge(happening)
     # `delivered` is what a server said; so is a bounce, unless DNS, an address or a list said it.
     if verdict.kind is OutcomeKind.DELIVERED:
@@ -226,7 +224,7 @@ def test_a_final_verdict_needs_no_further_attempt(attempts: int) -> None:
     assert consequence(OutcomeKind.FAILED, attempts, old) == RecipientUpdate(RecipientStatus.FAILED)
 
 
-def test_a_deferred_recipient_is_tried_again_until_its_attempts_are_used_up() -> None:
+def test_a_deferred_recipient_is_retried_until_attempts_run_out() -> None:
     first, last = timedelta(minutes=1), timedelta(hours=16)
     assert consequence(OutcomeKind.DEFERRED, 1) == RecipientUpdate(RecipientStatus.DEFERRED, NOON + first)
     assert consequence(OutcomeKind.DEFERRED, 9) == RecipientUpdate(RecipientStatus.DEFERRED, NOON + last)
@@ -235,14 +233,14 @@ def test_a_deferred_recipient_is_tried_again_until_its_attempts_are_used_up() ->
     assert consequence(OutcomeKind.DEFERRED, 12) == RecipientUpdate(RecipientStatus.FAILED)
 
 
-def test_a_deferred_recipient_fails_when_its_72_hours_would_be_over() -> None:
+def test_a_deferred_recipient_fails_after_72_hours() -> None:
     again = RecipientUpdate(RecipientStatus.DEFERRED, NOON + timedelta(hours=16))
     assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=56)) == again
     assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=57)) == RecipientUpdate(RecipientStatus.FAILED)
     assert consequence(OutcomeKind.DEFERRED, 9, timedelta(hours=57), held=timedelta(hours=1)) == again
 
 
-def test_what_was_given_up_is_final_though_nothing_was_tried() -> None:
+def test_a_given_up_recipient_is_final_without_attempts() -> None:
     verdict = judge(GivenUp("it was held for 7 days"))
     given_up = recipient_update(verdict, attempts=0, accepted_at=NOON, now=NOON, random=0.5)
     assert given_up == RecipientUpdate(RecipientStatus.FAILED)

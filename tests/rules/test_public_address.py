@@ -23,7 +23,7 @@ from tests.support.bad_input import bad_input
         "5f00::1", "fc00::1", "fd00:ec2::254", "fe80::1", "fec0::1", "ff02::1",
     ],
 )  # fmt: skip
-def test_special_addresses_are_never_connected_to(address: str) -> None:
+def test_special_addresses_are_not_public(address: str) -> None:
     assert not is_public(ip_address(address))
 
 
@@ -32,11 +32,11 @@ def test_special_addresses_are_never_connected_to(address: str) -> None:
     ["1.1.1.1", "8.8.8.8", "100.63.255.255", "100.128.0.1", "172.15.0.1", "172.32.0.1", "192.0.1.1", "223.255.255.1",
      "2606:4700::1111", "2a00:1450:4001:80e::2003", "2001:4860:4860::8888", "2620:0:2d0:200::7"],
 )  # fmt: skip
-def test_public_addresses_are(address: str) -> None:
+def test_public_addresses_are_public(address: str) -> None:
     assert is_public(ip_address(address))
 
 
-def test_our_own_addresses_are_not() -> None:
+def test_our_own_addresses_are_not_public() -> None:
     assert not is_public(IPv4Address("8.8.8.8"), {IPv4Address("8.8.8.8")})
 
 

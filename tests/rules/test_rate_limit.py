@@ -46,7 +46,7 @@ def test_an_account_that_never_sent_has_its_whole_burst() -> None:
     assert reading(USUAL, LONG_AGO, NOON) == RateReading(NOON, remaining=40, reset_seconds=0)
 
 
-def test_the_first_request_leaves_one_less_than_the_burst() -> None:
+def test_the_first_request_takes_one_from_the_burst() -> None:
     assert taken(USUAL, LONG_AGO, NOON) == RateReading(NOON + timedelta(milliseconds=50), remaining=39, reset_seconds=1)
 
 
@@ -85,7 +85,7 @@ def test_a_wait_is_rounded_up_to_whole_seconds(ahead_seconds: float, wait_second
         (timedelta(seconds=60), 0, 60),
     ],
 )
-def test_a_reading_rounds_against_the_caller(ahead: timedelta, remaining: int, reset_seconds: int) -> None:
+def test_a_reading_rounds_against_the_client(ahead: timedelta, remaining: int, reset_seconds: int) -> None:
     result = reading(USUAL, NOON + ahead, NOON)
     assert (result.remaining, result.reset_seconds) == (remaining, reset_seconds)
 
@@ -105,7 +105,7 @@ def test_no_window_ever_holds_more_than_the_burst_and_its_rate(rate: Rate, gaps:
 
 
 @given(rates, some.integers(0, 10**9))
-def test_whoever_waits_as_told_is_accepted(rate: Rate, ahead_microseconds: int) -> None:
+def test_a_client_that_waits_is_accepted(rate: Rate, ahead_microseconds: int) -> None:
     full_at = NOON + timedelta(microseconds=ahead_microseconds)
     result = take(rate, full_at, NOON)
     if isinstance(result, RateWait):
@@ -155,7 +155,7 @@ def test_an_empty_list_of_days_is_no_warm_up() -> None:
         (datetime(2026, 3, 2, 1, tzinfo=timezone(timedelta(hours=2))), 3_600),
     ],
 )
-def test_midnight_is_that_of_utc(now: datetime, seconds: int) -> None:
+def test_midnight_is_in_utc(now: datetime, seconds: int) -> None:
     assert seconds_to_midnight(now) == seconds
 
 
@@ -163,5 +163,5 @@ def test_midnight_is_that_of_utc(now: datetime, seconds: int) -> None:
     ("failures", "seconds"),
     [(0, 0), (1, 0), (4, 0), (5, 1), (6, 2), (7, 4), (14, 512), (15, 900), (16, 900), (10**9, 900)],
 )
-def test_failed_logins_wait_twice_as_long_each_time_up_to_fifteen_minutes(failures: int, seconds: int) -> None:
+def test_the_login_wait_doubles_up_to_fifteen_minutes(failures: int, seconds: int) -> None:
     assert login_wait_seconds(failures) == seconds

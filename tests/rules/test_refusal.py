@@ -25,7 +25,7 @@ def test_the_codes_are_those_of_the_contract() -> None:
     ]
 
 
-def test_a_refusal_is_raised_and_caught_with_all_it_says() -> None:
+def test_a_refusal_is_raised_and_caught_with_its_fields() -> None:
     with pytest.raises(Refusal) as caught:
         raise Refusal(Code.RATE_LIMITED, "Too fast.", retry_after_seconds=1, headers={"X": "1"})
     refusal = caught.value
@@ -34,7 +34,7 @@ def test_a_refusal_is_raised_and_caught_with_all_it_says() -> None:
     assert str(refusal) == "rate_limited: Too fast."
 
 
-def test_two_refusals_that_say_the_same_are_equal() -> None:
+def test_two_refusals_with_the_same_fields_are_equal() -> None:
     assert invalid("No.") == Refusal(Code.INVALID_REQUEST, "No.")
     assert invalid("No.") != invalid("Never.")
 

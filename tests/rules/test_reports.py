@@ -44,7 +44,7 @@ def told(found: list[ReportNote]) -> list[tuple[int | None, bool]]:
         (None, True, False),
     ],
 )
-def test_only_an_address_that_is_unknown_for_good_is_suppressed(
+def test_only_a_permanently_unknown_address_is_suppressed(
     status: str | None, is_permanent: bool, suppresses: bool
 ) -> None:
     for position in (0, None):
@@ -52,22 +52,22 @@ def test_only_an_address_that_is_unknown_for_good_is_suppressed(
         assert told(found) == [(0, suppresses)]
 
 
-def test_the_tokens_position_counts_whatever_address_the_bounce_names() -> None:
+def test_the_tokens_position_overrides_the_named_address() -> None:
     assert told(report_notes(bounced(failed("forwarded@elsewhere.example")), 1, TWO)) == [(1, True)]
     assert told(report_notes(bounced(failed(None)), 1, TWO)) == [(1, True)]
 
 
-def test_of_several_failures_the_one_that_names_the_recipient_counts() -> None:
+def test_of_several_failures_the_recipients_own_counts() -> None:
     found = report_notes(bounced(failed("x@example.net", "5.2.2"), failed("bob@example.org")), 1, TWO)
     assert told(found) == [(1, True)]
 
 
-def test_an_address_that_leads_to_many_is_not_unknown_because_some_of_them_are() -> None:
+def test_a_forwarding_address_is_not_unknown() -> None:
     found = report_notes(bounced(failed("x@example.net"), failed("y@example.net")), 1, TWO)
     assert told(found) == [(1, False)]
 
 
-def test_without_a_position_each_failure_is_found_by_its_address_in_any_case() -> None:
+def test_without_a_position_the_address_is_matched_in_any_case() -> None:
     found = report_notes(
         bounced(failed("bob@example.org"), failed("ada@example.org"), failed("eve@example.org")), None, TWO
     )
@@ -75,7 +75,7 @@ def test_without_a_position_each_failure_is_found_by_its_address_in_any_case() -
     assert found[-1].detail == "eve@example.org"
 
 
-def test_a_bounce_by_a_shared_token_is_about_those_whom_one_envelope_could_hold() -> None:
+def test_a_shared_token_covers_only_recipients_of_an_envelope() -> None:
     ada, eve, mia = (failed(FOUR[position].lower()) for position in (0, 2, 3))
     assert told(report_notes(bounced(ada, mia), None, FOUR)) == [(0, True), (3, True)]
     assert told(report_notes(bounced(ada, failed("x@elsewhere.example")), None, FOUR)) == [(0, True), (None, False)]
@@ -85,7 +85,7 @@ def test_a_bounce_by_a_shared_token_is_about_those_whom_one_envelope_could_hold(
     assert told(report_notes(bounced(eve), 2, FOUR)) == [(2, True)]
 
 
-def test_by_a_shared_token_only_the_first_complains() -> None:
+def test_only_the_first_complaint_by_a_shared_token_counts() -> None:
     (first,) = report_notes(complained(recipient="bob@example.org"), None, FOUR)
     assert (first.position, first.suppress, first.is_shared) == (1, True, True)
     (later,) = report_notes(complained(recipient="ada@example.org"), None, FOUR, complainer=1)
@@ -97,7 +97,7 @@ def test_by_a_shared_token_only_the_first_complains() -> None:
     assert (own.position, own.suppress, own.is_shared) == (0, True, False)
 
 
-def test_a_report_that_names_nobody_is_about_the_only_recipient_or_nobody() -> None:
+def test_an_unnamed_report_is_about_the_only_recipient() -> None:
     assert told(report_notes(complained(), None, {0: ADA})) == [(0, True)]
     assert told(report_notes(bounced(failed(None)), None, {0: ADA})) == [(0, True)]
     assert told(report_notes(complained(), None, TWO)) == [(None, False)]
@@ -109,17 +109,17 @@ def test_every_complaint_suppresses(kind: str) -> None:
     assert told(report_notes(complained(kind), 1, TWO)) == [(1, True)]
 
 
-def test_whoever_says_that_it_was_no_spam_does_not_complain() -> None:
+def test_not_spam_is_no_complaint() -> None:
     (note,) = report_notes(complained("not-spam"), 1, TWO)
     assert not note.suppress
     assert note.duplicate_key != report_notes(complained("abuse"), 1, TWO)[0].duplicate_key
 
 
-def test_a_position_that_the_message_does_not_have_says_nothing() -> None:
+def test_an_unknown_position_is_ignored() -> None:
     assert report_notes(complained(), 2, TWO) == []
 
 
-def test_reports_are_the_same_by_what_they_say_about_whom() -> None:
+def test_duplicate_reports_have_the_same_key() -> None:
     def duplicate_key(failure: FailedRecipient, position: int | None = 0) -> object:
         return report_notes(bounced(failure), position, TWO)[0].duplicate_key
 

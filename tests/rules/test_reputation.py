@@ -42,11 +42,11 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
         (10_000, 0, 50, ReputationVerdict.SUSPEND),
     ],
 )
-def test_the_bounds(finals: int, unknown: int, complaints: int, expected: ReputationVerdict) -> None:
+def test_the_limits_are_exact(finals: int, unknown: int, complaints: int, expected: ReputationVerdict) -> None:
     assert judge(finals, unknown, complaints) is expected
 
 
-def test_more_mail_that_arrives_never_makes_conduct_worse() -> None:
+def test_more_deliveries_never_worsen_reputation() -> None:
     rank = list(ReputationVerdict)
     for bad in range(0, 60, 3):
         for complaints in (0, 1, 3):
@@ -54,20 +54,20 @@ def test_more_mail_that_arrives_never_makes_conduct_worse() -> None:
             assert verdicts == sorted(verdicts, reverse=True)
 
 
-def test_what_counts_begins_with_the_window_or_with_the_operators_word() -> None:
+def test_counting_starts_with_the_window_or_the_lifted_suspension() -> None:
     assert counted_since(None, NOW) == NOW - WINDOW
     assert counted_since(NOW - timedelta(hours=1), NOW) == NOW - timedelta(hours=1)
     assert counted_since(NOW - timedelta(days=9), NOW) == NOW - WINDOW
 
 
-def test_the_reason_says_both_shares() -> None:
+def test_the_reason_has_both_percentages() -> None:
     text = described(ReputationFigures(400, 50, 1))
     assert "of the latest 400 results 12.5 % were unknown addresses" in text
     assert "0.25 % were complained about" in text
     assert ReputationFigures(0, 0, 0).unknown_percent == 0
 
 
-def test_whoever_can_not_be_bad_need_not_be_counted() -> None:
+def test_accounts_below_the_limits_need_no_count() -> None:
     for unknown in range(30):
         for complaints in range(3):
             worst = judge(FINALS_MIN, unknown, complaints)

@@ -13,16 +13,16 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "team.md"
 FROM_LEAST = [Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER]
 
 
-def test_each_role_may_do_what_those_below_it_may() -> None:
+def test_each_role_includes_the_lower_roles() -> None:
     for position, needed in enumerate(FROM_LEAST):
         assert [one for one in FROM_LEAST if role.may(one, needed)] == FROM_LEAST[position:]
 
 
-def test_whoever_may_do_a_members_acts_may_send() -> None:
+def test_members_and_above_may_send() -> None:
     assert {one for one in Role if role.may(one, Role.MEMBER)} == {one for one in Role if may_send(one)}
 
 
-def test_nothing_is_public_and_for_a_role() -> None:
+def test_no_operation_is_both_public_and_for_a_role() -> None:
     assert role.PUBLIC & set(role.NEEDED) == set()
 
 
@@ -34,14 +34,14 @@ def test_nothing_is_public_and_for_a_role() -> None:
         (Role.ADMIN, "inviteMember", "the role of an owner, and yours is admin"),
     ],
 )
-def test_a_refusal_says_which_role_it_takes(given: Role, operation: str, said: str) -> None:
+def test_a_refusal_names_the_needed_role(given: Role, operation: str, said: str) -> None:
     with pytest.raises(Refusal) as caught:
         role.require(given, operation)
     assert caught.value.code is Code.FORBIDDEN
     assert said in caught.value.text
 
 
-def test_an_operation_that_nobody_listed_opens_to_nobody() -> None:
+def test_an_unlisted_operation_is_refused() -> None:
     with pytest.raises(KeyError):
         role.require(Role.OWNER, "takeOver")
 
@@ -54,7 +54,7 @@ def test_only_the_four_names_are_roles(given: str) -> None:
     assert [role.parse_role(one) for one in ("owner", "viewer")] == [Role.OWNER, Role.VIEWER]
 
 
-def test_the_reference_says_the_same() -> None:
+def test_the_reference_has_the_same_table() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", REFERENCE.read_text(), re.MULTILINE)
     told = {operation: name for name, listed in rows for operation in re.findall(r"`(\w+)`", listed)}
     assert told == dict(role.NEEDED)

@@ -26,11 +26,11 @@ CREDENTIAL = UUID("019a0000-0000-7000-8000-000000000001")
         ("x" * 100, ["x" * search.WORD_CHARACTERS_MAX]),
     ],
 )
-def test_words_are_told_apart_without_regard_to_case_width_and_marks(text: str, found: list[str]) -> None:
+def test_words_ignore_case_width_and_punctuation(text: str, found: list[str]) -> None:
     assert words(text) == found
 
 
-def test_a_term_is_a_field_and_a_value_and_stays_what_it_is() -> None:
+def test_terms_are_stable() -> None:
     assert term(SearchField.TAG, "order") != term(SearchField.WORD, "order")
     # Part of what is stored.
     assert term(SearchField.TAG, "order") == 4188347331936372685
@@ -69,7 +69,7 @@ def test_a_message_is_found_by_each_of_its_parts() -> None:
         assert not search_query(filters).has(found, "queued"), filters
 
 
-def test_only_so_many_words_of_a_subject_are_entered() -> None:
+def test_only_the_first_words_of_a_subject_are_indexed() -> None:
     subject = " ".join(f"word{number}" for number in range(30))
     found = terms_of(
         sender="a@b.example", recipients=[], subject=subject, tags=None, template=None, source="api",
@@ -106,7 +106,7 @@ def test_a_status_is_one_of_four(status: str, asked: str, is_found: bool) -> Non
         (SearchFilters(before="2026-11-15T09:30:00"), "before"),
     ],
 )
-def test_what_can_not_be_is_refused_by_name(filters: SearchFilters, names: str) -> None:
+def test_an_invalid_filter_is_refused_by_name(filters: SearchFilters, names: str) -> None:
     with pytest.raises(Refusal) as refused:
         search_query(filters)
     assert f"`{names}`" in refused.value.text
@@ -121,7 +121,7 @@ def test_times_are_bounds_of_ids() -> None:
         assert search_query(SearchFilters(after=far_off)).lowest >= UUID(int=0)
 
 
-def test_a_cursor_leads_back_and_belongs_to_what_was_asked() -> None:
+def test_a_cursor_is_valid_for_its_query_only() -> None:
     asked = search_query(SearchFilters(tag="order", subject="Your order"))
     position = ids.new_message_id(datetime.now(UTC), bytes(range(10)))
     cursor = asked.cursor(position)
@@ -137,6 +137,6 @@ def test_a_cursor_leads_back_and_belongs_to_what_was_asked() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "é", "A" * 28 + "=", "A" * 27 + "+", "A" * 5_000, "em_0000", "\0" * 28])
-def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(Refusal):
         search_query(SearchFilters()).position(cursor)

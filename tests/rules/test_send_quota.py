@@ -71,13 +71,13 @@ def test_an_accepted_message_takes_credits_rate_and_warm_up() -> None:
     )
 
 
-def test_a_refused_message_leaves_the_credits_to_the_next() -> None:
+def test_a_refused_message_takes_no_credits() -> None:
     account = replace(EXEMPT, available=10)
     assert codes(account, [mail(8), mail(5), mail(2)]) == [None, Code.INSUFFICIENT_CREDITS, None]
     assert account.available == 0
 
 
-def test_sixty_four_messages_on_ten_credits_are_ten() -> None:
+def test_ten_credits_allow_ten_of_sixty_four_messages() -> None:
     account = replace(EXEMPT, available=10, rate=Rate(20, 100))
     assert codes(account, [mail(1)] * 64).count(None) == 10
 
@@ -90,11 +90,11 @@ def test_sixty_four_messages_on_ten_credits_are_ten() -> None:
         (replace(FRESH, available=0), Code.INSUFFICIENT_CREDITS),
     ],
 )
-def test_rate_is_asked_before_warm_up_before_credits(account: Account, code: Code) -> None:
+def test_rate_is_checked_before_warm_up_before_credits(account: Account, code: Code) -> None:
     assert refused(replace(account), mail(1)).code is code
 
 
-def test_missing_credits_are_told_with_numbers_and_no_time_to_come_back() -> None:
+def test_missing_credits_are_refused_without_a_retry_time() -> None:
     assert refused(replace(FRESH, available=2), mail(5)) == Refusal(
         Code.INSUFFICIENT_CREDITS,
         "This message needs 5 credits, 2 are available: add credits, or send to at most 2 recipients.",
@@ -102,7 +102,7 @@ def test_missing_credits_are_told_with_numbers_and_no_time_to_come_back() -> Non
     )
 
 
-def test_too_many_requests_are_told_when_to_come_back() -> None:
+def test_too_many_requests_get_a_retry_time() -> None:
     assert refused(replace(FRESH, full_at=EMPTY_RATE), mail(1)) == Refusal(
         Code.RATE_LIMITED,
         "This account may send 20 requests a second and 40 at once: try again in 1 s.",
@@ -111,7 +111,7 @@ def test_too_many_requests_are_told_when_to_come_back() -> None:
     )
 
 
-def test_a_used_up_warm_up_is_told_to_come_back_at_midnight() -> None:
+def test_a_used_up_warm_up_retries_at_midnight() -> None:
     account = replace(FRESH, warmup_started_on=TODAY, warmup_day=TODAY, warmup_used=190)
     assert refused(account, mail(20)) == Refusal(
         Code.WARMUP_LIMITED,
@@ -122,12 +122,12 @@ def test_a_used_up_warm_up_is_told_to_come_back_at_midnight() -> None:
     )
 
 
-def test_a_message_fits_the_warm_up_whole_or_is_refused() -> None:
+def test_a_message_never_fits_the_warm_up_partly() -> None:
     account = replace(FRESH, warmup_started_on=TODAY, warmup_day=TODAY, warmup_used=190)
     assert codes(account, [mail(11), mail(10), mail(1)]) == [Code.WARMUP_LIMITED, None, Code.WARMUP_LIMITED]
 
 
-def test_the_next_day_starts_at_nothing_used_and_the_next_limit() -> None:
+def test_the_next_day_starts_at_zero_with_the_next_limit() -> None:
     account = replace(FRESH, warmup_limits=(2, 3))
     midnight = datetime(2026, 3, 2, tzinfo=UTC)
     assert codes(account, [mail(2), mail(1)], midnight - timedelta(microseconds=1)) == [
@@ -148,7 +148,7 @@ def test_after_the_last_listed_day_the_warm_up_is_off() -> None:
     assert codes(account, [mail(50), mail(50)]) == [None, None]
 
 
-def test_an_exempt_account_has_no_warm_up_but_its_first_day_is_noted() -> None:
+def test_an_exempt_account_has_no_warm_up_but_a_first_day() -> None:
     account = replace(EXEMPT)
     assert codes(account, [mail(50)] * 20) == [None] * 20
     assert (account.warmup_started_on, account.warmup_used) == (TODAY, 1_000)
@@ -192,9 +192,7 @@ moments = some.integers(0, 3 * 86_400_000)
 
 
 @given(accounts, some.lists(some.tuples(moments, charges), max_size=30))
-def test_whatever_comes_credits_balance_and_no_day_exceeds_its_limit(
-    account: Account, requests: list[tuple[int, Charge]]
-) -> None:
+def test_credits_balance_and_no_day_exceeds_its_limit(account: Account, requests: list[tuple[int, Charge]]) -> None:
     granted, spent = account.available, 0
     recipients_by_day: dict[date, int] = {}
     for milliseconds, charge in sorted(requests, key=lambda request: request[0]):

@@ -30,7 +30,7 @@ DOMAIN = "simulator.invalid"
         ("", OutcomeKind.DELIVERED, 250),
     ],
 )
-def test_a_rehearsal_ends_as_the_address_says(email: str, kind: OutcomeKind, code: int | None) -> None:
+def test_the_address_selects_the_result(email: str, kind: OutcomeKind, code: int | None) -> None:
     verdict = judge(simulate(email, DOMAIN))
     assert (verdict.kind, verdict.code) == (kind, code)
     assert "simulator" in verdict.text
@@ -39,11 +39,11 @@ def test_a_rehearsal_ends_as_the_address_says(email: str, kind: OutcomeKind, cod
 
 
 @pytest.mark.parametrize("local", ["delivered", "bounced", "deferred", "failed", "ada"])
-def test_no_rehearsal_suppresses_its_address(local: str) -> None:
+def test_no_simulated_result_suppresses_the_address(local: str) -> None:
     assert not judge(simulate(f"{local}@{DOMAIN}", DOMAIN)).suppress
 
 
-def test_the_codes_are_those_that_real_servers_give() -> None:
+def test_the_codes_are_those_of_real_servers() -> None:
     enhanced = {}
     for local in ("delivered", "bounced", "deferred", "ada"):
         happening = simulate(f"{local}@{DOMAIN}", DOMAIN)
@@ -53,10 +53,10 @@ def test_the_codes_are_those_that_real_servers_give() -> None:
     assert isinstance(simulate(f"failed@{DOMAIN}", DOMAIN), GivenUp)
 
 
-def test_a_mistyped_address_is_seen_in_the_reply() -> None:
+def test_the_reply_shows_a_mistyped_address() -> None:
     assert "bounced@" in judge(simulate(f"bounce@{DOMAIN}", DOMAIN)).text
     assert "bounced@" not in judge(simulate(f"delivered@{DOMAIN}", DOMAIN)).text
 
 
-def test_the_domain_is_the_operators_choice() -> None:
+def test_the_operator_can_set_the_domain() -> None:
     assert judge(simulate("bounced@try.example.com", "try.example.com")).kind is OutcomeKind.BOUNCED

@@ -48,7 +48,7 @@ def read(content: bytes, piece_bytes: int = 1 << 20) -> list[ImportLine]:
     ],
 )
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1 << 20])
-def test_a_file_is_read_however_it_comes(content: bytes, expected: object, piece_bytes: int) -> None:
+def test_a_file_is_read_in_any_chunks(content: bytes, expected: object, piece_bytes: int) -> None:
     found = read(content, piece_bytes)
     if expected is None:
         assert [one.fault is None for one in found] == [False]
@@ -59,7 +59,7 @@ def test_a_file_is_read_however_it_comes(content: bytes, expected: object, piece
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 100, 1 << 20])
-def test_what_is_wrong_is_told_by_its_line(piece_bytes: int) -> None:
+def test_a_fault_has_its_line_number(piece_bytes: int) -> None:
     long = b"x" * (LINE_BYTES_MAX + 1)
     content = b"email,note\nada@example.org\nnobody\n\n" + long + b"\nbob@example.org\n\xff\xfe@example.org\n,\n"
     found = read(content, piece_bytes)
@@ -93,7 +93,7 @@ def test_line_breaks_alone_are_counted() -> None:
 
 @bad_input("Suppression files (CSV)", 300)
 @given(st.lists(st.text(max_size=20), min_size=1), st.integers(1, 50))
-def test_whatever_comes_is_a_line_or_a_fault_and_the_same_in_any_pieces(rows: list[str], piece_bytes: int) -> None:
+def test_any_bytes_are_lines_or_faults_in_any_chunks(rows: list[str], piece_bytes: int) -> None:
     written = io.StringIO()
     csv.writer(written).writerows([[row] for row in rows])
     content = written.getvalue().encode("utf-8", "surrogatepass")
@@ -102,7 +102,7 @@ def test_whatever_comes_is_a_line_or_a_fault_and_the_same_in_any_pieces(rows: li
 
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("size", [LINE_BYTES_MAX - 3, LINE_BYTES_MAX, LINE_BYTES_MAX + 1])
-def test_a_first_line_of_any_length_is_the_header_or_a_fault_in_any_pieces(before: bytes, size: int) -> None:
+def test_a_first_line_of_any_length_is_the_header_or_a_fault(before: bytes, size: int) -> None:
     """What is too long to be the header leaves the next line none the less an ordinary one."""
     content = before + b"email,".ljust(size - len(before), b"x") + b"\nnote,email\nada@example.org,bob@example.org\n"
     found = read(content)
@@ -127,7 +127,7 @@ PIECES = [
 
 @bad_input("Suppression files (CSV)", 500)
 @given(spoiled(FILES, PIECES))
-def test_files_cut_and_damaged_are_lines_and_faults_and_the_same_in_any_pieces(content: bytes) -> None:
+def test_damaged_files_are_lines_or_faults_in_any_chunks(content: bytes) -> None:
     whole = read(content)
     assert read(content, 1) == read(content, 7) == whole
     for one in whole:
@@ -137,7 +137,7 @@ def test_files_cut_and_damaged_are_lines_and_faults_and_the_same_in_any_pieces(c
 
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=10))
-def test_a_guarded_cell_is_no_formula_and_reads_as_it_was(cell: str) -> None:
+def test_a_guarded_cell_is_no_formula_and_can_be_read_back(cell: str) -> None:
     shown = guarded(cell)
     assert shown[0] not in "=+-@"
     assert suppression._unguarded(shown) == cell

@@ -37,7 +37,7 @@ def test_codes_are_those_of_rfc_6238(seconds: int, code: str) -> None:
 
 
 @pytest.mark.parametrize(("off", "is_good"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
-def test_a_code_is_good_for_one_step_around_now(off: int, is_good: bool) -> None:
+def test_a_code_is_valid_for_one_step_around_now(off: int, is_good: bool) -> None:
     found = totp.matching_step(SECRET, totp.code_of(SECRET, STEP + off), NOON, last_step=0)
     assert found == (STEP + off if is_good else None)
 
@@ -48,7 +48,7 @@ def test_a_step_ends_where_the_next_begins() -> None:
     assert totp.step_at(end) == STEP + 1
 
 
-def test_a_step_that_was_used_is_not_good_again_nor_one_before_it() -> None:
+def test_a_used_step_and_earlier_steps_are_invalid() -> None:
     for off in (-1, 0):
         assert totp.matching_step(SECRET, totp.code_of(SECRET, STEP + off), NOON, last_step=STEP) is None
     assert totp.matching_step(SECRET, totp.code_of(SECRET, STEP + 1), NOON, last_step=STEP) == STEP + 1
@@ -61,11 +61,11 @@ def test_spaces_and_hyphens_in_a_code_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("given", ["", "1", "12345", "1234567", "abcdef", "٣٣٣٣٣٣", "\0" * 6, "9" * 100_000, "é"])
-def test_what_is_no_code_is_no_code(given: str) -> None:
+def test_a_malformed_code_is_refused(given: str) -> None:
     assert totp.matching_step(SECRET, given, NOON, last_step=0) is None
 
 
-def test_an_app_is_told_the_secret_in_base_32() -> None:
+def test_an_app_gets_the_secret_in_base_32() -> None:
     uri = urlsplit(totp.secret_uri(SECRET, "ada+x@example.com"))
     assert (uri.scheme, uri.netloc, uri.path) == ("otpauth", "totp", "/Posthouse:ada%2Bx@example.com")
     assert parse_qs(uri.query) == {"secret": ["GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ"], "issuer": ["Posthouse"]}
@@ -80,7 +80,7 @@ def test_ten_recovery_codes_of_eighty_bits_each() -> None:
         totp.new_recovery_codes(RANDOM[1:])
 
 
-def test_a_recovery_code_is_known_however_it_is_typed_and_under_its_pepper_alone() -> None:
+def test_a_recovery_code_matches_in_any_format() -> None:
     first, second = totp.new_recovery_codes(RANDOM)[:2]
     kept = totp.recovery_code_hash(first, PEPPER)
     assert kept is not None
@@ -91,5 +91,5 @@ def test_a_recovery_code_is_known_however_it_is_typed_and_under_its_pepper_alone
 
 
 @pytest.mark.parametrize("given", ["", "287082", "abcd-efgh-ijkl", "abcd-efgh-ijkl-mno1", "é" * 16, "a" * 17])
-def test_what_is_no_recovery_code_has_no_hash(given: str) -> None:
+def test_a_malformed_recovery_code_has_no_hash(given: str) -> None:
     assert totp.recovery_code_hash(given, PEPPER) is None

@@ -48,7 +48,7 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
         (["list:" + "x" * 64, "one-click-unsubscribe"], None, False, UnsubscribeOption("x" * 64, True)),
     ],
 )
-def test_what_a_mail_asks_for(tags: list[str], header: str | None, has_own: bool, chosen: UnsubscribeOption) -> None:
+def test_the_option_of_a_mail(tags: list[str], header: str | None, has_own: bool, chosen: UnsubscribeOption) -> None:
     assert unsubscribe_option(tags, header, has_own=has_own) == chosen
 
 
@@ -67,7 +67,7 @@ def test_what_a_mail_asks_for(tags: list[str], header: str | None, has_own: bool
         (["list:news"], "", "takes `one-click` only"),
     ],
 )
-def test_a_wish_that_can_not_be_met_is_refused_and_says_what_to_do(
+def test_an_impossible_option_is_refused_with_advice(
     tags: list[str], header: str | None, said: str, has_own: bool
 ) -> None:
     with pytest.raises(Refusal) as caught:
@@ -76,17 +76,17 @@ def test_a_wish_that_can_not_be_met_is_refused_and_says_what_to_do(
     assert said in caught.value.text
 
 
-def test_where_links_lead_nowhere_the_operator_is_named() -> None:
+def test_without_a_public_url_the_refusal_names_the_operator() -> None:
     assert not_offered().code is Code.INVALID_REQUEST
     assert "public_url" in not_offered().text
 
 
-def test_a_token_says_who_leaves_which_list_of_whom() -> None:
+def test_a_token_holds_account_list_and_address() -> None:
     assert read(token(ADA, KEY), KEY) == ADA
     assert token(ADA, KEY) == token(ADA._replace(email="Ada@Example.ORG"), KEY), "an address has one token"
 
 
-def test_the_longest_token_has_its_bound_and_fits_a_line() -> None:
+def test_the_longest_token_fits_a_line() -> None:
     longest = ListMember(AccountId(uuid4()), "x" * LIST_CHARACTERS_MAX, "y" * ADDRESS_CHARACTERS_MAX)
     assert len(token(longest, KEY)) == TOKEN_CHARACTERS_MAX == 468
     assert read(token(longest, KEY), KEY) == longest
@@ -107,12 +107,12 @@ def test_another_account_list_or_address_has_another_token(other: ListMember) ->
     assert read(token(other, KEY), KEY) == other
 
 
-def test_a_token_tells_nothing_to_who_has_no_key() -> None:
+def test_a_token_reveals_nothing_without_the_key() -> None:
     assert read(token(ADA, KEY), bytes(KEY_BYTES)) is None
     assert set(token(ADA, KEY)) <= set(ALPHABET)
 
 
-def test_no_altered_shortened_or_lengthened_token_is_taken() -> None:
+def test_an_altered_token_is_refused() -> None:
     good = token(ADA, KEY)
     for place, digit in enumerate(good):
         for other in ALPHABET:
@@ -130,7 +130,7 @@ def test_no_altered_shortened_or_lengthened_token_is_taken() -> None:
 
 @bad_input("Unsubscribe links and forms", 500)
 @given(some.text(max_size=600) | some.text(ALPHABET, max_size=600))
-def test_nothing_but_a_token_is_a_token(given_as: str) -> None:
+def test_any_other_text_is_no_token(given_as: str) -> None:
     assert read(given_as, KEY) is None
 
 
@@ -139,6 +139,6 @@ lists = some.text("abcXYZ09._-", min_size=1, max_size=LIST_CHARACTERS_MAX)
 
 
 @given(some.uuids().map(AccountId), lists, addresses)
-def test_whoever_is_named_is_read_back(account_id: AccountId, mailing_list: str, email: str) -> None:
+def test_any_list_member_is_read_back(account_id: AccountId, mailing_list: str, email: str) -> None:
     leaver = ListMember(account_id, mailing_list, email.lower())
     assert read(token(leaver, KEY), KEY) == leaver

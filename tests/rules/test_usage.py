@@ -22,7 +22,7 @@ def histogram(*seconds: float) -> list[int]:
     return counts
 
 
-def test_the_bounds_reach_from_a_twentieth_of_a_second_over_the_longest_hold() -> None:
+def test_the_bounds_cover_the_longest_hold() -> None:
     assert BOUNDS_SECONDS[0] == 0.05
     assert BOUNDS_SECONDS[-1] > (retry.HOLD_MAX + timedelta(hours=1)).total_seconds()
 
@@ -37,15 +37,15 @@ def test_a_percentile_is_at_most_a_quarter_off(seconds: list[float]) -> None:
 
 
 @given(st.lists(st.floats(0, 10_000), min_size=1), st.lists(st.floats(0, 10_000), min_size=1))
-def test_histograms_of_two_days_are_that_of_both(one: list[float], other: list[float]) -> None:
+def test_histograms_of_two_days_add_up(one: list[float], other: list[float]) -> None:
     assert usage.sum_histograms([histogram(*one), histogram(*other)]) == histogram(*one, *other)
 
 
-def test_nothing_has_no_percentiles() -> None:
+def test_an_empty_histogram_has_no_percentiles() -> None:
     assert usage.percentiles([0] * COUNTS) is None
 
 
-def test_what_takes_longer_than_all_bounds_took_as_long_as_the_last() -> None:
+def test_a_time_over_all_bounds_counts_as_the_last_bound() -> None:
     read = usage.percentiles(histogram(10**8))
     assert read is not None
     assert read.p50 == pytest.approx(BOUNDS_SECONDS[-1], rel=0.01)
@@ -81,9 +81,7 @@ def test_a_provider_is_known_by_its_mail_servers(exchange: str, provider: str) -
         ),
     ],
 )
-def test_a_window_ends_at_the_bound_after_a_minute_or_at_midnight(
-    low: datetime, bound: datetime, high: datetime
-) -> None:
+def test_a_range_ends_at_the_bound_a_minute_or_midnight(low: datetime, bound: datetime, high: datetime) -> None:
     assert usage.count_until(low, bound, timedelta(minutes=1)) == high
 
 
@@ -99,7 +97,7 @@ def test_a_window_ends_at_the_bound_after_a_minute_or_at_midnight(
         (None, "2026-01-01", "2026-01-01", "2026-01-01", "2026-01-01"),
     ],
 )
-def test_days_are_so_many_up_to_today_or_between_two(
+def test_a_day_range_ends_today_or_is_given(
     days: str | None, first: str | None, last: str | None, since: str, until: str
 ) -> None:
     found = usage.day_range(days, first, last, TODAY)
@@ -125,6 +123,6 @@ def test_days_are_so_many_up_to_today_or_between_two(
         (None, "2026-01-01", "2026-01-31", "30 at most"),
     ],
 )
-def test_days_that_cannot_be_are_named(days: str | None, first: str | None, last: str | None, named: str) -> None:
+def test_invalid_days_are_refused_by_name(days: str | None, first: str | None, last: str | None, named: str) -> None:
     with pytest.raises(Refusal, match=named):
         usage.day_range(days, first, last, TODAY)

@@ -63,7 +63,7 @@ NOWHERE = replace(GREYLISTED, exchange=None, code=None, response="DNS gave no us
         ),
     ],
 )
-def test_each_state_has_its_words(
+def test_each_state_has_its_text(
     place: ScheduleState | None, last: LastAttempt | None, reason: WaitReason, words: str
 ) -> None:
     wait = explain(place, last, is_suspended=False, suppressed=None, now=NOW)
@@ -71,13 +71,13 @@ def test_each_state_has_its_words(
     assert words in wait.text
 
 
-def test_what_is_held_while_its_account_is_suspended_says_so() -> None:
+def test_a_recipient_of_a_suspended_account_is_held() -> None:
     wait = explain(replace(NEW, held_since=EARLIER), None, is_suspended=True, suppressed=None, now=NOW)
     assert wait.reason is WaitReason.ACCOUNT_SUSPENDED
     assert wait.text == f"held since {SINCE}, because the account is suspended; checked again {AT}"
 
 
-def test_a_suppressed_address_is_told_before_its_next_try_finds_out() -> None:
+def test_a_suppressed_address_is_shown_before_its_next_try() -> None:
     wait = explain(DEFERRED, BUSY, is_suspended=False, suppressed=("complaint", EARLIER), now=NOW)
     assert wait.reason is WaitReason.SUPPRESSED
     assert wait.text.startswith(
@@ -87,7 +87,7 @@ def test_a_suppressed_address_is_told_before_its_next_try_finds_out() -> None:
     assert sent.reason is WaitReason.SENDING
 
 
-def test_what_a_server_said_is_short_and_can_not_steer_a_terminal() -> None:
+def test_a_servers_reply_is_short_and_printable() -> None:
     last = replace(BUSY, exchange="mx\x1b[0m", response="\x1b[2J" + "a" * 2_000)
     wait = explain(DEFERRED, last, is_suspended=False, suppressed=None, now=NOW)
     assert wait.text.isprintable()

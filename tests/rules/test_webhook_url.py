@@ -267,7 +267,7 @@ def test_the_corpus_is_large() -> None:
     assert len(CORPUS) >= 500
 
 
-def test_every_url_of_the_corpus_is_refused_with_words() -> None:
+def test_every_url_of_the_corpus_is_refused() -> None:
     accepted = []
     unsaid = []
     for url in CORPUS:
@@ -335,14 +335,14 @@ def test_the_table_is_long_enough() -> None:
 
 
 @pytest.mark.parametrize(("url", "saved"), ACCEPTED)
-def test_a_public_url_is_accepted_and_saved_in_one_spelling(url: str, saved: str | None) -> None:
+def test_a_public_url_is_accepted_and_normalised(url: str, saved: str | None) -> None:
     target = checked(url)
     assert target.url == (saved or url)
     assert target.url == f"https://{target.authority}{target.path_and_query}"
     assert checked(target.url) == target
 
 
-def test_the_parts_are_told() -> None:
+def test_the_parts_are_returned() -> None:
     assert checked("https://Example.com:8443?a=b", (443, 8443)) == WebhookTarget(
         "example.com", 8443, "/?a=b", "https://example.com:8443/?a=b"
     )
@@ -397,7 +397,7 @@ _parts = some.one_of(
 @bad_input("Webhook URLs", 1_000)
 @given(some.lists(_parts, max_size=8).map("".join))
 @example("https://[2606:4700::1111]")
-def test_whatever_is_given_is_refused_or_a_plain_public_target(text: str) -> None:
+def test_any_url_is_refused_or_a_public_target(text: str) -> None:
     for url in (text, f"https://{text}"):
         try:
             target = checked(url)
@@ -414,7 +414,7 @@ def test_whatever_is_given_is_refused_or_a_plain_public_target(text: str) -> Non
 
 @bad_input("Webhook URLs", 500)
 @given(some.ip_addresses())
-def test_a_literal_address_is_judged_as_any_other(address: IPv4Address | IPv6Address) -> None:
+def test_a_literal_address_is_checked_like_any_other(address: IPv4Address | IPv6Address) -> None:
     host = f"[{address}]" if address.version == 6 else str(address)
     try:
         target = checked(f"https://{host}/")

@@ -112,7 +112,7 @@ async def looked_up(said: Sequence[bytes], kind: str, *, over_tcp: bool) -> list
 
 @bad_input("DNS answers", 25, each=NAMES)
 @given(some.data(), some.sampled_from(KINDS), some.booleans())
-def test_whatever_dns_says_is_found_or_absent_or_nobody_knows(data: some.DataObject, kind: str, over_tcp: bool) -> None:
+def test_any_dns_answer_is_found_absent_or_unknown(data: some.DataObject, kind: str, over_tcp: bool) -> None:
     said = data.draw(some.lists(spoiled(ANSWERS[kind], PIECES), min_size=NAMES, max_size=NAMES))
     began = time.monotonic()
     found = asyncio.run(looked_up(said, kind, over_tcp=over_tcp))
@@ -215,7 +215,7 @@ def some_of(samples: Sequence[bytes]) -> some.SearchStrategy[bytes]:
 
 @bad_input("SMTP replies", 150)
 @given(some.tuples(some_of(GREETING), some_of(OFFERS), some_of(ENVELOPE), some_of(END), some_of(END)))
-def test_whatever_a_server_says_each_recipient_has_a_result(says: tuple[bytes, ...]) -> None:
+def test_any_server_replies_give_each_recipient_a_result(says: tuple[bytes, ...]) -> None:
     results, heard = asyncio.run(delivered_to(says))
     for result in results:
         if isinstance(result, SmtpAccepted):
@@ -247,7 +247,7 @@ async def written(addresses: Sequence[str]) -> list[str]:
 @given(
     some.lists(near_addresses | near_mailboxes | plain_addresses | some.emails(), min_size=LETTERS, max_size=LETTERS)
 )
-def test_an_address_that_is_accepted_is_one_line_of_the_envelope(texts: list[str]) -> None:
+def test_an_accepted_address_is_a_single_envelope_line(texts: list[str]) -> None:
     accepted = []
     for text in texts:
         with contextlib.suppress(AddressError):
@@ -291,7 +291,7 @@ async def opened(ways: Sequence[Sequence[Address]], authority: Certificates) -> 
 
 @bad_input("Webhook URLs", 40, each=CALLS)
 @given(some.lists(leads, min_size=CALLS, max_size=CALLS))
-def test_no_socket_is_opened_to_where_none_may_go(certificates: Certificates, ways: list[list[Address]]) -> None:
+def test_no_socket_is_opened_to_a_forbidden_address(certificates: Certificates, ways: list[list[Address]]) -> None:
     to, said = asyncio.run(opened(ways, certificates))
     assert all(isinstance(one, NoWebhookAnswer) for one in said)
     for address in to:
@@ -303,7 +303,7 @@ def test_no_socket_is_opened_to_where_none_may_go(certificates: Certificates, wa
             assert int(address) >> 96 not in (0, 0x64FF9B)
 
 
-def test_a_session_is_opened_where_everything_is_as_it_should_be() -> None:
+def test_a_session_with_valid_replies_is_opened() -> None:
     """Otherwise the test of replies would show nothing."""
     results, _ = asyncio.run(delivered_to((GREETING[0], OFFERS[0], ENVELOPE[0], END[0])))
     assert [isinstance(result, SmtpAccepted) for result in results] == [True, True]

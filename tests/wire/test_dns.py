@@ -40,12 +40,12 @@ async def test_bytes_that_are_no_text_do_not_break_the_look_up() -> None:
         assert await ask(server) == TxtValues(("grün “quoted” \\ ;",))
 
 
-async def test_a_name_that_does_not_exist_is_surely_absent() -> None:
+async def test_a_name_that_does_not_exist_is_absent() -> None:
     async with Nameserver({}) as server:
         assert await ask(server) == NoTxtRecord()
 
 
-async def test_a_name_without_txt_records_is_surely_absent() -> None:
+async def test_a_name_without_txt_records_is_absent() -> None:
     async with Nameserver({NAME: []}) as server:
         assert await ask(server) == NoTxtRecord()
 
@@ -55,19 +55,19 @@ async def test_an_alias_is_followed() -> None:
         assert await ask(server) == TxtValues(("token",))
 
 
-async def test_a_truncated_answer_is_asked_for_again_over_tcp() -> None:
+async def test_a_truncated_answer_is_queried_again_over_tcp() -> None:
     async with Nameserver({NAME: ["token"]}, {NAME: TRUNCATED}) as server:
         assert await ask(server) == TxtValues(("token",))
         assert server.asked == [(NAME, "udp"), (NAME, "tcp")]
 
 
 @pytest.mark.parametrize("act", [SERVFAIL, REFUSED])
-async def test_a_server_that_fails_leaves_the_answer_unknown(act: str) -> None:
+async def test_a_failing_server_makes_the_answer_unknown(act: str) -> None:
     async with Nameserver({NAME: ["token"]}, {NAME: act}) as server:
         assert isinstance(await ask(server), TxtUnknown)
 
 
-async def test_silence_is_unknown_and_ends_in_time() -> None:
+async def test_a_silent_server_times_out_as_unknown() -> None:
     async with Nameserver({}, {NAME: SILENT}) as server:
         started = asyncio.get_running_loop().time()
         answer = await ask(server)
@@ -83,13 +83,13 @@ async def test_no_server_at_all_is_unknown() -> None:
     assert isinstance(answer, TxtUnknown)
 
 
-async def test_the_second_server_is_asked_when_the_first_fails() -> None:
+async def test_the_second_server_is_queried_when_the_first_fails() -> None:
     async with Nameserver({}, {NAME: SERVFAIL}) as broken, Nameserver({NAME: ["token"]}) as sound:
         resolver = Resolver([broken.endpoint, sound.endpoint], lookup_seconds_max=2.0)
         assert await resolver.texts(NAME) == TxtValues(("token",))
 
 
-async def test_nothing_is_remembered_between_two_looks() -> None:
+async def test_txt_records_are_not_cached() -> None:
     async with Nameserver({}) as server:
         resolver = Resolver([server.endpoint], lookup_seconds_max=1.0)
         assert await resolver.texts(NAME) == NoTxtRecord()
@@ -98,7 +98,7 @@ async def test_nothing_is_remembered_between_two_looks() -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 64 + ".example.com", ".".join(["abcdefgh"] * 40), "a..example.com"])
-async def test_a_name_that_dns_can_not_hold_is_unknown_not_a_crash(name: str) -> None:
+async def test_an_invalid_name_is_unknown_not_an_exception(name: str) -> None:
     async with Nameserver({}) as server:
         assert isinstance(await ask(server, name), TxtUnknown)
         assert server.asked == []
@@ -114,7 +114,7 @@ class Hands:
         return self.seconds
 
 
-async def test_exchanges_come_with_their_preferences() -> None:
+async def test_mx_records_have_their_preferences() -> None:
     async with Nameserver() as server:
         server.records["example.com", "MX"] = ["20 mx2.example.com.", "10 MX1.example.com."]
         found = await Resolver([server.endpoint]).exchanges("example.com")
@@ -125,13 +125,13 @@ async def test_exchanges_come_with_their_preferences() -> None:
     }
 
 
-async def test_a_null_exchange_is_a_record_like_others() -> None:
+async def test_a_null_mx_is_an_ordinary_record() -> None:
     async with Nameserver() as server:
         server.records["example.com", "MX"] = ["0 ."]
         assert await Resolver([server.endpoint]).exchanges("example.com") == MxRecords((MxRecord(0, "."),))
 
 
-async def test_no_exchange_no_name_and_no_answer_are_three_things() -> None:
+async def test_no_mx_no_name_and_no_answer_differ() -> None:
     async with Nameserver(script={"broken.example": SERVFAIL}) as server:
         server.records["example.com", "A"] = ["192.0.2.1"]
         resolver = Resolver([server.endpoint], lookup_seconds_max=1.0)
@@ -149,7 +149,7 @@ async def test_addresses_of_both_families_are_found_through_an_alias() -> None:
     assert set(found.addresses) == {ip_address(one) for one in ("192.0.2.1", "192.0.2.2", "2001:db8::1")}
 
 
-async def test_a_host_without_addresses_has_none_and_one_that_does_not_exist_is_no_name() -> None:
+async def test_a_host_without_addresses_differs_from_no_name() -> None:
     async with Nameserver({"host.example.com": []}) as server:
         resolver = Resolver([server.endpoint])
         assert await resolver.addresses("host.example.com") == HostAddresses(())
@@ -157,7 +157,7 @@ async def test_a_host_without_addresses_has_none_and_one_that_does_not_exist_is_
 
 
 @pytest.mark.parametrize(("ttl", "known_seconds"), [(0, CACHE_SECONDS_MIN), (600, 600.0), (10**6, CACHE_SECONDS_MAX)])
-async def test_an_answer_is_remembered_as_long_as_dns_says_within_bounds(ttl: int, known_seconds: float) -> None:
+async def test_an_answer_is_cached_for_its_ttl_within_bounds(ttl: int, known_seconds: float) -> None:
     hands = Hands()
     async with Nameserver() as server:
         server.ttl = ttl
@@ -172,7 +172,7 @@ async def test_an_answer_is_remembered_as_long_as_dns_says_within_bounds(ttl: in
         assert len(server.asked) == 2
 
 
-async def test_absence_is_remembered_too_and_ends() -> None:
+async def test_absence_is_cached_for_a_while() -> None:
     hands = Hands()
     async with Nameserver() as server:
         resolver = Resolver([server.endpoint], monotonic=hands)
@@ -183,7 +183,7 @@ async def test_absence_is_remembered_too_and_ends() -> None:
         assert isinstance(await resolver.exchanges("example.com"), MxRecords)
 
 
-async def test_many_who_ask_at_once_are_one_question() -> None:
+async def test_concurrent_queries_share_a_request() -> None:
     async with Nameserver() as server:
         server.records["example.com", "MX"] = ["10 mx.example.com."]
         resolver = Resolver([server.endpoint])

@@ -89,7 +89,7 @@ def payloads(deliveries: list[StreamMessage]) -> list[bytes]:
 # -- both ------------------------------------------------------------------------------------------------
 
 
-async def test_a_ticket_comes_to_whoever_asks_for_its_shard(open_stream: OpenStream) -> None:
+async def test_a_ticket_is_fetched_by_its_shard(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
@@ -98,7 +98,7 @@ async def test_a_ticket_comes_to_whoever_asks_for_its_shard(open_stream: OpenStr
     assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.2) == []
 
 
-async def test_tickets_of_other_shards_and_kinds_stay_where_they_are(open_stream: OpenStream) -> None:
+async def test_tickets_of_other_shards_and_kinds_are_not_fetched(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     stream.publish(TicketKind.DELIVER, 1, b"other shard")
     stream.publish(TicketKind.NOTIFY, 7, b"other kind")
@@ -107,7 +107,7 @@ async def test_tickets_of_other_shards_and_kinds_stay_where_they_are(open_stream
     assert payloads(await fetched(stream, 1, kind=TicketKind.NOTIFY)) == [b"other kind"]
 
 
-async def test_one_shard_keeps_its_order(open_stream: OpenStream) -> None:
+async def test_a_shard_keeps_its_order(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     sent = [b"%d" % number for number in range(50)]
     for payload in sent:
@@ -115,7 +115,7 @@ async def test_one_shard_keeps_its_order(open_stream: OpenStream) -> None:
     assert payloads(await fetched(stream, 50)) == sent
 
 
-async def test_a_fetch_brings_no_more_than_asked_for(open_stream: OpenStream) -> None:
+async def test_a_fetch_returns_no_more_than_requested(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     for number in range(10):
         stream.publish(TicketKind.DELIVER, number % 3, b"%d" % number)
@@ -159,7 +159,7 @@ async def test_a_long_queue_does_not_hide_the_other_shards(open_stream: OpenStre
     assert b"short" in payloads(first)
 
 
-async def test_an_unacknowledged_ticket_comes_again_and_not_before_its_time(open_stream: OpenStream) -> None:
+async def test_an_unacknowledged_ticket_is_redelivered_in_time(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     await fetched(stream, 1)
@@ -168,7 +168,7 @@ async def test_an_unacknowledged_ticket_comes_again_and_not_before_its_time(open
     assert 0.35 < time.monotonic() - out_since < 3
 
 
-async def test_an_acknowledged_ticket_never_comes_again(open_stream: OpenStream) -> None:
+async def test_an_acknowledged_ticket_is_never_redelivered(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
@@ -177,7 +177,7 @@ async def test_an_acknowledged_ticket_never_comes_again(open_stream: OpenStream)
     assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.9) == []
 
 
-async def test_work_in_progress_keeps_the_ticket_out(open_stream: OpenStream) -> None:
+async def test_work_in_progress_delays_redelivery(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
@@ -187,7 +187,7 @@ async def test_work_in_progress_keeps_the_ticket_out(open_stream: OpenStream) ->
     await delivery.ack()
 
 
-async def test_a_released_ticket_comes_again_at_once(open_stream: OpenStream) -> None:
+async def test_a_released_ticket_is_redelivered_at_once(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
@@ -195,7 +195,7 @@ async def test_a_released_ticket_comes_again_at_once(open_stream: OpenStream) ->
     assert payloads(await fetched(stream, 1, seconds=2)) == [b"ticket"]
 
 
-async def test_a_ticket_released_with_a_delay_comes_after_it(open_stream: OpenStream) -> None:
+async def test_a_released_ticket_is_redelivered_after_its_delay(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (delivery,) = await fetched(stream, 1)
@@ -204,7 +204,7 @@ async def test_a_ticket_released_with_a_delay_comes_after_it(open_stream: OpenSt
     assert payloads(await fetched(stream, 1, seconds=3)) == [b"ticket"]
 
 
-async def test_an_acknowledgement_after_the_ticket_went_out_again_still_counts(open_stream: OpenStream) -> None:
+async def test_an_acknowledgement_after_redelivery_still_counts(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
     (first,) = await fetched(stream, 1)
@@ -213,7 +213,7 @@ async def test_an_acknowledgement_after_the_ticket_went_out_again_still_counts(o
     assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.9) == []
 
 
-async def test_too_many_tickets_out_stall_the_shard_until_one_is_acknowledged(open_stream: OpenStream) -> None:
+async def test_too_many_unacknowledged_tickets_stall_the_shard(open_stream: OpenStream) -> None:
     stream = await open_stream(replace(PATIENT, unacknowledged_max=5))
     for number in range(8):
         stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
@@ -225,7 +225,7 @@ async def test_too_many_tickets_out_stall_the_shard_until_one_is_acknowledged(op
     assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.3) == []
 
 
-async def test_what_does_not_fit_is_dropped_and_counted(open_stream: OpenStream) -> None:
+async def test_surplus_tickets_are_dropped_and_counted(open_stream: OpenStream) -> None:
     stream = await open_stream(replace(PATIENT, waiting_max=5))
     for number in range(12):
         stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
@@ -243,7 +243,7 @@ async def backlog_is(
         await asyncio.sleep(0.05)
 
 
-async def test_the_backlog_is_what_is_not_acknowledged_of_a_kind(open_stream: OpenStream) -> None:
+async def test_the_backlog_counts_unacknowledged_tickets_of_a_kind(open_stream: OpenStream) -> None:
     stream = await open_stream(PATIENT)
     assert await stream.backlog(TicketKind.DELIVER) == 0
     for number in range(10):
@@ -271,7 +271,7 @@ async def test_publishing_to_a_closed_stream_is_dropped_and_counted(open_stream:
 # -- memory alone ----------------------------------------------------------------------------------------
 
 
-async def test_the_twin_goes_by_the_clock_it_is_given() -> None:
+async def test_the_memory_stream_uses_the_given_clock() -> None:
     clock = SettableClock()
     stream = MemoryStream(StreamSettings(ack_wait_seconds=900), monotonic=clock.monotonic)
     stream.publish(TicketKind.DELIVER, 7, b"ticket")
@@ -284,7 +284,7 @@ async def test_the_twin_goes_by_the_clock_it_is_given() -> None:
     assert payloads(await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0)) == [b"ticket"]
 
 
-async def test_the_twin_takes_tickets_again_once_others_are_acknowledged() -> None:
+async def test_the_memory_stream_has_room_after_acknowledgements() -> None:
     stream = MemoryStream(StreamSettings(waiting_max=2))
     for _ in range(3):
         stream.publish(TicketKind.DELIVER, 7, b"ticket")
@@ -320,7 +320,7 @@ async def none_stored(server: PrivateNats) -> None:
     pytest.fail("tickets stayed in the stream")
 
 
-async def test_a_server_away_at_the_start_is_waited_for(stack: contextlib.AsyncExitStack) -> None:
+async def test_an_unreachable_server_at_the_start_is_waited_for(stack: contextlib.AsyncExitStack) -> None:
     server = PrivateNats()
     stack.callback(server.__exit__)
     with capture_logs() as said:
@@ -335,7 +335,7 @@ async def test_a_server_away_at_the_start_is_waited_for(stack: contextlib.AsyncE
     assert [line["event"] for line in said] == ["stream_away", "stream_back"]
 
 
-async def test_the_backlog_of_a_server_that_is_away_is_what_was_known_of_it(
+async def test_the_backlog_of_an_unreachable_server_is_the_last_known(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream, other = await opened(stack, nats), await opened(stack, nats)
@@ -367,9 +367,7 @@ async def test_a_password_in_the_address_is_not_logged(stack: contextlib.AsyncEx
     assert "planted-secret" not in repr(said)
 
 
-async def test_confirmed_tickets_survive_a_kill_and_the_flow_goes_on(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
+async def test_confirmed_tickets_survive_a_kill(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
     seen: set[bytes] = set()
     published = 0
@@ -401,7 +399,7 @@ async def test_confirmed_tickets_survive_a_kill_and_the_flow_goes_on(
     assert stream.counts.confirmed <= len(seen) <= 3_000
 
 
-async def test_data_wiped_over_a_restart_are_replaced(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
+async def test_data_wiped_during_a_restart_are_recreated(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
     stream.publish(TicketKind.DELIVER, 7, b"before")
     await fetched(stream, 1)
@@ -412,7 +410,7 @@ async def test_data_wiped_over_a_restart_are_replaced(nats: PrivateNats, stack: 
     assert payloads(await fetched(stream, 1)) == [b"after"]
 
 
-async def test_data_wiped_under_a_running_server_do_not_end_the_flow(
+async def test_data_wiped_under_a_running_server_are_recreated(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
@@ -424,7 +422,7 @@ async def test_data_wiped_under_a_running_server_do_not_end_the_flow(
     await flows_again(stream)
 
 
-async def test_a_consumer_that_outlived_its_stream_passes_over_nothing(
+async def test_a_consumer_that_outlived_its_stream_skips_nothing(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
@@ -439,7 +437,7 @@ async def test_a_consumer_that_outlived_its_stream_passes_over_nothing(
     await flows_again(stream)
 
 
-async def test_a_stream_that_falls_silent_is_made_anew(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
+async def test_a_silent_stream_is_recreated(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
     stream.publish(TicketKind.DELIVER, 7, b"before")
     await fetched(stream, 1)
@@ -450,9 +448,7 @@ async def test_a_stream_that_falls_silent_is_made_anew(nats: PrivateNats, stack:
     assert stream.counts.dropped > 0
 
 
-async def test_a_server_that_dies_while_much_is_being_written_is_found_out(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
+async def test_a_server_that_dies_during_writes_is_noticed(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
     await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     nats.freeze()
@@ -464,9 +460,7 @@ async def test_a_server_that_dies_while_much_is_being_written_is_found_out(
     await flows_again(stream)
 
 
-async def test_deleted_streams_and_consumers_are_made_again(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
+async def test_deleted_streams_and_consumers_are_recreated(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
     stream.publish(TicketKind.DELIVER, 7, b"before")
     await fetched(stream, 1)
@@ -477,9 +471,7 @@ async def test_deleted_streams_and_consumers_are_made_again(
         await flows_again(stream)
 
 
-async def test_a_worker_that_only_fetches_finds_the_stream_missing_too(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
+async def test_a_fetching_worker_notices_a_missing_stream(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
     await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     async with administrator(nats) as jetstream:
@@ -503,7 +495,7 @@ async def flows_again(stream: Stream, seconds: float = 8.0) -> None:
             return
 
 
-async def test_an_acknowledgement_made_while_the_server_is_away_counts_on_its_return(
+async def test_an_acknowledgement_during_an_outage_is_sent_later(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
@@ -518,7 +510,7 @@ async def test_an_acknowledgement_made_while_the_server_is_away_counts_on_its_re
     await none_stored(nats)
 
 
-async def test_an_answer_to_a_wiped_stream_never_strikes_out_a_ticket_of_the_new_one(
+async def test_an_old_acknowledgement_never_deletes_a_new_ticket(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     stream = await opened(stack, nats)
@@ -536,9 +528,7 @@ async def test_an_answer_to_a_wiped_stream_never_strikes_out_a_ticket_of_the_new
     await none_stored(nats)
 
 
-async def test_a_server_that_answers_nothing_holds_nobody_up(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
+async def test_a_silent_server_blocks_nothing(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
     await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     nats.freeze()
@@ -552,9 +542,7 @@ async def test_a_server_that_answers_nothing_holds_nobody_up(
     assert payloads(await fetched(stream, 1)) == [b"0"]
 
 
-async def test_a_shard_that_moves_takes_along_the_tickets_fetched_ahead(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
+async def test_prefetched_tickets_move_with_their_shard(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     old, new = await opened(stack, nats), await opened(stack, nats)
     for number in range(40):
         old.publish(TicketKind.DELIVER, number % 2, b"%d" % number)
@@ -566,7 +554,7 @@ async def test_a_shard_that_moves_takes_along_the_tickets_fetched_ahead(
     assert len({*payloads(moved), *payloads(given_out)}) == 20
 
 
-async def test_closing_sends_what_waits_and_gives_back_what_was_fetched_ahead(
+async def test_close_publishes_waiting_and_releases_prefetched_tickets(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
     leaving, staying = await opened(stack, nats), await opened(stack, nats)
@@ -584,7 +572,7 @@ async def test_closing_sends_what_waits_and_gives_back_what_was_fetched_ahead(
     assert payloads(await fetched(staying, 1, kind=TicketKind.NOTIFY, seconds=3)) == [b"last"]
 
 
-async def test_changed_settings_reach_streams_that_exist(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
+async def test_changed_settings_reach_existing_streams(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     first = await opened(stack, nats)
     first.publish(TicketKind.DELIVER, 7, b"ticket")
     await eventually(lambda: first.counts.confirmed == 1)
@@ -595,7 +583,7 @@ async def test_changed_settings_reach_streams_that_exist(nats: PrivateNats, stac
         assert (await jetstream.consumer_info("DELIVER", "deliver-7")).config.ack_wait == 60
 
 
-async def test_a_full_stream_loses_its_oldest_tickets(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
+async def test_a_full_stream_drops_its_oldest_tickets(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats, replace(PATIENT, stream_bytes_max=20_000))
     for number in range(100):
         stream.publish(TicketKind.DELIVER, 7, b"%03d" % number + bytes(500))
@@ -605,7 +593,7 @@ async def test_a_full_stream_loses_its_oldest_tickets(nats: PrivateNats, stack: 
     assert left[0] > b"050"
 
 
-async def test_two_loops_for_one_kind_are_a_mistake(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
+async def test_two_loops_for_a_kind_raise(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
     stream = await opened(stack, nats)
     first = asyncio.create_task(stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.2))
     await asyncio.sleep(0)

@@ -100,7 +100,7 @@ def test_few_shards_move_when_a_worker_joins(workers: int) -> None:
     assert moved <= 1.5 * 256 / (workers + 1)
 
 
-async def test_a_process_that_is_alone_holds_every_shard() -> None:
+async def test_a_single_process_holds_every_shard() -> None:
     leases = AllShards(SHARDS)
     assert leases.held() == EVERY
     await leases.close()
@@ -110,7 +110,7 @@ async def test_a_process_that_is_alone_holds_every_shard() -> None:
 # -- on a server -----------------------------------------------------------------------------------------
 
 
-async def test_workers_of_another_kind_take_nothing_away_and_count_for_nothing(nats: PrivateNats) -> None:
+async def test_workers_of_another_kind_have_their_own_shards(nats: PrivateNats) -> None:
     """Neither of them would serve the shards that it believes to be the other's."""
     settings = [SETTINGS, LeaseSettings(lease_seconds=LEASE_SECONDS, bucket="OTHER")]
     workers = [await ShardLeases.open([nats.url], f"worker-{kind.bucket}", SHARDS, kind) for kind in settings]
@@ -121,7 +121,7 @@ async def test_workers_of_another_kind_take_nothing_away_and_count_for_nothing(n
             await worker.close()
 
 
-async def test_workers_that_come_and_go_share_the_shards_evenly(fleet: Fleet) -> None:
+async def test_starting_and_stopping_workers_share_evenly(fleet: Fleet) -> None:
     first = await fleet.join("first")
     await eventually(lambda: first.held() == EVERY)
     second = await fleet.join("second")
@@ -151,9 +151,7 @@ async def test_the_shards_of_a_killed_worker_move_within_seconds(fleet: Fleet, n
     assert await eventually(lambda: survivor.held() == EVERY) < 2 * LEASE_SECONDS
 
 
-async def test_a_holder_out_of_contact_stops_believing_before_its_lease_can_end(
-    fleet: Fleet, nats: PrivateNats
-) -> None:
+async def test_a_disconnected_holder_stops_before_its_lease_ends(fleet: Fleet, nats: PrivateNats) -> None:
     first = await fleet.join("first")
     second = await fleet.join("second")
     await eventually(lambda: len(first.held()) == len(second.held()) == SHARDS // 2)
@@ -172,9 +170,7 @@ async def test_leases_survive_a_quick_restart_of_the_server(fleet: Fleet, nats: 
     await eventually(lambda: len(first.held()) == len(second.held()) == SHARDS // 2)
 
 
-async def test_wiped_leases_are_not_handed_out_while_an_old_holder_may_believe_in_them(
-    fleet: Fleet, nats: PrivateNats
-) -> None:
+async def test_wiped_leases_are_not_taken_while_an_old_holder_lives(fleet: Fleet, nats: PrivateNats) -> None:
     first = await fleet.join("first")
     await eventually(lambda: first.held() == EVERY)
     nats.kill()
@@ -184,7 +180,7 @@ async def test_wiped_leases_are_not_handed_out_while_an_old_holder_may_believe_i
     await eventually(lambda: len(first.held()) == len(second.held()) == SHARDS // 2)
 
 
-async def test_a_deleted_bucket_is_made_again(fleet: Fleet, nats: PrivateNats) -> None:
+async def test_a_deleted_bucket_is_recreated(fleet: Fleet, nats: PrivateNats) -> None:
     first = await fleet.join("first")
     await eventually(lambda: first.held() == EVERY)
     client = await nats_client.connect(nats.url)
@@ -194,7 +190,7 @@ async def test_a_deleted_bucket_is_made_again(fleet: Fleet, nats: PrivateNats) -
     await eventually(lambda: first.held() == EVERY)
 
 
-async def test_a_server_away_grants_nothing_and_hinders_nobody() -> None:
+async def test_an_unreachable_server_grants_nothing_and_blocks_nothing() -> None:
     leases = await ShardLeases.open(["nats://127.0.0.1:1"], "lonely", SHARDS, SETTINGS)
     await asyncio.sleep(0.2)
     assert leases.held() == frozenset()

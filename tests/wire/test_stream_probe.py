@@ -16,31 +16,31 @@ class Guarded(PrivateNats):
     options = ("--jetstream", "--user", "ada", "--pass", "right")
 
 
-async def test_a_server_with_jetstream_tells_its_version() -> None:
+async def test_a_server_with_jetstream_returns_its_version() -> None:
     with PrivateNats() as nats:
         said = await probe(nats.url)
     assert said.startswith("NATS 2.")
     assert said.endswith(", 0 streams")
 
 
-async def test_one_that_is_away_is_told_at_once() -> None:
+async def test_an_unreachable_server_is_reported_at_once() -> None:
     with pytest.raises(ConnectionError, match="Connect call failed"):
         await probe(f"nats://ada:hunter2@127.0.0.1:{free_port()}")
 
 
-async def test_one_that_says_nothing_is_given_up() -> None:
+async def test_a_silent_server_times_out() -> None:
     with PrivateNats() as nats:
         nats.freeze()
         with pytest.raises(ConnectionError, match="no answer in time"):
             await probe(nats.url)
 
 
-async def test_one_without_jetstream_is_of_no_use() -> None:
+async def test_a_server_without_jetstream_is_refused() -> None:
     with WithoutJetStream() as nats, pytest.raises(ConnectionError, match="without JetStream"):
         await probe(nats.url)
 
 
-async def test_a_wrong_password_is_told_apart() -> None:
+async def test_a_wrong_password_is_reported() -> None:
     with Guarded() as nats:
         with pytest.raises(ConnectionError, match="Authorization Violation"):
             await probe(nats.url.replace("//", "//ada:wrong@"))

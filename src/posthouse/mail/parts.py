@@ -88,7 +88,7 @@ class MimePart(NamedTuple):
 
 
 class ParsedMail(NamedTuple):
-    """`leaves` are the parts that hold no others; a mail inside the mail is one leaf."""
+    """`leaves` are the parts that hold no others; an attached mail is a leaf."""
 
     outer: MimePart
     leaves: tuple[MimePart, ...]

@@ -321,7 +321,7 @@ def _kind(fields: list[RawField], default: str) -> _Kind:
         for field in fields
         if field.name == b"content-transfer-encoding"
     }
-    # Readers that disagree on a part's encoding would disagree on what was written anew.
+    # Programs that disagree on the encoding would also disagree on the rewritten part.
     encoding = next(iter(encodings)) if len(encodings) == 1 else "conflicting" if encodings else ""
     if not types:
         return _Kind(default, b"", encoding, is_declared=False)
