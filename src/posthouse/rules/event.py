@@ -94,7 +94,7 @@ def with_new_id(body: bytes, event_id: UUID, created_at: datetime) -> bytes:
     """The same event with another id and time: for an event that no customer has received yet."""
     head = _head(body)
     if head is None:
-        raise ValueError("this is not the body of an event")
+        raise ValueError("no event begins like this")
     return (
         b'{"id":"%b","type":"%b","created_at":"%b"'
         % (ids.text(EVENT, event_id).encode(), head[1], _moment(created_at).encode())
