@@ -92,7 +92,7 @@ async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
 @pytest.mark.parametrize(
     "manner", ["554-connect", "421-connect", "drop-connect", "hang-connect", "421-ehlo", "530-mail"]
 )
-async def test_a_server_that_fails_before_the_mail_leads_to_the_next(road: Road, behaviour: str) -> None:
+async def test_a_failure_before_mail_tries_the_next_server(road: Road, behaviour: str) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
@@ -101,7 +101,7 @@ async def test_a_server_that_fails_before_the_mail_leads_to_the_next(road: Road,
     assert carriage.exchange == "mx2.example.com"
 
 
-async def test_a_server_that_nobody_runs_leads_to_the_next(road: Road) -> None:
+async def test_an_unreachable_server_leads_to_the_next(road: Road) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(host="127.0.0.3") as receiver:
@@ -110,7 +110,7 @@ async def test_a_server_that_nobody_runs_leads_to_the_next(road: Road) -> None:
 
 
 @pytest.mark.parametrize("manner", ["450-mail", "550-mail", "drop-mail", "drop-data", "451-dot", "lose-dot"])
-async def test_what_is_said_of_the_mail_itself_is_not_asked_twice(road: Road, behaviour: str) -> None:
+async def test_a_reply_about_the_mail_is_final_for_the_attempt(road: Road, behaviour: str) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
@@ -122,7 +122,7 @@ async def test_what_is_said_of_the_mail_itself_is_not_asked_twice(road: Road, be
     assert verdict.ambiguous is (behaviour == "lose-dot")
 
 
-async def test_all_servers_failing_defers_with_the_last_ones_words(road: Road) -> None:
+async def test_all_servers_failing_defers_with_the_last_reply(road: Road) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver("554-connect", host="127.0.0.2", behaviours={"127.0.0.3": "421-connect"}) as receiver:
@@ -153,7 +153,7 @@ async def test_a_domain_without_exchanges_is_its_own_server(road: Road) -> None:
         assert kinds(await carry(road.carrier(receiver.port))) == [OutcomeKind.DELIVERED]
 
 
-async def test_dns_that_leads_nowhere_is_told_as_what_it_is(road: Road) -> None:
+async def test_each_dns_failure_has_its_own_result(road: Road) -> None:
     road.names.records["null.example", "MX"] = ["0 ."]
     road.names.zone["bare.example"] = []
     road.names.script["broken.example"] = SERVFAIL
@@ -174,7 +174,7 @@ async def test_dns_that_leads_nowhere_is_told_as_what_it_is(road: Road) -> None:
         assert happening.lookup is lookup, domain
 
 
-async def test_an_inward_address_is_never_connected_to(road: Road) -> None:
+async def test_a_private_address_is_never_connected_to(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2", "10.0.0.1", "169.254.169.254")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carriage = await carry(road.carrier(receiver.port, may_connect=is_public))
@@ -190,7 +190,7 @@ async def test_the_allowed_address_of_several_is_used(road: Road) -> None:
         assert receiver.connections == 1
 
 
-async def test_a_connection_is_used_again_and_closed_when_idle(road: Road) -> None:
+async def test_a_connection_is_reused_and_closed_when_idle(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = road.carrier(receiver.port)
@@ -206,7 +206,7 @@ async def test_a_connection_is_used_again_and_closed_when_idle(road: Road) -> No
         carrier.close_idle(0, all_of_them=True)
 
 
-async def test_a_connection_that_the_server_closed_meanwhile_is_not_an_attempt(road: Road) -> None:
+async def test_a_stale_connection_is_not_an_attempt(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
         carrier = road.carrier(receiver.port)
@@ -218,7 +218,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_not_an_attempt(r
         carrier.close_idle(0, all_of_them=True)
 
 
-async def test_a_server_that_refuses_the_tls_it_offered_leads_to_the_next(road: Road) -> None:
+async def test_refused_starttls_leads_to_the_next_server(road: Road) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver("starttls-refused", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
@@ -229,7 +229,7 @@ async def test_a_server_that_refuses_the_tls_it_offered_leads_to_the_next(road: 
 
 
 @pytest.mark.parametrize("manner", ["", "starttls-broken"])
-async def test_without_sound_tls_mail_goes_in_the_clear_when_nobody_demands_it(road: Road, behaviour: str) -> None:
+async def test_broken_opportunistic_tls_falls_back_to_cleartext(road: Road, behaviour: str) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(behaviour, host="127.0.0.2") as receiver:
         carrier = road.carrier(receiver.port, tls=opportunistic())

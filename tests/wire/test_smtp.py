@@ -59,7 +59,7 @@ async def test_a_large_mail_arrives_as_it_was_given(way: str) -> None:
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("size", [BLOCK_BYTES_MAX - 1, BLOCK_BYTES_MAX, BLOCK_BYTES_MAX + 1, 2 * BLOCK_BYTES_MAX])
-async def test_the_edges_of_a_block_leave_no_trace(way: str, size: int) -> None:
+async def test_block_boundaries_do_not_change_the_content(way: str, size: int) -> None:
     message = SmtpContent(b"Subject: b\r\n\r\n".ljust(size - 2, b"x") + b"\r\n")
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         assert isinstance((await deliver(session, message=message)).results[0], SmtpAccepted)
@@ -110,7 +110,7 @@ async def test_fifty_recipients_go_in_one_transaction(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_when_nobody_is_taken_no_content_is_sent_and_the_next_mail_starts_anew(way: str) -> None:
+async def test_without_an_accepted_recipient_no_content_is_sent(way: str) -> None:
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         results = (await deliver(session, "550-rcpt@example.com", "450-rcpt@example.com")).results
         assert [failure_of(result) for result in results] == [(Stage.RCPT, 550, False), (Stage.RCPT, 450, False)]
@@ -122,7 +122,7 @@ async def test_when_nobody_is_taken_no_content_is_sent_and_the_next_mail_starts_
     assert [one.recipient for one in receiver.accepted] == ["ada@example.com"]
 
 
-async def test_a_server_that_wants_content_for_nobody_gets_a_lone_dot() -> None:
+async def test_a_lone_dot_ends_content_without_recipients() -> None:
     async with SmtpReceiver("data-anyway") as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session, "550-rcpt@example.com")).results
         assert failure_of(result) == (Stage.RCPT, 550, False)
@@ -142,7 +142,7 @@ async def test_greylisting_refuses_twice_and_then_accepts(way: str) -> None:
     assert len(receiver.accepted) == 1
 
 
-async def test_a_pipelined_envelope_is_one_write_and_a_plain_one_is_not() -> None:
+async def test_a_pipelined_envelope_is_a_single_write() -> None:
     async with CannedServer(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", 250) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
@@ -151,7 +151,7 @@ async def test_a_pipelined_envelope_is_one_write_and_a_plain_one_is_not() -> Non
     assert server.heard[1] == f"MAIL FROM:<{SENDER}>\r\nRCPT TO:<ada@example.com>\r\nDATA\r\n".encode()
 
 
-async def test_replies_are_read_alike_however_they_are_cut() -> None:
+async def test_replies_are_read_alike_in_any_chunks() -> None:
     says = ("250 a\r\n550-first", "550 last\r\n250 b\r\n354 c")
     async with CannedServer(220, EHLO_PIPELINING, says, 250, pause_seconds=0.02) as server:
         session = await open_to(server.port)
@@ -171,9 +171,7 @@ async def test_replies_are_read_alike_however_they_are_cut() -> None:
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("code", [450, 451, 452, 550, 552, 554])
 @pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA, Stage.DOT])
-async def test_a_refusal_is_told_with_its_stage_and_leaves_the_session_usable(
-    way: str, code: int, stage: Stage
-) -> None:
+async def test_a_refusal_has_its_stage_and_keeps_the_session(way: str, code: int, stage: Stage) -> None:
     words = f"{way}--{code}-mail" if stage is Stage.MAIL else way
     result, receiver, is_reusable = await result_of(words, f"{code}-{stage}@example.com")
     assert failure_of(result) == (stage, code, False)
@@ -183,7 +181,7 @@ async def test_a_refusal_is_told_with_its_stage_and_leaves_the_session_usable(
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA, Stage.DOT])
-async def test_421_ends_the_session_wherever_it_comes(way: str, stage: Stage) -> None:
+async def test_421_ends_the_session_at_any_stage(way: str, stage: Stage) -> None:
     words = f"{way}--421-mail" if stage is Stage.MAIL else way
     result, receiver, is_reusable = await result_of(words, f"421-{stage}@example.com")
     assert failure_of(result) == (stage, 421, False)
@@ -192,7 +190,7 @@ async def test_421_ends_the_session_wherever_it_comes(way: str, stage: Stage) ->
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_421_in_the_middle_of_the_recipients_leaves_each_what_it_was_told(way: str) -> None:
+async def test_421_among_recipients_keeps_earlier_results(way: str) -> None:
     recipients = ["550-rcpt@example.com", "a@example.com", "421-rcpt@example.com", "b@example.com"]
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         results = (await deliver(session, *recipients)).results
@@ -208,7 +206,7 @@ async def test_421_in_the_middle_of_the_recipients_leaves_each_what_it_was_told(
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize(("act", "reason"), BROKEN)
 @pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT, Stage.DATA])
-async def test_a_server_that_breaks_off_before_the_dot_has_nothing(
+async def test_a_connection_lost_before_the_dot_delivered_nothing(
     way: str, act: str, reason: str, stage: Stage
 ) -> None:
     words = f"{way}--{act}-mail" if stage is Stage.MAIL else way
@@ -230,7 +228,7 @@ async def test_a_server_that_breaks_off_before_the_dot_has_nothing(
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize(("act", "reason"), [*BROKEN, ("lose", "clos|broke")])
-async def test_without_an_answer_to_the_dot_nobody_knows(way: str, act: str, reason: str) -> None:
+async def test_no_reply_to_the_dot_is_ambiguous(way: str, act: str, reason: str) -> None:
     deadlines = HASTY_DOT if act in ("hang", "drip") else PATIENT
     result, receiver, is_reusable = await result_of(way, f"{act}-dot@example.com", deadlines=deadlines)
     assert failure_of(result) == (Stage.DOT, None, True)
@@ -248,7 +246,7 @@ async def test_a_drop_within_the_content_delivered_nothing(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_a_server_that_stops_reading_is_left_in_time(way: str) -> None:
+async def test_a_server_that_stops_reading_times_out(way: str) -> None:
     huge = SmtpContent(LARGE.content * 4)  # more than the system's own buffers take
     asked: list[bool] = []
 
@@ -274,7 +272,7 @@ async def test_a_refusal_within_the_content_stops_it(way: str) -> None:
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("stage", [Stage.MAIL, Stage.RCPT])
-async def test_one_reply_too_many_is_never_taken_for_the_next(way: str, stage: Stage) -> None:
+async def test_a_surplus_reply_is_never_used_for_the_next_command(way: str, stage: Stage) -> None:
     words = f"{way}--twice-mail" if stage is Stage.MAIL else way
     result, receiver, is_reusable = await result_of(words, f"twice-{stage}@example.com")
     assert isinstance(result, SmtpFailure)
@@ -283,7 +281,7 @@ async def test_one_reply_too_many_is_never_taken_for_the_next(way: str, stage: S
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_a_second_reply_to_the_dot_ends_the_session_after_the_mail_was_taken(way: str) -> None:
+async def test_a_second_reply_to_the_dot_ends_the_session(way: str) -> None:
     result, receiver, is_reusable = await result_of(way, "twice-dot@example.com")
     assert isinstance(result, SmtpAccepted)
     assert (len(receiver.accepted), is_reusable) == (1, False)
@@ -299,7 +297,7 @@ async def test_a_message_over_the_servers_size_is_refused_by_the_server_at_mail(
 # Deadlines
 
 
-async def test_each_reply_starts_the_wait_for_the_next_anew() -> None:
+async def test_each_reply_restarts_the_wait() -> None:
     recipients = [f"r{number}@example.com" for number in range(6)]
     deadlines = replace(PATIENT, command_seconds=1.0)
     async with (
@@ -310,7 +308,7 @@ async def test_each_reply_starts_the_wait_for_the_next_anew() -> None:
         assert all(isinstance(result, SmtpAccepted) for result in results)
 
 
-async def test_each_pipelined_reply_starts_the_wait_for_the_next_anew() -> None:
+async def test_each_pipelined_reply_restarts_the_wait() -> None:
     async with CannedServer(220, EHLO_PIPELINING, ("250 a", "250 b", "354 c"), 250, pause_seconds=0.4) as server:
         session = await open_to(server.port, deadlines=replace(PATIENT, command_seconds=1.0))
         assert isinstance(session, SmtpSession)
@@ -318,7 +316,7 @@ async def test_each_pipelined_reply_starts_the_wait_for_the_next_anew() -> None:
         session.quit()
 
 
-async def test_nothing_renews_the_time_in_all() -> None:
+async def test_nothing_extends_the_total_time() -> None:
     recipients = [f"r{number}@example.com" for number in range(50)]
     deadlines = replace(PATIENT, transaction_seconds_total=0.5)
     async with (
@@ -334,14 +332,14 @@ async def test_nothing_renews_the_time_in_all() -> None:
     assert receiver.accepted == []
 
 
-async def test_the_opening_has_a_time_in_all_too() -> None:
+async def test_the_opening_has_a_total_time_too() -> None:
     deadlines = replace(PATIENT, opening_seconds_total=1.5)
     async with SmtpReceiver("delay-1000") as receiver:
         failure = await open_to(receiver.port, deadlines=deadlines)
         assert failure_of(failure) == (Stage.EHLO, None, False)
 
 
-async def test_the_time_of_one_transaction_does_not_burden_the_next() -> None:
+async def test_each_transaction_has_its_own_total_time() -> None:
     deadlines = replace(PATIENT, transaction_seconds_total=1.0, opening_seconds_total=1.0)
     async with SmtpReceiver("delay-100") as receiver, session_with(receiver, deadlines=deadlines) as session:
         for _ in range(6):
@@ -353,7 +351,7 @@ async def test_the_time_of_one_transaction_does_not_burden_the_next() -> None:
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 @pytest.mark.parametrize("message", [MESSAGE, LARGE], ids=["small", "large"])
-async def test_a_no_before_the_dot_delivers_nothing(way: str, message: SmtpContent) -> None:
+async def test_a_refused_before_dot_delivers_nothing(way: str, message: SmtpContent) -> None:
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session, message=message, before_dot=lambda: False)).results
         assert failure_of(result) == (Stage.DATA, None, False)
@@ -366,7 +364,7 @@ async def test_a_no_before_the_dot_delivers_nothing(way: str, message: SmtpConte
 
 @pytest.mark.parametrize("policy", ["cleartext", "verified"])
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_the_question_comes_once_when_the_content_has_left(
+async def test_before_dot_is_called_once_after_the_content(
     way: str, policy: str, certificates: Certificates, verified: TlsPolicy
 ) -> None:
     asked: list[int] = []
@@ -384,7 +382,7 @@ async def test_the_question_comes_once_when_the_content_has_left(
         assert asked == [0]
 
 
-async def test_nobody_is_asked_when_nobody_was_taken() -> None:
+async def test_before_dot_is_not_called_without_recipients() -> None:
     def before_dot() -> bool:
         pytest.fail("asked for nobody")
 
@@ -405,7 +403,7 @@ async def spoiled(session: SmtpSession) -> None:
     await eventually(is_reusable, lambda answer: not answer)
 
 
-async def test_a_server_that_hung_up_meanwhile_is_noticed() -> None:
+async def test_a_connection_closed_while_idle_is_noticed() -> None:
     async with CannedServer(220, EHLO_PIPELINING, then_hangs_up=True) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
@@ -419,7 +417,7 @@ async def test_a_server_that_hung_up_meanwhile_is_noticed() -> None:
     ("farewell", "code"),
     [("421 4.4.2 idle too long", 421), ("451 4.4.2 idle too long", 451), ("554 5.4.7 idle too long", None)],
 )
-async def test_a_farewell_to_an_idle_session_is_never_final_for_the_next_mail(farewell: str, code: int | None) -> None:
+async def test_a_refusal_while_idle_is_never_final_for_the_next_mail(farewell: str, code: int | None) -> None:
     async with CannedServer(220, (EHLO_PIPELINING, farewell), pause_seconds=0.02) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
@@ -428,7 +426,7 @@ async def test_a_farewell_to_an_idle_session_is_never_final_for_the_next_mail(fa
         assert failure_of(result) == (Stage.MAIL, code, False)
 
 
-async def test_half_a_reply_to_an_idle_session_spoils_it() -> None:
+async def test_a_partial_reply_while_idle_ends_the_session() -> None:
     async with CannedServer(220, EHLO_PIPELINING + "\r\n250-half") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
@@ -438,7 +436,7 @@ async def test_half_a_reply_to_an_idle_session_spoils_it() -> None:
     assert b"MAIL" not in b"".join(server.heard)
 
 
-async def test_a_recipient_taken_after_a_refused_sender_gets_no_empty_mail() -> None:
+async def test_a_recipient_after_a_refused_sender_gets_no_empty_mail() -> None:
     async with CannedServer(220, EHLO_PIPELINING, "550 no\r\n250 yes\r\n354 go on") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
@@ -449,7 +447,7 @@ async def test_a_recipient_taken_after_a_refused_sender_gets_no_empty_mail() -> 
     assert server.heard[2:] == []
 
 
-async def test_a_yes_where_only_go_ahead_would_do_delivers_nothing() -> None:
+async def test_250_in_place_of_354_delivers_nothing() -> None:
     async with CannedServer(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n250 c") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
@@ -458,7 +456,7 @@ async def test_a_yes_where_only_go_ahead_would_do_delivers_nothing() -> None:
         assert not session.is_reusable
 
 
-async def test_a_go_ahead_in_answer_to_the_dot_is_ambiguous() -> None:
+async def test_354_in_reply_to_the_dot_is_ambiguous() -> None:
     async with CannedServer(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", "354 again") as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
@@ -476,7 +474,7 @@ async def test_a_session_that_can_not_be_reset_is_given_up() -> None:
         assert not session.is_reusable
 
 
-async def test_quit_says_goodbye_and_may_be_said_twice() -> None:
+async def test_quit_may_be_called_twice() -> None:
     async with SmtpReceiver() as receiver:
         session = await open_to(receiver.port)
         assert isinstance(session, SmtpSession)
@@ -490,7 +488,7 @@ async def test_quit_says_goodbye_and_may_be_said_twice() -> None:
     assert receiver.commands[-1] == "QUIT"
 
 
-async def test_a_cancelled_delivery_cuts_the_connection() -> None:
+async def test_a_cancelled_delivery_aborts_the_connection() -> None:
     async with SmtpReceiver() as receiver, session_with(receiver) as session:
         task = asyncio.create_task(deliver(session, "hang-data@example.com"))
         await asyncio.sleep(0.05)
@@ -513,7 +511,7 @@ async def test_one_transaction_at_a_time() -> None:
 @pytest.mark.parametrize(
     "address", ["a@example.com>\r\nRCPT TO:<b@example.com", "a b@example.com", "a@exa\nmple.com", "ä@example.com", ""]
 )
-async def test_an_address_that_would_leave_its_brackets_is_never_written(address: str) -> None:
+async def test_an_address_that_breaks_out_of_brackets_is_refused(address: str) -> None:
     async with SmtpReceiver() as receiver, session_with(receiver) as session:
         with pytest.raises(ValueError, match="can't be written"):
             await deliver(session, "a@example.com", address)
@@ -525,7 +523,7 @@ async def test_an_address_that_would_leave_its_brackets_is_never_written(address
 
 
 @pytest.mark.parametrize("content", [b"", b"a", b"a\n", b"a\r", b"a\r\nb\nc\r\n", b"a\rb\r\n", b"\n.\r\n", b"\xe4\r\n"])
-def test_a_content_that_servers_could_read_in_two_ways_is_no_message(content: bytes) -> None:
+def test_content_with_bare_cr_or_lf_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="content"):
         SmtpContent(content)
 
@@ -536,7 +534,7 @@ LINES = st.lists(st.sampled_from([b"", b".", b"..", b".a", b"a.", b"a", b"..."])
 
 
 @given(LINES)
-def test_dot_stuffing_is_undone_by_removing_one_dot_from_each_line_that_has_one(lines: Sequence[bytes]) -> None:
+def test_dot_stuffing_is_reversible(lines: Sequence[bytes]) -> None:
     content = b"".join(line + b"\r\n" for line in lines)
     stuffed = dot_stuffed(content)
     assert SmtpContent(content).stuffed == stuffed
@@ -547,7 +545,7 @@ def test_dot_stuffing_is_undone_by_removing_one_dot_from_each_line_that_has_one(
 
 @settings(max_examples=30)
 @given(st.lists(LINES, min_size=1, max_size=4), st.sampled_from(TRANSFER_MODES))
-def test_one_transaction_in_is_one_message_out(mails: Sequence[Sequence[bytes]], way: str) -> None:
+def test_a_transaction_is_exactly_one_message(mails: Sequence[Sequence[bytes]], way: str) -> None:
     contents = [b"".join(line + b"\r\n" for line in lines) for lines in mails]
 
     async def carry() -> list[bytes]:

@@ -41,7 +41,7 @@ async def test_a_closed_port_is_a_failure_to_connect() -> None:
     assert "refused" in failure.reason.lower()
 
 
-async def test_a_connection_that_is_never_taken_ends_in_time() -> None:
+async def test_a_connection_that_is_never_accepted_times_out() -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -59,7 +59,7 @@ async def test_a_connection_that_is_never_taken_ends_in_time() -> None:
 
 
 @pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.9"])
-async def test_the_source_address_is_ours_to_choose(source: str) -> None:
+async def test_the_source_address_can_be_set(source: str) -> None:
     async with CannedServer("554 no") as server:
         failure = await SmtpSession.open(
             "127.0.0.1",
@@ -86,7 +86,7 @@ async def test_the_source_address_is_ours_to_choose(source: str) -> None:
         ("502-ehlo--drop-helo", Stage.EHLO, None),
     ],
 )
-async def test_a_refused_opening_is_told_with_its_stage(words: str, stage: Stage, code: int | None) -> None:
+async def test_a_refused_opening_has_its_stage(words: str, stage: Stage, code: int | None) -> None:
     async with SmtpReceiver(words) as receiver:
         failure = await open_to(receiver.port)
         assert failure_of(failure) == (stage, code, False)
@@ -94,7 +94,7 @@ async def test_a_refused_opening_is_told_with_its_stage(words: str, stage: Stage
 
 @pytest.mark.parametrize(("act", "reason"), BROKEN)
 @pytest.mark.parametrize(("at", "stage"), [("connect", Stage.GREETING), ("ehlo", Stage.EHLO)])
-async def test_a_server_that_breaks_off_while_opening(act: str, reason: str, at: str, stage: Stage) -> None:
+async def test_a_server_that_closes_while_opening(act: str, reason: str, at: str, stage: Stage) -> None:
     deadlines = PATIENT
     if act in ("hang", "drip"):
         deadlines = replace(PATIENT, greeting_seconds=SHORT) if at == "connect" else HASTY_COMMAND
@@ -105,12 +105,12 @@ async def test_a_server_that_breaks_off_while_opening(act: str, reason: str, at:
         assert any(part in failure.reason for part in reason.split("|")), failure.reason
 
 
-async def test_a_second_greeting_is_never_taken_for_the_answer_to_ehlo() -> None:
+async def test_a_second_greeting_is_not_the_reply_to_ehlo() -> None:
     async with SmtpReceiver("twice-connect") as receiver:
         assert failure_of(await open_to(receiver.port))[1:] == (None, False)
 
 
-async def test_a_server_without_ehlo_is_spoken_to_with_helo() -> None:
+async def test_a_server_without_ehlo_gets_helo() -> None:
     async with SmtpReceiver("502-ehlo") as receiver, session_with(receiver) as session:
         assert session.extensions == {}
         assert isinstance((await deliver(session)).results[0], SmtpAccepted)
@@ -126,9 +126,7 @@ async def test_extensions_are_read_in_any_case_and_form() -> None:
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_a_verified_session_is_encrypted_and_says_how(
-    way: str, certificates: Certificates, verified: TlsPolicy
-) -> None:
+async def test_a_verified_session_has_tls_details(way: str, certificates: Certificates, verified: TlsPolicy) -> None:
     async with (
         SmtpReceiver(f"{way}--starttls", certificates=certificates) as receiver,
         session_with(receiver, tls=verified) as session,
@@ -158,7 +156,7 @@ async def test_silence_after_the_dot_is_ambiguous_under_tls_too(
 
 
 @pytest.mark.parametrize("words", ["starttls", "starttls-stranger", "starttls-othername"])
-async def test_opportunistic_tls_takes_any_certificate(
+async def test_opportunistic_tls_accepts_any_certificate(
     words: str, certificates: Certificates, opportunistic: TlsPolicy
 ) -> None:
     async with (
@@ -171,7 +169,7 @@ async def test_opportunistic_tls_takes_any_certificate(
 
 
 @pytest.mark.parametrize("words", ["starttls-stranger", "starttls-othername"])
-async def test_a_certificate_that_proves_nothing_is_no_verified_session(
+async def test_an_invalid_certificate_fails_a_verified_session(
     words: str, certificates: Certificates, verified: TlsPolicy
 ) -> None:
     async with SmtpReceiver(words, certificates=certificates) as receiver:
@@ -182,7 +180,7 @@ async def test_a_certificate_that_proves_nothing_is_no_verified_session(
     assert receiver.accepted == []
 
 
-async def test_without_starttls_opportunistic_goes_in_cleartext_and_required_does_not(
+async def test_without_starttls_only_opportunistic_uses_cleartext(
     opportunistic: TlsPolicy, verified: TlsPolicy
 ) -> None:
     async with SmtpReceiver() as receiver:
@@ -219,7 +217,7 @@ async def test_broken_tls_fails_this_session_and_cleartext_remains(
             assert isinstance((await deliver(session)).results[0], SmtpAccepted)
 
 
-async def test_what_was_offered_before_tls_is_forgotten(verified: TlsPolicy, certificates: Certificates) -> None:
+async def test_extensions_offered_before_tls_are_dropped(verified: TlsPolicy, certificates: Certificates) -> None:
     async with (
         SmtpReceiver("starttls", certificates=certificates) as receiver,
         session_with(receiver, tls=verified) as session,
@@ -229,7 +227,7 @@ async def test_what_was_offered_before_tls_is_forgotten(verified: TlsPolicy, cer
 
 
 @pytest.mark.parametrize("name", ["", ".example.com", "a" * 300 + ".example.com"])
-async def test_a_name_that_tls_can_not_ask_for_is_a_failed_handshake(
+async def test_an_invalid_server_name_fails_the_handshake(
     name: str, certificates: Certificates, verified: TlsPolicy
 ) -> None:
     async with SmtpReceiver("starttls", certificates=certificates) as receiver:
@@ -237,7 +235,7 @@ async def test_a_name_that_tls_can_not_ask_for_is_a_failed_handshake(
         assert failure_of(failure) == (Stage.STARTTLS, None, False)
 
 
-def test_a_policy_can_not_claim_to_verify_with_a_context_that_does_not(opportunistic: TlsPolicy) -> None:
+def test_a_verifying_policy_needs_a_verifying_context(opportunistic: TlsPolicy) -> None:
     with pytest.raises(ValueError, match="does not verify"):
         TlsPolicy(TlsUse.REQUIRED_VERIFIED, opportunistic.context)
     with pytest.raises(ValueError, match="needs an SSLContext"):

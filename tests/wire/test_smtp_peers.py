@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 # The receiver itself
 
 
-async def test_behaviour_may_be_written_in_the_domain_or_belong_to_the_address_listened_on() -> None:
+async def test_behaviour_is_set_by_domain_or_listening_address() -> None:
     async with SmtpReceiver(
         behaviours={"127.0.0.2": "554-connect", "127.0.0.3": "no-pipelining--450-mail"}
     ) as receiver:
@@ -58,7 +58,7 @@ async def test_behaviour_may_be_written_in_the_domain_or_belong_to_the_address_l
                 opened.quit()
 
 
-def test_an_unknown_manner_is_a_mistake_of_the_test() -> None:
+def test_an_unknown_manner_raises() -> None:
     with pytest.raises(ValueError, match="knows no manner 'no-pipelinning'"):
         SmtpReceiver("no-pipelinning")
 
@@ -117,7 +117,7 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("words", ["", "no-pipelining", "502-ehlo"])
-async def test_the_receiver_takes_the_same_from_aiosmtplib(words: str) -> None:
+async def test_the_receiver_accepts_the_same_from_aiosmtplib(words: str) -> None:
     recipients = ["a@example.com", "b+1@example.com"]
     async with SmtpReceiver(words) as receiver:
         client = aiosmtplib.SMTP(hostname="127.0.0.1", port=receiver.port, start_tls=False, use_tls=False)
@@ -217,7 +217,7 @@ async def test_postfix_reads_the_mails_as_they_were_given(open_directory: Path, 
     ],
 )
 @pytest.mark.parametrize("pipelining", [(), ("-p",)], ids=["pipelining", "no pipelining"])
-async def test_postfix_refuses_and_hangs_up(
+async def test_postfix_refuses_and_closes(
     open_directory: Path,
     options: Sequence[str],
     expected: tuple[Stage, int | None, bool],

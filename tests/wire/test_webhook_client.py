@@ -139,7 +139,7 @@ async def unanswered(caller: HttpWebhookClient, at: WebhookTarget) -> NoWebhookA
 # What is sent
 
 
-async def test_the_event_arrives_as_the_contract_has_it(street: Street) -> None:
+async def test_the_request_is_the_contracts(street: Street) -> None:
     async with WebhookReceiver(record_server_names(street.authority.servers["sound"])) as webhook_receiver:
         answer = await answered(street.caller(), target(webhook_receiver, "/a/%C3%BC?b[]=1&c=%20"))
         assert (answer.status, answer.body, answer.truncated, answer.address) == (200, b"ok", False, "127.0.0.1")
@@ -160,7 +160,7 @@ async def test_the_event_arrives_as_the_contract_has_it(street: Street) -> None:
     assert len(request.raw_names) == len(request.headers)
 
 
-async def test_a_url_that_was_checked_is_called(street: Street) -> None:
+async def test_a_checked_url_is_called(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         checked = check_url(
             f"https://Hooks.Example.com:{webhook_receiver.port}?a=1", ports=(443, webhook_receiver.port)
@@ -169,7 +169,7 @@ async def test_a_url_that_was_checked_is_called(street: Street) -> None:
         assert webhook_receiver.requests[0].line == "POST /?a=1 HTTP/1.1"
 
 
-async def test_connections_are_used_again(street: Street) -> None:
+async def test_connections_are_reused(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for path in (
@@ -197,7 +197,7 @@ async def test_many_calls_at_once_each_get_their_own_answer(street: Street) -> N
         assert [answer.status for answer in answers] == statuses
 
 
-async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(street: Street) -> None:
+async def test_a_stale_connection_is_not_used(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for _ in range(3):
@@ -206,7 +206,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(street:
         assert webhook_receiver.connections == 3
 
 
-async def test_the_name_is_looked_up_once_a_call_and_not_at_all_for_an_address(street: Street) -> None:
+async def test_a_call_resolves_the_name_once(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for calls in (1, 2):
@@ -218,7 +218,7 @@ async def test_the_name_is_looked_up_once_a_call_and_not_at_all_for_an_address(s
         assert len(street.names.asked) == 4
 
 
-async def test_no_proxy_of_the_environment_is_asked(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_proxy_of_the_environment_is_used(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         street.webhook_receiver() as webhook_receiver,
         street.webhook_receiver(host="127.0.0.2", behaviour="plain") as proxy,
@@ -229,7 +229,7 @@ async def test_no_proxy_of_the_environment_is_asked(street: Street, monkeypatch:
         assert proxy.connections == 0
 
 
-async def test_cookies_are_neither_kept_nor_sent(street: Street) -> None:
+async def test_cookies_are_neither_stored_nor_sent(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for _ in range(2):
@@ -241,7 +241,7 @@ async def test_cookies_are_neither_kept_nor_sent(street: Street) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 201, 299, 300, 304, 400, 404, 410, 429, 500, 503, 599])
-async def test_a_status_is_told_as_it_is(street: Street, status: int) -> None:
+async def test_every_status_is_returned(street: Street, status: int) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         answer = await answered(street.caller(), target(webhook_receiver, f"/status/{status}"))
         assert answer.status == status
@@ -294,7 +294,7 @@ async def test_nothing_is_decompressed(street: Street, path: str) -> None:
         assert len(BOMB) <= ANSWER_BYTES_MAX
 
 
-async def test_an_upgrade_is_not_made(street: Street) -> None:
+async def test_an_upgrade_is_refused(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         assert (await answered(caller, target(webhook_receiver, "/upgrade"))).status == 101
@@ -302,7 +302,7 @@ async def test_an_upgrade_is_not_made(street: Street) -> None:
         assert webhook_receiver.connections == 2
 
 
-async def test_an_answer_that_nobody_asked_for_is_nobodys(street: Street) -> None:
+async def test_an_unsolicited_answer_is_dropped(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         for _ in range(3):
@@ -310,7 +310,7 @@ async def test_an_answer_that_nobody_asked_for_is_nobodys(street: Street) -> Non
 
 
 @pytest.mark.parametrize("path", ["/endless", "/endless-chunks", "/endless-gzip"])
-async def test_a_gigabyte_is_left_where_it_is(street: Street, path: str) -> None:
+async def test_a_gigabyte_is_not_read(street: Street, path: str) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(seconds_max=5.0)
         await answered(caller, target(webhook_receiver))
@@ -334,7 +334,7 @@ async def test_headers_are_bounded(street: Street, path: str) -> None:
         assert webhook_receiver.bytes_sent < GIGABYTE / 50
 
 
-async def test_a_body_that_is_nearly_all_framing_is_left_alone_and_costs_no_time(street: Street) -> None:
+async def test_a_body_of_mostly_framing_is_cut_quickly(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(seconds_max=3.0)
         await answered(caller, target(webhook_receiver))
@@ -346,7 +346,7 @@ async def test_a_body_that_is_nearly_all_framing_is_left_alone_and_costs_no_time
 
 
 @pytest.mark.parametrize("path", ["/garbage", "/odd-status", "/two-lengths", "/odd-length"])
-async def test_what_is_not_http_is_no_answer(street: Street, path: str) -> None:
+async def test_an_answer_that_is_not_http_is_refused(street: Street, path: str) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         answer = await unanswered(street.caller(), target(webhook_receiver, path))
         assert answer.reason == "the answer is not HTTP, or its headers are too long"
@@ -355,14 +355,14 @@ async def test_what_is_not_http_is_no_answer(street: Street, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/half", "/tiny-chunks-cut", "/chunked-garbage", "/chunked-endless-size", "/chunked-huge-size"]
 )
-async def test_an_answer_that_breaks_off_is_none(street: Street, path: str) -> None:
+async def test_an_incomplete_answer_is_no_answer(street: Street, path: str) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         answer = await unanswered(street.caller(), target(webhook_receiver, path))
         assert "not HTTP" in answer.reason
         assert (await answered(street.callers[0], target(webhook_receiver))).status == 200
 
 
-async def test_a_server_that_hangs_up_is_told(street: Street) -> None:
+async def test_a_closed_connection_is_reported(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         assert (await unanswered(caller, target(webhook_receiver, "/close"))).reason == (
@@ -393,7 +393,7 @@ def within(seconds: float) -> Iterator[None]:
         ("/drip-chunks", "waiting for the answer"),
     ],
 )
-async def test_time_runs_out_for_the_whole_call(street: Street, path: str, doing: str) -> None:
+async def test_the_whole_call_times_out(street: Street, path: str, doing: str) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller()
         with within(SECONDS_MAX):
@@ -403,7 +403,7 @@ async def test_time_runs_out_for_the_whole_call(street: Street, path: str, doing
         assert await webhook_receiver.all_closed(GRACE_SECONDS), "the connection is cut, whatever the other side wants"
 
 
-async def test_a_body_that_drips_runs_out_of_time(street: Street) -> None:
+async def test_a_slow_body_times_out(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(seconds_max=3.0)
         with within(3.0):
@@ -411,7 +411,7 @@ async def test_a_body_that_drips_runs_out_of_time(street: Street) -> None:
         assert answer.reason.endswith("while reading the answer (200)")
 
 
-async def test_a_server_that_takes_connections_and_says_nothing(street: Street) -> None:
+async def test_a_silent_server_times_out(street: Street) -> None:
     async with street.webhook_receiver(behaviour="silent") as webhook_receiver:
         with within(SECONDS_MAX):
             answer = await unanswered(street.caller(), target(webhook_receiver))
@@ -433,13 +433,13 @@ def full_house() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-async def test_a_connection_that_is_never_made(street: Street, full_house: int) -> None:
+async def test_a_connection_that_is_never_accepted_times_out(street: Street, full_house: int) -> None:
     with within(SECONDS_MAX):
         answer = await unanswered(street.caller(), WebhookTarget(NAME, full_house, "/", ""))
     assert answer.reason.endswith("time ran out while connecting")
 
 
-async def test_name_servers_that_say_nothing(street: Street) -> None:
+async def test_silent_name_servers_time_out(street: Street) -> None:
     street.names.script[NAME] = SILENT
     with within(SECONDS_MAX):
         answer = await unanswered(street.caller(), WebhookTarget(NAME, 443, "/", ""))
@@ -448,7 +448,7 @@ async def test_name_servers_that_say_nothing(street: Street) -> None:
 
 
 @pytest.mark.alone
-async def test_five_seconds_are_five_seconds(street: Street) -> None:
+async def test_the_time_limit_is_five_seconds(street: Street) -> None:
     assert CALL_SECONDS_MAX == 5.0
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(seconds_max=CALL_SECONDS_MAX)
@@ -472,14 +472,14 @@ async def test_a_cancelled_call_leaves_no_connection(street: Street) -> None:
 
 
 @pytest.mark.parametrize("certificate", ["stranger", "othername"])
-async def test_a_certificate_must_be_trusted_and_of_that_name(street: Street, certificate: str) -> None:
+async def test_a_certificate_must_be_trusted_and_match_the_name(street: Street, certificate: str) -> None:
     async with street.webhook_receiver(certificate) as webhook_receiver:
         answer = await unanswered(street.caller(), target(webhook_receiver))
         assert answer.reason.startswith("the certificate is not valid for this host: ")
         assert webhook_receiver.requests == []
 
 
-async def test_the_machines_authorities_alone_do_not_trust_a_private_one(street: Street) -> None:
+async def test_a_private_authority_is_not_trusted_by_default(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         caller = HttpWebhookClient(
             resolver=Resolver([street.names.endpoint]), may_connect=lambda _: True, tls=public_tls(), seconds_max=2
@@ -488,28 +488,28 @@ async def test_the_machines_authorities_alone_do_not_trust_a_private_one(street:
         await caller.close()
 
 
-async def test_plain_http_is_not_spoken(street: Street) -> None:
+async def test_plain_http_is_not_used(street: Street) -> None:
     async with street.webhook_receiver(behaviour="plain") as webhook_receiver:
         answer = await unanswered(street.caller(), target(webhook_receiver))
         assert answer.reason.startswith(("TLS failed: ", "could not connect: ", "no whole answer within"))
         assert webhook_receiver.requests == []
 
 
-async def test_a_server_that_hangs_up_before_tls(street: Street) -> None:
+async def test_a_connection_closed_before_tls_is_reported(street: Street) -> None:
     async with street.webhook_receiver(behaviour="cut") as webhook_receiver:
         assert (await unanswered(street.caller(), target(webhook_receiver))).reason.startswith(
             ("could not connect: ", "TLS failed")
         )
 
 
-async def test_a_refused_connection_is_told(street: Street) -> None:
+async def test_a_refused_connection_is_reported(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         pass
     answer = await unanswered(street.caller(), target(webhook_receiver))
     assert answer.reason == "could not connect: connection refused"
 
 
-async def test_old_tls_is_not_spoken(street: Street) -> None:
+async def test_old_tls_is_refused(street: Street) -> None:
     assert public_tls().minimum_version >= ssl.TLSVersion.TLSv1_2
     assert public_tls().check_hostname
     assert public_tls().verify_mode is ssl.CERT_REQUIRED
@@ -518,7 +518,7 @@ async def test_old_tls_is_not_spoken(street: Street) -> None:
 # Where to
 
 
-async def test_an_address_that_is_away_leads_to_the_next_and_is_asked_last_for_a_while(street: Street) -> None:
+async def test_an_unreachable_address_is_tried_last_for_a_while(street: Street) -> None:
     async with street.webhook_receiver(host="::1") as webhook_receiver:
         street.leads("127.0.0.2", "::1")
         caller = street.caller()
@@ -527,13 +527,13 @@ async def test_an_address_that_is_away_leads_to_the_next_and_is_asked_last_for_a
         assert street.sockets.opened == ["127.0.0.2", "::1"]
 
 
-async def test_an_address_that_hangs_leaves_time_for_the_next(street: Street, full_house: int) -> None:
+async def test_a_hanging_address_does_not_use_up_the_time(street: Street, full_house: int) -> None:
     async with street.webhook_receiver(host="::1", port=full_house) as webhook_receiver:
         street.leads("127.0.0.1", "::1")
         assert (await answered(street.caller(seconds_max=2.0), target(webhook_receiver))).address == "::1"
 
 
-async def test_a_request_that_was_sent_does_not_go_to_the_next_address(street: Street) -> None:
+async def test_a_sent_request_is_not_repeated_at_the_next_address(street: Street) -> None:
     async with (
         street.webhook_receiver() as webhook_receiver,
         street.webhook_receiver(host="::1", port=webhook_receiver.port) as other,
@@ -551,7 +551,7 @@ async def test_an_ipv6_address_is_called(street: Street) -> None:
         assert (await answered(street.caller(), target(webhook_receiver))).address == "::1"
 
 
-async def test_an_address_in_the_url_is_judged_like_any_other(street: Street) -> None:
+async def test_an_address_in_the_url_is_checked_like_any_other(street: Street) -> None:
     async with street.webhook_receiver() as webhook_receiver:
         for host in ("127.0.0.1", "::1", "169.254.169.254", "::ffff:127.0.0.1", "64:ff9b::7f00:1"):
             answer = await unanswered(street.caller(may_connect=is_public), target(webhook_receiver, host=host))
@@ -597,7 +597,7 @@ async def test_no_socket_is_opened_to_a_forbidden_address(street: Street) -> Non
         assert (webhook_receiver.connections, other.connections) == (0, 0)
 
 
-async def test_of_all_the_corpus_no_socket_is_opened_though_nobody_judged_the_urls(street: Street) -> None:
+async def test_no_url_of_the_corpus_opens_a_forbidden_socket(street: Street) -> None:
     """As if all of them had been saved: numbers, disguises and odd names lead nowhere but to their own addresses."""
     street.sockets.unreachable = True
     caller = street.caller(may_connect=is_public, seconds_max=10.0)
@@ -611,7 +611,7 @@ async def test_of_all_the_corpus_no_socket_is_opened_though_nobody_judged_the_ur
     assert [address for address in street.sockets.opened if not is_public(ip_address(address))] == []
 
 
-async def test_a_name_that_turns_inward_after_it_was_looked_up(street: Street) -> None:
+async def test_a_name_that_becomes_private_is_refused(street: Street) -> None:
     street.sockets.unreachable = True
     async with street.webhook_receiver() as webhook_receiver:
         caller = street.caller(may_connect=is_public)
@@ -623,7 +623,7 @@ async def test_a_name_that_turns_inward_after_it_was_looked_up(street: Street) -
         assert webhook_receiver.connections == 0
 
 
-async def test_the_address_that_was_judged_is_the_one_that_is_called(street: Street) -> None:
+async def test_the_checked_address_is_the_one_called(street: Street) -> None:
     """The name server turns the name inward at the very next question: nobody asks one."""
     async with (
         street.webhook_receiver() as allowed,
@@ -646,7 +646,7 @@ async def test_the_address_that_was_judged_is_the_one_that_is_called(street: Str
         assert (allowed.connections, inward.connections) == (1, 0)
 
 
-async def test_an_open_connection_is_left_when_the_name_leads_elsewhere(street: Street) -> None:
+async def test_an_open_connection_is_dropped_when_the_name_changes(street: Street) -> None:
     async with street.webhook_receiver() as first, street.webhook_receiver(host="127.0.0.2", port=first.port) as second:
         caller = street.caller(may_connect=lambda address: address != IPv4Address("127.0.0.3"))
         assert (await answered(caller, target(first))).address == "127.0.0.1"
@@ -666,7 +666,7 @@ async def test_a_connection_is_not_shared_between_names(street: Street) -> None:
         assert "certificate" in (await unanswered(caller, target(webhook_receiver, host="other.example.com"))).reason
 
 
-async def test_the_socket_is_judged_once_more_where_it_is_opened(street: Street) -> None:
+async def test_the_address_is_checked_again_when_the_socket_opens(street: Street) -> None:
     """Were the look-up ever to be passed by: the judgement changes between the two."""
     verdicts = {IPv4Address("127.0.0.1"): True, IPv6Address("::1"): False}
     caller = street.caller(may_connect=verdicts.__getitem__)
@@ -680,7 +680,7 @@ async def test_the_socket_is_judged_once_more_where_it_is_opened(street: Street)
 
 
 @pytest.mark.fuzz("Webhook answers")
-async def test_whatever_comes_back_is_an_answer_or_none(street: Street, caplog: pytest.LogCaptureFixture) -> None:
+async def test_any_response_is_an_answer_or_a_failure(street: Street, caplog: pytest.LogCaptureFixture) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     pieces = [
