@@ -124,7 +124,7 @@ async def measure(ready: Ground, sizes: Sequence[int], run: Run) -> Findings:
                 findings.prepared[phase.name, calendar.rows] = time.monotonic() - started
                 run.say(f"{phase.name}, {calendar.rows:,}: ready after {time.monotonic() - started:.1f} s")
             for number in range(rounds):
-                # Everyone is first and last in turn.
+                # Each size is first and last in turn.
                 for calendar in _from(calendars, number):
                     for act, one in (await _turn(calendar, phase)).items():
                         findings.add(phase, act, calendar.rows, one)

@@ -27,7 +27,7 @@ SHARDS: Final = 16
 BODY_BYTES: Final = 1_000
 PROVIDERS: Final = ("gmail.com", "outlook.com", "yahoo.com", "icloud.com", "web.de")
 DOMAINS: Final = 2_000
-# Destinations whose lanes have room even where everyone else's are full: so many of a hundred recipients.
+# Destinations whose lanes have room even where all others are full: so many of a hundred recipients.
 QUIET: Final = "quiet"
 QUIET_PERCENT: Final = 2
 TICKETS_AT_ONCE_MAX: Final = 100_000

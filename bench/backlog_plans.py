@@ -50,28 +50,28 @@ async def explain(
     """A batch is leased, a batch of it claimed, and where lanes are full, a batch of the rest put off."""
     now = calendar.clock.now()
     found: list[Explained] = []
-    told: list[str] = []
+    messages: list[str] = []
     async with calendar.database.connection() as connection:
         for statement in _EXPLAINING:
             await connection.execute(statement)
 
         def listen(_: object, notice: Any) -> None:
-            told.append(notice.message)
+            messages.append(notice.message)
 
         listened: Any = connection
         listened.add_log_listener(listen)
         async with connection.transaction():
             tickets = await delivery_schedule.lease_due(connection, now, now + LEASE, leased)
-        found += _explained(told, len(tickets))
+        found += _explained(messages, len(tickets))
         some = [one for one in tickets if not is_full or one.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
         async with connection.transaction():
             taken = await delivery_claims.claim(connection, calendar.worker_id, some, now, now + CLAIM_LONGEST, retries)
-        found += _explained(told, len(taken))
+        found += _explained(messages, len(taken))
         if is_full:
             late = [one for one in tickets if not one.destination.startswith(QUIET)][:BATCH_ITEMS_MAX]
             async with connection.transaction():
                 await delivery_schedule.postpone(connection, [_put_off(one, calendar) for one in late], now)
-            found += [one for one in _explained(told, len(late)) if one.name == "delivery_schedule.POSTPONE"]
+            found += [one for one in _explained(messages, len(late)) if one.name == "delivery_schedule.POSTPONE"]
         await connection.execute(_NO_LONGER)
         listened.remove_log_listener(listen)
     await calendar.pass_time(tickets, shape)
@@ -83,21 +83,21 @@ def _put_off(ticket: DeliveryTicket, calendar: Calendar) -> DeliveryPostponement
     return DeliveryPostponement(ticket.account_id, ticket.message_id, ticket.position, ticket.fence, next_at)
 
 
-def _explained(told: list[str], rows: int) -> list[Explained]:
+def _explained(messages: list[str], rows: int) -> list[Explained]:
     found = []
-    for text in told:
+    for text in messages:
         if " plan:\n" in text:
             explained = json.loads(text.partition(" plan:\n")[2])
             name = _NAMES.get(explained["Query Text"].strip())
             if name is not None:
                 plan = explained["Plan"]
                 found.append(Explained(name, rows, _pages(plan), tuple(_lines(plan))))
-    told.clear()
+    messages.clear()
     return found
 
 
 def _pages(plan: dict[str, Any]) -> int:
-    """How often a page was looked at; what nobody reads from runs after the rest, and isn't in the plan's sum."""
+    """How often a page was read; a CTE without readers runs after the rest and isn't in the plan's sum."""
     nodes = list(query_plans.nodes(plan))
     read_from = {node.get("CTE Name") for node in nodes}
     apart = [
@@ -109,7 +109,7 @@ def _pages(plan: dict[str, Any]) -> int:
 
 
 def _lines(plan: dict[str, Any], depth: int = 0) -> Iterator[str]:
-    """The plan's parts, each under the one that reads from it; those of different days are told once."""
+    """The plan's parts, each under the one that reads from it; those of different days are shown once."""
     kind = plan["Operation"] if plan["Node Type"] == "ModifyTable" else plan["Node Type"]
     words = [
         f"{plan['Subplan Name']}:" if "Subplan Name" in plan else "",
@@ -118,9 +118,9 @@ def _lines(plan: dict[str, Any], depth: int = 0) -> Iterator[str]:
         f"on {plan['Relation Name']}" if "Relation Name" in plan else "",
     ]
     yield "  " * depth + _CHANGING.sub("", " ".join(word for word in words if word))
-    told: set[tuple[str, ...]] = set()
+    shown: set[tuple[str, ...]] = set()
     for inner in plan.get("Plans", ()):
         lines = tuple(_lines(inner, depth + 1))
-        if lines not in told:
-            told.add(lines)
+        if lines not in shown:
+            shown.add(lines)
             yield from lines

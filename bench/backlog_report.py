@@ -164,12 +164,12 @@ def _pages_a_row(explained: Explained | None) -> str:
 
 def _plans(findings: Findings) -> str:
     """Each statement's plan once, and where it was used if it differed."""
-    told: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    used_at: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (name, statement), by_size in findings.plans.items():
         for size, explained in by_size.items():
-            told.setdefault((statement, explained.plan), []).append(f"{name}, {size:,}")
+            used_at.setdefault((statement, explained.plan), []).append(f"{name}, {size:,}")
     by_statement: dict[str, list[tuple[tuple[str, ...], list[str]]]] = {}
-    for (statement, plan), where in told.items():
+    for (statement, plan), where in used_at.items():
         by_statement.setdefault(statement, []).append((plan, where))
     parts = []
     for statement, known in by_statement.items():

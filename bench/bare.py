@@ -102,7 +102,7 @@ def script(batch: int, now: datetime) -> str:
 
 
 def written() -> bytes:
-    """The letter as the server writes it."""
+    """The mail as the server writes it."""
     now = datetime.now(UTC)
     return mime.write(
         _draft().mail_content(None),

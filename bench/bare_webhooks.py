@@ -73,7 +73,7 @@ def main() -> None:
     given = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         lines = given.file.read_text().splitlines()
-        before = time.process_time()  # what it takes to start is nobody's
+        before = time.process_time()  # starting up does not count
         runner.run(call_all(lines, given.host, given.port, given.authority, given.calls))
         print(time.process_time() - before)
 

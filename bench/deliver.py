@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import delivered, ground, haraka, harness, postfix, report, served, source
 from bench.deliver_letter import written
-from bench.delivered import House
+from bench.delivered import Installation
 from bench.harness import Contestant, Run
 from bench.relay import Relay, Relayed, measured
 from bench.report import BLUE, PALE_BLUE, Goal, Plot, Report, Rows, goal, medians
@@ -65,7 +65,7 @@ class Field:
     workplace: Path
     letter: Path
     haraka: Path | None = None
-    house: House | None = None
+    installation: Installation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ def _haraka(*, workers: int) -> Callable[[Field], AbstractContextManager[Relay]]
 
 def _posthouse(*, is_signing: bool) -> Callable[[Field], AbstractContextManager[Relay]]:
     def running(field: Field) -> AbstractContextManager[Relay]:
-        assert field.house is not None
-        return delivered.running(field.house, is_signing=is_signing)
+        assert field.installation is not None
+        return delivered.running(field.installation, is_signing=is_signing)
 
     return running
 
@@ -171,7 +171,7 @@ def _prepared(run: Run, keys: Sequence[str]) -> Iterator[tuple[Field, list[str]]
             with run.status("creating a cluster, a database, accounts, keys"):
                 cluster = started.enter_context(PrivatePostgres.start(settings=ground.CLUSTER_SETTINGS))
                 accounts = ground.lay(cluster, run.workplace)
-                field = replace(field, house=started.enter_context(delivered.opened(accounts, field.sink.port)))
+                field = replace(field, installation=started.enter_context(delivered.opened(accounts, field.sink.port)))
         yield field, programs
 
 

@@ -60,7 +60,7 @@ Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Installation:
     """What stays over all rounds: the cluster with its accounts, NATS, the name server."""
 
     ground: Ground
@@ -70,7 +70,7 @@ class House:
 
 
 @contextmanager
-def opened(ground: Ground, sink_port: int) -> Iterator[House]:
+def opened(ground: Ground, sink_port: int) -> Iterator[Installation]:
     with ExitStack() as opened_now:
         nats = opened_now.enter_context(PrivateNats())
         names = opened_now.enter_context(_names())
@@ -86,15 +86,15 @@ def opened(ground: Ground, sink_port: int) -> Iterator[House]:
             "LANES__CONNECTIONS_MAX": str(LANE_CONNECTIONS_MAX),
         }
         environment = {**ground.environment, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
-        yield House(ground, nats, environment, _with_keys(ground))
+        yield Installation(ground, nats, environment, _with_keys(ground))
 
 
 @contextmanager
-def running(house: House, *, is_signing: bool) -> Iterator[Relay]:
-    ground = house.ground
+def running(installation: Installation, *, is_signing: bool) -> Iterator[Relay]:
+    ground = installation.ground
     ground.clear()
     _with_connection(ground.url, lambda connection: connection.execute(f"TRUNCATE {', '.join(_DELIVERY_TABLES)}"))
-    environment = {**house.environment, "POSTHOUSE_DELIVERY__DKIM_ENABLED": "true" if is_signing else "false"}
+    environment = {**installation.environment, "POSTHOUSE_DELIVERY__DKIM_ENABLED": "true" if is_signing else "false"}
     port = free_port()
     words: Mapping[str, Sequence[str]] = {"http": ("--port", str(port)), "dispatch": (), "delivery": ()}
     runs, sent = itertools.count(1), 0
@@ -104,7 +104,7 @@ def running(house: House, *, is_signing: bool) -> Iterator[Relay]:
             for part, more in words.items()
         }
         _wait_until_serving(ground.workplace, parts["http"])
-        requests = _requests(house.callers, port)
+        requests = _requests(installation.callers, port)
 
         def start_load(mails: int) -> Process:
             script = ground.workplace / "posts.lua"
@@ -125,7 +125,7 @@ def running(house: House, *, is_signing: bool) -> Iterator[Relay]:
             families={
                 **{part: process.pid for part, process in parts.items()},
                 "PostgreSQL": ground.cluster.pid,
-                "NATS": house.nats.pid,
+                "NATS": installation.nats.pid,
             },
             start_load=start_load,
             end_load=posts.ended_well,
@@ -135,7 +135,7 @@ def running(house: House, *, is_signing: bool) -> Iterator[Relay]:
 
 
 def signing_us() -> float:
-    """What the two signatures of one letter cost by themselves, here and now: the floor of what DKIM can cost."""
+    """What the two signatures of one mail cost by themselves, here and now: the least that DKIM can cost."""
     keys = [
         dkim.load_signing_key("mail0.example", "selector", pair.private_der)
         for pair in (dkim.new_key_pair(), dkim.new_ed25519_key_pair())

@@ -88,15 +88,15 @@ def taking(workplace: Path, installed: Path, terms: Terms, *, workers: int) -> I
         yield Reception(
             port=port,
             families={"Haraka": [process.pid]},
-            require_kept=lambda told: _require_kept(directory / "queue", told),
+            require_kept=lambda replies: _require_kept(directory / "queue", replies),
         )
 
 
-def _require_kept(queue: Path, told: Sequence[str]) -> None:
+def _require_kept(queue: Path, replies: Sequence[str]) -> None:
     """Its answers don't name the files of its queue, so they are counted, but for those that have only begun."""
     kept = sum(not file.name.startswith((".", "__tmp__")) and file.stat().st_size > 0 for file in queue.iterdir())
-    if kept != len(told) or len(set(told)) != len(told):
-        raise BooksError(f"Haraka took {len(told):,} mails, and its queue has {kept:,}")
+    if kept != len(replies) or len(set(replies)) != len(replies):
+        raise BooksError(f"Haraka took {len(replies):,} mails, and its queue has {kept:,}")
 
 
 @contextmanager

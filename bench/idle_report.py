@@ -29,7 +29,7 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """`told` is what each was told who came when the server was full."""
+    """`replies` are those to clients that came when the server was full."""
 
     kind: str
     sessions: int
@@ -46,7 +46,7 @@ class Findings:
     visits_before: Sequence[Visit]
     visits_beside: Sequence[Visit]
     visits_after: Sequence[Visit]
-    told: Sequence[str]
+    replies: Sequence[str]
 
     @property
     def bytes_each(self) -> float:
@@ -74,12 +74,12 @@ class Findings:
 def goals(found: Sequence[Findings]) -> list[Goal]:
     reached = []
     for one in found:
-        answers = "; ".join(f"{count} × {text.rstrip('.')}" for text, count in Counter(one.told).most_common())
-        is_closed = all(text.startswith("421 ") or text == "hung up" for text in one.told)
+        answers = "; ".join(f"{count} × {text.rstrip('.')}" for text, count in Counter(one.replies).most_common())
+        is_closed = all(text.startswith("421 ") or text == "hung up" for text in one.replies)
         reached += [
             goal(
                 one.has_bounded_descriptors,
-                f"descriptors with {one.sessions_max:,} sessions ({one.kind}) and {len(one.told)} more that came: "
+                f"descriptors with {one.sessions_max:,} sessions ({one.kind}) and {len(one.replies)} more that came: "
                 f"{one.full_descriptors:,} of {one.descriptors_max:,}, and {one.left_descriptors} when they had left",
             ),
             goal(is_closed, f"no client over the limit of {one.sessions_max:,} was let in: {answers}"),

@@ -73,16 +73,16 @@ class Visitors:
             return Visit(admitted - begun, time.monotonic() - admitted)
 
     async def turned_away(self, count: int, *, is_secure: bool) -> list[str]:
-        """What each was told; within TLS from the first byte on nothing: a handshake would cost what is short."""
-        told = []
+        """The reply to each; none within TLS from the first byte on: a handshake would cost what is short."""
+        replies = []
         for _ in range(count):
             try:
                 port = self.listeners.tls_port if is_secure else self.listeners.port
                 async with self.line(port, self.context if is_secure else None) as line:
-                    told.append(await line.reply() or "hung up")
+                    replies.append(await line.reply() or "hung up")
             except OSError:
-                told.append("hung up")
-        return told
+                replies.append("hung up")
+        return replies
 
     @contextlib.asynccontextmanager
     async def line(self, port: int, context: ssl.SSLContext | None) -> AsyncIterator[SmtpConnection]:
@@ -122,7 +122,7 @@ async def measure(
     # The server may still be busy with the visitors' leaving, and then has not the room that it should.
     await _left(process, after.descriptors)
     further = await come(ROOM)
-    told = await visitors.turned_away(TOO_MANY, is_secure=is_secure)
+    replies = await visitors.turned_away(TOO_MANY, is_secure=is_secure)
     full = Cost.of(process)
     lost = sum(client.closed_at is not None for client in (*clients, *further))
     assert not lost, f"{lost} of {sessions + ROOM} sessions were hung up on"
@@ -146,7 +146,7 @@ async def measure(
         visits_before=visits_before,
         visits_beside=visits_beside,
         visits_after=await visitors.come(visits),
-        told=told,
+        replies=replies,
     )
 
 
@@ -187,11 +187,11 @@ async def measure_both(
 
 
 def is_bounded(found: Sequence[Findings]) -> bool:
-    """Whether nobody over the limit was let in, and descriptors are those of whoever was, and are given back."""
+    """Whether no client over the limit was let in, and descriptors are bounded and given back."""
     in_the_clear, secure = found
     return (
-        all(told.startswith("421 ") for told in in_the_clear.told)
-        and all(told == "hung up" for told in secure.told)
+        all(reply.startswith("421 ") for reply in in_the_clear.replies)
+        and all(reply == "hung up" for reply in secure.replies)
         and all(one.has_bounded_descriptors for one in found)
     )
 

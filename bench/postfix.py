@@ -74,15 +74,15 @@ def taking(workplace: Path, terms: Terms) -> Iterator[Reception]:
         yield Reception(
             port=port,
             families={"Postfix": [master.pid]},
-            require_kept=lambda told: _require_kept(directory / "queue" / "hold", told),
+            require_kept=lambda replies: _require_kept(directory / "queue" / "hold", replies),
         )
 
 
-def _require_kept(hold: Path, told: Sequence[str]) -> None:
+def _require_kept(hold: Path, replies: Sequence[str]) -> None:
     """Its queue's files are named as the answers name them."""
     kept = {file.name for file in hold.iterdir()}
-    if len(kept) != len(told) or kept != {answer.rpartition(" ")[2] for answer in told}:
-        raise BooksError(f"Postfix took {len(told):,} mails, and its queue has {len(kept):,}")
+    if len(kept) != len(replies) or kept != {answer.rpartition(" ")[2] for answer in replies}:
+        raise BooksError(f"Postfix took {len(replies):,} mails, and its queue has {len(kept):,}")
 
 
 @contextmanager

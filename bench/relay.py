@@ -109,7 +109,7 @@ def ended_well(load: Process, mails: int) -> None:
 
 
 def ends_with_parent(how: str = "TERM") -> list[str]:
-    """The words before a command that make it end with whoever started it, where that can be had."""
+    """The words before a command that make it end with its parent, where the system can do that."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", how] if setpriv else []
 

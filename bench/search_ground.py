@@ -181,7 +181,7 @@ ON CONFLICT (is_the_only_row) DO UPDATE SET messages_to = excluded.messages_to, 
 """
 
 
-# All but the rows of the catalogue, which nobody reads: its key has all of them.
+# All but the rows of the search index, which are not read: its key has all columns.
 _READ: Final = """
 SELECT sum(pg_prewarm(oid::regclass)) FROM pg_class
 WHERE relkind IN ('r', 'i') AND (relname ~ '^(messages|recipients)_2' OR relname ~ '^catalogue_2.*_pkey$')

@@ -160,7 +160,7 @@ class Readers:
 
 
 def tries_max(rounds: int) -> int:
-    """Whoever wants one round only wants it soon."""
+    """A single round is meant to be quick."""
     return TRIES_MAX if rounds > 1 else 1
 
 
@@ -184,5 +184,5 @@ def _login(port: int) -> str:
         except urllib.error.URLError as error:
             # It says that it is ready a moment before it listens, and may be slow with its first connection.
             if time.monotonic() > deadline:
-                raise LoadError(f"nobody could log in: {error}") from error
+                raise LoadError(f"the login failed: {error}") from error
             time.sleep(0.1)

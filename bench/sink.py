@@ -1,4 +1,4 @@
-"""The sink that everybody delivers to: one smtp-sink for a whole run, and its counter.
+"""The sink that every relay delivers to: one smtp-sink for a whole run, and its counter.
 
 With -c it writes its counters anew at every message, each time followed by a carriage return. They go
 into a pipe that is emptied every few milliseconds, so that the reading costs the machine nothing, and

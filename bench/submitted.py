@@ -82,18 +82,18 @@ def _listeners(port: int) -> int:
 
 
 def _require_kept(ground: Ground, answers: Sequence[str]) -> None:
-    told = {ids.parse(ids.MESSAGE, answer.rpartition(" ")[2]) for answer in answers}
+    named = {ids.parse(ids.MESSAGE, answer.rpartition(" ")[2]) for answer in answers}
 
     async def look() -> tuple[dict[str, int], Any]:
         connection = await asyncpg.connect(ground.url)
         try:
-            return dict(await connection.fetchrow(_KEPT)), await connection.fetchval(_KNOWN, list(told))
+            return dict(await connection.fetchrow(_KEPT)), await connection.fetchval(_KNOWN, list(named))
         finally:
             await connection.close()
 
     kept, known = asyncio.run(look())
-    if {len(told), known, *kept.values()} != {len(answers)}:
+    if {len(named), known, *kept.values()} != {len(answers)}:
         raise BooksError(
-            f"{len(answers):,} mails were answered with 250, naming {len(told):,}, of which {known:,} are on the "
+            f"{len(answers):,} mails were answered with 250, naming {len(named):,}, of which {known:,} are on the "
             f"books, which say: {kept}"
         )

@@ -167,10 +167,10 @@ class Switchboard:
 
     def __init__(self, port: int, letters: Sequence[Letter], mails_per_session: int, tally: Tally) -> None:
         self._port = port
-        self._outgoing_mail = letters
+        self._letters = letters
         self._mails_per_session = mails_per_session
         self._tally = tally
-        # Nobody else is on the loopback; what counts is what the handshake costs the server.
+        # The loopback is private; what counts is what the handshake costs the server.
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._context.check_hostname = False
         self._context.verify_mode = ssl.CERT_NONE
@@ -179,7 +179,7 @@ class Switchboard:
         self._opened = 0
 
     def open(self) -> Session:
-        letter = self._outgoing_mail[self._opened % len(self._outgoing_mail)]
+        letter = self._letters[self._opened % len(self._letters)]
         self._opened += 1
         session = Session(self._port, self._context, letter, self._mails_per_session, self._tally)
         self._sessions[session.socket.fileno()] = session

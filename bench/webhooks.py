@@ -138,10 +138,10 @@ class Bench:
                 if time.monotonic() > deadline:
                     raise EventsMissingError("\n".join(part.said() for part in processes.parts))
                 await asyncio.sleep(POLL_SECONDS)
-            told = await connection.fetchval("SELECT count(*) FROM webhook_deliveries WHERE status = 'succeeded'")
+            sent = await connection.fetchval("SELECT count(*) FROM webhook_deliveries WHERE status = 'succeeded'")
             await connection.execute("TRUNCATE webhook_deliveries, events")
-        if told != events:
-            raise EventsMissingError(f"{told} of {events} events are told")
+        if sent != events:
+            raise EventsMissingError(f"{sent} of {events} events were sent")
         after = {name: cpu_seconds(pid) for name, pid in families.items()}
         used = {name: (after[name] - before[name]) / events * 1e6 for name in families}
         arrivals = self._arrived(made, events)
