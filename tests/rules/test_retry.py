@@ -22,7 +22,7 @@ def wait(schedule: Schedule, attempts: int, random: float = 0.5) -> timedelta | 
 
 def test_delivery_is_tried_ten_times() -> None:
     waits = [wait(DELIVERY, attempts) for attempts in range(1, 12)]
-    minutes = [None if one is None else one / timedelta(minutes=1) for one in waits]
+    minutes = [None if wait is None else wait / timedelta(minutes=1) for wait in waits]
     assert minutes == [1, 5, 15, 30, 60, 120, 240, 480, 960, None, None]
     assert DELIVERY.attempts_max == 10
 
@@ -30,7 +30,7 @@ def test_delivery_is_tried_ten_times() -> None:
 def test_a_webhook_is_tried_seven_times_to_the_second() -> None:
     for random in (0.0, 0.5, 0.999):
         waits = [wait(WEBHOOK, attempts, random) for attempts in range(1, 8)]
-        seconds = [None if one is None else one / timedelta(seconds=1) for one in waits]
+        seconds = [None if wait is None else wait / timedelta(seconds=1) for wait in waits]
         assert seconds == [5, 300, 1_800, 7_200, 18_000, 36_000, None]
     assert WEBHOOK.attempts_max == 7
 

@@ -58,13 +58,13 @@ class Dispatcher:
     async def taken(self) -> list[Carried]:
         """Take and return what the stream holds."""
         found = await self.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10_000, 0)
-        for one in found:
-            await one.ack()
+        for message in found:
+            await message.ack()
         return found
 
     async def tickets(self) -> int:
         """Take all tickets; how many."""
-        return sum(len(unpack(one.payload)) for one in await self.taken())
+        return sum(len(unpack(message.payload)) for message in await self.taken())
 
     async def look(self, time: timedelta, apart: timedelta = LOOKS_APART) -> int:
         """Check for dead workers repeatedly for so long; how many claims were released."""
@@ -78,11 +78,11 @@ class Dispatcher:
 class SlowDesk(Dispatcher):
     """A clock on which more than a lease may take passes between two reads."""
 
-    looks = 0
+    reads = 0
 
     def monotonic(self) -> float:
-        self.looks += 1
-        return self.looks * (LEASE_SECONDS_MAX + 0.01)
+        self.reads += 1
+        return self.reads * (LEASE_SECONDS_MAX + 0.01)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -128,7 +128,7 @@ async def test_a_due_row_gets_a_ticket_in_its_destinations_shard(dispatcher: Dis
     message_id = await dispatcher.steps.accept(["a@one.example", "b@two.example", "c@three.example"])
     assert await dispatcher.dispatch.step() == 3
     found = await dispatcher.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10, 0)
-    tickets = [(ticket, one.shard) for one in found for ticket in unpack(one.payload)]
+    tickets = [(ticket, message.shard) for message in found for ticket in unpack(message.payload)]
     for ticket, shard in tickets:
         assert isinstance(ticket, DeliveryTicket)
         assert (ticket.message_id, shard) == (message_id, shard_of(ticket.destination, SHARDS))

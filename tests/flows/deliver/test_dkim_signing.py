@@ -26,7 +26,7 @@ from tests.support.operator_client import Operator
 from tests.support.service import service_settings
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LETTER: Final = (
+MAIL: Final = (
     b"From: Ada <ada@example.com>\r\n"
     b"To: bob@example.net\r\n"
     b"Subject: Hello\r\n"
@@ -39,7 +39,7 @@ LETTER: Final = (
 
 
 @dataclass
-class Room:
+class SigningFlow:
     """Signing on a real database, for one account."""
 
     database: Database
@@ -49,7 +49,7 @@ class Room:
     signing: DkimSigning
     account_id: AccountId
 
-    async def sign(self, domain: str = "example.com", message: bytes = LETTER) -> bytes:
+    async def sign(self, domain: str = "example.com", message: bytes = MAIL) -> bytes:
         keys = await self.signing.keys(self.account_id, domain)
         return await self.signing.sign(domain, keys, message, NOW)
 
@@ -83,7 +83,7 @@ class Room:
 
 
 @pytest_asyncio.fixture
-async def room(database_url: str, database: Database) -> AsyncIterator[Room]:
+async def signing_flow(database_url: str, database: Database) -> AsyncIterator[SigningFlow]:
     settings = service_settings(database_url)
     operator = await Operator.open(settings)
     directory = ControlCache(database, SettableClock().monotonic)
@@ -91,9 +91,11 @@ async def room(database_url: str, database: Database) -> AsyncIterator[Room]:
     sealer = Sealer(settings.secrets.seal_key_bytes, settings.secrets.seal_key_active)
     made = await operator.create_account("acme")
     await operator.add_verified_domain(made.id, "example.com")
-    one = Room(database, directory, operator, sealer, DkimSigning(directory, sealer), AccountId(made.id))
-    yield one
-    one.signing.close()
+    signing_flow = SigningFlow(
+        database, directory, operator, sealer, DkimSigning(directory, sealer), AccountId(made.id)
+    )
+    yield signing_flow
+    signing_flow.signing.close()
     await operator.close()
 
 
@@ -101,72 +103,78 @@ def algorithms(message: bytes) -> list[bytes]:
     return re.findall(rb"^DKIM-Signature: v=1; a=([a-z0-9-]+);", message, re.MULTILINE)
 
 
-async def test_both_signatures_precede_the_message_and_verify(room: Room) -> None:
-    signed = await room.sign()
-    assert signed.endswith(LETTER)
+async def test_both_signatures_precede_the_message_and_verify(signing_flow: SigningFlow) -> None:
+    signed = await signing_flow.sign()
+    assert signed.endswith(MAIL)
     assert algorithms(signed) == [b"rsa-sha256", b"ed25519-sha256"]
-    assert await room.verdicts(signed) == [True, True]
-    assert await room.verdicts(signed.replace(b"campaign:", b"another:")) == [False, False]
+    assert await signing_flow.verdicts(signed) == [True, True]
+    assert await signing_flow.verdicts(signed.replace(b"campaign:", b"another:")) == [False, False]
 
 
-async def test_a_key_whose_record_was_not_seen_does_not_sign(room: Room) -> None:
-    await room.change("UPDATE domains SET ed25519_published = false")
-    signed = await room.sign()
+async def test_a_key_whose_record_was_not_seen_does_not_sign(signing_flow: SigningFlow) -> None:
+    await signing_flow.change("UPDATE domains SET ed25519_published = false")
+    signed = await signing_flow.sign()
     assert algorithms(signed) == [b"rsa-sha256"]
-    assert await room.verdicts(signed) == [True]
+    assert await signing_flow.verdicts(signed) == [True]
 
 
 @pytest.mark.parametrize("how", ["UPDATE domains SET verified_at = NULL", "DELETE FROM domains"])
-async def test_mail_from_a_domain_that_the_account_lost_is_unsigned(room: Room, how: str) -> None:
-    assert await room.sign() != LETTER
-    await room.change(how)
-    assert await room.sign() == LETTER
-    assert await room.sign("never-had.example.com") == LETTER
+async def test_mail_from_a_domain_that_the_account_lost_is_unsigned(signing_flow: SigningFlow, how: str) -> None:
+    assert await signing_flow.sign() != MAIL
+    await signing_flow.change(how)
+    assert await signing_flow.sign() == MAIL
+    assert await signing_flow.sign("never-had.example.com") == MAIL
 
 
-async def test_another_accounts_domain_signs_nothing(room: Room) -> None:
-    other = await room.operator.create_account("other")
-    assert await room.signing.keys(AccountId(other.id), "example.com") == ()
-    assert await room.signing.sign("example.com", (), LETTER, NOW) == LETTER
+async def test_another_accounts_domain_signs_nothing(signing_flow: SigningFlow) -> None:
+    other = await signing_flow.operator.create_account("other")
+    assert await signing_flow.signing.keys(AccountId(other.id), "example.com") == ()
+    assert await signing_flow.signing.sign("example.com", (), MAIL, NOW) == MAIL
 
 
-async def test_a_new_key_signs_as_soon_as_the_caches_are_notified(room: Room) -> None:
-    before = await room.sign()
-    row, pair = await room.row(), dkim.new_key_pair()
-    sealed = room.sealer.seal(pair.private_der, dkim_purpose(row.account_id, row.id))
-    await room.change("UPDATE domains SET selector = 'ph2', dkim_public = $1, dkim_sealed = $2", pair.public, sealed)
-    after = await room.sign()
+async def test_a_new_key_signs_as_soon_as_the_caches_are_notified(signing_flow: SigningFlow) -> None:
+    before = await signing_flow.sign()
+    row, pair = await signing_flow.row(), dkim.new_key_pair()
+    sealed = signing_flow.sealer.seal(pair.private_der, dkim_purpose(row.account_id, row.id))
+    await signing_flow.change(
+        "UPDATE domains SET selector = 'ph2', dkim_public = $1, dkim_sealed = $2", pair.public, sealed
+    )
+    after = await signing_flow.sign()
     assert b"s=ph2;" in after
-    assert await room.verdicts(after) == [True, True]
-    assert await room.verdicts(before) == [False, True], "its record is gone"
+    assert await signing_flow.verdicts(after) == [True, True]
+    assert await signing_flow.verdicts(before) == [False, True], "its record is gone"
 
 
-async def test_messages_are_signed_in_groups_and_each_caller_gets_its_own(room: Room) -> None:
-    await room.operator.add_verified_domain(room.account_id, "example.net")
-    letters = [LETTER.replace(b"Hello", b"Hello %d" % number) for number in range(5 * dkim_signing.GROUP_MAX)]
-    names = ["example.com" if number % 3 else "example.net" for number in range(len(letters))]
-    signed = await asyncio.gather(*map(room.sign, names, letters))
-    for one, letter, name in zip(signed, letters, names, strict=True):
-        assert one.endswith(letter)
-        assert f"d={name};".encode() in one
-    assert await room.verdicts(signed[0], "example.net") == await room.verdicts(signed[-1]) == [True, True]
+async def test_messages_are_signed_in_groups_and_each_caller_gets_its_own(signing_flow: SigningFlow) -> None:
+    await signing_flow.operator.add_verified_domain(signing_flow.account_id, "example.net")
+    mails = [MAIL.replace(b"Hello", b"Hello %d" % number) for number in range(5 * dkim_signing.GROUP_MAX)]
+    names = ["example.com" if number % 3 else "example.net" for number in range(len(mails))]
+    signed = await asyncio.gather(*map(signing_flow.sign, names, mails))
+    for result, mail, name in zip(signed, mails, names, strict=True):
+        assert result.endswith(mail)
+        assert f"d={name};".encode() in result
+    assert (
+        await signing_flow.verdicts(signed[0], "example.net") == await signing_flow.verdicts(signed[-1]) == [True, True]
+    )
 
 
-async def test_a_large_message_is_signed_correctly_with_few_others(room: Room) -> None:
-    large = LETTER + b"0123456789 \t abcdef\r\n" * 100_000
-    signed = await asyncio.gather(*[room.sign(message=message) for message in (LETTER, large, large, large, LETTER)])
-    for one in signed:
-        assert await room.verdicts(one) == [True, True]
+async def test_a_large_message_is_signed_correctly_with_few_others(signing_flow: SigningFlow) -> None:
+    large = MAIL + b"0123456789 \t abcdef\r\n" * 100_000
+    signed = await asyncio.gather(
+        *[signing_flow.sign(message=message) for message in (MAIL, large, large, large, MAIL)]
+    )
+    for result in signed:
+        assert await signing_flow.verdicts(result) == [True, True]
 
 
-async def test_a_key_that_does_not_open_fails_its_own_message_only(room: Room) -> None:
-    await room.operator.add_verified_domain(room.account_id, "broken.example.com")
+async def test_a_key_that_does_not_open_fails_its_own_message_only(signing_flow: SigningFlow) -> None:
+    await signing_flow.operator.add_verified_domain(signing_flow.account_id, "broken.example.com")
     # A key that was sealed for another row.
-    await room.change(
-        "UPDATE domains SET dkim_sealed = $1 WHERE name = 'broken.example.com'", (await room.row()).dkim_sealed
+    await signing_flow.change(
+        "UPDATE domains SET dkim_sealed = $1 WHERE name = 'broken.example.com'", (await signing_flow.row()).dkim_sealed
     )
     names = ["broken.example.com" if number % 2 else "example.com" for number in range(40)]
-    answers = await asyncio.gather(*map(room.sign, names), return_exceptions=True)
+    answers = await asyncio.gather(*map(signing_flow.sign, names), return_exceptions=True)
     for name, answer in zip(names, answers, strict=True):
         if name == "example.com":
             assert isinstance(answer, bytes)
@@ -174,8 +182,8 @@ async def test_a_key_that_does_not_open_fails_its_own_message_only(room: Room) -
             assert isinstance(answer, SealError)
 
 
-async def test_a_cancelled_caller_stops_no_other(room: Room) -> None:
-    waiting = [asyncio.create_task(room.sign()) for _ in range(50)]
+async def test_a_cancelled_caller_stops_no_other(signing_flow: SigningFlow) -> None:
+    waiting = [asyncio.create_task(signing_flow.sign()) for _ in range(50)]
     await asyncio.sleep(0.005)
     for task in waiting[::2]:
         task.cancel()
@@ -183,25 +191,25 @@ async def test_a_cancelled_caller_stops_no_other(room: Room) -> None:
         assert algorithms(await asyncio.wait_for(task, 10)) == [b"rsa-sha256", b"ed25519-sha256"]
 
 
-async def test_the_key_cache_is_bounded_and_drops_the_least_recently_used(room: Room) -> None:
+async def test_the_key_cache_is_bounded_and_drops_the_least_recently_used(signing_flow: SigningFlow) -> None:
     for name in ("two.example.com", "three.example.com"):
-        await room.operator.add_verified_domain(room.account_id, name)
-    small = DkimSigning(room.directory, room.sealer, keys_max=4)
+        await signing_flow.operator.add_verified_domain(signing_flow.account_id, name)
+    small = DkimSigning(signing_flow.directory, signing_flow.sealer, keys_max=4)
     try:
         for name in ("example.com", "two.example.com", "example.com", "three.example.com"):
-            signed = await small.sign(name, await small.keys(room.account_id, name), LETTER, NOW)
-            assert await room.verdicts(signed, name) == [True, True]
+            signed = await small.sign(name, await small.keys(signing_flow.account_id, name), MAIL, NOW)
+            assert await signing_flow.verdicts(signed, name) == [True, True]
         kept = [domain for domain, _, _ in small._signer._keys]
         assert kept == ["example.com", "example.com", "three.example.com", "three.example.com"]
     finally:
         small.close()
 
 
-async def test_closing_ends_the_threads_and_cancels_waiting_messages(room: Room) -> None:
-    await room.sign()  # from here on nobody has to ask the database first
-    waiting = [asyncio.create_task(room.sign()) for _ in range(100)]
+async def test_closing_ends_the_threads_and_cancels_waiting_messages(signing_flow: SigningFlow) -> None:
+    await signing_flow.sign()  # the keys are cached from now on
+    waiting = [asyncio.create_task(signing_flow.sign()) for _ in range(100)]
     await asyncio.sleep(0)
-    room.signing.close()
+    signing_flow.signing.close()
     answers = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
     assert any(isinstance(answer, bytes) for answer in answers)
     assert any(isinstance(answer, asyncio.CancelledError) for answer in answers)

@@ -1,4 +1,4 @@
-"""Storage at its mark: what grows is refused and leaves nothing behind, what was promised is still answered."""
+"""Low disk space: new data is refused without a trace, and earlier promises are still kept."""
 
 import os
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ RAW = b"From: news@acme.example.com\r\nTo: ada@example.org\r\nSubject: Hello\r\n
 
 
 class Tank:
-    """A volume of the test's own; what it holds is what is free."""
+    """A simulated volume; `held` is what is free."""
 
     def __init__(self) -> None:
         self.held: int | Exception = 5_000
@@ -102,7 +102,7 @@ async def test_room_ends_at_the_mark_and_comes_back_above_it(tank: Tank) -> None
 
 
 @pytest.mark.parametrize("fault", [OSError("gone"), Refusal(Code.SERVICE_UNAVAILABLE, "away")])
-async def test_a_look_that_fails_keeps_the_last_verdict(tank: Tank, fault: Exception) -> None:
+async def test_a_failed_check_keeps_the_last_verdict(tank: Tank, fault: Exception) -> None:
     assert not await tank.fall_to(fault)
     assert await tank.fall_to(10)
     assert await tank.fall_to(fault)
@@ -126,7 +126,7 @@ async def test_all_gauges_need_room(tank: Tank) -> None:
     assert not both.is_low
 
 
-async def test_the_volume_is_measured_as_postgresql_would_find_it(tmp_path: Path) -> None:
+async def test_the_volume_is_measured_as_postgresql_sees_it(tmp_path: Path) -> None:
     found = os.statvfs(tmp_path)
     free_bytes = await volume(str(tmp_path), 1).measure()
     assert 0 < free_bytes <= found.f_blocks * found.f_frsize
@@ -170,12 +170,12 @@ async def test_mail_is_refused_and_costs_nothing_and_a_replay_is_answered(
         assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
         assert await left_behind(accept_flow.database) == before
         await tank.fall_to(5_000)
-        # Only what was accepted is remembered, so that the key is free.
+        # Only accepted requests are remembered, so the key is free.
         assert not (await accept_flow.accept(sender, "two")).is_replay
         await adopt(accept_flow, sender)
 
 
-async def test_templates_imports_and_reports_are_refused_and_leave_nothing_behind(
+async def test_templates_imports_and_reports_are_refused_without_a_trace(
     database_url: str, database: Database, operator: Operator, tank: Tank
 ) -> None:
     account_id = AccountId((await operator.create_account("acme")).id)
@@ -202,7 +202,7 @@ async def test_templates_imports_and_reports_are_refused_and_leave_nothing_behin
     await templates.delete(account_id, "welcome", OPERATOR)
 
 
-async def test_an_import_under_way_ends_at_the_mark_with_whole_batches(
+async def test_a_running_import_ends_at_the_mark_with_whole_batches(
     database: Database, operator: Operator, tank: Tank
 ) -> None:
     account_id = AccountId((await operator.create_account("acme")).id)
@@ -224,5 +224,5 @@ async def test_an_import_under_way_ends_at_the_mark_with_whole_batches(
     await suppression.begin_import(account_id, OPERATOR)
 
 
-def test_a_disk_that_is_full_all_the_same_is_told_alike() -> None:
+def test_a_disk_that_is_full_all_the_same_is_refused_alike() -> None:
     assert as_refusal(asyncpg.DiskFullError("could not extend file")) == no_room()

@@ -71,9 +71,9 @@ class EndpointFlow:
     async def published(self) -> list[Ticket]:
         """Take and return the tickets that the stream holds."""
         found = await self.stream.fetch(TicketKind.NOTIFY, frozenset(range(SHARDS)), 1_000, 0)
-        for one in found:
-            await one.ack()
-        return [ticket for one in found for ticket in unpack(one.payload)]
+        for message in found:
+            await message.ack()
+        return [ticket for message in found for ticket in unpack(message.payload)]
 
     async def call_of(self, delivery_id: UUID) -> Any:
         (row,) = await self.steps.fetch("SELECT next_at, fence, max_attempts FROM calls WHERE id = $1", delivery_id)
@@ -141,9 +141,9 @@ async def test_a_new_delivery_has_a_valid_ticket_and_no_second_one(
     }
     assert await webhook_steps.lease() == []
     claimed = await webhook_steps.claim([ticket for ticket in published if isinstance(ticket, WebhookTicket)])
-    assert {one.id for one in claimed} == {ping.id, replay.id}
-    assert {one.event_id for one in claimed} == {ping.event_id}
-    assert len({one.body for one in claimed}) == 1
+    assert {webhook.id for webhook in claimed} == {ping.id, replay.id}
+    assert {webhook.event_id for webhook in claimed} == {ping.event_id}
+    assert len({webhook.body for webhook in claimed}) == 1
 
 
 async def test_without_a_stream_it_is_due_at_once(flow: EndpointFlow, webhook_steps: WebhookSteps) -> None:
@@ -217,7 +217,7 @@ async def logged(flow: EndpointFlow, count: int) -> None:
     )  # fmt: skip
 
 
-async def left(flow: EndpointFlow) -> tuple[int, int]:
+async def remaining(flow: EndpointFlow) -> tuple[int, int]:
     calls = await flow.steps.value("SELECT count(*) FROM calls")
     return calls, await flow.steps.value("SELECT count(*) FROM webhook_deliveries")
 
@@ -226,7 +226,7 @@ async def test_a_log_of_several_parts_is_deleted_whole(flow: EndpointFlow, webho
     await webhook_steps.save()
     await logged(flow, CHANGED_AT_ONCE_MAX + 1)
     await flow.webhook_endpoint.delete(flow.account_id, ADA)
-    assert await left(flow) == (0, 0)
+    assert await remaining(flow) == (0, 0)
     assert await flow.webhook_endpoint.get(flow.account_id) is None
 
 
@@ -238,12 +238,12 @@ async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(
     hurried = flow.with_tickets(None, ImpatientClock(flow.steps.clock.now()))
     refusal = await flow.refusal_of(hurried.delete(flow.account_id, ADA))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.TEMPORARY_FAILURE, 1)
-    assert await left(flow) == (1, 1)
+    assert await remaining(flow) == (1, 1)
     endpoint = await flow.webhook_endpoint.get(flow.account_id)
     assert endpoint is not None
     assert not endpoint.enabled
     await hurried.delete(flow.account_id, ADA)
-    assert await left(flow) == (0, 0)
+    assert await remaining(flow) == (0, 0)
     assert await flow.webhook_endpoint.get(flow.account_id) is None
 
 
@@ -251,7 +251,7 @@ async def test_disabling_cancels_several_parts(flow: EndpointFlow, webhook_steps
     await webhook_steps.save()
     await logged(flow, CHANGED_AT_ONCE_MAX + 1)
     await flow.webhook_endpoint.save(flow.account_id, URL, [], ADA, enabled=False)
-    assert await left(flow) == (0, CHANGED_AT_ONCE_MAX + 1)
+    assert await remaining(flow) == (0, CHANGED_AT_ONCE_MAX + 1)
     assert await flow.steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
 
 
@@ -274,11 +274,11 @@ async def test_the_events_of_a_message_are_paged_like_all_others(
     flow.steps.clock.advance(minutes=1)
     message_id = ids.text(ids.MESSAGE, claimed[0].message_id)
     whole = await flow.webhook_endpoint.events(flow.account_id, 10, message_id=message_id)
-    assert sorted(one.type for one in whole.items) == ["email.bounced", "email.delivered", "email.delivered"]
+    assert sorted(event.type for event in whole.items) == ["email.bounced", "email.delivered", "email.delivered"]
     first = await flow.webhook_endpoint.events(flow.account_id, 2, message_id=message_id)
     assert first.has_more
     second = await flow.webhook_endpoint.events(flow.account_id, 2, message_id=message_id, after=first.next_cursor)
     assert [*first.items, *second.items] == whole.items
     assert not second.has_more
     bounced = await flow.webhook_endpoint.events(flow.account_id, 10, message_id=message_id, event_type="email.bounced")
-    assert [one.type for one in bounced.items] == ["email.bounced"]
+    assert [event.type for event in bounced.items] == ["email.bounced"]

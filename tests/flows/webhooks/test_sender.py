@@ -76,20 +76,24 @@ async def test_mail_results_arrive_signed_without_waiting_for_dispatch(
             assert request.headers["user-agent"] == "Service-Webhook/1.0"
             assert request.headers["host"] == f"{NAME}:{flow.webhook_receiver.port}"
             assert is_signed(request, SECRET, now_seconds(flow))
-        assert {one["type"] for one in events} == {"email.delivered", "email.bounced"}
-        assert {one["data"]["email_id"] for one in events} == {ids.text(ids.MESSAGE, message_id)}
-        assert len({one["id"] for one in events}) == 2
+        assert {event["type"] for event in events} == {"email.delivered", "email.bounced"}
+        assert {event["data"]["email_id"] for event in events} == {ids.text(ids.MESSAGE, message_id)}
+        assert len({event["id"] for event in events}) == 2
         stored = {bytes(body) for (body,) in await flow.steps.fetch("SELECT body FROM events")}
         assert {request.body for request in requests} == stored
         async with flow.steps.database.connection() as connection:
             log = await webhooks.list_deliveries(connection, flow.account_id, 10, message_id=message_id)
-        assert {ids.text(ids.EVENT, one.event_id) for one in log} == {one["id"] for one in events}
-        for one in log:
-            assert (one.status, one.attempt, one.max_attempts, one.http_status, one.error) == (
+        assert {ids.text(ids.EVENT, delivery.event_id) for delivery in log} == {event["id"] for event in events}
+        for delivery in log:
+            assert (delivery.status, delivery.attempt, delivery.max_attempts, delivery.http_status, delivery.error) == (
                 "succeeded", 1, 7, 200, None,
             )  # fmt: skip
-            assert (one.response_body, one.response_truncated, one.url) == (b"ok", False, flow.url("/events?a=1"))
-            assert (one.last_attempt_at, one.next_attempt_at) == (flow.clock.now(), None)
+            assert (delivery.response_body, delivery.response_truncated, delivery.url) == (
+                b"ok",
+                False,
+                flow.url("/events?a=1"),
+            )
+            assert (delivery.last_attempt_at, delivery.next_attempt_at) == (flow.clock.now(), None)
         assert await flow.schedule() == []
         assert await flow.stream.backlog(TicketKind.NOTIFY) == 0
 
@@ -111,10 +115,10 @@ async def test_events_during_a_disabled_endpoint_are_not_sent(flow: WebhookFlow)
 
 async def test_only_subscribed_events_are_sent(flow: WebhookFlow) -> None:
     await flow.subscribe(events=["email.bounced", "email.failed"])
-    told = await flow.add_events(
+    webhook_ids = await flow.add_events(
         DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED, DeliveryResult.DELIVERED
     )
-    assert len(told) == 2
+    assert len(webhook_ids) == 2
     assert await flow.run_due() == 2
     assert sorted(request.body.split()[0] for request in flow.webhook_receiver.requests) == [b"bounced", b"failed"]
 
@@ -133,9 +137,9 @@ async def test_each_account_gets_its_own_events(flow: WebhookFlow) -> None:
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 async def test_any_2xx_is_success(flow: WebhookFlow, status: int) -> None:
     await flow.subscribe(f"/status/{status}")
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     await flow.run_due()
-    assert await flow.status_of(told) == ("succeeded", 1, status, None)
+    assert await flow.status_of(webhook_id) == ("succeeded", 1, status, None)
 
 
 # When
@@ -145,10 +149,10 @@ async def test_seven_attempts_on_schedule_and_then_it_has_failed(
     flow: WebhookFlow,
 ) -> None:
     await flow.subscribe("/status/500")
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     for number, wait in enumerate(WAITS, 1):
         assert await flow.run_due() == 1
-        log = await flow.log(told)
+        log = await flow.log(webhook_id)
         assert (log.status, log.attempt, log.http_status, log.error) == ("pending", number, 500, MISSED)
         assert (log.response_body, log.last_attempt_at) == (b"said", flow.clock.now())
         assert log.next_attempt_at == flow.clock.now() + wait
@@ -157,7 +161,7 @@ async def test_seven_attempts_on_schedule_and_then_it_has_failed(
         assert len(flow.webhook_receiver.requests) == number
         flow.clock.advance(MILLISECOND)
     assert await flow.run_due() == 1
-    log = await flow.log(told)
+    log = await flow.log(webhook_id)
     assert (log.status, log.attempt, log.http_status, log.error) == ("failed", 7, 500, MISSED)
     assert log.next_attempt_at is None
     assert await flow.schedule() == []
@@ -168,7 +172,7 @@ async def test_seven_attempts_on_schedule_and_then_it_has_failed(
 
 async def test_every_attempt_sends_the_same_bytes_with_a_new_signature(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/503")
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     times = []
     for wait in (*WAITS, timedelta(0)):
         await flow.run_due()
@@ -181,30 +185,30 @@ async def test_every_attempt_sends_the_same_bytes_with_a_new_signature(flow: Web
     assert len({request.headers["service-signature"] for request in requests}) == 7
     (body,) = await flow.steps.fetch("SELECT body FROM events")
     assert requests[0].body == body[0]
-    assert (await flow.status_of(told))[:2] == ("failed", 7)
+    assert (await flow.status_of(webhook_id))[:2] == ("failed", 7)
 
 
 async def test_the_wait_begins_when_the_answer_came_not_at_the_request(flow: WebhookFlow) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
     flow.notification = flow.another_worker(client=slow)
     await flow.subscribe("/status/500")
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     round_of_it = asyncio.create_task(flow.run_due())
     await slow.arrived.wait()
     flow.clock.advance(seconds=4)
     slow.goes_on.set()
     await round_of_it
-    assert (await flow.log(told)).next_attempt_at == flow.clock.now() + WAITS[0]
+    assert (await flow.log(webhook_id)).next_attempt_at == flow.clock.now() + WAITS[0]
 
 
 async def test_success_ends_the_attempts_at_any_time(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     await flow.run_due()
     await flow.subscribe("/events")
     flow.clock.advance(WAITS[0])
     await flow.run_due()
-    assert await flow.status_of(told) == ("succeeded", 2, 200, None)
+    assert await flow.status_of(webhook_id) == ("succeeded", 2, 200, None)
     flow.clock.advance(days=1)
     assert await flow.run_due() == 0
 
@@ -230,9 +234,9 @@ async def test_a_replay_sends_the_event_again_and_does_not_change_the_first(
     flow: WebhookFlow,
 ) -> None:
     await flow.subscribe("/events")
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     await flow.run_due()
-    before = await flow.log(told)
+    before = await flow.log(webhook_id)
     await flow.subscribe("/status/500")
     flow.clock.advance(hours=1)
     now = flow.clock.now()
@@ -247,7 +251,7 @@ async def test_a_replay_sends_the_event_again_and_does_not_change_the_first(
     assert len(flow.webhook_receiver.requests) == 8
     assert len({request.body for request in flow.webhook_receiver.requests}) == 1
     assert (await flow.log(replay_id)).event_id == before.event_id
-    assert await flow.log(told) == before
+    assert await flow.log(webhook_id) == before
 
 
 # Changes by the customer meanwhile
@@ -255,13 +259,13 @@ async def test_a_replay_sends_the_event_again_and_does_not_change_the_first(
 
 async def test_pending_events_go_to_a_new_url(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     await flow.run_due()
     await flow.subscribe("/moved")
     flow.clock.advance(WAITS[0])
     await flow.run_due()
     assert [request.line.split(" ")[1] for request in flow.webhook_receiver.requests] == ["/status/500", "/moved"]
-    log = await flow.log(told)
+    log = await flow.log(webhook_id)
     assert (log.status, log.url) == ("succeeded", flow.url("/moved"))
 
 
@@ -304,7 +308,7 @@ async def test_a_running_request_to_a_disabled_endpoint_is_recorded_not_repeated
     slow = PausingClient(flow.caller, comes_back=False)
     flow.notification = flow.another_worker(client=slow)
     await flow.subscribe("/status/500")
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     round_of_it = asyncio.create_task(flow.run_due())
     await slow.arrived.wait()
     async with flow.steps.database.transaction() as tx:
@@ -312,10 +316,10 @@ async def test_a_running_request_to_a_disabled_endpoint_is_recorded_not_repeated
         assert await webhooks.cancel_pending(tx, flow.account_id) == 0
     slow.goes_on.set()
     await round_of_it
-    assert await flow.status_of(told) == ("pending", 1, 500, MISSED)
+    assert await flow.status_of(webhook_id) == ("pending", 1, 500, MISSED)
     flow.clock.advance(WAITS[0])
     await flow.run_due()
-    assert await flow.status_of(told) == ("failed", 1, 500, DISABLED)
+    assert await flow.status_of(webhook_id) == ("failed", 1, 500, DISABLED)
     assert len(flow.webhook_receiver.requests) == 1
 
 
@@ -341,13 +345,13 @@ async def test_a_url_that_is_no_longer_allowed_is_not_called(flow: WebhookFlow) 
     strict = flow.another_worker(target_of=lambda url: check_url(url, own_domains=[NAME], ports=flow.ports))
     flow.notification = strict
     await flow.subscribe()
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     await flow.run_due()
-    status, attempt, http_status, error = await flow.status_of(told)
+    status, attempt, http_status, error = await flow.status_of(webhook_id)
     assert (status, attempt, http_status) == ("pending", 1, None)
     assert error is not None
     assert "this service itself" in error
-    assert (await flow.log(told)).next_attempt_at == flow.clock.now() + WAITS[0]
+    assert (await flow.log(webhook_id)).next_attempt_at == flow.clock.now() + WAITS[0]
     assert (flow.webhook_receiver.connections, flow.names.asked) == (0, [])
 
 
@@ -371,7 +375,7 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(flow: WebhookFlow)
     await hanging
     assert len(flow.requests_to("/hang")) == 25
     account_id = AccountId(other.account_id)
-    assert [(await flow.status_of(one, account_id))[0] for one in quick] == ["succeeded"] * 5
+    assert [(await flow.status_of(webhook_id, account_id))[0] for webhook_id in quick] == ["succeeded"] * 5
 
 
 async def test_a_ticket_without_room_is_postponed_and_arrives_later(flow: WebhookFlow) -> None:
@@ -481,21 +485,21 @@ async def test_two_kilobytes_of_a_long_failure_answer_are_stored(database_url: s
     said = {"/wordy": http_answer(b"w" * 9_000, status="500 Said")}
     async with open_delivery_steps(database_url) as steps, open_webhook_flow(steps, said=said) as flow:
         await flow.subscribe("/wordy")
-        told = await flow.add_event()
+        webhook_id = await flow.add_event()
         await flow.run_due()
-        log = await flow.log(told)
+        log = await flow.log(webhook_id)
     assert (log.status, log.http_status, log.error) == ("pending", 500, MISSED)
     assert (log.response_body, log.response_truncated) == (b"w" * 2048, True)
 
 
 async def test_an_answer_replaces_that_of_the_attempt_before(flow: WebhookFlow) -> None:
     await flow.subscribe("/status/500")
-    told = await flow.add_event()
+    webhook_id = await flow.add_event()
     await flow.run_due()
     await flow.subscribe("/reset")
     flow.clock.advance(WAITS[0])
     await flow.run_due()
-    log = await flow.log(told)
+    log = await flow.log(webhook_id)
     assert (log.status, log.attempt, log.http_status, log.response_body) == ("pending", 2, None, None)
     assert log.error is not None
     assert "waiting for the answer" in log.error
