@@ -1,4 +1,4 @@
-"""What the README and the how-to pages tell people to type is typed here, as it is written."""
+"""The commands of the README and the how-to pages are run here as they are written."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".run", ".*_cache", ".hypot
 PREPARES = ("sudo ", "pipx ", "make setup")
 # These run until they are stopped: they go to the background until they have said that they are ready.
 SERVES = {"make run": "Uvicorn running on", "posthouse run": "Uvicorn running on"}
-# This one looks for DNS records that nobody has published.
+# It checks DNS records that are not published.
 FAILS = "posthouse domain verify demo shop.example"
 
 README_POSTGRES_PORT = "54329"
@@ -51,7 +51,7 @@ class Clone:
     smtp_port: int
 
     def follow(self, page: Path, settings: Mapping[str, str] | None = None) -> str:
-        """Types every `sh` block of the page into one shell; returns what was to be seen."""
+        """Run every `sh` block of the page in one shell; the output."""
         script = "set -eu -o pipefail\n" + "\n".join(self._typed(block) for block in BLOCK.findall(page.read_text()))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")} | {
             "PYTHONPATH": str(self.directory / "src"),
@@ -232,7 +232,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
 
 
 def _family(pid: int, directory: Path) -> list[int]:
-    """The process, if it is still the one that was started in that directory, and all that came of it."""
+    """The process started in that directory, if it still runs, and its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -248,7 +248,7 @@ def _family(pid: int, directory: Path) -> list[int]:
 
 
 def _is_service(pid: int) -> bool:
-    """Whether the process is the one that `posthouse run` started first, which ends the others in order."""
+    """Whether this is the first process of `posthouse run`, which ends the others in order."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:

@@ -54,7 +54,7 @@ GENUINE: Final = {
     "300 seconds late": Request(now=T + SIGNATURE_SECONDS_MAX),
     "300 seconds early": Request(now=T - SIGNATURE_SECONDS_MAX),
 }
-# It sends one signature of one kind today. Programs that are written today should survive another day.
+# The service sends a single v1 signature today. Receivers written today should survive additions.
 LATER: Final = {
     "several v1, the right one last": Request(header=f"t={T},v1={'0' * 64},{V1}"),
     "several v1, the right one first": Request(header=f"{GOOD},v1={'0' * 64}"),
@@ -232,7 +232,7 @@ def code_in(language: str) -> str:
 
 
 def judged(language: str, directory: Path) -> dict[str, bool]:
-    """What the page's function says to every request, asked in one process."""
+    """The result of the page's function for every request, in one process."""
     done = subprocess.run(
         LANGUAGES[language](directory, code_in(language)),
         cwd=directory,

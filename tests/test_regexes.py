@@ -23,12 +23,12 @@ FUNCTIONS: Final = (*METHODS, "compile", "template")
 SEARCHING: Final = frozenset(METHODS) - {"match", "fullmatch"}
 
 TEXT_CHARACTERS: Final = 4_000
-# A linear one needs a tenth of this for twice as long a text, however busy the machine; one that is not, far more.
+# A linear pattern needs a tenth of this for twice as long a text, however busy the machine; others far more.
 ENOUGH_SECONDS: Final = 0.03
 # Twice the text takes twice as long, or four times.
 RATIO_MAX: Final = 3.0
 TRIES: Final = 3
-# Whoever uses these sees to it that the text is so; else they would take the square of its length.
+# Their callers ensure that the text fits; otherwise they would take quadratic time.
 FITTING: Final[dict[str, Callable[[Any], Any]]] = {
     "posthouse.mail.encoded_words._find_words": lambda text: text + "?=",
     "posthouse.mail.header_reader._scan": lambda text: b"\r\n".join([*text.splitlines(), b""]),
@@ -39,7 +39,7 @@ DISAPPOINTMENTS: Final = ([0x00], [0x21], [0x0A])
 
 @dataclass(frozen=True)
 class Regex:
-    """One of the service's, and the ways in which it is used."""
+    """A regular expression of the service, and how it is used."""
 
     where: str
     pattern: "re.Pattern[Any]"
@@ -58,14 +58,14 @@ def modules() -> Iterator[ModuleType]:
 
 def held_by(module: ModuleType) -> Iterator[tuple[str, "re.Pattern[Any]", str | None]]:
     """Patterns and their methods among a module's names, in its classes, and in the tables of both."""
-    own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+    own = [item for item in vars(module).values() if isinstance(item, type) and item.__module__ == module.__name__]
     for names in (vars(module), *map(vars, own)):
         for name, value in names.items():
-            for one in _within(value):
-                if isinstance(one, re.Pattern):
-                    yield name, one, None
-                elif isinstance(getattr(one, "__self__", None), re.Pattern):
-                    yield name, one.__self__, one.__name__
+            for item in _within(value):
+                if isinstance(item, re.Pattern):
+                    yield name, item, None
+                elif isinstance(getattr(item, "__self__", None), re.Pattern):
+                    yield name, item.__self__, item.__name__
 
 
 def _within(value: Any) -> Iterable[Any]:
@@ -75,7 +75,7 @@ def _within(value: Any) -> Iterable[Any]:
 
 
 def written_in(module: ModuleType) -> Iterator[tuple[str, "re.Pattern[Any]", str | None]]:
-    """Patterns that are given to a function of `re` anywhere; one that isn't constant has no place in this house."""
+    """Patterns that are given to a function of `re` anywhere; every pattern must be constant."""
     path = module.__file__
     if path is None:
         return
@@ -88,11 +88,11 @@ def written_in(module: ModuleType) -> Iterator[tuple[str, "re.Pattern[Any]", str
             and node.func.attr in FUNCTIONS
         ):
             where = f"{module.__name__}:{node.lineno}"
-            flags = [one.value for one in node.keywords if one.arg == "flags"]
+            flags = [item.value for item in node.keywords if item.arg == "flags"]
             if node.func.attr == "compile" and len(node.args) > 1:
                 flags.append(node.args[1])
             try:
-                given = [_value(one, module) for one in (node.args[0], *flags)]
+                given = [_value(item, module) for item in (node.args[0], *flags)]
             except NameError as error:
                 raise AssertionError(f"{where}: this pattern is made of what isn't constant: {error}") from None
             method = None if node.func.attr in ("compile", "template") else node.func.attr
@@ -117,7 +117,7 @@ def _uses() -> dict[str, set[str]]:
 
 @functools.cache
 def regexes() -> list[Regex]:
-    """Each once, with all its uses; one whose use isn't known is used in every way."""
+    """Each once, with all its uses; if its use is unknown, with every use."""
     methods: dict[re.Pattern[Any], set[str]] = {}
     places: dict[re.Pattern[Any], str] = {}
     for module in modules():
@@ -127,7 +127,7 @@ def regexes() -> list[Regex]:
         for where, pattern, method in written_in(module):
             places.setdefault(pattern, where)
             methods.setdefault(pattern, set()).update({method} if method else ())
-    return [Regex(places[one], one, tuple(sorted(used or METHODS))) for one, used in methods.items()]
+    return [Regex(places[item], item, tuple(sorted(used or METHODS))) for item, used in methods.items()]
 
 
 def slow_text(regex: Regex) -> str | None:
@@ -181,15 +181,15 @@ def _text(fit: Callable[[Any], Any], start: Any, pumped: Any, end: Any, length: 
 def ambiguities(regex: Regex) -> list[str]:
     found: set[str] = set()
     if searching := SEARCHING & set(regex.methods):
-        found |= {f"{'/'.join(sorted(searching))}: {one}" for one in faults(automaton(regex.pattern, searches=True))}
+        found |= {f"{'/'.join(sorted(searching))}: {item}" for item in faults(automaton(regex.pattern, searches=True))}
     if "match" in regex.methods:
-        found |= {f"match: {one}" for one in faults(automaton(regex.pattern))}
+        found |= {f"match: {item}" for item in faults(automaton(regex.pattern))}
     if "fullmatch" in regex.methods:
-        found |= {f"fullmatch: {one}" for one in faults(automaton(regex.pattern, is_whole=True))}
+        found |= {f"fullmatch: {item}" for item in faults(automaton(regex.pattern, is_whole=True))}
     return sorted(found)
 
 
-@pytest.mark.parametrize("regex", [one for one in regexes() if one.where not in FITTING], ids=str)
+@pytest.mark.parametrize("regex", [item for item in regexes() if item.where not in FITTING], ids=str)
 def test_no_text_can_be_read_in_many_ways(regex: Regex) -> None:
     assert not ambiguities(regex), f"{regex.where}: {regex.pattern.pattern!r}"
 
@@ -199,14 +199,14 @@ def test_twice_the_text_takes_twice_the_time(regex: Regex) -> None:
     assert not slow_text(regex), f"{regex.where}: {regex.pattern.pattern!r}"
 
 
-def test_every_file_that_knows_of_regular_expressions_has_some_that_are_checked() -> None:
+def test_every_file_with_regular_expressions_has_some_that_are_checked() -> None:
     root = Path(posthouse.__path__[0])
     knowing = {path for path in root.rglob("*.py") if re.search(r"^import re$|^from re import", path.read_text(), re.M)}
     checked = {Path(str(sys.modules[_module_of(regex.where)].__file__)) for regex in regexes()}
 
     assert knowing <= checked
     assert set(FITTING) <= {regex.where for regex in regexes()}
-    assert not [path for path in knowing if "from re import" in path.read_text()], "only `re.compile` is looked for"
+    assert not [path for path in knowing if "from re import" in path.read_text()], "only `re.compile` is checked"
 
 
 def _module_of(where: str) -> str:

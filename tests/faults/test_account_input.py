@@ -1,4 +1,4 @@
-"""Bad input to all of the account's API, by the OpenAPI document: whoever asks, a declared status and never a 500.
+"""Bad input to all of the account's API, by the OpenAPI document: for every role, a declared status and never a 500.
 
 The document says what there is, so that a route which is new tomorrow is tried tomorrow. First each operation is
 given what its schema allows and what it doesn't, by each role; then odd values, one at a time, in each parameter and
@@ -55,7 +55,7 @@ SLOW: Final = frozenset(
     {"login", "acceptInvitation", "changePassword", "disableTotp", "addDomain", "rotateDomainKeys", "verifyDomain"}
 )
 SLOW_EVERY: Final = 6
-# Each field gets another third of the odd values: every one of them is tried in many fields.
+# Each field gets another third of the odd values, so that each value is tried in many fields.
 SHARE: Final = 3
 # The session that asks ends with it.
 LAST: Final = ("deleteWebhook", "logout")
@@ -138,12 +138,14 @@ def operations() -> list[Operation]:
         for method, declared in methods.items()
         if path.startswith("/v1/")
     ]
-    return sorted(found, key=lambda one: (one.id in LAST, one.id == "logout", one.method == "DELETE"))
+    return sorted(
+        found, key=lambda operation: (operation.id in LAST, operation.id == "logout", operation.method == "DELETE")
+    )
 
 
 @dataclass(slots=True)
 class Bench:
-    """One server, one account with something of each kind in it, a token of each role, and what was asked of them."""
+    """A server, an account with something of each kind, a token of each role, and the requests made."""
 
     server: ServerProcess
     service: Service
@@ -167,7 +169,7 @@ class Bench:
         listed = next((value for value in answer.body.values() if isinstance(value, list)), [])
         return {name: str(listed[0][name])} if listed else {}
 
-    def judge(self, operation: Operation, role: Role, name: str, answer: Answer, seconds: float) -> None:
+    def check(self, operation: Operation, role: Role, name: str, answer: Answer, seconds: float) -> None:
         self.tally.inputs[operation.id] += 1
         self.tally.statuses[answer.status] += 1
         assert answer.headers.get("X-Request-ID"), f"{name}: no X-Request-ID"
@@ -248,9 +250,13 @@ def collected(faults: list[str]) -> None:
 def test_every_operation_by_its_schema(bench: Bench, role: Role) -> None:
     schema = schemathesis.openapi.from_dict(DOCUMENT)
     schema.config.update(base_url=bench.server.url)
-    by_id = {one.id: one for one in operations()}
-    generated: list[Any] = [one.ok() for one in schema.get_all_operations()]  # type: ignore[union-attr]
-    wanted = {one.definition.raw["operationId"]: one for one in generated if one.path.startswith("/v1/")}
+    by_id = {operation.id: operation for operation in operations()}
+    generated: list[Any] = [operation.ok() for operation in schema.get_all_operations()]  # type: ignore[union-attr]
+    wanted = {
+        operation.definition.raw["operationId"]: operation
+        for operation in generated
+        if operation.path.startswith("/v1/")
+    }
     assert set(wanted) == set(by_id)
     faults: list[str] = []
     for operation in by_id.values():
@@ -284,7 +290,7 @@ def try_operation(bench: Bench, operation: Operation, generated: Any, role: Role
         case.validate_response(response, checks=CHECKS)
         given_headers = {name.title().replace("-Id", "-ID"): values[0] for name, values in response.headers.items()}
         answer = Answer(response.status_code, given_headers, response.content)
-        bench.judge(operation, role, str(case.path_parameters), answer, seconds)
+        bench.check(operation, role, str(case.path_parameters), answer, seconds)
 
     check()
 
@@ -348,7 +354,7 @@ def odd_bodies(operation: Operation) -> Iterator[tuple[str, bytes]]:
             body = json.dumps({**form, name: "?"}).encode().replace(b'"?"', literal)
             yield f"{name} = {literal[:20]!r}", body
         if name in form:
-            yield f"{name} missing", json.dumps({one: value for one, value in form.items() if one != name}).encode()
+            yield f"{name} missing", json.dumps({item: value for item, value in form.items() if item != name}).encode()
 
 
 def send(
@@ -370,7 +376,7 @@ def send(
     headers |= others or {}
     started = time.monotonic()
     answer = probe._exchange(operation.method, target, headers, body, False)
-    bench.judge(operation, Role.OWNER, name, answer, time.monotonic() - started)
+    bench.check(operation, Role.OWNER, name, answer, time.monotonic() - started)
     return answer
 
 
@@ -384,9 +390,9 @@ def tried(
             continue
         try:
             answer = send(bench, probe, operation, name, target, body, media_type)
-            # What leads elsewhere, or nowhere, is answered by whoever is there.
+            # A path that leads elsewhere is answered by what is there.
             elsewhere = {404, 405} if name.partition(" = ")[0] == path_parameter(operation) else set()
-            # A body's type is looked at before anything that could be found out about it.
+            # The type of a body is checked before anything else about it.
             assert answer.status in operation.statuses | elsewhere, f"{answer.status} {answer.raw[:200]!r}"
         except Exception as fault:
             probe.close()
@@ -428,7 +434,12 @@ def test_odd_values_in_every_parameter_and_field(bench: Bench) -> None:
 def test_odd_headers(bench: Bench) -> None:
     faults: list[str] = []
     probe = HttpProbe(bench.server.port, bench.tally)
-    wanted = [(one, given["name"]) for one in operations() for given in one.parameters if given["in"] == "header"]
+    wanted = [
+        (operation, given["name"])
+        for operation in operations()
+        for given in operation.parameters
+        if given["in"] == "header"
+    ]
     for operation, header in wanted:
         body = json.dumps(plain(operation.schema)).encode()
         for value in ODD_HEADERS:
@@ -445,14 +456,14 @@ def test_odd_headers(bench: Bench) -> None:
 
 
 def test_cursors_that_were_tampered_with(bench: Bench) -> None:
-    """A cursor is what a list gave, or of another list, or cut, or changed: an answer, and no one else's things."""
+    """A cursor is what a list gave, or of another list, or cut, or changed: an answer, and never another account's data."""
     faults: list[str] = []
     lists = [
-        one
-        for one in operations()
-        if one.method == "GET" and any(p["name"] in ("cursor", "after") for p in one.parameters)
+        operation
+        for operation in operations()
+        if operation.method == "GET" and any(p["name"] in ("cursor", "after") for p in operation.parameters)
     ]
-    given_cursors = {one.id: cursor for one in lists if (cursor := first_cursor(bench, one))}
+    given_cursors = {operation.id: cursor for operation in lists if (cursor := first_cursor(bench, operation))}
     assert given_cursors
     for operation in lists:
         name = next(p["name"] for p in operation.parameters if p["name"] in ("cursor", "after"))
@@ -461,7 +472,7 @@ def test_cursors_that_were_tampered_with(bench: Bench) -> None:
             for cursor in {*given_cursors.values(), "ev_" + "0" * 26}
             for changed in (cursor, cursor[:-1], cursor[1:], cursor + "A", cursor[::-1], cursor.swapcase(), cursor * 2)
         ]
-        wanted = ((f"{name} = {one[:60]}", f"{operation.path}?{name}={quote(one)}", None, JSON) for one in odd)
+        wanted = ((f"{name} = {cursor[:60]}", f"{operation.path}?{name}={quote(cursor)}", None, JSON) for cursor in odd)
         faults += tried(bench, operation, wanted, 1)
     collected(faults)
 
@@ -480,21 +491,21 @@ def test_hostile_files(bench: Bench) -> None:
         for media_type in operation.media_types - {JSON}:
             files = ((f"file {body[:30]!r}", operation.path, body, media_type) for body in ODD_CSV)
             faults += tried(bench, operation, files, 1)
-            wrong = ((f"type {one!r}", operation.path, b"email\r\n", one) for one in (JSON, "", "text/plain", "x"))
+            wrong = ((f"type {kind!r}", operation.path, b"email\r\n", kind) for kind in (JSON, "", "text/plain", "x"))
             faults += tried(bench, operation, wrong, 1)
     collected(faults)
 
 
-def test_afterwards_the_books_are_right_the_owner_is_in_and_the_server_is_well(bench: Bench) -> None:
-    """Runs last: it judges what all the others did to one account."""
+def test_afterwards_the_database_is_consistent_and_the_server_healthy(bench: Bench) -> None:
+    """Runs last: it checks what all other tests did to the account."""
     tally = bench.tally
-    never = {one.id for one in operations()} - bench.succeeded
+    never = {operation.id for operation in operations()} - bench.succeeded
     print(f"{tally.inputs.total()} inputs: {dict(tally.statuses)}; never with success: {sorted(never)}")
     assert asyncio.run(database_faults(bench.service.database_url)) == {}
     probe = HttpProbe(bench.server.port, tally)
-    (me,) = [one for one in operations() if one.id == "getMe"]
+    (me,) = [operation for operation in operations() if operation.id == "getMe"]
     assert send(bench, probe, me, "usual", me.path, None).status == 200
-    (logout,) = [one for one in operations() if one.id == "logout"]
+    (logout,) = [operation for operation in operations() if operation.id == "logout"]
     assert send(bench, probe, logout, "usual", logout.path, None).status == 200
     assert send(bench, probe, me, "usual", me.path, None).status == 401
     probe.close()

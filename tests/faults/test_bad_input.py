@@ -38,7 +38,7 @@ pytestmark = [
 INPUTS_MIN = 2_000
 GROWTH_BYTES_MAX = 400 * corpus.MIB
 GENERATED_EXAMPLES = inputs(25)
-LETTER_EXAMPLES = inputs(400)
+MAIL_EXAMPLES = inputs(400)
 CREDITS = 1_000_000
 # How long a request may stay unfinished before the server lets go of it, with some room.
 STALL_SECONDS_MAX = 40.0
@@ -62,7 +62,7 @@ QUIET = hypothesis.settings(
 
 @dataclass(slots=True)
 class Bench:
-    """One server, one account, and what was asked of them."""
+    """A server, an account, and the requests made."""
 
     server: ServerProcess
     service: Service
@@ -94,7 +94,7 @@ async def bench(new_database: Callable[[], str], tmp_path_factory: pytest.TempPa
     tenant = await service.account(credits=CREDITS)
     token = await tenant.jwt()
     await tenant.template("t", subject="Hello {{a}}", text="{{a}}", html="<p>{{a}}</p>")
-    # One of each kind, so that what is loaded once is not counted as growth.
+    # A request of each kind, so that one-time loading is not counted as growth.
     await tenant.send(tenant.mail(from_="nobody"))
     made = Bench(server, service, tenant, token, Tally(), server.resident_bytes())
     yield made
@@ -150,10 +150,10 @@ def try_bodies(
     bench: Bench, probe: HttpProbe, kind: str, inputs: Iterator[corpus.Input], *, chunked: bool = False
 ) -> None:
     faults: list[str] = []
-    for one in inputs:
-        name = f"{one.name}{' in chunks' if chunked else ''}"
+    for item in inputs:
+        name = f"{item.name}{' in chunks' if chunked else ''}"
         try:
-            probe.send(kind, name, "POST", "/emails", sending(bench, f"{kind} {name}"), one.body, chunked=chunked)
+            probe.send(kind, name, "POST", "/emails", sending(bench, f"{kind} {name}"), item.body, chunked=chunked)
         except TimeoutError:
             # What still works on it would be held against the next input.
             faults.append(f"{name}: no answer in time, {bench.measure() // corpus.MIB} MiB resident")
@@ -162,7 +162,7 @@ def try_bodies(
         except Exception as fault:
             probe.close()
             faults.append(f"{name}: {type(fault).__name__}: {fault}")
-        if len(one.body) > corpus.MIB:
+        if len(item.body) > corpus.MIB:
             bench.measure()
     collected(faults)
 
@@ -185,11 +185,11 @@ def test_large_bodies(bench: Bench, probe: HttpProbe, chunked: bool) -> None:
 
 
 def test_a_body_one_byte_over_16_mib_is_413_and_16_mib_is_read(bench: Bench, probe: HttpProbe) -> None:
-    letter = json.dumps(bench.tenant.mail()).encode()
+    body_start = json.dumps(bench.tenant.mail()).encode()
     for chunked in (False, True):
         for size, status in ((corpus.BODY_BYTES_MAX, 202), (corpus.BODY_BYTES_MAX + 1, 413)):
             name = f"{size} chunked {chunked}"
-            body = letter + b" " * (size - len(letter))
+            body = body_start + b" " * (size - len(body_start))
             answer = probe.send("limits", name, "POST", "/emails", sending(bench, name), body, chunked=chunked)
             assert answer.status == status, answer.raw
 
@@ -215,7 +215,7 @@ def test_odd_paths_and_queries(bench: Bench, probe: HttpProbe) -> None:
     faults: list[str] = []
     wanted = [("GET", "/emails/", bench.tenant.basic, b"")]
     wanted += [(method, "/v1/templates/", bench.token, b"") for method in ("GET", "DELETE")]
-    targets = [(*one, segment) for one in wanted for segment in corpus.ODD_SEGMENTS]
+    targets = [(*operation, segment) for operation in wanted for segment in corpus.ODD_SEGMENTS]
     targets += [
         ("POST", "/v1/templates/", bench.token, body, f"{segment}/{act}")
         for segment in corpus.ODD_SEGMENTS
@@ -290,39 +290,39 @@ def test_odd_values_to_templates_and_login(bench: Bench, probe: HttpProbe) -> No
 def test_raw_requests(bench: Bench, probe: HttpProbe) -> None:
     faults: list[str] = []
     tally = bench.tally
-    for one in corpus.raw_requests(bench.tenant.basic, bench.tenant.mail()):
+    for request in corpus.raw_requests(bench.tenant.basic, bench.tenant.mail()):
         started = time.monotonic()
         try:
-            answers = probe.raw(one.name, one.sent, one.answers)
-            assert len(answers) == one.answers or not one.is_http, f"{len(answers)} answers of {one.answers}"
+            answers = probe.raw(request.name, request.sent, request.answers)
+            assert len(answers) == request.answers or not request.is_http, f"{len(answers)} answers"
             if not answers:
                 tally.inputs["raw"] += 1
-                tally.parsers_own.append(f"{one.name} (closed)")
+                tally.parsers_own.append(f"{request.name} (closed)")
             for answer in answers:
-                judge_raw(bench, probe, one, answer, time.monotonic() - started)
+                check_raw(bench, probe, request, answer, time.monotonic() - started)
         except NoAnswer as fault:
-            # An unfinished message is one whose end the server may still wait for.
-            if one.is_http:
+            # The server may still wait for the end of an unfinished message.
+            if request.is_http:
                 faults.append(str(fault))
             else:
                 tally.inputs["raw"] += 1
-                tally.parsers_own.append(f"{one.name} (waits)")
+                tally.parsers_own.append(f"{request.name} (waits)")
         except Exception as fault:
-            faults.append(f"{one.name}: {type(fault).__name__}: {fault}")
+            faults.append(f"{request.name}: {type(fault).__name__}: {fault}")
     print(f"answered by the parser, or not at all: {tally.parsers_own}")
     collected(faults)
 
 
-def judge_raw(bench: Bench, probe: HttpProbe, one: corpus.RawRequest, answer: Answer, seconds: float) -> None:
+def check_raw(bench: Bench, probe: HttpProbe, request: corpus.RawRequest, answer: Answer, seconds: float) -> None:
     if is_parsers_own(answer):
         bench.tally.inputs["raw"] += 1
-        bench.tally.parsers_own.append(one.name)
-        assert not one.is_http, "the parser refused what is a proper message"
+        bench.tally.parsers_own.append(request.name)
+        assert not request.is_http, "the parser refused what is a proper message"
         return
-    method = one.sent.split(b" ", 1)[0].decode("latin-1") if one.is_http else ""
-    probe.check("raw", one.name, method, "", answer, seconds)
+    method = request.sent.split(b" ", 1)[0].decode("latin-1") if request.is_http else ""
+    probe.check("raw", request.name, method, "", answer, seconds)
     assert answer.status in declared_statuses("", "") | {202, 402}, f"{answer.status} {answer.raw[:200]!r}"
-    assert not one.statuses or answer.status in one.statuses, f"{answer.status} {answer.raw[:200]!r}"
+    assert not request.statuses or answer.status in request.statuses, f"{answer.status} {answer.raw[:200]!r}"
     if answer.status == 202:
         bench.tally.accepted.add(answer.body["id"])
 
@@ -356,7 +356,7 @@ def test_a_slow_but_steady_body_is_accepted(bench: Bench, probe: HttpProbe) -> N
     bench.tally.accepted.add(json.loads(answer.partition(b"\r\n\r\n")[2])["id"])
 
 
-text = st.text(max_size=40) | st.sampled_from([one for one in corpus.ODD_VALUES if isinstance(one, str)])
+text = st.text(max_size=40) | st.sampled_from([value for value in corpus.ODD_VALUES if isinstance(value, str)])
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | text,
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(text, inner, max_size=5),
@@ -368,7 +368,7 @@ attachment = st.fixed_dictionaries(
     {"filename": st.just("a.txt") | text, "content": st.just("aGVsbG8=") | text},
     optional={"content_type": st.just("text/plain; charset=utf-8") | text, "content_id": st.just("a@b") | text},
 )
-letters = st.fixed_dictionaries(
+mails = st.fixed_dictionaries(
     {},
     optional={
         "to": addresses,
@@ -387,18 +387,18 @@ letters = st.fixed_dictionaries(
 )
 
 
-def test_generated_letters(bench: Bench, probe: HttpProbe) -> None:
+def test_generated_mails(bench: Bench, probe: HttpProbe) -> None:
     base = {name: value for name, value in bench.tenant.mail().items() if name in ("from", "to", "subject")}
     count = 0
 
-    @hypothesis.settings(QUIET, max_examples=LETTER_EXAMPLES)
-    @given(changes=letters, wrong=st.none() | st.tuples(st.sampled_from(corpus.FIELDS), anything))
+    @hypothesis.settings(QUIET, max_examples=MAIL_EXAMPLES)
+    @given(changes=mails, wrong=st.none() | st.tuples(st.sampled_from(corpus.FIELDS), anything))
     def check(changes: dict[str, Any], wrong: tuple[str, Any] | None) -> None:
         nonlocal count
         count += 1
         body = {**base, **changes} | ({} if wrong is None else {wrong[0]: wrong[1]})
         raw = json.dumps(body).encode()
-        answer = probe.send("generated letters", "generated", "POST", "/emails", sending(bench, f"gen {count}"), raw)
+        answer = probe.send("generated mails", "generated", "POST", "/emails", sending(bench, f"gen {count}"), raw)
         assert answer.status in {202, 400, 403, 413}, answer.raw
 
     check()
@@ -408,9 +408,9 @@ def test_generated_letters(bench: Bench, probe: HttpProbe) -> None:
 def test_every_operation_by_its_schema(bench: Bench, probe: HttpProbe, mode: GenerationMode) -> None:
     """All but the account's API, which has tests of its own."""
     schema = schemathesis.openapi.from_url(f"{bench.server.url}/openapi.json")
-    found: list[Any] = [one.ok() for one in schema.get_all_operations()]  # type: ignore[union-attr]
-    operations = [one for one in found if not one.path.startswith("/v1/")]
-    assert {"/emails", "/emails/{id}", "/healthz"} <= {one.path for one in operations}
+    found: list[Any] = [operation.ok() for operation in schema.get_all_operations()]  # type: ignore[union-attr]
+    operations = [operation for operation in found if not operation.path.startswith("/v1/")]
+    assert {"/emails", "/emails/{id}", "/healthz"} <= {operation.path for operation in operations}
     faults: list[str] = []
     for operation in operations:
         try:
@@ -443,8 +443,8 @@ def try_operation(bench: Bench, operation: Any, mode: GenerationMode) -> None:
     check()
 
 
-async def test_afterwards_memory_is_bounded_the_books_are_right_and_the_server_is_well(bench: Bench) -> None:
-    """Runs last: it judges what all the others did to one server."""
+async def test_afterwards_memory_is_bounded_and_the_database_consistent(bench: Bench) -> None:
+    """Runs last: it checks what all other tests did to the server."""
     tally = bench.tally
     print(f"{tally.inputs.total()} inputs: {dict(tally.inputs)}; {dict(tally.statuses)}; slowest {tally.slowest}")
     assert await database_faults(bench.service.database_url) == {}
@@ -467,8 +467,8 @@ def test_a_request_that_never_ends_is_let_go(bench: Bench) -> None:
         threading.Thread(target=stall, args=(bench.server.port, name, sent, ended))
         for name, sent in stalled(bench.tenant).items()
     ]
-    for one in stalls:
-        one.start()
-    for one in stalls:
-        one.join()
+    for thread in stalls:
+        thread.start()
+    for thread in stalls:
+        thread.join()
     assert set(ended) == set(stalled(bench.tenant)), f"only these were let go: {ended}"

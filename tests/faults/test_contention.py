@@ -33,15 +33,15 @@ ROOT = Path(__file__).parents[2]
 
 @pytest_asyncio.fixture
 async def operator(database_url: str) -> AsyncIterator[Operator]:
-    opened_desk = await Operator.open(service_settings(database_url))
-    yield opened_desk
-    await opened_desk.close()
+    operator_client = await Operator.open(service_settings(database_url))
+    yield operator_client
+    await operator_client.close()
 
 
 @pytest_asyncio.fixture
 async def accept_flow(database_url: str) -> AsyncIterator[AcceptFlow]:
-    async with open_accept_flow(database_url, SettableClock()) as one:
-        yield one
+    async with open_accept_flow(database_url, SettableClock()) as opened:
+        yield opened
 
 
 @asynccontextmanager
@@ -55,13 +55,13 @@ async def session(database_url: str) -> AsyncIterator[Any]:
 
 
 async def known(accept_flow: AcceptFlow, *senders: Sender) -> None:
-    """Looked up beforehand, so that nobody waits for that and misses the batch."""
+    """Loaded into the cache beforehand, so that no request misses the batch."""
     for sender in senders:
         assert await accept_flow.control_cache.is_verified(AccountId(sender.account_id), sender.domain)
 
 
 async def in_one_batch(*accepting: Any) -> list[str]:
-    """What came of each, by name: requests that are begun in one turn of the loop share a transaction."""
+    """The result of each, by name: requests that start in one turn of the loop share a transaction."""
     answers = await asyncio.gather(*accepting, return_exceptions=True)
     return [outcome(answer) for answer in answers]
 
@@ -89,7 +89,7 @@ async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock
             "url": database_url,
             "seed": seed,
             "rounds": BATCHES // 2,
-            "senders": [[str(one.account_id), str(one.credential_id), one.domain] for one in senders],
+            "senders": [[str(sender.account_id), str(sender.credential_id), sender.domain] for sender in senders],
             "descending": descending,
         }
         contenders.append(
@@ -117,7 +117,7 @@ async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock
         batches = await connection.fetchval("SELECT count(DISTINCT xmin::text) FROM messages")
         messages = await connection.fetchval("SELECT count(*) FROM messages")
     assert deadlocks == 0
-    # On a machine that is busy elsewhere a lock may not be had in time, which is told as what it is.
+    # On a busy machine a lock may time out, which is reported as such.
     busy = sum(count for outcome, count in outcomes.items() if outcome.startswith("Refusal: temporary_failure"))
     assert outcomes["accepted"] == messages == outcomes.total() - busy
     assert busy < messages / 1000
@@ -189,7 +189,7 @@ async def test_an_item_that_postgresql_refuses_fails_alone(
     neighbour = await new_sender(operator, "neighbour")
     await known(accept_flow, sender, neighbour)
     draft = sender.draft()
-    # No draft from outside holds a NUL; should one ever, PostgreSQL refuses it with the whole statement.
+    # No draft from outside holds a NUL; should it ever, PostgreSQL refuses it with the whole statement.
     poison = draft._replace(request_fields=draft.request_fields._replace(sender="a\x00b"))
     outcomes = await in_one_batch(
         accept_flow.accept(neighbour, "before"),
@@ -261,8 +261,10 @@ async def test_one_key_by_two_instances_at_once_is_one_message(
     sender = await new_sender(operator, "twice")
     async with open_accept_flow(database_url, accept_flow.clock) as another:
         for number in range(50):
-            houses = [accept_flow, another] if number % 2 else [another, accept_flow]
-            outcomes = await in_one_batch(*(one.accept(sender, f"key {number}") for one in houses for _ in range(2)))
+            accept_flows = [accept_flow, another] if number % 2 else [another, accept_flow]
+            outcomes = await in_one_batch(
+                *(flow.accept(sender, f"key {number}") for flow in accept_flows for _ in range(2))
+            )
             assert outcomes.count("accepted") == 1, outcomes
             assert set(outcomes) <= {"accepted", "replay", "idempotency_in_progress"}
     async with session(database_url) as connection:
@@ -276,7 +278,11 @@ async def test_the_last_credits_go_to_exactly_as_many_by_two_instances(
     sender = await new_sender(operator, "few", credits=10)
     async with open_accept_flow(database_url, accept_flow.clock) as another:
         outcomes = await in_one_batch(
-            *(one.accept(sender, f"key {number} {id(one)}") for number in range(32) for one in (accept_flow, another))
+            *(
+                flow.accept(sender, f"key {number} {id(flow)}")
+                for number in range(32)
+                for flow in (accept_flow, another)
+            )
         )
     assert Counter(outcomes) == {"accepted": 10, Code.INSUFFICIENT_CREDITS.value: 54}
     assert await database_faults(database_url) == {}

@@ -323,7 +323,7 @@ async def test_an_outcome_that_comes_late_fills_its_own_attempt_and_nothing_else
 # Leases
 
 
-async def test_a_lease_that_lapses_before_the_dot_sends_no_dot_and_the_mail_arrives_once(flow: DeliveryFlow) -> None:
+async def test_a_lease_that_expires_before_the_dot_sends_no_dot(flow: DeliveryFlow) -> None:
     # Not expired yet, but too near its end to rely on.
     slow = Lingering(flow.carrier, at_the_dot=lambda: flow.clock.advance(WORKER_LEASE * 0.8))
     message_id = await flow.steps.accept(["ada@example.org"])
@@ -528,7 +528,7 @@ async def test_a_worker_that_ends_withdraws_what_is_not_sent_and_says_what_may_b
     assert (await state(flow, before))[0] == (await state(flow, after))[0] == "failed"
 
 
-async def test_a_worker_that_ends_while_the_database_is_away_still_tells_what_it_sent(
+async def test_a_stopping_worker_records_what_it_sent_once_the_database_is_back(
     flow: DeliveryFlow, far: Database, proxy: DatabaseProxy
 ) -> None:
     """The mail was taken: when the time for withdrawing is over, the time for recording is not."""

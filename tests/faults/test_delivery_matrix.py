@@ -1,7 +1,7 @@
 """The fault matrix of delivery: whatever a destination or its DNS does, what follows for the recipient.
 
-All rows of the table are sent in one round, each to a domain and a server of its own; then the world is put
-right, and whatever was deferred is tried again. The tests look at what was seen after each round.
+All rows of the table are sent in one round, each to its own domain and server; then the faults are
+removed, and deferred mail is retried. The tests check what was seen after each round.
 """
 
 import json
@@ -25,7 +25,7 @@ from tests.support.smtp_receiver import Certificates
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SOUND: Final = "127.0.0.1"
-# Nobody listens there.
+# Nothing listens there.
 DEAD: Final = "127.0.0.250"
 # The first wait is a minute, and up to a tenth longer.
 FIRST_WAIT: Final = timedelta(seconds=66)
@@ -80,7 +80,7 @@ ROWS: Final = [
     bounced("551-rcpt", "rcpt", 551),
     bounced("550-rcpt--no-pipelining", "rcpt", 550),
     bounced("554-dot--chunking", "dot", 554),
-    # It says no to us, or to everyone: the next server is asked, and then the calendar.
+    # It refuses us, or all clients: the next server is tried, and then the mail is rescheduled.
     deferred("554-connect", "greeting", 554),
     deferred("502-ehlo--502-helo", "ehlo", 502),
     deferred("starttls--starttls-refused", "starttls", 454),
@@ -91,7 +91,7 @@ ROWS: Final = [
     ],
     *[delivered(behaviour, SOUND) for behaviour in ("drop-connect", "hang-connect", "hang-ehlo", DEAD)],
     Row("two that say no", ("554-connect", "521-connect"), "deferred", 521, "greeting"),
-    Row("nobody there", (DEAD,), "deferred", None, "connect"),
+    Row("nothing listens", (DEAD,), "deferred", None, "connect"),
     # What was said of the mail is the answer, however many servers there are.
     Row("the first server's 451 counts", ("451-mail", SOUND), "deferred", 451, "mail"),
     Row("the first server's 550 counts", ("550-mail", SOUND), "bounced", 550, "mail"),
@@ -203,7 +203,7 @@ def manners_of_rows() -> tuple[dict[str, str], dict[str, str]]:
     return behaviours, addresses
 
 
-async def look(flow: DeliveryFlow, message_id: MessageId) -> Seen:
+async def observe(flow: DeliveryFlow, message_id: MessageId) -> Seen:
     async with flow.steps.database.connection() as connection:
         recipient = await connection.fetchrow("SELECT * FROM recipients WHERE message_id = $1", message_id)
         attempts = await connection.fetch("SELECT * FROM attempts WHERE message_id = $1 ORDER BY fence", message_id)
@@ -218,7 +218,7 @@ async def look(flow: DeliveryFlow, message_id: MessageId) -> Seen:
         await flow.message(message_id),
         [dict(row) for row in attempts],
         [(kind, json.loads(body)) for kind, body in events],
-        sum(one.recipient == recipient["email"] for one in flow.receiver.accepted),
+        sum(item.recipient == recipient["email"] for item in flow.receiver.accepted),
     )
 
 
@@ -233,11 +233,11 @@ async def matrix(new_database: Callable[[], str]) -> AsyncIterator[Matrix]:
             set_up(flow, row, addresses)
             messages[row.name] = await flow.steps.accept([f"ada@{domain_of(row)}"])
         assert await flow.run_due() == len(ROWS)
-        first = {name: await look(flow, message_id) for name, message_id in messages.items()}
+        first = {name: await observe(flow, message_id) for name, message_id in messages.items()}
         put_right(flow)
         flow.clock.advance(FIRST_WAIT)
         await flow.run_due()
-        second = {name: await look(flow, message_id) for name, message_id in messages.items()}
+        second = {name: await observe(flow, message_id) for name, message_id in messages.items()}
         yield Matrix(flow, seed, messages, first, second)
         assert await database_faults(url) == {}, f"{seed=}"
 
@@ -251,8 +251,8 @@ def seed_is_told(matrix: Matrix) -> None:
 async def test_what_a_first_attempt_comes_to(matrix: Matrix, row: Row) -> None:
     seen = matrix.first[row.name]
     (attempt,) = seen.attempts
-    told = (seen.status, seen.code, attempt["stage"], attempt["is_ambiguous"], seen.lines)
-    assert told == (row.status, row.code, row.stage, row.is_ambiguous, row.lines), seen.response
+    recorded = (seen.status, seen.code, attempt["stage"], attempt["is_ambiguous"], seen.lines)
+    assert recorded == (row.status, row.code, row.stage, row.is_ambiguous, row.lines), seen.response
     assert (attempt["outcome"], attempt["code"], attempt["response"]) == (row.status, row.code, seen.response)
     assert (seen.attempt_count, (attempt["tls"] or "").startswith("TLS")) == (1, row.tls)
     assert seen.response
@@ -290,16 +290,14 @@ async def test_money_and_events_follow_from_what_is_final_alone(matrix: Matrix, 
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-async def test_what_was_deferred_arrives_when_the_world_is_put_right_and_what_was_final_stays(
-    matrix: Matrix, row: Row
-) -> None:
+async def test_deferred_mail_arrives_once_the_fault_ends_and_final_stays_final(matrix: Matrix, row: Row) -> None:
     first, second = matrix.first[row.name], matrix.second[row.name]
     if row.status != "deferred":
         assert second == first
         return
     assert (second.status, second.attempt_count, second.code) == ("delivered", 2, 250)
-    assert [one["outcome"] for one in second.attempts] == ["deferred", "delivered"]
-    # One line, and one more only where the first attempt may have arrived.
+    assert [item["outcome"] for item in second.attempts] == ["deferred", "delivered"]
+    # One line, and another only where the first attempt may have arrived.
     assert second.lines == 1 + row.lines
     assert row.lines <= row.is_ambiguous
 
@@ -322,18 +320,18 @@ async def test_where_dns_leads_nowhere_no_server_is_named(matrix: Matrix, row: R
 # What takes more than one recipient, or more than two rounds.
 
 
-async def test_greylisting_is_sat_out_and_nobody_is_told(matrix: Matrix) -> None:
+async def test_greylisting_is_retried_without_an_event(matrix: Matrix) -> None:
     flow = matrix.flow
     flow.serve("patience.example.org")
     message_id = await flow.steps.accept(["greylist@patience.example.org"])
     for wait in (timedelta(0), FIRST_WAIT):
         flow.clock.advance(wait)
         await flow.run_due()
-        seen = await look(flow, message_id)
+        seen = await observe(flow, message_id)
         assert (seen.status, seen.code, seen.events, seen.lines) == ("deferred", 450, [], 0)
     flow.clock.advance(minutes=5.5)
     await flow.run_due()
-    seen = await look(flow, message_id)
+    seen = await observe(flow, message_id)
     assert (seen.status, seen.attempt_count, len(seen.events), seen.lines) == ("delivered", 3, 1, 1)
 
 
@@ -363,11 +361,11 @@ async def test_each_recipient_has_its_own_result(matrix: Matrix) -> None:
     flow.clock.advance(minutes=5.5)
     await flow.run_due()
     assert await flow.statuses(message_id) == ["delivered", "deferred", "bounced", "delivered", "delivered"]
-    arrived = sorted(one.recipient for one in flow.receiver.accepted if one.recipient.endswith("@mixed.example.org"))
+    arrived = sorted(item.recipient for item in flow.receiver.accepted if item.recipient.endswith("@mixed.example.org"))
     assert arrived == [f"{local}@mixed.example.org" for local in ("ada", "bob", "greylist")]
 
 
-async def test_a_server_that_answers_everything_late_is_left_when_the_time_in_all_is_over(
+async def test_a_server_that_answers_late_is_given_up_at_the_total_deadline(
     new_database: Callable[[], str],
 ) -> None:
     url = new_database()
@@ -428,7 +426,7 @@ async def test_a_server_at_an_address_that_is_not_public_is_never_connected_to(
             strict.names.records[f"mx.{domain}", kind] = given
     message_id = await strict.steps.accept([f"ada@{domain}"])
     await strict.run_due()
-    seen = await look(strict, message_id)
+    seen = await observe(strict, message_id)
     assert (seen.status, seen.billing, seen.code) == ("bounced", "released", None)
     assert (len(seen.events), "no public address" in (seen.response or "")) == (1, True)
     assert strict.receiver.connections == 0

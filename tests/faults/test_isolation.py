@@ -1,4 +1,4 @@
-"""One destination's trouble, or one account's backlog, is not the others': small versions of `make bench-isolation`."""
+"""A dead destination or a backlog does not delay other mail: small versions of `make bench-isolation`."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.support.service_processes import run_processes
 from tests.support.unresponsive_server import UnresponsiveServer
 
 # The machine that runs this may be slow and busy: the bounds are far from what is usual, and yet much farther
-# from what it would be if mail waited for the dead one's time-out, or behind the backlog.
+# from what it would be if mail waited for the dead server's time-out, or behind the backlog.
 OTHERS_SECONDS_MAX = 3.0
 SMALL_SECONDS_MAX = 5.0
 WAIT_SECONDS_MAX = 30.0
@@ -60,7 +60,7 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
             assert await asyncio.to_thread(dead_end.hangs)
         print(
             f"{len(others.waits)} mails to the others: p50 {others.percentile(0.5):.3f} s, "
-            f"p99 {others.percentile(0.99):.3f} s; {others.to_the_one} to the dead one"
+            f"p99 {others.percentile(0.99):.3f} s; {others.to_the_one} to the dead server"
         )
         assert others.percentile(0.99) < OTHERS_SECONDS_MAX
         assert (

@@ -41,13 +41,13 @@ async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
     url = await asyncio.to_thread(new_database)
     # Two servers of one fleet, killed in turns and started again at their ports: the other serves meanwhile.
     servers = [ServerProcess(url, tmp_path / f"server-{number}.log") for number in range(2)]
-    desks: list[Service] = []
+    clients: list[Service] = []
     try:
         await asyncio.gather(servers[0].start(processes=2), servers[1].start())
-        desks = [await server.open_client() for server in servers]
-        tenants = [await desks[0].account(credits=10_000_000) for _ in range(3)]
-        tenants.append(await desks[0].account(credits=60))
-        load = HttpLoad(desks, tenants, seed)
+        clients = [await server.open_client() for server in servers]
+        tenants = [await clients[0].account(credits=10_000_000) for _ in range(3)]
+        tenants.append(await clients[0].account(credits=60))
+        load = HttpLoad(clients, tenants, seed)
         sending = asyncio.create_task(load.run(SENDERS))
         await asyncio.gather(
             *(
@@ -64,7 +64,7 @@ async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
         assert unanswered, "no kill hit a request"
 
         assert await database_faults(url) == {}
-        there = await messages_by_key(desks[0])
+        there = await messages_by_key(clients[0])
         assert [key for key, ids in there.items() if len(ids) > 1] == []
         for request in accepted:
             assert there[request.key] == [uuid(request.message_id or "")]
@@ -73,11 +73,11 @@ async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
         assert [request.key for request in refused if request.key in there] == []
         assert set(there) <= {request.key for request in load.requests}
 
-        # The retry of what had no answer finds the message that was there, or makes the only one.
+        # The retry of an unanswered request finds its message, or creates the only one.
         fates: Counter[str] = Counter()
         async with asyncio.TaskGroup() as group:
             for request in unanswered:
-                group.create_task(load.settle(request, desks[0]))
+                group.create_task(load.settle(request, clients[0]))
         for request in unanswered:
             before = there.get(request.key)
             fates["was there" if before else "was not"] += 1
@@ -85,21 +85,21 @@ async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
                 assert uuid(request.message_id or "") == before[0]
         print(f"without an answer: {dict(fates)}")
         chance = random.Random(f"{seed} replays")
-        await asyncio.gather(*(replay(load, accepted[start::SENDERS], desks, chance) for start in range(SENDERS)))
+        await asyncio.gather(*(replay(load, accepted[start::SENDERS], clients, chance) for start in range(SENDERS)))
         assert await database_faults(url) == {}
-        afterwards = await messages_by_key(desks[0])
+        afterwards = await messages_by_key(clients[0])
         assert [key for key, ids in afterwards.items() if len(ids) > 1] == []
         assert set(afterwards) == {request.key for request in load.requests if request.message_id is not None}
     finally:
-        for desk in desks:
-            await desk.close()
+        for client in clients:
+            await client.close()
         for server in servers:
             server.kill()
 
 
-async def replay(load: HttpLoad, requests: list, desks: list[Service], chance: random.Random) -> None:
+async def replay(load: HttpLoad, requests: list, clients: list[Service], chance: random.Random) -> None:
     for request in requests:
-        answer = await load.attempt(request, chance.choice(desks))
+        answer = await load.attempt(request, chance.choice(clients))
         assert answer is not None
         assert answer.status == 202, answer.raw
         assert answer.headers["Idempotent-Replayed"] == "true"

@@ -57,7 +57,7 @@ async def send(tenant: Tenant, numbers: Iterator[int], domains: list[str], sent:
 
 
 @pytest.mark.alone
-async def test_a_thousand_messages_of_fifty_recipients_each_fold_right_without_a_deadlock(
+async def test_a_thousand_messages_of_fifty_recipients_without_a_deadlock(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
@@ -80,9 +80,9 @@ async def test_a_thousand_messages_of_fifty_recipients_each_fold_right_without_a
         rows = await processes.service.sql("SELECT id, status, billing_status FROM messages")
         states = {row["id"]: (row["status"], row["billing_status"]) for row in rows}
         wrong = {
-            one: states[uuid(one)]
-            for one, number in sent.items()
-            if states[uuid(one)] != KINDS[number % len(KINDS)][1:]
+            message_id: states[uuid(message_id)]
+            for message_id, number in sent.items()
+            if states[uuid(message_id)] != KINDS[number % len(KINDS)][1:]
         }
         assert (len(states), wrong) == (MESSAGES, {})
         rows = await processes.service.sql(

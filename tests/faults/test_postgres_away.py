@@ -63,9 +63,9 @@ async def server(database_url: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def service(server: ServerProcess) -> AsyncIterator[Service]:
-    desk = await server.open_client()
-    yield desk
-    await desk.close()
+    client = await server.open_client()
+    yield client
+    await client.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -163,7 +163,7 @@ async def test_without_postgresql_every_answer_is_503_at_once_until_it_is_back(
     assert await database_faults(service.database_url) == {}
 
 
-async def test_a_hanging_postgresql_is_told_as_503_in_time_and_all_is_well_when_it_goes_on(
+async def test_a_hanging_postgresql_is_answered_503_in_time_and_recovers(
     cluster: PrivatePostgres, service: Service, tenant: Tenant
 ) -> None:
     # Connections that are open and used, so that statements hang in them too.
@@ -217,17 +217,17 @@ async def test_a_server_that_starts_without_postgresql_serves_once_it_is_there(
     try:
         try:
             await late.start()
-            desk = Service(
+            client = Service(
                 late.database_url, late.port, late.log, late.running, service.client, service.operator, service.pool
             )
-            answer, seconds = await timed(tenant.send(service=desk))
+            answer, seconds = await timed(tenant.send(service=client))
             assert answer.is_refusal(503, "service_unavailable")
             assert seconds < REFUSED_SECONDS_MAX
         finally:
             await asyncio.to_thread(cluster.restart)
 
         async def send() -> Answer:
-            return await tenant.send(service=desk)
+            return await tenant.send(service=client)
 
         await eventually(send, lambda seen: seen.status == 202, within=RECOVERY_SECONDS_MAX)
     finally:
@@ -242,7 +242,7 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
     leaving = ServerProcess(service.database_url, tmp_path / "leaving.log", dict(USUAL_PATIENCE))
     try:
         await leaving.start()
-        desk = Service(
+        client = Service(
             leaving.database_url,
             leaving.port,
             leaving.log,
@@ -251,7 +251,7 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
             service.operator,
             service.pool,
         )
-        load = HttpLoad([desk], [tenant], seed)
+        load = HttpLoad([client], [tenant], seed)
         sending = asyncio.create_task(load.run(16))
         await asyncio.sleep(0.7)
         started = time.monotonic()
@@ -262,7 +262,7 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
     finally:
         leaving.kill()
     print(f"ended with {status} after {seconds:.1f} s; {load.answers}")
-    # A server that was told to stop may say so by ending with that signal.
+    # A stopped server may end with that signal.
     assert status in {0, -signal.SIGTERM}
     assert seconds < STOP_SECONDS_MAX
     rows = await service.sql("SELECT subject, id FROM messages WHERE account_id = $1", tenant.id)
@@ -307,8 +307,8 @@ async def test_many_requests_of_a_locked_account_fail_none_of_its_neighbours(ser
     async with locked(tenant):
         stuck = [asyncio.ensure_future(timed(tenant.send())) for _ in range(12)]
         served = [asyncio.ensure_future(timed(other.send())) for _ in range(12)]
-        refused = [await one for one in stuck]
-        answers = [await one for one in served]
+        refused = [await answer_task for answer_task in stuck]
+        answers = [await answer_task for answer_task in served]
     assert {(answer.status, answer.code) for answer, _ in refused} == {(503, "temporary_failure")}
     assert [answer.status for answer, _ in answers] == [202] * 12
     slowest = max(seconds for _, seconds in [*refused, *answers])

@@ -1,4 +1,4 @@
-"""Clients that take their time, by the hundred: they cost little, keep nobody out, and are hung up on."""
+"""Hundreds of slow clients: they cost little, block no other client, and are disconnected."""
 
 import asyncio
 import contextlib
@@ -47,13 +47,13 @@ async def dripping(groups: dict[str, list[IdleClient]], drops: dict[str, bytes])
         yield
     finally:
         task.cancel()
-        for client in (one for clients in groups.values() for one in clients):
+        for client in (client for clients in groups.values() for client in clients):
             reset(client)
 
 
 async def until(is_true: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while not is_true() and time.monotonic() < deadline:  # noqa: ASYNC110 (it looks at a process)
+    while not is_true() and time.monotonic() < deadline:  # noqa: ASYNC110 (it polls a process)
         await asyncio.sleep(0.1)
     return is_true()
 
@@ -168,7 +168,7 @@ async def test_the_idle_cost_little_and_one_too_many_is_told_to_come_back(databa
     found = await measure_both(database_url, tmp_path, IDLE, 1.0)
 
     assert is_bounded(found), found
-    for one in found:
-        assert one.bytes_each < BYTES_EACH_MAX
-        assert one.processor_part < 0.5
-        assert max(one.answer_seconds) < SERVED_SECONDS_MAX
+    for measured in found:
+        assert measured.bytes_each < BYTES_EACH_MAX
+        assert measured.processor_part < 0.5
+        assert max(measured.answer_seconds) < SERVED_SECONDS_MAX

@@ -1,7 +1,7 @@
-"""Good requests and sessions, cut, mixed and damaged, against a real server's three doors: HTTP, submission, inbound.
+"""Good requests and sessions, cut, mixed and damaged, against a real server's three ports: HTTP, submission, inbound.
 
-What comes of a single input can't be foretold; what must hold all the same is that every answer is a proper one, that
-nothing was a fault, and that afterwards there are as many messages as were accepted, and the books are right.
+The result of a single input is unknown; but every answer must be valid, no fault may be logged, and afterwards there
+must be as many messages as were accepted, in a consistent database.
 """
 
 # ruff: noqa: E501 (a table of bytes reads better unbroken)
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 QUIET_SECONDS: Final = 0.3
 AT_ONCE: Final = 8
 CREDITS: Final = 1_000_000
-# Of the right shape, and signed by nobody.
+# Well-formed, with an invalid signature.
 RETURN_PATH: Final = f"bounces+{'a' * 48}@{RETURN_PATH_DOMAIN}"
 
 _is_reply: Final = re.compile(r"[2-5][0-9]{2}[ -][!-~ ]*\Z").match
@@ -47,7 +47,7 @@ _queued: Final = re.compile(r"^250 2\.0\.0 queued as em_", re.MULTILINE).findall
 
 @dataclass(slots=True)
 class Bench:
-    """One process with three doors, an account for each that sends, and what was seen."""
+    """A process with three ports, an account for each sender, and what was seen."""
 
     server: ServerProcess
     service: Service
@@ -109,7 +109,7 @@ JSON_PIECES: Final = [
 
 @bad_input("Sending: POST /emails", 400)
 @given(some.data())
-def test_letters_that_are_hardly_json(bench: Bench, data: some.DataObject) -> None:
+def test_mails_that_are_hardly_json(bench: Bench, data: some.DataObject) -> None:
     full = bench.by_json.mail(
         cc=["Bob <bob@example.org>"],
         html="<p>é</p>",
@@ -117,7 +117,7 @@ def test_letters_that_are_hardly_json(bench: Bench, data: some.DataObject) -> No
         tags=["a", "list:news"],
         attachments=[{"filename": "a.txt", "content": "aGVsbG8=", "content_id": "a@b"}],
     )
-    samples = [json.dumps(one, ensure_ascii=False).encode() for one in (bench.by_json.mail(), full)]
+    samples = [json.dumps(sample, ensure_ascii=False).encode() for sample in (bench.by_json.mail(), full)]
     body = data.draw(spoiled(samples, JSON_PIECES))
     headers: dict[str, str | bytes] = {
         "Authorization": bench.by_json.basic,
@@ -145,12 +145,12 @@ def requests(tenant: Tenant, number: int) -> list[bytes]:
     body = json.dumps(tenant.mail()).encode()
     head = f"Host: x\r\nAuthorization: {tenant.basic}\r\nIdempotency-Key: raw {number:09}\r\nContent-Type: application/json\r\n"
     post = b"POST /emails HTTP/1.1\r\n" + head.encode()
-    look = b"GET /emails/em_00000000000000000000000000?a=b HTTP/1.1\r\n" + head.encode() + b"\r\n"
+    get_request = b"GET /emails/em_00000000000000000000000000?a=b HTTP/1.1\r\n" + head.encode() + b"\r\n"
     whole = post + b"Content-Length: %d\r\n\r\n" % len(body) + body
     return [
         whole,
         post + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n",
-        look,
+        get_request,
         b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + whole,
         b"GET /v1/templates?limit=5&cursor=a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a.b.c\r\n\r\n",
         b"POST /unsubscribe/abc HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 26\r\n\r\nList-Unsubscribe=One-Click",
@@ -158,9 +158,9 @@ def requests(tenant: Tenant, number: int) -> list[bytes]:
 
 
 def said_to(port: int, sent: bytes) -> tuple[bytes, float]:
-    """All that comes back; who says no more is told that there is no more to come, and has to let go."""
+    """All that the server answers; then the client ends its side, and the server must close."""
     began = time.monotonic()
-    heard = b""
+    received = b""
     with (
         socket.create_connection((HOST, port), timeout=ANSWER_SECONDS_MAX) as connection,
         contextlib.suppress(BrokenPipeError, ConnectionResetError),
@@ -168,12 +168,12 @@ def said_to(port: int, sent: bytes) -> tuple[bytes, float]:
         connection.sendall(sent)
         connection.settimeout(QUIET_SECONDS)
         with contextlib.suppress(TimeoutError):
-            heard = connection.recv(65_536)
+            received = connection.recv(65_536)
         connection.settimeout(ANSWER_SECONDS_MAX)
         connection.shutdown(socket.SHUT_WR)
         while piece := connection.recv(65_536):
-            heard += piece
-    return heard, time.monotonic() - began
+            received += piece
+    return received, time.monotonic() - began
 
 
 @bad_input("Raw HTTP", 30, each=AT_ONCE)
@@ -182,16 +182,16 @@ def test_requests_that_are_hardly_http(bench: Bench, data: some.DataObject) -> N
     samples = requests(bench.by_http, next(bench.numbers))
     sent = data.draw(some.lists(spoiled(samples, HTTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        answers = list(threads.map(lambda one: said_to(bench.server.port, one), sent))
-    for one, (heard, seconds) in zip(sent, answers, strict=True):
-        assert seconds < ANSWER_SECONDS_MAX, f"let go after {seconds:.1f} s: {one!r}"
-        reader = io.BytesIO(heard)
+        answers = list(threads.map(lambda sample: said_to(bench.server.port, sample), sent))
+    for sample, (received, seconds) in zip(sent, answers, strict=True):
+        assert seconds < ANSWER_SECONDS_MAX, f"let go after {seconds:.1f} s: {sample!r}"
+        reader = io.BytesIO(received)
         while (answer := _read(reader, "raw", is_head=False)) is not None:
             if answer.status < 200 or is_parsers_own(answer):
                 continue
-            assert answer.status in declared_statuses("", "") | {202, 402, 415, 431}, f"{answer.status}: {one!r}"
+            assert answer.status in declared_statuses("", "") | {202, 402, 415, 431}, f"{answer.status}: {sample!r}"
             if answer.status >= 400 or "json" in answer.headers.get("Content-Type", ""):
-                HttpProbe(bench.server.port, bench.tally).check("raw", repr(one), "", "", answer, seconds)
+                HttpProbe(bench.server.port, bench.tally).check("raw", repr(sample), "", "", answer, seconds)
             if answer.status == 202:
                 bench.tally.accepted.add(answer.body["id"])
 
@@ -222,17 +222,17 @@ def reports() -> list[bytes]:
 
 def talked(connection: socket.socket, sent: bytes) -> tuple[str, bool]:
     """All that was said, and whether the server ended it."""
-    heard = b""
+    received = b""
     connection.settimeout(QUIET_SECONDS)
     try:
         connection.sendall(sent + b"\r\n.\r\nQUIT\r\n")
         while piece := connection.recv(65_536):
-            heard += piece
+            received += piece
     except TimeoutError:
-        return heard.decode("latin-1"), False
+        return received.decode("latin-1"), False
     except OSError:
         pass
-    return heard.decode("latin-1"), True
+    return received.decode("latin-1"), True
 
 
 def check_replies(said: str, sent: Sequence[bytes]) -> None:
@@ -249,12 +249,12 @@ def test_sessions_that_are_hardly_smtp(bench: Bench, data: some.DataObject) -> N
     opening = f"EHLO x\r\n{plain(bench.by_smtp.username, bench.by_smtp.password)}\r\n".encode()
     context = bench.listeners.trusting()
 
-    def talk(one: bytes) -> tuple[str, bool]:
+    def talk(sample: bytes) -> tuple[str, bool]:
         with (
             socket.create_connection((HOST, bench.listeners.tls_port), timeout=ANSWER_SECONDS_MAX) as bare,
             context.wrap_socket(bare, server_hostname=NAME) as connection,
         ):
-            return talked(connection, opening + one)
+            return talked(connection, opening + sample)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for said, is_over in threads.map(talk, sent):
@@ -267,12 +267,12 @@ def test_sessions_that_are_hardly_smtp(bench: Bench, data: some.DataObject) -> N
 @given(some.data())
 def test_nothing_is_taken_in_the_clear(bench: Bench, data: some.DataObject) -> None:
     """What is said before TLS, or right behind the wish for it, is never a message."""
-    samples = [b"EHLO x\r\nSTARTTLS\r\n" + one for one in sessions(bench.by_smtp)]
+    samples = [b"EHLO x\r\nSTARTTLS\r\n" + sample for sample in sessions(bench.by_smtp)]
     sent = data.draw(some.lists(spoiled(samples, SMTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
 
-    def talk(one: bytes) -> tuple[str, bool]:
+    def talk(sample: bytes) -> tuple[str, bool]:
         with socket.create_connection((HOST, bench.listeners.port), timeout=ANSWER_SECONDS_MAX) as connection:
-            return talked(connection, one)
+            return talked(connection, sample)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for said, _ in threads.map(talk, sent):
@@ -284,9 +284,9 @@ def test_nothing_is_taken_in_the_clear(bench: Bench, data: some.DataObject) -> N
 @bad_input("Returned reports", 15, each=AT_ONCE)
 @given(some.lists(spoiled(reports(), SMTP_PIECES), min_size=AT_ONCE, max_size=AT_ONCE))
 def test_reports_that_are_hardly_smtp(bench: Bench, sent: list[bytes]) -> None:
-    def talk(one: bytes) -> tuple[str, bool]:
+    def talk(sample: bytes) -> tuple[str, bool]:
         with socket.create_connection((HOST, bench.listeners.inbound_port), timeout=ANSWER_SECONDS_MAX) as connection:
-            return talked(connection, one)
+            return talked(connection, sample)
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for said, _ in threads.map(talk, sent):
@@ -295,7 +295,7 @@ def test_reports_that_are_hardly_smtp(bench: Bench, sent: list[bytes]) -> None:
 
 @pytest.mark.fuzz("Spoiled requests and sessions, afterwards")
 def test_afterwards_there_is_what_was_accepted_and_nothing_was_a_fault(bench: Bench) -> None:
-    """Runs last: it judges what all the others did to one server."""
+    """Runs last: it checks what all other tests did to the server."""
     assert bench.server.running.poll() is None
     by_json = bench.tally.accepted
     written = bench.count("messages", bench.by_json) + bench.count("messages", bench.by_http)

@@ -16,7 +16,7 @@ FINAL_SECONDS_MAX = 60.0
 
 
 @pytest.mark.alone
-async def test_killing_nats_and_wiping_its_data_in_mid_load_delays_mail_and_loses_none(
+async def test_losing_nats_and_its_data_under_load_loses_no_mail(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)

@@ -121,7 +121,7 @@ async def _handed_in(line: SmtpConnection, tenant: Tenant, form: Form, way: str)
     return replies[-2], [*replies[:-2], replies[-1]]
 
 
-async def test_one_transaction_in_is_one_message_out_or_none_at_a_server_with_every_bad_habit(
+async def test_one_transaction_is_at_most_one_message_at_a_lenient_server(
     listeners: SmtpListeners, processes: ServiceProcesses, tenant: Tenant
 ) -> None:
     every = [(form, way) for form in forms() for way in WAYS if way != "data" or not form.is_true_end]
@@ -156,7 +156,7 @@ def _has_bare(end: bytes) -> bool:
     return b"\r" in left or b"\n" in left
 
 
-async def test_a_true_end_of_data_is_the_end_and_what_follows_is_the_next_transaction(
+async def test_a_true_end_of_data_ends_the_mail_and_the_next_transaction_follows(
     listeners: SmtpListeners, processes: ServiceProcesses, tenant: Tenant
 ) -> None:
     """Of a client that may send: its own second mail, with its own sender, which has to be verified like any other."""

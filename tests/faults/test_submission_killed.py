@@ -28,7 +28,7 @@ TERMINATION_SECONDS_MAX = 15.0
 async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServiceProcesses]:
-    """Only HTTP works here, to have a desk: nobody delivers, so that what was accepted stays as it was."""
+    """Only HTTP runs, for the client: nothing delivers, so that accepted mail stays as it was."""
     url = await asyncio.to_thread(new_database)
     async with prepare_processes(url, tmp_path_factory.mktemp("killed"), stream="memory") as processes:
         await processes.start_http()
@@ -65,7 +65,7 @@ async def started(forked: ForkedProcesses, listeners: SmtpListeners) -> int:
 
 
 def _listens(pid: int) -> bool:
-    """Whether the process has both of its ports, whoever else has them."""
+    """Whether the process has both of its ports, whether or not others share them."""
     listening = {
         fields[9]
         for fields in (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
@@ -117,7 +117,7 @@ async def test_a_server_told_to_end_takes_what_has_come_and_answers_it(
     async with listeners.session(slow) as line:
         sending = asyncio.create_task(load.run(SENDERS))
         await accepted(load, 21)
-        # In the middle of a message when the end is told.
+        # In the middle of a message when SIGTERM arrives.
         await line.say("MAIL FROM:<>", "RCPT TO:<ada@example.org>", "DATA")
         content = dotted(raw_mail(slow, f"{seed}-slow"))
         line.writer.write(content[:60])
@@ -132,7 +132,7 @@ async def test_a_server_told_to_end_takes_what_has_come_and_answers_it(
     print(f"status {status} after {seconds:.1f} s; {len(load.accepted)} accepted; {dict(load.answers)}")
     assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True), part.said()
     assert len(load.accepted) > 20, "too little load to show anything"
-    # Nobody was left without an answer in the middle of a message.
+    # No client was left without an answer in the middle of a message.
     assert load.answers["no answer"] == 0
     assert await load.faults(processes.service) == []
     assert await load.in_doubt(processes.service) == {}

@@ -47,14 +47,14 @@ def cluster() -> Iterator[PrivatePostgres]:
 
 @pytest.fixture(scope="module")
 def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
-    return SmtpListeners.make(tmp_path_factory.mktemp("doors"))
+    return SmtpListeners.make(tmp_path_factory.mktemp("listeners"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def processes(
     cluster: PrivatePostgres, listeners: SmtpListeners, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServiceProcesses]:
-    """One process for all of it."""
+    """One process for all parts."""
     directory = tmp_path_factory.mktemp("away")
     settings = {**listeners.settings, **USUAL_PATIENCE}
     async with prepare_processes(
@@ -115,14 +115,14 @@ async def test_a_restart_in_mid_load_is_told_as_451_and_loses_no_250(
     in_doubt = await load.in_doubt(processes.service)
     print(f"{len(load.accepted)} accepted; {dict(load.answers)}; stored without a 250: {in_doubt}")
     assert load.answers["451 4.3.0"] > 0, "no restart hit a transaction"
-    # Nobody lost its connection, and nobody was told that it was his own fault.
+    # No client lost its connection, and none got a permanent error.
     assert set(load.answers) <= {"250 2.0.0", "451 4.3.0", "login 235", "login 454"}
     assert await load.faults(processes.service) == []
     await processes.wait_until_all_final(60)
     assert await database_faults(processes.database_url) == {}
 
 
-async def test_without_postgresql_both_servers_say_451_at_once_and_go_on_when_it_is_back(
+async def test_without_postgresql_both_servers_answer_451_and_recover(
     cluster: PrivatePostgres, processes: ServiceProcesses, listeners: SmtpListeners, tenant: Tenant
 ) -> None:
     async with listeners.session(tenant) as line:
@@ -151,7 +151,7 @@ async def test_without_postgresql_both_servers_say_451_at_once_and_go_on_when_it
             async with listeners.line(source="127.0.0.5") as other:
                 replies = await other.say("EHLO client.example", plain("smtp_unknown", "unknown"))
                 assert replies[1].startswith("454 4.7.0 "), replies
-            # The client isn't told why, and the operator is.
+            # The reply gives no reason; the log does.
             assert re.search(r'"cause": "(?!None).*"login_unavailable"', processes.parts[0].said())
         finally:
             await asyncio.to_thread(cluster.restart)

@@ -33,7 +33,7 @@ async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
 
 @dataclass
 class Follower:
-    """Reads on from where it stopped, as often as it is told to."""
+    """Each read continues where the last stopped."""
 
     steps: DeliverySteps
     seen: list[StoredEvent] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Follower:
 
 @dataclass
 class Pausing:
-    """A carrier that tells nobody what it has heard before it is let go on."""
+    """A carrier that pauses before it returns the result."""
 
     carrier: Carrier
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -70,26 +70,26 @@ class Pausing:
         return carriage
 
 
-async def test_an_outcome_that_waited_for_the_database_makes_an_event_of_the_time_at_which_it_is_stored(
+async def test_an_event_has_the_time_of_storage_after_a_wait_for_the_database(
     flow: DeliveryFlow, database_url: str
 ) -> None:
     follower = Follower(flow.steps)
-    async with DatabaseProxy(database_url) as relay:
-        far = await Database.open(relay.url)
+    async with DatabaseProxy(database_url) as proxy:
+        far = await Database.open(proxy.url)
         carrier = Pausing(flow.carrier)
         cut_off = replace(flow, delivery=flow.another_worker(carrier=carrier, database=far))
         await flow.steps.accept(["late@example.org"])
         late = asyncio.create_task(cut_off.run_due())
         await carrier.arrived.wait()
-        await relay.cut()
+        await proxy.cut()
         carrier.goes_on.set()
         await asyncio.sleep(0.2)  # its outcome is made, and finds no database
         flow.clock.advance(seconds=1)
         await flow.steps.accept(["soon@example.org"])
         await flow.run_due()
         flow.clock.advance(SETTLED_AFTER * 2)
-        assert [b"soon@" in one.body for one in await follower.read()] == [True]
-        await relay.mend()
+        assert [b"soon@" in event.body for event in await follower.read()] == [True]
+        await proxy.mend()
         await late
         await far.close()
     stored_at = flow.clock.now()
@@ -99,18 +99,18 @@ async def test_an_outcome_that_waited_for_the_database_makes_an_event_of_the_tim
     assert abs(ids.time_of(event.id) - stored_at).total_seconds() < 1
     assert event.body.startswith(b'{"id":"%b"' % ids.text(ids.EVENT, event.id).encode())
     (row,) = await flow.steps.fetch("SELECT created_at FROM events WHERE id = $1", event.id)
-    told = row[0].isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
-    assert b'"created_at":"%b"' % told in event.body
+    created_at = row[0].isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
+    assert b'"created_at":"%b"' % created_at in event.body
 
 
-async def test_nobody_reads_past_a_transaction_that_is_still_open(flow: DeliveryFlow) -> None:
+async def test_no_reader_passes_a_transaction_that_is_still_open(flow: DeliveryFlow) -> None:
     steps, webhook_steps = flow.steps, WebhookSteps(flow.steps)
     follower = Follower(steps)
     async with steps.database.transaction() as tx:
         await tx.fetchval("SELECT 1")
         outcomes = await webhook_steps.outcomes(DeliveryResult.DELIVERED)
         await delivery_outcomes.record(tx, outcomes, steps.clock.now())
-        # Another one, made after it, is stored before it.
+        # Another event, created later, is stored earlier.
         await webhook_steps.add_events(DeliveryResult.DELIVERED)
         steps.clock.advance(SETTLED_AFTER * 10)
         assert await follower.read() == []

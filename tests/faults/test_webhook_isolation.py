@@ -1,4 +1,4 @@
-"""One customer's endpoint that hangs is not the others' trouble: a small version of `make bench-webhooks`."""
+"""A customer's hanging endpoint does not delay the others: a small version of `make bench-webhooks`."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.support.webhook_flow import NAME
 from tests.support.webhook_isolation import measure_waits
 from tests.support.webhook_load_receiver import WebhookLoadReceiver
 
-# Few, so that the one that hangs has more to be told than may be under way to it at a time.
+# Few, so that the hanging endpoint has more events than may be in flight to it at a time.
 ACCOUNTS = 20
 EVENTS = 1_000
 PER_SECOND = 100
@@ -41,7 +41,7 @@ async def test_an_endpoint_that_hangs_does_not_delay_what_the_others_are_told(
             waits = await measure_waits(processes, load_receiver, ACCOUNTS, EVENTS, PER_SECOND, WAIT_SECONDS_MAX)
     print(
         f"{len(waits.others)} events of {ACCOUNTS - 1} customers: p50 {waits.percentile(0.5):.3f} s, "
-        f"p99 {waits.percentile(0.99):.3f} s, most {waits.percentile(1):.3f} s; the one that hangs was called "
+        f"p99 {waits.percentile(0.99):.3f} s, most {waits.percentile(1):.3f} s; the hanging endpoint was called "
         f"{waits.hanging_calls} times about {waits.hanging_events} events"
     )
     assert waits.percentile(0.99) < P99_SECONDS_MAX < CALL_SECONDS_MAX

@@ -1,6 +1,6 @@
-"""Messengers that are killed again and again, right after a customer has answered: every event is told, unchanged.
+"""Webhook workers killed again and again, right after a customer has answered: every event is sent, unchanged.
 
-Whoever is killed then can't say what it heard. The same event comes again, and the customer knows it by its id.
+A worker killed then cannot record the answer. The same event is sent again, and the customer knows it by its id.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver
 
 KILLS = 50
-# So many at a time: while one is dead, and its claims with it, the others go on.
+# So many at a time: while one is dead, and its claims wait, the others go on.
 WORKERS = 8
-# More than there are shards, so that whoever holds a few of them has something to do.
+# More than there are shards, so that every worker has something to do.
 ACCOUNTS = 32
 FEED_SECONDS = 0.4
 KILLED_SECONDS_MAX = 180.0
@@ -35,11 +35,11 @@ TOLD_SECONDS_MAX = 60.0
 
 
 class Killer:
-    """Ends whoever has just been answered: at once, or a moment later, when it may have told the database."""
+    """Kills the worker that was just answered: at once, or a moment later, when it may have recorded it."""
 
     def __init__(self, forked: ForkedProcesses, chance: random.Random) -> None:
         self.kills = 0
-        self._nursery = forked
+        self._forked = forked
         self._chance = chance
         self._owners: dict[int, int | None] = {}
         self._condemned: set[int] = set()
@@ -49,9 +49,9 @@ class Killer:
             return
         port = request.peer_port
         if port not in self._owners:
-            self._owners[port] = owner_of(port, self._nursery.alive)
+            self._owners[port] = owner_of(port, self._forked.alive)
         pid = self._owners[port]
-        if pid is None or pid not in self._nursery.alive:
+        if pid is None or pid not in self._forked.alive:
             return
         self._condemned.add(pid)
         if self._chance.random() < 0.7:
@@ -60,9 +60,9 @@ class Killer:
             asyncio.get_running_loop().call_later(self._chance.uniform(0, 0.03), self._kill, pid)
 
     def _kill(self, pid: int) -> None:
-        self._nursery.kill(pid)
+        self._forked.kill(pid)
         self.kills += 1
-        self._nursery.start("run", "notification")
+        self._forked.start("run", "notification")
         self._condemned.discard(pid)
 
 
@@ -88,7 +88,7 @@ async def test_after_fifty_kills_every_event_was_told_and_none_differs_from_itse
 
 
 async def _open(pool: Any) -> list[dict[str, Any]]:
-    """Some of what is not told yet, and why."""
+    """Some events that are not sent yet, and why."""
     rows = await pool.fetch(
         """SELECT c.attempt_count, c.fence, c.next_at - now() AS due_in, w.expires_at - now() AS lease_ends_in,
                   c.worker_id, d.error, count(*) OVER () AS number
@@ -125,7 +125,7 @@ async def _kill_and_compare(
         await asyncio.sleep(0.25)
     ended_at = time.monotonic()
 
-    secrets = {one.path: one.secret for one in made}
+    secrets = {account.path: account.secret for account in made}
     lines: defaultdict[str, list[Request]] = defaultdict(list)
     for request in webhook_receiver.requests:
         lines[json.loads(request.body)["id"]].append(request)
@@ -135,9 +135,9 @@ async def _kill_and_compare(
     )
     orphans = sum(row["attempt"] - 1 for row in rows)
     print(
-        f"{killer.kills} kills in {killed_at - began_at:.1f} s, all told {ended_at - killed_at:.1f} s later; "
-        f"{len(rows)} events, {len(webhook_receiver.requests)} calls, {orphans} attempts that nobody lived to report; "
-        f"told how often: {sorted(Counter(map(len, lines.values())).items())}"
+        f"{killer.kills} kills in {killed_at - began_at:.1f} s, all sent {ended_at - killed_at:.1f} s later; "
+        f"{len(rows)} events, {len(webhook_receiver.requests)} calls, {orphans} attempts without a record; "
+        f"calls per event: {sorted(Counter(map(len, lines.values())).items())}"
     )
     assert killer.kills == KILLS
     assert len(rows) == len(lines), "every event came, and nothing else did"

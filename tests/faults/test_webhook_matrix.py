@@ -1,7 +1,7 @@
 """The fault matrix of webhooks: whatever a customer's endpoint or its DNS does, what the log says and what follows.
 
-All rows of the table are called in one round, each for an account of its own, with the contract's own five seconds;
-then the endpoints are put right, and whatever is pending is sent again. The tests look at what was seen after each.
+All rows of the table are called in one round, each for its own account, with the contract's five seconds;
+then the endpoints are repaired, and what is pending is sent again. The tests check what was seen after each round.
 """
 
 import asyncio
@@ -140,19 +140,19 @@ async def seen(new_database: Callable[[], str]) -> AsyncIterator[tuple[Seen, See
         ports = await _ports(flow, stack)
         _write_zone(flow)
         senders: dict[str, Sender] = {}
-        told: dict[str, UUID] = {}
+        delivery_ids: dict[str, UUID] = {}
         for number, row in enumerate(ROWS):
             sender = senders[row.name] = await steps.another_sender(f"account{number}")
             host, port = (row.server, 0) if "." in row.server else (NAME, ports.get(row.server, 0))
             await flow.subscribe(url=flow.url(f"{row.path}?{number}", host=host, port=port), sender=sender)
-            told[row.name] = await flow.add_event(sender=sender)
-        first = await _round(flow, senders, told)
+            delivery_ids[row.name] = await flow.add_event(sender=sender)
+        first = await _round(flow, senders, delivery_ids)
         for number, sender in enumerate(senders.values()):
             await flow.subscribe(f"/events?{number}", sender=sender)
         flow.clock.advance(FIRST_WAIT - timedelta(milliseconds=1))
         assert await flow.run_due() == 0, "too early"
         flow.clock.advance(timedelta(milliseconds=1))
-        yield first, await _round(flow, senders, told)
+        yield first, await _round(flow, senders, delivery_ids)
 
 
 async def _ports(flow: WebhookFlow, stack: AsyncExitStack) -> dict[str, int]:
@@ -162,9 +162,9 @@ async def _ports(flow: WebhookFlow, stack: AsyncExitStack) -> dict[str, int]:
         ports[name] = (await stack.enter_async_context(server)).port
     plain = await asyncio.start_server(_speak_without_tls, "127.0.0.1", 0)
     ports["plain"] = (await stack.enter_async_context(plain)).sockets[0].getsockname()[1]
-    nobody = stack.enter_context(socket.socket())
-    nobody.bind(("127.0.0.1", 0))  # and doesn't listen
-    ports["refused"] = nobody.getsockname()[1]
+    unused = stack.enter_context(socket.socket())
+    unused.bind(("127.0.0.1", 0))  # and doesn't listen
+    ports["refused"] = unused.getsockname()[1]
     flow.ports.update(ports.values())
     return ports
 
@@ -181,13 +181,13 @@ def _write_zone(flow: WebhookFlow) -> None:
     flow.names.records["mixed.example.com", "A"] = ["127.0.0.1", "169.254.169.254"]
 
 
-async def _round(flow: WebhookFlow, senders: dict[str, Sender], told: dict[str, UUID]) -> Seen:
+async def _round(flow: WebhookFlow, senders: dict[str, Sender], delivery_ids: dict[str, UUID]) -> Seen:
     flow.webhook_receiver.requests.clear()
     began_at = time.monotonic()
     await flow.run_due()
     seen = Seen(flow.clock.now(), time.monotonic() - began_at, bytes_sent=flow.webhook_receiver.bytes_sent)
     for number, (name, sender) in enumerate(senders.items()):
-        seen.logs[name] = await flow.log(told[name], AccountId(sender.account_id))
+        seen.logs[name] = await flow.log(delivery_ids[name], AccountId(sender.account_id))
         seen.requests[name] = [
             request for request in flow.webhook_receiver.requests if request.line.split(" ")[1].endswith(f"?{number}")
         ]
@@ -236,9 +236,7 @@ async def test_of_a_gigabyte_next_to_nothing_was_taken_and_nothing_was_decompres
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_put_right_it_hears_the_same_event_again_and_whoever_took_it_hears_nothing(
-    seen: tuple[Seen, Seen], row: Row
-) -> None:
+async def test_a_repaired_endpoint_gets_the_event_again_and_others_nothing(seen: tuple[Seen, Seen], row: Row) -> None:
     first, second = seen
     log = second.logs[row.name]
     if row.is_taken:

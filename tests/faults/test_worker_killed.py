@@ -1,4 +1,4 @@
-"""Delivery workers that die, and workers told to end: no mail is lost, and none is doubled without a record."""
+"""Delivery workers that are killed or stopped: no mail is lost, and none is doubled without a record."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import pytest
 from tests.support.service import Tenant, eventually
 from tests.support.service_processes import TERMINATION_SECONDS_MAX, Senders, ServiceProcesses, prepare_processes
 
-# A server that takes its time, so that there are always conversations under way; and one that never answers.
+# A slow server, so that there are always open sessions; and a server that never answers.
 SLOW, HANGING = "127.0.0.2", "127.0.0.3"
 MANNERS = {SLOW: "delay-50", HANGING: "hang-rcpt"}
 # With two, a worker that sent twice under one claim went unnoticed in five runs of five.
@@ -36,7 +36,7 @@ async def is_busy(processes: ServiceProcesses, worker_id: object) -> None:
 
 
 @pytest.mark.alone
-async def test_a_worker_that_is_killed_leaves_orphans_on_record_and_another_ends_its_work(
+async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
@@ -51,11 +51,11 @@ async def test_a_worker_that_is_killed_leaves_orphans_on_record_and_another_ends
                 part, worker_id = workers.pop(0)
                 await is_busy(processes, worker_id)
                 await asyncio.to_thread(part.kill)
-                await asyncio.sleep(0.5)  # PostgreSQL ends what it was told last
+                await asyncio.sleep(0.5)  # PostgreSQL finishes its last statement
                 open_at_kills += await processes.orphans(worker_id)
                 workers.append(await processes.start_worker())
             await asyncio.sleep(2)
-        # Until PostgreSQL notices that a worker is dead, it may hold an account's row: a sender is told to try again.
+        # Until PostgreSQL notices that a worker is dead, it may hold an account's row: a sender gets 503.
         assert set(posting.answers) <= {202, 503}
         assert posting.answers[202] > 0
 
@@ -94,7 +94,7 @@ async def test_a_worker_that_is_told_to_end_does_so_in_order_and_another_takes_o
         await processes.wait_until_all_final(FINAL_SECONDS_MAX)
         assert await processes.broken_promises() == {}
         assert (await processes.orphans(), await processes.duplicates()) == (0, 0)
-        # What waited was given back, and nobody's attempts were used up by that.
+        # Waiting mail was released without using up attempts.
         odd = await processes.service.sql(
             "SELECT email, status, attempt_count FROM recipients WHERE email LIKE 'taken+%' AND attempt_count <> 1"
         )
