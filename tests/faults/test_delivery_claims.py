@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
@@ -151,6 +151,18 @@ async def claim_and_die(flow: DeliveryFlow) -> UUID:
         await delivery_schedule.renew_worker(tx, worker_id, flow.clock.now() + WORKER_LEASE)
     await flow.steps.claim(await flow.steps.lease(), worker_id)
     return worker_id
+
+
+async def paused_after_claim(
+    flow: DeliveryFlow, **given: Any
+) -> tuple[Lingering, Delivery, MessageId, "asyncio.Task[int]"]:
+    """A further worker that has claimed a mail and waits before it connects."""
+    carrier = Lingering(flow.carrier, sets_out=False)
+    worker = flow.another_worker(carrier=carrier, **given)
+    message_id = await flow.steps.accept(["ada@example.org"])
+    carrying = asyncio.create_task(replace(flow, delivery=worker).run_due())
+    await carrier.claimed.wait()
+    return carrier, worker, message_id, carrying
 
 
 def lines(flow: DeliveryFlow) -> dict[str, int]:
@@ -340,12 +352,8 @@ async def test_a_lease_that_expires_before_the_dot_sends_no_dot(flow: DeliveryFl
 async def test_a_worker_that_was_taken_for_dead_sends_nothing_that_it_had_claimed(
     flow: DeliveryFlow, renews: bool
 ) -> None:
-    carrier = Lingering(flow.carrier, sets_out=False)
-    stuck = flow.another_worker(carrier=carrier)
     dispatch = new_dispatch(flow)
-    message_id = await flow.steps.accept(["ada@example.org"])
-    carrying = asyncio.create_task(replace(flow, delivery=stuck).run_due())
-    await carrier.claimed.wait()
+    carrier, stuck, message_id, carrying = await paused_after_claim(flow)
     assert await watch(flow, dispatch, WORKER_LEASE, flow.delivery) == 1
     assert await flow.run_due() == 1
     if renews:
@@ -358,12 +366,8 @@ async def test_a_worker_that_was_taken_for_dead_sends_nothing_that_it_had_claime
 
 async def test_a_lease_whose_renewal_took_too_long_is_no_lease_any_more(flow: DeliveryFlow) -> None:
     """Asked for in time, written down too late: in between the worker was taken for dead."""
-    carrier = Lingering(flow.carrier, sets_out=False)
-    stuck = flow.another_worker(carrier=carrier)
     dispatch = new_dispatch(flow)
-    message_id = await flow.steps.accept(["ada@example.org"])
-    carrying = asyncio.create_task(replace(flow, delivery=stuck).run_due())
-    await carrier.claimed.wait()
+    carrier, stuck, message_id, carrying = await paused_after_claim(flow)
     assert await watch(flow, dispatch, WORKER_LEASE * 0.7, flow.delivery) == 0
     async with flow.steps.database.transaction() as tx:
         await tx.execute("SELECT FROM workers WHERE id = $1 FOR UPDATE", stuck.worker_id)
@@ -382,13 +386,9 @@ async def test_a_lease_whose_renewal_took_too_long_is_no_lease_any_more(flow: De
 
 
 async def test_a_worker_that_renews_keeps_its_claims_however_long_they_take(flow: DeliveryFlow) -> None:
-    carrier = Lingering(flow.carrier, sets_out=False)
-    long = flow.another_worker(carrier=carrier)
     dispatch = new_dispatch(flow)
-    message_id = await flow.steps.accept(["ada@example.org"])
-    carrying = asyncio.create_task(replace(flow, delivery=long).run_due())
-    await carrier.claimed.wait()
-    assert await watch(flow, dispatch, 5 * WORKER_LEASE, long) == 0
+    carrier, slow, message_id, carrying = await paused_after_claim(flow)
+    assert await watch(flow, dispatch, 5 * WORKER_LEASE, slow) == 0
     carrier.goes_on.set()
     await carrying
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])
@@ -399,13 +399,9 @@ async def test_a_worker_that_renews_keeps_its_claims_however_long_they_take(flow
 
 @pytest.mark.parametrize("hours", [1, -1, 24, -24])
 async def test_no_claim_is_taken_back_early_because_time_jumped(flow: DeliveryFlow, hours: int) -> None:
-    carrier = Lingering(flow.carrier, sets_out=False)
     clock = JumpingClock(flow.clock)
-    living = flow.another_worker(carrier=carrier, clock=clock)
     dispatch = new_dispatch(flow, clock)
-    message_id = await flow.steps.accept(["ada@example.org"])
-    carrying = asyncio.create_task(replace(flow, delivery=living).run_due())
-    await carrier.claimed.wait()
+    carrier, living, message_id, carrying = await paused_after_claim(flow, clock=clock)
     assert await watch(flow, dispatch, 2 * WORKER_LEASE, living) == 0
     clock.offset += timedelta(hours=hours)
     # Its lease is over by the new time, and it has not come to renewing it yet.

@@ -49,7 +49,7 @@ async def test_losing_nats_and_its_data_under_load_loses_no_mail(
             f"{accepted} messages, each accepted within {posting.slowest_seconds:.2f} s; all final {seconds:.1f} s on"
         )
         assert await processes.broken_promises() == {}
-        # Nobody died, so there is nothing that could excuse a second copy.
+        # No worker died, so nothing excuses a duplicate.
         assert await processes.orphans() == 0
         assert await processes.duplicates() == 0
 

@@ -174,7 +174,7 @@ def _peak_bytes(part: ServerProcess) -> int:
     for line in Path(f"/proc/{part.running.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError("the kernel tells no peak")
+    raise RuntimeError("no peak in /proc/<pid>/status")
 
 
 def _forget_peak(part: ServerProcess) -> None:
@@ -282,7 +282,7 @@ async def _login_seconds(listeners: SmtpListeners, tenant: Tenant, source: str) 
 async def test_ten_thousand_wrong_passwords_slow_down_the_guesser_and_nobody_else(
     listeners: SmtpListeners, processes: ServiceProcesses, tenant: Tenant
 ) -> None:
-    # Somebody who shares the attacker's address, and has been right there before.
+    # A client at the attacker's address that has authenticated there before.
     neighbour = await processes.service.account()
     await _login_seconds(listeners, neighbour, ATTACKER)
     attack = Attack(listeners, tenant.username)

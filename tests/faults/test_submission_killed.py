@@ -1,4 +1,4 @@
-"""The submission server killed or told to end in mid-load: every 250 is kept, and nothing is half there."""
+"""The submission server killed or stopped under load: every 250 is kept, and nothing is half stored."""
 
 import asyncio
 import random

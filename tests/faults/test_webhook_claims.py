@@ -421,19 +421,25 @@ async def test_an_answer_that_is_not_waited_for_is_an_attempt_on_record(flow: We
     assert len({request.body for request in flow.webhook_receiver.requests}) == 1
 
 
-async def test_a_stopping_worker_records_answers_once_the_database_is_back(
-    flow: WebhookFlow, far: Database, proxy: DatabaseProxy
-) -> None:
-    """The answer came: when the time for waiting is over, the time for recording is not."""
-    caller = PausingClient(flow.caller, comes_back=False)
-    leaving = replace(flow, notification=flow.another_worker(database=far, client=caller))
+async def answered_without_database(flow: WebhookFlow, far: Database, proxy: DatabaseProxy) -> tuple[WebhookFlow, UUID]:
+    """A further worker that has an answer and lost the database, and its delivery."""
+    client = PausingClient(flow.caller, comes_back=False)
+    leaving = replace(flow, notification=flow.another_worker(database=far, client=client))
     await leaving.notification.renew()
     delivery_id = await flow.add_event()
     await flow.dispatch_due()
     await leaving.offer()
-    await caller.arrived.wait()
+    await client.arrived.wait()
     await proxy.cut()
-    caller.goes_on.set()
+    client.goes_on.set()
+    return leaving, delivery_id
+
+
+async def test_a_stopping_worker_records_answers_once_the_database_is_back(
+    flow: WebhookFlow, far: Database, proxy: DatabaseProxy
+) -> None:
+    """The answer came: when the time for waiting is over, the time for recording is not."""
+    leaving, delivery_id = await answered_without_database(flow, far, proxy)
     draining = asyncio.create_task(leaving.notification.drain(9))
     await asyncio.sleep(6.2)  # beyond the time for waiting, which is two thirds
     await proxy.mend()
@@ -461,15 +467,7 @@ async def test_claims_of_a_stopping_worker_are_not_sent_and_do_not_count(
 async def test_a_worker_stops_in_time_while_the_database_is_away(
     flow: WebhookFlow, far: Database, proxy: DatabaseProxy
 ) -> None:
-    caller = PausingClient(flow.caller, comes_back=False)
-    leaving = replace(flow, notification=flow.another_worker(database=far, client=caller))
-    await leaving.notification.renew()
-    delivery_id = await flow.add_event()
-    await flow.dispatch_due()
-    await leaving.offer()
-    await caller.arrived.wait()
-    await proxy.cut()
-    caller.goes_on.set()
+    leaving, delivery_id = await answered_without_database(flow, far, proxy)
     async with asyncio.timeout(5):
         await leaving.notification.drain(0.6)
     assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
@@ -486,7 +484,7 @@ async def test_a_worker_stops_in_time_while_the_database_is_away(
 
 
 @pytest.mark.parametrize("number", [1, 20])
-async def test_what_is_in_hand_is_told_to_the_stream_again_and_again(flow: WebhookFlow, number: int) -> None:
+async def test_held_tickets_are_extended_in_the_stream_again_and_again(flow: WebhookFlow, number: int) -> None:
     """However long the queue of a hanging endpoint, no other worker gets its tickets meanwhile."""
     slow = PausingClient(flow.caller, sets_out=False)
     holding = replace(flow, notification=flow.another_worker(client=slow))

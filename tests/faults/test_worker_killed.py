@@ -11,7 +11,7 @@ from tests.support.service_processes import TERMINATION_SECONDS_MAX, Senders, Se
 
 # A slow server, so that there are always open sessions; and a server that never answers.
 SLOW, HANGING = "127.0.0.2", "127.0.0.3"
-MANNERS = {SLOW: "delay-50", HANGING: "hang-rcpt"}
+BEHAVIOURS = {SLOW: "delay-50", HANGING: "hang-rcpt"}
 # With two, a worker that sent twice under one claim went unnoticed in five runs of five.
 KILLS = 3
 FINAL_SECONDS_MAX = 60.0
@@ -40,7 +40,7 @@ async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    async with prepare_processes(url, tmp_path, behaviours=MANNERS, keeps_mail=False) as processes:
+    async with prepare_processes(url, tmp_path, behaviours=BEHAVIOURS, keeps_mail=False) as processes:
         await processes.start_http()
         processes.start("dispatch")
         workers = [await processes.start_worker(), await processes.start_worker()]
@@ -71,11 +71,11 @@ async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
 
 
 @pytest.mark.alone
-async def test_a_worker_that_is_told_to_end_does_so_in_order_and_another_takes_over(
+async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    async with prepare_processes(url, tmp_path, behaviours=MANNERS, keeps_mail=False) as processes:
+    async with prepare_processes(url, tmp_path, behaviours=BEHAVIOURS, keeps_mail=False) as processes:
         await processes.start_http()
         processes.start("dispatch")
         leaving, leaving_id = await processes.start_worker()
@@ -106,7 +106,7 @@ async def test_a_conversation_that_hangs_does_not_keep_a_worker_from_ending_in_t
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)
-    async with prepare_processes(url, tmp_path, stream="memory", behaviours=MANNERS) as processes:
+    async with prepare_processes(url, tmp_path, stream="memory", behaviours=BEHAVIOURS) as processes:
         await processes.start_http()
         worker = processes.start("dispatch", "delivery")
         processes.destination("hanging.example.net", HANGING)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class SettableClock:
-    """Starts at the real time unless told otherwise; `advance` moves the day and the seconds together."""
+    """Starts at the real time unless `at` is given; `advance` moves the day and the seconds together."""
 
     def __init__(self, at: datetime | None = None) -> None:
         self._now = at or datetime.now(UTC)

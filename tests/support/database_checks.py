@@ -66,7 +66,7 @@ PROMISES: Final = {
         FULL JOIN (SELECT * FROM ledger WHERE position >= 0) l USING (account_id, message_id, position)
         WHERE r.kind IS DISTINCT FROM l.kind
     """,
-    "a final recipient has one event, and nobody else has any": """
+    "a final recipient has one event, and no other recipient has any": """
         SELECT coalesce(r.message_id, e.message_id), coalesce(r.position, e.position), r.status, e.types
         FROM (SELECT * FROM recipients WHERE status IN ('delivered', 'bounced', 'failed')) r
         FULL JOIN (
