@@ -74,7 +74,7 @@ async def count(processes: ServiceProcesses) -> None:
     """A round as it will be in two minutes: no test should wait that long."""
     database = await Database.open(processes.database_url, connections_max=2)
     try:
-        await UsageCounter(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).round()
+        await UsageCounter(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).run()
     finally:
         await database.close()
 

@@ -48,7 +48,7 @@ class Reader:
         """As upkeep will have done in a minute; what is accepted from now on is not in it."""
         for _ in range(50):
             clock = SettableClock(datetime.now(UTC) + SETTLED_AFTER)
-            await SearchIndexer(database=self.database, clock=clock).round()
+            await SearchIndexer(database=self.database, clock=clock).run()
             if await self.tenant.service.value(
                 "SELECT count(DISTINCT message_id) = (SELECT count(*) FROM messages WHERE account_id = $1) "
                 "FROM catalogue WHERE account_id = $1",

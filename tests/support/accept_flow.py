@@ -78,7 +78,7 @@ async def open_accept_flow(
             fingerprint_key=b"a key of the tests, thirty-two bytes or more",
             simulator_domain="simulator.invalid",
             offers_one_click=True,
-            storage=storage,
+            disk_space=storage,
         )
         yield AcceptFlow(database, control_cache, intake, clock)
         await intake.drain()

@@ -89,13 +89,13 @@ def conduct(
     as_json: AsJson = False,
 ) -> None:
     """Show how an account behaves: unknown addresses and complaints among its latest results."""
-    view = perform(lambda services: services.accounts.conduct(account, exempt=exempt))
+    view = perform(lambda services: services.accounts.reputation(account, exempt=exempt))
     standing, figures = view.standing, view.figures
     if as_json:
         return show.write_json(
             {
                 "account": standing.name,
-                "conduct": view.conduct,
+                "conduct": view.verdict,
                 "exempt": standing.exempt,
                 "suspended_at": standing.suspended_at,
                 "warned_at": standing.warned_at,
@@ -110,7 +110,7 @@ def conduct(
     return show.write_values(
         {
             "account": standing.name,
-            "conduct": view.conduct,
+            "conduct": view.verdict,
             "exempt": standing.exempt,
             "suspended": standing.suspended_at,
             "last warning": standing.warned_at,

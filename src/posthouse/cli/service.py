@@ -56,7 +56,7 @@ def migrate() -> None:
 def upkeep() -> None:
     """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains, count use."""
     done = perform(lambda services: services.upkeep.run())
-    counted = perform(lambda services: services.usage_counter.round())
+    counted = perform(lambda services: services.usage_counter.run())
     show.write_values(
         {
             "partitions_made": done.partitions_made,

@@ -36,7 +36,7 @@ async def open_last_used(database: Database) -> AsyncIterator[LastUsed]:
 def admission(settings: Settings, control_cache: ControlCache, last_used: LastUsed, clock: Clock) -> Admission:
     return Admission(
         control_cache=control_cache,
-        uses=last_used,
+        last_used=last_used,
         clock=clock,
         pepper=settings.secrets.pepper_bytes,
         token_secret=settings.secrets.jwt_secret.get_secret_value(),
@@ -70,5 +70,5 @@ def intake(
         simulator_domain=settings.delivery.simulator_domain,
         tickets=None if stream is None else tickets(settings, stream),
         offers_one_click=bool(settings.http.public_url),
-        storage=disk_space,
+        disk_space=disk_space,
     )

@@ -24,7 +24,7 @@ from posthouse.entrypoints.http.app import create_app
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.server import ServerOptions, serve, serve_on_running_loop
 from posthouse.entrypoints.http.services import Services
-from posthouse.flows.accept.dry_run import DryRun, Surroundings
+from posthouse.flows.accept.dry_run import DryRun, Installation
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.suppressions import Suppressions
@@ -84,7 +84,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 message_detail=MessageDetail(
                     database=database, clock=clock, bodies_days=settings.retention.bodies_days
                 ),
-                templates=Templates(database=database, clock=clock, chance=chance, storage=disk_space),
+                templates=Templates(database=database, clock=clock, chance=chance, disk_space=disk_space),
                 webhook_endpoint=WebhookEndpoint(
                     database=database,
                     clock=clock,
@@ -102,7 +102,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 domains=account.domains(settings, database, clock, chance),
                 credentials=account.credentials(settings, database, clock, chance),
                 message_search=MessageSearch(database=database, clock=clock),
-                suppression=Suppressions(database=database, clock=clock, chance=chance, storage=disk_space),
+                suppression=Suppressions(database=database, clock=clock, chance=chance, disk_space=disk_space),
                 dry_run=_dry_run(settings, database, control_cache, clock, chance),
             )
 
@@ -119,7 +119,7 @@ def _dry_run(
         chance=chance,
         resolver=resolver(settings),
         defaults=accept.account_limits(settings),
-        surroundings=Surroundings(
+        installation=Installation(
             hostname=settings.service.hostname,
             return_path_domain=settings.return_path,
             simulator_domain=settings.delivery.simulator_domain,

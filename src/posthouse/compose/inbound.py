@@ -30,7 +30,7 @@ async def run_inbound(settings: Settings, stop: asyncio.Event) -> None:
                 chance=SystemChance(),
                 return_path_domain=settings.return_path,
                 keys=[return_path_key(settings)],
-                storage=disk_space,
+                disk_space=disk_space,
             ),
             hostname=settings.service.hostname,
             return_path_domain=settings.return_path,

@@ -74,7 +74,7 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
                 database=database,
                 clock=clock,
                 sealer=sealer(settings),
-                storage=disk_space(settings, database),
+                disk_space=disk_space(settings, database),
                 stream_probes=stream_probes(settings),
             ),
             upkeep=upkeep(settings, database, clock, chance),

@@ -44,9 +44,9 @@ async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
         search_indexer = SearchIndexer(database=database, clock=clock)
         async with (
             repeated(upkeep_in_database_time, pause_seconds=UPKEEP_PAUSE_SECONDS),
-            repeated(reputation.round, pause_seconds=REPUTATION_PAUSE_SECONDS),
-            repeated(usage_counter.round, pause_seconds=USAGE_PAUSE_SECONDS),
-            repeated(search_indexer.round, pause_seconds=SEARCH_INDEX_PAUSE_SECONDS),
+            repeated(reputation.run, pause_seconds=REPUTATION_PAUSE_SECONDS),
+            repeated(usage_counter.run, pause_seconds=USAGE_PAUSE_SECONDS),
+            repeated(search_indexer.run, pause_seconds=SEARCH_INDEX_PAUSE_SECONDS),
         ):
             await stop.wait()
 

@@ -35,12 +35,16 @@ class Door:
 
     def __init__(self, flows: AccountFlows, uses: LastUsed) -> None:
         self._office = flows
-        self._uses = uses
+        self._last_used = uses
 
     async def sender(self, authorization: str, peer: str = HERE) -> Principal:
         directory = ControlCache(self._office.database, self._office.clock.monotonic)
         admission = Admission(
-            control_cache=directory, uses=self._uses, clock=self._office.clock, pepper=PEPPER, token_secret="x" * 32
+            control_cache=directory,
+            last_used=self._last_used,
+            clock=self._office.clock,
+            pepper=PEPPER,
+            token_secret="x" * 32,
         )
         return await admission.sender(authorization, peer)
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.entrypoints.http.route_context import PAGE_MAX
-from posthouse.flows.account.message_search import UNCATALOGUED_MAX, Listed, MessageSearch
+from posthouse.flows.account.message_search import UNINDEXED_MAX, Listed, MessageSearch
 from posthouse.flows.operate.search_indexer import SETTLED_AFTER, SearchIndexer
 from posthouse.flows.shared.page import Page
 from posthouse.rules import ids, search
@@ -64,7 +64,7 @@ class Shelf:
 
     async def settle(self) -> None:
         self.steps.clock.advance(SETTLED)
-        await self.search_indexer.round()
+        await self.search_indexer.run()
 
     async def send_by_hand(self, count: int, **columns: object) -> list[MessageId]:
         """Many at once, each with a row of its own and one recipient; all are queued."""
@@ -199,7 +199,7 @@ async def test_a_message_is_listed_with_what_it_is(shelf: Shelf) -> None:
 
 async def test_of_what_is_not_catalogued_only_so_many_are_looked_at_for_a_page(shelf: Shelf) -> None:
     needle = await shelf.send(tags=["needle"])
-    await shelf.send_by_hand(UNCATALOGUED_MAX)
+    await shelf.send_by_hand(UNINDEXED_MAX)
     page = await shelf.page(tag="needle")
     assert list(page.items) == []
     assert page.next_cursor is not None
@@ -280,7 +280,7 @@ async def test_a_cursor_of_another_search_is_refused(shelf: Shelf) -> None:
 
 
 def test_a_page_looks_at_more_than_it_can_hold() -> None:
-    assert UNCATALOGUED_MAX > PAGE_MAX
+    assert UNINDEXED_MAX > PAGE_MAX
 
 
 async def test_however_few_are_looked_at_a_page_of_several_filters_is_filled_when_all_are_wanted(shelf: Shelf) -> None:

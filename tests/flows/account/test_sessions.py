@@ -78,7 +78,7 @@ class Desk:
         self.directory = ControlCache(self.database, self.clock.monotonic)
         self.admission = Admission(
             control_cache=self.directory,
-            uses=LastUsed(self.database),
+            last_used=LastUsed(self.database),
             clock=self.clock,
             pepper=PEPPER,
             token_secret=SECRET,

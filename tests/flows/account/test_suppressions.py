@@ -12,7 +12,7 @@ import pytest_asyncio
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.flows.account.suppressions import BATCH, HELD_FOR, Import, ImportProgress, Suppressions
-from posthouse.flows.inbound.reputation import Reputation, ReputationRound
+from posthouse.flows.inbound.reputation import Reputation, ReputationRun
 from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.ids import AccountId
@@ -34,7 +34,7 @@ class Office:
     def __init__(self, steps: DeliverySteps) -> None:
         self.steps = steps
         self.suppression = Suppressions(database=steps.database, clock=steps.clock, chance=SystemChance())
-        self.conduct = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
+        self.reputation = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
 
     @property
     def account_id(self) -> AccountId:
@@ -139,12 +139,12 @@ async def test_lifting_what_bounced_hides_nothing_from_conduct(office: Office) -
         await office.suppression.remove(office.account_id, OPERATOR, email, "please")
     assert await office.count() == 0
     office.steps.clock.advance(seconds=30)
-    assert (await office.conduct.round()) == ReputationRound(looked=1, suspended=1)
+    assert (await office.reputation.run()) == ReputationRun(checked=1, suspended=1)
 
 
 async def test_what_was_entered_by_hand_is_nothing_that_conduct_looks_at(office: Office) -> None:
     await office.bring_in(addresses(50))
-    assert await office.conduct.round() == ReputationRound()
+    assert await office.reputation.run() == ReputationRun()
     await office.suppression.remove(office.account_id, OPERATOR, "r000001@example.org", "a mistake")
     assert await office.steps.value("SELECT count(*) FROM lifted_suppressions") == 0
 

@@ -170,7 +170,7 @@ async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(
     await desk.send(FAILED, None)
     desk.steps.clock.advance(minutes=3)
     longest = timedelta(hours=6)
-    await UsageCounter(database=desk.steps.database, clock=desk.steps.clock, window_longest=longest).round()
+    await UsageCounter(database=desk.steps.database, clock=desk.steps.clock, window_longest=longest).run()
     # The days of the sending: minutes may have led over midnight.
     view = await desk.usage_and_ledger.usage(desk.account_id, first=str(today), last=str(today + timedelta(days=1)))
     second, first = view.days

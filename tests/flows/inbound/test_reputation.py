@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from posthouse.chance import SystemChance
 from posthouse.flows.inbound.reports import Reports
-from posthouse.flows.inbound.reputation import Reputation, ReputationRound
+from posthouse.flows.inbound.reputation import Reputation, ReputationRun
 from posthouse.mail.envelope import MailReference
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
@@ -29,7 +29,7 @@ class Post:
 
     def __init__(self, steps: DeliverySteps) -> None:
         self.steps = steps
-        self.conduct = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
+        self.reputation = Reputation(database=steps.database, clock=steps.clock, chance=SystemChance())
         self._number = 0
 
     def addresses(self, count: int) -> list[str]:
@@ -66,9 +66,9 @@ class Post:
             position = None if is_shared else one.position
             await feedback.receive(mail, [MailReference.of(one.account_id, one.message_id, position)])
 
-    async def round(self) -> ReputationRound:
+    async def run(self) -> ReputationRun:
         self.steps.clock.advance(seconds=30)
-        return await self.conduct.round()
+        return await self.reputation.run()
 
     async def figures(self, **given: Any) -> ReputationFigures:
         now = self.steps.clock.now()
@@ -91,10 +91,10 @@ async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(p
     await post.send(190, 5, sender=neighbour)
     await post.send(181, 20)
     before = await post.steps.value("SELECT changed_at FROM accounts WHERE name = 'acme'")
-    assert await post.round() == ReputationRound(looked=2, suspended=0, warned=1)
+    assert await post.run() == ReputationRun(checked=2, suspended=0, warned=1)
     await post.send(0, 1)
     with capture_logs() as logs:
-        assert (await post.round()).suspended == 1
+        assert (await post.run()).suspended == 1
     reasons = await post.suspended()
     assert reasons["beta"] is None
     assert "of the latest 202 results 10.4 % were unknown addresses" in (reasons["acme"] or "")
@@ -105,28 +105,28 @@ async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(p
     assert logs[0]["name"] == "acme"
     query = "SELECT actor, detail->>'reason' AS reason FROM audit_log WHERE action = 'account.suspended'"
     assert [tuple(row) for row in await post.steps.fetch(query)] == [("posthouse", reasons["acme"])]
-    assert (await post.round()).suspended == 0
+    assert (await post.run()).suspended == 0
 
 
 async def test_few_results_are_looked_at_again_until_they_are_enough(post: Post) -> None:
     await post.send(0, 20)
-    assert await post.round() == ReputationRound(looked=1)
+    assert await post.run() == ReputationRun(checked=1)
     await post.send(179)
-    assert await post.round() == ReputationRound(looked=1)
+    assert await post.run() == ReputationRun(checked=1)
     await post.send(1)
     # Nothing was suppressed since, and yet.
-    assert await post.round() == ReputationRound(looked=1, suspended=1)
-    assert await post.round() == ReputationRound()
+    assert await post.run() == ReputationRun(checked=1, suspended=1)
+    assert await post.run() == ReputationRun()
 
 
 async def test_few_results_are_not_looked_at_for_ever(post: Post) -> None:
     await post.send(0, 20)
-    await post.round()
+    await post.run()
     post.steps.clock.advance(minutes=2)
-    await post.round()
+    await post.run()
     post.steps.clock.advance(hours=24)
-    assert await post.round() == ReputationRound(looked=1)
-    assert await post.round() == ReputationRound()
+    assert await post.run() == ReputationRun(checked=1)
+    assert await post.run() == ReputationRun()
 
 
 async def test_complaints_and_late_bounces_count_once_each(post: Post) -> None:
@@ -136,9 +136,9 @@ async def test_complaints_and_late_bounces_count_once_each(post: Post) -> None:
     await post.come_back(bounce("x@example.org", status="5.2.2"), delivered[2])
     await post.come_back(complaint(kind="not-spam"), delivered[3])
     assert await post.figures() == (400, 2, 1)
-    assert await post.round() == ReputationRound(looked=1, warned=1)
+    assert await post.run() == ReputationRun(checked=1, warned=1)
     await post.come_back(complaint(), delivered[4])
-    assert (await post.round()).suspended == 1
+    assert (await post.run()).suspended == 1
     assert "0.50 % were complained about" in ((await post.suspended())["acme"] or "")
 
 
@@ -182,13 +182,13 @@ async def test_the_latest_count_and_nothing_older_than_a_day(post: Post) -> None
 
 async def test_an_operator_who_resumes_wipes_the_slate_clean(post: Post) -> None:
     await post.send(200, 50)
-    assert (await post.round()).suspended == 1
+    assert (await post.run()).suspended == 1
     # The operator's clock is the database's: beside it, this one has moved on.
     await post.steps.operator.resume(post.steps.sender.account_id)
     await post.steps.fetch("UPDATE accounts SET conduct_since = $1", post.steps.clock.now())
     post.steps.clock.advance(seconds=1)
     await post.send(0, 1)
-    assert await post.round() == ReputationRound(looked=1)
+    assert await post.run() == ReputationRun(checked=1)
     assert (await post.suspended())["acme"] is None
 
 
@@ -203,15 +203,15 @@ async def test_an_exempt_account_is_warned_about_once_a_day(post: Post) -> None:
     await post.steps.fetch("UPDATE accounts SET conduct_exempt = true")
     await post.send(200, 50)
     with capture_logs() as logs:
-        assert await post.round() == ReputationRound(looked=1, warned=1)
+        assert await post.run() == ReputationRun(checked=1, warned=1)
         await post.send(0, 1)
-        assert await post.round() == ReputationRound(looked=1)
+        assert await post.run() == ReputationRun(checked=1)
         post.steps.clock.advance(hours=23)
         await post.send(0, 1)
-        assert await post.round() == ReputationRound(looked=1)
+        assert await post.run() == ReputationRun(checked=1)
         post.steps.clock.advance(hours=1)
         await post.send(0, 249)
-        assert await post.round() == ReputationRound(looked=1, warned=1)
+        assert await post.run() == ReputationRun(checked=1, warned=1)
     told = [(entry["event"], entry["exempt"], entry["results"]) for entry in logs]
     assert told == [("account_conduct_is_bad", True, 250), ("account_conduct_is_bad", True, 250)]
     assert (await post.suspended())["acme"] is None
@@ -220,7 +220,7 @@ async def test_an_exempt_account_is_warned_about_once_a_day(post: Post) -> None:
 async def test_a_fresh_process_finds_what_happened_before_it(post: Post) -> None:
     await post.send(200, 50)
     post.steps.clock.advance(hours=2)
-    assert (await post.round()).suspended == 1
+    assert (await post.run()).suspended == 1
 
 
 async def test_a_flood_of_suppressions_hides_nobody(post: Post) -> None:
@@ -231,7 +231,7 @@ async def test_a_flood_of_suppressions_hides_nobody(post: Post) -> None:
     await post.steps.fetch(fill, post.steps.clock.now())
     post.steps.clock.advance(seconds=1)
     await post.send(200, 50)
-    assert await post.round() == ReputationRound(looked=2, suspended=1)
+    assert await post.run() == ReputationRun(checked=2, suspended=1)
 
 
 async def test_what_members_send_to_themselves_as_a_test_counts_like_any_mail(post: Post) -> None:
@@ -259,11 +259,11 @@ async def test_an_account_that_is_locked_keeps_nobody_else_from_being_judged_and
     async with post.steps.database.transaction() as tx:
         await reputation.lock(tx, AccountId(post.steps.sender.account_id))
         with capture_logs() as logs:
-            assert await post.round() == ReputationRound(looked=2, suspended=1)
+            assert await post.run() == ReputationRun(checked=2, suspended=1)
     assert {name for name, reason in (await post.suspended()).items() if reason} == {"beta"}
     assert "account_conduct_is_unknown" in [entry["event"] for entry in logs]
     # Nothing was suppressed lately, and yet.
-    assert await post.round() == ReputationRound(looked=1, suspended=1)
+    assert await post.run() == ReputationRun(checked=1, suspended=1)
 
 
 async def test_what_any_of_several_recipients_could_have_written_counts_once_for_the_message(post: Post) -> None:

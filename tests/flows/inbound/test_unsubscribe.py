@@ -78,7 +78,7 @@ async def test_each_recipient_of_a_mail_gets_a_link_and_an_envelope_of_its_own(f
     await flow.run_due()
     assert await flow.message(message) == ("delivered", "settled")
     found = links(flow)
-    assert [unsubscribe(flow).leaver(found[address])[1:] for address in TWO] == [
+    assert [unsubscribe(flow).member(found[address])[1:] for address in TWO] == [
         ("news", "ada@example.org"),
         ("news", "bob@example.org"),
     ]
@@ -135,7 +135,7 @@ async def test_who_has_left_gets_no_more_of_the_list_and_everything_else(flow: D
     stranger = await flow.steps.another_sender("stranger")
     await flow.steps.accept(TWO, **NEWS)
     await flow.run_due()
-    left = await unsubscribe(flow).leave(links(flow)["ada@example.org"])
+    left = await unsubscribe(flow).unsubscribe(links(flow)["ada@example.org"])
     assert left[1:] == ("news", "ada@example.org")
     before = flow.receiver.connections, len(flow.receiver.accepted)
     assert await ends(flow, ["ADA@example.org"], **NEWS) == [LEFT]
@@ -155,9 +155,9 @@ async def test_leaving_twice_or_at_once_is_leaving(flow: DeliveryFlow) -> None:
     await flow.steps.accept(["ada@example.org"], **NEWS)
     await flow.run_due()
     link = links(flow)["ada@example.org"]
-    await asyncio.gather(*(unsubscribe(flow).leave(link) for _ in range(5)))
+    await asyncio.gather(*(unsubscribe(flow).unsubscribe(link) for _ in range(5)))
     flow.clock.advance(days=1)
-    await unsubscribe(flow).leave(link)
+    await unsubscribe(flow).unsubscribe(link)
     assert await flow.steps.fetch("SELECT mailing_list, email, count(*) FROM unsubscriptions GROUP BY 1, 2") == [
         ("news", "ada@example.org", 1)
     ]
@@ -180,7 +180,7 @@ async def test_who_leaves_while_a_mail_waits_to_be_tried_again_does_not_get_it(f
 async def test_what_is_no_link_of_ours_leaves_nothing(flow: DeliveryFlow) -> None:
     for token in ("", "x", "x" * 70, "x" * 10_000):
         with pytest.raises(Refusal) as caught:
-            await unsubscribe(flow).leave(token)
+            await unsubscribe(flow).unsubscribe(token)
         assert caught.value.code is Code.NOT_FOUND
     assert await flow.steps.value("SELECT count(*) FROM unsubscriptions") == 0
 

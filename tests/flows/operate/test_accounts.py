@@ -101,8 +101,8 @@ async def test_what_an_operator_does_to_an_account_is_there_for_its_owners_to_re
     await flows.accounts.set_limits("Acme", rate_per_second=5, warmup=[10, 20])
     await flows.accounts.set_limits("Acme", warmup="exempt")
     await flows.accounts.grant_credits("Acme", 100, "bought")
-    await flows.accounts.conduct("Acme", exempt=True)
-    await flows.accounts.conduct("Acme")
+    await flows.accounts.reputation("Acme", exempt=True)
+    await flows.accounts.reputation("Acme")
     await assert_refused(flows.accounts.resume("Acme"), Code.CONFLICT)
     async with flows.database.connection() as connection:
         entries = await audit_log.page(connection, made.account.id, audit_log.END, 100)

@@ -22,9 +22,9 @@ SEALER = Sealer({"old": b"o" * 32}, "old")
 
 
 async def check_up(
-    database: Database, sealer: Sealer = SEALER, storage: DiskSpace | None = None
+    database: Database, sealer: Sealer = SEALER, disk_space: DiskSpace | None = None
 ) -> Sequence[DoctorCheck]:
-    return await Doctor(database=database, clock=DatabaseClock(), sealer=sealer, storage=storage).check_up()
+    return await Doctor(database=database, clock=DatabaseClock(), sealer=sealer, disk_space=disk_space).check_up()
 
 
 def unwell(checks: Sequence[DoctorCheck]) -> list[DoctorCheck]:
@@ -72,10 +72,12 @@ async def test_a_dropped_seal_key_is_named(database: Database) -> None:
 async def test_storage_is_well_while_there_is_room_and_else_says_what_to_do(database: Database, tmp_path: Path) -> None:
     (unwatched,) = [check for check in await check_up(database) if "room in storage" in check.name]
     assert "disk_space.directory" in unwatched.found
-    assert unwell(await check_up(database, storage=DiskSpace([volume(str(tmp_path), 1), size(database, 2**50)]))) == []
+    assert (
+        unwell(await check_up(database, disk_space=DiskSpace([volume(str(tmp_path), 1), size(database, 2**50)]))) == []
+    )
     absent = volume(str(tmp_path / "absent"), 1)
     low, large, lost = unwell(
-        await check_up(database, storage=DiskSpace([volume(str(tmp_path), 2**60), size(database, 1), absent]))
+        await check_up(database, disk_space=DiskSpace([volume(str(tmp_path), 2**60), size(database, 1), absent]))
     )
     assert "free, mail is refused at 1,073,741,824.00 GiB" in low.found
     assert "Make room on the volume" in low.advice

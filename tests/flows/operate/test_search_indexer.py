@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.operate.search_indexer import SETTLED_AFTER, IndexingRound, SearchIndexer
+from posthouse.flows.operate.search_indexer import SETTLED_AFTER, IndexingRun, SearchIndexer
 from posthouse.rules import search
 from posthouse.rules.ids import MessageId, lowest_id
 from posthouse.rules.search import SearchField
@@ -38,9 +38,9 @@ async def entered(steps: DeliverySteps, field: SearchField, value: str) -> list[
 
 async def test_a_message_is_entered_once_it_is_settled(steps: DeliverySteps) -> None:
     sent = await steps.accept(["ada@example.org", "Bob@example.org"], subject="Order 1023", tags=["vip"])
-    assert await cataloguer(steps).round() == IndexingRound()
+    assert await cataloguer(steps).run() == IndexingRun()
     steps.clock.advance(SETTLED)
-    assert await cataloguer(steps).round() == IndexingRound(messages=1)
+    assert await cataloguer(steps).run() == IndexingRun(messages=1)
     for field, value in (
         (SearchField.RECIPIENT, "ada@example.org"),
         (SearchField.RECIPIENT, "bob@example.org"),
@@ -61,7 +61,7 @@ async def test_what_became_of_a_message_is_entered_once_the_last_recipient_is_fi
     (alone,) = await steps.claimed(["eve@example.org"])
     await steps.record(steps.outcome(first, DeliveryResult.BOUNCED), steps.outcome(alone, DeliveryResult.DELIVERED))
     steps.clock.advance(SETTLED)
-    assert await cataloguer(steps).round() == IndexingRound(messages=2, results=2)
+    assert await cataloguer(steps).run() == IndexingRun(messages=2, results=2)
     assert await entered(steps, SearchField.STATUS, "delivered") == [alone.message_id]
     assert (
         await steps.value("SELECT count(*) FROM catalogue WHERE term = $1", search.term(SearchField.STATUS, "queued"))
@@ -70,7 +70,7 @@ async def test_what_became_of_a_message_is_entered_once_the_last_recipient_is_fi
 
     await steps.record(steps.outcome(second, DeliveryResult.DELIVERED))
     steps.clock.advance(SETTLED)
-    assert await cataloguer(steps).round() == IndexingRound(results=1)
+    assert await cataloguer(steps).run() == IndexingRun(results=1)
     assert await entered(steps, SearchField.STATUS, "partial") == [first.message_id]
     assert await entered(steps, SearchField.STATUS, "delivered") == [alone.message_id]
 
@@ -82,20 +82,18 @@ async def test_many_messages_of_several_accounts_take_several_batches(steps: Del
         sent.append(await steps.accept(subject=f"Hello {number:02}", sender=other if number % 3 else None))
         steps.clock.advance(seconds=40 if number % 2 else 0)
     steps.clock.advance(SETTLED)
-    assert await SearchIndexer(database=steps.database, clock=steps.clock, batch=5).round() == IndexingRound(
-        messages=12
-    )
+    assert await SearchIndexer(database=steps.database, clock=steps.clock, batch=5).run() == IndexingRun(messages=12)
     assert await entered(steps, SearchField.WORD, "hello") == sorted(sent)
 
 
 async def test_what_is_entered_twice_is_there_once(steps: DeliverySteps) -> None:
     await steps.accept()
     steps.clock.advance(SETTLED)
-    assert (await cataloguer(steps).round()).messages == 1
+    assert (await cataloguer(steps).run()).messages == 1
     before = await steps.value("SELECT count(*) FROM catalogue")
     async with steps.database.transaction() as tx:
         await search_index.messages_entered(tx, lowest_id(steps.clock.now() - timedelta(hours=1)))
-    assert (await cataloguer(steps).round()).messages == 1
+    assert (await cataloguer(steps).run()).messages == 1
     assert await steps.value("SELECT count(*) FROM catalogue") == before
 
 
@@ -107,8 +105,8 @@ async def test_only_one_process_is_at_it(steps: DeliverySteps) -> None:
         advisory_lock.try_lock(connection, LockName.SEARCH_INDEX) as is_held,
     ):
         assert is_held
-        assert await cataloguer(steps).round() == IndexingRound()
-    assert (await cataloguer(steps).round()).messages == 1
+        assert await cataloguer(steps).run() == IndexingRun()
+    assert (await cataloguer(steps).run()).messages == 1
 
 
 async def test_a_batch_that_fails_moves_nothing(steps: DeliverySteps) -> None:
@@ -116,13 +114,13 @@ async def test_a_batch_that_fails_moves_nothing(steps: DeliverySteps) -> None:
     steps.clock.advance(SETTLED)
     await steps.fetch("ALTER TABLE catalogue ADD CONSTRAINT broken CHECK (term IS NULL) NOT VALID")
     with pytest.raises(asyncpg.CheckViolationError, match="broken"):
-        await cataloguer(steps).round()
+        await cataloguer(steps).run()
     async with steps.database.connection() as connection:
         progress = await search_index.progress(connection)
     assert progress is not None
     assert progress.messages_to < lowest_id(steps.clock.now() - SETTLED)
     await steps.fetch("ALTER TABLE catalogue DROP CONSTRAINT broken")
-    assert (await cataloguer(steps).round()).messages == 1
+    assert (await cataloguer(steps).run()).messages == 1
 
 
 async def test_nobody_passes_a_transaction_that_is_still_open(steps: DeliverySteps) -> None:
@@ -131,8 +129,8 @@ async def test_nobody_passes_a_transaction_that_is_still_open(steps: DeliverySte
     async with steps.database.transaction() as tx:
         await tx.fetchval("SELECT 1")
         # It began now by PostgreSQL's clock, which the test's is ahead of.
-        assert (await cataloguer(steps).round()).messages == 0
-    assert (await cataloguer(steps).round()).messages == 1
+        assert (await cataloguer(steps).run()).messages == 0
+    assert (await cataloguer(steps).run()).messages == 1
 
 
 async def test_without_a_day_there_is_nothing_to_do(steps: DeliverySteps) -> None:
@@ -140,6 +138,6 @@ async def test_without_a_day_there_is_nothing_to_do(steps: DeliverySteps) -> Non
         "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'messages'::regclass"
     ):
         await steps.fetch(f"DROP TABLE {name}")
-    assert await cataloguer(steps).round() == IndexingRound()
+    assert await cataloguer(steps).run() == IndexingRun()
     async with steps.database.connection() as connection:
         assert await search_index.progress(connection) is None

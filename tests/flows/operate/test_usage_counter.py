@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from posthouse.flows.operate.usage_counter import LATENCY_KEPT, CountingRound, UsageCounter
+from posthouse.flows.operate.usage_counter import LATENCY_KEPT, CountingRun, UsageCounter
 from posthouse.rules import usage as rules
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
@@ -56,9 +56,9 @@ class Counting:
             *[self.steps.outcome(one, result, **given) for one, result in zip(claimed, results, strict=True)]
         )
 
-    async def count(self) -> CountingRound:
+    async def count(self) -> CountingRun:
         self.steps.clock.advance(minutes=2)
-        return await self.usage_counter.round()
+        return await self.usage_counter.run()
 
     async def days(self, sender: Sender | None = None) -> dict[date, UsageDay]:
         account_id = AccountId((sender or self.steps.sender).account_id)
@@ -98,7 +98,7 @@ async def test_each_result_is_counted_once_however_often_is_counted(counting: Co
 
 async def test_what_is_less_than_a_minute_old_waits_for_the_next_round(counting: Counting) -> None:
     await counting.send(DELIVERED)
-    await counting.usage_counter.round()
+    await counting.usage_counter.run()
     assert await counting.days() == {}
     await counting.count()
     assert (await counting.days())[counting.today].delivered == 1
@@ -212,9 +212,9 @@ async def test_a_transaction_that_is_still_open_holds_the_count_back(counting: C
     async with counting.steps.database.transaction() as tx:
         await tx.execute("SELECT 1")
         counting.steps.clock.advance(minutes=2)
-        await counting.usage_counter.round()
+        await counting.usage_counter.run()
         assert await counting.days() == {}, "who knows which events it has made"
-    await counting.usage_counter.round()
+    await counting.usage_counter.run()
     assert (await counting.days())[counting.today].delivered == 1
 
 

@@ -180,10 +180,15 @@ async def test_templates_imports_and_reports_are_refused_without_a_trace(
 ) -> None:
     account_id = AccountId((await operator.create_account("acme")).id)
     clock, chance = DatabaseClock(), SystemChance()
-    templates = Templates(database=database, clock=clock, chance=chance, storage=tank.storage)
-    suppression = Suppressions(database=database, clock=clock, chance=chance, storage=tank.storage)
+    templates = Templates(database=database, clock=clock, chance=chance, disk_space=tank.storage)
+    suppression = Suppressions(database=database, clock=clock, chance=chance, disk_space=tank.storage)
     feedback = Reports(
-        database=database, clock=clock, chance=chance, return_path_domain="b.example", keys=[b"k"], storage=tank.storage
+        database=database,
+        clock=clock,
+        chance=chance,
+        return_path_domain="b.example",
+        keys=[b"k"],
+        disk_space=tank.storage,
     )
     await templates.create(account_id, "welcome", None, CONTENT, OPERATOR, publish=True)
     before = await left_behind(database)
@@ -206,7 +211,7 @@ async def test_a_running_import_ends_at_the_mark_with_whole_batches(
     database: Database, operator: Operator, tank: Tank
 ) -> None:
     account_id = AccountId((await operator.create_account("acme")).id)
-    suppression = Suppressions(database=database, clock=DatabaseClock(), chance=SystemChance(), storage=tank.storage)
+    suppression = Suppressions(database=database, clock=DatabaseClock(), chance=SystemChance(), disk_space=tank.storage)
 
     async def file() -> AsyncIterator[bytes]:
         lines = [b"r%06d@example.org\n" % number for number in range(3 * BATCH)]

@@ -1,4 +1,4 @@
-"""Rehearsal: what would become of a message, without a trace; and the test mail that a member sends to oneself."""
+"""Dry run: the result of sending a message, without sending it; and test mail that members send to themselves."""
 
 import asyncio
 from dataclasses import dataclass
@@ -24,23 +24,23 @@ from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from posthouse.wire.dns import MxRecords, NoAnswer, NoName, Resolver
 
-# Someone waits for the answer; what DNS hasn't said by then is not in it.
+# The client waits for the answer: what DNS has not answered by then is missing from it.
 LOOKUP_SECONDS_MAX: Final = 2.0
 LOOKUPS_AT_ONCE_MAX: Final = 50
-# A dry run costs no credit, and asks other people's name servers.
+# A dry run costs no credit, and queries other organisations' name servers.
 DRY_RUNS: Final = Rate(per_second=5, burst=100)
-# Two clicks within this are one.
+# A second click within this time sends nothing more.
 DOUBLE_CLICK: Final = timedelta(seconds=10)
-DOMAINS_LOOKED_AT_MAX: Final = 1_000
+DOMAINS_READ_MAX: Final = 1_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# These say nothing about the message, only about this moment.
+# These depend on the moment, not on the message.
 _PASSING: Final = frozenset({Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE})
 
 
 @dataclass(frozen=True, slots=True)
-class Addressee:
-    """`lane` is the mailbox provider's, or the domain's own; None while DNS hasn't told."""
+class DryRunRecipient:
+    """`lane` is the mailbox provider's, or the domain's own; None if DNS has not answered."""
 
     email: str
     field: str
@@ -51,7 +51,7 @@ class Addressee:
 
 @dataclass(frozen=True, slots=True)
 class SenderDomain:
-    """What receivers make of the From address: how DMARC sees it, by DKIM and by SPF of the return path."""
+    """How DMARC judges the From address: by DKIM, and by SPF of the return path."""
 
     name: str
     is_registered: bool
@@ -63,14 +63,14 @@ class SenderDomain:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class DryRunReport:
     """`refusal` is the first that sending would meet; `mime` is None when it can't be written."""
 
     refusal: Refusal | None
     mime: bytes | None
     subject: str | None
     template: str | None
-    recipients: tuple[Addressee, ...]
+    recipients: tuple[DryRunRecipient, ...]
     credits_needed: int
     credits_available: int
     domain: SenderDomain
@@ -78,8 +78,8 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What this installation is to the mail that leaves it."""
+class Installation:
+    """The settings of this installation that its mail depends on."""
 
     hostname: str
     return_path_domain: str
@@ -98,7 +98,7 @@ class DryRun:
         chance: Chance,
         resolver: Resolver,
         defaults: Defaults,
-        surroundings: Surroundings,
+        installation: Installation,
     ) -> None:
         self._database = database
         self._control_cache = control_cache
@@ -106,17 +106,17 @@ class DryRun:
         self._chance = chance
         self._resolver = resolver
         self._defaults = defaults
-        self._surroundings = surroundings
+        self._installation = installation
         self._preparation = Preparation(
             control_cache=control_cache,
-            hostname=surroundings.hostname,
-            offers_one_click=surroundings.offers_one_click,
+            hostname=installation.hostname,
+            offers_one_click=installation.offers_one_click,
         )
-        self._looking = 0
+        self._lookups = 0
         self._rates = AccountRates()
 
-    async def dry_run(self, account_id: AccountId, draft: Draft) -> Trial:
-        """What sending the draft would come to now; nothing is reserved, counted or remembered."""
+    async def dry_run(self, account_id: AccountId, draft: Draft) -> DryRunReport:
+        """What sending the draft would result in now; nothing is reserved, counted or stored."""
         count = len(draft.recipients)
         now = self._clock.now()
         self._limit(account_id, now)
@@ -127,7 +127,7 @@ class DryRun:
             row = await domains.find(connection, account_id, draft.sender.domain)
         available = account.available
         refusals = [suspended()] if account.suspended else []
-        letter = written = None
+        content = written = None
         # Refreshes what the cache knows of the account's domains, which `require` goes by.
         is_verified = await self._control_cache.is_verified(account_id, draft.sender.domain)
         try:
@@ -135,9 +135,9 @@ class DryRun:
         except Refusal as refusal:
             refusals.append(_lasting(refusal))
         try:
-            letter = await self._preparation.letter(account_id, draft)
+            content = await self._preparation.content(account_id, draft)
             message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-            written = await self._preparation.write(letter, message_id, now)
+            written = await self._preparation.write(content, message_id, now)
         except Refusal as refusal:
             refusals.append(_lasting(refusal))
         try:
@@ -147,21 +147,21 @@ class DryRun:
         lanes, unreachable = await self._lanes({recipient.destination for recipient in draft.recipients})
         recipients = tuple(
             [
-                Addressee(
-                    email=one.email,
-                    field=one.field,
-                    suppressed=reasons.get(one.email.lower()),
-                    lane=lanes.get(one.destination),
-                    is_simulated=one.destination == self._surroundings.simulator_domain,
+                DryRunRecipient(
+                    email=recipient.email,
+                    field=recipient.field,
+                    suppressed=reasons.get(recipient.email.lower()),
+                    lane=lanes.get(recipient.destination),
+                    is_simulated=recipient.destination == self._installation.simulator_domain,
                 )
-                for one in draft.recipients
+                for recipient in draft.recipients
             ]
         )
-        warnings = dry_run.warnings(draft, letter, None if written is None else len(written), len(reasons))
-        return Trial(
+        warnings = dry_run.warnings(draft, content, None if written is None else len(written), len(reasons))
+        return DryRunReport(
             refusal=refusals[0] if refusals else None,
             mime=written,
-            subject=None if letter is None else letter.subject,
+            subject=None if content is None else content.subject,
             template=draft.template,
             recipients=recipients,
             credits_needed=count,
@@ -175,28 +175,28 @@ class DryRun:
     async def test_draft(
         self, member: Member, sender: str | None, subject: str | None, text: str | None, html: str | None
     ) -> Draft:
-        """A mail to the member's own address, from the one given or from the account's first verified domain."""
+        """A mail to the member's own address, from the given sender or from the account's first verified domain."""
         if not sender:
             sender = f"{dry_run.TEST_LOCAL_PART}@{await self._first_verified(member.account_id)}"
         domain = sender.rpartition("@")[2].rstrip(">")
         words = dry_run.TEST_TEXT.format(domain=domain) if not text and not html else text
         return compose(sender=sender, to=[member.email], subject=subject or dry_run.TEST_SUBJECT, text=words, html=html)
 
-    async def click_key(self, caller: Principal, member: Member, body_hash: bytes) -> str:
-        """The idempotency key of whoever gave none: the same for the same mail, asked for twice in a few seconds."""
+    async def click_key(self, principal: Principal, member: Member, body_hash: bytes) -> str:
+        """The idempotency key of a request without a key: the same for the same mail within a few seconds."""
         now = self._clock.now()
         number = (now - _EPOCH) // DOUBLE_CLICK
-        texts = [f"test-email:{member.user_id.hex}:{body_hash.hex()}:{one}" for one in (number - 1, number)]
-        before = Key(caller.account_id, caller.credential_id, texts[0])
+        texts = [f"test-email:{member.user_id.hex}:{body_hash.hex()}:{window}" for window in (number - 1, number)]
+        before = Key(principal.account_id, principal.credential_id, texts[0])
         async with self._database.connection() as connection:
             known = (await acceptance.recall(connection, [before])).get(before)
-        # The first click may have fallen just before the tens of seconds turned.
+        # The first click may have been in the window before.
         is_same = known is not None and now - ids.time_of(known.message_id) < DOUBLE_CLICK
         return texts[0] if is_same else texts[1]
 
     async def _first_verified(self, account_id: AccountId) -> str:
         async with self._database.connection() as connection:
-            rows = await domains.list_of_account(connection, account_id, DOMAINS_LOOKED_AT_MAX)
+            rows = await domains.list_of_account(connection, account_id, DOMAINS_READ_MAX)
         for row in rows:
             if row.verified_at is not None:
                 return row.name
@@ -209,25 +209,25 @@ class DryRun:
     async def _sender_domain(
         self, account_id: AccountId, sender: Mailbox, *, is_registered: bool, is_verified: bool
     ) -> SenderDomain:
-        keys = await self._control_cache.signing_keys(account_id, sender.domain) if self._surroundings.signs else ()
-        return_path = self._surroundings.return_path_domain
+        keys = await self._control_cache.signing_keys(account_id, sender.domain) if self._installation.signs else ()
+        return_path = self._installation.return_path_domain
         return SenderDomain(
             name=sender.domain,
             is_registered=is_registered,
             is_verified=is_verified,
             selectors=tuple([key.selector for key in keys]),
             return_path=return_path,
-            # Mail is signed in the name of the From address's own domain.
+            # Mail is signed with the key of the From address's domain.
             is_dkim_aligned=bool(keys),
             is_spf_aligned=dry_run.is_aligned(sender.domain, return_path),
         )
 
     async def _lanes(self, destinations: set[str]) -> tuple[dict[str, str], list[str]]:
-        """The lanes that DNS told in time, and what is to be said of destinations that take no mail."""
+        """The lanes that DNS answered in time, and warnings about destinations that take no mail."""
         found: dict[str, str] = {}
         warnings: list[str] = []
 
-        async def look(destination: str) -> None:
+        async def look_up(destination: str) -> None:
             answer = await self._exchanges(destination)
             if isinstance(answer, NoName):
                 warnings.append(f"The domain {destination} does not exist: mail to it bounces.")
@@ -238,14 +238,14 @@ class DryRun:
                 else:
                     found[destination] = lane.lane_by_hosts(destination, [host.host for host in hosts])
 
-        simulator = self._surroundings.simulator_domain
+        simulator = self._installation.simulator_domain
         if simulator in destinations:
             found[simulator] = simulator
-        looks = [asyncio.create_task(look(one)) for one in destinations if one != simulator]
-        if looks:
-            _, late = await asyncio.wait(looks, timeout=LOOKUP_SECONDS_MAX)
-            for one in late:
-                one.cancel()
+        lookups = [asyncio.create_task(look_up(name)) for name in destinations if name != simulator]
+        if lookups:
+            _, late = await asyncio.wait(lookups, timeout=LOOKUP_SECONDS_MAX)
+            for lookup in late:
+                lookup.cancel()
         return found, sorted(warnings)
 
     def _limit(self, account_id: AccountId, now: datetime) -> None:
@@ -259,23 +259,23 @@ class DryRun:
             )
 
     async def _exchanges(self, destination: str) -> MxRecords | NoName | NoAnswer | None:
-        """What DNS says; None when too many are being asked already, or nobody waits any more."""
-        if self._looking >= LOOKUPS_AT_ONCE_MAX:
+        """What DNS answers; None when too many queries are open already."""
+        if self._lookups >= LOOKUPS_AT_ONCE_MAX:
             return None
-        self._looking += 1
-        # A question that was asked is open until its answer or its time-out, whoever still waits for it.
+        self._lookups += 1
+        # A query stays open until its answer or its time-out, even if the request was cancelled.
         asked = asyncio.ensure_future(self._resolver.exchanges(destination))
-        asked.add_done_callback(self._looked)
+        asked.add_done_callback(self._lookup_done)
         return await asyncio.shield(asked)
 
-    def _looked(self, asked: asyncio.Future[MxRecords | NoName | NoAnswer]) -> None:
-        self._looking -= 1
+    def _lookup_done(self, asked: asyncio.Future[MxRecords | NoName | NoAnswer]) -> None:
+        self._lookups -= 1
         if not asked.cancelled():
-            asked.exception()  # whoever asked may have left
+            asked.exception()  # so that asyncio does not log it as never retrieved
 
 
 def _lasting(refusal: Refusal) -> Refusal:
-    """The refusal, unless it is one of this moment only: then nothing can be told of the message."""
+    """The refusal, if it is about the message; a passing one is raised, since it says nothing about the message."""
     if refusal.code in _PASSING:
         raise refusal
     return refusal

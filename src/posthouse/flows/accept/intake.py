@@ -33,11 +33,11 @@ from posthouse.store.acceptance import Key, PreparedMessage
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 
-# What a batch that failed may cost when it is tried again in parts. It has waited for its locks once, so
-# that a part waits only as long as other batches take.
+# The time for a failed batch to be tried again in parts. It has waited for its locks once, so a part waits only as
+# long as other batches take.
 APART_SECONDS_MAX: Final = 3.0
 APART_LOCK_MILLISECONDS_MAX: Final = 250
-# Who goes through messages in the order of their ids (the catalogue, the books) passes by one that is written later.
+# The search index and the usage counter read messages in the order of their ids, and miss a message written later.
 WAITED_MAX: Final = timedelta(seconds=20)
 
 
@@ -55,9 +55,9 @@ class Intake:
         simulator_domain: str,
         tickets: Tickets | None = None,
         offers_one_click: bool = False,
-        storage: DiskSpace | None = None,
+        disk_space: DiskSpace | None = None,
     ) -> None:
-        """Without tickets, mail is due at once, and dispatch finds it; without storage, there is always room."""
+        """Without tickets, mail is due at once, and dispatch finds it; without `disk_space` there is always room."""
         self._database = database
         self._clock = clock
         self._chance = chance
@@ -65,7 +65,7 @@ class Intake:
         self._hostname = hostname
         self._simulator_domain = simulator_domain
         self._tickets = tickets
-        self._storage = storage or DiskSpace()
+        self._disk_space = disk_space or DiskSpace()
         self._preparation = Preparation(
             control_cache=control_cache, hostname=hostname, offers_one_click=offers_one_click
         )
@@ -75,12 +75,12 @@ class Intake:
         self._being_accepted: set[Key] = set()
 
     def fingerprint(self, canonical: bytes) -> bytes:
-        """By which two bodies are told apart; keyed, since a body may hold something guessable."""
+        """The hash by which bodies are compared; keyed, since a body may be guessable."""
         return blake2b(canonical, key=self._fingerprint_key, digest_size=32).digest()
 
     async def accept(
         self,
-        caller: Principal,
+        principal: Principal,
         key_text: str,
         draft: Draft,
         body_hash: bytes,
@@ -89,13 +89,13 @@ class Intake:
     ) -> AcceptedMessage:
         """Accept the draft once per key.
 
-        The key is recalled before anything else is refused, as the order of refusals wants it, but only
-        a draft that would be refused has to ask for it here: all others find it in the transaction.
+        A used key is answered before anything else is refused. Only a draft that would be refused reads its key
+        here: all others read it in the transaction.
         """
-        key = Key(caller.account_id, caller.credential_id, key_text)
-        if caller.mode is Mode.TEST:
-            # Test and live keys of a credential share their scope. A rehearsal must never pass for the mail
-            # itself, so that it counts as another body.
+        key = Key(principal.account_id, principal.credential_id, key_text)
+        if principal.mode is Mode.TEST:
+            # Test and live keys of a credential share their scope. Test mail counts as another body, so that it is
+            # never taken for the mail itself.
             body_hash = blake2b(body_hash, person=b"rehearsal", digest_size=32).digest()
         # The first fence. Advisory locks are re-entrant within a session, so two requests of one batch
         # would both be granted the second.
@@ -104,26 +104,31 @@ class Intake:
         self._being_accepted.add(key)
         try:
             try:
-                self._storage.require()
-                entry = await self._prepare(caller, key, draft, body_hash, request_id, source)
+                self._disk_space.require()
+                entry = await self._prepare(principal, key, draft, body_hash, request_id, source)
                 crash.point("accept.prepared")
             except Refusal as refusal:
-                answer = await self._refused.replay_or_raise(caller, key, body_hash, refusal)
+                answer = await self._refused.replay_or_raise(principal, key, body_hash, refusal)
                 if answer is not None:
                     return answer
-                entry = await self._prepare(caller, key, draft, body_hash, request_id, source)
+                entry = await self._prepare(principal, key, draft, body_hash, request_id, source)
             return await self._batcher.submit(entry, len(entry.mime))
         finally:
             self._being_accepted.discard(key)
 
     async def adopt(
-        self, caller: Principal, raw: bytes, recipients: Sequence[Mailbox], envelope_sender: str, request_id: RequestId
+        self,
+        principal: Principal,
+        raw: bytes,
+        recipients: Sequence[Mailbox],
+        envelope_sender: str,
+        request_id: RequestId,
     ) -> AcceptedMessage:
         """Accept a mail that was written elsewhere, for the envelope's recipients; a RawError says why it can't be.
 
-        There is no key: a client that hears no answer sends it again, and only it knows.
+        There is no key: a client that gets no answer sends it again.
         """
-        self._storage.require()
+        self._disk_space.require()
         now = self._clock.now()
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
 
@@ -139,18 +144,18 @@ class Intake:
         )
         senders = [submitted.sender, *filter(None, [submitted.sender_field])]
         try:
-            await self._preparation.require(caller.account_id, senders, one_click=choice.one_click)
+            await self._preparation.require(principal.account_id, senders, one_click=choice.one_click)
             if len(submitted.content) > limits.MIME_BYTES_MAX:
                 raise too_large()
         except Refusal as refusal:
-            await self._refused.replay_or_raise(caller, None, b"", refusal)
-            await self._preparation.require(caller.account_id, senders, one_click=choice.one_click)
+            await self._refused.replay_or_raise(principal, None, b"", refusal)
+            await self._preparation.require(principal.account_id, senders, one_click=choice.one_click)
             if len(submitted.content) > limits.MIME_BYTES_MAX:
                 raise too_large() from None
         addressed = _addressed(recipients, submitted)
         entry = PreparedMessage(
-            account_id=caller.account_id,
-            credential_id=caller.credential_id,
+            account_id=principal.account_id,
+            credential_id=principal.credential_id,
             key=None,
             body_hash=b"",
             message_id=message_id,
@@ -173,33 +178,32 @@ class Intake:
         await self._batcher.drain()
 
     async def _prepare(
-        self, caller: Principal, key: Key, draft: Draft, body_hash: bytes, request_id: RequestId, source: Source
+        self, principal: Principal, key: Key, draft: Draft, body_hash: bytes, request_id: RequestId, source: Source
     ) -> PreparedMessage:
-        await self._preparation.require(caller.account_id, [draft.sender], one_click=draft.one_click)
-        letter = await self._preparation.letter(caller.account_id, draft)
+        await self._preparation.require(principal.account_id, [draft.sender], one_click=draft.one_click)
+        content = await self._preparation.content(principal.account_id, draft)
         now = self._clock.now()
         message_id = ids.new_message_id(now, self._chance.bytes(ids.RANDOM_BYTES))
-        written = await self._preparation.write(letter, message_id, now)
-        # Where the mail came from is one thing, whether it is only rehearsed another: a mail from a member to
-        # oneself is a test, and yet it leaves.
-        is_rehearsed = caller.mode is Mode.TEST
+        written = await self._preparation.write(content, message_id, now)
+        # The source does not decide whether mail is only simulated: a member's test mail to themselves is delivered.
+        is_simulated = principal.mode is Mode.TEST
         return PreparedMessage(
-            account_id=caller.account_id,
-            credential_id=caller.credential_id,
+            account_id=principal.account_id,
+            credential_id=principal.credential_id,
             key=key,
             body_hash=body_hash,
             message_id=message_id,
             request_id=request_id,
-            source=Source.TEST if is_rehearsed else source,
+            source=Source.TEST if is_simulated else source,
             sender=draft.request_fields.sender,
             envelope_sender=draft.sender.address,
-            subject=letter.subject,
+            subject=content.subject,
             tags=draft.tags,
             template=draft.template,
             recipients=draft.recipients,
-            credits=0 if is_rehearsed else len(draft.recipients),
+            credits=0 if is_simulated else len(draft.recipients),
             mime=written,
-            routed_to=self._simulator_domain if is_rehearsed else None,
+            routed_to=self._simulator_domain if is_simulated else None,
             mailing_list=draft.mailing_list,
             one_click=draft.one_click,
         )
@@ -213,13 +217,13 @@ class Intake:
             return await replay(connection, key, body_hash, known)
 
     async def _accept_batch(self, entries: Sequence[PreparedMessage]) -> Sequence[AcceptedMessage | BaseException]:
-        """One transaction for all; where that fails, smaller ones, so that nobody fails for a neighbour."""
+        """One transaction for all; where that fails, smaller ones, so that no message fails because of another."""
         try:
             return await self._accept_together(entries)
         except Refusal as refusal:
             if refusal.code is not Code.TEMPORARY_FAILURE:
                 raise
-            # Somebody holds an account's row: the other accounts needn't wait for it.
+            # Another transaction holds an account's row: the other accounts needn't wait for it.
             groups = _by_account(entries)
         except Exception as fault:
             if len(entries) == 1:
@@ -292,7 +296,7 @@ class Intake:
 
 
 def _addressed(recipients: Sequence[Mailbox], submitted: SubmittedMail) -> tuple[DraftRecipient, ...]:
-    """The envelope's recipients, each once, in its first spelling; whoever the header doesn't name was blind-copied."""
+    """The envelope's recipients, each once, in its first spelling; those not in the header are blind copies."""
     unique: dict[str, DraftRecipient] = {}
     for mailbox in recipients:
         key = mailbox.key

@@ -1,7 +1,7 @@
-"""Uses: when each credential and key was last used, remembered here and written down now and then.
+"""When each credential and key was last used: kept in memory and written once a minute.
 
-A request writes nothing of this itself: it would cost each of them a transaction. What a process remembers is written
-once a minute, and once more when it ends; a process that is killed loses its last minute.
+Writing it with each request would cost a transaction each. It is also written when the process ends; a process that
+is killed loses its last minute.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +14,7 @@ from posthouse.rules.limits import LAST_USED_MAX
 from posthouse.store import credentials
 from posthouse.store.postgres import Connection, Database
 
-# One statement holds so many locks at most.
+# A statement holds at most this many locks.
 WRITTEN_AT_ONCE_MAX: Final = 1_000
 
 Used = TypeVar("Used", CredentialId, ApiKeyId)
@@ -28,7 +28,7 @@ class LastUsed:
         self._keys: dict[tuple[AccountId, ApiKeyId], datetime] = {}
 
     def of_credential(self, account_id: AccountId, credential_id: CredentialId, now: datetime) -> None:
-        # What doesn't fit is not remembered: so many are not used within a minute.
+        # What doesn't fit is dropped: so many are never used within a minute.
         if len(self._credentials) < self._remembered_max:
             self._credentials[account_id, credential_id] = now
 
@@ -37,7 +37,7 @@ class LastUsed:
             self._keys[account_id, key_id] = now
 
     async def write(self) -> None:
-        """What was remembered is written; if that fails, it is remembered still."""
+        """Write what is in memory; if that fails, it stays in memory."""
         some, self._credentials = self._credentials, {}
         others, self._keys = self._keys, {}
         try:
@@ -49,13 +49,13 @@ class LastUsed:
 
     async def _write(
         self,
-        uses: dict[tuple[AccountId, Used], datetime],
+        last_used: dict[tuple[AccountId, Used], datetime],
         write: Callable[[Connection, Mapping[tuple[AccountId, Used], datetime]], Awaitable[None]],
     ) -> None:
-        """What is written is taken away."""
-        while uses:
-            some = dict(islice(uses.items(), WRITTEN_AT_ONCE_MAX))
+        """Removes from `last_used` what was written."""
+        while last_used:
+            some = dict(islice(last_used.items(), WRITTEN_AT_ONCE_MAX))
             async with self._database.transaction() as tx:
                 await write(tx, some)
-            for one in some:
-                del uses[one]
+            for used in some:
+                del last_used[used]

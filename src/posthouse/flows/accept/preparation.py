@@ -1,6 +1,6 @@
-"""Preparation: all of accepting a message that comes before the transaction, for intake and for whoever only asks.
+"""Preparation: all of accepting a message that comes before the transaction, for intake and for dry runs.
 
-What a message needs of its account, its template rendered, and its MIME written; each a refusal where it can't be.
+Checks what a message needs of its account, renders its template and writes its MIME; raises a Refusal where it can't.
 """
 
 import asyncio
@@ -47,19 +47,19 @@ class Preparation:
         if one_click and not self._offers_one_click:
             raise unsubscribe.not_offered()
 
-    async def letter(self, account_id: AccountId, draft: Draft) -> MailContent:
-        """What is to be written: the draft's own words, or those of its template."""
+    async def content(self, account_id: AccountId, draft: Draft) -> MailContent:
+        """What the mail says: the draft's own text, or its template's."""
         return draft.mail_content(await self._render(account_id, draft))
 
-    async def write(self, letter: MailContent, message_id: MessageId, now: datetime) -> bytes:
-        large = sum(len(attachment.content) for attachment in letter.attachments)
-        large += len(letter.text or "") + len(letter.html or "")
+    async def write(self, content: MailContent, message_id: MessageId, now: datetime) -> bytes:
+        large = sum(len(attachment.content) for attachment in content.attachments)
+        large += len(content.text or "") + len(content.html or "")
         if large > limits.MIME_BYTES_MAX:
             raise too_large()
 
         def write() -> bytes:
             return mime.write(
-                letter,
+                content,
                 date=now,
                 message_id=self.message_id_text(message_id),
                 boundary=message_id.hex,

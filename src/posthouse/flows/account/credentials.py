@@ -1,7 +1,6 @@
-"""The keyring: an account's SMTP credentials and API keys.
+"""An account's SMTP credentials and API keys.
 
-Secrets are in what the creating call returns and nowhere else afterwards. Whatever changes one locks the account
-first, and so waits for its turn.
+Secrets are in the result of the creating call and nowhere else afterwards. Every change locks the account first.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ _KEY_HINT_CHARACTERS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """`previous` is the key whose place it takes, if it takes one's."""
+    """`previous` is the key that it replaces, if any."""
 
     key: KeyRow
     secret: str = field(repr=False)
@@ -45,7 +44,7 @@ class Credentials:
         self._chance = chance
         self._audit_log = AuditLog(chance)
         self._pepper = pepper
-        self._mint = CredentialGenerator(chance, pepper)
+        self._generator = CredentialGenerator(chance, pepper)
 
     # Credentials.
 
@@ -69,9 +68,9 @@ class Credentials:
                 raise Refusal(
                     Code.CONFLICT, f"An account has at most {limits.CREDENTIALS_MAX} credentials: revoke one first."
                 )
-            made = await self._mint.credential(tx, account_id, name, networks, now)
-            if not any(one.is_default for one in live):
-                # An operator may have ended the last one.
+            made = await self._generator.credential(tx, account_id, name, networks, now)
+            if not any(row.is_default for row in live):
+                # An operator may have revoked the last credential.
                 await credentials.make_default(tx, account_id, made.credential.id, now)
                 made = replace(made, credential=replace(made.credential, is_default=True))
             detail = {"username": made.credential.username, "name": name}
@@ -81,10 +80,10 @@ class Credentials:
     async def rotate_credential(
         self, account_id: AccountId, given: str, actor: Actor, *, overlap_seconds: int = limits.OVERLAP_SECONDS
     ) -> NewCredential:
-        """A new password; the one before it works for so many seconds more, and one before that no longer."""
+        """A new password; the previous one works for the overlap, an older one no longer."""
         overlap = _overlap(overlap_seconds)
         now = self._clock.now()
-        password, secret_hash = self._mint.password()
+        password, secret_hash = self._generator.password()
         async with self._database.transaction() as tx:
             await accounts.lock(tx, account_id)
             row = await _credential(tx, account_id, given)
@@ -101,8 +100,8 @@ class Credentials:
     ) -> CredentialRow:
         """Ends the credential, named by its username or id, and all API keys that belong to it.
 
-        Another takes the place of the default one, under which whoever is logged in sends. If there is none, only an
-        operator may: `even_the_last`.
+        Another becomes the default credential, with which members send. If there is no other, only an operator may
+        revoke it: `even_the_last`.
         """
         now = self._clock.now()
         async with self._database.transaction() as tx:
@@ -110,7 +109,7 @@ class Credentials:
             row = await _credential(tx, account_id, given)
             if row.revoked_at is not None:
                 raise Refusal(Code.CONFLICT, f"The credential {row.username} was revoked already.")
-            others = [one for one in await credentials.live_credentials(tx, account_id) if one.id != row.id]
+            others = [other for other in await credentials.live_credentials(tx, account_id) if other.id != row.id]
             if not others and not even_the_last:
                 raise Refusal(
                     Code.CONFLICT,
@@ -146,7 +145,7 @@ class Credentials:
         allowed_networks: Sequence[str] = (),
         expires_at: datetime | None = None,
     ) -> NewKey:
-        """An API key of the given credential (username or id), or of the account's default one."""
+        """An API key of the given credential (username or id), or of the account's default credential."""
         name = input_checks.name("A key's name", name or f"{mode} key")
         networks = input_checks.networks(allowed_networks)
         if not scopes:
@@ -184,9 +183,9 @@ class Credentials:
     async def rotate_key(
         self, account_id: AccountId, given: str, actor: Actor, *, overlap_seconds: int = limits.OVERLAP_SECONDS
     ) -> NewKey:
-        """A new key like the old one, which ends when the overlap does, or sooner if it would have anyway.
+        """A new key like the old key, which ends with the overlap, or earlier if it expires earlier.
 
-        One that was to expire is followed by one that lives as long, counted anew.
+        If the old key was to expire, the new key gets the same lifetime, counted from now.
         """
         overlap = _overlap(overlap_seconds)
         now = self._clock.now()
@@ -222,7 +221,7 @@ class Credentials:
 
 
 async def _credential(connection: Connection, account_id: AccountId, given: str | None) -> CredentialRow:
-    """By its id or its username; without either, the account's default one."""
+    """By its id or its username; without either, the account's default credential."""
     if given is None:
         row = await credentials.default_credential(connection, account_id)
     elif (credential_id := ids.parse(ids.CREDENTIAL, given)) is not None:
@@ -245,7 +244,7 @@ async def _key(connection: Connection, account_id: AccountId, given: str) -> Key
 
 
 def _require_use(row: KeyRow, now: datetime) -> None:
-    """A key that works, and that nothing took the place of yet."""
+    """Raises unless the key works and was not replaced yet."""
     if row.revoked_at is not None:
         state = "is revoked"
     elif row.replaced_by is not None:

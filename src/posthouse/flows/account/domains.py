@@ -1,4 +1,4 @@
-"""Registration: an account's domains, the records that prove them, and the keys that sign for them."""
+"""An account's domains, the DNS records that verify them, and the keys that sign for them."""
 
 import asyncio
 import base64
@@ -11,7 +11,7 @@ from typing import Final
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.flows.shared.domain_check import DomainCheck, Look, records_of, waiting_among
+from posthouse.flows.shared.domain_check import DomainCheck, FoundRecords, records_of, waiting_among
 from posthouse.flows.shared.new_id import new_id
 from posthouse.flows.shared.page import Page, id_position, page_of
 from posthouse.mail import dkim
@@ -29,17 +29,17 @@ from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 
 LIST_MAX: Final = limits.DOMAINS_MAX
-# An RSA key takes a good part of a second of a core: they are made one by one, and nobody waits for many.
+# An RSA key takes a good part of a second of a core: keys are made one after another, and few requests may wait.
 MAKING_MAX: Final = 10
-# Each look has a few sockets open for seconds, when name servers are slow.
-LOOKS_MAX: Final = 50
+# Each check has a few sockets open for seconds when name servers are slow.
+CHECKS_MAX: Final = 50
 _TOKEN_BYTES: Final = 20
 _SELECTOR_BYTES: Final = 5
 _ASKED_EVERY: Final = timedelta(seconds=limits.DOMAIN_ASKED_SECONDS)
 
 
 class KeyStage(StrEnum):
-    """Which keys a record is of; what isn't of a key counts to those that sign."""
+    """The keys that a record belongs to; records of no key are ACTIVE."""
 
     ACTIVE = "active"
     PENDING = "pending"
@@ -48,7 +48,7 @@ class KeyStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """A record as it is shown; without a finding nobody looked for it now."""
+    """A record as it is shown; `finding` is None if DNS was not asked."""
 
     record: TxtRecord
     stage: KeyStage
@@ -58,7 +58,7 @@ class ShownRecord:
 
 @dataclass(frozen=True, slots=True)
 class DomainView:
-    """A domain with what there is to publish for it, and what was found if someone looked."""
+    """A domain with the records to publish, and the findings if DNS was asked."""
 
     domain: DomainRow
     keys: Sequence[KeysRow]
@@ -129,7 +129,7 @@ class Domains:
         self._domain_check = DomainCheck(database=database, clock=clock, chance=chance, resolver=resolver)
         self._making = asyncio.Lock()
         self._making_count = 0
-        self._looks = 0
+        self._checks = 0
 
     async def add(self, account_id: AccountId, given: str, actor: Actor) -> DomainView:
         """Registers the domain, unverified; returns the DNS records to publish."""
@@ -184,28 +184,28 @@ class Domains:
         return self._view(row, keys)
 
     async def verify(self, account_id: AccountId, given: str, actor: Actor, *, vouched: bool = False) -> Verification:
-        """Looks for the records in DNS; or takes the operator's word for it and asks no DNS, now or later."""
+        """Check the records in DNS; or, if an operator vouches for the domain, never ask DNS."""
         async with self._database.transaction() as tx:
             row, keys = await _found(tx, account_id, given)
             if actor != OPERATOR:
                 await self._take_turn(tx, row)
         if vouched:
-            look = None
+            found = None
             written = await self._domain_check.vouch(row, waiting_among(keys), actor)
         else:
-            look = await self._look(row, waiting_among(keys))
-            written = await self._domain_check.record(look, actor)
+            found = await self._read_dns(row, waiting_among(keys))
+            written = await self._domain_check.record(found, actor)
         if written is None:
             raise Refusal(Code.CONFLICT, f"{row.name} was checked by someone else meanwhile: try again.")
         async with self._database.connection() as connection:
             keys = (await domains.keys(connection, account_id, [row.id]))[row.id]
-        return Verification(self._view(written, keys, look), None if look is None else look.judgement)
+        return Verification(self._view(written, keys, found), None if found is None else found.judgement)
 
     async def rotate(self, account_id: AccountId, given: str, actor: Actor) -> DomainView:
-        """Makes new keys, which sign once the record of the RSA key is seen; until then the present ones do."""
+        """Make new keys, which sign once the RSA key's record is found; until then the present keys sign."""
         async with self._database.connection() as connection:
             row, keys = await _found(connection, account_id, given)
-        _require_rest(row, keys)
+        _require_no_rotation(row, keys)
         rsa, ed25519 = await self._new_pairs()
         now = self._clock.now()
         selector = self._new_selector()
@@ -226,7 +226,7 @@ class Domains:
             again, keys = await _found(tx, account_id, given)
             if again.id != row.id:
                 raise Refusal(Code.CONFLICT, f"{row.name} was removed and added anew meanwhile: try again.")
-            _require_rest(again, keys)
+            _require_no_rotation(again, keys)
             await domains.add_keys(tx, waiting)
             detail = {"selector": selector, "previous_selector": again.selector}
             await self._audit_log.note(tx, account_id, actor, "domain.rotation_started", row.name, now, detail)
@@ -248,26 +248,26 @@ class Domains:
         if not await domains.take_turn(tx, row, now, since):
             raise Refusal(
                 Code.RATE_LIMITED,
-                f"{row.name} was looked at a moment ago: wait {limits.DOMAIN_ASKED_SECONDS} s between two checks. "
+                f"{row.name} was checked a moment ago: wait {limits.DOMAIN_ASKED_SECONDS} s between two checks. "
                 "A new record can take an hour to be seen.",
                 limits.DOMAIN_ASKED_SECONDS,
             )
         if await domains.asked_since(tx, row.account_id, since) > limits.DOMAINS_ASKED_MAX:
             raise Refusal(
                 Code.RATE_LIMITED,
-                f"{limits.DOMAINS_ASKED_MAX} domains of the account were looked at within "
+                f"{limits.DOMAINS_ASKED_MAX} domains of the account were checked within "
                 f"{limits.DOMAIN_ASKED_SECONDS} s: go on after a moment.",
                 limits.DOMAIN_ASKED_SECONDS,
             )
 
-    async def _look(self, row: DomainRow, waiting: KeysRow | None) -> Look:
-        if self._looks >= LOOKS_MAX:
-            raise Refusal(Code.TEMPORARY_FAILURE, "Many domains are looked at this moment: try again.", 2)
-        self._looks += 1
+    async def _read_dns(self, row: DomainRow, waiting: KeysRow | None) -> FoundRecords:
+        if self._checks >= CHECKS_MAX:
+            raise Refusal(Code.TEMPORARY_FAILURE, "Many domains are checked this moment: try again.", 2)
+        self._checks += 1
         try:
-            return await self._domain_check.look(row, waiting, domain.advised_records(row.name, self._return_path))
+            return await self._domain_check.read_dns(row, waiting, domain.advised_records(row.name, self._return_path))
         finally:
-            self._looks -= 1
+            self._checks -= 1
 
     async def _new_pairs(self) -> tuple[KeyPair, KeyPair]:
         if self._making_count >= MAKING_MAX:
@@ -279,11 +279,11 @@ class Domains:
         finally:
             self._making_count -= 1
 
-    def _view(self, row: DomainRow, keys: Sequence[KeysRow], look: Look | None = None) -> DomainView:
-        findings = {} if look is None else {finding.record.name: finding for finding in look.findings}
+    def _view(self, row: DomainRow, keys: Sequence[KeysRow], found: FoundRecords | None = None) -> DomainView:
+        findings = {} if found is None else {finding.record.name: finding for finding in found.findings}
         now = self._clock.now()
-        # What may be removed from DNS is not shown any more, even before upkeep forgets it.
-        shown = [one for one in keys if one.retired_at is None or now < domain.records_kept_until(one.retired_at)]
+        # Records that may be removed from DNS are not shown, even before upkeep deletes them.
+        shown = [row for row in keys if row.retired_at is None or now < domain.records_kept_until(row.retired_at)]
         return DomainView(row, shown, domain.advised_records(row.name, self._return_path), findings)
 
     def _new_selector(self) -> str:
@@ -304,7 +304,7 @@ async def _require_room(connection: Connection, account_id: AccountId, name: str
         raise Refusal(Code.CONFLICT, f"An account has at most {limits.DOMAINS_MAX} domains: remove one first.")
 
 
-def _require_rest(row: DomainRow, keys: Sequence[KeysRow]) -> None:
+def _require_no_rotation(row: DomainRow, keys: Sequence[KeysRow]) -> None:
     if waiting_among(keys) is not None:
         raise Refusal(
             Code.CONFLICT,
@@ -313,13 +313,13 @@ def _require_rest(row: DomainRow, keys: Sequence[KeysRow]) -> None:
     if len(keys) >= limits.DOMAIN_KEYS_RETIRED_MAX:
         raise Refusal(
             Code.CONFLICT,
-            f"The keys of {row.name} were replaced {len(keys)} times in a week: wait until the oldest of the previous "
-            "ones is not shown any more.",
+            f"The keys of {row.name} were replaced {len(keys)} times in a week: wait until the oldest "
+            "previous key is no longer shown.",
         )
 
 
 def _read_name(given: str) -> str:
-    """What can't be a domain is one that the account doesn't have."""
+    """The domain's name; what can't be a domain is not found."""
     try:
         return input_checks.domain_name(given)
     except Refusal:

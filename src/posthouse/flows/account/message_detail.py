@@ -1,4 +1,4 @@
-"""Inquiry: what became of a message, and what it said while that is kept."""
+"""A message's status and history, and its content while that is kept."""
 
 import asyncio
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from posthouse.store.messages import Message as Message
 from posthouse.store.messages import Recipient as Recipient
 from posthouse.store.postgres import Database
 
-# Of a header only what fits here is looked at for the fields of note.
+# The notable header fields are taken from this much of a header.
 HEAD_BYTES_MAX: Final = 64 * 1024
-# A large mail is in memory several times over while it is read and taken apart.
+# A large mail is in memory several times over while it is read and parsed.
 LARGE_AT_ONCE_MAX: Final = 2
 
 
@@ -47,7 +47,7 @@ class MessageDetail:
         self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
 
     async def message(self, account_id: AccountId, given_id: str) -> Message:
-        """The account's message; another account's is not found, exactly like one that never was."""
+        """The account's message; another account's is not found, exactly like an unknown id."""
         message_id = _message_id(given_id)
         async with self._database.connection() as connection:
             found = await messages.message(connection, account_id, message_id)
@@ -56,7 +56,7 @@ class MessageDetail:
         return found
 
     async def detail(self, account_id: AccountId, given_id: str) -> Detail:
-        """All that happened to it, from one snapshot."""
+        """Its whole history, from one snapshot."""
         message_id = _message_id(given_id)
         async with (
             self._database.connection() as connection,
@@ -107,7 +107,7 @@ class MessageDetail:
         return Refusal(
             Code.NOT_FOUND,
             f"The content of this message is no longer stored: it was kept until {last:%Y-%m-%d}, {days} after the day "
-            "on which the message was accepted. What became of it is still at GET /v1/messages/{id}.",
+            "on which the message was accepted. Its history is still at GET /v1/messages/{id}.",
         )
 
 

@@ -1,7 +1,7 @@
-"""The archive: finding an account's messages, newest first.
+"""Search of an account's messages, newest first.
 
-However rare or common what is asked for is, a page costs a bounded amount of work: so many messages are looked at, and
-then the page ends, be it full or not, and the next goes on from there.
+However rare or common the search terms are, a page costs a bounded amount of work: after a number of messages the page
+ends, full or not, and the next page continues there.
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ from posthouse.store.message_search import Listed as Listed
 from posthouse.store.message_search import Span, Uncatalogued
 from posthouse.store.postgres import Connection, Database
 
-# Messages that are looked at for a page of several filters, or as many as it holds.
+# Messages that are examined for a page of several filters; at least as many as a page holds.
 EXAMINED_MAX: Final = 80
-# Of those that are not in the catalogue yet, each of which is judged here.
-UNCATALOGUED_MAX: Final = 120
-# Each day is a partition, to be opened and looked into however little it has.
+# Messages that are not in the search index yet, each of which is compared here.
+UNINDEXED_MAX: Final = 120
+# Each day is a partition, which costs time however little it holds.
 DAYS_EXAMINED_MAX: Final = 5
-# A mark that is a little old only means that more messages are judged here.
+# An old mark only means that more messages are compared here.
 MARK_SECONDS_MAX: Final = 2.0
-# What the processes' clocks differ by, at most.
+# The most that the processes' clocks differ by.
 CLOCKS_DIFFER: Final = timedelta(seconds=5)
 
 _BEGINNING: Final = UUID(int=0)
@@ -37,7 +37,7 @@ _BEGINNING: Final = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Messages in their order, and the id from which to look on, or None when there is nothing more."""
+    """Messages in their order, and the id from which to continue; None at the end."""
 
     messages: list[Listed]
     position: UUID | None
@@ -45,9 +45,9 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """The id below which every message is in the catalogue, and the one from which on there are any."""
+    """The id below which every message is in the search index, and the lowest id that is kept."""
 
-    catalogued_to: UUID
+    indexed_to: UUID
     kept_from: UUID
 
 
@@ -70,7 +70,7 @@ class MessageSearch:
     async def page(self, account_id: AccountId, filters: SearchFilters, limit: int, cursor: str | None) -> Page[Listed]:
         """A page may be short, or empty, and not be the last."""
         wanted = search.search_query(filters)
-        # There is nothing in the days to come: they need not be looked into.
+        # Days to come hold nothing and need not be read.
         before = min(wanted.before, ids.lowest_id(self._clock.now() + CLOCKS_DIFFER))
         if cursor is not None:
             before = min(before, wanted.position(cursor))
@@ -86,20 +86,20 @@ class MessageSearch:
     async def _wanted(
         self, connection: Connection, account_id: AccountId, wanted: SearchQuery, before: UUID, limit: int
     ) -> _Found:
-        """Those that the catalogue doesn't have yet are the newest, and come first."""
+        """Messages that are not in the search index yet are the newest, and come first."""
         marks = await self._read_marks(connection)
-        kept = Span(max(wanted.lowest, marks.kept_from), min(before, marks.catalogued_to))
-        if before <= marks.catalogued_to:
-            return await self._catalogued(connection, account_id, wanted, kept, limit)
-        span = Span(max(wanted.lowest, marks.catalogued_to), before)
-        looked_at = await message_search.uncatalogued(connection, account_id, span, UNCATALOGUED_MAX)
-        newer = [one.id for one in looked_at if _is_wanted(one, wanted)]
+        kept = Span(max(wanted.lowest, marks.kept_from), min(before, marks.indexed_to))
+        if before <= marks.indexed_to:
+            return await self._indexed(connection, account_id, wanted, kept, limit)
+        span = Span(max(wanted.lowest, marks.indexed_to), before)
+        examined = await message_search.uncatalogued(connection, account_id, span, UNINDEXED_MAX)
+        newer = [message.id for message in examined if _is_wanted(message, wanted)]
         if len(newer) > limit:
             return _Found(await message_search.shown(connection, account_id, newer[:limit]), newer[limit - 1])
         messages = await message_search.shown(connection, account_id, newer)
-        if len(looked_at) == UNCATALOGUED_MAX:
-            return _Found(messages, looked_at[-1].id)
-        older = await self._catalogued(connection, account_id, wanted, kept, limit - len(newer))
+        if len(examined) == UNINDEXED_MAX:
+            return _Found(messages, examined[-1].id)
+        older = await self._indexed(connection, account_id, wanted, kept, limit - len(newer))
         return _Found(messages + older.messages, older.position)
 
     async def _read_marks(self, connection: Connection) -> _Marks:
@@ -111,16 +111,16 @@ class MessageSearch:
             self._marked_at = now
         return self._marks
 
-    async def _catalogued(
+    async def _indexed(
         self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: Span, limit: int
     ) -> _Found:
-        """`limit` may be nothing, for whoever only asks whether there is more."""
+        """`limit` may be 0, to find out whether there is more."""
         if span.before <= span.lowest:
             return _Found([], None)
-        looked_to = max(span.lowest, ids.lowest_id(ids.time_of(span.before) - self._days_examined))
-        found = await self._within(connection, account_id, wanted, Span(looked_to, span.before), limit)
-        if found.position is None and looked_to > span.lowest:
-            return _Found(found.messages, looked_to)
+        examined_to = max(span.lowest, ids.lowest_id(ids.time_of(span.before) - self._days_examined))
+        found = await self._within(connection, account_id, wanted, Span(examined_to, span.before), limit)
+        if found.position is None and examined_to > span.lowest:
+            return _Found(found.messages, examined_to)
         return found
 
     async def _within(
@@ -134,7 +134,7 @@ class MessageSearch:
     async def _with_all(
         self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: Span, limit: int
     ) -> _Found:
-        """Of all that is asked for, the rarest here leads, and the others are asked about each that it names."""
+        """The rarest term selects the candidates, and the other terms are checked for each."""
         most = max(self._examined_max, limit + 1)
         lists = (
             await message_search.with_each_term(connection, account_id, span, most, wanted.terms)
@@ -143,15 +143,15 @@ class MessageSearch:
         )
         if wanted.is_queued:
             lists.append(await message_search.queued(connection, account_id, span, most))
-        # How far back each list goes; one that is shorter than it might be goes back to the beginning.
-        reaches = [_BEGINNING if len(one) < most else one[-1] for one in lists]
+        # How far back each list goes; a list shorter than its limit goes back to the beginning.
+        reaches = [_BEGINNING if len(found) < most else found[-1] for found in lists]
         leading = min(range(len(lists)), key=lambda place: (reaches[place], len(lists[place])))
         examined_to = None if reaches[leading] == _BEGINNING else reaches[leading]
         candidates = list(dict.fromkeys(lists[leading]))
         for place, others in enumerate(lists):
             if place != leading:
                 known, reach = set(others), reaches[place]
-                candidates = [one for one in candidates if one in known or one < reach]
+                candidates = [message_id for message_id in candidates if message_id in known or message_id < reach]
         unsure = sorted(
             [place for place, reach in enumerate(reaches) if candidates and candidates[-1] < reach],
             key=lambda place: reaches[place],
@@ -174,7 +174,7 @@ async def _first(
     limit: int,
     examined_to: UUID | None,
 ) -> _Found:
-    """The first so many of what was found; if that is all, the next page goes on where the looking ended."""
+    """The first so many of what was found; if that is all, the next page continues where this one ended."""
     messages = await message_search.shown(connection, account_id, found[:limit])
     if len(found) > limit:
         return _Found(messages, found[limit - 1] if limit else span.before)

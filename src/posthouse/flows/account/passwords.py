@@ -1,9 +1,9 @@
-"""Passwords: proof that someone is the user whose address they give, at a pace that no guessing can bear.
+"""Passwords and second factors, checked at a rate that makes guessing hopeless.
 
-Whoever asks for a password asks here, so that a try counts wherever it is made. A try counts against the person
-at that place, and against the place. A right password forgives the place its try, and the person once the code of
-their second factor, if they have one, is right as well. Codes count against their user wherever they come from:
-there are only a million, and whoever guesses at them has the password, and may have many addresses.
+Every check of a password is made here, so that every attempt counts. An attempt counts against the person at that
+network, and against the network. A right password clears the network's attempt, and the person's once the code of the
+second factor, if there is one, is right as well. Codes count against their user from all networks together: there are
+only a million codes, and an attacker who guesses codes has the password, and may have many addresses.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from posthouse.store.users import UserRow
 
 # Each check holds 64 MiB and a core for a while.
 PASSWORD_CHECKS_AT_ONCE_MAX: Final = 2
-# Many people can share an address, so it is blocked later than one person at it.
+# Many people can share a network, so it is blocked later than a person in it.
 PEER_FAILURES_PER_PERSON: Final = 10
-# What tells a program that a code is all that is missing.
+# By this header a program sees that only a code is missing.
 SECOND_FACTOR_HEADER: Final = "Second-Factor"
 _WRONG: Final = "The e-mail address or the password is wrong."
 _WRONG_CODE: Final = "The code is wrong, or was used already: give the one that is shown now, or a recovery code."
@@ -38,7 +38,7 @@ _CODE_NEEDED: Final = (
 
 
 class Passwords:
-    """One for a whole process: what is hashed at once is bounded by it."""
+    """A process has a single instance, which bounds how many hashes are computed at once."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Passwords:
         self._pepper = pepper
         self._hasher = hasher or PasswordHasher()
         self._checks = asyncio.Semaphore(PASSWORD_CHECKS_AT_ONCE_MAX)
-        self._nobodys_password = chance.bytes(16).hex()
-        self._nobodys_hash = ""
+        self._dummy_password = chance.bytes(16).hex()
+        self._dummy_hash = ""
 
     async def proven(self, email: str, password: str, peer: str, code: str | None = None) -> UserRow:
         """The user of that address, whose password and code these are."""
@@ -74,31 +74,31 @@ class Passwords:
         return user
 
     async def recognised(self, email: str, password: str, peer: str) -> UserRow | None:
-        """The user of that address, if this is their password; the try counts until the person is trusted."""
+        """The user of that address, if this is their password; the attempt counts until `trust`."""
         email = email.strip().lower()
         if len(email) > limits.ADDRESS_CHARACTERS_MAX or not email.isprintable():
             return None
         place = _place(peer)
-        await self._count_try({place: PEER_FAILURES_PER_PERSON, person(email, peer, self._pepper): 1})
+        await self._count_attempt({place: PEER_FAILURES_PER_PERSON, person(email, peer, self._pepper): 1})
         async with self._database.connection() as connection:
             known = await users.find_by_email(connection, email)
         is_right = await self.is_right(None if known is None else known.password_hash, password)
         if known is None or not is_right:
             return None
         async with self._database.transaction() as tx:
-            # Of the place only this try is forgiven: whoever guesses there may have a login of their own.
+            # Only this attempt of the network is cleared: an attacker there may have a login of their own.
             await logins.forgive(tx, place, self._clock.now())
         return known
 
     async def trust(self, email: str, peer: str) -> None:
-        """The person is who they say: what they tried in vain is forgotten."""
+        """The person is authenticated: their failed attempts are cleared."""
         async with self._database.transaction() as tx:
             await logins.clear(tx, person(email, peer, self._pepper))
 
     async def is_code(self, user_id: UserId, given: str) -> bool:
         """Whether it is a code of the user's second factor, or a recovery code; either is good once."""
         subject = f"code {user_id}"
-        await self._count_try({subject: 1})
+        await self._count_attempt({subject: 1})
         async with self._database.transaction() as tx:
             is_right = await self._use(tx, user_id, given)
             if is_right:
@@ -123,24 +123,24 @@ class Passwords:
             return await asyncio.to_thread(self._hasher.hash, password)
 
     async def is_right(self, password_hash: str | None, password: str) -> bool:
-        """Nobody's hash takes as long as anybody's, so that the time taken doesn't tell whether there is a user."""
+        """An unknown user is checked against a dummy hash: the time taken must not reveal whether a user exists."""
         async with self._checks:
-            # Made at the first check, whosever it is.
-            if not self._nobodys_hash:
-                self._nobodys_hash = await asyncio.to_thread(self._hasher.hash, self._nobodys_password)
+            # Made at the first check.
+            if not self._dummy_hash:
+                self._dummy_hash = await asyncio.to_thread(self._hasher.hash, self._dummy_password)
             try:
-                return await asyncio.to_thread(self._hasher.verify, password_hash or self._nobodys_hash, password)
+                return await asyncio.to_thread(self._hasher.verify, password_hash or self._dummy_hash, password)
             except (VerificationError, InvalidHashError):
                 return False
 
-    async def _count_try(self, per_failure: Mapping[str, int]) -> None:
-        """Count this try against each of the subjects, or, while one is blocked by those before it, against none.
+    async def _count_attempt(self, per_failure: Mapping[str, int]) -> None:
+        """Count this attempt against each of the subjects, or, while a subject is blocked, against none.
 
-        They come in one order, a place before its persons: tries at once wait for each other, never in a circle.
+        The order of the subjects is always the same, the network before its persons, so that there are no deadlocks.
         """
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            # Most of those who are blocked are refused without a write.
+            # Most blocked attempts are refused without a write.
             until = await logins.blocked_until(tx, list(per_failure))
             if until is not None and until > now:
                 raise _blocked(until, now)
@@ -152,13 +152,13 @@ class Passwords:
 
 
 def _blocked(until: datetime | None, now: datetime) -> Refusal:
-    # Whoever made the subject wait may have been forgiven since.
+    # The subject may have been cleared since.
     seconds = 1 if until is None else max(1, -((now - until) // timedelta(seconds=1)))
     return Refusal(Code.RATE_LIMITED, f"Too many failed logins: try again in {seconds} s.", seconds)
 
 
 def person(email: str, peer: str, pepper: bytes) -> str:
-    """Nobody's address, since people type their password where the address belongs, and this is kept for a day."""
+    """Hashed, because people type their password into the address field, and this is kept for a day."""
     return f"person {credential.secret_hash(email, pepper).hex()} {credential.peer_network(peer)}"
 
 

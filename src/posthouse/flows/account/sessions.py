@@ -1,8 +1,7 @@
 """Sessions: logging in and out of the dashboard, passwords, and the second factor.
 
-A login begins a session, and all tokens that are issued in it, for whichever of the user's accounts, end with it.
-A change of a person's own, of the password or the second factor, is noted in the log of each account that trusts
-them.
+A login begins a session; all tokens issued in it, for any of the user's accounts, end with it. A change of the password
+or the second factor is noted in the audit log of each of the user's accounts.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from posthouse.store.sessions import SessionRow
 from posthouse.store.users import AccountOfUser as AccountOfUser
 from posthouse.store.users import UserRow
 
-# Nobody works for more; whoever does is told of the ones that they joined first.
+# Of more accounts than this, those joined first are shown.
 ACCOUNTS_SHOWN_MAX: Final = 100
 _OVER: Final = "The session is over: log in again."
 _NOT_BEGUN: Final = "There is no second factor to confirm: begin one with POST /v1/auth/totp."
@@ -39,7 +38,7 @@ _WRONG_CODE: Final = "The code is wrong: see that the device's clock is right, a
 
 @dataclass(frozen=True, slots=True)
 class Me:
-    """Who is logged in, until when, and where they may switch to."""
+    """Who is logged in, until when, and their other accounts."""
 
     member: Member
     expires_at: datetime
@@ -133,7 +132,7 @@ class Sessions:
         return self._token(session, AccountId(account_id), joined.role)
 
     async def change_password(self, member: Member, current: str, new: str, peer: str) -> None:
-        """Ends all other sessions of the user: whoever else knew the password is out."""
+        """Ends all other sessions of the user: anyone else who knew the password is logged out."""
         input_checks.check_password(new)
         user = await self._passwords.recognised(member.email, current, peer)
         if user is None:
@@ -144,7 +143,7 @@ class Sessions:
     async def begin_totp(self, member: Member, password: str, peer: str) -> NewSecret:
         """A secret that counts for nothing until a code of it confirms that the app has it.
 
-        It takes the password: with a token alone, found or stolen, nobody is to lock its user out.
+        It takes the password: a stolen token alone must not lock the user out.
         """
         async with self._database.connection() as connection:
             if await second_factors.is_active(connection, member.user_id):
@@ -167,7 +166,7 @@ class Sessions:
         """
         now = self._clock.now()
         codes = totp.new_recovery_codes(self._chance.bytes(totp.RECOVERY_CODES * totp.RECOVERY_CODE_BYTES))
-        hashes = [code_hash for one in codes if (code_hash := totp.recovery_code_hash(one, self._pepper)) is not None]
+        hashes = [code_hash for text in codes if (code_hash := totp.recovery_code_hash(text, self._pepper)) is not None]
         async with self._database.transaction() as tx:
             factor = await second_factors.lock(tx, member.user_id)
             if factor is None:
@@ -193,10 +192,10 @@ class Sessions:
         await self._remove_factor(user, member.actor)
         await self._passwords.trust(user.email, peer)
 
-    # What an operator does for someone who can't help themselves.
+    # What an operator does for users who can't log in.
 
     async def reset_password(self, email: str, password: str) -> int:
-        """Sets a password without knowing the one before, and ends all sessions; returns how many there were."""
+        """Set a password without the previous one, and end all sessions; returns how many there were."""
         input_checks.check_password(password)
         user = await self._user(email)
         return await self._replace_password(user, await self._passwords.hashed(password), None, OPERATOR)
@@ -232,8 +231,8 @@ class Sessions:
     async def _note(
         self, tx: Connection, user_id: UserId, actor: Actor, action: str, email: str, now: datetime
     ) -> None:
-        for one in await users.accounts_of(tx, user_id, ACCOUNTS_SHOWN_MAX):
-            await self._audit_log.note(tx, one.account_id, actor, action, email, now)
+        for account in await users.accounts_of(tx, user_id, ACCOUNTS_SHOWN_MAX):
+            await self._audit_log.note(tx, account.account_id, actor, action, email, now)
 
     def _token(self, session: SessionRow, account_id: AccountId, role: Role) -> LoginSession:
         issued = token.issue(

@@ -1,8 +1,8 @@
-"""Suppression: the addresses that an account sends nothing to.
+"""Suppressions: the addresses that an account sends nothing to.
 
-An import takes what it is given a batch at a time, each in a transaction of its own that begins when the batch is
-complete: a client that sends slowly holds up nobody, and one that goes away leaves whole batches behind. What is
-there already stays as it is, so that the same file can be sent again.
+An import is stored in batches, each in a transaction of its own that begins when the batch is complete: a slow client
+holds no lock, and a client that disconnects has stored whole batches. Known addresses stay as they are, so that the
+same file can be sent again.
 """
 
 import asyncio
@@ -36,21 +36,21 @@ from posthouse.store.suppressions import Position
 from posthouse.store.suppressions import SuppressionRow as SuppressionRow
 
 BATCH: Final = 1_000
-# So much of a file is looked at before others have their turn.
+# This much of a file is parsed before other tasks run.
 PIECE_BYTES: Final = 16 * 1024
-# What has come so far is entered, and told, after this long, if it isn't a batch before.
+# What has arrived is stored and reported after this long, even if it is no whole batch.
 PROGRESS_SECONDS: Final = 1.0
-# An import that enters nothing for this long makes room for another.
+# Another import may begin after this long without progress.
 HELD_FOR: Final = timedelta(seconds=60)
 
 _SECOND: Final = timedelta(seconds=1)
-# Newer than all there is, and before every address.
+# Newer than every suppression, and before every address.
 _START: Final = (datetime(9999, 1, 1, tzinfo=UTC), "")
 
 
 @dataclass(frozen=True, slots=True)
 class ImportProgress:
-    """What came of an import's lines so far; each was added, was known before, or is invalid."""
+    """An import's lines so far; each was added, was known before, or is invalid."""
 
     lines: int
     added: int
@@ -59,7 +59,7 @@ class ImportProgress:
 
 
 class Import:
-    """The account's one import at this time; `bring_in` reads the file to its end, and `faults` are the first of it."""
+    """The account's import; `bring_in` reads the file to its end, and `faults` are its first invalid lines."""
 
     def __init__(self, account_id: AccountId, actor: Actor, importer: UUID) -> None:
         self.account_id = account_id
@@ -71,12 +71,14 @@ class Import:
 
 
 class Suppressions:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, storage: DiskSpace | None = None) -> None:
+    def __init__(
+        self, *, database: Database, clock: Clock, chance: Chance, disk_space: DiskSpace | None = None
+    ) -> None:
         self._database = database
         self._clock = clock
         self._chance = chance
         self._audit_log = AuditLog(chance)
-        self._storage = storage or DiskSpace()
+        self._disk_space = disk_space or DiskSpace()
 
     async def page(
         self,
@@ -94,7 +96,7 @@ class Suppressions:
         if email is not None:
             if search is not None:
                 raise invalid("`email` and `search` don't go together: leave one of them out.")
-            return await self._one(account_id, suppression.address_of(email), reasons)
+            return await self._by_email(account_id, suppression.address_of(email), reasons)
         wanted = suppression.SuppressionSearch() if search is None else suppression.search_of(search)
         async with self._database.connection() as connection:
             if wanted.prefix is not None:
@@ -105,7 +107,9 @@ class Suppressions:
                 found = await suppressions.newest(connection, account_id, reasons, before, count + 1, wanted.domain)
         return page_of(found, count, lambda row: time_cursor(row.at, row.email))
 
-    async def _one(self, account_id: AccountId, email: str, reasons: list[SuppressionReason]) -> Page[SuppressionRow]:
+    async def _by_email(
+        self, account_id: AccountId, email: str, reasons: list[SuppressionReason]
+    ) -> Page[SuppressionRow]:
         async with self._database.connection() as connection:
             found = await suppressions.find(connection, account_id, email)
         return Page([found] if found is not None and found.reason in reasons else [], None)
@@ -113,7 +117,7 @@ class Suppressions:
     async def add(
         self, account_id: AccountId, actor: Actor, email: str, note: str | None = None
     ) -> tuple[SuppressionRow, bool]:
-        """The suppression, and whether it is new: one that is there stays as it is."""
+        """The suppression, and whether it is new: an existing suppression stays as it is."""
         address = suppression.address_of(email)
         note = suppression.checked_note(note)
         async with self._database.transaction() as tx:
@@ -129,7 +133,7 @@ class Suppressions:
         return row, is_new
 
     async def remove(self, account_id: AccountId, actor: Actor, email: str, why: str) -> SuppressionRow:
-        """The address may get mail again. That it bounced or complained still counts for the account's conduct."""
+        """The address may get mail again. That it bounced or complained still counts for the account's reputation."""
         why = suppression.checked_why(why)
         address = suppression.known_address(email)
         async with self._database.transaction() as tx:
@@ -160,8 +164,8 @@ class Suppressions:
     # Imports.
 
     async def begin_import(self, account_id: AccountId, actor: Actor) -> Import:
-        """Leave to import, which one has at a time; it ends with `bring_in`, or by itself."""
-        self._storage.require()
+        """Begin an import, of which an account has one at a time; it ends with `bring_in`, or after a while."""
+        self._disk_space.require()
         now = self._clock.now()
         importer = new_id(self._chance, now)
         async with self._database.transaction() as tx:
@@ -174,10 +178,10 @@ class Suppressions:
         return Import(account_id, actor, importer)
 
     async def bring_in(self, importing: Import, chunks: AsyncIterator[bytes]) -> AsyncGenerator[ImportProgress, None]:
-        """Enters the addresses of a file, and tells at most once a second how far it is."""
+        """Store the addresses of a file; yields the progress at most once a second."""
         lines = ImportLines()
         batch: list[ImportLine] = []
-        told_at = entered_at = self._clock.monotonic()
+        reported_at = entered_at = self._clock.monotonic()
         try:
             async for piece in _pieces(chunks):
                 batch += lines.feed(piece) if piece else lines.finish()
@@ -193,15 +197,15 @@ class Suppressions:
                     await self._enter(importing, batch)
                     batch = []
                     entered_at = now
-                    if now - told_at >= PROGRESS_SECONDS:
-                        told_at = now
+                    if now - reported_at >= PROGRESS_SECONDS:
+                        reported_at = now
                         yield importing.progress
         finally:
             await self._end(importing)
 
     async def _enter(self, importing: Import, batch: list[ImportLine]) -> None:
-        """The lines of a batch, or none of them."""
-        self._storage.require()
+        """Store the lines of a batch, or none of them."""
+        self._disk_space.require()
         given: dict[str, str | None] = {}
         for line in batch:
             if line.fault is None:
@@ -243,7 +247,7 @@ class Suppressions:
 
 
 async def _pieces(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The file in small pieces, and an empty one at its end."""
+    """The file in small pieces, and an empty piece at its end."""
     size = 0
     async for chunk in chunks:
         size += len(chunk)

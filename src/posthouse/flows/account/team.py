@@ -1,8 +1,8 @@
-"""The team: an account's members, the invitations to join it, and the log of who changed what.
+"""The team: an account's members, the invitations to join it, and the audit log.
 
-Whatever changes the team holds the lock of the account's row from its first look on, so that two changes at once
-can neither take the last owner away nor make more members than there may be. Within it the actor is looked at once
-more: what their token was checked against may be some seconds old.
+Every change of the team holds the lock of the account's row from its first read on, so that concurrent changes can
+neither remove the last owner nor exceed the number of members. Under the lock the actor's role is read again: what
+their token was checked against may be some seconds old.
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ INVITATION_LIFETIME: Final = timedelta(seconds=limits.INVITATION_LIFETIME_SECOND
 
 @dataclass(frozen=True, slots=True)
 class NewInvitation:
-    """`link` is None where nobody said at which address people reach the service."""
+    """`link` is None if `public_url` is not set."""
 
     invitation: InvitationRow
     token: str = field(repr=False)
@@ -69,7 +69,7 @@ class Team:
     # Members.
 
     async def members(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[MemberRow]:
-        """Whoever joined last is first."""
+        """The newest first."""
         before = users.END if cursor is None else _member_position(cursor)
         async with self._database.connection() as connection:
             found = await users.page_of_members(connection, account_id, before, limit + 1)
@@ -85,12 +85,12 @@ class Team:
                 await _require_another_owner(tx, account_id, member)
             now = self._clock.now()
             await users.change_role(tx, account_id, member.user_id, role, now)
-            detail = {**_told(member.user_id, role), "was": member.role}
+            detail = {**_member_detail(member.user_id, role), "was": member.role}
             await self._audit_log.note(tx, account_id, actor, "member.role_changed", member.email, now, detail)
         return MemberRow(member.user_id, member.email, role, member.created_at)
 
     async def remove(self, account_id: AccountId, given_id: str, actor: Actor) -> None:
-        """They are a user still, and may be a member elsewhere; here, their tokens end within seconds."""
+        """The user stays, and may be a member of other accounts; their tokens for this account end within seconds."""
         async with self._database.transaction() as tx:
             await self._lock(tx, account_id, actor)
             member = await _member(tx, account_id, given_id)
@@ -98,13 +98,13 @@ class Team:
             now = self._clock.now()
             await users.leave_account(tx, account_id, member.user_id, now)
             await invitations.clear(tx, account_id, member.email)
-            detail = _told(member.user_id, member.role)
+            detail = _member_detail(member.user_id, member.role)
             await self._audit_log.note(tx, account_id, actor, "member.removed", member.email, now, detail)
 
     async def create_user(
         self, account_id: AccountId, email: str, password: str, role: Role, actor: Actor
     ) -> MemberRow:
-        """A member without an invitation, whose password someone else chose."""
+        """A member without an invitation, whose password the actor chose."""
         user = await self._new_user(input_checks.user_address(email), password)
         async with self._database.transaction() as tx:
             await self._lock(tx, account_id, actor)
@@ -122,7 +122,7 @@ class Team:
         return page_of(found, limit, lambda row: ids.text(ids.INVITATION, row.id))
 
     async def invite(self, account_id: AccountId, email: str, role: Role, actor: Actor) -> NewInvitation:
-        """The address's invitation, in the place of any before it; its token is shown this once."""
+        """Replaces any invitation of the address; the token is shown this once."""
         address = input_checks.user_address(email)
         token = credential.new_invitation_token(self._chance.bytes(credential.SECRET_RANDOM_BYTES))
         async with self._database.transaction() as tx:
@@ -147,8 +147,10 @@ class Team:
             )
             await invitations.insert(tx, row, credential.secret_hash(token, self._pepper))
             await accounts.touch(tx, account_id, now)
-            await self._audit_log.note(tx, account_id, actor, "invitation.created", address, now, _offered(row))
-        # Behind the #, where a browser keeps it to itself: no server on the way logs it.
+            await self._audit_log.note(
+                tx, account_id, actor, "invitation.created", address, now, _invitation_detail(row)
+            )
+        # After the #, which browsers do not send: no server logs it.
         link = f"{self._public_url}/invitation#{token}" if self._public_url else None
         return NewInvitation(row, token, link)
 
@@ -161,10 +163,12 @@ class Team:
             if row is None:
                 raise Refusal(Code.NOT_FOUND, "This account has no open invitation with that id.")
             await accounts.touch(tx, account_id, now)
-            await self._audit_log.note(tx, account_id, actor, "invitation.revoked", row.email, now, _offered(row))
+            await self._audit_log.note(
+                tx, account_id, actor, "invitation.revoked", row.email, now, _invitation_detail(row)
+            )
 
     async def accept(self, token: str, password: str, code: str | None, peer: str) -> Joined:
-        """Whoever is no user yet becomes one, with this password; whoever is proves it, as at a login."""
+        """A new user is created with this password; an existing user proves it, as at a login."""
         token_hash = credential.secret_hash(token, self._pepper)
         async with self._database.connection() as connection:
             invitation = await _open(connection, token_hash, self._clock.now())
@@ -176,7 +180,7 @@ class Team:
             user = await self._passwords.proven(invitation.email, password, peer, code)
         async with self._database.transaction() as tx:
             account = await accounts.lock(tx, invitation.account_id)
-            # Much may have happened while the password was looked at.
+            # The invitation may have changed while the password was checked.
             invitation = await _open(tx, token_hash, self._clock.now())
             await _require_standing(tx, invitation)
             if known is None and not await users.insert(tx, user):
@@ -186,7 +190,7 @@ class Team:
             actor = Actor(user.id, user.email)
             return Joined(account, await self._join(tx, account.id, user, invitation.role, actor, "member.joined"))
 
-    # The log.
+    # The audit log.
 
     async def log(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[AuditLogEntry]:
         """The newest first."""
@@ -196,7 +200,7 @@ class Team:
         return page_of(found, limit, lambda row: ids.text(ids.AUDIT_ENTRY, row.id))
 
     async def _lock(self, tx: Connection, account_id: AccountId, actor: Actor) -> None:
-        """From here on nobody else changes the team; and an actor who is one of it still may."""
+        """Lock the team against other changes, and check that the actor is still an owner."""
         await accounts.lock(tx, account_id)
         if actor.user_id is None:
             return
@@ -213,7 +217,7 @@ class Team:
     async def _join(
         self, tx: Connection, account_id: AccountId, user: UserRow, role: Role, actor: Actor, action: str
     ) -> MemberRow:
-        """With the account locked: the user is a member, and no invitation to their address is left."""
+        """With the account locked: make the user a member, and remove invitations of their address."""
         if await users.count_members(tx, account_id) >= limits.MEMBERS_MAX:
             raise Refusal(
                 Code.CONFLICT, f"An account has at most {limits.MEMBERS_MAX} members: one must be removed first."
@@ -222,7 +226,7 @@ class Team:
         if not await users.join_account(tx, account_id, user.id, role, now):
             raise Refusal(Code.CONFLICT, f"{user.email} is a member already: log in.")
         await invitations.clear(tx, account_id, user.email)
-        await self._audit_log.note(tx, account_id, actor, action, user.email, now, _told(user.id, role))
+        await self._audit_log.note(tx, account_id, actor, action, user.email, now, _member_detail(user.id, role))
         return MemberRow(user.id, user.email, role, now)
 
 
@@ -235,7 +239,7 @@ async def _member(tx: Connection, account_id: AccountId, given_id: str) -> Membe
 
 
 async def _require_another_owner(tx: Connection, account_id: AccountId, member: MemberRow) -> None:
-    """With the account locked: besides this member, if they are one themselves."""
+    """With the account locked: raises if the member is the only owner."""
     if member.role is Role.OWNER and await users.count_members(tx, account_id, Role.OWNER) == 1:
         raise Refusal(Code.CONFLICT, f"{member.email} is the account's last owner: make someone else an owner first.")
 
@@ -252,7 +256,7 @@ async def _open(connection: Connection, token_hash: bytes, now: datetime) -> Inv
 
 
 async def _require_standing(connection: Connection, invitation: InvitationRow) -> None:
-    """It is an owner's word, and holds for as long as they are one; an operator's stands."""
+    """An invitation by an owner holds while they are an owner; an operator's always."""
     inviter = invitation.inviter
     if inviter.user_id is None:
         return
@@ -260,15 +264,15 @@ async def _require_standing(connection: Connection, invitation: InvitationRow) -
     if member is None or member.role is not Role.OWNER:
         raise Refusal(
             Code.CONFLICT,
-            "Whoever invited you is no longer an owner of the account: ask one of them for a new invitation.",
+            "The person who invited you is no longer an owner of the account: ask an owner for a new invitation.",
         )
 
 
-def _told(user_id: UserId, role: Role) -> Detail:
+def _member_detail(user_id: UserId, role: Role) -> Detail:
     return {"user_id": ids.text(ids.USER, user_id), "role": role}
 
 
-def _offered(row: InvitationRow) -> Detail:
+def _invitation_detail(row: InvitationRow) -> Detail:
     return {"invitation_id": ids.text(ids.INVITATION, row.id), "role": row.role}
 
 

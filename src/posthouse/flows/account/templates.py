@@ -1,4 +1,4 @@
-"""Authoring: an account's templates, their versions, and which one is published."""
+"""An account's templates, their versions, and the published version."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,16 +19,18 @@ from posthouse.store.postgres import Connection, Database
 from posthouse.store.templates import TemplateRow as TemplateRow
 from posthouse.store.templates import VersionRow as VersionRow
 
-# The end of a template's history, which comes with its texts; older versions stay, and can be published.
+# The newest versions, shown with their texts; older versions are kept, and can be published.
 VERSIONS_SHOWN_MAX: Final = 20
 
 
 class Templates:
-    def __init__(self, *, database: Database, clock: Clock, chance: Chance, storage: DiskSpace | None = None) -> None:
+    def __init__(
+        self, *, database: Database, clock: Clock, chance: Chance, disk_space: DiskSpace | None = None
+    ) -> None:
         self._database = database
         self._clock = clock
         self._audit_log = AuditLog(chance)
-        self._storage = storage or DiskSpace()
+        self._disk_space = disk_space or DiskSpace()
 
     async def create(
         self, account_id: AccountId, alias: str, name: str | None, content: Template, actor: Actor, *, publish: bool
@@ -36,7 +38,7 @@ class Templates:
         template.check_alias(alias)
         template.check(content)
         template.check_name(name or alias)
-        self._storage.require()
+        self._disk_space.require()
         now = self._clock.now()
         async with self._database.transaction() as tx:
             if await templates.count(tx, account_id, limits.TEMPLATES_MAX) >= limits.TEMPLATES_MAX:
@@ -56,7 +58,7 @@ class Templates:
     ) -> TemplateRow:
         _require_alias(alias)
         template.check(content)
-        self._storage.require()
+        self._disk_space.require()
         now = self._clock.now()
         async with self._database.transaction() as tx:
             grown = await templates.take_next_version(tx, account_id, alias, now)
@@ -92,7 +94,7 @@ class Templates:
     async def preview(
         self, account_id: AccountId, alias: str, version: int | None, variables: Mapping[str, VariableValue]
     ) -> RenderedTemplate:
-        """The version as it would be sent: the one asked for, else the published, else the latest."""
+        """The version as it would be sent: the given version, else the published, else the latest."""
         _require_alias(alias)
         async with self._database.connection() as connection:
             found = await templates.template(connection, account_id, alias)
@@ -135,7 +137,7 @@ class Templates:
 
 
 def _require_alias(alias: str) -> None:
-    """What can't be an alias names no template; asking PostgreSQL could even be a fault (a NUL)."""
+    """What can't be an alias is not found; PostgreSQL would even fail on a NUL."""
     if not template.is_alias(alias):
         raise _unknown(alias)
 

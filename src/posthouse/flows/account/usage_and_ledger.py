@@ -1,4 +1,4 @@
-"""Accounting: what an account holds, may send, has sent, and paid for."""
+"""An account's credits, limits, usage and ledger."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,14 +12,14 @@ from posthouse.clock import Clock
 from posthouse.flows.shared.account_limits import Defaults, working_copy
 from posthouse.flows.shared.page import Page
 from posthouse.rules import ids, rate_limit, send_quota, usage
-from posthouse.rules import reputation as conduct_rules
+from posthouse.rules import reputation as reputation_rules
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.rules.rate_limit import Rate, RateReading
 from posthouse.rules.refusal import invalid, unreadable_cursor
 from posthouse.rules.send_quota import WarmupReading
 from posthouse.rules.usage import Percentiles as Percentiles
 from posthouse.store import acceptance, accounts, backlog, ledger, reputation
-from posthouse.store import usage as books
+from posthouse.store import usage as usage_store
 from posthouse.store.accounts import AccountRow
 from posthouse.store.backlog import AccountBacklog as AccountBacklog
 from posthouse.store.ledger import Fate as Fate
@@ -31,7 +31,7 @@ from posthouse.store.usage import UsageDay as UsageDay
 
 _DAY: Final = timedelta(days=1)
 _BEGINNING: Final = UUID(int=0)
-# An entry's id, which is also where a reader goes on: the id in its place, and behind it its position from zero on.
+# An entry's id is also its cursor: the id in its place, followed by its position from zero on.
 _POSITION_DIGITS: Final = 2
 
 
@@ -73,7 +73,7 @@ class UsageView:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedEntry:
-    """`amount` is what it did to the credits that are available: all of them add up to these."""
+    """`amount` is the change of the available credits, which are the sum of all amounts."""
 
     id: str
     entry: LedgerEntry
@@ -89,7 +89,7 @@ class UsageAndLedger:
         self._defaults = defaults
 
     async def account(self, account_id: AccountId) -> AccountSummary:
-        async with self._looking() as connection:
+        async with self._snapshot() as connection:
             account = await accounts.find_by_id(connection, account_id)
             standing = await reputation.standing(connection, account_id)
             if account is None or standing is None:
@@ -99,7 +99,7 @@ class UsageAndLedger:
             row = await acceptance.read(connection, account_id)
         now = self._clock.now()
         sending = working_copy(row, self._defaults)
-        is_warning = conduct_rules.is_warning(standing.warned_at, standing.since, now)
+        is_warning = reputation_rules.is_warning(standing.warned_at, standing.since, now)
         return AccountSummary(
             account=account,
             granted=granted,
@@ -116,16 +116,16 @@ class UsageAndLedger:
     ) -> UsageView:
         """Every day that is asked for, the newest first, those without mail as well."""
         since, until = usage.day_range(days, first, last, self._clock.now().astimezone(UTC).date())
-        async with self._looking() as connection:
-            state = await books.state(connection)
-            counted = await books.days(connection, account_id, since, until)
-            latency = await books.latency(connection, account_id, since, until)
+        async with self._snapshot() as connection:
+            state = await usage_store.state(connection)
+            counted = await usage_store.days(connection, account_id, since, until)
+            latency = await usage_store.latency(connection, account_id, since, until)
             waiting = await backlog.waiting(connection, account_id)
         by_day: defaultdict[date, dict[str, Sequence[int]]] = defaultdict(dict)
         by_provider: defaultdict[str, list[Sequence[int]]] = defaultdict(list)
-        for one in latency:
-            by_day[one.day][one.provider] = one.counts
-            by_provider[one.provider].append(one.counts)
+        for row in latency:
+            by_day[row.day][row.provider] = row.counts
+            by_provider[row.provider].append(row.counts)
         asked = [until - _DAY * number for number in range((until - since).days + 1)]
         return UsageView(
             days=[DayUsage(counted.get(day, UsageDay(day)), _providers(by_day[day])) for day in asked],
@@ -163,17 +163,17 @@ class UsageAndLedger:
             place = min(place, LedgerPosition(about, ledger.POSITION_END))
         if place.id < lowest:
             return Page([], None)
-        async with self._looking() as connection:
-            stretch = await ledger.below(
+        async with self._snapshot() as connection:
+            found = await ledger.below(
                 connection, account_id, place, lowest, limit, None if kind is None else Kind(kind)
             )
-            fates = await _fates(connection, account_id, stretch)
-        entries = [_explained(entry, fates.get(entry.place)) for entry in stretch.entries]
-        return Page(entries, None if stretch.read_to is None else _entry_id(stretch.read_to))
+            fates = await _fates(connection, account_id, found)
+        entries = [_explained(entry, fates.get(entry.place)) for entry in found.entries]
+        return Page(entries, None if found.read_to is None else _entry_id(found.read_to))
 
     @asynccontextmanager
-    async def _looking(self) -> AsyncIterator[Connection]:
-        """Everything as it was at one moment."""
+    async def _snapshot(self) -> AsyncIterator[Connection]:
+        """A connection that sees everything as it was at one moment."""
         async with (
             self._database.connection() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
@@ -186,10 +186,10 @@ def _start(day: date) -> datetime:
 
 
 def _providers(histograms: Mapping[str, Sequence[int]]) -> list[ProviderUsage]:
-    """The one with the most results first."""
+    """The provider with the most results first."""
     read = [(name, sum(counts), usage.percentiles(counts)) for name, counts in histograms.items()]
     found = [ProviderUsage(name, results, found) for name, results, found in read if found is not None]
-    return sorted(found, key=lambda one: (-one.results, one.provider))
+    return sorted(found, key=lambda used: (-used.results, used.provider))
 
 
 def _entry_id(place: LedgerPosition) -> str:
@@ -204,18 +204,18 @@ def _place(given: str) -> LedgerPosition:
     return LedgerPosition(found, int(position) + ledger.DAY_POSITION)
 
 
-async def _fates(connection: Connection, account_id: AccountId, stretch: LedgerRange) -> Mapping[LedgerPosition, Fate]:
-    closing = [entry.place for entry in stretch.entries if entry.kind in (Kind.SETTLE, Kind.RELEASE)]
+async def _fates(connection: Connection, account_id: AccountId, found: LedgerRange) -> Mapping[LedgerPosition, Fate]:
+    closing = [entry.place for entry in found.entries if entry.kind in (Kind.SETTLE, Kind.RELEASE)]
     return await ledger.fates(connection, account_id, closing)
 
 
 def _explained(entry: LedgerEntry, fate: Fate | None) -> ExplainedEntry:
-    amount, why = _told(entry, fate)
+    amount, why = _effect(entry, fate)
     return ExplainedEntry(_entry_id(entry.place), entry, amount, why, fate)
 
 
-def _told(entry: LedgerEntry, fate: Fate | None) -> tuple[int, str]:
-    """What the entry did to what is available, and why, in plain words."""
+def _effect(entry: LedgerEntry, fate: Fate | None) -> tuple[int, str]:
+    """The change of the available credits, and its reason in plain words."""
     credits_, *others = entry.credits
     match entry.kind:
         case Kind.GRANT:

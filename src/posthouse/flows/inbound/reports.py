@@ -1,7 +1,7 @@
-"""Feedback: what comes back is read, believed only with our token, written down, and its address suppressed.
+"""Reports: bounces and complaints that arrive by mail. Only with our token are they noted and the address suppressed.
 
-A recipient's result is what the first server said, and stays so: a report that comes later changes no status and
-tells no event. Mail to the operator is kept.
+A recipient's result is the reply of the first server: a later report changes no status and makes no event. Mail to the
+operator is kept.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from posthouse.store.reports import NewSuppression
 log = structlog.get_logger(__name__)
 
 SUBJECT_CHARACTERS_MAX: Final = 200
-# One report is about one mail, or a few; a mail has no more recipients here than this.
+# A report is about a mail, or a few.
 ORIGINS_MAX: Final = 20
 
 
 class Received(NamedTuple):
-    """What became of a report: how many lines were new, how many addresses get no more mail, and why nothing else."""
+    """The effect of a report: new lines in timelines, newly suppressed addresses, and why there is no effect."""
 
     noted: int
     suppressed: int
@@ -49,7 +49,7 @@ class Reports:
         chance: Chance,
         return_path_domain: str,
         keys: Sequence[bytes],
-        storage: DiskSpace | None = None,
+        disk_space: DiskSpace | None = None,
     ) -> None:
         """`keys` are those that tokens may be signed with."""
         self._database = database
@@ -57,19 +57,19 @@ class Reports:
         self._chance = chance
         self._domain = return_path_domain
         self._keys = tuple(keys)
-        self._storage = storage or DiskSpace()
+        self._disk_space = disk_space or DiskSpace()
 
     def origin(self, address: str) -> MailReference | None:
-        """What the address stands for if it is a return path that we wrote."""
+        """The mail that the address refers to, if it is a return path of ours."""
         return parse_return_path(address, self._domain, self._keys)
 
     async def receive(self, mail: bytes, origins: Sequence[MailReference]) -> Received:
-        """What the mail reports about these, whose return paths it was sent to.
+        """Note what the mail reports about `origins`, whose return paths it was sent to.
 
-        Without any it was sent to the address for complaints, and the tokens inside it say what it is about: they
-        stand in the mail that every recipient got, while bounces come back to the return path.
+        Without any it was sent to the address for complaints, and is about the mail whose tokens it contains: these
+        are in every mail that we send. Bounces come to the return path.
         """
-        self._storage.require()
+        self._disk_space.require()
         if len(mail) >= THREAD_BODY_BYTES_MIN:
             read = await asyncio.to_thread(report.read, mail)
         else:
@@ -89,7 +89,7 @@ class Reports:
 
     async def keep(self, mail: bytes, *, recipient: str, sender: str, peer: str) -> bool:
         """Keep a mail for the operator; whether there was room."""
-        self._storage.require()
+        self._disk_space.require()
         now = self._clock.now()
         mail_id = new_id(self._chance, now)
         head = parts.parse_mail(mail[: parts.HEAD_BYTES_MAX]).outer
@@ -97,7 +97,7 @@ class Reports:
         async with self._database.transaction() as tx:
             is_kept = await inbox.keep(tx, mail_id, recipient, sender, peer, subject, mail, now)
         if not is_kept:
-            # Nobody else can make room.
+            # Only the operator can make room.
             log.warning("inbox_has_no_room", peer=peer, recipient=recipient)
         return is_kept
 
@@ -126,7 +126,8 @@ class Reports:
 
 
 def _once(origins: Sequence[MailReference]) -> list[MailReference]:
-    """Each once, without those that say less than another about the same message; in one order for everybody."""
+    """Each once, the most precise for each message, in an order that is always the same, to avoid deadlocks."""
     precise = {origin.message_id for origin in origins if origin.position is not None}
     known = {origin for origin in origins if origin.position is not None or origin.message_id not in precise}
-    return sorted(known, key=lambda one: (one.message_id, one.account_tail, one.position or 0))[:ORIGINS_MAX]
+    in_order = sorted(known, key=lambda origin: (origin.message_id, origin.account_tail, origin.position or 0))
+    return in_order[:ORIGINS_MAX]

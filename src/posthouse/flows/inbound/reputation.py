@@ -1,7 +1,7 @@
-"""Conduct: accounts whose mail nobody has or nobody wants are warned about, and suspended, before all suffer for it.
+"""Reputation: warns about accounts with many bounces or complaints, and suspends the worst, to protect all others.
 
-A round looks at accounts with newly suppressed addresses, and again at those of them that had too few results to
-be judged. A suspension is the same as an operator's: mail is held, not dropped, until `account resume`.
+A run checks accounts with newly suppressed addresses, and again those that had too few results to be judged. A
+suspension is the same as an operator's: mail is held, not dropped, until `account resume`.
 """
 
 from collections import OrderedDict
@@ -31,16 +31,16 @@ UNDECIDED_MAX: Final = 1_000
 COMMIT_LONGEST: Final = timedelta(seconds=60)
 
 
-class ReputationRound(NamedTuple):
-    """What one round did."""
+class ReputationRun(NamedTuple):
+    """What a run did."""
 
-    looked: int = 0
+    checked: int = 0
     warned: int = 0
     suspended: int = 0
 
 
-class _Look(NamedTuple):
-    """What came of a look at one account; an undecided one is looked at again."""
+class _AccountCheck(NamedTuple):
+    """The result for an account; an undecided account is checked again."""
 
     is_decided: bool = True
     is_warned: bool = False
@@ -52,13 +52,13 @@ class Reputation:
         self._database = database
         self._clock = clock
         self._audit_log = AuditLog(chance)
-        self._looked_to: datetime | None = None
-        # Not looked at yet, or too few results so far; and until when those that there are count.
+        self._checked_to: datetime | None = None
+        # Accounts not checked yet, or with too few results so far; and until when their present results count.
         self._undecided: OrderedDict[AccountId, datetime] = OrderedDict()
 
-    async def round(self) -> ReputationRound:
+    async def run(self) -> ReputationRun:
         now = self._clock.now()
-        since = now - WINDOW if self._looked_to is None else self._looked_to - COMMIT_LONGEST
+        since = now - WINDOW if self._checked_to is None else self._checked_to - COMMIT_LONGEST
         async with self._database.connection() as connection:
             found = await reputation.suppressing(connection, since)
             for account_id in found:
@@ -67,59 +67,59 @@ class Reputation:
             while len(self._undecided) > max(UNDECIDED_MAX, len(found)):
                 self._undecided.popitem(last=False)
             reasons = await reputation.reasons(connection, now - WINDOW) if self._undecided else {}
-        self._looked_to = now
-        done = ReputationRound()
+        self._checked_to = now
+        done = ReputationRun()
         for account_id, until in list(self._undecided.items()):
             bounces, complaints = reasons.get(account_id, (0, 0))
             try:
-                look = await self._look(account_id, can_be_bad=rules.can_be_bad(bounces, complaints))
+                check = await self._check(account_id, can_be_bad=rules.can_be_bad(bounces, complaints))
             except Refusal as refusal:
                 if refusal.code is not Code.TEMPORARY_FAILURE:
                     raise
-                # Someone holds its lock, or its mail takes too long to count: the others shall not wait for that.
+                # Its row is locked, or its mail takes too long to count: the other accounts must not wait for that.
                 log.warning(
-                    "account_conduct_is_unknown",
+                    "account_reputation_is_unknown",
                     account=ids.text(ids.ACCOUNT, account_id),
                     cause=repr(refusal.__cause__),
                 )
-                look = _Look(is_decided=False)
-            if look.is_decided or until <= now:
+                check = _AccountCheck(is_decided=False)
+            if check.is_decided or until <= now:
                 del self._undecided[account_id]
-            done = ReputationRound(done.looked + 1, done.warned + look.is_warned, done.suspended + look.is_suspended)
+            done = ReputationRun(done.checked + 1, done.warned + check.is_warned, done.suspended + check.is_suspended)
         return done
 
-    async def _look(self, account_id: AccountId, *, can_be_bad: bool) -> _Look:
-        # To count what became of a day's mail takes a third of a second, and most have no reason for it.
+    async def _check(self, account_id: AccountId, *, can_be_bad: bool) -> _AccountCheck:
+        # Counting the results of a day's mail takes a third of a second, and most accounts need no count.
         if not can_be_bad:
-            return _Look()
+            return _AccountCheck()
         now = self._clock.now()
         async with self._database.connection() as connection:
             standing = await reputation.standing(connection, account_id)
             if standing is None or standing.suspended_at is not None:
-                return _Look()
+                return _AccountCheck()
             figures = await reputation.figures(connection, account_id, rules.counted_since(standing.since, now))
         is_decided = figures.finals >= rules.FINALS_MIN
         match rules.judge(*figures):
             case rules.ReputationVerdict.WELL:
-                return _Look(is_decided)
+                return _AccountCheck(is_decided)
             case rules.ReputationVerdict.SUSPEND if not standing.exempt:
-                return _Look(is_decided, is_suspended=await self._suspend(standing, figures))
+                return _AccountCheck(is_decided, is_suspended=await self._suspend(standing, figures))
             case _:
-                return _Look(is_decided, is_warned=await self._warn(standing, figures))
+                return _AccountCheck(is_decided, is_warned=await self._warn(standing, figures))
 
     async def _suspend(self, standing: Standing, figures: ReputationFigures) -> bool:
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            # An operator who was here meanwhile is right.
+            # An operator's change in the meantime wins.
             if await reputation.lock(tx, standing.account_id) != standing:
                 return False
-            reason = f"Its conduct: {rules.described(figures)}."
+            reason = f"Its reputation: {rules.described(figures)}."
             await accounts.suspend(tx, standing.account_id, reason, now)
             detail = {"reason": reason}
             await self._audit_log.note(
                 tx, standing.account_id, SERVICE, "account.suspended", standing.name, now, detail
             )
-        log.warning("account_suspended_for_its_conduct", **_told(standing, figures))
+        log.warning("account_suspended_for_its_reputation", **_log_fields(standing, figures))
         return True
 
     async def _warn(self, standing: Standing, figures: ReputationFigures) -> bool:
@@ -127,11 +127,11 @@ class Reputation:
         async with self._database.transaction() as tx:
             is_time = await reputation.warn(tx, standing.account_id, now, now - WARN_AGAIN)
         if is_time:
-            log.warning("account_conduct_is_bad", exempt=standing.exempt, **_told(standing, figures))
+            log.warning("account_reputation_is_bad", exempt=standing.exempt, **_log_fields(standing, figures))
         return is_time
 
 
-def _told(standing: Standing, figures: ReputationFigures) -> dict[str, object]:
+def _log_fields(standing: Standing, figures: ReputationFigures) -> dict[str, object]:
     return {
         "account": ids.text(ids.ACCOUNT, standing.account_id),
         "name": standing.name,

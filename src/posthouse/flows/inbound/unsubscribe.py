@@ -1,4 +1,4 @@
-"""Unsubscription: whoever holds the link of a mail leaves the list that the mail was sent to."""
+"""Unsubscribes the recipient of a mail from its list, by the link in the mail."""
 
 from posthouse.clock import Clock
 from posthouse.rules import unsubscribe
@@ -9,26 +9,26 @@ from posthouse.store.postgres import Database
 
 
 class Unsubscribe:
-    """The link is all that is asked for: whoever has it has the mail, and anything more would not be one click."""
+    """The link is the only proof: its holder has the mail, and more would not be one click (RFC 8058)."""
 
     def __init__(self, *, database: Database, clock: Clock, key: bytes) -> None:
         self._database = database
         self._clock = clock
         self._key = key
 
-    def leaver(self, token: str) -> ListMember:
-        """Who would leave which list; nothing happens."""
-        leaver = unsubscribe.read(token, self._key)
-        if leaver is None:
+    def member(self, token: str) -> ListMember:
+        """The address and the list that the link is about; changes nothing."""
+        member = unsubscribe.read(token, self._key)
+        if member is None:
             raise Refusal(
                 Code.NOT_FOUND,
                 "This link to unsubscribe is not complete, or not of this service: copy all of it from the mail.",
             )
-        return leaver
+        return member
 
-    async def leave(self, token: str) -> ListMember:
+    async def unsubscribe(self, token: str) -> ListMember:
         """From now on the address gets no more mail of the list; what is queued for it already bounces."""
-        leaver = self.leaver(token)
+        member = self.member(token)
         async with self._database.transaction() as tx:
-            await unsubscriptions.leave(tx, leaver, self._clock.now())
-        return leaver
+            await unsubscriptions.leave(tx, member, self._clock.now())
+        return member

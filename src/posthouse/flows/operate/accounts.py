@@ -1,7 +1,7 @@
-"""Administration: what an operator does to accounts and their money.
+"""Accounts, as an operator manages them: limits, credits, suspension.
 
-An account is named by its name or its id (`ac_…`). Secrets are in what the creating call returns and
-nowhere else afterwards.
+An account is named by its name or its id (`ac_…`). Secrets are in the result of the creating call and nowhere
+else afterwards.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from posthouse.flows.shared.audit_log import AuditLog
 from posthouse.flows.shared.new_credential import CredentialGenerator, NewCredential
 from posthouse.flows.shared.new_id import new_id
 from posthouse.rules import ids, input_checks
-from posthouse.rules import reputation as conduct_rules
+from posthouse.rules import reputation as reputation_rules
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
@@ -34,13 +34,13 @@ from posthouse.store.users import MemberRow as MemberRow
 
 LIST_MAX: Final = 1_000
 WARMUP_DAYS_MAX: Final = 366
-# Large enough for anybody, small enough that no sum of grants leaves PostgreSQL's bigint.
+# Large enough for any account, small enough that no sum of grants exceeds PostgreSQL's bigint.
 CREDITS_MAX: Final = 10**12
 # The columns are integers of four bytes.
 LIMIT_MAX: Final = 10**9
 RESUMED_AT_ONCE: Final = 5_000
-# Whoever still believes the account to be suspended would hold its mail again.
-HEARD_EVERYWHERE: Final = timedelta(seconds=CONTROL_CACHE_SECONDS + 1)
+# A worker whose cache still says suspended would hold the mail again.
+KNOWN_EVERYWHERE: Final = timedelta(seconds=CONTROL_CACHE_SECONDS + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class AccountDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class ConductView:
-    """How an account behaves: what its latest mail came to, and what that makes of it."""
+class ReputationView:
+    """An account's reputation: the results of its latest mail, and the verdict."""
 
     standing: Standing
     figures: ReputationFigures
-    conduct: ReputationVerdict
+    verdict: ReputationVerdict
     counted_since: datetime
 
 
@@ -84,7 +84,7 @@ class Accounts:
         self._clock = clock
         self._chance = chance
         self._audit_log = AuditLog(chance)
-        self._mint = CredentialGenerator(chance, pepper)
+        self._generator = CredentialGenerator(chance, pepper)
 
     # Accounts.
 
@@ -98,7 +98,7 @@ class Accounts:
             account = await accounts.insert(tx, AccountId(new_id(self._chance, now)), name, now)
             if account is None:
                 raise Refusal(Code.CONFLICT, f"There is an account named {name!r} already: choose another name.")
-            created = await self._mint.credential(tx, account.id, "default", (), now, is_default=True)
+            created = await self._generator.credential(tx, account.id, "default", (), now, is_default=True)
             await self._note(tx, account, "account.created", now)
         return NewAccount(account, created)
 
@@ -119,7 +119,7 @@ class Accounts:
             )
 
     async def account_id(self, account: str) -> AccountId:
-        """Whom a name or an id means."""
+        """The id of the account with this name or id."""
         async with self._database.connection() as connection:
             return (await _account(connection, account)).id
 
@@ -139,7 +139,7 @@ class Accounts:
             return await accounts.lock(tx, found.id)
 
     async def resume(self, account: str) -> AccountRow:
-        """Sending begins anew; mail that was held goes out as soon as every worker has heard of it."""
+        """Sending begins anew; mail that was held is sent as soon as every worker knows."""
         async with self._database.transaction() as tx:
             found = await accounts.lock(tx, (await _account(tx, account)).id)
             if found.suspended_at is None:
@@ -148,7 +148,7 @@ class Accounts:
             await accounts.resume(tx, found.id, now)
             await self._note(tx, found, "account.resumed", now)
             resumed = await accounts.lock(tx, found.id)
-        due_at = self._clock.now() + HEARD_EVERYWHERE
+        due_at = self._clock.now() + KNOWN_EVERYWHERE
         is_more = True
         while is_more:
             async with self._database.transaction() as tx:
@@ -163,7 +163,7 @@ class Accounts:
         rate_burst: int | Literal["default"] | None = None,
         warmup: Sequence[int] | Literal["default", "exempt"] | None = None,
     ) -> AccountRow:
-        """Sets what is given; None leaves a limit as it is, "default" returns it to the service's own."""
+        """Sets what is given; None keeps a limit, "default" restores the service's."""
         numbers = [number for number in (rate_per_second, rate_burst) if isinstance(number, int)]
         if warmup is not None and not isinstance(warmup, str):
             if not 1 <= len(warmup) <= WARMUP_DAYS_MAX:
@@ -210,8 +210,8 @@ class Accounts:
             await self._note(tx, found, "credits.granted", now, {"amount": amount, "reason": reason})
         return replace(found, available=available, changed_at=now)
 
-    async def conduct(self, account: str, *, exempt: bool | None = None) -> ConductView:
-        """How the account behaves; an exempt one is warned about and never suspended for it. None leaves that."""
+    async def reputation(self, account: str, *, exempt: bool | None = None) -> ReputationView:
+        """The account's reputation; an exempt account is warned about and never suspended. None changes nothing."""
         now = self._clock.now()
         async with self._database.transaction() as tx:
             found = await _account(tx, account)
@@ -222,9 +222,9 @@ class Accounts:
             standing = await reputation.standing(connection, found.id)
             if standing is None:
                 raise RuntimeError("an account is gone, which none ever is")
-            since = conduct_rules.counted_since(standing.since, now)
+            since = reputation_rules.counted_since(standing.since, now)
             figures = await reputation.figures(connection, found.id, since)
-        return ConductView(standing, figures, conduct_rules.judge(*figures), since)
+        return ReputationView(standing, figures, reputation_rules.judge(*figures), since)
 
     # The inbox.
 
@@ -260,7 +260,7 @@ def _changed(now: int | None, wanted: int | Literal["default"] | None) -> int | 
 
 
 def _limits(account: AccountRow) -> Detail:
-    """As the log of changes tells them; None is the service's own."""
+    """As the audit log shows them; None is the service's default."""
     days = account.warmup_limits
     warmup = "exempt" if account.warmup_exempt else None if days is None else ", ".join(map(str, days))
     return {"rate_per_second": account.rate_per_second, "rate_burst": account.rate_burst, "warmup": warmup}

@@ -1,4 +1,4 @@
-"""A check-up: is everything in place for mail to be accepted and kept? Each no says what to do."""
+"""Doctor: checks that everything is in place to accept and keep mail, and says what to do where it is not."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ DAYS_NAMED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """One thing looked at: what was found, and, when it is not well, what to do."""
+    """A check: what was found, and, if it failed, what to do."""
 
     name: str
     is_well: bool
@@ -32,7 +32,7 @@ class DoctorCheck:
 
 
 class Doctor:
-    """`stream_probes` are by the servers' addresses, and raise ConnectionError where one can't be used."""
+    """`stream_probes` are by the servers' addresses, and raise ConnectionError for a server that can't be used."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class Doctor:
         database: Database,
         clock: Clock,
         sealer: Sealer,
-        storage: DiskSpace | None = None,
+        disk_space: DiskSpace | None = None,
         stream_probes: Mapping[str, Callable[[], Awaitable[str]]] = MappingProxyType({}),
     ) -> None:
         self._database = database
         self._clock = clock
         self._sealer = sealer
-        self._storage = storage or DiskSpace()
+        self._disk_space = disk_space or DiskSpace()
         self._stream_probes = stream_probes
 
     async def check_up(self) -> Sequence[DoctorCheck]:
@@ -81,17 +81,17 @@ class Doctor:
         return DoctorCheck(name, False, f"no partitions for {named}", advice)
 
     async def _seal_keys(self, connection: Connection) -> DoctorCheck:
-        uses = await doctor.sealing_key_uses(connection)
-        unknown = {key_id: count for key_id, count in uses.items() if key_id not in self._sealer.key_ids}
+        counts = await doctor.sealing_key_uses(connection)
+        unknown = {key_id: count for key_id, count in counts.items() if key_id not in self._sealer.key_ids}
         if not unknown:
-            return DoctorCheck("stored secrets can be opened", True, f"{sum(uses.values())} sealed")
+            return DoctorCheck("stored secrets can be opened", True, f"{sum(counts.values())} sealed")
         found = ", ".join(f"{count} sealed with {key_id!r}" for key_id, count in sorted(unknown.items()))
         return DoctorCheck(
             "stored secrets can be opened", False, found, "Put the missing keys back into `secrets.seal_keys`."
         )
 
     async def _room(self) -> list[DoctorCheck]:
-        gauges = self._storage.gauges
+        gauges = self._disk_space.gauges
         if not gauges:
             hint = "not checked: set disk_space.directory, or disk_space.database_bytes_max where PostgreSQL is remote"
             return [DoctorCheck("room in storage", True, hint)]
@@ -116,7 +116,7 @@ async def _answer_of(address: str, probe: Callable[[], Awaitable[str]]) -> Docto
 async def _tables(connection: Connection) -> DoctorCheck:
     applied, newest = await revision.applied(connection), revision.newest()
     found = f"{applied}, the newest" if applied == newest else f"{applied or 'none'}, the newest known here is {newest}"
-    # Newer ones are those of a newer version, which may be coming process by process.
+    # Newer tables belong to a newer version, which may be rolled out process by process.
     return _expect("tables up to date", applied is not None and applied >= newest, found, "Run `posthouse migrate`.")
 
 

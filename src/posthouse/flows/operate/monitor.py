@@ -1,4 +1,4 @@
-"""Oversight: what an operator looks at while mail is on its way. Nothing here changes anything."""
+"""Monitor: what an operator watches while mail is delivered. It changes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,10 +36,10 @@ class Monitor:
         self._ticket_lease = ticket_lease
 
     async def timeline(self, given_id: str) -> Timeline:
-        """All that is known of one message, whoever's it is."""
+        """The whole history of a message of any account."""
         message_id = ids.parse(ids.MESSAGE, given_id)
         if message_id is None:
-            raise invalid(f"{given_id!r} is no message's id: one looks like em_01k… and has 29 characters.")
+            raise invalid(f"{given_id!r} is no message's id: an id is like em_01k… and has 29 characters.")
         async with (
             self._database.connection() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
@@ -52,7 +52,7 @@ class Monitor:
         return found
 
     async def queue(self) -> QueueView:
-        """How much waits, and what the workers' lanes look like."""
+        """How much waits, and the state of the workers' lanes."""
         now = self._clock.now()
         async with self._database.connection() as connection:
             counted = await backlog.backlog(connection, now, now + self._ticket_lease)
@@ -65,7 +65,7 @@ class Monitor:
             return await inbox.list_all(connection)
 
     async def inbox_mail(self, given_id: str) -> tuple[InboxMail, bytes]:
-        """One of them, and its bytes as they came."""
+        """A mail, and its bytes as received."""
         mail_id = ids.parse(ids.INBOX_MAIL, given_id)
         found = None
         if mail_id is not None:

@@ -1,7 +1,7 @@
-"""Cataloguing: new messages, and what became of those before them, are entered under the terms they are found by.
+"""Enters new messages and their results into the search index, under the terms they are found by.
 
-Nothing of it is done when a message is accepted. One process at a time goes through what is settled, from where the
-last stopped; a batch and how far it reaches are one transaction, and a batch that is entered twice is there once.
+Nothing of this is done when a message is accepted. One process at a time reads what is settled, from where the last
+run stopped; a batch and its progress are one transaction, and a batch that is entered twice is stored once.
 """
 
 from datetime import timedelta
@@ -18,16 +18,15 @@ from posthouse.store.postgres import Connection, Database
 from posthouse.store.search_index import IndexEntry, IndexProgress, NewMessage
 
 BATCH: Final = 2_000
-# Longer than anything that waits to be written, or writes, is given.
+# Longer than any write may wait or take.
 SETTLED_AFTER: Final = timedelta(seconds=30)
-# What lies behind is looked through in stretches of this length at most, so that no batch has to choose the oldest
-# of very many.
-STRETCH_LONGEST: Final = timedelta(days=1)
-STRETCH_SHORTEST: Final = timedelta(seconds=10)
+# A backlog is read in spans of this length at most, so that no batch has to choose the oldest of very many.
+SPAN_LONGEST: Final = timedelta(days=1)
+SPAN_SHORTEST: Final = timedelta(seconds=10)
 
 
-class IndexingRound(NamedTuple):
-    """What one round entered."""
+class IndexingRun(NamedTuple):
+    """What a run entered."""
 
     messages: int = 0
     results: int = 0
@@ -38,26 +37,26 @@ class SearchIndexer:
         self._database = database
         self._clock = clock
         self._batch = batch
-        self._stretch = timedelta(hours=1)
+        self._span = timedelta(hours=1)
 
-    async def round(self) -> IndexingRound:
-        """Everything that is settled is in the catalogue, unless another process is at it."""
+    async def run(self) -> IndexingRun:
+        """Enter everything that is settled, unless another process does it."""
         async with (
             self._database.connection() as connection,
             advisory_lock.try_lock(connection, LockName.SEARCH_INDEX) as is_held,
         ):
             if not is_held:
-                return IndexingRound()
+                return IndexingRun()
             progress = await self._progress(connection)
             if progress is None:
-                return IndexingRound()
+                return IndexingRun()
             settled = await search_index.settled_before(connection, self._clock.now(), SETTLED_AFTER)
             messages = await self._enter_messages(connection, progress.messages_to, settled)
             results = await self._enter_results(connection, progress.events_to, settled)
-            return IndexingRound(messages, results)
+            return IndexingRun(messages, results)
 
     async def _progress(self, connection: Connection) -> IndexProgress | None:
-        """Where to go on: from the first day that is kept, if nobody has begun."""
+        """Where to continue: from the first day that is kept, the first time."""
         progress = await search_index.progress(connection)
         if progress is not None:
             return progress
@@ -72,7 +71,7 @@ class SearchIndexer:
         while since < settled:
             before = self._reach(since, settled)
             found = await search_index.new_messages(connection, since, before, self._batch)
-            since = self._next(before, [one.id for one in found])
+            since = self._next(before, [message.id for message in found])
             async with connection.transaction():
                 await search_index.enter(connection, [entry for message in found for entry in _entries(message)])
                 await search_index.messages_entered(connection, since)
@@ -84,12 +83,12 @@ class SearchIndexer:
         while since < settled:
             before = self._reach(since, settled)
             found = await search_index.new_results(connection, since, before, self._batch)
-            since = self._next(before, [one.event_id for one in found])
-            # Each of a message's events tells the same, once the last of them is there.
+            since = self._next(before, [result.event_id for result in found])
+            # All events of a message give the same status once the last is there.
             entries = {
-                IndexEntry(one.account_id, search.term(SearchField.STATUS, one.status), one.message_id)
-                for one in found
-                if one.status is not None
+                IndexEntry(result.account_id, search.term(SearchField.STATUS, result.status), result.message_id)
+                for result in found
+                if result.status is not None
             }
             async with connection.transaction():
                 await search_index.enter(connection, list(entries))
@@ -98,14 +97,14 @@ class SearchIndexer:
         return total
 
     def _reach(self, since: UUID, settled: UUID) -> UUID:
-        return min(settled, lowest_id(time_of(since) + self._stretch))
+        return min(settled, lowest_id(time_of(since) + self._span))
 
     def _next(self, before: UUID, found: list[UUID]) -> UUID:
-        """From where to go on; the next stretch is longer if this one held little, and shorter if too much."""
+        """Where to continue; the next span is longer if this span held little, and shorter if it held too much."""
         if len(found) < self._batch:
-            self._stretch = min(self._stretch * 2, STRETCH_LONGEST)
+            self._span = min(self._span * 2, SPAN_LONGEST)
             return before
-        self._stretch = max(self._stretch / 2, STRETCH_SHORTEST)
+        self._span = max(self._span / 2, SPAN_SHORTEST)
         return UUID(int=found[-1].int + 1)
 
 

@@ -235,12 +235,12 @@ class Upkeep:
         """Returns whether the domain is no longer verified."""
         async with self._database.connection() as connection:
             keys = (await domains.keys(connection, row.account_id, [row.id]))[row.id]
-        look = await self._domain_check.look(row, waiting_among(keys))
-        written = await self._domain_check.record(look, SERVICE)
+        found = await self._domain_check.read_dns(row, waiting_among(keys))
+        written = await self._domain_check.record(found, SERVICE)
         if written is None:
             return False
         if written.missing_since is not None or written.verified_at is None:
-            advice = [finding.advice for finding in look.judgement.checks if finding.advice]
+            advice = [finding.advice for finding in found.judgement.checks if finding.advice]
             log.warning(
                 "domain_records_missing", domain=row.name, verified=written.verified_at is not None, advice=advice
             )

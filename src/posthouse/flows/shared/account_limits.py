@@ -10,14 +10,14 @@ from posthouse.store.acceptance import AccountQuotaRow
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds for an account that has no numbers of its own."""
+    """The limits of an account that has none of its own."""
 
     rate: Rate
     warmup_limits: tuple[int, ...] | None
 
 
 def working_copy(row: AccountQuotaRow, defaults: Defaults) -> send_quota.Account:
-    """The account as its rules see it, with the service's numbers where it has none of its own."""
+    """The account as the quota rules need it, with the defaults where it has no limits of its own."""
     own_limits = defaults.warmup_limits if row.warmup_limits is None else tuple(row.warmup_limits)
     return send_quota.Account(
         id=row.id,

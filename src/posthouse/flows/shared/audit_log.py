@@ -1,4 +1,4 @@
-"""The journal: who changed what, noted in the transaction that changes it."""
+"""The audit log: who changed what, written in the transaction that changes it."""
 
 from datetime import datetime
 

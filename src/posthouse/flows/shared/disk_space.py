@@ -1,8 +1,8 @@
-"""Storage: whether there is room for more mail.
+"""Disk space: whether there is room for more mail.
 
-A PostgreSQL whose disk is full stops for everybody, and may not start again. So while there is still room, whatever
-makes storage grow at a customer's will is refused; what makes it shrink (delivery, its results, upkeep) goes on, and
-so does reading. Whoever takes something in asks `require`, which costs nothing; what it answers is found out beside.
+A PostgreSQL whose disk is full stops, and may not start again. So while there is still room, requests by which
+customers store more are refused; delivery, its results, upkeep and reading go on. Flows that store something call
+`require`, which costs nothing: the space is measured in the background.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 class Gauge(NamedTuple):
-    """One thing that is looked at; `measure` may raise an OSError or a Refusal."""
+    """Something that is measured; `measure` may raise an OSError or a Refusal."""
 
     name: str
     mark: Mark
@@ -29,7 +29,7 @@ class Gauge(NamedTuple):
 
 
 class DiskSpace:
-    """Without gauges nothing is looked at, and there is always room."""
+    """Without gauges nothing is measured, and there is always room."""
 
     def __init__(self, gauges: Sequence[Gauge] = ()) -> None:
         self.gauges = tuple(gauges)
@@ -37,12 +37,12 @@ class DiskSpace:
         self._low: set[str] = set()
 
     def require(self) -> None:
-        """Room for something that a customer wants to be kept."""
+        """Raises when there is no room for what a customer wants to store."""
         if self.is_low:
             raise no_room()
 
     async def check(self) -> None:
-        """Looks at each gauge; one that can't be read says what it said before."""
+        """Measure each gauge; a gauge that can't be read keeps its last state."""
         for gauge in self.gauges:
             try:
                 measured = await gauge.measure()
@@ -66,9 +66,9 @@ def volume(directory: str, free_bytes_min: int) -> Gauge:
     """The volume that the directory lies on."""
 
     async def free_bytes() -> int:
-        # A volume over a network may keep one waiting.
+        # A volume over a network may be slow.
         found = await asyncio.to_thread(os.statvfs, directory)
-        # What is set aside for root is not PostgreSQL's.
+        # PostgreSQL can't use what is reserved for root.
         return found.f_bavail * found.f_frsize
 
     return Gauge(f"volume of {directory}", FreeMark(free_bytes_min), free_bytes)

@@ -1,7 +1,7 @@
-"""Proving: what DNS says of a domain, and what follows: it is proved or not, and keys that waited begin to sign.
+"""The check of a domain's DNS records: it is verified or not, and new keys whose records are found begin to sign.
 
-Whoever asks for a check and the daily one come here, so that both judge alike. DNS is asked outside any
-transaction and within a bound; what was found is written only if nobody else wrote meanwhile.
+The check on request and the daily check both use this. DNS is asked outside any transaction and within a time limit;
+the result is written only if no other check wrote meanwhile.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from posthouse.wire.dns import Resolver
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What was found of a domain's records, and of those of the keys that wait."""
+class FoundRecords:
+    """What DNS has of a domain's records, and of the records of keys that wait for them."""
 
     domain: DomainRow
     signing: RecordChecks
@@ -42,7 +42,7 @@ class Look:
 
     @property
     def is_switch_due(self) -> bool:
-        """The RSA key decides: the other one signs beside it when its own record is seen."""
+        """The RSA key decides: the Ed25519 key signs as well once its own record is found."""
         return self.waiting is not None and self.waiting.dkim.result is RecordResult.FOUND
 
     @property
@@ -63,16 +63,16 @@ class DomainCheck:
         self._audit_log = AuditLog(chance)
         self._resolver = resolver
 
-    async def look(
+    async def read_dns(
         self, row: DomainRow, waiting_keys: KeysRow | None, advised: tuple[TxtRecord, TxtRecord] | None = None
-    ) -> Look:
-        """Asks DNS all at once, also for what is advised if that is given."""
+    ) -> FoundRecords:
+        """Ask DNS for all records at once, and for the advised records if these are given."""
         signing = records_of(row)
         waiting = None if waiting_keys is None else records_of(row, waiting_keys)
         wanted = list(signing.all) + list(() if waiting is None else waiting.all[1:]) + list(advised or ())
         answers = dict(zip(wanted, await self._answers(wanted), strict=True))
         ownership = answers[signing.ownership]
-        return Look(
+        return FoundRecords(
             domain=row,
             signing=domain.check_records(signing, *[answers[record] for record in signing.all]),
             waiting_keys=waiting_keys,
@@ -86,20 +86,20 @@ class DomainCheck:
             else domain.check_advised_records(advised, *[answers[record] for record in advised]),
         )
 
-    async def record(self, look: Look, actor: Actor) -> DomainRow | None:
-        """The domain as it is after the look; None when someone else wrote what they found meanwhile."""
-        row, judgement, now = look.domain, look.judgement, self._clock.now()
-        was_published = row.ed25519_published and not look.is_switch_due
+    async def record(self, found: FoundRecords, actor: Actor) -> DomainRow | None:
+        """The domain after the check; None when another check was written meanwhile."""
+        row, judgement, now = found.domain, found.judgement, self._clock.now()
+        was_published = row.ed25519_published and not found.is_switch_due
         verified_at, missing_since = domain.after_check(row.verified_at, row.missing_since, judgement.result, now)
         check = VerificationState(verified_at, missing_since, now, judgement.is_ed25519_published(was_published))
-        # Missing records take nothing from a domain that stands on the operator's word.
+        # Missing records change nothing for a domain that an operator vouched for.
         if row.is_vouched_for and judgement.result is not RecordResult.FOUND:
-            published = check.ed25519_published if look.is_switch_due else row.ed25519_published
+            published = check.ed25519_published if found.is_switch_due else row.ed25519_published
             check = VerificationState(row.verified_at, None, None, published)
-        return await self._write(row, check, look.waiting_keys, look.is_switch_due, actor, now)
+        return await self._write(row, check, found.waiting_keys, found.is_switch_due, actor, now)
 
     async def vouch(self, row: DomainRow, waiting_keys: KeysRow | None, actor: Actor) -> DomainRow | None:
-        """The word holds for the Ed25519 record as well, and for keys that wait."""
+        """Verify the domain without DNS, its Ed25519 record and waiting keys included."""
         now = self._clock.now()
         is_switch_due = waiting_keys is not None
         check = VerificationState(row.verified_at or now, None, None, is_switch_due or row.ed25519_sealed is not None)
@@ -115,9 +115,9 @@ class DomainCheck:
         now: datetime,
     ) -> DomainRow | None:
         async with self._database.transaction() as tx:
-            # Before its domains, here as everywhere, so that nobody waits for each other.
+            # The account before its domains, as everywhere, to avoid deadlocks.
             await accounts.lock(tx, row.account_id)
-            # What is known of the new keys' records is written with them.
+            # The state of the new keys' records is written with these keys.
             of_old_keys = replace(check, ed25519_published=row.ed25519_published) if is_switch_due else check
             if not await domains.record_check(tx, row, of_old_keys, now):
                 return None
@@ -158,7 +158,7 @@ def records_of(row: DomainRow, keys: KeysRow | None = None) -> DomainRecords:
 
 
 def waiting_among(keys: Sequence[KeysRow]) -> KeysRow | None:
-    return next((one for one in keys if one.retired_at is None), None)
+    return next((row for row in keys if row.retired_at is None), None)
 
 
 def _checked(row: DomainRow, check: VerificationState) -> DomainRow:

@@ -1,4 +1,4 @@
-"""Minting: new SMTP credentials, whose password is shown to whoever asked for it, and to nobody afterwards."""
+"""New SMTP credentials: the password is in the result, and nowhere afterwards."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Who is calling, once admission has let them in."""
+"""Who makes a request, as admission found."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,12 +10,12 @@ from posthouse.rules.ids import AccountId, CredentialId, SessionId, UserId
 
 
 class Principal(NamedTuple):
-    """Someone who may send or read mail. Idempotency keys are scoped to the credential."""
+    """May send or read mail. Idempotency keys are scoped to the credential."""
 
     account_id: AccountId
     credential_id: CredentialId
     mode: Mode
-    # Of the password that an SMTP session began with, which the session is not to outlast.
+    # Of the password that an SMTP session began with: the session ends with it.
     password_hash: bytes | None = None
 
 

@@ -13,7 +13,7 @@ from posthouse.entrypoints.http.route_context import json_response, member_of, s
 from posthouse.entrypoints.http.schemas.dry_run import DryRunResponse, TestEmailRequest, TestEmailResponse
 from posthouse.entrypoints.http.schemas.emails import SendRequest
 from posthouse.entrypoints.http.send_email import canonical, content_of, draft_of, headers_of, idempotency_key, peer_of
-from posthouse.flows.accept.dry_run import Addressee, SenderDomain, Trial
+from posthouse.flows.accept.dry_run import DryRunRecipient, DryRunReport, SenderDomain
 from posthouse.flows.shared.principal import Member
 from posthouse.rules import limits
 from posthouse.rules.draft import Draft
@@ -102,7 +102,7 @@ def _draft(body: bytes) -> Draft:
     return draft_of(validated(SendRequest, parsed(body)))
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def _trial(trial: DryRunReport) -> dict[str, Any]:
     refusal = trial.refusal
     return {
         "would_accept": refusal is None,
@@ -118,7 +118,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _addressee(addressee: Addressee) -> dict[str, Any]:
+def _addressee(addressee: DryRunRecipient) -> dict[str, Any]:
     return {
         "email": addressee.email,
         "field": addressee.field,

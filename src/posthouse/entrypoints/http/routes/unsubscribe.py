@@ -97,7 +97,7 @@ def _responses(media_type: str, *errors: int) -> dict[int | str, dict[str, Any]]
     responses=_responses("text/html", 404, 500, 503),
 )
 async def show_unsubscribe(request: Request, token: _Token) -> Response:
-    return HTMLResponse(_page(services_of(request).unsubscribe.leaver(token)), headers=_HEADERS)
+    return HTMLResponse(_page(services_of(request).unsubscribe.member(token)), headers=_HEADERS)
 
 
 @router.post(
@@ -114,7 +114,7 @@ async def unsubscribe(request: Request, token: _Token) -> Response:
     body = await reader.read(request.receive, BODY_BYTES_MAX)
     if not is_one_click(request.headers.get("content-type", ""), body):
         raise invalid(f"The body must be the form field {FIELD}={VALUE} (RFC 8058), and nothing else is needed.")
-    subscriber = await services_of(request).unsubscribe.leave(token)
+    subscriber = await services_of(request).unsubscribe.unsubscribe(token)
     text = f"{subscriber.email} is unsubscribed from the list {subscriber.mailing_list}, and gets no more mail of it.\n"
     return PlainTextResponse(text, headers=_HEADERS)
 
