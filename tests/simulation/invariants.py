@@ -5,7 +5,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Final
 
-from posthouse.flows.operate.audit import Audit, Logs
+from posthouse.flows.operate.audit import Audit, OutsideLogs
 from posthouse.rules import ids, retry
 from posthouse.rules.audit.promises import AuditTally
 from tests.simulation.simulated_service import IDENTITY, SIMULATOR, SimulatedService
@@ -68,7 +68,7 @@ async def require_idle(simulation: SimulatedService) -> AuditTally:
         return_path_key=IDENTITY.return_path_key,
         simulator_domain=SIMULATOR,
     )
-    logs = Logs(sender=simulation.sent_log, receiver=simulation.carrier.log, webhooks=simulation.caller.log)
+    logs = OutsideLogs(sender=simulation.sent_log, receiver=simulation.carrier.log, webhooks=simulation.caller.log)
     tally = await audit.audit(logs, lambda _: None)
     if tally.is_broken:
         found += [

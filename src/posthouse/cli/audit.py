@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from posthouse.compose.operator import OperatorServices
-    from posthouse.flows.operate.audit import AuditProgress, Logs
+    from posthouse.flows.operate.audit import AuditProgress, OutsideLogs
     from posthouse.rules.audit.promises import AuditTally
 
 
@@ -58,13 +58,13 @@ def audit(
         raise typer.Exit(1)
 
 
-def _logs(opened: ExitStack, sender: Path | None, receiver: Path | None, webhooks: Path | None) -> "Logs":
-    from posthouse.flows.operate.audit import Logs
+def _logs(opened: ExitStack, sender: Path | None, receiver: Path | None, webhooks: Path | None) -> "OutsideLogs":
+    from posthouse.flows.operate.audit import OutsideLogs
 
     def lines(path: Path | None) -> "Iterator[str] | None":
         return None if path is None else opened.enter_context(path.open(encoding="utf-8"))
 
-    return Logs(lines(sender), lines(receiver), lines(webhooks))
+    return OutsideLogs(lines(sender), lines(receiver), lines(webhooks))
 
 
 def _silent(_: "AuditProgress") -> None:

@@ -101,7 +101,7 @@ async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(p
     # As an operator's: caches are told.
     assert await post.steps.value("SELECT changed_at FROM accounts WHERE name = 'acme'") > before
     assert await post.steps.value("SELECT suspended_at FROM accounts WHERE name = 'acme'") == post.steps.clock.now()
-    assert [entry["event"] for entry in logs] == ["account_suspended_for_its_conduct"]
+    assert [entry["event"] for entry in logs] == ["account_suspended_for_its_reputation"]
     assert logs[0]["name"] == "acme"
     query = "SELECT actor, detail->>'reason' AS reason FROM audit_log WHERE action = 'account.suspended'"
     assert [tuple(row) for row in await post.steps.fetch(query)] == [("posthouse", reasons["acme"])]
@@ -213,7 +213,7 @@ async def test_an_exempt_account_is_warned_about_once_a_day(post: Post) -> None:
         await post.send(0, 249)
         assert await post.run() == ReputationRun(checked=1, warned=1)
     told = [(entry["event"], entry["exempt"], entry["results"]) for entry in logs]
-    assert told == [("account_conduct_is_bad", True, 250), ("account_conduct_is_bad", True, 250)]
+    assert told == [("account_reputation_is_bad", True, 250), ("account_reputation_is_bad", True, 250)]
     assert (await post.suspended())["acme"] is None
 
 
@@ -261,7 +261,7 @@ async def test_an_account_that_is_locked_keeps_nobody_else_from_being_judged_and
         with capture_logs() as logs:
             assert await post.run() == ReputationRun(checked=2, suspended=1)
     assert {name for name, reason in (await post.suspended()).items() if reason} == {"beta"}
-    assert "account_conduct_is_unknown" in [entry["event"] for entry in logs]
+    assert "account_reputation_is_unknown" in [entry["event"] for entry in logs]
     # Nothing was suppressed lately, and yet.
     assert await post.run() == ReputationRun(checked=1, suspended=1)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from posthouse.flows.operate.audit import Audit, Logs
+from posthouse.flows.operate.audit import Audit, OutsideLogs
 from posthouse.rules import event, ids
 from posthouse.rules.audit.outside_logs import OutsideLogError
 from posthouse.rules.audit.promises import AuditTally, FaultKind, Promise
@@ -34,7 +34,7 @@ class Audited:
 
     async def audit(self, **logs: list[dict[str, Any]]) -> AuditTally:
         written = {name: [json.dumps(line) for line in lines] for name, lines in logs.items()}
-        return await self.flow.audit(Logs(**written), lambda _: None)
+        return await self.flow.audit(OutsideLogs(**written), lambda _: None)
 
     @property
     def arrivals(self) -> list[dict[str, Any]]:
@@ -340,4 +340,4 @@ async def test_what_a_webhooks_receiver_heard_is_held_against_the_events(audited
 
 async def test_a_line_that_cant_be_read_is_named(audited: Audited) -> None:
     with pytest.raises(OutsideLogError, match="line 2: "):
-        await audited.flow.audit(Logs(receiver=["", "[]"]), lambda _: None)
+        await audited.flow.audit(OutsideLogs(receiver=["", "[]"]), lambda _: None)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from posthouse.clock import Clock
+from posthouse.flows.shared.snapshot import snapshot
 from posthouse.mail import render
 from posthouse.mail.render import AttachmentInfo as AttachmentInfo
 from posthouse.mail.render import HeaderField as HeaderField
@@ -58,10 +59,7 @@ class MessageDetail:
     async def detail(self, account_id: AccountId, given_id: str) -> Detail:
         """Its whole history, from one snapshot."""
         message_id = _message_id(given_id)
-        async with (
-            self._database.connection() as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
+        async with snapshot(self._database) as connection:
             found = await message_detail.timeline(connection, account_id, message_id, self._clock.now())
             head = await bodies.beginning(connection, account_id, message_id, HEAD_BYTES_MAX)
         if found is None:

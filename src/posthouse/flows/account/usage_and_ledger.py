@@ -1,8 +1,7 @@
 """An account's credits, limits, usage and ledger."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, assert_never
@@ -11,6 +10,7 @@ from uuid import UUID
 from posthouse.clock import Clock
 from posthouse.flows.shared.account_limits import Defaults, working_copy
 from posthouse.flows.shared.page import Page
+from posthouse.flows.shared.snapshot import snapshot
 from posthouse.rules import ids, rate_limit, send_quota, usage
 from posthouse.rules import reputation as reputation_rules
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
@@ -89,7 +89,7 @@ class UsageAndLedger:
         self._defaults = defaults
 
     async def account(self, account_id: AccountId) -> AccountSummary:
-        async with self._snapshot() as connection:
+        async with snapshot(self._database) as connection:
             account = await accounts.find_by_id(connection, account_id)
             standing = await reputation.standing(connection, account_id)
             if account is None or standing is None:
@@ -116,7 +116,7 @@ class UsageAndLedger:
     ) -> UsageView:
         """Every day that is asked for, the newest first, those without mail as well."""
         since, until = usage.day_range(days, first, last, self._clock.now().astimezone(UTC).date())
-        async with self._snapshot() as connection:
+        async with snapshot(self._database) as connection:
             state = await usage_store.state(connection)
             counted = await usage_store.days(connection, account_id, since, until)
             latency = await usage_store.latency(connection, account_id, since, until)
@@ -163,22 +163,13 @@ class UsageAndLedger:
             place = min(place, LedgerPosition(about, ledger.POSITION_END))
         if place.id < lowest:
             return Page([], None)
-        async with self._snapshot() as connection:
+        async with snapshot(self._database) as connection:
             found = await ledger.below(
                 connection, account_id, place, lowest, limit, None if kind is None else Kind(kind)
             )
             fates = await _fates(connection, account_id, found)
         entries = [_explained(entry, fates.get(entry.place)) for entry in found.entries]
         return Page(entries, None if found.read_to is None else _entry_id(found.read_to))
-
-    @asynccontextmanager
-    async def _snapshot(self) -> AsyncIterator[Connection]:
-        """A connection that sees everything as it was at one moment."""
-        async with (
-            self._database.connection() as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
-            yield connection
 
 
 def _start(day: date) -> datetime:

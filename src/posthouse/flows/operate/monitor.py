@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from posthouse.clock import Clock
+from posthouse.flows.shared.snapshot import snapshot
 from posthouse.flows.shared.tickets import LEASE as TICKET_LEASE
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
@@ -40,10 +41,7 @@ class Monitor:
         message_id = ids.parse(ids.MESSAGE, given_id)
         if message_id is None:
             raise invalid(f"{given_id!r} is no message's id: an id is like em_01k… and has 29 characters.")
-        async with (
-            self._database.connection() as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
+        async with snapshot(self._database) as connection:
             found = await message_detail.timeline_of_any(connection, MessageId(message_id), self._clock.now())
         if found is None:
             raise Refusal(

@@ -1,0 +1,195 @@
+"""Reads the outside logs of an audit: what senders, receiving servers and webhook receivers saw of the same mail.
+
+Each log is read in one pass; of every arrival only a count is kept.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, TypeVar
+from uuid import UUID
+
+from posthouse.flows.shared.snapshot import snapshot
+from posthouse.mail.address import AddressError, parse_mailbox
+from posthouse.mail.envelope import parse_return_path
+from posthouse.rules import ids
+from posthouse.rules.audit import outside_logs
+from posthouse.rules.audit.message_record import MessageRecord
+from posthouse.rules.audit.outside_logs import ArrivalLine, OutsideLogError, SenderLine, WebhookLine
+from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
+from posthouse.rules.ids import AccountId, MessageId
+from posthouse.store import audit_reads, webhooks
+from posthouse.store.postgres import Database
+from posthouse.store.seal import Sealer, SealError
+from posthouse.store.webhooks import EndpointRow
+
+ARRIVALS_MAX: Final = 5_000_000
+ARRIVALS_AT_ONCE: Final = 200
+WEBHOOKS_AT_ONCE: Final = 200
+
+Line = TypeVar("Line")
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideLogs:
+    """Logs that others kept of the same mail, line by line; None where there is none."""
+
+    sender: Iterable[str] | None = None
+    receiver: Iterable[str] | None = None
+    webhooks: Iterable[str] | None = None
+
+
+@dataclass(slots=True)
+class Observations:
+    """What the outside logs say, in short."""
+
+    accepted: set[MessageId] = field(default_factory=set)
+    keys: dict[str, MessageId | None] = field(default_factory=dict)
+    smtp_unanswered: int = 0
+    # By message, and in it by address: how often it arrived.
+    arrivals: defaultdict[UUID, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    # The statuses that the receiver answered each event's webhooks with.
+    webhooks: defaultdict[UUID, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+class OutsideLogReader:
+    def __init__(self, *, database: Database, sealer: Sealer, return_path_domain: str, return_path_key: bytes) -> None:
+        self._database = database
+        self._sealer = sealer
+        self._return_path_domain = return_path_domain
+        self._return_path_key = return_path_key
+
+    async def read(self, logs: OutsideLogs, tally: AuditTally) -> Observations:
+        """Check each line against the database; an OutsideLogError names a line that can't be read."""
+        seen = Observations()
+        self._read_senders(logs, seen, tally)
+        await self._read_receivers(logs, seen, tally)
+        await self._read_webhooks(logs, seen, tally)
+        return seen
+
+    def _read_senders(self, logs: OutsideLogs, seen: Observations, tally: AuditTally) -> None:
+        for line in _read(logs.sender, outside_logs.parse_sender_line):
+            if line.key is not None:
+                known = seen.keys.get(line.key)
+                findings = []
+                if known is not None and line.message_id not in (None, known):
+                    where = ids.text(ids.MESSAGE, known)
+                    what = f"a second message was accepted for its key {line.key!r}"
+                    findings = [AuditFinding(Promise.IDEMPOTENT, FaultKind.DUPLICATED, where, what)]
+                tally.check(Promise.IDEMPOTENT, 1, findings)
+                seen.keys[line.key] = known or line.message_id
+            _note_outcome(line, seen)
+
+    async def _read_receivers(self, logs: OutsideLogs, seen: Observations, tally: AuditTally) -> None:
+        lines = _read(logs.receiver, outside_logs.parse_arrival_line)
+        count = 0
+        while batch := list(islice(lines, ARRIVALS_AT_ONCE)):
+            count += len(batch)
+            if count > ARRIVALS_MAX:
+                raise OutsideLogError(
+                    f"the receiving server's log has more than {ARRIVALS_MAX} lines: give a part of it"
+                )
+            await self._note_arrivals(batch, seen, tally)
+
+    async def _note_arrivals(self, batch: Sequence[ArrivalLine], seen: Observations, tally: AuditTally) -> None:
+        origins = [parse_return_path(line.sender, self._return_path_domain, [self._return_path_key]) for line in batch]
+        async with snapshot(self._database) as tx:
+            tails = {origin.message_id: origin.account_tail for origin in origins if origin is not None}
+            owners = await audit_reads.owners(tx, tails)
+            by_account: defaultdict[AccountId, set[UUID]] = defaultdict(set)
+            for message_id, account_id in owners.items():
+                by_account[account_id].add(message_id)
+            found: dict[UUID, MessageRecord] = {}
+            stored: dict[UUID, bytes] = {}
+            owned = {account_id: await audit_reads.domains(tx, account_id) for account_id in by_account}
+            for account_id, message_ids in by_account.items():
+                found |= {record.id: record for record in await audit_reads.dossiers(tx, account_id, message_ids)}
+                stored |= await audit_reads.bodies(tx, account_id, message_ids)
+        for arrived, origin in zip(batch, origins, strict=True):
+            record = None if origin is None else found.get(origin.message_id)
+            if record is None:
+                tally.check(Promise.REGISTERED, 1, [_stray(arrived)])
+                continue
+            seen.arrivals[record.id][arrived.recipient] += 1
+            tally.check(Promise.REGISTERED, 1, _registered(record, owned[record.account_id]))
+            _compare_arrival(record, arrived, stored.get(record.id), tally)
+
+    async def _read_webhooks(self, logs: OutsideLogs, seen: Observations, tally: AuditTally) -> None:
+        lines = _read(logs.webhooks, outside_logs.parse_webhook_line)
+        while batch := list(islice(lines, WEBHOOKS_AT_ONCE)):
+            await self._note_webhooks(batch, seen, tally)
+
+    async def _note_webhooks(self, batch: Sequence[WebhookLine], seen: Observations, tally: AuditTally) -> None:
+        secrets: dict[AccountId, str | None] = {}
+        async with snapshot(self._database) as tx:
+            for line in batch:
+                event_id = outside_logs.event_id(line.body)
+                if event_id is None:
+                    found = AuditFinding(Promise.WEBHOOKS, FaultKind.UNEXPECTED, "a call", "its body is no event")
+                    tally.check(Promise.WEBHOOKS, 1, [found])
+                    continue
+                seen.webhooks[event_id].append(line.status)
+                known = await audit_reads.event(tx, event_id)
+                if known is None:
+                    tally.check(Promise.WEBHOOKS, 1, list(outside_logs.compare_call(line, None, None)))
+                    continue
+                if known.account_id not in secrets:
+                    secrets[known.account_id] = self._secret(await webhooks.find(tx, known.account_id))
+                findings = outside_logs.compare_call(line, known.body, secrets[known.account_id])
+                tally.check(Promise.WEBHOOKS, 1, list(findings))
+
+    def _secret(self, endpoint: EndpointRow | None) -> str | None:
+        """The secret that the account's webhooks are signed with, if it can be read."""
+        if endpoint is None:
+            return None
+        try:
+            return self._sealer.open(endpoint.secret_sealed, webhooks.secret_purpose(endpoint.account_id)).decode()
+        except SealError:
+            return None
+
+
+def _read(lines: Iterable[str] | None, parse: Callable[[str], Line]) -> Iterator[Line]:
+    for number, line in enumerate(lines or (), 1):
+        if line.strip():
+            try:
+                yield parse(line)
+            except OutsideLogError as error:
+                raise OutsideLogError(f"line {number}: {error}") from None
+
+
+def _note_outcome(line: SenderLine, seen: Observations) -> None:
+    if line.outcome == "accepted" and line.message_id is not None:
+        seen.accepted.add(line.message_id)
+    if line.outcome == "unanswered" and line.via == "smtp":
+        seen.smtp_unanswered += 1
+
+
+def _stray(arrived: ArrivalLine) -> AuditFinding:
+    if not arrived.sender:
+        what = "it arrived from the empty sender, which names no message"
+        return AuditFinding(Promise.REGISTERED, FaultKind.UNKNOWN, arrived.recipient, what)
+    what = f"it arrived from {arrived.sender}, and no account has a message with this return path"
+    return AuditFinding(Promise.REGISTERED, FaultKind.UNEXPECTED, arrived.recipient, what)
+
+
+def _compare_arrival(record: MessageRecord, arrived: ArrivalLine, stored: bytes | None, tally: AuditTally) -> None:
+    position = next(
+        (recipient.position for recipient in record.recipients if recipient.email.lower() == arrived.recipient), None
+    )
+    if position is None:
+        what = f"it arrived at {arrived.recipient}, who is none of its recipients"
+        tally.check(Promise.TRUE, 1, [AuditFinding(Promise.TRUE, FaultKind.UNEXPECTED, record.name, what)])
+    elif arrived.message is not None:
+        outside_logs.compare_content(record, position, arrived.message, stored, tally)
+
+
+def _registered(found: MessageRecord, owned: frozenset[str]) -> list[AuditFinding]:
+    try:
+        domain = parse_mailbox(found.sender).domain
+    except AddressError:
+        domain = found.sender
+    if domain in owned:
+        return []
+    what = f"it was sent from {domain}, which the account doesn't have, or not any more"
+    return [AuditFinding(Promise.REGISTERED, FaultKind.UNEXPECTED, found.name, what)]
