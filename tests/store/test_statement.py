@@ -19,6 +19,10 @@ def test_names_become_numbers_in_the_order_of_their_first_use() -> None:
     assert found.bind(a=1, b=2) == ("SELECT $1, $2, $1", 2, 1)
 
 
+def test_a_parameter_may_be_called_text() -> None:
+    assert statement("SELECT :text").bind(text="a") == ("SELECT $1", "a")
+
+
 def test_a_statement_without_parameters_is_bound_without_values() -> None:
     assert statement("SELECT 1").bind() == ("SELECT 1",)
 

@@ -50,6 +50,7 @@ def statement(sql: str) -> Statement:
     text = _TOKEN.sub(numbered, sql)
     names = tuple(numbers)
     listed = ", ".join(names)
-    # The names are identifiers from our own source; a keyword among them is a SyntaxError here.
-    bind = eval(f"lambda *, {listed}: (text, {listed})" if names else "lambda: (text,)", {"text": text})  # noqa: S307
+    # The text is a literal, so that no parameter's name can hide it. Both come from our own source; a keyword among the
+    # names is a SyntaxError here.
+    bind = eval(f"lambda *, {listed}: ({text!r}, {listed})" if names else f"lambda: ({text!r},)", {})  # noqa: S307
     return Statement(text, names, bind)
