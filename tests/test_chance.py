@@ -1,4 +1,4 @@
-"""Randomness: fractions within their bounds, and a seed that repeats itself."""
+"""Randomness: fractions within their bounds, and repeatable seeds."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from posthouse.chance import Chance, SeededChance, SystemChance
 
 
 @pytest.mark.parametrize("make", [SystemChance, lambda: SeededChance(7)], ids=["system", "seeded"])
-def test_a_fraction_is_at_least_zero_and_below_one_and_seldom_the_same(make: Callable[[], Chance]) -> None:
+def test_a_fraction_is_in_its_bounds_and_seldom_repeats(make: Callable[[], Chance]) -> None:
     chance = make()
     drawn = [chance.fraction() for _ in range(1_000)]
-    assert all(0 <= one < 1 for one in drawn)
+    assert all(0 <= fraction < 1 for fraction in drawn)
     assert len(set(drawn)) > 990
     assert min(drawn) < 0.1 < 0.9 < max(drawn)
 

@@ -1,4 +1,4 @@
-"""The database's time, whatever the host believes."""
+"""The clock follows the database's time, whatever the host's clock shows."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,14 +7,14 @@ from posthouse.clock import DatabaseClock
 HOUR = timedelta(hours=1)
 
 
-def test_a_host_that_is_ahead_does_not_hold_the_service_in_its_future() -> None:
+def test_a_host_clock_that_is_ahead_is_set_back() -> None:
     clock = DatabaseClock()
     database_time = clock.now() - 40 * 24 * HOUR
     clock.anchor(database_time, clock.monotonic())
     assert database_time <= clock.now() < database_time + HOUR
 
 
-def test_a_host_that_is_behind_catches_up_at_once() -> None:
+def test_a_host_clock_that_is_behind_catches_up_at_once() -> None:
     clock = DatabaseClock()
     database_time = datetime.now(UTC) + 24 * HOUR
     clock.anchor(database_time, clock.monotonic())
@@ -29,16 +29,16 @@ def test_once_anchored_time_never_goes_back() -> None:
     assert clock.now() >= before
 
 
-def test_a_sample_that_took_long_does_not_replace_a_better_one() -> None:
+def test_a_slow_sample_does_not_replace_a_better_sample() -> None:
     clock = DatabaseClock()
     clock.anchor(datetime.now(UTC), clock.monotonic())
     before = clock.now()
-    # Asked two seconds ago, read by the database at the very end: half of the way would put us a second ahead.
+    # Asked two seconds ago, read by the database at the very end: half of the round trip would put us a second ahead.
     clock.anchor(before, clock.monotonic() - 2)
     assert clock.now() < before + timedelta(seconds=0.5)
 
 
-def test_a_sample_that_can_not_be_doubt_alone_replaces_any() -> None:
+def test_a_sample_beyond_all_doubt_replaces_any() -> None:
     clock = DatabaseClock()
     clock.anchor(datetime.now(UTC), clock.monotonic())
     clock.anchor(datetime.now(UTC) + HOUR, clock.monotonic() - 2)

@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_generated_file_loads_as_it_is_and_means_the_defaults(file: Path) -> None:
+def test_the_generated_file_loads_and_has_the_defaults(file: Path) -> None:
     settings = load(file)
     assert settings.database.url == EXAMPLE_DATABASE_URL
     assert settings.limits.warmup_limits == WARMUP_RECIPIENTS_BY_DAY

@@ -1,4 +1,4 @@
-"""Crash points: a process dies where it was told to, and nowhere when it was told nothing."""
+"""Crash points: a process dies at the armed point, and nowhere when none is armed."""
 
 import os
 import re
@@ -14,16 +14,16 @@ from tests.support.processor_time import processor_seconds
 
 SOURCE = Path(crash.__file__).parent
 SCRIPT = (
-    "from posthouse import crash; crash.arm({asked!r})\nfor _ in range(5): crash.point('claim.before'); print('on')"
+    "from posthouse import crash; crash.arm({given!r})\nfor _ in range(5): crash.point('claim.before'); print('on')"
 )
 
 
-def ended(asked: str) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-u", "-c", SCRIPT.format(asked=asked)], capture_output=True, check=False)
+def ended(given: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-u", "-c", SCRIPT.format(given=given)], capture_output=True, check=False)
     return done.returncode, done.stdout.decode()
 
 
-def test_every_point_of_the_list_stands_in_the_code_and_no_other() -> None:
+def test_the_list_has_exactly_the_points_in_the_code() -> None:
     families = {name.partition(".")[0] for name in crash.POINTS}
     named = re.compile(rf"""["']((?:{"|".join(sorted(families))})\.[a-z_]+)["']""")
     found = {
@@ -36,7 +36,7 @@ def test_every_point_of_the_list_stands_in_the_code_and_no_other() -> None:
     assert len(crash.POINTS) >= 40
 
 
-def test_a_process_dies_at_the_pass_it_was_told() -> None:
+def test_a_process_dies_at_the_chosen_pass() -> None:
     assert ended("claim.before:3") == (-signal.SIGKILL, "on\non\n")
     assert ended("claim.before") == (-signal.SIGKILL, "")
 
@@ -46,16 +46,16 @@ def test_a_process_that_passes_less_often_lives() -> None:
     assert ended("record.before:1") == (0, "on\n" * 5)
 
 
-@pytest.mark.parametrize("asked", ["nowhere", "claim.before:0", "claim.before:x", "claim.before:-1"])
-def test_what_is_no_point_stops_the_command_and_says_which_there_are(asked: str) -> None:
-    environment = {**os.environ, crash.ENVIRONMENT: asked}
+@pytest.mark.parametrize("given", ["nowhere", "claim.before:0", "claim.before:x", "claim.before:-1"])
+def test_an_unknown_point_stops_the_command(given: str) -> None:
+    environment = {**os.environ, crash.ENVIRONMENT: given}
     command = [sys.executable, "-m", "posthouse", "--version"]
     done = subprocess.run(command, capture_output=True, check=False, env=environment)
     assert done.returncode == 1
     assert crash.ENVIRONMENT in done.stderr.decode()
 
 
-def test_a_point_costs_next_to_nothing_when_nobody_asked() -> None:
+def test_a_point_costs_next_to_nothing_when_none_is_armed() -> None:
     crash.arm(None)
 
     def passed() -> None:

@@ -31,17 +31,17 @@ from tools.private_nats import NatsError, PrivateNats
 
 DIRECTORY: Final = Path(".run")
 CONFIGURATION: Final = DIRECTORY / "posthouse.toml"
-# What the demo account may be used with, to be read by a shell: `. .run/demo.env`.
+# The demo account's keys, to be read by a shell: `. .run/demo.env`.
 DEMO: Final = DIRECTORY / "demo.env"
 CREDITS: Final = 10_000
 NATS: Final = DIRECTORY / "nats"
 STREAM_VARIABLE: Final = "POSTHOUSE_STREAM__SERVERS"
-# So that mail can ask for links to unsubscribe. Nobody gets them: the demo's mail never leaves.
+# So that mail can carry unsubscribe links, although the demo's mail is never sent.
 PUBLIC_URL: Final = "https://mail.demo.example"
 AUTHORITY: Final = DIRECTORY / "authority.pem"
 CERTIFICATE: Final = DIRECTORY / "certificate.pem"
 CERTIFICATE_KEY: Final = DIRECTORY / "certificate.key"
-# Mail over SMTP, on ports that an ordinary user may open.
+# Submission over SMTP, on ports that an ordinary user may open.
 SUBMISSION: Final = {
     "POSTHOUSE_SMTP__TLS_CERTIFICATE_FILE": str(CERTIFICATE),
     "POSTHOUSE_SMTP__TLS_KEY_FILE": str(CERTIFICATE_KEY),
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """The stream outlives the service: a signal to end is passed on, and the service's end awaited."""
+    """Run the service; signals are passed on, and the stream is stopped after it."""
     # In a session of its own, so that Ctrl-C reaches it once, from here.
     process = subprocess.Popen([sys.executable, "-m", "posthouse", "run", *arguments], start_new_session=True)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -84,14 +84,14 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 async def _prepare(settings: Settings) -> None:
-    """Room for the days ahead, and an account to send with."""
+    """Make partitions for the coming days, and an account to send with."""
     address = f"http://{settings.http.host}:{settings.http.port}"
     async with operator_services(settings) as services:
         await services.upkeep.run()
         accounts = {account.name for account in await services.accounts.list_accounts()}
         known: Mapping[str, str] = _known()
         if known.get("DEMO_ACCOUNT") not in accounts:
-            # Another, when the first is there already and its keys are lost.
+            # A further account, when the first exists already and its keys are lost.
             names = itertools.chain(["demo"], (f"demo-{number}" for number in itertools.count(2)))
             name = next(name for name in names if name not in accounts)
             known = await _new_account(services, name)
@@ -102,7 +102,7 @@ async def _prepare(settings: Settings) -> None:
         "DEMO_SMTP_AUTHORITY": str(AUTHORITY),
     }
     _write_privately(DEMO, "".join(f"{name}={shlex.quote(value)}\n" for name, value in known.items()))
-    print(_told(known), flush=True)
+    print(_instructions(known), flush=True)
 
 
 async def _new_account(services: OperatorServices, name: str) -> Mapping[str, str]:
@@ -127,7 +127,7 @@ async def _new_account(services: OperatorServices, name: str) -> Mapping[str, st
     }
 
 
-def _told(demo: Mapping[str, str]) -> str:
+def _instructions(demo: Mapping[str, str]) -> str:
     return f"""
 Account {demo["DEMO_ACCOUNT"]!r} may send from {demo["DEMO_FROM"]}; its keys are in {DEMO}. In another terminal:
 
@@ -137,8 +137,8 @@ curl -i {demo["DEMO_URL"]}/emails \\
   -H "Idempotency-Key: $(date +%s%N)" \\
   -d '{{"from": "{demo["DEMO_FROM"]}", "to": "delivered@simulator.invalid", "subject": "Hello", "text": "It works."}}'
 
-Mail of this key never leaves: the simulator takes it, and ends it as its address says (delivered@, bounced@,
-failed@, deferred@simulator.invalid). What became of it: GET {demo["DEMO_URL"]}/emails/<id>, or
+Mail of this key is never sent: the simulator accepts it, and ends it as its address says (delivered@, bounced@,
+failed@, deferred@simulator.invalid). Its state: GET {demo["DEMO_URL"]}/emails/<id>, or
 `POSTHOUSE_CONFIG={CONFIGURATION} .venv/bin/posthouse message show <id>`.
 
 Over SMTP: {demo["DEMO_SMTP_URL"]} with STARTTLS, username {demo["DEMO_SMTP_USERNAME"]}, the password in {DEMO}, the
@@ -149,7 +149,7 @@ The API reference is at {demo["DEMO_URL"]}/docs. Ctrl-C stops everything; the da
 
 
 def _make_certificate() -> None:
-    """Of an authority of its own, which clients on this machine can be told to trust."""
+    """Issued by a new authority, which clients on this machine can trust."""
     if CERTIFICATE.exists():
         return
     authority = trustme.CA()

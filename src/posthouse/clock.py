@@ -1,23 +1,23 @@
-"""Time, passed in: flows ask a Clock, rules receive its answer."""
+"""Time, passed in: flows read a Clock, rules receive the time."""
 
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-# By how much of a second a second two clocks drift apart; ten times what ordinary ones do.
+# Seconds that two clocks drift apart in a second; ten times the drift of ordinary clocks.
 DRIFT_MAX: Final = 0.0005
 
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The time of day, aware, in UTC; never earlier than the answer before."""
+        """The time of day, aware, in UTC; never earlier than the last reading."""
 
     def monotonic(self) -> float:
         """Seconds that only ever go forward, for ages and deadlines."""
 
 
 class DatabaseClock:
-    """Database time, sampled now and then, carried forward by the monotonic clock.
+    """Database time, sampled at intervals, carried forward by the monotonic clock.
 
     All processes that share a database then agree on the time, however wrong their hosts are: a host
     two seconds off would otherwise be refused by the rate limiter, or let a key live too long.
@@ -39,11 +39,11 @@ class DatabaseClock:
         return self._latest
 
     def anchor(self, database_time: datetime, asked_at: float) -> None:
-        """Take over a sample; half of the round trip had passed when the database read its clock.
+        """Take a sample; half of the round trip had passed when the database read its clock.
 
-        The first sample replaces the host's time, even by an earlier one: a host that is ahead must not
-        hold the service in its future. After that, time never goes back. A sample whose answer took long is
-        doubtful: it counts only if the last one, grown old, is more so, or can't be true any more.
+        The first sample replaces the host's time, even by an earlier time: a host that is ahead must not
+        keep the service in its future. After that, time never goes back. A slow answer makes a
+        sample doubtful: it counts only if the last sample, by its age, is more doubtful, or can't be true any more.
         """
         answered_at = time.monotonic()
         middle = (asked_at + answered_at) / 2

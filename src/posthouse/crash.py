@@ -1,7 +1,7 @@
-"""Crash points: places at which a process can be told to die, so that each gap between two steps can be tried.
+"""Crash points: places at which a process can be made to die, so that tests cover each gap between two steps.
 
-`POSTHOUSE_CRASH_AT=record.before_commit:3` ends the process, as `kill -9` would, when it comes to that point for the
-third time. Unset, a point is one comparison with None.
+`POSTHOUSE_CRASH_AT=record.before_commit:3` ends the process, as `kill -9` would, when it reaches that point for the
+third time. Unset, a point costs a comparison with None.
 """
 
 import os
@@ -29,7 +29,7 @@ POINTS: Final = frozenset(
         "submission.authenticated",
         "submission.received",
         "submission.before_answer",
-        # What is due gets its ticket.
+        # Due work gets its ticket.
         "dispatch.leased",
         "dispatch.before_publish",
         "dispatch.published",
@@ -38,7 +38,7 @@ POINTS: Final = frozenset(
         "dispatch.calls_published",
         "reclaim.before_commit",
         "reclaim.after_commit",
-        # A worker's standing.
+        # A worker's lease.
         "worker.before_renewal",
         "worker.renewed",
         "worker.before_retirement",
@@ -58,14 +58,14 @@ POINTS: Final = frozenset(
         "carry.after_dot",
         "carry.answered",
         "carry.carried",
-        # And what came of it is on record.
+        # Results are recorded.
         "record.before",
         "record.before_commit",
         "record.after_commit",
         "record.published",
         "delivery.before_ack",
         "delivery.acked",
-        # Customers are told.
+        # Webhooks are sent.
         "notification.offered",
         "notification.before_claim_commit",
         "notification.claimed",
@@ -75,10 +75,10 @@ POINTS: Final = frozenset(
         "notification.after_commit",
         "notification.before_ack",
         "notification.acked",
-        # Bounces and complaints come back.
+        # Bounces and complaints arrive.
         "feedback.before_commit",
         "feedback.after_commit",
-        # The house is kept.
+        # Upkeep.
         "upkeep.before_partition",
         "upkeep.partition_made",
         "upkeep.before_detaching",
@@ -101,19 +101,19 @@ _end: Callable[[], None] = _die
 
 
 class UnknownPoint(ValueError):  # noqa: N818 (reads as what it says)
-    """What was asked for is no crash point."""
+    """The environment names no crash point."""
 
 
-def arm(asked: str | None, end: Callable[[], None] = _die) -> None:
-    """Read what the environment asks for: a point's name, and after a colon at which time it counts.
+def arm(given: str | None, end: Callable[[], None] = _die) -> None:
+    """Read the environment's value: a point's name, and after a colon the number of the pass that counts.
 
-    `end` is another death than the process's own: that of one of several that are simulated within it.
+    `end` replaces the death of the process: a simulation ends only the simulated process.
     """
     global _armed, _passes_left, _end
-    if not asked:
+    if not given:
         _armed = None
         return
-    name, _, count = asked.partition(":")
+    name, _, count = given.partition(":")
     if name not in POINTS:
         raise UnknownPoint(f"{ENVIRONMENT} names no crash point: {name!r}. There are: {', '.join(sorted(POINTS))}.")
     if not (count or "1").isdecimal() or not 1 <= int(count or 1) <= PASSES_MAX:
@@ -122,7 +122,7 @@ def arm(asked: str | None, end: Callable[[], None] = _die) -> None:
 
 
 def point(name: str) -> None:
-    """Die here, if this is where it was asked for."""
+    """Die here, if this point is armed and it is the chosen pass."""
     if _armed is not None and _armed == name:
         _pass()
 

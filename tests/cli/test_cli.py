@@ -1,4 +1,4 @@
-"""The command as an operator types it: a real process against a real database."""
+"""The operator's commands: real processes against a real database."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass
 class Terminal:
-    """Where commands are typed: a directory and an environment."""
+    """A directory and an environment in which commands run."""
 
     directory: Path
     environment: dict[str, str]
@@ -59,13 +59,13 @@ class Terminal:
         assert "Traceback" not in done.stderr, done.stderr
         return Answer(done.returncode, done.stdout, done.stderr)
 
-    def refuses(self, *words: str, said: str, given: str = "") -> None:
-        """An expected no is one line on standard error that says what to do, and exit status 1."""
+    def refuses(self, *words: str, expected: str, given: str = "") -> None:
+        """A refusal is a line on standard error that says what to do, and exit status 1."""
         answer = self.type(*words, given=given)
         assert answer.status == 1, answer
         assert answer.err.startswith("posthouse: ")
         assert answer.err.count("\n") == 1
-        assert said in answer.err
+        assert expected in answer.err
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -74,7 +74,7 @@ def environment(**settings: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("POSTHOUSE_") and name != "PYTHONDONTWRITEBYTECODE"
     }
-    # Each command is a process of its own: without kept bytecode it would compile every library anew.
+    # Each command is a process of its own: without kept bytecode it would compile every library again.
     kept["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
     return {**kept, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
 
@@ -97,19 +97,19 @@ def terminal(database_url: str, tmp_path: Path) -> Terminal:
 def test_from_nothing_to_a_healthy_installation(postgres: PrivatePostgres, tmp_path: Path) -> None:
     postgres.create_database("cli_fresh")
     terminal = Terminal(tmp_path, environment(DATABASE__URL=postgres.url("cli_fresh")))
-    terminal.refuses("account", "list", said="run `posthouse config init`")
+    terminal.refuses("account", "list", expected="run `posthouse config init`")
 
     assert terminal.type("config", "init").status == 0
     assert stat.S_IMODE((tmp_path / "posthouse.toml").stat().st_mode) == 0o600
-    terminal.refuses("config", "init", said="exists already")
+    terminal.refuses("config", "init", expected="exists already")
     del terminal.environment["POSTHOUSE_DATABASE__URL"]  # it is in the file now
 
     shown = terminal.type("config", "show")
     assert "cli_fresh" in shown.out
     assert "(hidden)" in shown.out
 
-    terminal.refuses("account", "list", said="run `posthouse migrate`")
-    terminal.refuses("run", said="run `posthouse migrate`")
+    terminal.refuses("account", "list", expected="run `posthouse migrate`")
+    terminal.refuses("run", expected="run `posthouse migrate`")
     unwell = terminal.type("doctor")
     assert unwell.status == 1
     assert "Run `posthouse migrate`." in unwell.out
@@ -125,17 +125,17 @@ def test_an_account_from_its_creation_to_its_suspension(terminal: Terminal) -> N
     made = terminal.type("account", "create", "Acme", "--json").json
     assert made["id"].startswith("ac_")
     assert made["credential"]["password"]
-    terminal.refuses("account", "create", "acme", said="already")
+    terminal.refuses("account", "create", "acme", expected="already")
 
-    terminal.refuses("credits", "grant", "Acme", "0", "--reason", "x", said="other than 0")
+    terminal.refuses("credits", "grant", "Acme", "0", "--reason", "x", expected="other than 0")
     assert "500 credits" in terminal.type("credits", "grant", "Acme", "500", "--reason", "start").out
     taken = terminal.type("credits", "grant", made["id"], "-100", "--reason", "typing error", "--json").json
     assert taken["available"] == 400
 
     limits = terminal.type("account", "limits", "Acme", "--rate", "5", "--warmup", "10,20", "--json").json
     assert (limits["rate_per_second"], limits["warmup_limits"]) == (5, [10, 20])
-    terminal.refuses("account", "limits", "Acme", said="nothing to set")
-    terminal.refuses("account", "limits", "Acme", "--warmup", "soon", said="neither")
+    terminal.refuses("account", "limits", "Acme", expected="nothing to set")
+    terminal.refuses("account", "limits", "Acme", "--warmup", "soon", expected="neither")
 
     assert terminal.type("account", "suspend", "Acme", "--reason", "spam").status == 0
     listed = terminal.type("account", "list")
@@ -154,15 +154,15 @@ def test_secrets_are_shown_once_and_end_when_revoked(terminal: Terminal) -> None
         *("--credential", credential["username"], "--json"),
     ).json
     assert key["secret"].startswith("ph_test_")
-    terminal.refuses("key", "create", "Acme", "--expires", "soon", said="is no time")
+    terminal.refuses("key", "create", "Acme", "--expires", "soon", expected="is no time")
     password = "correct horse battery\n"
     user = terminal.type("user", "create", "Acme", "Ada@example.com", "--password-stdin", given=password)
     assert user.status == 0, user.err
     reset = terminal.type("user", "password", "ada@example.com", "--password-stdin", given="another battery\n")
     assert "0 of their sessions ended" in reset.out, reset.err
-    terminal.refuses("user", "password", "ada@example.com", "--password-stdin", given="short\n", said="12 to 256")
-    terminal.refuses("user", "totp-off", "ada@example.com", said="no second factor")
-    terminal.refuses("user", "totp-off", "bob@example.com", said="no user bob@example.com")
+    terminal.refuses("user", "password", "ada@example.com", "--password-stdin", given="short\n", expected="12 to 256")
+    terminal.refuses("user", "totp-off", "ada@example.com", expected="no second factor")
+    terminal.refuses("user", "totp-off", "bob@example.com", expected="no user bob@example.com")
 
     rotated = terminal.type("key", "rotate", "Acme", key["id"], "--overlap", "60", "--json").json
     assert rotated["secret"] != key["secret"]
@@ -173,12 +173,12 @@ def test_secrets_are_shown_once_and_end_when_revoked(terminal: Terminal) -> None
     shown = terminal.type("account", "show", "Acme", "--json")
     assert shown.json["keys"][0]["revoked_at"]
     assert shown.json["users"][0]["email"] == "ada@example.com"
-    told = shown.out + terminal.type("account", "show", "Acme").out
+    output = shown.out + terminal.type("account", "show", "Acme").out
     for secret in (credential["password"], key["secret"], password.strip()):
-        assert secret not in told
+        assert secret not in output
 
 
-def test_someone_is_invited_with_a_token_that_is_shown_once(terminal: Terminal) -> None:
+def test_a_user_is_invited_with_a_token_that_is_shown_once(terminal: Terminal) -> None:
     terminal.type("account", "create", "Acme")
     made = terminal.type("user", "invite", "Acme", "Ada@example.com", "--role", "viewer", "--json").json
     assert (made["email"], made["role"], made["link"]) == ("ada@example.com", "viewer", None)
@@ -187,11 +187,11 @@ def test_someone_is_invited_with_a_token_that_is_shown_once(terminal: Terminal) 
     again = terminal.type("user", "invite", "Acme", "ada@example.com")
     assert "https://mail.example.com/invitation#" in again.out
     assert made["token"] not in again.out
-    terminal.refuses("user", "invite", "nobody", "ada@example.com", said="no account 'nobody'")
-    terminal.refuses("user", "invite", "Acme", "ada", said="address")
+    terminal.refuses("user", "invite", "absent", "ada@example.com", expected="no account 'absent'")
+    terminal.refuses("user", "invite", "Acme", "ada", expected="address")
 
 
-async def test_a_domain_is_verified_through_dns_or_by_the_operators_word(terminal: Terminal) -> None:
+async def test_a_domain_is_verified_through_dns_or_by_the_operator(terminal: Terminal) -> None:
     async with Nameserver() as nameserver:
         terminal.environment["POSTHOUSE_SERVICE__RESOLVERS"] = f"127.0.0.1:{nameserver.port}"
         await asyncio.to_thread(terminal.type, "account", "create", "Acme")
@@ -228,25 +228,25 @@ async def test_a_domain_is_verified_through_dns_or_by_the_operators_word(termina
         "dkim_ed25519",
     ]
     assert (await asyncio.to_thread(terminal.type, "domain", "remove", "Acme", "example.com")).status == 0
-    await asyncio.to_thread(terminal.refuses, "domain", "remove", "Acme", "example.com", said="has no domain")
+    await asyncio.to_thread(terminal.refuses, "domain", "remove", "Acme", "example.com", expected="has no domain")
 
 
-def test_a_database_that_is_away_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_database_that_is_down_is_reported_in_one_line(tmp_path: Path) -> None:
     url = f"postgresql://posthouse:hunter2@127.0.0.1:{free_port()}/posthouse"
     terminal = Terminal(tmp_path, environment(DATABASE__URL=url, **secrets()))
-    terminal.refuses("account", "list", said="posthouse doctor")
-    terminal.refuses("migrate", said="posthouse doctor")
+    terminal.refuses("account", "list", expected="posthouse doctor")
+    terminal.refuses("migrate", expected="posthouse doctor")
     doctor = terminal.type("doctor")
     assert doctor.status == 1
     assert "FAIL  PostgreSQL answers" in doctor.out
     assert "hunter2" not in doctor.out + doctor.err
 
 
-def test_a_database_that_would_lose_mail_is_refused_and_explained(tmp_path: Path) -> None:
+def test_a_database_that_would_lose_mail_is_refused(tmp_path: Path) -> None:
     with PrivatePostgres.start(settings={"fsync": "off", "max_locks_per_transaction": "64"}) as cluster:
         terminal = Terminal(tmp_path, environment(DATABASE__URL=cluster.url(), **secrets()))
-        terminal.refuses("migrate", said="fsync=off")
-        terminal.refuses("run", said="fsync=off")
+        terminal.refuses("migrate", expected="fsync=off")
+        terminal.refuses("run", expected="fsync=off")
         doctor = terminal.type("doctor")
         assert doctor.status == 1
         assert "Set fsync = on" in doctor.out
@@ -256,7 +256,7 @@ def test_a_database_that_would_lose_mail_is_refused_and_explained(tmp_path: Path
 
 
 @pytest.mark.parametrize("parts", [["http"], [], ["upkeep"]])
-def test_the_service_runs_until_it_is_told_to_stop(terminal: Terminal, parts: list[str]) -> None:
+def test_the_service_runs_until_it_is_stopped(terminal: Terminal, parts: list[str]) -> None:
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "posthouse", "run", *parts, "--port", str(port)],
@@ -273,14 +273,14 @@ def test_the_service_runs_until_it_is_told_to_stop(terminal: Terminal, parts: li
             time.sleep(3)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=COMMAND_SECONDS_MAX)
+        output, _ = process.communicate(timeout=COMMAND_SECONDS_MAX)
     finally:
         process.kill()
-    assert process.returncode in (0, -signal.SIGTERM), said
-    assert "Traceback" not in said
+    assert process.returncode in (0, -signal.SIGTERM), output
+    assert "Traceback" not in output
 
 
-def test_upkeep_makes_the_days_that_are_lacking(terminal: Terminal) -> None:
+def test_upkeep_makes_missing_partitions(terminal: Terminal) -> None:
     async def drop() -> None:
         connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE__URL"])
         days = await connection.fetch(
@@ -295,15 +295,15 @@ def test_upkeep_makes_the_days_that_are_lacking(terminal: Terminal) -> None:
     assert terminal.type("doctor").status == 0
 
 
-def test_tables_of_an_older_version_are_refused_and_of_a_newer_one_not(terminal: Terminal) -> None:
+def test_older_tables_are_refused_and_newer_tables_are_not(terminal: Terminal) -> None:
     async def become(revision: str) -> None:
         connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE__URL"])
         await connection.execute("UPDATE alembic_version SET version_num = $1", revision)
         await connection.close()
 
     asyncio.run(become("0001"))
-    terminal.refuses("run", said="older than this version (0001, not ")
-    terminal.refuses("account", "list", said="run `posthouse migrate`")
+    terminal.refuses("run", expected="older than this version (0001, not ")
+    terminal.refuses("account", "list", expected="run `posthouse migrate`")
     doctor = terminal.type("doctor")
     assert doctor.status == 1
     assert "FAIL  tables up to date: 0001" in doctor.out

@@ -1,4 +1,4 @@
-"""The operator's inbox, and how accounts behave, as an operator types it."""
+"""The operator's inbox and accounts' reputation, on the command line."""
 
 import asyncio
 import json
@@ -37,11 +37,11 @@ def typed(database_url: str) -> Type:
 def keep(database_url: str, *recipients: str) -> None:
     async def kept() -> None:
         database = await Database.open(database_url)
-        feedback = Reports(
+        reports = Reports(
             database=database, clock=DatabaseClock(), chance=SystemChance(), return_path_domain="example.com", keys=()
         )
         for recipient in recipients:
-            assert await feedback.keep(MAIL, recipient=recipient, sender="", peer="192.0.2.1")
+            assert await reports.keep(MAIL, recipient=recipient, sender="", peer="192.0.2.1")
         await database.close()
 
     asyncio.run(kept())
@@ -65,7 +65,7 @@ def test_mail_is_listed_shown_and_forgotten(typed: Type, database_url: str) -> N
     shown = typed("inbox", "show", oldest["id"]).stdout
     assert "abuse@example.com" in shown
     assert "stop." in shown
-    # What strangers wrote can't steer the terminal.
+    # Untrusted text can't send control codes to the terminal.
     assert all(line.isprintable() for line in shown.splitlines())
     assert typed("inbox", "show", oldest["id"], "--raw").stdout_bytes == MAIL
 
@@ -77,7 +77,7 @@ def test_mail_is_listed_shown_and_forgotten(typed: Type, database_url: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("show", "in_00000000000000000000000000"), "inbox list"),
         (("show", "hello"), "inbox list"),
@@ -86,11 +86,11 @@ def test_mail_is_listed_shown_and_forgotten(typed: Type, database_url: str) -> N
         (("forget", "--all", "in_00000000000000000000000000"), "--all"),
     ],
 )
-def test_what_is_not_there_is_refused_in_words(typed: Type, words: tuple[str, ...], said: str) -> None:
-    assert said in typed("inbox", *words, status=1).stderr
+def test_an_unknown_mail_is_refused_with_a_hint(typed: Type, words: tuple[str, ...], expected: str) -> None:
+    assert expected in typed("inbox", *words, status=1).stderr
 
 
-def test_an_account_shows_its_conduct_and_can_be_exempt_from_suspension(typed: Type) -> None:
+def test_an_account_shows_its_reputation_and_can_be_exempt(typed: Type) -> None:
     typed("account", "create", "Acme")
     plain = typed("account", "conduct", "Acme").stdout
     assert "0 (0.0 %)" in plain
@@ -102,4 +102,4 @@ def test_an_account_shows_its_conduct_and_can_be_exempt_from_suspension(typed: T
     typed("account", "resume", "Acme")
     since = json.loads(typed("account", "conduct", "Acme", "--json").stdout)["counted_since"]
     assert abs(datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds() < 60
-    assert "account list" in typed("account", "conduct", "nobody", status=1).stderr
+    assert "account list" in typed("account", "conduct", "absent", status=1).stderr

@@ -1,4 +1,4 @@
-"""What an operator reads of a message: everything that happened to it, in order, in words."""
+"""A message's timeline as an operator reads it: every step, in order, in words."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest_asyncio
 
-from posthouse.cli import show
-from posthouse.cli.messages import narrated, plain
+from posthouse.cli import output
+from posthouse.cli.messages import plain, timeline_lines
 from posthouse.flows.operate.monitor import Monitor, Timeline
 from posthouse.rules import ids
 from posthouse.rules.credential import Mode
@@ -32,65 +32,65 @@ async def timeline(steps: DeliverySteps, message_id: MessageId) -> Timeline:
     return await monitor.timeline(ids.text(ids.MESSAGE, message_id))
 
 
-async def story(steps: DeliverySteps, message_id: MessageId) -> str:
-    return "\n".join(line.text for line in narrated(await timeline(steps, message_id)))
+async def shown(steps: DeliverySteps, message_id: MessageId) -> str:
+    return "\n".join(line.text for line in timeline_lines(await timeline(steps, message_id)))
 
 
 async def as_json(steps: DeliverySteps, message_id: MessageId) -> Any:
-    return json.loads(json.dumps(plain(await timeline(steps, message_id)), default=show._encoded))
+    return json.loads(json.dumps(plain(await timeline(steps, message_id)), default=output._encoded))
 
 
 async def test_the_heading_says_who_sent_what_and_what_it_costs(steps: DeliverySteps) -> None:
     message_id = await steps.accept(["ada@example.org", "bob@example.net"])
-    told = await story(steps, message_id)
-    heading = dict(re.findall(r"^(\w+) {2,}(.+)$", told, re.MULTILINE))
+    text = await shown(steps, message_id)
+    heading = dict(re.findall(r"^(\w+) {2,}(.+)$", text, re.MULTILINE))
     assert heading["message"] == ids.text(ids.MESSAGE, message_id)
     assert heading["status"] == "queued"
     assert heading["account"].startswith("acme (ac_")
     assert "over HTTP, request rq_" in heading["accepted"]
     assert (heading["from"], heading["subject"]) == (f"news@{steps.sender.domain}", "Hello")
     assert (heading["recipients"], heading["credits"]) == ("2", "2, reserved")
-    assert "to ada@example.org: queued (rc_" in told
-    assert "to bob@example.net: queued (rc_" in told
+    assert "to ada@example.org: queued (rc_" in text
+    assert "to bob@example.net: queued (rc_" in text
 
 
-async def test_a_rehearsal_says_that_it_is_one(steps: DeliverySteps) -> None:
-    told = await story(steps, await steps.accept(mode=Mode.TEST))
-    assert "over HTTP with a test key: a rehearsal" in told
-    assert "a test key's mail costs nothing" in told
+async def test_mail_of_a_test_key_is_marked(steps: DeliverySteps) -> None:
+    text = await shown(steps, await steps.accept(mode=Mode.TEST))
+    assert "over HTTP with a test key: no mail is sent" in text
+    assert "a test key's mail costs nothing" in text
 
 
 async def test_new_mail_is_due_or_on_its_way(steps: DeliverySteps) -> None:
     message_id = await steps.accept()
-    assert "now: due since" in await story(steps, message_id)
+    assert "now: due since" in await shown(steps, message_id)
     await steps.lease()
-    assert "now: on its way to a worker; if none takes it, it is due again" in await story(steps, message_id)
+    assert "now: on its way to a worker; if none takes it, it is due again" in await shown(steps, message_id)
 
 
-async def test_attempts_are_told_in_order_with_what_was_said_and_what_follows(steps: DeliverySteps) -> None:
+async def test_attempts_are_in_order_with_their_replies_and_what_follows(steps: DeliverySteps) -> None:
     (first,) = await steps.claimed()
-    assert "attempt 1 is under way" in await story(steps, first.message_id)
-    assert "now: being sent by a worker" in await story(steps, first.message_id)
+    assert "attempt 1 is under way" in await shown(steps, first.message_id)
+    assert "now: being sent by a worker" in await shown(steps, first.message_id)
 
     greylisted = {"exchange": "mx1.example.org", "stage": "rcpt", "response": "4.7.1 greylisted\nsee our site"}
     await steps.record(steps.outcome(first, DeliveryResult.DEFERRED, **greylisted))
-    next_try = show.text(steps.clock.now() + WAIT)
-    told = await story(steps, first.message_id)
+    next_try = output.text(steps.clock.now() + WAIT)
+    text = await shown(steps, first.message_id)
     assert (
         "attempt 1 to mx1.example.org [192.0.2.1] over TLSv1.3: 451 4.7.1 greylisted / see our site"
-        f" — next try {next_try}" in told
+        f" — next try {next_try}" in text
     )
-    said = "451 4.7.1 greylisted / see our site"
-    assert f"now: greylisted by mx1.example.org: {said}; next try at {next_try}, after 1 attempt" in told
+    reply = "451 4.7.1 greylisted / see our site"
+    assert f"now: greylisted by mx1.example.org: {reply}; next try at {next_try}, after 1 attempt" in text
 
     steps.clock.advance(WAIT)
     (second,) = await steps.claim(await steps.lease())
     await steps.record(steps.outcome(second, DeliveryResult.DELIVERED, tls=None))
-    told = await story(steps, first.message_id)
-    assert "next try" not in told
-    one, two, end = (line.strip() for line in told.splitlines()[-3:])
-    assert "attempt 1 to mx1.example.org" in one
-    assert "attempt 2 to mx.example.org [192.0.2.1] without TLS: 250 it was delivered" in two
+    text = await shown(steps, first.message_id)
+    assert "next try" not in text
+    first_attempt, second_attempt, end = (line.strip() for line in text.splitlines()[-3:])
+    assert "attempt 1 to mx1.example.org" in first_attempt
+    assert "attempt 2 to mx.example.org [192.0.2.1] without TLS: 250 it was delivered" in second_attempt
     assert re.search(r"delivered; its credit is settled; event ev_\w{26} \(email.delivered\)$", end)
 
 
@@ -98,27 +98,27 @@ async def test_an_ambiguous_attempt_says_so(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
     silence = {"code": None, "response": "the server fell silent", "is_ambiguous": True}
     await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED, **silence))
-    told = await story(steps, claimed.message_id)
-    assert "over TLSv1.3: the server fell silent — ambiguous: it may have arrived all the same — next try" in told
+    text = await shown(steps, claimed.message_id)
+    assert "over TLSv1.3: the server fell silent — ambiguous: it may have arrived nevertheless — next try" in text
 
 
-async def test_what_led_to_no_server_names_none(steps: DeliverySteps) -> None:
+async def test_an_attempt_that_reached_no_server_names_none(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
     nowhere = {"exchange": None, "address": None, "tls": None, "code": None, "stage": None, "response": "no answer"}
     await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED, **nowhere))
-    assert "attempt 1: no answer — next try" in await story(steps, claimed.message_id)
+    assert "attempt 1: no answer — next try" in await shown(steps, claimed.message_id)
 
 
-async def test_a_lost_workers_attempt_is_told_as_lost(steps: DeliverySteps) -> None:
+async def test_a_lost_workers_attempt_is_shown_as_lost(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
     steps.clock.advance(LEASE + timedelta(seconds=1))
-    told = await story(steps, claimed.message_id)
-    assert "attempt 1 has no outcome: its worker was lost; the mail may have arrived" in told
-    assert "now: its worker was lost; it is due again" in told
+    text = await shown(steps, claimed.message_id)
+    assert "attempt 1 has no outcome: its worker was lost; the mail may have arrived" in text
+    assert "now: its worker was lost; it is due again" in text
     assert await steps.reclaim() == 1
-    told = await story(steps, claimed.message_id)
-    assert "attempt 1 has no outcome" in told
-    assert "now: due since" in told
+    text = await shown(steps, claimed.message_id)
+    assert "attempt 1 has no outcome" in text
+    assert "now: due since" in text
 
 
 async def test_a_postponement_is_no_attempt(steps: DeliverySteps) -> None:
@@ -126,15 +126,15 @@ async def test_a_postponement_is_no_attempt(steps: DeliverySteps) -> None:
     await steps.record(
         steps.outcome(first, DeliveryResult.POSTPONED, exchange=None, address=None, code=None, response=None)
     )
-    told = await story(steps, first.message_id)
-    assert "claimed, then put off: postponed (no attempt is counted)" in told
-    assert "now: postponed until" in told
+    text = await shown(steps, first.message_id)
+    assert "claimed, then postponed (no attempt is counted)" in text
+    assert "now: postponed until" in text
     steps.clock.advance(WAIT)
     (second,) = await steps.claim(await steps.lease())
     await steps.record(steps.outcome(second, DeliveryResult.BOUNCED))
-    told = await story(steps, first.message_id)
-    assert "attempt 1 to mx.example.org" in told
-    assert "bounced; its credit was given back; event ev_" in told
+    text = await shown(steps, first.message_id)
+    assert "attempt 1 to mx.example.org" in text
+    assert "bounced; its credit was given back; event ev_" in text
 
 
 async def test_a_suppressed_address_says_why_nothing_was_tried(steps: DeliverySteps) -> None:
@@ -143,10 +143,10 @@ async def test_a_suppressed_address_says_why_nothing_was_tried(steps: DeliverySt
     (suppressed,) = await steps.claimed(["ada@example.org"])
     outcome = steps.outcome(suppressed, DeliveryResult.BOUNCED, code=None, response="the address is suppressed")
     await steps.record(outcome)
-    told = await story(steps, suppressed.message_id)
-    assert "attempt" not in told
-    assert "bounced: the address is suppressed; its credit was given back; event" in told
-    assert "after a bounce: 550 5.1.1 unknown" in told
+    text = await shown(steps, suppressed.message_id)
+    assert "attempt" not in text
+    assert "bounced: the address is suppressed; its credit was given back; event" in text
+    assert "after a bounce: 550 5.1.1 unknown" in text
 
 
 async def test_held_mail_says_for_whom_it_waits(steps: DeliverySteps) -> None:
@@ -158,15 +158,15 @@ async def test_held_mail_says_for_whom_it_waits(steps: DeliverySteps) -> None:
             tx, [DeliveryPostponement(ticket.account_id, message_id, 0, ticket.fence, now + WAIT, True)], now
         )
     await steps.operator.suspend(steps.sender.account_id)
-    told = await story(steps, message_id)
-    assert "The account is suspended since" in told
-    assert f"now: held since {show.text(now)}, because the account is suspended" in told
+    text = await shown(steps, message_id)
+    assert "The account is suspended since" in text
+    assert f"now: held since {output.text(now)}, because the account is suspended" in text
 
 
 async def test_a_recipient_that_the_calendar_lost_is_a_fault_to_report(steps: DeliverySteps) -> None:
     message_id = await steps.accept()
     await steps.fetch("DELETE FROM schedule")
-    assert "Please report this as a fault." in await story(steps, message_id)
+    assert "Please report this as a fault." in await shown(steps, message_id)
 
 
 async def test_what_strangers_wrote_can_not_steer_the_terminal(steps: DeliverySteps) -> None:
@@ -175,17 +175,17 @@ async def test_what_strangers_wrote_can_not_steer_the_terminal(steps: DeliverySt
         steps.outcome(claimed, DeliveryResult.BOUNCED, response="\x1b[2J\x07 gone", exchange="mx\x1b[0m")
     )
     await steps.fetch("UPDATE messages SET subject = E'a\\u001b]0;title\\u0007b'")
-    assert all(line.isprintable() for line in (await story(steps, claimed.message_id)).splitlines())
+    assert all(line.isprintable() for line in (await shown(steps, claimed.message_id)).splitlines())
 
 
 async def test_programs_read_the_same(steps: DeliverySteps) -> None:
     first, _ = await steps.claimed(2)
     delivered = steps.outcome(first, DeliveryResult.DELIVERED)
     await steps.record(delivered)
-    told = await as_json(steps, first.message_id)
-    assert (told["id"], told["account"]) == (ids.text(ids.MESSAGE, first.message_id), "acme")
-    assert (told["status"], told["credits_reserved"], told["is_shortened"]) == ("queued", 2, False)
-    done, open_ = told["recipients"]
+    text = await as_json(steps, first.message_id)
+    assert (text["id"], text["account"]) == (ids.text(ids.MESSAGE, first.message_id), "acme")
+    assert (text["status"], text["credits_reserved"], text["is_shortened"]) == ("queued", 2, False)
+    done, open_ = text["recipients"]
     assert delivered.event is not None
     assert done["event"]["id"] == ids.text(ids.EVENT, delivered.event.id)
     assert (done["status"], done["waiting"], done["suppression"]) == ("delivered", None, None)
@@ -195,11 +195,11 @@ async def test_programs_read_the_same(steps: DeliverySteps) -> None:
     assert open_["waiting"]["because"] == "being sent by a worker"
 
 
-async def test_what_came_back_later_is_told(steps: DeliverySteps) -> None:
+async def test_later_bounces_and_complaints_are_shown(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed(["ada@example.org"])
     await steps.record(steps.outcome(claimed, DeliveryResult.DELIVERED))
     steps.clock.advance(hours=1)
-    at = show.text(steps.clock.now())
+    at = output.text(steps.clock.now())
     notes = [
         ReportNote("bounce", 0, "ada@example.org", "5.1.1", 550, "5.1.1 \x1b[2J unknown", suppress=True),
         ReportNote("complaint", 0, "abuse", response="an abuse report"),
@@ -208,13 +208,13 @@ async def test_what_came_back_later_is_told(steps: DeliverySteps) -> None:
     ]
     async with steps.database.transaction() as tx:
         await reports.note(tx, AccountId(claimed.account_id), claimed.message_id, notes, steps.clock.now())
-    told = await story(steps, claimed.message_id)
-    assert "delivered; its credit is settled" in told
-    assert re.search(rf"{at}  came back later: a bounce: 550 5.1.1 .* unknown", told)
-    assert f"{at}  came back later: a complaint (abuse): an abuse report" in told
-    assert f"{at}  came back later: a bounce of eve@example.net, who is no recipient: 5.2.2" in told
-    assert f"{at}  came back later: a complaint (fraud) that names no recipient" in told
-    assert all(line.isprintable() for line in told.splitlines())
-    shown = await as_json(steps, claimed.message_id)
-    assert sorted(one["kind"] for one in shown["recipients"][0]["reports"]) == ["bounce", "complaint"]
-    assert len(shown["reports"]) == 2
+    text = await shown(steps, claimed.message_id)
+    assert "delivered; its credit is settled" in text
+    assert re.search(rf"{at}  came back later: a bounce: 550 5.1.1 .* unknown", text)
+    assert f"{at}  came back later: a complaint (abuse): an abuse report" in text
+    assert f"{at}  came back later: a bounce of eve@example.net, which is no recipient: 5.2.2" in text
+    assert f"{at}  came back later: a complaint (fraud) that names no recipient" in text
+    assert all(line.isprintable() for line in text.splitlines())
+    values = await as_json(steps, claimed.message_id)
+    assert sorted(report["kind"] for report in values["recipients"][0]["reports"]) == ["bounce", "complaint"]
+    assert len(values["reports"]) == 2

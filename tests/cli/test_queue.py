@@ -1,4 +1,4 @@
-"""The live view of the queue: lanes of many workers as one, with how fast they go."""
+"""The live view of the queue: each lane summed over all workers, with its rate."""
 
 import json
 import os
@@ -19,15 +19,15 @@ import pytest
 import pytest_asyncio
 from rich.console import Console
 
-from posthouse.cli import show
-from posthouse.cli.queue import LaneRow, Rates, counted, merged, pictured, plain, state_of, totals_of
+from posthouse.cli import output
+from posthouse.cli.queue import LaneRow, Rates, counted, merged, plain, render, state_of, totals_of
 from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, LaneState, Monitor, QueueView
 from posthouse.store.lane_reports import report
 from tests.cli.test_cli import Terminal, environment, secrets
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-ONE, OTHER = UUID(int=1), UUID(int=2)
+FIRST, SECOND = UUID(int=1), UUID(int=2)
 NONE = BoundedCount(0, False)
 EMPTY = Backlog(NONE, NONE, NONE, NONE, NONE, None)
 
@@ -45,37 +45,37 @@ def lane(name: str = "google", **given: Any) -> LaneState:
     return LaneState(lane=name, **{**usual, **given})
 
 
-def told(worker: UUID, seconds: float, state: LaneState) -> LaneReport:
+def reported(worker: UUID, seconds: float, state: LaneState) -> LaneReport:
     return LaneReport(worker, NOON + timedelta(seconds=seconds), state)
 
 
 def text_of(view: QueueView) -> str:
     out = StringIO()
-    Console(file=out, width=240).print(pictured(view, merged(view.reports, {})))
+    Console(file=out, width=240).print(render(view, merged(view.reports, {})))
     return out.getvalue()
 
 
 def test_the_parts_of_a_lane_are_added_up() -> None:
     reports = [
-        told(ONE, 0, lane(waiting=3, in_flight=1, delivered_total=10, last_reply="250 old")),
-        told(OTHER, 1, lane(waiting=4, in_flight=2, delivered_total=5, last_reply="250 new", paused_until=NOON)),
-        told(ONE, 0, lane("example.org", waiting=100)),
+        reported(FIRST, 0, lane(waiting=3, in_flight=1, delivered_total=10, last_reply="250 old")),
+        reported(SECOND, 1, lane(waiting=4, in_flight=2, delivered_total=5, last_reply="250 new", paused_until=NOON)),
+        reported(FIRST, 0, lane("example.org", waiting=100)),
     ]
-    assert merged(reports, {(ONE, "google"): 1.5, (OTHER, "google"): 2.5}) == [
+    assert merged(reports, {(FIRST, "google"): 1.5, (SECOND, "google"): 2.5}) == [
         LaneRow("example.org", 1, 100, 0, 2, 0, 0, None, None, None),
         LaneRow("google", 2, 7, 3, 4, 15, 0, 4.0, NOON, "250 new"),
     ]
 
 
-def test_a_rate_is_from_one_report_to_the_next() -> None:
+def test_a_rate_is_measured_between_two_reports() -> None:
     rates = Rates()
-    part = ONE, "google"
-    assert rates.observe([told(ONE, 0, lane(delivered_total=100))]) == {part: None}
-    assert rates.observe([told(ONE, 2, lane(delivered_total=150))]) == {part: 25.0}
-    assert rates.observe([told(ONE, 2, lane(delivered_total=150))]) == {part: 25.0}, "no new report, no new rate"
-    assert rates.observe([told(ONE, 4, lane(delivered_total=150))]) == {part: 0.0}
+    part = FIRST, "google"
+    assert rates.observe([reported(FIRST, 0, lane(delivered_total=100))]) == {part: None}
+    assert rates.observe([reported(FIRST, 2, lane(delivered_total=150))]) == {part: 25.0}
+    assert rates.observe([reported(FIRST, 2, lane(delivered_total=150))]) == {part: 25.0}, "no new report, no new rate"
+    assert rates.observe([reported(FIRST, 4, lane(delivered_total=150))]) == {part: 0.0}
     assert rates.observe([]) == {}
-    assert rates.observe([told(ONE, 9, lane(delivered_total=900))]) == {part: None}, "it was away"
+    assert rates.observe([reported(FIRST, 9, lane(delivered_total=900))]) == {part: None}, "it was away"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_rate_is_from_one_report_to_the_next() -> None:
     ],
 )
 def test_a_lane_is_in_one_state(given: dict[str, Any], state: str) -> None:
-    (row,) = merged([told(ONE, 0, lane(**given))], {})
+    (row,) = merged([reported(FIRST, 0, lane(**given))], {})
     assert state_of(row, NOON) == state
 
 
@@ -107,18 +107,18 @@ def test_totals_say_where_counting_ended() -> None:
     backlog = Backlog(
         BoundedCount(10_000, True), NONE, NONE, BoundedCount(7, False), NONE, NOON - timedelta(minutes=30)
     )
-    told_totals = totals_of(backlog, NOON)
-    assert "due now 10,000+" in told_totals
-    assert "later 7" in told_totals
-    assert told_totals.endswith("oldest due 1,800 s")
+    totals = totals_of(backlog, NOON)
+    assert "due now 10,000+" in totals
+    assert "later 7" in totals
+    assert totals.endswith("oldest due 1,800 s")
     assert totals_of(EMPTY, NOON).endswith("oldest due –")
 
 
-def test_the_picture_shows_lanes_and_what_holds_them_up() -> None:
+def test_the_view_shows_lanes_and_why_they_wait() -> None:
     busy = lane(
         "example.org", waiting=1_200, last_reply="421 too\x1b[2J many", paused_until=NOON + timedelta(seconds=5)
     )
-    text = text_of(QueueView(NOON, EMPTY, [told(ONE, 0, busy), told(ONE, 0, lane("[red]"))]))
+    text = text_of(QueueView(NOON, EMPTY, [reported(FIRST, 0, busy), reported(FIRST, 0, lane("[red]"))]))
     assert "example.org" in text
     assert "1,200" in text
     assert "paused until 12:00:05 (5 s)" in text
@@ -126,7 +126,7 @@ def test_the_picture_shows_lanes_and_what_holds_them_up() -> None:
     assert "[red]" in text, "a lane's name is no markup"
 
 
-def test_silence_says_what_it_may_mean() -> None:
+def test_an_empty_view_says_what_it_may_mean() -> None:
     assert "no `posthouse run delivery` is running" in text_of(QueueView(NOON, EMPTY, []))
 
 
@@ -136,20 +136,20 @@ async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
         yield begun
 
 
-async def test_the_view_is_of_the_database_as_it_is(steps: DeliverySteps) -> None:
+async def test_the_view_shows_the_database(steps: DeliverySteps) -> None:
     await steps.accept(3)
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
         await report(tx, uuid4(), [lane(waiting=3)], now)
         await report(tx, uuid4(), [lane("example.org")], now - timedelta(seconds=11))
     view = await Monitor(database=steps.database, clock=steps.clock).queue()
-    assert [each.state.lane for each in view.reports] == ["google"], "who has been silent is not shown"
-    told_view = json.loads(json.dumps(plain(view, merged(view.reports, {})), default=show._encoded))
-    assert told_view["due"] == {"count": 3, "is_more": False}
-    assert [(row["lane"], row["waiting"], row["state"]) for row in told_view["lanes"]] == [("google", 3, "busy")]
+    assert [each.state.lane for each in view.reports] == ["google"], "a silent worker is not shown"
+    values = json.loads(json.dumps(plain(view, merged(view.reports, {})), default=output._encoded))
+    assert values["due"] == {"count": 3, "is_more": False}
+    assert [(row["lane"], row["waiting"], row["state"]) for row in values["lanes"]] == [("google", 3, "busy")]
 
 
-async def test_dispatched_mail_is_counted_by_the_ticket_lease_in_the_settings(
+async def test_the_ticket_lease_in_the_settings_decides_what_is_dispatched(
     steps: DeliverySteps, database_url: str, tmp_path: Path
 ) -> None:
     await steps.accept(3)
@@ -161,20 +161,20 @@ async def test_dispatched_mail_is_counted_by_the_ticket_lease_in_the_settings(
 
 
 @pytest.mark.slow
-def test_the_command_shows_the_queue_once_or_until_it_is_stopped(database_url: str, tmp_path: Path) -> None:
+def test_the_command_shows_the_queue_once_or_until_stopped(database_url: str, tmp_path: Path) -> None:
     made = {"DATABASE__URL": database_url, **secrets()}
     terminal = Terminal(tmp_path, environment(**made))
     assert "due now 0" in terminal.type("queue", "top", "--once").out
     assert terminal.type("queue", "top", "--json").json["lanes"] == []
-    terminal.refuses("message", "show", "em_1", said="is no message's id")
-    terminal.refuses("message", "show", "em_00000000000000000000000000", said="No account has a message")
+    terminal.refuses("message", "show", "em_1", expected="is no message's id")
+    terminal.refuses("message", "show", "em_00000000000000000000000000", expected="No account has a message")
 
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "posthouse", "queue", "top"]
-    # A session of its own: the signal is for the command alone, and it listens even if whoever runs the tests doesn't.
+    # A session of its own: the signal is for the command alone, even where the test runner ignores it.
     watching = subprocess.Popen(
         command, cwd=tmp_path, env=terminal.environment, stdin=theirs, stdout=theirs, stderr=theirs,
-        start_new_session=True, preexec_fn=_listen_to_interrupts,
+        start_new_session=True, preexec_fn=_accept_interrupts,
     )  # fmt: skip
     os.close(theirs)
     try:
@@ -190,12 +190,12 @@ def test_the_command_shows_the_queue_once_or_until_it_is_stopped(database_url: s
         os.close(ours)
 
 
-def _listen_to_interrupts() -> None:
+def _accept_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _until(terminal: int, awaited: bytes) -> bytes:
-    """What is shown until the awaited is, or, without any, until the command has gone."""
+    """The output up to `awaited`, or, if that is empty, until the command ends."""
     shown = b""
     deadline = time.monotonic() + 30
     while not awaited or awaited not in shown:
@@ -203,7 +203,7 @@ def _until(terminal: int, awaited: bytes) -> bytes:
         if select.select([terminal], [], [], 1)[0]:
             try:
                 part = os.read(terminal, 65_536)
-            except OSError:  # how Linux says that nobody holds the other end any more
+            except OSError:  # on Linux: the other end is closed
                 break
             if not part:
                 break

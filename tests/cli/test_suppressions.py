@@ -1,4 +1,4 @@
-"""Suppressed addresses, as an operator types it."""
+"""Suppressed addresses, on the command line."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def typed(database_url: str) -> Type:
 
 
 def test_addresses_are_added_listed_and_removed(typed: Type) -> None:
-    assert "None is suppressed." in typed("list", "Acme").stdout
+    assert "No address is suppressed." in typed("list", "Acme").stdout
     assert "ada@example.org is suppressed." in typed("add", "acme", "Ada@example.org", "--note", "asked").stdout
     assert "already (manual)" in typed("add", "Acme", "ada@example.org").stdout
     typed("add", "Acme", "bob@example.net", "--json")
@@ -36,10 +36,10 @@ def test_addresses_are_added_listed_and_removed(typed: Type) -> None:
         "ada@example.org", "manual", "asked", "operator",
     )  # fmt: skip
     assert "There are more" in typed("list", "Acme", "--limit", "1").stdout
-    assert [one["email"] for one in json.loads(typed("list", "Acme", "--reason", "manual", "--json").stdout)] == [
+    assert [row["email"] for row in json.loads(typed("list", "Acme", "--reason", "manual", "--json").stdout)] == [
         "bob@example.net", "ada@example.org",
     ]  # fmt: skip
-    assert "no more" in typed("remove", "Acme", "ada@example.org", "--reason", "a mistake").stdout
+    assert "no longer suppressed" in typed("remove", "Acme", "ada@example.org", "--reason", "a mistake").stdout
     assert "no such address" in typed("remove", "Acme", "ada@example.org", "--reason", "x", status=1).stderr
-    assert "no @" in typed("add", "Acme", "nobody", status=1).stderr
-    assert "no account" in typed("list", "Nobody", status=1).stderr
+    assert "no @" in typed("add", "Acme", "absent", status=1).stderr
+    assert "no account" in typed("list", "Absent", status=1).stderr

@@ -1,4 +1,4 @@
-"""Webhooks on their receiver's machine: verified, fetched from the feed, sent on as the service would, and shown."""
+"""Webhooks on their receiver's machine: verified, read from the feed, sent on as the service would, and shown."""
 
 import asyncio
 import json
@@ -23,10 +23,10 @@ from typer.testing import CliRunner, Result
 from yarl import URL
 
 from posthouse.chance import SystemChance
-from posthouse.cli import events, listening
+from posthouse.cli import webhook_events, webhook_listener
 from posthouse.cli.app import app
-from posthouse.cli.feed import Feed, FeedClosed, Login
-from posthouse.cli.listening import BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, NotListening, Wishes
+from posthouse.cli.event_feed import Feed, FeedClosed, Login
+from posthouse.cli.webhook_listener import BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, CannotListen, ListenOptions
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType, SignatureVerdict, sign
 from tests.support.server_process import ServerProcess
@@ -41,7 +41,7 @@ COMMAND_SECONDS_MAX = 60
 SOON_SECONDS_MAX = 10
 
 
-def told(number: int = 0, **given: Any) -> bytes:
+def event_body(number: int = 0, **given: Any) -> bytes:
     """An event's body as the service writes it."""
     usual: dict[str, Any] = {
         "event_id": ids.new_id(NOW, bytes(9) + bytes([number])),
@@ -58,15 +58,15 @@ def told(number: int = 0, **given: Any) -> bytes:
     return event.body(**{**usual, **given})
 
 
-def wishes(**given: Any) -> Wishes:
+def options(**given: Any) -> ListenOptions:
     usual: dict[str, Any] = {
         "url": "http://127.0.0.1:1", "access": None, "back": timedelta(0), "forward": "", "port": 0, "secret": SECRET,
         "events_max": 0, "as_json": True,
     }  # fmt: skip
-    return Wishes(**{**usual, **given})
+    return ListenOptions(**{**usual, **given})
 
 
-# What is found out about a request.
+# Checking a request.
 
 
 @pytest.mark.parametrize(("header", "body", "now", "verdict", "reason"), [
@@ -82,32 +82,32 @@ def wishes(**given: Any) -> Wishes:
      "wrong signature: it fits the body without the line break"),
     ("t=1", b"{}", T, SignatureVerdict.UNREADABLE, "malformed: Service-Signature is t=<unix_seconds>,v1=<64"),
 ])  # fmt: skip
-def test_a_request_is_judged_in_a_sentence(
+def test_the_check_of_a_request_is_a_sentence(
     header: str, body: bytes, now: int, verdict: SignatureVerdict, reason: str
 ) -> None:
-    found = events.judged(SECRET, header, body, now)
+    found = webhook_events.check_signature(SECRET, header, body, now)
     assert found.verdict is verdict
     assert found.reason.startswith(reason)
 
 
-def test_a_secret_that_lost_its_prefix_is_suspected() -> None:
+def test_a_secret_without_its_prefix_is_suspected() -> None:
     bare = SECRET.removeprefix("whsec_")
-    assert "begins with whsec_" in events.judged(bare, sign(SECRET, b"{}", T), b"{}", T).reason
+    assert "begins with whsec_" in webhook_events.check_signature(bare, sign(SECRET, b"{}", T), b"{}", T).reason
 
 
 @given(some.text(), some.text(), some.text(), some.text())
-def test_an_event_of_the_feed_is_sent_on_in_the_services_bytes(to: str, sender: str, subject: str, said: str) -> None:
-    body = told(to=to, sender=sender, subject=subject, smtp_response=said)
-    assert events.as_sent(json.loads(body)) == body
+def test_an_event_of_the_feed_is_sent_on_in_the_services_bytes(to: str, sender: str, subject: str, reply: str) -> None:
+    body = event_body(to=to, sender=sender, subject=subject, smtp_response=reply)
+    assert webhook_events.as_sent(json.loads(body)) == body
 
 
 def test_a_test_event_is_sent_on_in_the_services_bytes() -> None:
     body = event.test_body(event_id=ids.new_id(NOW, bytes(10)), created_at=NOW)
-    assert events.as_sent(json.loads(body)) == body
+    assert webhook_events.as_sent(json.loads(body)) == body
 
 
-def test_what_strangers_wrote_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    events.write(told(), ("verified", "green"))
+def test_control_codes_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    webhook_events.write(event_body(), ("verified", "green"))
     shown = capsys.readouterr().out
     assert "2026-11-15T07:00:00.000Z  email.bounced  ada@example.org\n" in shown
     assert "smtp_response 5.1.1 \N{REPLACEMENT CHARACTER}[31mno such  mailbox\n" in shown
@@ -116,8 +116,8 @@ def test_what_strangers_wrote_does_not_steer_the_terminal(capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[1]", b'{"type":"email.bounced"}', b"[" * 100_000])
-def test_what_is_no_event_is_shown_as_none(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    events.write(body)
+def test_a_body_that_is_no_event_is_reported(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    webhook_events.write(body)
     assert capsys.readouterr().out.startswith("The body is no event: ")
 
 
@@ -125,8 +125,8 @@ def test_what_is_no_event_is_shown_as_none(body: bytes, capsys: pytest.CaptureFi
 
 
 @dataclass
-class Office:
-    """The service's side of the feed, on a real socket. `refusals` are given first, one to each request for events."""
+class FeedServer:
+    """The service's side of the feed, on a real socket. `refusals` answer the first requests for events, in order."""
 
     bodies: list[bytes] = field(default_factory=list)
     refusals: list[tuple[int, dict[str, str]]] = field(default_factory=list)
@@ -150,7 +150,7 @@ class Office:
             return web.json_response({"error": "Not now.", "code": "x"}, status=status, headers=headers)
         parsed = [json.loads(body) for body in self.bodies]
         after = request.query.get("after", "")
-        left = [one for one in parsed if one["id"] > after]
+        left = [values for values in parsed if values["id"] > after]
         page = left[: min(self.page_size, int(request.query["limit"]))]
         cursor = page[-1]["id"] if page else after or None
         answer = {"events": page, "next_cursor": cursor, "has_more": len(left) > len(page)}
@@ -159,121 +159,123 @@ class Office:
 
 
 @asynccontextmanager
-async def opened(office: Office) -> AsyncIterator[Office]:
+async def opened(server: FeedServer) -> AsyncIterator[FeedServer]:
     application = web.Application()
-    application.router.add_post("/v1/auth/login", office.login)
-    application.router.add_get("/v1/events", office.events)
+    application.router.add_post("/v1/auth/login", server.login)
+    application.router.add_get("/v1/events", server.events)
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    office.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        yield office
+        yield server
     finally:
         await runner.cleanup()
 
 
 async def followed(
-    office: Office,
+    server: FeedServer,
     count: int,
     access: Login | str = LOGIN,
     back: timedelta = timedelta(minutes=1),
     say: Callable[[str], None] = lambda _: None,
 ) -> list[bytes]:
-    """The first so many events that the feed gives."""
+    """The feed's first `count` events."""
     found: list[bytes] = []
     async with aiohttp.ClientSession() as http, asyncio.timeout(SOON_SECONDS_MAX):
-        async for one in Feed(http, office.url, access, say, pause_seconds=0.01).events(back):
-            found.append(events.as_sent(one))
+        async for values in Feed(http, server.url, access, say, pause_seconds=0.01).events(back):
+            found.append(webhook_events.as_sent(values))
             if len(found) == count:
                 break
     return found
 
 
 async def test_the_feed_is_read_from_page_to_page_in_order() -> None:
-    bodies = [told(number) for number in range(5)]
-    async with opened(Office(bodies)) as office:
-        assert await followed(office, 5) == bodies
-    assert [len(asked) for asked in office.asked] == [1, 2, 2, 2]
-    assert office.asked[2]["after"] == json.loads(bodies[1])["id"]
+    bodies = [event_body(number) for number in range(5)]
+    async with opened(FeedServer(bodies)) as server:
+        assert await followed(server, 5) == bodies
+    assert [len(asked) for asked in server.asked] == [1, 2, 2, 2]
+    assert server.asked[2]["after"] == json.loads(bodies[1])["id"]
 
 
-async def test_what_was_before_is_not_shown_by_the_services_clock() -> None:
-    async with opened(Office([told(0), told(1, event_id=ids.new_id(NOW + timedelta(minutes=5), bytes(10)))])) as office:
-        assert await followed(office, 1, back=timedelta(0)) == office.bodies[1:]
-        assert await followed(office, 1, back=timedelta(seconds=31)) == office.bodies[:1]
+async def test_earlier_events_are_skipped_by_the_services_clock() -> None:
+    async with opened(
+        FeedServer([event_body(0), event_body(1, event_id=ids.new_id(NOW + timedelta(minutes=5), bytes(10)))])
+    ) as server:
+        assert await followed(server, 1, back=timedelta(0)) == server.bodies[1:]
+        assert await followed(server, 1, back=timedelta(seconds=31)) == server.bodies[:1]
 
 
-async def test_a_token_that_ended_is_renewed() -> None:
-    async with opened(Office([told()], refusals=[(401, {})])) as office:
-        assert await followed(office, 1) == office.bodies
-    assert office.logins == 2
-    assert office.tokens == ["Bearer token-1", "Bearer token-2", "Bearer token-2"]
+async def test_an_expired_token_is_renewed() -> None:
+    async with opened(FeedServer([event_body()], refusals=[(401, {})])) as server:
+        assert await followed(server, 1) == server.bodies
+    assert server.logins == 2
+    assert server.tokens == ["Bearer token-1", "Bearer token-2", "Bearer token-2"]
 
 
-async def test_who_asks_for_patience_gets_it() -> None:
+async def test_retry_after_is_respected() -> None:
     said: list[str] = []
-    async with opened(Office([told()])) as office:
+    async with opened(FeedServer([event_body()])) as server:
 
         def busy_once(text: str) -> None:
             if not said:
-                office.refusals.append((503, {"Retry-After": "1"}))
+                server.refusals.append((503, {"Retry-After": "1"}))
             said.append(text)
 
         began_at = time.monotonic()
-        assert await followed(office, 1, say=busy_once) == office.bodies
+        assert await followed(server, 1, say=busy_once) == server.bodies
     assert time.monotonic() - began_at >= 1
-    assert said[1] == f"{office.url} asks for patience (503: Not now.); asking again in 1 s."
+    assert said[1] == f"{server.url} asks to try later (503: Not now.); asking again in 1 s."
 
 
-async def test_a_service_that_goes_away_is_followed_on_when_it_is_back() -> None:
+async def test_following_continues_when_the_service_is_back() -> None:
     said: list[str] = []
-    async with opened(Office([told()])) as office:
+    async with opened(FeedServer([event_body()])) as server:
 
-        def away_for_a_while(text: str) -> None:
+        def down_for_a_while(text: str) -> None:
             if not said:
-                office.refusals.extend([(500, {}), (502, {}), (503, {})])
+                server.refusals.extend([(500, {}), (502, {}), (503, {})])
             said.append(text)
 
-        assert await followed(office, 1, "token", say=away_for_a_while) == office.bodies
+        assert await followed(server, 1, "token", say=down_for_a_while) == server.bodies
     assert [text.split("(")[1][:3] for text in said[1:]] == ["500", "502", "503"]
 
 
-async def test_nobody_is_told_a_password_in_the_clear() -> None:
+async def test_no_password_is_sent_in_cleartext() -> None:
     async with aiohttp.ClientSession() as http:
         feed = Feed(http, "http://mail.example.com", Login("ada@example.com", PASSWORD), print)
         with pytest.raises(FeedClosed, match="name it with https://"):
             await anext(feed.events(timedelta(0)))
 
 
-async def test_nobody_there_is_told_at_once() -> None:
-    async with opened(Office()) as office:
+async def test_a_service_that_is_down_at_the_start_is_reported() -> None:
+    async with opened(FeedServer()) as server:
         pass
-    with pytest.raises(FeedClosed, match=r"can't be reached \(Connection refused\): see that the service runs there"):
-        await followed(office, 1)
+    with pytest.raises(FeedClosed, match=r"can't be reached \(Connection refused\): check that the service runs there"):
+        await followed(server, 1)
 
 
-async def test_a_wrong_password_and_a_wrong_token_are_told() -> None:
-    async with opened(Office()) as office:
+async def test_a_wrong_password_and_a_wrong_token_are_reported() -> None:
+    async with opened(FeedServer()) as server:
         with pytest.raises(FeedClosed, match=r"ada@example.com could not log in at .*: Email or password is wrong"):
-            await followed(office, 1, Login(LOGIN.email, "wrong"))
-        assert office.logins == 1
-        office.refusals = [(401, {})]
-        with pytest.raises(FeedClosed, match="take that of a new login, not an API key"):
-            await followed(office, 1, "ph_live_abc")
-        office.refusals = [(404, {})]
+            await followed(server, 1, Login(LOGIN.email, "wrong"))
+        assert server.logins == 1
+        server.refusals = [(401, {})]
+        with pytest.raises(FeedClosed, match="use the token of a new login, not an API key"):
+            await followed(server, 1, "ph_live_abc")
+        server.refusals = [(404, {})]
         with pytest.raises(FeedClosed, match=r"does not show its events: Not now\."):
-            await followed(office, 1, "token")
+            await followed(server, 1, "token")
 
 
 # The listener.
 
 
 @asynccontextmanager
-async def listening_to(chosen: Wishes) -> AsyncIterator[str]:
+async def listening_to(chosen: ListenOptions) -> AsyncIterator[str]:
     """The listener's address."""
     said: asyncio.Queue[str] = asyncio.Queue()
-    task = asyncio.create_task(listening.listen(chosen, said.put_nowait))
+    task = asyncio.create_task(webhook_listener.listen(chosen, said.put_nowait))
     try:
         yield (await asyncio.wait_for(said.get(), SOON_SECONDS_MAX)).removeprefix("Listening on ")
     finally:
@@ -281,31 +283,31 @@ async def listening_to(chosen: Wishes) -> AsyncIterator[str]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_listener_takes_the_genuine_and_shows_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    body = told()
-    async with listening_to(wishes()) as url, aiohttp.ClientSession() as http:
-        assert (await listening.send(http, url, SECRET, body)).status == 200
-        other = await listening.send(http, url + "any/path", "whsec_other", body)
+async def test_the_listener_accepts_genuine_events_and_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
+    body = event_body()
+    async with listening_to(options()) as url, aiohttp.ClientSession() as http:
+        assert (await webhook_listener.send(http, url, SECRET, body)).status == 200
+        other = await webhook_listener.send(http, url + "any/path", "whsec_other", body)
         assert (other.status, other.text[:16]) == (400, "wrong signature:")
         async with http.post(url, data=b"{}") as answer:
             assert answer.status == 400
         async with http.get(url) as answer:
             assert answer.status == 405
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["verdict"] for one in shown] == ["genuine", "forged", "unreadable"]
+    assert [line["verdict"] for line in shown] == ["genuine", "forged", "unreadable"]
     assert shown[0]["event"] == json.loads(body)
     assert shown[2]["event"] is None
 
 
 async def test_a_longer_body_than_any_event_is_not_read(capsys: pytest.CaptureFixture[str]) -> None:
-    async with listening_to(wishes()) as url, aiohttp.ClientSession() as http:
-        answer = await listening.send(http, url, SECRET, b"x" * (BODY_BYTES_MAX + 1))
+    async with listening_to(options()) as url, aiohttp.ClientSession() as http:
+        answer = await webhook_listener.send(http, url, SECRET, b"x" * (BODY_BYTES_MAX + 1))
         assert answer.status == 413
     assert capsys.readouterr().out == ""
 
 
-async def test_who_sends_slowly_keeps_only_so_many_places() -> None:
-    async with listening_to(wishes()) as url, aiohttp.ClientSession() as http:
+async def test_slow_senders_hold_a_bounded_number_of_places() -> None:
+    async with listening_to(options()) as url, aiohttp.ClientSession() as http:
         port = URL(url).port
         writers = []
         for _ in range(REQUESTS_AT_ONCE_MAX):
@@ -313,27 +315,27 @@ async def test_who_sends_slowly_keeps_only_so_many_places() -> None:
             writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
             writers.append(writer)
         deadline = time.monotonic() + SOON_SECONDS_MAX
-        while (await listening.send(http, url, SECRET, told())).status != 503:
+        while (await webhook_listener.send(http, url, SECRET, event_body())).status != 503:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         for writer in writers:
             writer.close()
-        while (await listening.send(http, url, SECRET, told())).status != 200:
+        while (await webhook_listener.send(http, url, SECRET, event_body())).status != 200:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
 
 
-async def test_a_port_that_is_taken_is_told() -> None:
-    async with listening_to(wishes()) as url:
+async def test_a_port_in_use_is_reported() -> None:
+    async with listening_to(options()) as url:
         taken = URL(url).port
-        with pytest.raises(NotListening, match=f"can't listen on port {taken} .*: name another --port"):
-            await listening.listen(wishes(port=taken), lambda _: None)
+        with pytest.raises(CannotListen, match=f"can't listen on port {taken} .*: name another --port"):
+            await webhook_listener.listen(options(port=taken), lambda _: None)
 
 
-async def test_the_feeds_events_come_to_the_listener_verified(capsys: pytest.CaptureFixture[str]) -> None:
-    async with opened(Office([told(0), told(1)])) as office, asyncio.timeout(SOON_SECONDS_MAX):
-        chosen = wishes(url=office.url, access=LOGIN, back=timedelta(minutes=1), events_max=2, as_json=False)
-        await listening.listen(chosen, lambda _: None)
+async def test_the_feeds_events_reach_the_listener_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    async with opened(FeedServer([event_body(0), event_body(1)])) as server, asyncio.timeout(SOON_SECONDS_MAX):
+        chosen = options(url=server.url, access=LOGIN, back=timedelta(minutes=1), events_max=2, as_json=False)
+        await webhook_listener.listen(chosen, lambda _: None)
     shown = capsys.readouterr().out
     assert shown.count("  verified: signed 0 s ago\n") + shown.count("  verified: signed 1 s ago\n") == 2
 
@@ -341,18 +343,18 @@ async def test_the_feeds_events_come_to_the_listener_verified(capsys: pytest.Cap
 # A program under development.
 
 
-async def test_a_program_is_sent_what_the_service_would_send_and_its_answer_is_shown(
+async def test_a_program_gets_what_the_service_would_send(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    bodies = [told(0), told(1)]
+    bodies = [event_body(0), event_body(1)]
     async with (
-        opened(Office(bodies)) as office,
+        opened(FeedServer(bodies)) as server,
         WebhookReceiver(None) as webhook_receiver,
         asyncio.timeout(SOON_SECONDS_MAX),
     ):
         forward = f"http://127.0.0.1:{webhook_receiver.port}/status/422"
-        await listening.listen(
-            wishes(url=office.url, access="token", back=timedelta(minutes=1), forward=forward, events_max=2),
+        await webhook_listener.listen(
+            options(url=server.url, access="token", back=timedelta(minutes=1), forward=forward, events_max=2),
             lambda _: None,
         )
     assert [request.body for request in webhook_receiver.requests] == bodies
@@ -366,15 +368,15 @@ async def test_a_program_is_sent_what_the_service_would_send_and_its_answer_is_s
     assert [answer["status"] for answer in answers] == [422, 422]
 
 
-async def test_a_program_that_is_not_running_is_told() -> None:
+async def test_a_program_that_is_not_running_is_reported() -> None:
     async with WebhookReceiver(None) as webhook_receiver:
         url = f"http://127.0.0.1:{webhook_receiver.port}/"
     async with aiohttp.ClientSession() as http:
-        reply = await listening.send(http, url, SECRET, told())
+        reply = await webhook_listener.send(http, url, SECRET, event_body())
     assert (reply.status, reply.text) == (None, "no answer: Connection refused")
 
 
-# As it is typed.
+# On the command line.
 
 
 def typed(*words: str, given: bytes = b"", **settings: str) -> Result:
@@ -391,53 +393,53 @@ def environment(**settings: str) -> dict[str, str]:
 
 def test_a_request_is_verified_on_the_command_line(tmp_path: Path) -> None:
     body, secret = tmp_path / "body.json", tmp_path / "secret"
-    body.write_bytes(told())
+    body.write_bytes(event_body())
     secret.write_text(SECRET + "\n")
-    header = sign(SECRET, told(), T)
+    header = sign(SECRET, event_body(), T)
 
     done = typed("verify", str(body), "--header", header, "--secret-file", str(secret), "--at", "2026-11-15T07:00:05Z")
     assert (done.exit_code, done.stdout.splitlines()[0]) == (0, "valid: signed 5 s ago")
     assert "email.bounced  ada@example.org" in done.stdout
 
     words = ("verify", "--header", f"Service-Signature: {header}", "--at", str(T + 900), "--json")
-    done = typed(*words, given=told(), WEBHOOK_SECRET=SECRET)
+    done = typed(*words, given=event_body(), WEBHOOK_SECRET=SECRET)
     answer = json.loads(done.stdout)
     assert (done.exit_code, answer["valid"], answer["verdict"]) == (1, False, "stale")
     assert answer["reason"].startswith("too old: signed 900 s ago")
-    assert answer["event"] == json.loads(told())
+    assert answer["event"] == json.loads(event_body())
 
-    done = typed("verify", "--header", header, "--secret", "whsec_x", "--at", str(T), given=told())
+    done = typed("verify", "--header", header, "--secret", "whsec_x", "--at", str(T), given=event_body())
     assert (done.exit_code, done.stdout.count("\n")) == (1, 1)
     assert done.stdout.startswith("not valid: wrong signature: ")
 
-    done = typed("verify", "--header", header, given=told())
+    done = typed("verify", "--header", header, given=event_body())
     assert (done.exit_code, done.stdout) == (1, "")
     assert "the secret is missing: set POSTHOUSE_WEBHOOK_SECRET" in done.stderr
 
 
-@pytest.mark.parametrize(("words", "said"), [
+@pytest.mark.parametrize(("words", "expected"), [
     (("listen",), "log in with --email, or set POSTHOUSE_TOKEN"),
     (("listen", "--email", "ada@example.com"), "the password is missing: set POSTHOUSE_PASSWORD"),
     (("listen", "--since", "soon"), "--since 'soon' is no length of time: write such as 90s, 30m, 2h or 7d"),
-    (("listen", "--forward", "http://127.0.0.1:3000/", "--no-follow"), "leave --no-follow out"),
+    (("listen", "--forward", "http://127.0.0.1:3000/", "--no-follow"), "remove --no-follow"),
     (("verify", "--header", "x", "--at", "noon"), "'noon' is no time: write Unix seconds"),
     (("verify", "no-such-file", "--header", "x"), "no-such-file can't be read: No such file or directory"),
     (("verify", "--header", "x", "--secret-file", "no-such-file"), "no-such-file can't be read: "),
 ])  # fmt: skip
-def test_what_can_not_be_is_said_in_one_line(words: tuple[str, ...], said: str) -> None:
+def test_a_wrong_option_is_reported_in_one_line(words: tuple[str, ...], expected: str) -> None:
     done = typed(*words)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert said in done.stderr
+    assert expected in done.stderr
 
 
 @pytest.mark.slow
 async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url: str, tmp_path: Path) -> None:
     server = ServerProcess(database_url, tmp_path / "server.log")
     await server.start()
-    desk = await server.open_client()
+    service = await server.open_client()
     try:
-        tenant = await desk.account()
-        stored = await happened(tenant)
+        tenant = await service.account()
+        stored = await stored_event(tenant)
         words = ["listen", "--url", server.url, "--email", await tenant.user("owner"), "--since", "999999d", "--json"]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "posthouse", "webhook", *words,
@@ -446,24 +448,24 @@ async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url:
         assert process.stdout is not None
         line = json.loads(await asyncio.wait_for(process.stdout.readline(), COMMAND_SECONDS_MAX))
         assert line["verdict"] == "genuine"
-        assert events.as_sent(line["event"]) == stored
+        assert webhook_events.as_sent(line["event"]) == stored
         process.send_signal(signal.SIGINT)
-        _, said = await asyncio.wait_for(process.communicate(), SOON_SECONDS_MAX)
+        _, errors = await asyncio.wait_for(process.communicate(), SOON_SECONDS_MAX)
         assert process.returncode == 0
-        lines = said.decode().splitlines()
+        lines = errors.decode().splitlines()
         assert lines[0].startswith("The secret of this session is whsec_")
         assert lines[-1] == "Stopped."
-        assert not any("Traceback" in one for one in lines)
+        assert not any("Traceback" in line for line in lines)
     finally:
-        await desk.close()
+        await service.close()
         server.kill()
 
 
-async def happened(tenant: Tenant) -> bytes:
-    """An event of a minute ago, as a delivery worker would have left it."""
+async def stored_event(tenant: Tenant) -> bytes:
+    """An event of a minute ago, as a delivery worker would have written it."""
     at = datetime.now(UTC) - timedelta(minutes=1)
     event_id, message_id = ids.new_id(at, SystemChance().bytes(10)), ids.new_message_id(at, SystemChance().bytes(10))
-    body = told(event_id=event_id, message_id=message_id, created_at=at)
+    body = event_body(event_id=event_id, message_id=message_id, created_at=at)
     await tenant.service.sql(
         "INSERT INTO events (account_id, id, message_id, position, type, created_at, body)"
         " VALUES ($1, $2, $3, 0, $4, $5, $6)",

@@ -1,12 +1,12 @@
-"""One table says how each code is told, over HTTP and over SMTP."""
+"""Each refusal code has its HTTP status and its SMTP reply."""
 
 import pytest
 
-from posthouse.entrypoints.refusals import TELLINGS, http_status, smtp_reply
+from posthouse.entrypoints.refusals import REPLIES, http_status, smtp_reply
 from posthouse.rules.disk_space import no_room
 from posthouse.rules.refusal import Code, Refusal
 
-TOLD = [
+EXPECTED = [
     (Code.INVALID_REQUEST, 400, "550 5.6.0"),
     (Code.UNAUTHORIZED, 401, "535 5.7.8"),
     (Code.INSUFFICIENT_CREDITS, 402, "450 4.7.1"),
@@ -25,24 +25,24 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("code", "http", "smtp"), TOLD)
+@pytest.mark.parametrize(("code", "http", "smtp"), EXPECTED)
 def test_a_code_has_its_status_and_its_reply(code: Code, http: int, smtp: str) -> None:
     reply, status, text = smtp_reply(Refusal(code, "No."))
     assert (http_status(code), f"{reply} {status}", text) == (http, smtp, "No.")
 
 
-def test_for_want_of_room_the_reply_says_so() -> None:
+def test_the_reply_for_a_full_disk_says_so() -> None:
     assert smtp_reply(no_room()) == (452, "4.3.1", "The service's storage is nearly full: try again later.")
     assert smtp_reply(no_room().copy())[:2] == (452, "4.3.1")
     assert http_status(no_room().code) == 503
 
 
-def test_every_code_can_be_told() -> None:
-    assert set(TELLINGS) == set(Code) == {code for code, _, _ in TOLD}
+def test_every_code_has_a_reply() -> None:
+    assert set(REPLIES) == set(Code) == {code for code, _, _ in EXPECTED}
 
 
 @pytest.mark.parametrize("code", list(Code))
-def test_a_reply_and_its_enhanced_status_agree_and_a_fault_is_never_final(code: Code) -> None:
-    http, (reply, status) = TELLINGS[code]
+def test_reply_and_enhanced_status_agree_and_our_faults_are_temporary(code: Code) -> None:
+    http, (reply, status) = REPLIES[code]
     assert str(reply)[0] == status[0]
     assert http < 500 or reply < 500

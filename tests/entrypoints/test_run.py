@@ -1,4 +1,4 @@
-"""`posthouse run`: which parts share a process, how they start, deliver together, and end when they are told to."""
+"""`posthouse run`: which parts share a process, how they start, deliver together, and stop."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ DELIVERED_SECONDS_MAX = 20.0
 
 @dataclass(slots=True)
 class Started(ServerProcess):
-    """`posthouse run` with the words that are given."""
+    """`posthouse run` with these arguments."""
 
     words: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
@@ -47,13 +47,13 @@ class Started(ServerProcess):
             )
 
     def parts(self) -> list[str]:
-        """What the processes below the first one were told to run."""
-        told = []
+        """The arguments of the child processes."""
+        found = []
         for child in _children(self.running.pid):
             words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")[:-1]
             if "run" in words:
-                told.append(" ".join(words[words.index("run") + 1 :]))
-        return sorted(told)
+                found.append(" ".join(words[words.index("run") + 1 :]))
+        return sorted(found)
 
     def end(self) -> None:
         for pid in [self.running.pid, *_children(self.running.pid)]:
@@ -67,13 +67,13 @@ def _children(pid: int) -> list[int]:
 
 
 @dataclass(slots=True)
-class Office:
-    """Starts the service, ends it, and is its one customer."""
+class Runs:
+    """Starts the service, ends it, and is its only customer."""
 
     database_url: str
     directory: Path
     started: list[Started] = field(default_factory=list)
-    desks: list[Service] = field(default_factory=list)
+    services: list[Service] = field(default_factory=list)
 
     async def run(
         self, *words: str, processes: int = 1, settings: Mapping[str, str] | None = None, below: tuple[str, ...] = ()
@@ -87,21 +87,21 @@ class Office:
         return server
 
     async def customer(self, server: Started) -> Tenant:
-        desk = await server.open_client()
-        self.desks.append(desk)
-        return await desk.account()
+        service = await server.open_client()
+        self.services.append(service)
+        return await service.account()
 
     async def close(self) -> None:
-        for desk in self.desks:
-            await desk.close()
+        for service in self.services:
+            await service.close()
         for server in self.started:
             if server.running.poll() is None:
                 server.end()
 
 
 @pytest.fixture
-async def office(new_database: Callable[[], str], tmp_path: Path) -> AsyncIterator[Office]:
-    opened = Office(new_database(), tmp_path)
+async def runs(new_database: Callable[[], str], tmp_path: Path) -> AsyncIterator[Runs]:
+    opened = Runs(new_database(), tmp_path)
     yield opened
     await opened.close()
 
@@ -147,11 +147,11 @@ async def status_is(customer: Tenant, message_id: str, status: str) -> dict[str,
     return await eventually(ask, lambda body: body["status"] == status, within=DELIVERED_SECONDS_MAX)
 
 
-def refusal(office: Office, *words: str, below: Sequence[str] = ()) -> str:
+def refusal(runs: Runs, *words: str, below: Sequence[str] = ()) -> str:
     done = subprocess.run(
         [*below, sys.executable, "-m", "posthouse", "run", *words],
-        cwd=office.directory,
-        env=environment(office.database_url),
+        cwd=runs.directory,
+        env=environment(runs.database_url),
         capture_output=True,
         text=True,
         timeout=END_SECONDS_MAX,
@@ -163,49 +163,49 @@ def refusal(office: Office, *words: str, below: Sequence[str] = ()) -> str:
 
 
 @pytest.mark.parametrize("words", [["delivery"], ["dispatch"], ["http", "upkeep", "delivery"], ["notification"]])
-async def test_what_can_not_be_apart_in_memory_is_refused(office: Office, words: list[str]) -> None:
-    said = await asyncio.to_thread(refusal, office, *words)
-    assert said.startswith("posthouse: with the stream in memory, dispatch, delivery and notification work in one")
-    assert "`posthouse run dispatch delivery notification`" in said
-    assert said.count("\n") == 1
+async def test_parts_that_share_a_stream_in_memory_must_run_together(runs: Runs, words: list[str]) -> None:
+    errors = await asyncio.to_thread(refusal, runs, *words)
+    assert errors.startswith("posthouse: with the stream in memory, dispatch, delivery and notification work in one")
+    assert "`posthouse run dispatch delivery notification`" in errors
+    assert errors.count("\n") == 1
 
 
-async def test_a_process_that_may_open_too_few_files_does_not_start(office: Office) -> None:
+async def test_a_process_with_too_few_open_files_does_not_start(runs: Runs) -> None:
     parts = "dispatch", "delivery", "notification"
-    said = await asyncio.to_thread(refusal, office, *parts, below=["prlimit", "--nofile=550:550"])
-    assert said.startswith("posthouse: delivery may have 500 connections (delivery.sessions_max), and this process")
-    assert "allow it 600 (LimitNOFILE= in systemd, `ulimit -Hn`), or lower delivery.sessions_max" in said
+    errors = await asyncio.to_thread(refusal, runs, *parts, below=["prlimit", "--nofile=550:550"])
+    assert errors.startswith("posthouse: delivery may have 500 connections (delivery.sessions_max), and this process")
+    assert "allow it 600 (LimitNOFILE= in systemd, `ulimit -Hn`), or lower delivery.sessions_max" in errors
 
 
-async def test_as_many_files_may_be_open_as_the_machine_allows(office: Office) -> None:
-    server = await office.run("http", below=("prlimit", "--nofile=300:"))
+async def test_the_limit_on_open_files_is_raised_to_the_hard_limit(runs: Runs) -> None:
+    server = await runs.run("http", below=("prlimit", "--nofile=300:"))
     soft, hard = resource.prlimit(server.running.pid, resource.RLIMIT_NOFILE)
     assert (soft > 300, soft) == (True, hard)
 
 
-async def test_an_address_that_is_taken_ends_everything_with_a_word_about_it(office: Office) -> None:
+async def test_an_address_in_use_ends_everything_with_a_reason(runs: Runs) -> None:
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
     try:
-        said = await asyncio.to_thread(refusal, office, "--port", str(port))
+        errors = await asyncio.to_thread(refusal, runs, "--port", str(port))
     finally:
         taken.close()
         await taken.wait_closed()
-    assert f"posthouse: HTTP can't be served at 127.0.0.1, port {port}" in said
-    assert "address already in use" in said
+    assert f"posthouse: HTTP can't be served at 127.0.0.1, port {port}" in errors
+    assert "address already in use" in errors
 
 
 async def test_in_memory_one_process_accepts_and_delivers(
-    office: Office, destination: SmtpReceiver, towards: dict[str, str]
+    runs: Runs, destination: SmtpReceiver, towards: dict[str, str]
 ) -> None:
-    server = await office.run(settings=towards)
+    server = await runs.run(settings=towards)
     assert server.parts() == []
-    customer = await office.customer(server)
+    customer = await runs.customer(server)
     began_at = time.monotonic()
     message_id = await sent(customer, "ada@example.org")
-    told = await status_is(customer, message_id, "delivered")
+    message = await status_is(customer, message_id, "delivered")
     assert time.monotonic() - began_at < 10
-    assert told["recipients"][0]["last_smtp_code"] == 250
+    assert message["recipients"][0]["last_smtp_code"] == 250
     (delivered,) = destination.accepted
     assert delivered.recipient == "ada@example.org"
     assert b"\r\nDKIM-Signature:" in b"\r\n" + delivered.message
@@ -215,48 +215,46 @@ async def test_in_memory_one_process_accepts_and_delivers(
     assert "Traceback" not in server.said()
 
 
-async def test_in_memory_http_in_two_processes_is_apart_and_its_mail_is_found(office: Office) -> None:
-    server = await office.run(processes=2)
+async def test_in_memory_mail_of_separate_http_processes_is_delivered(runs: Runs) -> None:
+    server = await runs.run(processes=2)
     assert server.parts() == ["dispatch delivery notification upkeep", "http --processes 2"]
-    customer = await office.customer(server)
+    customer = await runs.customer(server)
     message_id = await sent(customer, "bounced@simulator.invalid")
     assert (await status_is(customer, message_id, "failed"))["recipients"][0]["status"] == "bounced"
     assert await server.terminate() == 0, server.said()
 
 
-async def test_with_nats_every_part_is_a_process_of_its_own(office: Office, nats: PrivateNats) -> None:
-    server = await office.run(settings={"STREAM__SERVERS": nats.url})
+async def test_with_nats_every_part_is_a_process_of_its_own(runs: Runs, nats: PrivateNats) -> None:
+    server = await runs.run(settings={"STREAM__SERVERS": nats.url})
     assert server.parts() == ["delivery", "dispatch", "http --processes 1", "notification", "upkeep"]
-    customer = await office.customer(server)
+    customer = await runs.customer(server)
     key = await customer.key(mode="test", may_read=True)
     answer = await customer.send(customer.mail(to="ada@example.org"), authorization=key)
     message_id = answer.body["id"]
-    told = await status_is(customer, message_id, "delivered")
-    assert told["source"] == "test"
+    message = await status_is(customer, message_id, "delivered")
+    assert message["source"] == "test"
     children = _children(server.running.pid)
     assert await server.terminate() == 0, server.said()
     assert [child for child in children if os.path.exists(f"/proc/{child}")] == []  # noqa: ASYNC240
     assert "Traceback" not in server.said()
 
 
-async def test_with_nats_a_second_worker_goes_on_when_the_first_is_told_to_stop(
-    office: Office, nats: PrivateNats
-) -> None:
-    http = await office.run("http", settings={"STREAM__SERVERS": nats.url})
-    await office.run("dispatch", settings={"STREAM__SERVERS": nats.url})
-    first = await office.run("delivery", settings={"STREAM__SERVERS": nats.url})
-    customer = await office.customer(http)
+async def test_with_nats_a_second_worker_continues_when_the_first_stops(runs: Runs, nats: PrivateNats) -> None:
+    http = await runs.run("http", settings={"STREAM__SERVERS": nats.url})
+    await runs.run("dispatch", settings={"STREAM__SERVERS": nats.url})
+    first = await runs.run("delivery", settings={"STREAM__SERVERS": nats.url})
+    customer = await runs.customer(http)
     await status_is(customer, await sent(customer, "delivered@simulator.invalid"), "delivered")
-    await office.run("delivery", settings={"STREAM__SERVERS": nats.url})
+    await runs.run("delivery", settings={"STREAM__SERVERS": nats.url})
     assert await first.terminate() == 0, first.said()
     await status_is(customer, await sent(customer, "delivered@simulator.invalid"), "delivered")
 
 
-async def test_a_nats_server_that_is_away_stops_no_mail_from_being_accepted(office: Office) -> None:
+async def test_mail_is_accepted_while_nats_is_down(runs: Runs) -> None:
     nats = PrivateNats()
     try:
-        server = await office.run(settings={"STREAM__SERVERS": nats.url, "WORKERS__TICKET_LEASE_SECONDS": "2"})
-        customer = await office.customer(server)
+        server = await runs.run(settings={"STREAM__SERVERS": nats.url, "WORKERS__TICKET_LEASE_SECONDS": "2"})
+        customer = await runs.customer(server)
         message_id = await sent(customer, "delivered@simulator.invalid")
         nats.start()
         await status_is(customer, message_id, "delivered")
@@ -265,20 +263,20 @@ async def test_a_nats_server_that_is_away_stops_no_mail_from_being_accepted(offi
         nats.__exit__()
 
 
-async def test_a_mail_on_its_way_is_told_to_its_end_before_the_process_ends(
-    office: Office, destination: SmtpReceiver, towards: dict[str, str]
+async def test_a_delivery_under_way_is_finished_before_the_process_ends(
+    runs: Runs, destination: SmtpReceiver, towards: dict[str, str]
 ) -> None:
-    """And one that was not begun is given back, to be found by the next process."""
-    server = await office.run(settings={**towards, "LANES__CONNECTIONS_MAX": "1"})
-    customer = await office.customer(server)
+    """And a mail that was not begun is released, and found by the next process."""
+    server = await runs.run(settings={**towards, "LANES__CONNECTIONS_MAX": "1"})
+    customer = await runs.customer(server)
     under_way = await sent(customer, "ada@slow.example.org")
     await eventually(lambda: _number(destination.connections), lambda count: count > 0, within=DELIVERED_SECONDS_MAX)
     waiting = await sent(customer, "charles@slow.example.org")
     began_at = time.monotonic()
     assert await server.terminate() == 0, server.said()
     assert time.monotonic() - began_at < 10
-    assert [one.recipient for one in destination.accepted] == ["ada@slow.example.org"]
-    again = await office.run(settings={**towards, "WORKERS__TICKET_LEASE_SECONDS": "2"})
+    assert [mail.recipient for mail in destination.accepted] == ["ada@slow.example.org"]
+    again = await runs.run(settings={**towards, "WORKERS__TICKET_LEASE_SECONDS": "2"})
     customer.service.port = again.port
     assert (await status_is(customer, under_way, "delivered"))["recipients"][0]["attempt_count"] == 1
     await customer.service.sql("UPDATE schedule SET next_at = now()")
@@ -289,8 +287,8 @@ async def _number(number: int) -> int:
     return number
 
 
-async def test_a_database_that_is_away_is_waited_for(office: Office) -> None:
-    server = await office.run("dispatch", "delivery", settings={"DATABASE__URL": "postgresql://me@127.0.0.1:1/nowhere"})
+async def test_a_database_that_is_down_is_waited_for(runs: Runs) -> None:
+    server = await runs.run("dispatch", "delivery", settings={"DATABASE__URL": "postgresql://me@127.0.0.1:1/nowhere"})
     await asyncio.sleep(4)
     assert server.running.poll() is None, server.said()
     assert "step_refused" in server.said()

@@ -1,4 +1,4 @@
-"""The loops around the flows: what is fetched for whom, what a failure does to them, and how they end."""
+"""The loops around the flows: which tickets are fetched, what a failure does, and how they end."""
 
 import asyncio
 import time
@@ -26,8 +26,8 @@ async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
         yield flow
 
 
-class Moving:
-    """Leases that lose everything after they were asked so many times."""
+class MovingLeases:
+    """Leases that lose all shards after `held` was called this many times."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -43,7 +43,7 @@ class Moving:
 async def eventually(holds: Callable[[], bool], seconds: float = 8.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
+        assert time.monotonic() < deadline, "it did not become true in time"
         await asyncio.sleep(0.02)
 
 
@@ -59,7 +59,7 @@ async def ended(task: "asyncio.Task[None]", stop: asyncio.Event, seconds: float 
         await task
 
 
-async def test_what_is_due_is_dispatched_and_delivered_until_told_to_stop(flow: DeliveryFlow) -> None:
+async def test_due_mail_is_dispatched_and_delivered_until_stopped(flow: DeliveryFlow) -> None:
     stop = asyncio.Event()
     dispatching = asyncio.create_task(run_dispatch(flow.dispatch, stop))
     delivering = worker(flow, AllShards(SHARDS), stop)
@@ -71,9 +71,9 @@ async def test_what_is_due_is_dispatched_and_delivered_until_told_to_stop(flow: 
     assert await flow.stream.backlog(TicketKind.DELIVER) == 0
 
 
-async def test_a_ticket_whose_shard_moved_while_it_came_is_given_back(flow: DeliveryFlow) -> None:
+async def test_a_ticket_whose_shard_moved_meanwhile_is_released(flow: DeliveryFlow) -> None:
     stop = asyncio.Event()
-    moving = Moving(1)  # held when asked before the fetch, gone after it
+    moving = MovingLeases(1)  # held before the fetch, gone after it
     message = await flow.steps.accept(["ada@example.org"])
     assert await flow.dispatch.step() == 1
     delivering = worker(flow, moving, stop)
@@ -85,7 +85,7 @@ async def test_a_ticket_whose_shard_moved_while_it_came_is_given_back(flow: Deli
     assert ticket.shard == shard_of("example.org", SHARDS)
 
 
-async def test_a_ticket_that_comes_when_it_is_time_to_stop_is_given_back(flow: DeliveryFlow) -> None:
+async def test_a_ticket_that_arrives_at_shutdown_is_released(flow: DeliveryFlow) -> None:
     stop = asyncio.Event()
     delivering = worker(flow, AllShards(SHARDS), stop)
     await asyncio.sleep(0.1)
@@ -97,7 +97,7 @@ async def test_a_ticket_that_comes_when_it_is_time_to_stop_is_given_back(flow: D
     assert len(await flow.stream.fetch(TicketKind.DELIVER, EVERY, 10, 0)) == 1
 
 
-async def test_a_worker_told_to_stop_at_once_takes_nothing(flow: DeliveryFlow) -> None:
+async def test_a_worker_stopped_at_once_takes_nothing(flow: DeliveryFlow) -> None:
     await flow.steps.accept(["ada@example.org"])
     assert await flow.dispatch.step() == 1
     stop = asyncio.Event()
@@ -118,10 +118,10 @@ async def test_a_step_that_fails_is_logged_and_tried_again() -> None:
         if tries == 2:
             raise RuntimeError("broken")
 
-    with capture_logs() as said:
+    with capture_logs() as logged:
         async with repeated(step, pause_seconds=0.001):
             await eventually(lambda: tries > 3)
-    assert [line["event"] for line in said] == ["step_refused", "step_failed"]
+    assert [line["event"] for line in logged] == ["step_refused", "step_failed"]
     seen = tries
     await asyncio.sleep(0.02)
     assert tries == seen

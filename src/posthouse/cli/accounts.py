@@ -4,14 +4,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import fail, perform
-from posthouse.cli.show import AccountGiven, AsJson
+from posthouse.cli.output import AccountGiven, AsJson
 
 account = typer.Typer(no_args_is_help=True, help="Accounts: who may send.")
 credits_ = typer.Typer(no_args_is_help=True, help="Credits: what sending costs.")
 
-Reason = Annotated[str, typer.Option("--reason", help="Why; kept with the change.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; recorded with the change.")]
 
 _LIST_COLUMNS = ("id", "name", "available", "suspended_reason", "created_at")
 
@@ -24,10 +24,10 @@ def create(
     made = perform(lambda services: services.accounts.create_account(name))
     secret = {"username": made.credential.credential.username, "password": made.credential.password}
     if as_json:
-        return show.write_json({**show.account(made.account), "credential": secret})
-    show.write_values({"account": show.account(made.account)["id"], "name": made.account.name, **secret})
-    show.write_line("\nThe password is shown this once: keep it now.")
-    return show.write_line(
+        return output.write_json({**output.account(made.account), "credential": secret})
+    output.write_values({"account": output.account(made.account)["id"], "name": made.account.name, **secret})
+    output.write_line("\nThe password is shown this once: keep it now.")
+    return output.write_line(
         f"Next: `posthouse credits grant {made.account.name!r} 1000 --reason …` and "
         f"`posthouse domain add {made.account.name!r} example.com`."
     )
@@ -36,32 +36,32 @@ def create(
 @account.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Show all accounts."""
-    rows = [show.account(row) for row in perform(lambda services: services.accounts.list_accounts())]
+    rows = [output.account(row) for row in perform(lambda services: services.accounts.list_accounts())]
     if as_json:
-        return show.write_json(rows)
+        return output.write_json(rows)
     if not rows:
-        return show.write_line("There are no accounts yet: make one with `posthouse account create NAME`.")
-    return show.write_table(rows, _LIST_COLUMNS)
+        return output.write_line("There are no accounts yet: make one with `posthouse account create NAME`.")
+    return output.write_table(rows, _LIST_COLUMNS)
 
 
 @account.command("show")
 def show_(account: AccountGiven, as_json: AsJson = False) -> None:
-    """Show one account: balance, limits, warm-up, domains, credentials, keys, users."""
-    view = show.account_view(perform(lambda services: services.accounts.account(account)))
+    """Show an account: balance, limits, warm-up, domains, credentials, keys, users."""
+    view = output.account_view(perform(lambda services: services.accounts.account(account)))
     if as_json:
-        return show.write_json(view)
+        return output.write_json(view)
     tables = {
         "domains": ("name", "verified_at", "missing_since"),
         "credentials": ("id", "username", "name", "is_default", "allowed_networks", "revoked_at"),
         "keys": ("id", "hint", "name", "mode", "may_read", "expires_at", "revoked_at"),
         "users": ("id", "email", "role"),
     }
-    show.write_values({name: value for name, value in view.items() if name not in tables})
+    output.write_values({name: value for name, value in view.items() if name not in tables})
     for name, columns in tables.items():
         rows = view[name]
         if isinstance(rows, list) and rows:
-            show.write_line()
-            show.write_table(rows, columns, title=name)
+            output.write_line()
+            output.write_table(rows, columns, title=name)
     return None
 
 
@@ -69,14 +69,14 @@ def show_(account: AccountGiven, as_json: AsJson = False) -> None:
 def suspend(account: AccountGiven, reason: Reason) -> None:
     """Block sending; reading still works, queued mail is held."""
     row = perform(lambda services: services.accounts.suspend(account, reason))
-    show.write_line(f"{row.name} is suspended: {row.suspended_reason}")
+    output.write_line(f"{row.name} is suspended: {row.suspended_reason}")
 
 
 @account.command("resume")
 def resume(account: AccountGiven) -> None:
     """Let a suspended account send again."""
     row = perform(lambda services: services.accounts.resume(account))
-    show.write_line(f"{row.name} may send again.")
+    output.write_line(f"{row.name} may send again.")
 
 
 @account.command("conduct")
@@ -84,7 +84,7 @@ def conduct(
     account: AccountGiven,
     exempt: Annotated[
         bool | None,
-        typer.Option("--exempt/--no-exempt", help="Whether it is only warned about, and never suspended by itself."),
+        typer.Option("--exempt/--no-exempt", help="Whether it is only warned, and never suspended automatically."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -92,7 +92,7 @@ def conduct(
     view = perform(lambda services: services.accounts.reputation(account, exempt=exempt))
     standing, figures = view.standing, view.figures
     if as_json:
-        return show.write_json(
+        return output.write_json(
             {
                 "account": standing.name,
                 "conduct": view.verdict,
@@ -107,7 +107,7 @@ def conduct(
                 "complaints_percent": round(figures.complaints_percent, 2),
             }
         )
-    return show.write_values(
+    return output.write_values(
         {
             "account": standing.name,
             "conduct": view.verdict,
@@ -147,8 +147,8 @@ def limits(
         )
     )
     if as_json:
-        return show.write_json(show.account(row))
-    return show.write_values(
+        return output.write_json(output.account(row))
+    return output.write_values(
         {
             "account": row.name,
             "rate_per_second": row.rate_per_second or "the service's own",
@@ -165,11 +165,11 @@ def grant(
     reason: Reason,
     as_json: AsJson = False,
 ) -> None:
-    """Give an account credits: one pays for one recipient."""
+    """Give an account credits: each pays for a recipient."""
     row = perform(lambda services: services.accounts.grant_credits(account, amount, reason))
     if as_json:
-        return show.write_json(show.account(row))
-    return show.write_line(f"{row.name} has {row.available} credits available.")
+        return output.write_json(output.account(row))
+    return output.write_line(f"{row.name} has {row.available} credits available.")
 
 
 def _number(given: str | None) -> int | Literal["default"] | None:

@@ -17,7 +17,7 @@ from posthouse.cli import (
     suppressions,
     webhook,
 )
-from posthouse.cli.show import write_line
+from posthouse.cli.output import write_line
 
 # Tracebacks with local variables would print secrets.
 app = typer.Typer(name="posthouse", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)

@@ -1,4 +1,4 @@
-"""The audit: whether the promises hold, promise by promise."""
+"""The audit: checks every promise against the records and outside logs."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import fail, perform
 from posthouse.mail.reply import printable
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def _log(whose: str) -> typer.models.OptionInfo:
-    told = f"The log of {whose}, a JSON object a line: see the reference."
-    option: typer.models.OptionInfo = typer.Option(exists=True, dir_okay=False, readable=True, help=told)
+    text = f"The log of {whose}, a JSON object a line: see the reference."
+    option: typer.models.OptionInfo = typer.Option(exists=True, dir_okay=False, readable=True, help=text)
     return option
 
 
@@ -30,9 +30,9 @@ def audit(
     sender: Annotated[Path | None, _log("a sender")] = None,
     receiver: Annotated[Path | None, _log("a receiving server")] = None,
     webhooks: Annotated[Path | None, _log("a webhook's receiver")] = None,
-    as_json: show.AsJson = False,
+    as_json: output.AsJson = False,
 ) -> None:
-    """Check every promise on what is on record, and against the logs of a sender, a receiving server and a webhook.
+    """Check every promise on the records, and against the logs of a sender, a receiving server and a webhook.
 
     Ends with 1 when a promise is broken. Safe beside the running service.
     """
@@ -51,7 +51,7 @@ def audit(
         except OutsideLogError as error:
             fail(f"A log can't be read: {error}.")
     if as_json:
-        show.write_json({"is_broken": tally.is_broken, "promises": _promises(tally), "findings": _findings(tally)})
+        output.write_json({"is_broken": tally.is_broken, "promises": _promises(tally), "findings": _findings(tally)})
     else:
         _print(tally)
     if tally.is_broken:
@@ -68,7 +68,7 @@ def _logs(opened: ExitStack, sender: Path | None, receiver: Path | None, webhook
 
 
 def _silent(_: "AuditProgress") -> None:
-    """Whoever reads JSON wants nothing else."""
+    """With --json, nothing but JSON is printed."""
 
 
 @contextmanager
@@ -79,25 +79,25 @@ def _progress() -> "Iterator[Callable[[AuditProgress], None]]":
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading the witnesses' logs", total=None)
+        task = bar.add_task("reading the outside logs", total=None)
 
         def report(at: "AuditProgress") -> None:
-            told = f"account {at.account}: {at.messages:,} messages, {at.events:,} events checked in all"
-            bar.update(task, description=told)
+            text = f"account {at.account}: {at.messages:,} messages, {at.events:,} events checked in all"
+            bar.update(task, description=text)
 
         yield report
 
 
 def _print(tally: "AuditTally") -> None:
     rows = _promises(tally)
-    show.write_table(rows, list(rows[0]), title="The promises")
+    output.write_table(rows, list(rows[0]), title="The promises")
     if tally.findings:
-        show.write_table(_findings(tally), ["promise", "fault", "where", "what"], title="What was found")
+        output.write_table(_findings(tally), ["promise", "fault", "where", "what"], title="Findings")
     broken = [str(promise.value) for promise, count in tally.counts.items() if count.is_broken]
-    show.write_line(f"Broken: {', '.join(broken)}." if broken else "Every promise that could be checked holds.")
+    output.write_line(f"Broken: {', '.join(broken)}." if broken else "Every promise that could be checked holds.")
 
 
-def _promises(tally: "AuditTally") -> list[show.Plain]:
+def _promises(tally: "AuditTally") -> list[output.Plain]:
     from posthouse.rules.audit.promises import TITLES
 
     return [
@@ -113,13 +113,13 @@ def _promises(tally: "AuditTally") -> list[show.Plain]:
     ]
 
 
-def _findings(tally: "AuditTally") -> list[show.Plain]:
+def _findings(tally: "AuditTally") -> list[output.Plain]:
     return [
         {
-            "promise": one.promise.value,
-            "fault": one.fault.value,
-            "where": printable(one.where.encode()),
-            "what": printable(one.what.encode()),
+            "promise": finding.promise.value,
+            "fault": finding.fault.value,
+            "where": printable(finding.where.encode()),
+            "what": printable(finding.what.encode()),
         }
-        for one in tally.findings
+        for finding in tally.findings
     ]

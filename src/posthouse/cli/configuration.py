@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import fail, settings
-from posthouse.cli.show import AsJson
+from posthouse.cli.output import AsJson
 
-config = typer.Typer(no_args_is_help=True, help="Settings: where they are and what they say.")
+config = typer.Typer(no_args_is_help=True, help="Settings: write them, show them.")
 
 
 @config.command("init")
@@ -25,7 +25,7 @@ def init(
 
     text = commented_toml(generated(), database_url or EXAMPLE_DATABASE_URL)
     try:
-        # Made anew, readable by nobody else from its first moment; never over an existing file.
+        # Created readable by its owner alone; never over an existing file.
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         fail(
@@ -36,8 +36,8 @@ def init(
         fail(f"{file} can't be written: {error.strerror}")
     with os.fdopen(descriptor, "w", encoding="utf-8") as written:
         written.write(text)
-    show.write_line(f"{file} is written. It holds secrets: keep a copy of it in a safe place.")
-    show.write_line("Next: set url under [database] in it, then run `posthouse migrate` and `posthouse doctor`.")
+    output.write_line(f"{file} is written. It holds secrets: keep a copy of it in a safe place.")
+    output.write_line("Next: set url under [database] in it, then run `posthouse migrate` and `posthouse doctor`.")
 
 
 @config.command("show")
@@ -48,9 +48,9 @@ def show_(as_json: AsJson = False) -> None:
 
     values = shown(settings())
     if as_json:
-        return show.write_json(values)
-    show.write_line(f"# from {config_file() or 'the environment alone'}\n")
+        return output.write_json(values)
+    output.write_line(f"# from {config_file() or 'the environment alone'}\n")
     for section, settings_of in values.items():
         for name, value in settings_of.items():
-            show.write_line(f"{f'{section}.{name}':<34} {show.text(value)}")
+            output.write_line(f"{f'{section}.{name}':<34} {output.text(value)}")
     return None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import fail, perform, perform_for
-from posthouse.cli.show import AccountGiven, AsJson
+from posthouse.cli.output import AccountGiven, AsJson
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.credential import Mode, Role, Scope
 from posthouse.rules.limits import OVERLAP_SECONDS
@@ -22,7 +22,7 @@ credential = typer.Typer(no_args_is_help=True, help="SMTP credentials: a usernam
 key = typer.Typer(no_args_is_help=True, help="API keys; each belongs to an SMTP credential.")
 user = typer.Typer(no_args_is_help=True, help="Users of the dashboard.")
 
-Overlap = Annotated[int, typer.Option(metavar="SECONDS", help="How long the old one works beside it: 0 to 604800.")]
+Overlap = Annotated[int, typer.Option(metavar="SECONDS", help="How long the old secret stays valid: 0 to 604800.")]
 UserGiven = Annotated[str, typer.Argument(help="The address that they log in with.")]
 FromStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, not the keyboard.")
@@ -44,22 +44,22 @@ def create_credential(
         account, lambda services, at: services.credentials.create_credential(at, name, allow or (), OPERATOR)
     )
     if as_json:
-        return show.write_json({**show.credential(made.credential), "password": made.password})
+        return output.write_json({**output.credential(made.credential), "password": made.password})
     row = made.credential
-    show.write_values({"username": row.username, "password": made.password, "allowed_networks": row.allowed_networks})
-    return show.write_line("\nThe password is shown this once: keep it now.")
+    output.write_values({"username": row.username, "password": made.password, "allowed_networks": row.allowed_networks})
+    return output.write_line("\nThe password is shown this once: keep it now.")
 
 
 @credential.command("revoke")
 def revoke_credential(
     account: AccountGiven, credential: Annotated[str, typer.Argument(help="Its username or id (cr_…).")]
 ) -> None:
-    """End a credential and the API keys that belong to it, within seconds; the account's last one, too."""
+    """Revoke a credential and its API keys, within seconds; even the account's last credential."""
     row = perform_for(
         account,
         lambda services, at: services.credentials.revoke_credential(at, credential, OPERATOR, even_the_last=True),
     )
-    show.write_line(f"{row.username} ({row.name}) is revoked, and its API keys with it.")
+    output.write_line(f"{row.username} ({row.name}) is revoked, and its API keys with it.")
 
 
 @credential.command("rotate")
@@ -69,27 +69,27 @@ def rotate_credential(
     overlap: Overlap = OVERLAP_SECONDS,
     as_json: AsJson = False,
 ) -> None:
-    """Give a credential a new password; the old one works until the overlap ends."""
+    """Give a credential a new password; the old password works until the overlap ends."""
     made = perform_for(
         account,
         lambda services, at: services.credentials.rotate_credential(at, credential, OPERATOR, overlap_seconds=overlap),
     )
     if as_json:
-        return show.write_json({**show.credential(made.credential), "password": made.password})
+        return output.write_json({**output.credential(made.credential), "password": made.password})
     row = made.credential
-    show.write_values({"username": row.username, "password": made.password, "old_one_until": row.previous_until})
-    return show.write_line("\nThe password is shown this once: keep it now.")
+    output.write_values({"username": row.username, "password": made.password, "old_one_until": row.previous_until})
+    return output.write_line("\nThe password is shown this once: keep it now.")
 
 
 @key.command("create")
 def create_key(
     account: AccountGiven,
     name: Annotated[str, typer.Option(help="What it is for.")] = "",
-    test: Annotated[bool, typer.Option("--test", help="Rehearse: no mail leaves, no credit is used.")] = False,
+    test: Annotated[bool, typer.Option("--test", help="For tests: no mail is sent, no credit is used.")] = False,
     read: Annotated[bool, typer.Option("--read", help="May also read messages, not only send.")] = False,
     credential: Annotated[
         str | None,
-        typer.Option(help="The credential it belongs to: username or id. Default: the default one."),
+        typer.Option(help="The credential it belongs to: username or id. Default: the default credential."),
     ] = None,
     allow: Annotated[
         list[str] | None,
@@ -116,16 +116,16 @@ def create_key(
         ),
     )
     if as_json:
-        return show.write_json({**show.key(made.key), "secret": made.secret})
-    show.write_values(
+        return output.write_json({**output.key(made.key), "secret": made.secret})
+    output.write_values(
         {
-            "id": show.key(made.key)["id"],
+            "id": output.key(made.key)["id"],
             "key": made.secret,
             "may_read": made.key.may_read,
             "expires": made.key.expires_at,
         }
     )
-    return show.write_line("\nThe key is shown this once: keep it now.")
+    return output.write_line("\nThe key is shown this once: keep it now.")
 
 
 @key.command("rotate")
@@ -135,22 +135,22 @@ def rotate_key(
     overlap: Overlap = OVERLAP_SECONDS,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key like this one, which ends when the overlap does."""
+    """Make a new key with the same rights; the old key stays valid until the overlap ends."""
     made = perform_for(
         account, lambda services, at: services.credentials.rotate_key(at, key, OPERATOR, overlap_seconds=overlap)
     )
     if as_json:
-        return show.write_json({**show.key(made.key), "secret": made.secret})
+        return output.write_json({**output.key(made.key), "secret": made.secret})
     old = None if made.previous is None else made.previous.expires_at
-    show.write_values({"id": show.key(made.key)["id"], "key": made.secret, "old_one_until": old})
-    return show.write_line("\nThe key is shown this once: keep it now.")
+    output.write_values({"id": output.key(made.key)["id"], "key": made.secret, "old_one_until": old})
+    return output.write_line("\nThe key is shown this once: keep it now.")
 
 
 @key.command("revoke")
 def revoke_key(account: AccountGiven, key: Annotated[str, typer.Argument(help="Its id (ak_…).")]) -> None:
-    """End an API key, within seconds."""
+    """Revoke an API key, within seconds."""
     row = perform_for(account, lambda services, at: services.credentials.revoke_key(at, key, OPERATOR))
-    show.write_line(f"{row.hint} ({row.name}) is revoked.")
+    output.write_line(f"{row.hint} ({row.name}) is revoked.")
 
 
 @user.command("create")
@@ -170,8 +170,8 @@ def create_user(
 
     row = perform(create)
     if as_json:
-        return show.write_json(show.member(row))
-    return show.write_line(f"{row.email} may log in as {row.role}.")
+        return output.write_json(output.member(row))
+    return output.write_line(f"{row.email} may log in as {row.role}.")
 
 
 @user.command("invite")
@@ -181,7 +181,7 @@ def invite_user(
     role: Annotated[Role, typer.Option(help="What they may do.")] = Role.OWNER,
     as_json: AsJson = False,
 ) -> None:
-    """Invite someone to an account: they choose their own password, or prove the one that they have."""
+    """Invite a user to an account: they choose their own password, or prove the password that they have."""
 
     async def invite(services: "OperatorServices") -> "NewInvitation":
         account_id = await services.accounts.account_id(account)
@@ -190,8 +190,8 @@ def invite_user(
     made = perform(invite)
     row = made.invitation
     if as_json:
-        return show.write_json({**show.invitation(row), "token": made.token, "link": made.link})
-    show.write_values(
+        return output.write_json({**output.invitation(row), "token": made.token, "link": made.link})
+    output.write_values(
         {
             "email": row.email,
             "role": row.role,
@@ -200,22 +200,22 @@ def invite_user(
             **({"link": made.link} if made.link else {}),
         }
     )
-    return show.write_line("\nIt is shown this once: hand it to them now.")
+    return output.write_line("\nIt is shown this once: hand it to them now.")
 
 
 @user.command("password")
 def set_password(email: UserGiven, password_stdin: FromStdin = False) -> None:
-    """Set a user's password anew; all of their sessions end, within seconds."""
+    """Set a user's password; all of their sessions end, within seconds."""
     password = _password(password_stdin)
     ended = perform(lambda services: services.sessions.reset_password(email, password))
-    show.write_line(f"The password of {email} is set; {ended} of their sessions ended.")
+    output.write_line(f"The password of {email} is set; {ended} of their sessions ended.")
 
 
 @user.command("totp-off")
 def switch_off_totp(email: UserGiven) -> None:
     """Remove a user's second factor, when they lost both the device and the recovery codes."""
     perform(lambda services: services.sessions.switch_off_totp(email))
-    show.write_line(f"{email} logs in with the password alone again.")
+    output.write_line(f"{email} logs in with the password alone again.")
 
 
 def _password(from_stdin: bool) -> str:

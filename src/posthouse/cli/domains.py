@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import perform_for
-from posthouse.cli.show import AccountGiven, AsJson
+from posthouse.cli.output import AccountGiven, AsJson
 from posthouse.mail.reply import printable
 from posthouse.rules.actor import OPERATOR
 
@@ -24,9 +24,9 @@ def add(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) -> 
     """Register a domain; prints the DNS records that its owner has to publish."""
     view = perform_for(account, lambda services, at: services.domains.add(at, domain, OPERATOR))
     if as_json:
-        return show.write_json(show.domain(view))
+        return output.write_json(output.domain(view))
     _write_records(view.lines)
-    return show.write_line(
+    return output.write_line(
         "\nPublish them (the first two prove the domain, the others are recommended), "
         f"then run `posthouse domain verify {account!r} {view.domain.name}`."
     )
@@ -37,15 +37,15 @@ def verify(
     account: AccountGiven,
     domain: DomainGiven,
     vouched: Annotated[
-        bool, typer.Option("--vouched", help="Take my word for it: no DNS record is asked for, now or later.")
+        bool, typer.Option("--vouched", help="Vouch for the domain: no DNS record is required, now or later.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look for a domain's DNS records; it may be sent from once the required ones are found."""
+    """Check a domain's DNS records; mail may be sent from it once the required records are found."""
     checked = perform_for(account, lambda services, at: services.domains.verify(at, domain, OPERATOR, vouched=vouched))
-    findings = [show.finding(line.finding) for line in checked.view.lines if line.finding is not None]
+    findings = [output.finding(line.finding) for line in checked.view.lines if line.finding is not None]
     if as_json:
-        show.write_json(
+        output.write_json(
             {
                 "name": checked.domain.name,
                 "verified_at": checked.domain.verified_at,
@@ -69,11 +69,11 @@ def list_(
     """Show an account's domains."""
     views = perform_for(account, lambda services, at: services.domains.all(at))
     if as_json:
-        return show.write_json([show.domain(view) for view in views])
+        return output.write_json([output.domain(view) for view in views])
     if not views:
-        return show.write_line("The account has no domains yet: add one with `posthouse domain add`.")
-    show.write_table(
-        [show.domain(view) for view in views],
+        return output.write_line("The account has no domains yet: add one with `posthouse domain add`.")
+    output.write_table(
+        [output.domain(view) for view in views],
         ("name", "verified_at", "vouched", "checked_at", "missing_since"),
     )
     if records:
@@ -87,10 +87,10 @@ def rotate(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) 
     """Make new DKIM keys, which sign once their record is seen; prints the records to publish."""
     view = perform_for(account, lambda services, at: services.domains.rotate(at, domain, OPERATOR))
     if as_json:
-        return show.write_json(show.domain(view))
+        return output.write_json(output.domain(view))
     _write_records([line for line in view.lines if line.stage == "pending"])
-    return show.write_line(
-        "\nPublish them beside those of the present keys, which stay until a week after the new ones sign. That begins "
+    return output.write_line(
+        "\nPublish them beside those of the present keys, which stay until a week after the new keys sign. That begins "
         f"within an hour, or with `posthouse domain verify {account!r} {view.domain.name}`."
     )
 
@@ -99,13 +99,13 @@ def rotate(account: AccountGiven, domain: DomainGiven, as_json: AsJson = False) 
 def remove(account: AccountGiven, domain: DomainGiven) -> None:
     """Remove a domain and its keys; mail from it that is still queued goes out unsigned."""
     perform_for(account, lambda services, at: services.domains.remove(at, domain, OPERATOR))
-    show.write_line(f"{domain} is removed.")
+    output.write_line(f"{domain} is removed.")
 
 
 def _write_records(lines: "Sequence[ShownRecord]") -> None:
     for line in lines:
         if line.record.value:
-            show.write_line(f"\nTXT    {line.record.name}{_note(line)}\nvalue  {line.record.value}")
+            output.write_line(f"\nTXT    {line.record.name}{_note(line)}\nvalue  {line.record.value}")
 
 
 def _note(line: "ShownRecord") -> str:
@@ -119,21 +119,21 @@ def _write_verification(checked: "Verification") -> None:
     for line in checked.view.lines:
         if line.finding is None:
             continue
-        show.write_line(f"{line.finding.result:<8} TXT {line.record.name}{_note(line)}")
+        output.write_line(f"{line.finding.result:<8} TXT {line.record.name}{_note(line)}")
         if line.advice:
             if line.record.value:
-                show.write_line(f"  expected  {line.record.value}")
+                output.write_line(f"  expected  {line.record.value}")
             for value in line.finding.found:
-                show.write_line(f"  found     {printable(value.encode('utf-8', 'replace'))}")
-            show.write_line(f"  {line.advice}")
+                output.write_line(f"  found     {printable(value.encode('utf-8', 'replace'))}")
+            output.write_line(f"  {line.advice}")
     if row.verified_at is None:
-        show.write_line(f"{row.name} is not verified.")
+        output.write_line(f"{row.name} is not verified.")
     elif row.is_vouched_for:
-        show.write_line(f"{row.name} is verified: an operator vouches for it.")
+        output.write_line(f"{row.name} is verified: an operator vouches for it.")
     elif row.missing_since is not None:
-        show.write_line(
+        output.write_line(
             f"{row.name} is still verified, but falls back after 7 days without its records "
-            f"(missing since {show.text(row.missing_since)})."
+            f"(missing since {output.text(row.missing_since)})."
         )
     else:
-        show.write_line(f"{row.name} is verified.")
+        output.write_line(f"{row.name} is verified.")

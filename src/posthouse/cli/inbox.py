@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import fail, perform
-from posthouse.cli.show import AsJson, Plain
+from posthouse.cli.output import AsJson, Plain
 from posthouse.mail.reply import printable
 from posthouse.rules import ids
 
@@ -21,32 +21,32 @@ _COLUMNS = ("id", "at", "recipient", "sender", "subject", "bytes")
 
 @inbox.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """Show what is there, newest first."""
+    """Show the inbox, newest first."""
     rows = [_plain(mail) for mail in perform(lambda services: services.monitor.inbox())]
     if as_json:
-        return show.write_json(rows)
+        return output.write_json(rows)
     if not rows:
-        return show.write_line("The inbox is empty.")
-    return show.write_table([{**row, "sender": row["sender"] or "<>"} for row in rows], _COLUMNS)
+        return output.write_line("The inbox is empty.")
+    return output.write_table([{**row, "sender": row["sender"] or "<>"} for row in rows], _COLUMNS)
 
 
 @inbox.command("show")
 def show_(
     mail_id: Annotated[str, typer.Argument(metavar="ID", help="The mail's id (in_…).")],
     raw: Annotated[
-        bool, typer.Option("--raw", help="Write the mail's bytes as they came, for a file or a program.")
+        bool, typer.Option("--raw", help="Write the mail's bytes as received, for a file or a program.")
     ] = False,
 ) -> None:
-    """Show one mail. What strangers wrote can't steer the terminal, unless it is asked for raw."""
+    """Show a mail. Control codes in it can't reach the terminal, except with --raw."""
     mail, mime = perform(lambda services: services.monitor.inbox_mail(mail_id))
     if raw:
         sys.stdout.buffer.write(mime)
         sys.stdout.buffer.flush()
         return
-    show.write_values({**_plain(mail), "sender": printable((mail.sender or "<>").encode())})
-    show.write_line()
+    output.write_values({**_plain(mail), "sender": printable((mail.sender or "<>").encode())})
+    output.write_line()
     for line in mime.replace(b"\r\n", b"\n").split(b"\n"):
-        show.write_line(printable(line))
+        output.write_line(printable(line))
 
 
 @inbox.command("forget")
@@ -57,9 +57,9 @@ def forget(
     """Remove mail for good."""
     named = mail_ids or []
     if bool(named) is everything:
-        fail("name what to forget: ids as `posthouse inbox list` shows them, or --all")
+        fail("name the mail to forget: ids as `posthouse inbox list` shows them, or --all")
     count = perform(lambda services: services.accounts.forget_mail(named))
-    show.write_line(f"Forgotten: {count}.")
+    output.write_line(f"Forgotten: {count}.")
 
 
 def _plain(mail: "InboxMail") -> Plain:

@@ -1,20 +1,20 @@
-"""Commands about single messages: what became of one, told in order and in words."""
+"""Commands about single messages: the timeline of a message, in words."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import perform
-from posthouse.cli.show import AsJson, Plain
+from posthouse.cli.output import AsJson, Plain
 from posthouse.rules import ids
 from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
 
 if TYPE_CHECKING:
     from posthouse.flows.operate.monitor import Attempt, RecipientTimeline, Report, Timeline
 
-message = typer.Typer(no_args_is_help=True, help="Messages: what became of one.")
+message = typer.Typer(no_args_is_help=True, help="Messages: the timeline of a message.")
 
 _STYLES: Final = {
     "delivered": "green",
@@ -23,16 +23,16 @@ _STYLES: Final = {
     "bounced": "red",
     "failed": "red",
 }
-_SOURCES: Final = {"api": "over HTTP", "smtp": "over SMTP", "test": "over HTTP with a test key: a rehearsal"}
-# What a member sends to oneself is a test, but it leaves, at the usual price.
+_SOURCES: Final = {"api": "over HTTP", "smtp": "over SMTP", "test": "over HTTP with a test key: no mail is sent"}
+# A test mail of a member to their own address is sent, at the usual price.
 _TEST_MAIL: Final = "over HTTP, a test mail to its sender"
 _BILLING: Final = {
     "reserved": "its credit is reserved",
     "settled": "its credit is settled",
     "released": "its credit was given back",
 }
-# From MAIL on there was a conversation, and it either was encrypted or was not.
-_TALKED: Final = frozenset({"mail", "rcpt", "data", "dot"})
+# From MAIL on there was an SMTP session, encrypted or not.
+_IN_SESSION: Final = frozenset({"mail", "rcpt", "data", "dot"})
 
 
 class TimelineLine(NamedTuple):
@@ -45,11 +45,11 @@ def show_(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="The message's id (em_…), of any account.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show one message's timeline: accepted, every attempt, what it waits for, how it ended."""
+    """Show a message's timeline: accepted, every attempt, what it waits for, how it ended."""
     found = perform(lambda services: services.monitor.timeline(message_id))
     if as_json:
-        return show.write_json(plain(found))
-    return _write(narrated(found))
+        return output.write_json(plain(found))
+    return _write(timeline_lines(found))
 
 
 def _source(timeline: "Timeline") -> str:
@@ -67,8 +67,8 @@ def _write(lines: Sequence[TimelineLine]) -> None:
         console.print(Text(line.text, style=line.style))
 
 
-def narrated(timeline: "Timeline") -> list[TimelineLine]:
-    """The timeline as an operator reads it. What strangers wrote can't steer the terminal."""
+def timeline_lines(timeline: "Timeline") -> list[TimelineLine]:
+    """The timeline as an operator reads it. Untrusted text can't send control codes to the terminal."""
     lines = [*_heading(timeline)]
     for recipient in timeline.recipients:
         lines += [TimelineLine(""), *_recipient(timeline, recipient)]
@@ -86,7 +86,7 @@ def _heading(timeline: "Timeline") -> Iterator[TimelineLine]:
         "status": timeline.status,
         "account": f"{timeline.account_name} ({ids.text(ids.ACCOUNT, timeline.account_id)})",
         "accepted": (
-            f"{show.text(timeline.created_at)} {_source(timeline)}, "
+            f"{output.text(timeline.created_at)} {_source(timeline)}, "
             f"request {ids.text(ids.REQUEST, timeline.request_id)}"
         ),
         "from": timeline.sender,
@@ -107,7 +107,7 @@ def _heading(timeline: "Timeline") -> Iterator[TimelineLine]:
             )
     if timeline.suspended_at is not None:
         yield TimelineLine(
-            f"The account is suspended since {show.text(timeline.suspended_at)}: "
+            f"The account is suspended since {output.text(timeline.suspended_at)}: "
             f"{one_line(timeline.suspended_reason or '')}. Its mail is held.",
             "yellow",
         )
@@ -122,18 +122,18 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
     number = 0
     for attempt in recipient.attempts:
         number += attempt.outcome != "postponed"
-        yield TimelineLine(f"  {show.text(attempt.started_at)}  {_attempt(recipient, attempt, number)}")
+        yield TimelineLine(f"  {output.text(attempt.started_at)}  {_attempt(recipient, attempt, number)}")
     if recipient.final_at is not None:
-        yield TimelineLine(f"  {show.text(recipient.final_at)}  {_end(timeline, recipient)}", style)
+        yield TimelineLine(f"  {output.text(recipient.final_at)}  {_end(timeline, recipient)}", style)
     else:
-        yield TimelineLine(f"  {show.text(timeline.read_at)}  now: {_waiting(timeline, recipient)}", style)
+        yield TimelineLine(f"  {output.text(timeline.read_at)}  now: {_waiting(timeline, recipient)}", style)
     for report in recipient.reports:
         yield _report(report)
     if recipient.suppression is not None:
         why = recipient.suppression
-        said = quoted(why.code, why.response)
+        answer = quoted(why.code, why.response)
         what = suppressed_for(why.reason, why.at)
-        yield TimelineLine(f"  {what[0].upper()}{what[1:]}{said}")
+        yield TimelineLine(f"  {what[0].upper()}{what[1:]}{answer}")
 
 
 def _report(report: "Report") -> TimelineLine:
@@ -143,44 +143,45 @@ def _report(report: "Report") -> TimelineLine:
     elif report.position is not None:
         what = "a bounce"
     else:
-        what = f"a bounce of {about or 'nobody'}, who is no recipient"
-    said = quoted(report.code, report.response or report.status)
-    return TimelineLine(f"  {show.text(report.at)}  came back later: {what}{said}", "yellow")
+        what = f"a bounce of {about or 'an unnamed address'}, which is no recipient"
+    answer = quoted(report.code, report.response or report.status)
+    return TimelineLine(f"  {output.text(report.at)}  came back later: {what}{answer}", "yellow")
 
 
 def _attempt(recipient: "RecipientTimeline", attempt: "Attempt", number: int) -> str:
-    whither = f" to {one_line(attempt.exchange)}" if attempt.exchange else ""
+    destination = f" to {one_line(attempt.exchange)}" if attempt.exchange else ""
     if attempt.address:
-        whither += f" [{one_line(attempt.address)}]"
-        whither += f" over {attempt.tls}" if attempt.tls else " without TLS" if attempt.stage in _TALKED else ""
+        destination += f" [{one_line(attempt.address)}]"
+        destination += f" over {attempt.tls}" if attempt.tls else " without TLS" if attempt.stage in _IN_SESSION else ""
     if attempt.outcome is None:
         if recipient.is_under_way(attempt):
-            return f"attempt {number}{whither} is under way"
+            return f"attempt {number}{destination} is under way"
         return (
-            f"attempt {number}{whither} has no outcome: its worker was lost; the mail may have arrived, and the "
+            f"attempt {number}{destination} has no outcome: its worker was lost; the mail may have arrived, and the "
             "attempt counts"
         )
-    said = quoted(attempt.code, attempt.response) or f": {attempt.outcome}"
-    doubt = " — ambiguous: it may have arrived all the same" if attempt.is_ambiguous else ""
+    answer = quoted(attempt.code, attempt.response) or f": {attempt.outcome}"
+    doubt = " — ambiguous: it may have arrived nevertheless" if attempt.is_ambiguous else ""
     if attempt.outcome == "postponed":
-        return f"claimed, then put off{whither}{said} (no attempt is counted)"
+        reason = quoted(attempt.code, attempt.response)
+        return f"claimed, then postponed{destination}{reason} (no attempt is counted)"
     waiting = recipient.waiting
     is_last = attempt is recipient.attempts[-1]
     then = ""
     if is_last and attempt.outcome == "deferred" and waiting is not None and waiting.held_since is None:
-        then = f" — next try {show.text(waiting.next_at)}"
-    return f"attempt {number}{whither}{said}{doubt}{then}"
+        then = f" — next try {output.text(waiting.next_at)}"
+    return f"attempt {number}{destination}{answer}{doubt}{then}"
 
 
 def _end(timeline: "Timeline", recipient: "RecipientTimeline") -> str:
-    told = recipient.event
+    event = recipient.event
     parts = [recipient.status]
-    # What ended it without an attempt is nowhere else.
+    # A result without an attempt is recorded nowhere else.
     if not recipient.attempts or recipient.attempts[-1].outcome != recipient.status:
         parts[0] += quoted(recipient.code, recipient.response)
     if timeline.credits_reserved:
         parts.append(_BILLING.get(recipient.billing_status, recipient.billing_status))
-    parts.append("no event is on record" if told is None else f"event {ids.text(ids.EVENT, told.id)} ({told.type})")
+    parts.append("no event is on record" if event is None else f"event {ids.text(ids.EVENT, event.id)} ({event.type})")
     return "; ".join(parts)
 
 
@@ -217,7 +218,7 @@ def plain(timeline: "Timeline") -> Plain:
 
 
 def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Plain:
-    told, waiting, suppression = recipient.event, recipient.waiting, recipient.suppression
+    event, waiting, suppression = recipient.event, recipient.waiting, recipient.suppression
     return {
         "id": ids.text(ids.RECIPIENT, ids.recipient_id(timeline.id, recipient.position)),
         "field": recipient.field,
@@ -261,7 +262,7 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
             "code": suppression.code,
             "response": suppression.response,
         },
-        "event": told and {"id": ids.text(ids.EVENT, told.id), "type": told.type, "created_at": told.created_at},
+        "event": event and {"id": ids.text(ids.EVENT, event.id), "type": event.type, "created_at": event.created_at},
         "reports": [_plain_report(report) for report in recipient.reports],
     }
 

@@ -1,4 +1,4 @@
-"""Commands about what waits: a live view of the calendar and of the lanes."""
+"""Commands about the queue: a live view of the schedule and of the lanes."""
 
 import asyncio
 import sys
@@ -12,9 +12,9 @@ from uuid import UUID
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import perform, text_of
-from posthouse.cli.show import Plain
+from posthouse.cli.output import Plain
 from posthouse.mail.reply import printable
 from posthouse.rules.refusal import Refusal
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from posthouse.compose.operator import OperatorServices
     from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, QueueView
 
-queue = typer.Typer(no_args_is_help=True, help="The queue: what waits, and what holds it up.")
+queue = typer.Typer(no_args_is_help=True, help="The queue: what waits, and why.")
 
 PAUSE_SECONDS: Final = 1.0
-# Around the rows of lanes: totals, the table's head, and the hint below.
+# Lines around the rows of lanes: totals, the table's head, and the hint below.
 _FRAME_LINES: Final = 8
 _REPLY_CHARACTERS: Final = 60
 
-# A worker's part of a lane.
+# A worker's share of a lane.
 _Part = tuple[UUID, str]
 
 
@@ -63,7 +63,7 @@ class Rates:
             part = report.worker_id, report.state.lane
             before, rate = self._seen.get(part, (report, None))
             passed = (report.reported_at - before.reported_at).total_seconds()
-            # Workers report less often than we look: until the next report the last rate stands.
+            # Workers report less often than this reads: until the next report the last rate stands.
             if passed > 0:
                 rate = (report.state.delivered_total - before.state.delivered_total) / passed
             seen[part] = report, rate
@@ -73,14 +73,14 @@ class Rates:
 
 @queue.command("top")
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Look once, and print JSON, for programs.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the queue once, and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the queue once, as JSON, for programs.")] = False,
 ) -> None:
     """Watch what waits, lane by lane, until Ctrl-C."""
     if as_json or once or not sys.stdout.isatty():
         view = perform(lambda services: services.monitor.queue())
         rows = merged(view.reports, {})
-        return show.write_json(plain(view, rows)) if as_json else _print(view, rows)
+        return output.write_json(plain(view, rows)) if as_json else _print(view, rows)
     with suppress(KeyboardInterrupt):
         perform(_watch)
     return None
@@ -95,18 +95,18 @@ async def _watch(services: "OperatorServices") -> None:
             try:
                 view = await services.monitor.queue()
             except Refusal as refusal:
-                # Whoever watches wants to see when it is over.
+                # Keep watching, to show when it is over.
                 live.update(f"posthouse: {text_of(refusal)}", refresh=True)
             else:
                 rows = merged(view.reports, rates.observe(view.reports))
-                live.update(pictured(view, rows[: max(1, live.console.height - _FRAME_LINES)]), refresh=True)
+                live.update(render(view, rows[: max(1, live.console.height - _FRAME_LINES)]), refresh=True)
             await asyncio.sleep(PAUSE_SECONDS)
 
 
 def _print(view: "QueueView", rows: "Sequence[LaneRow]") -> None:
     from rich.console import Console
 
-    Console(highlight=False, width=None if sys.stdout.isatty() else show.PIPE_WIDTH).print(pictured(view, rows))
+    Console(highlight=False, width=None if sys.stdout.isatty() else output.PIPE_WIDTH).print(render(view, rows))
 
 
 def merged(reports: "Sequence[LaneReport]", rates: Mapping[_Part, float | None]) -> list[LaneRow]:
@@ -134,7 +134,7 @@ def merged(reports: "Sequence[LaneReport]", rates: Mapping[_Part, float | None])
     return sorted(rows, key=lambda row: (-(row.waiting + row.in_flight), -(row.per_second or 0), row.lane))
 
 
-def pictured(view: "QueueView", rows: "Sequence[LaneRow]") -> "RenderableType":
+def render(view: "QueueView", rows: "Sequence[LaneRow]") -> "RenderableType":
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
@@ -158,7 +158,7 @@ def pictured(view: "QueueView", rows: "Sequence[LaneRow]") -> "RenderableType":
 
 
 def totals_of(backlog: "Backlog", now: datetime) -> str:
-    """The calendar in one line, with the age of what has waited longest."""
+    """The schedule's totals in one line, with the age of the oldest due mail."""
     counts = {
         "due now": backlog.due,
         "handed out": backlog.leased,
@@ -168,8 +168,8 @@ def totals_of(backlog: "Backlog", now: datetime) -> str:
     }
     oldest = backlog.oldest_due_at
     age = "–" if oldest is None else f"{max(0.0, (now - oldest).total_seconds()):,.0f} s"
-    told_counts = "   ".join(f"{name} {counted(count)}" for name, count in counts.items())
-    return f"{now:%Y-%m-%d %H:%M:%S} UTC   {told_counts}   oldest due {age}"
+    texts = "   ".join(f"{name} {counted(count)}" for name, count in counts.items())
+    return f"{now:%Y-%m-%d %H:%M:%S} UTC   {texts}   oldest due {age}"
 
 
 def counted(count: "BoundedCount") -> str:

@@ -1,4 +1,4 @@
-"""Commands that run the service and look after it."""
+"""Commands that run the service and maintain it."""
 
 import asyncio
 import os
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import fail, perform, settings, text_of
-from posthouse.cli.show import AsJson
+from posthouse.cli.output import AsJson
 
 if TYPE_CHECKING:
     from posthouse.config import Settings
 
 STOP_SECONDS_MAX: Final = 30.0
-# What a process has open beside its connections: the database's, the stream's, logs, and some to spare.
+# Files that a process has open beside its clients' connections: to the database and the stream, logs, and spares.
 _FILES_BESIDE: Final = 100
 _POLL_SECONDS: Final = 0.2
 
@@ -50,14 +50,14 @@ def migrate() -> None:
     except UnsafeDatabase as error:
         fail(str(error))
     made = perform(lambda services: services.upkeep.make_partitions())
-    show.write_line(f"The tables are up to date; {made} partitions were made for the days ahead.")
+    output.write_line(f"The tables are up to date; {made} partitions were made for the days ahead.")
 
 
 def upkeep() -> None:
-    """Do one round of upkeep now: make coming days' partitions, drop old ones, re-check domains, count use."""
+    """Run upkeep once, now: make coming days' partitions, drop old ones, re-check domains, count usage."""
     done = perform(lambda services: services.upkeep.run())
     counted = perform(lambda services: services.usage_counter.run())
-    show.write_values(
+    output.write_values(
         {
             "partitions_made": done.partitions_made,
             "partitions_dropped": done.partitions_dropped,
@@ -92,15 +92,18 @@ def doctor(as_json: AsJson = False) -> None:
             checks.append(DoctorCheck("the file is private", is_private, oct(file.stat().st_mode & 0o777)[2:], advice))
         checks += perform(lambda services: services.doctor.check_up(), even_if_unusable=True)
     if as_json:
-        show.write_json(
-            [{"check": one.name, "is_well": one.is_well, "found": one.found, "advice": one.advice} for one in checks]
+        output.write_json(
+            [
+                {"check": check.name, "is_well": check.is_well, "found": check.found, "advice": check.advice}
+                for check in checks
+            ]
         )
     else:
-        for one in checks:
-            show.write_line(f"{'ok  ' if one.is_well else 'FAIL'}  {one.name}: {one.found}")
-            if one.advice:
-                show.write_line(f"      → {one.advice}")
-    if not all(one.is_well for one in checks):
+        for check in checks:
+            output.write_line(f"{'ok  ' if check.is_well else 'FAIL'}  {check.name}: {check.found}")
+            if check.advice:
+                output.write_line(f"      → {check.advice}")
+    if not all(check.is_well for check in checks):
         raise typer.Exit(1)
 
 
@@ -113,25 +116,25 @@ def run(
     host: Annotated[str | None, typer.Option(help="Listen here instead of the settings' http.host.")] = None,
     port: Annotated[int | None, typer.Option(help="Listen here instead of the settings' http.port.")] = None,
 ) -> None:
-    """Run the service until it is told to stop (Ctrl-C, SIGTERM).
+    """Run the service until a signal stops it (Ctrl-C, SIGTERM).
 
-    http answers requests, submission takes mail over SMTP (once smtp.tls_certificate_file is set), inbound takes what
-    comes back (once inbound.return_path_domain is set), dispatch hands out what is due, delivery sends it, notification
-    calls webhooks, upkeep keeps house.
+    http answers requests, submission accepts mail over SMTP (once smtp.tls_certificate_file is set), inbound receives
+    bounces and complaints (once inbound.return_path_domain is set), dispatch releases mail that is due, delivery sends
+    it, notification sends webhooks, upkeep maintains the data.
     """
     given = settings()
     chosen = list(dict.fromkeys(parts or _set_up(given)))
     if ServicePart.SUBMISSION in chosen and not given.smtp.tls_certificate_file:
         fail("submission needs a certificate: set smtp.tls_certificate_file and smtp.tls_key_file")
     in_memory = not given.stream.addresses
-    if in_memory and ((ServicePart.DISPATCH in chosen) != (ServicePart.DELIVERY in chosen) or _is_deaf(chosen)):
+    if in_memory and ((ServicePart.DISPATCH in chosen) != (ServicePart.DELIVERY in chosen) or _lacks_dispatch(chosen)):
         fail(
             "with the stream in memory, dispatch, delivery and notification work in one process only: name them "
             "together, as in `posthouse run dispatch delivery notification`, or set `stream.servers` to the address of "
             "a NATS server"
         )
     _raise_file_limit(given, chosen)
-    _refuse_what_can_not_work(given)
+    _refuse_unusable_database(given)
     groups = _grouped(chosen, processes, in_memory)
     address = host or given.http.host, given.http.port if port is None else port
     match groups:
@@ -154,8 +157,8 @@ def _set_up(given: "Settings") -> list[ServicePart]:
     return [part for part in ServicePart if part not in missing]
 
 
-def _is_deaf(parts: list[ServicePart]) -> bool:
-    """Nobody would hand out what is to be told."""
+def _lacks_dispatch(parts: list[ServicePart]) -> bool:
+    """Webhooks would wait for ever."""
     return ServicePart.NOTIFICATION in parts and ServicePart.DISPATCH not in parts
 
 
@@ -169,7 +172,7 @@ def _grouped(parts: list[ServicePart], processes: int, in_memory: bool) -> list[
 
 
 def _raise_file_limit(given: "Settings", parts: Sequence[ServicePart]) -> None:
-    """Every connection is an open file. Where they run out, clients hang instead of being told to come back."""
+    """Every connection is an open file. Without free files, clients hang instead of being asked to try later."""
     _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # some systems call it unlimited, and mean less
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
@@ -187,11 +190,11 @@ def _raise_file_limit(given: "Settings", parts: Sequence[ServicePart]) -> None:
             )
 
 
-def _refuse_what_can_not_work(given: "Settings") -> None:
-    """A database without tables or one that would lose mail: told before anything starts.
+def _refuse_unusable_database(given: "Settings") -> None:
+    """Refuse a database without tables, or with unsafe settings, before anything starts.
 
-    A database that is away is no reason not to start: callers are told to try again until it is back. Nor is
-    a NATS server that is away: mail is accepted and waits.
+    A database that is down is no reason not to start: clients are asked to try again until it is back. Nor is a
+    NATS server that is down: mail is accepted and waits.
     """
     from posthouse.compose.errors import UnsafeDatabase
     from posthouse.compose.operator import operator_services
@@ -211,7 +214,7 @@ def _refuse_what_can_not_work(given: "Settings") -> None:
 
 
 def _work(given: "Settings", parts: Sequence[ServicePart], address: tuple[str, int]) -> None:
-    """Runs the parts in this process until a signal says stop; ends with status 0 when they ended in order."""
+    """Run the parts in this process until a signal; exits with status 0 when they ended in order."""
     import uvloop
 
     from posthouse.compose.errors import CannotListen
@@ -240,10 +243,9 @@ def _command(parts: Sequence[ServicePart], processes: int, host: str | None, por
 
 
 def _supervise(commands: Sequence[Sequence[str]]) -> None:
-    """Runs each part as a process of its own. When one ends, for whatever reason, all end.
+    """Run each group of parts as a process of its own. When a process ends, for any reason, all end.
 
-    Starting them again is left to whoever started us: systemd or a container engine does it better, and
-    sees the failure.
+    Restarting is up to systemd or a container engine, which does it better and sees the failure.
     """
     asked_to_stop = False
 
@@ -261,7 +263,7 @@ def _supervise(commands: Sequence[Sequence[str]]) -> None:
             time.sleep(_POLL_SECONDS)
     finally:
         codes = _ended(children)
-    # A server that was told to stop says so by ending with that signal.
+    # A server that was stopped by a signal exits with that signal.
     failures = [abs(code) for code in codes if code not in (0, -signal.SIGTERM)]
     if failures or not asked_to_stop:
         raise typer.Exit(failures[0] if failures else 1)

@@ -1,12 +1,12 @@
-"""Commands about suppressed addresses: those that an account sends nothing to."""
+"""Commands about suppressed addresses: an account sends nothing to them."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posthouse.cli import show
+from posthouse.cli import output
 from posthouse.cli.operator import perform_for
-from posthouse.cli.show import AccountGiven, AsJson, Plain
+from posthouse.cli.output import AccountGiven, AsJson, Plain
 from posthouse.mail.reply import printable
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.suppression import SuppressionReason
@@ -27,7 +27,7 @@ def list_(
     search: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Those that begin with this, or are @ this domain.")
     ] = None,
-    email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only this one.")] = None,
+    email: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Only this address.")] = None,
     reason: Annotated[SuppressionReason | None, typer.Option(help="Only those with this reason.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
     as_json: AsJson = False,
@@ -38,12 +38,12 @@ def list_(
     )
     rows = [_plain(row) for row in page.items]
     if as_json:
-        return show.write_json(rows)
+        return output.write_json(rows)
     if not rows:
-        return show.write_line("None is suppressed.")
-    show.write_table(rows, _COLUMNS)
+        return output.write_line("No address is suppressed.")
+    output.write_table(rows, _COLUMNS)
     if page.next_cursor is not None:
-        show.write_line("There are more: ask with --search, --reason or a higher --limit.")
+        output.write_line("There are more: ask with --search, --reason or a higher --limit.")
     return None
 
 
@@ -54,13 +54,13 @@ def add(
     note: Annotated[str | None, typer.Option(help="Why, for people.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let an account send nothing to an address any more."""
+    """Suppress an address: the account sends nothing to it any more."""
     row, is_new = perform_for(account, lambda services, at: services.suppressions.add(at, OPERATOR, email, note))
     if as_json:
-        return show.write_json(_plain(row))
+        return output.write_json(_plain(row))
     if is_new:
-        return show.write_line(f"{row.email} is suppressed.")
-    return show.write_line(f"{row.email} was suppressed already ({row.reason}), and stays as it is.")
+        return output.write_line(f"{row.email} is suppressed.")
+    return output.write_line(f"{row.email} was suppressed already ({row.reason}), and stays as it is.")
 
 
 @suppression.command("remove")
@@ -69,9 +69,9 @@ def remove(
     email: EmailGiven,
     reason: Annotated[str, typer.Option(help="Why it may get mail again; the account's log keeps it.")],
 ) -> None:
-    """Let an address get an account's mail again."""
+    """Remove a suppression: the address gets the account's mail again."""
     row = perform_for(account, lambda services, at: services.suppressions.remove(at, OPERATOR, email, reason))
-    show.write_line(f"{row.email} is suppressed no more (it was, as {row.reason}).")
+    output.write_line(f"{row.email} is no longer suppressed (it was, as {row.reason}).")
 
 
 def _plain(row: "SuppressionRow") -> Plain:
@@ -81,7 +81,7 @@ def _plain(row: "SuppressionRow") -> Plain:
         "note": row.note,
         "added_by": row.added_by,
         "code": row.code,
-        # What a stranger's server said must not steer the terminal.
+        # Control codes in another server's reply must not reach the terminal.
         "response": None if row.response is None else printable(row.response.encode()),
         "at": row.at,
     }

@@ -1,4 +1,4 @@
-"""Commands for whoever receives webhooks: is this request genuine, and what would my program be sent?"""
+"""Commands for receivers of webhooks: check that a request is genuine, and see the events that would be sent."""
 
 import asyncio
 import os
@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from posthouse.cli import events, show
+from posthouse.cli import output, webhook_events
 from posthouse.cli.operator import fail
-from posthouse.cli.show import AsJson
+from posthouse.cli.output import AsJson
 from posthouse.rules.event import SECRET_PREFIX, SIGNATURE_HEADER
 
 if TYPE_CHECKING:
-    from posthouse.cli.feed import Login
+    from posthouse.cli.event_feed import Login
 
-webhook = typer.Typer(no_args_is_help=True, help="Webhooks as their receiver meets them: verify one, listen to them.")
+webhook = typer.Typer(
+    no_args_is_help=True, help="Webhooks as their receiver gets them: verify a request, listen to events."
+)
 
 BODY_BYTES_MAX: Final = 256 * 1024
 # Longer than any service keeps its events, and not before there were ids.
@@ -55,15 +57,17 @@ def verify(
     value = header.strip()
     if value.lower().startswith(_NAME):
         value = value[len(_NAME) :].strip()
-    key = _secret(secret, secret_file) or _asked("Secret", "set POSTHOUSE_WEBHOOK_SECRET, or use --secret-file")
-    found = events.judged(key, value, raw, now)
+    key = _secret(secret, secret_file) or _prompted("Secret", "set POSTHOUSE_WEBHOOK_SECRET, or use --secret-file")
+    found = webhook_events.check_signature(key, value, raw, now)
     if as_json:
-        told = events.read(raw) if found.is_signed else None
-        show.write_json({"valid": found.is_genuine, "verdict": found.verdict, "reason": found.reason, "event": told})
+        values = webhook_events.read(raw) if found.is_signed else None
+        output.write_json(
+            {"valid": found.is_genuine, "verdict": found.verdict, "reason": found.reason, "event": values}
+        )
     else:
-        show.write_line(f"{'valid' if found.is_genuine else 'not valid'}: {found.reason}")
+        output.write_line(f"{'valid' if found.is_genuine else 'not valid'}: {found.reason}")
         if found.is_signed:
-            events.write(raw)
+            webhook_events.write(raw)
     if not found.is_genuine:
         raise typer.Exit(1)
 
@@ -89,61 +93,61 @@ def listen(
             help="Send events to this program instead of to ourselves, such as http://127.0.0.1:3000/hook.",
         ),
     ] = "",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Listen here on 127.0.0.1; 0 is any free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Listen here on 127.0.0.1; 0 is any free port.")] = 0,
     secret: Secret = "",
     secret_file: SecretFile = None,
     since: Annotated[str, typer.Option(metavar="30m|2h|7d", help="Begin with events of so long ago.")] = "0s",
     count: Annotated[int, typer.Option(min=0, help="End after so many events; 0 is never.")] = 0,
     follow: Annotated[bool, typer.Option(help="Follow the feed, or only listen.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each event, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each event, for programs.")] = False,
 ) -> None:
-    """Show events as they come, verified, without an address on the Internet; Ctrl-C ends it.
+    """Show events as they arrive, verified, without a public address; Ctrl-C ends it.
 
     They are fetched from the service's feed and sent on, signed as the service signs: to a listener here, which
-    verifies and shows whatever it is sent, or with --forward to your own program, whose answers are shown.
+    verifies and shows what it receives, or with --forward to your own program, whose answers are shown.
     """
-    from posthouse.cli.feed import FeedClosed
-    from posthouse.cli.listening import NotListening, Wishes
-    from posthouse.cli.listening import listen as listen_to
+    from posthouse.cli.event_feed import FeedClosed
+    from posthouse.cli.webhook_listener import CannotListen, ListenOptions
+    from posthouse.cli.webhook_listener import listen as listen_to
 
     length = _length(since)
     if length is None:
         fail(f"--since {since!r} is no length of time: write such as 90s, 30m, 2h or 7d")
     if forward and not follow:
-        fail("--forward sends what the feed tells: leave --no-follow out")
+        fail("--forward sends events of the feed: remove --no-follow")
     access = _access(email) if follow else None
     key = _secret(secret, secret_file)
     if not key:
         key = SECRET_PREFIX + secrets.token_hex(24)
         _say(f"The secret of this session is {key}")
     back = min(timedelta(**{_UNITS[length[2]]: int(length[1])}), LONG_AGO)
-    wishes = Wishes(url, access, back, forward, port, key, count, as_json)
+    options = ListenOptions(url, access, back, forward, port, key, count, as_json)
 
-    async def until_told_to_stop() -> None:
+    async def until_signalled() -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 (asyncio.run makes one)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        await listen_to(wishes, _say)
+        await listen_to(options, _say)
 
     try:
-        asyncio.run(until_told_to_stop())
+        asyncio.run(until_signalled())
     except asyncio.CancelledError:
         _say("Stopped.")
-    except (FeedClosed, NotListening) as end:
+    except (FeedClosed, CannotListen) as end:
         fail(str(end))
 
 
 def _say(text: str) -> None:
-    """Beside the events, which alone are on standard output."""
+    """To standard error: standard output has the events alone."""
     sys.stderr.write(f"{text}\n")
 
 
 def _access(email: str) -> "Login | str":
-    from posthouse.cli.feed import Login
+    from posthouse.cli.event_feed import Login
 
     if email:
-        return Login(email, os.environ.get("POSTHOUSE_PASSWORD") or _asked("Password", "set POSTHOUSE_PASSWORD"))
+        return Login(email, os.environ.get("POSTHOUSE_PASSWORD") or _prompted("Password", "set POSTHOUSE_PASSWORD"))
     token = os.environ.get("POSTHOUSE_TOKEN", "").strip()
     return token or fail("log in with --email, or set POSTHOUSE_TOKEN to the token of a login")
 
@@ -157,7 +161,7 @@ def _secret(given: str, file: Path | None) -> str:
         fail(f"{file} can't be read: {error}")
 
 
-def _asked(name: str, otherwise: str) -> str:
+def _prompted(name: str, otherwise: str) -> str:
     if not sys.stdin.isatty():
         fail(f"the {name.lower()} is missing: {otherwise}")
     return str(typer.prompt(name, hide_input=True, err=True)).strip()

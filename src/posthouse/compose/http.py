@@ -44,7 +44,7 @@ def application() -> Frame:
     """The HTTP application of a process that runs nothing else; uvicorn calls it."""
     settings = config.load()
     configure_logging(settings.service.log_level)
-    # No other process would read a stream in this one's memory: without NATS, mail is due at once.
+    # No other process reads a stream in this process's memory: without NATS, mail is due at once.
     return _application(settings, lambda: open_stream(settings, "http", or_memory=False))
 
 

@@ -1,4 +1,4 @@
-"""Keys derived from the installation's secrets, one for each purpose."""
+"""Keys derived from the installation's secrets, a key for each purpose."""
 
 from hashlib import blake2b
 

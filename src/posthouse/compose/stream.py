@@ -18,7 +18,7 @@ WORKER_NAME_BYTES: Final = 8
 
 @asynccontextmanager
 async def open_stream(settings: Settings, name: str, *, or_memory: bool) -> AsyncIterator[Stream | None]:
-    """The stream between processes, if there is one; otherwise one in this process's memory, if asked for."""
+    """NATS if it is set up; otherwise, with `or_memory`, a stream in this process's memory; otherwise None."""
     chosen = StreamSettings(replicas=settings.stream.replicas, ack_wait_seconds=ACK_WAIT_SECONDS)
     opened: Stream
     if settings.stream.addresses:

@@ -1,6 +1,6 @@
 """Reading the settings.
 
-The file is the one that POSTHOUSE_CONFIG names, else `./posthouse.toml`, else `/etc/posthouse/posthouse.toml`.
+The file is named by POSTHOUSE_CONFIG; else it is `./posthouse.toml`, else `/etc/posthouse/posthouse.toml`.
 """
 
 import os

@@ -146,7 +146,7 @@ class DeliverySection(Section):
 
 
 class LaneSettings(Section):
-    """Limits of a single lane; the defaults apply where one is absent."""
+    """Limits of a single lane; an absent limit has its default."""
 
     per_second: float | None = Field(None, gt=0, allow_inf_nan=False)
     burst: int | None = Field(None, ge=1)

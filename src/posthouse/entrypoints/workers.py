@@ -1,4 +1,4 @@
-"""Work that repeats: a flow performs one step, this owns the looping, the pausing and the end."""
+"""Repeated work: a flow performs a step; this module owns the loop, the pauses and the shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -11,11 +11,10 @@ import structlog
 from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dispatch import DISPATCHED_AT_ONCE_MIN, Dispatch
 from posthouse.rules.refusal import Refusal
-from posthouse.wire.stream import Leases, Stream, TicketKind
-from posthouse.wire.stream import StreamMessage as Ticketed
+from posthouse.wire.stream import Leases, Stream, StreamMessage, TicketKind
 
 if TYPE_CHECKING:
-    from posthouse.flows.webhooks.sender import WebhookSender  # with it comes an HTTP client, which takes its time
+    from posthouse.flows.webhooks.sender import WebhookSender  # it imports an HTTP client, which is slow
 
 log = structlog.get_logger(__name__)
 
@@ -27,16 +26,16 @@ RECLAIM_SECONDS: Final = 2.0
 FETCHED_AT_ONCE_MAX: Final = 500
 FETCH_SECONDS_MAX: Final = 0.5
 FULL_SECONDS: Final = 0.02
-# Of a worker's lease: several renewals may fail before it ends.
+# Part of a worker's lease: several renewals may fail before it ends.
 RENEW_PART: Final = 1 / 6
-# Several times before a ticket that is held would come again.
+# Several heartbeats fit before a held ticket would be sent again.
 HEARTBEAT_SECONDS: Final = 20.0
 REPORT_SECONDS: Final = 2.0
 DRAIN_SECONDS_MAX: Final = 15.0
 
 
 async def repeat(step: Callable[[], Awaitable[object]], *, pause_seconds: float) -> None:
-    """Perform the step again and again until cancelled; a step that fails is logged and tried again."""
+    """Perform the step until cancelled; a step that fails is logged and tried again."""
     while True:
         await _performed(step)
         await asyncio.sleep(pause_seconds)
@@ -44,7 +43,7 @@ async def repeat(step: Callable[[], Awaitable[object]], *, pause_seconds: float)
 
 @asynccontextmanager
 async def repeated(step: Callable[[], Awaitable[object]], *, pause_seconds: float) -> AsyncIterator[None]:
-    """The step repeats beside whatever runs inside."""
+    """Repeat the step while the body of the `async with` runs."""
     task = asyncio.create_task(repeat(step, pause_seconds=pause_seconds))
     try:
         yield
@@ -53,13 +52,13 @@ async def repeated(step: Callable[[], Awaitable[object]], *, pause_seconds: floa
         await asyncio.gather(task, return_exceptions=True)
 
 
-class Working(Protocol):
-    """A flow that works off tickets."""
+class TicketWorker(Protocol):
+    """A flow that processes tickets."""
 
     @property
     def room(self) -> int: ...
 
-    async def offer(self, carried: Iterable[Ticketed]) -> None: ...
+    async def offer(self, carried: Iterable[StreamMessage]) -> None: ...
 
     async def renew(self) -> None: ...
 
@@ -69,22 +68,22 @@ class Working(Protocol):
 
 
 async def run_dispatch(dispatch: Dispatch, stop: asyncio.Event, *, with_webhooks: bool = True) -> None:
-    """What is due gets its ticket, and what the dead had claimed is due again, until told to stop.
+    """Until `stop`, publish tickets for due work, and reclaim the claims of dead workers.
 
-    Without calls, whoever is to be told of something is told later: by those who run with them.
+    Without webhooks, their tickets are left to a process that runs with them.
     """
 
-    async def hand_out_mail() -> None:
+    async def dispatch_mail() -> None:
         while await dispatch.step() >= DISPATCHED_AT_ONCE_MIN:
             pass
 
-    async def hand_out_calls() -> None:
+    async def dispatch_webhooks() -> None:
         while with_webhooks and await dispatch.step_calls() >= DISPATCHED_AT_ONCE_MIN:
             pass
 
     async with (
-        repeated(hand_out_mail, pause_seconds=DISPATCH_SECONDS),
-        repeated(hand_out_calls, pause_seconds=DISPATCH_SECONDS),
+        repeated(dispatch_mail, pause_seconds=DISPATCH_SECONDS),
+        repeated(dispatch_webhooks, pause_seconds=DISPATCH_SECONDS),
         repeated(dispatch.reclaim, pause_seconds=RECLAIM_SECONDS),
     ):
         await stop.wait()
@@ -113,7 +112,7 @@ async def run_webhooks(
 
 
 async def _work(
-    working: Working,
+    worker: TicketWorker,
     kind: TicketKind,
     stream: Stream,
     leases: Leases,
@@ -121,25 +120,25 @@ async def _work(
     worker_lease: timedelta,
     stop: asyncio.Event,
 ) -> None:
-    """Tickets of the shards held here are worked off until told to stop; then what waits is given back, what is
-    being said to other servers is said to its end, and all of it is recorded, within DRAIN_SECONDS_MAX."""
-    # Nothing may be claimed in the name of a worker whom the database doesn't know.
-    while not stop.is_set() and not await _performed(working.renew):
+    """Process tickets of the shards held here until `stop`. Then release tickets that wait, finish open conversations
+    with other servers, and record the results, within DRAIN_SECONDS_MAX."""
+    # Nothing may be claimed for a worker that the database doesn't know.
+    while not stop.is_set() and not await _performed(worker.renew):
         await _pause(stop, AFTER_FAILURE_SECONDS)
     async with (
-        repeated(working.renew, pause_seconds=worker_lease.total_seconds() * RENEW_PART),
-        repeated(working.heartbeat, pause_seconds=HEARTBEAT_SECONDS),
+        repeated(worker.renew, pause_seconds=worker_lease.total_seconds() * RENEW_PART),
+        repeated(worker.heartbeat, pause_seconds=HEARTBEAT_SECONDS),
     ):
-        await _fetch_until(stop, working, kind, stream, leases, share)
-        await stream.fetch(kind, frozenset(), 0, 0.0)  # gives back what came ahead of its time
-        # Others may have the shards while what is under way here comes to its end.
+        await _fetch_until(stop, worker, kind, stream, leases, share)
+        await stream.fetch(kind, frozenset(), 0, 0.0)  # releases prefetched tickets
+        # Other workers may take the shards while work here is finished.
         await leases.close()
-        await working.drain(DRAIN_SECONDS_MAX)
+        await worker.drain(DRAIN_SECONDS_MAX)
 
 
 async def _fetch_until(
     stop: asyncio.Event,
-    working: Working,
+    worker: TicketWorker,
     kind: TicketKind,
     stream: Stream,
     leases: Leases,
@@ -153,14 +152,14 @@ async def _fetch_until(
         if held and len(held) != shared:
             shared = len(held)
             share(shared)
-        count = min(working.room, FETCHED_AT_ONCE_MAX)
-        # Asked for none when there is no room: what came for a shard that moved is given back all the same.
+        count = min(worker.room, FETCHED_AT_ONCE_MAX)
+        # Fetch none when there is no room: tickets of a shard that moved are still released.
         tickets = await stream.fetch(kind, held, count, FETCH_SECONDS_MAX if count else FULL_SECONDS)
         still_held = frozenset[int]() if stop.is_set() else leases.held()
         for ticket in tickets:
             if ticket.shard not in still_held:
                 await ticket.release()
-        await working.offer([ticket for ticket in tickets if ticket.shard in still_held])
+        await worker.offer([ticket for ticket in tickets if ticket.shard in still_held])
 
     while not stop.is_set():
         if not await _performed(fetch_and_offer):
@@ -168,7 +167,7 @@ async def _fetch_until(
 
 
 async def _performed(step: Callable[[], Awaitable[object]]) -> bool:
-    """Whether the step went well; if not, it is in the log."""
+    """Whether the step succeeded; a failure is logged."""
     try:
         await step()
     except Refusal as refusal:

@@ -9,7 +9,7 @@ import pytest
 import schemathesis
 from schemathesis.core.result import Ok
 
-from posthouse.entrypoints.refusals import TELLINGS
+from posthouse.entrypoints.refusals import REPLIES
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code
 from tools.write_openapi import FILE, document, written
@@ -96,7 +96,7 @@ def test_every_error_is_the_error_object() -> None:
 
 
 def test_every_declared_error_status_belongs_to_a_code() -> None:
-    known = {telling.http for telling in TELLINGS.values()}
+    known = {reply.http for reply in REPLIES.values()}
     assert {int(status) for _, status, _ in responses() if int(status) >= 400} <= known
 
 

@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 from posthouse.entrypoints.http.schemas.emails import SendRequest, SendResponse
 from posthouse.entrypoints.http.schemas.events import Event
 from posthouse.entrypoints.http.schemas.shapes import Error
-from posthouse.entrypoints.refusals import TELLINGS
+from posthouse.entrypoints.refusals import REPLIES
 from posthouse.rules import event, limits, retry
 
 API_VERSION: Final = "1.0.0"
@@ -216,4 +216,4 @@ def _with_public_names(schema: Any) -> Any:
 
 
 # A status without a meaning fails at import.
-assert set(_MEANING) == {telling.http for telling in TELLINGS.values()}  # noqa: S101
+assert set(_MEANING) == {reply.http for reply in REPLIES.values()}  # noqa: S101

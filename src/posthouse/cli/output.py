@@ -1,4 +1,4 @@
-"""Answers shown: as text for people, as JSON for programs; both are made from the same plain values."""
+"""Output of commands: text for people, JSON for programs; both are made from the same plain values."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Plain = Mapping[str, object]
 
 PIPE_WIDTH: Final = 240
-# Columns that people copy from: never broken over lines.
+# People copy from these columns: never broken over lines.
 _COPIED: Final = frozenset({"id", "username", "name", "email"})
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -151,7 +151,7 @@ def write_json(value: object) -> None:
 
 
 def write_line(text: str = "") -> None:
-    """Plain and unwrapped, so that what is copied from it is exactly what was meant."""
+    """Plain and unwrapped, so that copied text is exact."""
     sys.stdout.write(text + "\n")
 
 

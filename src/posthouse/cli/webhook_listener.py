@@ -1,7 +1,7 @@
-"""Listening to events on a developer's machine: the feed's are sent on as webhooks, and what comes is judged and shown.
+"""A webhook receiver on a developer's machine: events of the feed are sent on to it, verified and shown.
 
-The listener is a receiver as anyone would write one, on the loopback interface and without TLS. It is sent to by us,
-and by whoever else finds it, through a tunnel perhaps: so that what it reads and does at once is bounded.
+The listener is an ordinary receiver, on the loopback interface and without TLS. Others may reach it as well, through
+a tunnel perhaps: so the size of a body and the number of requests at once are bounded.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import aiohttp
 from aiohttp import web
 
-from posthouse.cli import events
-from posthouse.cli.feed import Feed, FeedClosed, Login, reason
-from posthouse.cli.feed import read as read_answer
+from posthouse.cli import webhook_events
+from posthouse.cli.event_feed import Feed, FeedClosed, Login, reason
+from posthouse.cli.event_feed import read as read_answer
 from posthouse.mail.reply import printable
 from posthouse.rules import event
 from posthouse.rules.event import CONTENT_TYPE, SIGNATURE_HEADER, USER_AGENT
@@ -26,22 +26,22 @@ HOST: Final = "127.0.0.1"
 BODY_BYTES_MAX: Final = 256 * 1024
 BODY_SECONDS_MAX: Final = 10.0
 REQUESTS_AT_ONCE_MAX: Final = 16
-# What the service itself grants a receiver, and reads of its answer.
+# The service gives a receiver as much time, and reads as much of its answer.
 CALL_SECONDS_MAX: Final = 5.0
 ANSWER_BYTES_MAX: Final = 2_048
 
 Say = Callable[[str], None]
 
 
-class NotListening(RuntimeError):  # noqa: N818 (reads as what it says)
-    """The port can't be had; the text says what to do."""
+class CannotListen(RuntimeError):  # noqa: N818 (reads as what it says)
+    """The port can't be opened; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What is followed (nothing without `access`), since when, and where it goes: without `forward`, to ourselves.
+class ListenOptions:
+    """Without `access`, no feed is followed. Without `forward`, events are sent to the listener here.
 
-    As many events as `events_max` are shown, or any number of them when it is 0.
+    `events_max` is the number of events to show; 0 means no limit.
     """
 
     url: str
@@ -55,7 +55,7 @@ class Wishes:
 
 
 class ReceiverReply(NamedTuple):
-    """What a program said to an event; without a status, the text says why there was none."""
+    """A receiver's answer to an event; without a status, the text says why there was no answer."""
 
     status: int | None
     text: str
@@ -66,15 +66,15 @@ class ReceiverReply(NamedTuple):
         return self.status is not None and 200 <= self.status < 300
 
 
-async def listen(wishes: Wishes, say: Say) -> None:
-    """Until it is cancelled, or as many events were shown as were asked for."""
+async def listen(options: ListenOptions, say: Say) -> None:
+    """Run until cancelled, or until `events_max` events were shown."""
     async with AsyncExitStack() as stack:
         enough = asyncio.Event()
-        target = wishes.forward
+        target = options.forward
         if not target:
-            target = await stack.enter_async_context(_Listener(wishes, enough))
+            target = await stack.enter_async_context(_Listener(options, enough))
             say(f"Listening on {target}")
-        if wishes.access is None:
+        if options.access is None:
             await enough.wait()
             return
         http = await stack.enter_async_context(aiohttp.ClientSession(trust_env=True))
@@ -82,18 +82,18 @@ async def listen(wishes: Wishes, say: Say) -> None:
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False)
         )
         shown = 0
-        async for told in Feed(http, wishes.url, wishes.access, say).events(wishes.back):
-            body = events.as_sent(told)
-            reply = await send(local, target, wishes.secret, body)
-            if wishes.forward:
+        async for values in Feed(http, options.url, options.access, say).events(options.back):
+            body = webhook_events.as_sent(values)
+            reply = await send(local, target, options.secret, body)
+            if options.forward:
                 shown += 1
-                _show_reply(body, reply, as_json=wishes.as_json)
-            if enough.is_set() or 0 < wishes.events_max <= shown:
+                _show_reply(body, reply, as_json=options.as_json)
+            if enough.is_set() or 0 < options.events_max <= shown:
                 return
 
 
 async def send(http: aiohttp.ClientSession, url: str, secret: str, body: bytes) -> ReceiverReply:
-    """One POST as the service would make it, though to any address; nothing is tried again."""
+    """Send a POST as the service would, though to any address, and without a retry."""
     headers = {
         "Content-Type": CONTENT_TYPE,
         "User-Agent": USER_AGENT,
@@ -101,11 +101,11 @@ async def send(http: aiohttp.ClientSession, url: str, secret: str, body: bytes) 
         "Accept": "*/*",
         "Accept-Encoding": "identity",
     }
-    patience = aiohttp.ClientTimeout(total=CALL_SECONDS_MAX)
+    timeout = aiohttp.ClientTimeout(total=CALL_SECONDS_MAX)
     began_at = time.monotonic()
     status = None
     try:
-        async with http.post(url, data=body, headers=headers, timeout=patience, allow_redirects=False) as response:
+        async with http.post(url, data=body, headers=headers, timeout=timeout, allow_redirects=False) as response:
             text = printable(await read_answer(response, ANSWER_BYTES_MAX))
             status = response.status
     except TimeoutError:
@@ -119,20 +119,20 @@ async def send(http: aiohttp.ClientSession, url: str, secret: str, body: bytes) 
 
 def _show_reply(body: bytes, reply: ReceiverReply, *, as_json: bool) -> None:
     if as_json:
-        return events.write_json({"event": events.read(body), "answer": reply._asdict()})
-    said = reply.text if reply.status is None else f"{reply.status} {reply.text}".rstrip()
-    note = f"→ {said} ({reply.duration_ms} ms)"
-    return events.write(body, (note, "green" if reply.is_success else "red"))
+        return webhook_events.write_json({"event": webhook_events.read(body), "answer": reply._asdict()})
+    answer = reply.text if reply.status is None else f"{reply.status} {reply.text}".rstrip()
+    note = f"→ {answer} ({reply.duration_ms} ms)"
+    return webhook_events.write(body, (note, "green" if reply.is_success else "red"))
 
 
 class _Listener:
-    """Takes POSTs to any path; 200 for what is genuine, 400 for what is not."""
+    """Accepts POSTs to any path; answers 200 to genuine events and 400 to others."""
 
-    def __init__(self, wishes: Wishes, enough: asyncio.Event) -> None:
-        self._wishes = wishes
+    def __init__(self, options: ListenOptions, enough: asyncio.Event) -> None:
+        self._options = options
         self._enough = enough
-        self._left = wishes.events_max
-        self._at_work = 0
+        self._events_left = options.events_max
+        self._requests = 0
         application = web.Application(client_max_size=BODY_BYTES_MAX)
         application.router.add_post("/{path:.*}", self._receive)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
@@ -140,38 +140,41 @@ class _Listener:
     async def __aenter__(self) -> str:
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, HOST, self._wishes.port).start()
+            await web.TCPSite(self._runner, HOST, self._options.port).start()
         except OSError as error:
             await self._runner.cleanup()
             why = error.strerror
-            raise NotListening(f"can't listen on port {self._wishes.port} ({why}): name another --port.") from None
+            raise CannotListen(f"can't listen on port {self._options.port} ({why}): name another --port.") from None
         return f"http://{HOST}:{self._runner.addresses[0][1]}/"
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
 
     async def _receive(self, request: web.Request) -> web.Response:
-        if self._at_work >= REQUESTS_AT_ONCE_MAX:
+        if self._requests >= REQUESTS_AT_ONCE_MAX:
             return web.Response(status=503, text="busy: send it again\n", headers={"Retry-After": "1"})
-        self._at_work += 1
+        self._requests += 1
         try:
             async with asyncio.timeout(BODY_SECONDS_MAX):
                 body = await request.read()
         except TimeoutError:
             return web.Response(status=408, text="the body took too long\n")
         finally:
-            self._at_work -= 1
+            self._requests -= 1
         return self._answered(request.headers, body)
 
     def _answered(self, headers: Mapping[str, str], body: bytes) -> web.Response:
-        found = events.judged(self._wishes.secret, headers.get(SIGNATURE_HEADER, ""), body, int(time.time()))
-        if self._wishes.as_json:
-            told: dict[str, Any] = {"event": events.read(body), "verdict": found.verdict, "reason": found.reason}
-            events.write_json(told)
+        found = webhook_events.check_signature(
+            self._options.secret, headers.get(SIGNATURE_HEADER, ""), body, int(time.time())
+        )
+        if self._options.as_json:
+            webhook_events.write_json(
+                {"event": webhook_events.read(body), "verdict": found.verdict, "reason": found.reason}
+            )
         else:
             word, style = ("verified", "green") if found.is_genuine else ("not verified", "red")
-            events.write(body, (f"{word}: {found.reason}", style))
-        self._left -= 1
-        if self._left == 0:
+            webhook_events.write(body, (f"{word}: {found.reason}", style))
+        self._events_left -= 1
+        if self._events_left == 0:
             self._enough.set()
         return web.Response(status=200 if found.is_genuine else 400, text=f"{found.reason}\n")

@@ -1,7 +1,7 @@
-"""A service's feed of events, followed from afar: log in, ask politely, go on where one stopped.
+"""A client that follows a service's feed of events: log in, read page by page, continue from the last cursor.
 
-Nothing has to reach us, so that it works behind any router. Whoever is away or busy is asked again later; what
-waiting can't mend ends it with a sentence that says what to do.
+Only outgoing connections are needed, so it works behind any router. A service that is down or busy is asked again
+later; a fault that waiting can't fix ends the command with a sentence that says what to do.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ PAGE_SIZE: Final = 100
 # A page of the longest events is a fifth of this.
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 ANSWER_SECONDS_MAX: Final = 30.0
-# An event is shown ten seconds after it was made: asking more often would tell nothing sooner.
+# An event is shown ten seconds after it was made: asking more often would bring nothing sooner.
 PAUSE_SECONDS: Final = 2.0
-AGAIN_SECONDS_MAX: Final = 60.0
-ASKED_PATIENCE_SECONDS_MAX: Final = 3_600.0
-_ADVICE: Final = ": see that the service runs there, or name another --url."
+RETRY_SECONDS_MAX: Final = 60.0
+RETRY_AFTER_SECONDS_MAX: Final = 3_600.0
+_ADVICE: Final = ": check that the service runs there, or name another --url."
 
 
 class FeedClosed(RuntimeError):  # noqa: N818 (reads as what it says)
-    """It can't be followed, and waiting won't help; the text says what to do."""
+    """The feed can't be followed, and waiting won't help; the text says what to do."""
 
 
 class Login(NamedTuple):
@@ -49,8 +49,8 @@ class _Answer(NamedTuple):
         return str(self.body.get("error") or f"the answer was {self.status}")
 
 
-class _Away(RuntimeError):  # noqa: N818 (reads as what it says)
-    """No answer, or one that asks for patience."""
+class _Unavailable(RuntimeError):  # noqa: N818 (reads as what it says)
+    """No answer, or an answer that asks to try later."""
 
     def __init__(self, reason: str, seconds: float | None = None) -> None:
         super().__init__(reason)
@@ -58,7 +58,7 @@ class _Away(RuntimeError):  # noqa: N818 (reads as what it says)
 
 
 def _is_private(url: str) -> bool:
-    """Whether nobody between here and there can listen."""
+    """Whether a password can't be read on the way."""
     parts = urlsplit(url)
     with suppress(ValueError):
         return parts.scheme == "https" or ip_address(parts.hostname or "").is_loopback
@@ -66,7 +66,7 @@ def _is_private(url: str) -> bool:
 
 
 class Feed:
-    """`access` is a login, renewed when its token ends, or a token alone. `say` tells what keeps us waiting."""
+    """`access` is a login, renewed when its token expires, or a token alone. `say` reports what it waits for."""
 
     def __init__(
         self,
@@ -85,17 +85,17 @@ class Feed:
         self._pause_seconds = pause_seconds
 
     async def events(self, back: timedelta) -> AsyncIterator[dict[str, Any]]:
-        """Every event from so long ago on, the oldest first, for ever. At first, nobody is waited for."""
+        """Every event since `back` ago, oldest first, without end. A service that is down at the start ends it."""
         if not _is_private(self._url):
-            raise FeedClosed(f"{self._url} would be told a password in the clear: name it with https://.")
+            raise FeedClosed(f"{self._url} would receive a password in cleartext: name it with https://.")
         try:
             if isinstance(self._access, Login):
                 await self._log_in(self._access)
             first = await self._page(None, 1)
-        except _Away as away:
-            raise FeedClosed(f"{self._url} {away}{'' if away.seconds else _ADVICE}") from None
+        except _Unavailable as unavailable:
+            raise FeedClosed(f"{self._url} {unavailable}{'' if unavailable.seconds else _ADVICE}") from None
         self._say(f"Following the events of {self._url}")
-        # A cursor is an event's id, and the lowest of a moment is one, too. The service's clock counts, not ours.
+        # A cursor is an event's id, or the lowest id of a moment. The service's clock counts, not ours.
         after = ids.text(ids.EVENT, ids.lowest_id(_date(first) - back))
         while True:
             answer = await self._patiently(after)
@@ -110,20 +110,20 @@ class Feed:
         while True:
             try:
                 return await self._page(after, PAGE_SIZE)
-            except _Away as away:
-                seconds = away.seconds or min(self._pause_seconds * 2**failures, AGAIN_SECONDS_MAX)
-                self._say(f"{self._url} {away}; asking again in {seconds:.0f} s.")
+            except _Unavailable as unavailable:
+                seconds = unavailable.seconds or min(self._pause_seconds * 2**failures, RETRY_SECONDS_MAX)
+                self._say(f"{self._url} {unavailable}; asking again in {seconds:.0f} s.")
                 await asyncio.sleep(seconds)
                 failures = min(failures + 1, 10)
 
     async def _page(self, after: str | None, limit: int) -> _Answer:
-        asked = {"limit": str(limit), **({} if after is None else {"after": after})}
-        answer = await self._ask("GET", "/v1/events", params=asked)
+        parameters = {"limit": str(limit), **({} if after is None else {"after": after})}
+        answer = await self._ask("GET", "/v1/events", params=parameters)
         if answer.status == 401 and isinstance(self._access, Login):
             await self._log_in(self._access)
-            answer = await self._ask("GET", "/v1/events", params=asked)
+            answer = await self._ask("GET", "/v1/events", params=parameters)
         if answer.status == 401:
-            raise FeedClosed("the token was refused: take that of a new login, not an API key, or give --email.")
+            raise FeedClosed("the token was refused: use the token of a new login, not an API key, or give --email.")
         if answer.status != 200 or not isinstance(answer.body.get("events"), list):
             raise FeedClosed(f"{self._url} does not show its events: {answer.error}")
         return answer
@@ -136,26 +136,26 @@ class Feed:
 
     async def _ask(self, method: str, path: str, **given: Any) -> _Answer:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        patience = aiohttp.ClientTimeout(total=ANSWER_SECONDS_MAX)
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS_MAX)
         try:
             async with self._http.request(
-                method, self._url + path, headers=headers, timeout=patience, allow_redirects=False, **given
+                method, self._url + path, headers=headers, timeout=timeout, allow_redirects=False, **given
             ) as response:
                 raw = await read(response, PAGE_BYTES_MAX)
         except TimeoutError:
-            raise _Away(f"gave no answer within {ANSWER_SECONDS_MAX:.0f} s") from None
+            raise _Unavailable(f"gave no answer within {ANSWER_SECONDS_MAX:.0f} s") from None
         except aiohttp.InvalidURL:
             raise FeedClosed(f"{self._url} is no address: --url is such as https://mail.example.com") from None
         except aiohttp.ClientError as error:
-            raise _Away(f"can't be reached ({reason(error)})") from None
+            raise _Unavailable(f"can't be reached ({reason(error)})") from None
         answer = _Answer(response.status, response.headers, _object(raw))
         if answer.status == 429 or answer.status >= 500:
-            raise _Away(f"asks for patience ({answer.status}: {answer.error})", _seconds(response.headers))
+            raise _Unavailable(f"asks to try later ({answer.status}: {answer.error})", _seconds(response.headers))
         return answer
 
 
 async def read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """The answer's body, or the beginning of a longer one."""
+    """The answer's body, at most `bytes_max` of it."""
     body = b""
     async for piece in response.content.iter_any():
         body += piece
@@ -165,7 +165,7 @@ async def read(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
 
 
 def reason(error: aiohttp.ClientError) -> str:
-    """In the words of the operating system, where it has some."""
+    """The operating system's text for the error, if any."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if isinstance(number, int) and number > 0 else str(error) or type(error).__name__
 
@@ -181,11 +181,11 @@ def _object(raw: bytes) -> dict[str, Any]:
 def _seconds(headers: Mapping[str, str]) -> float | None:
     given = headers.get("Retry-After", "")
     is_number = given.isascii() and given.isdecimal() and len(given) <= 6
-    return min(float(given), ASKED_PATIENCE_SECONDS_MAX) if is_number else None
+    return min(float(given), RETRY_AFTER_SECONDS_MAX) if is_number else None
 
 
 def _date(answer: _Answer) -> datetime:
-    """The service's time; ours when it doesn't tell."""
+    """The service's time; ours when the answer has no date."""
     with suppress(ValueError):
         return parsedate_to_datetime(answer.headers.get("Date", "")).astimezone(UTC)
     return datetime.now(UTC)
