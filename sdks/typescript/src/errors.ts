@@ -1,12 +1,12 @@
-/** Whatever can go wrong, as classes with one base. */
+/** All errors, with a common base class. */
 
-import type { Message } from "./models.js";
+import type { Message } from "./results.js";
 
 export type WebhookReason = "malformed_header" | "wrong_signature" | "outside_tolerance" | "malformed_body";
 
 const RETRYABLE_STATUSES: ReadonlySet<number | null> = new Set([429, 503]);
 
-/** What the service told with an error. */
+/** Details of an error from the service. */
 export interface ErrorDetails {
   readonly status?: number | null;
   readonly code?: string | null;

@@ -28,10 +28,10 @@ export {
   WebhookVerificationError,
 } from "./errors.js";
 export type { Fetch } from "./exchange.js";
+export type { Attachment, Email, VariableValue } from "./models.js";
+export type { RetryPolicy } from "./policy.js";
 export type {
-  Attachment,
   BillingStatus,
-  Email,
   Message,
   MessageStatus,
   Recipient,
@@ -39,9 +39,7 @@ export type {
   Sent,
   SentAttachment,
   Source,
-  VariableValue,
-} from "./models.js";
-export type { RetryPolicy } from "./policy.js";
+} from "./results.js";
 export type { Clock, Sleep } from "./time.js";
 export { VERSION } from "./version.js";
 export {

@@ -11,8 +11,9 @@ from posthouse_sdk.errors import (
     WaitTimeoutError,
     WebhookVerificationError,
 )
-from posthouse_sdk.models import Attachment, Email, Message, Recipient, Sent, SentAttachment
+from posthouse_sdk.models import Attachment, Email
 from posthouse_sdk.policy import RetryPolicy
+from posthouse_sdk.results import Message, Recipient, Sent, SentAttachment
 from posthouse_sdk.streams import AsyncHttpTransport, AsyncTransport
 from posthouse_sdk.transport import Answer, HttpTransport, Request, Transport
 from posthouse_sdk.version import VERSION

@@ -15,8 +15,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from posthouse_sdk import checks
 from posthouse_sdk.errors import ApiError, ConnectionFailedError, PosthouseError, WaitTimeoutError
-from posthouse_sdk.models import Email, Message, Sent
+from posthouse_sdk.models import Email
 from posthouse_sdk.policy import RetryPolicy, poll_seconds, retry_after_seconds
+from posthouse_sdk.results import Message, Sent
 from posthouse_sdk.transport import ANSWER_BYTES_MAX, Answer, Request
 
 # Less than this is no time at all.

@@ -13,8 +13,9 @@ from typing import Final, TypeVar
 from posthouse_sdk import calls, checks
 from posthouse_sdk.calls import Attempt, Clock, DebugEvent, Outcome, Plan, Setup
 from posthouse_sdk.errors import AttemptTimeoutError, ConnectionFailedError
-from posthouse_sdk.models import Email, Message, Sent
+from posthouse_sdk.models import Email
 from posthouse_sdk.policy import RetryPolicy
+from posthouse_sdk.results import Message, Sent
 from posthouse_sdk.streams import AsyncHttpTransport, AsyncTransport
 from posthouse_sdk.transport import HttpTransport, Transport
 from posthouse_sdk.version import VERSION

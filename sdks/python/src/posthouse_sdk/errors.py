@@ -1,11 +1,10 @@
-"""Whatever can go wrong, as types with one base."""
+"""All errors, with a common base class."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from posthouse_sdk.models import Message
+from posthouse_sdk.results import Message
 
 WebhookReason = Literal["malformed_header", "wrong_signature", "outside_tolerance", "malformed_body"]
 
@@ -36,8 +35,8 @@ class PosthouseError(Exception):
         self.retry_after = retry_after
 
     def __str__(self) -> str:
-        told = [str(part) for part in (self.status, self.code, self.request_id) if part]
-        return f"{self.message} ({', '.join(told)})" if told else self.message
+        details = [str(part) for part in (self.status, self.code, self.request_id) if part]
+        return f"{self.message} ({', '.join(details)})" if details else self.message
 
     @property
     def is_retryable(self) -> bool:

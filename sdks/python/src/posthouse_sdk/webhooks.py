@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final, NoReturn
 
 from posthouse_sdk.errors import InvalidArgumentError, WebhookReason, WebhookVerificationError
-from posthouse_sdk.models import moment
+from posthouse_sdk.results import moment
 
 SIGNATURE_HEADER: Final = "Service-Signature"
 TOLERANCE_SECONDS: Final = 300
