@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"there is no library in {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     if given.write and (given.languages or given.no_examples):
         parser.error("--write is about all libraries and their examples")
-    chosen = [one for one in LANGUAGES if not given.languages or one.name in given.languages]
+    chosen = [language for language in LANGUAGES if not given.languages or language.name in given.languages]
     BUILD.mkdir(parents=True, exist_ok=True)
     path = _path(chosen)
     # Two at a time: much of it is waiting for time-outs.

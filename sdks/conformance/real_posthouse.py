@@ -143,7 +143,7 @@ def main(arguments: Sequence[str]) -> int:
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     if not command:
         sys.exit("usage: real_posthouse.py -- <command>")
-    # Told to end, it ends what it started.
+    # On SIGTERM it ends what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with running() as variables:
         return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode

@@ -1,9 +1,9 @@
-"""A Posthouse that does what a case says: answers, fails and hangs, then tells what was wrong with the library.
+"""A Posthouse that does what a case says: answers, fails and hangs, then reports what was wrong with the library.
 
     python3 stub.py -- <command of a library's tests>
 
 runs the command with POSTHOUSE_STUB in its environment, the address of this server. The command's tests fetch each
-case from it, do what the case says, and report back what came of it; README.md has the formats. After the command
+case from it, do what the case says, and report the result; README.md has the formats. After the command
 has ended, the last line is `conformance: N of M`, where N is how many of the M cases were run and found right. It
 ends with the command's status, or with 1 if that is 0 and N is less than M.
 """
@@ -81,7 +81,7 @@ class Stub(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.large_file = directory / "large.bin"
         self.large_file.write_bytes(judge.large_file())
-        # Bound, never listening: whoever connects to it is refused.
+        # Bound, never listening: connections to it are refused.
         self.closed_port = socket.socket()
         self.closed_port.bind(("127.0.0.1", 0))
         super().__init__(("127.0.0.1", 0), Handler)

@@ -15,7 +15,7 @@ const (
 	waitTimeout    = 60 * time.Second
 )
 
-// Client sends email and tells what became of it. It is safe for concurrent use, and keeps connections open between
+// Client sends email and reports its status. It is safe for concurrent use, and keeps connections open between
 // calls. However it is printed, its secrets aren't.
 type Client struct{ setup *setup }
 
@@ -99,7 +99,7 @@ func WithProxy(address string) Option {
 	}
 }
 
-// WithDebug is told of every attempt, with nothing secret in what it is given. It may be called from several
+// WithDebug sets a function that is called for every attempt, without secrets. It may be called from several
 // goroutines at once.
 func WithDebug(hook func(DebugEvent)) Option {
 	return func(s *setup) error {
@@ -108,7 +108,7 @@ func WithDebug(hook func(DebugEvent)) Option {
 	}
 }
 
-// WithUserAgentSuffix tells the service who calls, such as shop/2.1.
+// WithUserAgentSuffix identifies the client to the service, such as shop/2.1.
 func WithUserAgentSuffix(suffix string) Option {
 	return func(s *setup) error {
 		if !all(suffix, isPrintable) {

@@ -128,11 +128,11 @@ func run(given *conformanceCase) object {
 	fake := &fakeTime{at: time.Unix(given.Now, 0)}
 	var debug []object
 	result, inspected, err := outcome(given, fake, func(event posthouse.DebugEvent) {
-		debug = append(debug, toldEvent(event))
+		debug = append(debug, describeEvent(event))
 	})
 	report["sleeps"], report["debug"], report["inspected"] = fake.sleeps, debug, inspected
 	if err != nil {
-		report["error"] = toldError(err)
+		report["error"] = describeError(err)
 	} else {
 		report["result"] = result
 	}
@@ -147,7 +147,7 @@ func outcome(given *conformanceCase, fake *fakeTime, debug func(posthouse.DebugE
 			options = append(options, posthouse.WithTolerance(seconds(*call.Tolerance)))
 		}
 		event, err := posthouse.VerifyWebhook(call.Body, call.Header, call.Secret, options...)
-		return toldWebhook(event), "", err
+		return describeWebhook(event), "", err
 	}
 	client, err := newClient(given, fake, debug)
 	if err != nil {
@@ -165,17 +165,17 @@ func outcome(given *conformanceCase, fake *fakeTime, debug func(posthouse.DebugE
 			return nil, inspected, err
 		}
 		sent, err := client.Send(context.Background(), email, options...)
-		return toldSent(sent), inspected, err
+		return describeSent(sent), inspected, err
 	case "get":
 		message, err := client.Get(context.Background(), call.ID)
-		return toldMessage(message), inspected, err
+		return describeMessage(message), inspected, err
 	default:
 		var options []posthouse.WaitOption
 		if call.Timeout != nil {
 			options = append(options, posthouse.WithWaitTimeout(seconds(*call.Timeout)))
 		}
 		message, err := client.Wait(context.Background(), call.ID, options...)
-		return toldMessage(message), inspected, err
+		return describeMessage(message), inspected, err
 	}
 }
 
@@ -273,7 +273,7 @@ func newAttachment(given givenAttachment) (attachment posthouse.Attachment, err 
 	return attachment, err
 }
 
-func toldSent(sent *posthouse.Sent) object {
+func describeSent(sent *posthouse.Sent) object {
 	if sent == nil {
 		return nil
 	}
@@ -292,7 +292,7 @@ func toldSent(sent *posthouse.Sent) object {
 	}
 }
 
-func toldMessage(message *posthouse.Message) object {
+func describeMessage(message *posthouse.Message) object {
 	if message == nil {
 		return nil
 	}
@@ -313,7 +313,7 @@ func toldMessage(message *posthouse.Message) object {
 	}
 }
 
-func toldWebhook(event *posthouse.Event) object {
+func describeWebhook(event *posthouse.Event) object {
 	if event == nil {
 		return nil
 	}
@@ -326,54 +326,54 @@ func toldWebhook(event *posthouse.Event) object {
 	}
 }
 
-func toldEvent(event posthouse.DebugEvent) object {
-	told := object{
+func describeEvent(event posthouse.DebugEvent) object {
+	details := object{
 		"method": event.Method, "url": event.URL, "status": event.Status, "attempt": event.Attempt,
 		"duration": event.Duration.Seconds(), "wait": nil,
 	}
 	if event.WillRetry {
-		told["wait"] = event.Wait.Seconds()
+		details["wait"] = event.Wait.Seconds()
 	}
-	return told
+	return details
 }
 
-func toldError(err error) object {
+func describeError(err error) object {
 	var ours posthouse.Error
 	if !errors.As(err, &ours) {
 		return object{"type": "unknown", "message": err.Error()}
 	}
-	told := object{
+	details := object{
 		"message": fmt.Sprintf("%v", err), "is_retryable": ours.IsRetryable(),
 		"is_insufficient_credits": ours.IsInsufficientCredits(),
 		"is_idempotency_conflict": ours.IsIdempotencyConflict(),
 	}
 	if ours.Status() != 0 {
-		told["status"] = ours.Status()
+		details["status"] = ours.Status()
 	}
 	if ours.Code() != "" {
-		told["code"] = ours.Code()
+		details["code"] = ours.Code()
 	}
 	if ours.RequestID() != "" {
-		told["request_id"] = ours.RequestID()
+		details["request_id"] = ours.RequestID()
 	}
 	if after, is := ours.RetryAfter(); is {
-		told["retry_after"] = after.Seconds()
+		details["retry_after"] = after.Seconds()
 	}
 	switch one := err.(type) {
 	case *posthouse.APIError:
-		told["type"] = "api"
+		details["type"] = "api"
 	case *posthouse.ConnectionError:
-		told["type"] = "connection"
+		details["type"] = "connection"
 	case *posthouse.TimeoutError:
-		told["type"] = "timeout"
+		details["type"] = "timeout"
 	case *posthouse.WaitTimeoutError:
-		told["type"], told["last"] = "wait_timeout", toldMessage(one.Last)
+		details["type"], details["last"] = "wait_timeout", describeMessage(one.Last)
 	case *posthouse.WebhookError:
-		told["type"], told["reason"] = "webhook", one.Reason
+		details["type"], details["reason"] = "webhook", one.Reason
 	case *posthouse.InvalidArgumentError:
-		told["type"] = "invalid"
+		details["type"] = "invalid"
 	}
-	return told
+	return details
 }
 
 func moment(at time.Time) any {

@@ -1,9 +1,9 @@
-// Package posthouse sends email through a Posthouse, tells what became of it, and verifies webhooks.
+// Package posthouse sends email through a Posthouse, reports its status, and verifies webhooks.
 //
 // A [Client] is made with [NewClient], is safe for concurrent use, and tries again what may succeed later. Every error
-// of the package is an [Error]; only a context that ended is told by the context's own error. Nothing but the standard
+// of the package is an [Error]; only an ended context returns the context's own error. Nothing but the standard
 // library is used.
 package posthouse
 
-// Version is the version of the library, as its User-Agent tells it.
+// Version is the version of the library, as in its User-Agent.
 const Version = "0.1.0"

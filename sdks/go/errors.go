@@ -56,19 +56,19 @@ func (f *failure) IsRetryable() bool {
 }
 
 func (f *failure) Error() string {
-	var told []string
+	var details []string
 	if f.status != 0 {
-		told = append(told, strconv.Itoa(f.status))
+		details = append(details, strconv.Itoa(f.status))
 	}
 	for _, one := range []string{f.code, f.requestID} {
 		if one != "" {
-			told = append(told, one)
+			details = append(details, one)
 		}
 	}
-	if len(told) == 0 {
+	if len(details) == 0 {
 		return "posthouse: " + f.message
 	}
-	return fmt.Sprintf("posthouse: %s (%s)", f.message, strings.Join(told, ", "))
+	return fmt.Sprintf("posthouse: %s (%s)", f.message, strings.Join(details, ", "))
 }
 
 // APIError means that the service answered, but not with what was asked for.

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// fields is a JSON object, read field by field: the service may come to tell more than this version knows, and what
-// isn't of the expected type is as good as absent. Its names are compared exactly, which a struct's would not be.
+// fields is a JSON object, read field by field: a later version of the service may return more, and
+// a value of an unexpected type counts as absent. Its names are compared exactly, which a struct's would not be.
 type fields map[string]json.RawMessage
 
 // readObject is nil if that is no JSON object in UTF-8.

@@ -98,7 +98,7 @@ func (e Email) written() ([]byte, error) {
 	// HTML would become several times as long, and the service counts bytes.
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(whole); err != nil {
-		return nil, &InvalidArgumentError{failure{message: "the email has a variable that JSON can't tell", cause: err}}
+		return nil, &InvalidArgumentError{failure{message: "the email has a variable that JSON can't encode", cause: err}}
 	}
 	return bytes.TrimRight(body.Bytes(), "\n"), nil
 }
@@ -163,8 +163,8 @@ func readSent(given fields, replayed bool) *Sent {
 	return sent
 }
 
-// Recipient is one address of a message and what became of it: its Status is queued, deferred, delivered, bounced or
-// failed. What there is nothing to tell of is zero.
+// Recipient is an address of a message: its Status is queued, deferred, delivered, bounced or
+// failed. Absent values are zero.
 type Recipient struct {
 	ID               string
 	Email            string
@@ -177,7 +177,7 @@ type Recipient struct {
 	BouncedAt        time.Time
 }
 
-// Message is a message and what became of it: its Status is queued, delivered, partial or failed.
+// Message is an accepted message: its Status is queued, delivered, partial or failed.
 type Message struct {
 	ID              string
 	Status          string

@@ -19,7 +19,7 @@ const (
 	signatureDigits = 2 * sha256.Size
 )
 
-// EventData says which recipient of which message an event is about. What there is nothing to tell of is zero.
+// EventData says which recipient of which message an event is about. Absent values are zero.
 type EventData struct {
 	EmailID      string
 	RecipientID  string

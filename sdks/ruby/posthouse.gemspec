@@ -5,7 +5,7 @@ require_relative "lib/posthouse/version"
 Gem::Specification.new do |spec|
   spec.name = "posthouse"
   spec.version = Posthouse::VERSION
-  spec.summary = "The official client library of Posthouse: sends email, tells what became of it, verifies webhooks."
+  spec.summary = "The official client library of Posthouse: sends email, reports its status, verifies webhooks."
   spec.description = "Typed, safe for threads, with retries that never send twice; nothing but the standard library."
   spec.authors = ["The Posthouse authors"]
   spec.homepage = "https://posthouse.example"

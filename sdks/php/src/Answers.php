@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Posthouse;
 
 /**
- * Reads what the service tells. It may come to tell more than this version knows: what isn't of the expected type is as
- * good as absent.
+ * Reads the answers of the service. A later version may return more: a value of an unexpected type counts
+ * as absent.
  *
  * @internal
  */
@@ -23,7 +23,7 @@ final class Answers
      */
     public static function object(string $text): ?array
     {
-        // As arrays {} and [] are the same, so that the first character has to tell.
+        // As arrays {} and [] are the same, so the first character decides.
         $value = str_starts_with(ltrim($text, " \t\r\n"), '{') ? json_decode($text, true, self::NESTING_MAX) : null;
 
         return is_array($value) ? $value : null;

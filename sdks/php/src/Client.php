@@ -5,7 +5,7 @@ declare(strict_types=1);
 namespace Posthouse;
 
 /**
- * Sends email and tells what became of it.
+ * Sends email and reports its status.
  *
  * `credential` is an API key or token, or Credential::basic(username, password). `timeout` is for an attempt as a
  * whole, in seconds; `retryPolicy` says how often and how long a call is tried. `debug` is called after every attempt

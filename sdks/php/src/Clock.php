@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Posthouse;
 
-/** Tells the time. */
+/** The current time. */
 interface Clock
 {
     /** Unix seconds. */

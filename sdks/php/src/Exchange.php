@@ -53,7 +53,7 @@ final class Exchange
             }
             $endedAt = $setup->clock->monotonic();
             $wait = $error === null ? null : $this->waitSeconds($error, $attempt, $endsAt - $endedAt);
-            $this->tell($answer, $attempt, $endedAt - $beganAt, $wait);
+            $this->reportAttempt($answer, $attempt, $endedAt - $beganAt, $wait);
             if ($error === null) {
                 return [$answer, $fields];
             }
@@ -76,7 +76,7 @@ final class Exchange
         return $wait < $left ? $wait : null;
     }
 
-    private function tell(?Answer $answer, int $attempt, float $duration, ?float $wait): void
+    private function reportAttempt(?Answer $answer, int $attempt, float $duration, ?float $wait): void
     {
         if ($this->setup->debug !== null) {
             ($this->setup->debug)(new DebugEvent(
@@ -102,13 +102,13 @@ final class Exchange
         if ($answer->status === $this->success && $isWhole) {
             return null;
         }
-        $told = $answer->status >= 400 ? $known : [];
+        $details = $answer->status >= 400 ? $known : [];
 
         return new ApiException(
-            Answers::text($told, 'error') ?? $this->whatCame($answer),
+            Answers::text($details, 'error') ?? $this->whatCame($answer),
             status: $answer->status,
-            errorCode: Answers::text($told, 'code'),
-            requestId: Answers::text($told, 'request_id') ?? Answers::text($answer->headers, 'x-request-id'),
+            errorCode: Answers::text($details, 'code'),
+            requestId: Answers::text($details, 'request_id') ?? Answers::text($answer->headers, 'x-request-id'),
             retryAfter: Backoff::retryAfterSeconds(
                 $answer->headers['retry-after'] ?? null,
                 $this->setup->clock->now(),

@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Posthouse;
 
-/** A message and what became of it: `queued`, `delivered`, `partial` or `failed`. */
+/** A message and its status: `queued`, `delivered`, `partial` or `failed`. */
 final class Message
 {
     /** @param list<Recipient> $recipients */

@@ -22,8 +22,8 @@ abstract class PosthouseException extends \RuntimeException
         public readonly ?float $retryAfter = null,
         ?\Throwable $previous = null,
     ) {
-        $told = array_filter([$status, $errorCode, $requestId], static fn ($part): bool => $part !== null);
-        $rest = $told === [] ? '' : ' (' . implode(', ', $told) . ')';
+        $details = array_filter([$status, $errorCode, $requestId], static fn ($part): bool => $part !== null);
+        $rest = $details === [] ? '' : ' (' . implode(', ', $details) . ')';
         parent::__construct($description . $rest, 0, $previous);
     }
 

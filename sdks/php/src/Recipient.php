@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Posthouse;
 
-/** One address of a message and what became of it: `queued`, `deferred`, `delivered`, `bounced` or `failed`. */
+/** An address of a message and its status: `queued`, `deferred`, `delivered`, `bounced` or `failed`. */
 final class Recipient
 {
     public function __construct(

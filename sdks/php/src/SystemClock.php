@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Posthouse;
 
-/** The time as the system tells it. */
+/** The system time. */
 final class SystemClock implements Clock
 {
     public function now(): float

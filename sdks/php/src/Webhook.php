@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Posthouse;
 
-/** Webhooks: whether a request is the service's own, and what it tells. */
+/** Webhooks: verifies that a request is the service's own, and parses it. */
 final class Webhook
 {
     public const SIGNATURE_HEADER = 'Service-Signature';
@@ -13,8 +13,7 @@ final class Webhook
     /**
      * The event, if the request is the service's own.
      *
-     * A request is believed for `tolerance` seconds before and after the time it was signed, so that nobody can repeat
-     * it later.
+     * A request is valid for `tolerance` seconds before and after the time it was signed, to prevent replays.
      *
      * @param string $rawBody the request's body as it came, before anything parsed it
      * @param string|null $header the value of Service-Signature

@@ -111,7 +111,7 @@ final class ClientTest
         ];
         foreach ($calls as $number => $call) {
             $thrown = $this->throws(Exception::class, $call);
-            // What a trace tells of arguments is the language's own, from 8.2 on without those that are marked.
+            // The arguments in a trace are the language's own, from 8.2 on without those that are marked.
             $trace = PHP_VERSION_ID < 80_200 ? '' : $thrown->getTraceAsString() . print_r($thrown->getTrace(), true);
             $shown = $thrown->getMessage() . $trace;
             $this->lacks(self::REFUSED, $shown, "exception {$number}");

@@ -57,7 +57,7 @@ final class ConformanceTest
             $result = $case['kind'] === 'webhook' ? self::verified($case) : self::called($case, $time, $report);
             $report['result'] = self::neutral($result);
         } catch (PosthouseException $error) {
-            $report['error'] = self::told($error);
+            $report['error'] = self::describe($error);
         }
 
         return $report + ['sleeps' => $time->sleeps];
@@ -182,7 +182,7 @@ final class ConformanceTest
         return is_array($value) ? array_map(self::neutral(...), $value) : $value;
     }
 
-    private static function told(PosthouseException $error): array
+    private static function describe(PosthouseException $error): array
     {
         return [
             'type' => self::TYPES[$error::class],

@@ -22,7 +22,7 @@ final class Service
     }
 
     /**
-     * Ends it, and tells what was asked of it.
+     * Ends it, and returns the requests that it got.
      *
      * @return list<array{line: string, key: string|null, proxy: string|null}>
      */

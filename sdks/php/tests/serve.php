@@ -50,14 +50,14 @@ function tunnel($client, string $authority): void
 }
 
 while (true) {
-    // Whoever doesn't trust the certificate goes away.
+    // A client that does not trust the certificate closes the connection.
     $client = @stream_socket_accept($listening, 60);
     if ($client === false) {
         continue;
     }
     [$line, $headers] = head($client);
-    $told = ['key' => $headers['idempotency-key'] ?? null, 'proxy' => $headers['proxy-authorization'] ?? null];
-    echo json_encode(['line' => $line] + $told, JSON_UNESCAPED_SLASHES), "\n";
+    $details = ['key' => $headers['idempotency-key'] ?? null, 'proxy' => $headers['proxy-authorization'] ?? null];
+    echo json_encode(['line' => $line] + $details, JSON_UNESCAPED_SLASHES), "\n";
     if ($isDripping) {
         fwrite($client, "HTTP/1.1 200 OK\r\n");
         while (@fwrite($client, "X-More: x\r\n") !== false) {

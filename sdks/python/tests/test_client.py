@@ -112,7 +112,7 @@ class ManyAtOnceTest(unittest.TestCase):
         with running() as service, ThreadPoolExecutor(8) as pool:
             client = Client(KEY, base_url=f"http://127.0.0.1:{service.port}")
             sent = list(pool.map(lambda _: client.send(EMAIL), range(40)))
-        self.assertEqual({one.id for one in sent}, {"em_1"})
+        self.assertEqual({answer.id for answer in sent}, {"em_1"})
         self.assertEqual(len(set(service.keys)), 40)
 
     def test_tasks_share_a_client(self) -> None:

@@ -93,7 +93,7 @@ def run_in_this_thread(case: dict[str, Any]) -> dict[str, Any]:
         else:
             report["result"] = neutral(client.wait(call["id"], **given(call, "timeout")))
     except PosthouseError as error:
-        report["error"] = told(error)
+        report["error"] = describe(error)
     return {**report, "sleeps": clock.sleeps}
 
 
@@ -113,7 +113,7 @@ async def run_with_asyncio(case: dict[str, Any]) -> dict[str, Any]:
         else:
             report["result"] = neutral(await client.wait(call["id"], **given(call, "timeout")))
     except PosthouseError as error:
-        report["error"] = told(error)
+        report["error"] = describe(error)
     return {**report, "sleeps": clock.sleeps}
 
 
@@ -141,7 +141,7 @@ def email(call: dict[str, Any]) -> Email:
     fields = dict(call["email"])
     fields["from_"] = fields.pop("from")
     if "attachments" in fields:
-        fields["attachments"] = [attachment(one) for one in fields["attachments"]]
+        fields["attachments"] = [attachment(item) for item in fields["attachments"]]
     return Email(**fields)
 
 
@@ -167,11 +167,11 @@ def neutral(value: Any) -> Any:
     if isinstance(value, dict):
         return {name.removesuffix("_"): neutral(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [neutral(one) for one in value]
+        return [neutral(item) for item in value]
     return neutral(asdict(value)) if hasattr(value, "__dataclass_fields__") else value
 
 
-def told(error: PosthouseError) -> dict[str, Any]:
+def describe(error: PosthouseError) -> dict[str, Any]:
     return {
         "type": TYPES[type(error)],
         "message": str(error),

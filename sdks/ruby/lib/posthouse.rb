@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The official client library of Posthouse: sends email, tells what became of it, verifies webhooks.
+# The official client library of Posthouse: sends email, reports its status, verifies webhooks.
 module Posthouse
 end
 

@@ -66,7 +66,7 @@ class ConformanceTest < Minitest::Test
     begin
       report[:result] = neutral(given["kind"] == "webhook" ? verified(given) : called(given, time, report))
     rescue Posthouse::Error => e
-      report[:error] = told(e)
+      report[:error] = describe(e)
     end
     report
   end
@@ -139,7 +139,7 @@ class ConformanceTest < Minitest::Test
     end
   end
 
-  def told(error)
+  def describe(error)
     retry_after = error.retry_after
     {
       type: TYPES.fetch(error.class), message: error.message, status: error.status, code: error.code,

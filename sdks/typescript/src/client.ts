@@ -70,7 +70,7 @@ interface Success {
   readonly headers: Headers;
 }
 
-/** Sends email and tells what became of it. */
+/** Sends email and reports its status. */
 export class Client {
   readonly baseUrl: string;
   // Private by the language, not by a promise: nothing that prints or serialises an object can see these.
@@ -195,11 +195,11 @@ function judged(answer: Answer, status: number, now: number): Success | ApiError
   if (answer.status === status && textOrNull(fields, "id") !== null && textOrNull(fields, "status") !== null) {
     return { fields, headers: answer.headers };
   }
-  const told = answer.status >= 400 ? fields : {};
-  return new ApiError(textOrNull(told, "error") ?? whatCame(answer, status), {
+  const details = answer.status >= 400 ? fields : {};
+  return new ApiError(textOrNull(details, "error") ?? whatCame(answer, status), {
     status: answer.status,
-    code: textOrNull(told, "code"),
-    requestId: textOrNull(told, "request_id") ?? answer.headers.get("X-Request-ID"),
+    code: textOrNull(details, "code"),
+    requestId: textOrNull(details, "request_id") ?? answer.headers.get("X-Request-ID"),
     retryAfterSeconds: retryAfterSeconds(answer.headers.get("Retry-After"), now),
   });
 }

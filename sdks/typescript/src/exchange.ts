@@ -44,7 +44,7 @@ export async function exchange(
     return await Promise.race([aborted(controller.signal), answerOf(fetch, attempt, controller.signal)]);
   } catch (error) {
     signal?.throwIfAborted();
-    return controller.signal.aborted ? late : new ConnectionFailedError(told(error), { cause: error });
+    return controller.signal.aborted ? late : new ConnectionFailedError(describe(error), { cause: error });
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener("abort", cancel);
@@ -91,7 +91,7 @@ function aborted(signal: AbortSignal): Promise<never> {
   });
 }
 
-function told(error: unknown): string {
+function describe(error: unknown): string {
   // fetch itself says no more than that it failed; the reason is the cause.
   const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
   const { message, code } = (cause ?? {}) as { message?: unknown; code?: unknown };

@@ -1,7 +1,7 @@
 /**
  * Fields of JSON objects, by their types.
  *
- * The service may come to tell more than this version knows: what isn't of the expected type is as good as absent.
+ * A later version of the service may return more: a value of an unexpected type counts as absent.
  */
 
 export type Fields = Readonly<Record<string, unknown>>;
@@ -51,7 +51,7 @@ export function timeOrNull(fields: Fields, name: string): Date | null {
   }
   const [, day = "", time = "", fraction = "", sign, hours = "0", minutes = "0"] = match;
   const local = new Date(`${day}T${time}.${fraction.slice(0, 3).padEnd(3, "0")}Z`);
-  // A day that the calendar hasn't, such as 30 February, is read as another.
+  // A day that does not exist, such as 30 February, is read as another.
   if (Number.isNaN(local.getTime()) || !local.toISOString().startsWith(`${day}T${time}`)) {
     return null;
   }

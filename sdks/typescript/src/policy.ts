@@ -73,7 +73,7 @@ export function retryAfterSeconds(value: string | null, now: number): number | n
     return null;
   }
   const date = new Date(text);
-  // A date that the calendar hasn't, such as 31 February, is read as another.
+  // A date that does not exist, such as 31 February, is read as another.
   if (Number.isNaN(date.getTime()) || date.toUTCString().slice(WEEKDAY_CHARACTERS) !== text.slice(WEEKDAY_CHARACTERS)) {
     return null;
   }

@@ -1,2 +1,2 @@
-/** The version of the library, as its package and its User-Agent tell it. */
+/** The version of the library, as in its package and its User-Agent. */
 export const VERSION = "0.1.0";

@@ -1,4 +1,4 @@
-/** Webhooks: whether a request is the service's own, and what it tells. */
+/** Webhooks: verifies that a request is the service's own, and parses it. */
 
 import { bytesOf, joined, parsedJson } from "./bytes.js";
 import { InvalidArgumentError, type WebhookReason, WebhookVerificationError } from "./errors.js";
@@ -57,8 +57,8 @@ export interface VerifyOptions {
  * The event, if the request is the service's own; WebhookVerificationError otherwise.
  *
  * `rawBody` is the request's body as it came, before anything parsed it; `header` the value of Service-Signature;
- * `secret` the webhook's, with its `whsec_`. A request is believed for some time only, so that nobody can repeat it
- * later.
+ * `secret` the webhook's, with its `whsec_`. A request is valid for a limited time only, to prevent
+ * replays.
  */
 export async function verifyWebhook(
   rawBody: Uint8Array | ArrayBuffer | string,

@@ -90,7 +90,7 @@ async function reportOf(library: Library, given: Case): Promise<Fields> {
     if (!(error instanceof library.PosthouseError)) {
       throw error;
     }
-    report["error"] = told(library, error);
+    report["error"] = describe(library, error);
     report["inspected"] = `${report["inspected"]} ${inspect(error, { showHidden: true, depth: null })}`;
   }
   return report;
@@ -157,7 +157,7 @@ async function attachmentOf(library: Library, given: CaseAttachment): Promise<At
   return { filename: filename ?? "", content: Buffer.from(bytes ?? "", "base64"), contentType, contentId };
 }
 
-function told(library: Library, error: PosthouseError): Fields {
+function describe(library: Library, error: PosthouseError): Fields {
   const types = new Map<unknown, string>([
     [library.ApiError, "api"],
     [library.ConnectionFailedError, "connection"],

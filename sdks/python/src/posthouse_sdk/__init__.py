@@ -1,4 +1,4 @@
-"""The official client library of Posthouse: sends email, tells what became of it, verifies webhooks."""
+"""The official client library of Posthouse: sends email, reports its status, verifies webhooks."""
 
 from posthouse_sdk.calls import DebugEvent
 from posthouse_sdk.client import AsyncClient, Basic, Bearer, Client

@@ -148,12 +148,12 @@ def _verdict(outcome: Outcome, success: int, now: float) -> Answer | PosthouseEr
     fields = _object(outcome)
     if outcome.status == success and fields is not None and _text(fields, "id") and _text(fields, "status"):
         return outcome
-    told = fields if fields is not None and outcome.status >= 400 else {}
+    details = fields if fields is not None and outcome.status >= 400 else {}
     return ApiError(
-        _text(told, "error") or _what_came(outcome, success),
+        _text(details, "error") or _what_came(outcome, success),
         status=outcome.status,
-        code=_text(told, "code"),
-        request_id=_text(told, "request_id") or outcome.headers.get("x-request-id"),
+        code=_text(details, "code"),
+        request_id=_text(details, "request_id") or outcome.headers.get("x-request-id"),
         retry_after=retry_after_seconds(outcome.headers.get("retry-after"), now),
     )
 

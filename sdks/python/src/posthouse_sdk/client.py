@@ -89,7 +89,7 @@ def _setup(
 
 
 class Client:
-    """Sends email and tells what became of it.
+    """Sends email and reports its status.
 
     `credential` is an API key or token, or `Basic(username, password)`. `timeout` is for an attempt as a whole, in
     seconds; `retry` says how often and how long a call is tried. `debug` is called after every attempt, with nothing

@@ -1,4 +1,4 @@
-"""An email to send and its attachments, as types. Fields have the names of the HTTP interface; `from_` is its `from`."""
+"""An email to send and its attachments. Fields have the names of the HTTP interface; `from_` is its `from`."""
 
 from __future__ import annotations
 

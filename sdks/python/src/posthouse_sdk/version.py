@@ -1,4 +1,4 @@
-"""The version of the library, as its metadata and its User-Agent tell it."""
+"""The version of the library, as in its metadata and its User-Agent."""
 
 from typing import Final
 

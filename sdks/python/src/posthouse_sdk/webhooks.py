@@ -1,4 +1,4 @@
-"""Webhooks: whether a request is the service's own, and what it tells."""
+"""Webhooks: verifies that a request is the service's own, and parses it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def verify_webhook(
 
     `raw_body` is the request's body as it came, before anything parsed it; `header` the value of Service-Signature;
     `secret` the webhook's, with its `whsec_`. A request is believed for `tolerance` seconds before and after the time
-    it was signed, so that nobody can repeat it later.
+    it was signed, to prevent replays.
     """
     if not secret:
         raise InvalidArgumentError("the webhook's secret is empty; anybody could sign with it")
@@ -62,7 +62,7 @@ def verify_webhook(
         raise InvalidArgumentError("the tolerance must not be below 0")
     signed_at, signatures = _parsed(header)
     expected = hmac.digest(secret.encode(), signed_at.encode() + b"." + raw_body, "sha256").hex()
-    if not any(hmac.compare_digest(expected, one) for one in signatures):
+    if not any(hmac.compare_digest(expected, signature) for signature in signatures):
         _refuse("wrong_signature", "the signature is not that of this body and secret")
     if abs((time.time() if now is None else now) - int(signed_at)) > tolerance:
         _refuse("outside_tolerance", f"it was signed more than {tolerance:g} s before or after now")
@@ -70,8 +70,8 @@ def verify_webhook(
 
 
 def _parsed(header: str | None) -> tuple[str, list[str]]:
-    fields = [_field(one) for one in (header or "").split(",")]
-    pairs = [(one[1], one[2]) for one in fields if one]
+    fields = [_field(part) for part in (header or "").split(",")]
+    pairs = [(field[1], field[2]) for field in fields if field]
     times = [value for name, value in pairs if name == "t"]
     signatures = [value for name, value in pairs if name == "v1"]
     if len(pairs) < len(fields) or len(times) != 1 or not signatures:

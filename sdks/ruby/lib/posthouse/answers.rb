@@ -5,8 +5,8 @@ require "json"
 require "time"
 
 module Posthouse
-  # Reads what the service tells. It may come to tell more than this version knows: what isn't of the expected type is
-  # as good as absent.
+  # Reads the answers of the service. A later version may return more: a value of an unexpected type counts
+  # as absent.
   module Answers # :nodoc:
     RFC3339 = /\A\d{4}-\d\d-(\d\d)[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)\z/
 

@@ -3,7 +3,7 @@
 require "securerandom"
 
 module Posthouse
-  # The time as the system tells it.
+  # The system time.
   class SystemClock
     # Unix seconds.
     def now
@@ -16,7 +16,7 @@ module Posthouse
     end
   end
 
-  # Sends email and tells what became of it. One client may be used by many threads at once.
+  # Sends email and reports its status. Many threads may share a client.
   #
   # +credential+ is an API key or token, or <tt>Posthouse::Basic.new(username, password)</tt>. +timeout+ is for an
   # attempt as a whole, in seconds; +retry_policy+ says how often and how long a call is tried. +debug+ is called after

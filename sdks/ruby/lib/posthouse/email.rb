@@ -80,7 +80,7 @@ module Posthouse
       fields.reject { |_, value| value.nil? || (value.respond_to?(:empty?) && value.empty?) }
     end
 
-    # What is written in it is nobody's business but the recipients'.
+    # The content is private.
     def inspect
       "#<#{self.class} from=#{from.inspect} to=#{to.inspect} subject=#{subject.inspect}>"
     end

@@ -16,8 +16,8 @@ module Posthouse
       @code = code
       @request_id = request_id
       @retry_after = retry_after
-      told = [status, code, request_id].compact
-      super(told.empty? ? @description : "#{@description} (#{told.join(", ")})")
+      details = [status, code, request_id].compact
+      super(details.empty? ? @description : "#{@description} (#{details.join(", ")})")
     end
 
     # Whether the same call may succeed later. The client has retried it already, as its policy says.

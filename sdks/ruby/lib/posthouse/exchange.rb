@@ -41,7 +41,7 @@ module Posthouse
         answer, fields, error = attempted([SECONDS_MIN, [@setup.timeout, ends_at - began_at].min].max)
         ended_at = @setup.clock.monotonic
         wait = wait_seconds(error, attempt, ends_at - ended_at) if error
-        tell(answer, attempt, ended_at - began_at, wait)
+        report_attempt(answer, attempt, ended_at - began_at, wait)
         return [answer, fields] unless error
         raise error unless wait
 
@@ -77,7 +77,7 @@ module Posthouse
       wait if wait < left
     end
 
-    def tell(answer, attempt, duration, wait)
+    def report_attempt(answer, attempt, duration, wait)
       @setup.debug&.call(
         DebugEvent.new(http_method: @request.http_method, url: @request.url, status: answer&.status,
                        attempt: attempt, duration: duration, wait: wait).freeze
@@ -89,12 +89,12 @@ module Posthouse
       is_success = answer.status == @success && fields && Answers.text(fields, "id") && Answers.text(fields, "status")
       return if is_success
 
-      told = answer.status >= 400 && fields ? fields : {}
+      details = answer.status >= 400 && fields ? fields : {}
       ApiError.new(
-        Answers.text(told, "error") || what_came(answer),
+        Answers.text(details, "error") || what_came(answer),
         status: answer.status,
-        code: Answers.text(told, "code"),
-        request_id: Answers.text(told, "request_id") || Answers.text(answer.headers, "x-request-id"),
+        code: Answers.text(details, "code"),
+        request_id: Answers.text(details, "request_id") || Answers.text(answer.headers, "x-request-id"),
         retry_after: Backoff.retry_after_seconds(answer.headers["retry-after"], @setup.clock.now)
       )
     end

@@ -45,7 +45,7 @@ module Posthouse
     end
   end
 
-  # One address of a message and what became of it: +queued+, +deferred+, +delivered+, +bounced+ or +failed+.
+  # An address of a message and its status: +queued+, +deferred+, +delivered+, +bounced+ or +failed+.
   Recipient = Struct.new(
     :id, :email, :status, :billing_status, :attempt_count, :last_smtp_code, :last_smtp_response, :delivered_at,
     :bounced_at, keyword_init: true
@@ -65,7 +65,7 @@ module Posthouse
     end
   end
 
-  # A message and what became of it: +queued+, +delivered+, +partial+ or +failed+.
+  # A message and its status: +queued+, +delivered+, +partial+ or +failed+.
   Message = Struct.new(
     :id, :status, :source, :from, :subject, :billing_status, :recipient_count, :credits_reserved, :created_at,
     :recipients, :request_id, keyword_init: true

@@ -2,7 +2,7 @@
 
 require "openssl"
 
-# Webhooks: whether a request is the service's own, and what it tells.
+# Webhooks: verifies that a request is the service's own, and parses it.
 module Posthouse
   SIGNATURE_HEADER = "Service-Signature"
   TOLERANCE_SECONDS = 300
@@ -36,7 +36,7 @@ module Posthouse
   #
   # +raw_body+ is the request's body as it came, before anything parsed it; +header+ the value of Service-Signature;
   # +secret+ the webhook's, with its +whsec_+. A request is believed for +tolerance+ seconds before and after the time
-  # it was signed, so that nobody can repeat it later. +now+ is in Unix seconds, or a Time.
+  # it was signed, to prevent replays. +now+ is in Unix seconds, or a Time.
   def self.verify_webhook(raw_body, header, secret, tolerance: TOLERANCE_SECONDS, now: Time.now)
     Webhook.new(raw_body, header).verified(secret, tolerance, now)
   end

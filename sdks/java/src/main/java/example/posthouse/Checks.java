@@ -99,7 +99,7 @@ final class Checks {
         }
     }
 
-    /** As it is told to people. */
+    /** For messages to people. */
     static String seconds(Duration given) {
         return new BigDecimal(given.getSeconds()).add(BigDecimal.valueOf(given.getNano(), 9))
                 .stripTrailingZeros().toPlainString() + " s";

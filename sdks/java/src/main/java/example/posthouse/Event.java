@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What a webhook tells. The same id may come more than once.
+ * A webhook event. The same id may arrive more than once.
  *
  * @param type {@code email.delivered}, {@code email.bounced}, {@code email.failed} or {@code webhook.test}
  */
@@ -16,7 +16,7 @@ public record Event(String id, String type, Instant createdAt, Data data) {
             "email_id", "recipient_id", "to", "from", "subject", "smtp_code", "smtp_response", "test");
 
     /**
-     * Which recipient of which message an event is about. What there is nothing to tell of is null.
+     * Which recipient of which message an event is about. Absent values are null.
      *
      * @param extra the fields that this version has no name for: strings, numbers, booleans, null, lists and maps
      */

@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.function.Consumer;
 import java.util.function.DoubleSupplier;
 
-/** Attempts, what came of them, and the waits between them. */
+/** Attempts, their results, and the waits between them. */
 final class Exchanges {
     /** Less than this is no time at all. */
     static final long NANOS_MIN = 1_000_000;
@@ -40,7 +40,7 @@ final class Exchanges {
 
     record Success(Answer answer, Fields fields) {}
 
-    /** What came of an attempt: an answer with its fields if it is the success that was asked for, or a failure. */
+    /** The result of an attempt: an answer with its fields if it is the success that was asked for, or a failure. */
     private record Outcome(Answer answer, Fields fields, PosthouseException failure) {}
 
     /** The first answer that is a success, after as many attempts as the policy has. */
@@ -113,13 +113,13 @@ final class Exchanges {
         if (answer.status() == success && isWhole) {
             return new Outcome(answer, fields, null);
         }
-        Fields told = fields != null && answer.status() >= 400 ? fields : Fields.NONE;
-        String message = told.text("error");
-        String requestId = told.text("request_id");
+        Fields details = fields != null && answer.status() >= 400 ? fields : Fields.NONE;
+        String message = details.text("error");
+        String requestId = details.text("request_id");
         return new Outcome(answer, null, new ApiException(
                 message == null ? whatCame(answer, success) : message,
                 answer.status(),
-                told.text("code"),
+                details.text("code"),
                 requestId == null ? answer.headers().get("x-request-id") : requestId,
                 RetryPolicy.retryAfter(answer.headers().get("retry-after"), now)));
     }

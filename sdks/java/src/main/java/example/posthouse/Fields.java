@@ -10,8 +10,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * A JSON object, read field by field. The service may come to tell more than this version knows: what isn't of the
- * expected type is as good as absent.
+ * A JSON object, read field by field. A later version of the service may return more: a value of
+ * an unexpected type counts as absent.
  */
 record Fields(Map<String, Object> all) {
     static final Fields NONE = new Fields(Map.of());

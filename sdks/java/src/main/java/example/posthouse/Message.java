@@ -4,7 +4,7 @@ import java.time.Instant;
 import java.util.List;
 
 /**
- * A message and what became of it.
+ * A message and its status.
  *
  * @param status {@code queued}, {@code delivered}, {@code partial} or {@code failed}
  */

@@ -8,9 +8,9 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Consumer;
 import java.util.function.DoubleSupplier;
 
-/** Sends email and tells what became of it. Safe to share between threads. Its printed form has no secrets. */
+/** Sends email and reports its status. Safe to share between threads. Its printed form has no secrets. */
 public final class PosthouseClient {
-    /** The version of the library, as its User-Agent tells it. */
+    /** The version of the library, as in its User-Agent. */
     public static final String VERSION = "0.1.0";
 
     private static final Duration WAIT_TIMEOUT = Duration.ofSeconds(60);
@@ -126,7 +126,7 @@ public final class PosthouseClient {
             return this;
         }
 
-        /** Tells the service who calls, such as {@code shop/2.1}. */
+        /** Identifies the client to the service, such as {@code shop/2.1}. */
         public Builder userAgentSuffix(String given) {
             userAgentSuffix = Checks.userAgentSuffix(given);
             return this;
@@ -138,7 +138,7 @@ public final class PosthouseClient {
             return this;
         }
 
-        /** Is told of every attempt, with nothing secret in what it is given; by several threads at once. */
+        /** Called for every attempt, without secrets; by several threads at once. */
         public Builder debug(Consumer<DebugEvent> given) {
             debug = given;
             return this;

@@ -5,7 +5,7 @@ import java.util.Objects;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
-/** The base of all exceptions of this library. What there is nothing to tell of is null. */
+/** The base of all exceptions of this library. Absent values are null. */
 public class PosthouseException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
@@ -20,14 +20,14 @@ public class PosthouseException extends RuntimeException {
 
     PosthouseException(
             String message, Throwable cause, Integer status, String code, String requestId, Duration retryAfter) {
-        super(told(message, status, code, requestId), cause);
+        super(describe(message, status, code, requestId), cause);
         this.status = status;
         this.code = code;
         this.requestId = requestId;
         this.retryAfter = retryAfter;
     }
 
-    private static String told(String message, Integer status, String code, String requestId) {
+    private static String describe(String message, Integer status, String code, String requestId) {
         String details = Stream.of(status, code, requestId)
                 .filter(Objects::nonNull).map(Object::toString).collect(Collectors.joining(", "));
         return details.isEmpty() ? message : message + " (" + details + ")";

@@ -3,7 +3,7 @@ package example.posthouse;
 import java.time.Instant;
 
 /**
- * One address of a message and what became of it. What there is nothing to tell of is null.
+ * An address of a message and its status. Absent values are null.
  *
  * @param status {@code queued}, {@code deferred}, {@code delivered}, {@code bounced} or {@code failed}
  */

@@ -14,7 +14,7 @@ import java.util.regex.Pattern;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
-/** Whether a request is the service's own, and what it tells. */
+/** Verifies that a request is the service's own, and parses it. */
 public final class Webhooks {
     /** The header that the signature is in. */
     public static final String SIGNATURE_HEADER = "Service-Signature";

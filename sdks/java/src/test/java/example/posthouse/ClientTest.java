@@ -138,7 +138,7 @@ public final class ClientTest {
             // The proxy's password is the proxy's alone.
             Harness.same(proxy.proxyAuthorizations, List.of(basic("user:word")));
             Harness.same(service.proxyAuthorizations, List.of("none", "none"));
-            // Neither a certificate that nobody vouches for nor one of another host is trusted.
+            // Neither an untrusted certificate nor that of another host is accepted.
             for (PosthouseClient.Builder one : List.of(
                     PosthouseClient.builder(Credential.apiKey(KEY), url),
                     PosthouseClient.builder(Credential.apiKey(KEY), url.replace("localhost", "127.0.0.1"))

@@ -89,7 +89,7 @@ public final class ConformanceTest {
         try {
             report.put("result", result(given, time, debug, report));
         } catch (PosthouseException error) {
-            report.put("error", told(error));
+            report.put("error", describe(error));
         }
         return report;
     }
@@ -99,20 +99,20 @@ public final class ConformanceTest {
         Fields call = given.object("call");
         String kind = given.text("kind");
         if (kind.equals("webhook")) {
-            return told(verified(call, time.now()));
+            return describe(verified(call, time.now()));
         }
         PosthouseClient client = client(given, time, debug);
         report.put("inspected", client + " " + String.format("%s", client));
         if (kind.equals("send")) {
             String key = (String) call.all().get("idempotency_key");
             Email email = email(call.object("email"));
-            return told(key == null ? client.send(email) : client.send(email, key));
+            return describe(key == null ? client.send(email) : client.send(email, key));
         }
         String id = (String) call.all().get("id");
         if (kind.equals("get") || !call.all().containsKey("timeout")) {
-            return told(kind.equals("get") ? client.get(id) : client.waitFor(id));
+            return describe(kind.equals("get") ? client.get(id) : client.waitFor(id));
         }
-        return told(client.waitFor(id, seconds(call, "timeout")));
+        return describe(client.waitFor(id, seconds(call, "timeout")));
     }
 
     private static PosthouseClient client(Fields given, FakeTime time, List<Object> debug) {
@@ -125,7 +125,7 @@ public final class ConformanceTest {
                         : Credential.apiKey((String) known.get("api_key"));
         Iterator<?> drawn = ((List<?>) given.all().get("random")).iterator();
         PosthouseClient.Builder builder = PosthouseClient.builder(credential, (String) options.all().get("base_url"))
-                .debug(event -> debug.add(told(event)))
+                .debug(event -> debug.add(describe(event)))
                 .random(() -> drawn.hasNext() ? ((Number) drawn.next()).doubleValue() : 0);
         if (given.text("clock").equals("fake")) {
             builder.time(time);
@@ -205,7 +205,7 @@ public final class ConformanceTest {
         return Webhooks.verify(body, (String) call.all().get("header"), secret, tolerance, now);
     }
 
-    private static Map<String, Object> told(Sent sent) {
+    private static Map<String, Object> describe(Sent sent) {
         return object(
                 "id", sent.id(), "status", sent.status(), "source", sent.source(), "request_id", sent.requestId(),
                 "from", sent.from(), "to", sent.to(), "cc", sent.cc(), "bcc", sent.bcc(), "reply_to", sent.replyTo(),
@@ -217,60 +217,60 @@ public final class ConformanceTest {
                         "content_id", one.contentId())).toList());
     }
 
-    private static Map<String, Object> told(Message message) {
+    private static Map<String, Object> describe(Message message) {
         return object(
                 "id", message.id(), "status", message.status(), "source", message.source(), "from", message.from(),
                 "subject", message.subject(), "billing_status", message.billingStatus(),
                 "recipient_count", message.recipientCount(), "credits_reserved", message.creditsReserved(),
-                "created_at", told(message.createdAt()), "request_id", message.requestId(),
+                "created_at", describe(message.createdAt()), "request_id", message.requestId(),
                 "recipients", message.recipients().stream().map(one -> object(
                         "id", one.id(), "email", one.email(), "status", one.status(),
                         "billing_status", one.billingStatus(), "attempt_count", one.attemptCount(),
                         "last_smtp_code", one.lastSmtpCode(), "last_smtp_response", one.lastSmtpResponse(),
-                        "delivered_at", told(one.deliveredAt()), "bounced_at", told(one.bouncedAt()))).toList());
+                        "delivered_at", describe(one.deliveredAt()), "bounced_at", describe(one.bouncedAt()))).toList());
     }
 
-    private static Map<String, Object> told(Event event) {
+    private static Map<String, Object> describe(Event event) {
         Event.Data data = event.data();
         return object(
-                "id", event.id(), "type", event.type(), "created_at", told(event.createdAt()),
+                "id", event.id(), "type", event.type(), "created_at", describe(event.createdAt()),
                 "data", object(
                         "email_id", data.emailId(), "recipient_id", data.recipientId(), "to", data.to(),
                         "from", data.from(), "subject", data.subject(), "smtp_code", data.smtpCode(),
                         "smtp_response", data.smtpResponse(), "test", data.test(), "extra", data.extra()));
     }
 
-    private static Map<String, Object> told(DebugEvent event) {
+    private static Map<String, Object> describe(DebugEvent event) {
         return object(
                 "method", event.method(), "url", event.url(), "status", event.status(), "attempt", event.attempt(),
                 "duration", number(event.duration()), "wait", number(event.nextWait()));
     }
 
-    private static Map<String, Object> told(PosthouseException error) {
-        Map<String, Object> told = object(
+    private static Map<String, Object> describe(PosthouseException error) {
+        Map<String, Object> details = object(
                 "type", "unknown", "message", error.toString(), "status", error.status(), "code", error.code(),
                 "request_id", error.requestId(), "retry_after", number(error.retryAfter()),
                 "is_retryable", error.isRetryable(), "is_insufficient_credits", error.isInsufficientCredits(),
                 "is_idempotency_conflict", error.isIdempotencyConflict());
         if (error instanceof ApiException) {
-            told.put("type", "api");
+            details.put("type", "api");
         } else if (error instanceof ConnectionFailedException) {
-            told.put("type", "connection");
+            details.put("type", "connection");
         } else if (error instanceof AttemptTimeoutException) {
-            told.put("type", "timeout");
+            details.put("type", "timeout");
         } else if (error instanceof WaitTimeoutException late) {
-            told.put("type", "wait_timeout");
-            told.put("last", told(late.last()));
+            details.put("type", "wait_timeout");
+            details.put("last", describe(late.last()));
         } else if (error instanceof WebhookVerificationException forged) {
-            told.put("type", "webhook");
-            told.put("reason", forged.reason().name().toLowerCase(Locale.ROOT));
+            details.put("type", "webhook");
+            details.put("reason", forged.reason().name().toLowerCase(Locale.ROOT));
         } else if (error instanceof InvalidArgumentException) {
-            told.put("type", "invalid");
+            details.put("type", "invalid");
         }
-        return told;
+        return details;
     }
 
-    private static String told(Instant at) {
+    private static String describe(Instant at) {
         return at == null ? null : at.toString();
     }
 
