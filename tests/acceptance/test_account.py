@@ -80,7 +80,7 @@ async def count(processes: ServiceProcesses) -> None:
 
 
 @pytest.mark.rule("ACC-01")
-async def test_every_role_reads_and_nobody_else(regular: Tenant, service: Service) -> None:
+async def test_every_role_reads_the_account_and_a_login_is_required(regular: Tenant, service: Service) -> None:
     for path in ("/v1/account", "/v1/usage", "/v1/ledger"):
         for role in ("viewer", "member", "admin", "owner"):
             assert (await regular.call("GET", path, role=role)).status == 200
@@ -90,7 +90,7 @@ async def test_every_role_reads_and_nobody_else(regular: Tenant, service: Servic
 
 
 @pytest.mark.rule("ACC-02", "ACC-03", "ACC-04")
-async def test_the_account_shows_what_it_holds_and_what_is_open(service: Service) -> None:
+async def test_the_account_shows_its_credits_and_its_open_mail(service: Service) -> None:
     tenant = await service.account(credits=100)
     await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
     await tenant.accepts(authorization=await tenant.key("test"))
@@ -106,7 +106,7 @@ async def test_the_account_shows_what_it_holds_and_what_is_open(service: Service
 
 
 @pytest.mark.rule("ACC-04")
-async def test_of_very_much_open_mail_no_more_than_a_bound_is_counted(service: Service) -> None:
+async def test_open_mail_is_counted_up_to_a_limit(service: Service) -> None:
     tenant = await service.account(credits=100)
     sent = uuid((await tenant.accepts())["id"])
     # The calendar knows no recipient twice; positions beyond the message's are as good to count.
@@ -126,7 +126,7 @@ async def test_of_very_much_open_mail_no_more_than_a_bound_is_counted(service: S
 
 
 @pytest.mark.rule("ACC-05")
-async def test_a_suspended_account_says_so_and_why(tenant: Tenant, service: Service) -> None:
+async def test_a_suspended_account_shows_the_reason(tenant: Tenant, service: Service) -> None:
     await service.operator.suspend(tenant.id)
     sending = (await account_of(tenant))["sending"]
     assert (sending["suspended"], sending["reason"]) == (True, "acceptance tests")
@@ -136,7 +136,7 @@ async def test_a_suspended_account_says_so_and_why(tenant: Tenant, service: Serv
 
 
 @pytest.mark.rule("ACC-06")
-async def test_rate_and_warm_up_are_those_that_sending_is_refused_by(service: Service) -> None:
+async def test_rate_and_warm_up_are_those_that_sending_enforces(service: Service) -> None:
     tenant = await service.account(rate=(1, 3), warmup=None)
     shown = await account_of(tenant)
     assert shown["rate"] == {"per_second": 1, "burst": 3, "remaining": 3, "reset_seconds": 0}
@@ -167,7 +167,7 @@ async def test_a_warning_is_shown_for_a_day(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("USE-01")
-async def test_every_day_that_is_asked_for_has_a_row_the_newest_first(regular: Tenant) -> None:
+async def test_every_requested_day_has_a_row_newest_first(regular: Tenant) -> None:
     today = datetime.now(UTC).date()
     week = [str(today - number * DAY) for number in range(7)]
     assert [one["day"] for one in (await usage_of(regular))["days"]] == week
@@ -189,12 +189,12 @@ async def test_every_day_that_is_asked_for_has_a_row_the_newest_first(regular: T
         ("from=2026-01-01&to=2026-02-28", "30"), ("days=3&to=2026-03-01", "days"),
     ],
 )  # fmt: skip
-async def test_days_that_cannot_be_are_refused(query: str, named: str, regular: Tenant) -> None:
+async def test_invalid_days_are_refused(query: str, named: str, regular: Tenant) -> None:
     assert (await regular.call("GET", f"/v1/usage?{query}")).is_refusal(400, "invalid_request", named)
 
 
 @pytest.mark.rule("USE-02", "USE-03", "USE-04", "LED-01", "LED-02", "LED-03")
-async def test_after_mixed_outcomes_every_recipient_is_counted_and_every_credit_explained(
+async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
     processes: ServiceProcesses,
 ) -> None:
     service = processes.service
@@ -265,7 +265,7 @@ async def test_after_mixed_outcomes_every_recipient_is_counted_and_every_credit_
 
 
 @pytest.mark.rule("LED-04", "ACC-01")
-async def test_a_part_of_the_ledger_can_be_asked_for(tenant: Tenant, stranger: Tenant, service: Service) -> None:
+async def test_the_ledger_can_be_filtered(tenant: Tenant, stranger: Tenant, service: Service) -> None:
     first = await tenant.accepts()
     await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
     await service.operator.grant_credits(tenant.id, -10)
@@ -287,7 +287,7 @@ async def test_a_part_of_the_ledger_can_be_asked_for(tenant: Tenant, stranger: T
 
 
 @pytest.mark.rule("LED-05")
-async def test_a_day_that_is_no_longer_stored_is_one_entry(service: Service) -> None:
+async def test_a_day_that_is_no_longer_stored_is_a_single_entry(service: Service) -> None:
     tenant = await service.account(credits=50)
     await tenant.accepts()
     day = datetime.now(UTC).date() - 40 * DAY
@@ -326,5 +326,5 @@ async def test_a_day_that_is_no_longer_stored_is_one_entry(service: Service) -> 
         ("cursor=em_01k6wq3v5e7m8x9c0b2d4f6h8000", "cursor"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_asked_of_the_ledger_is_refused(query: str, named: str, regular: Tenant) -> None:
+async def test_invalid_ledger_filters_are_refused(query: str, named: str, regular: Tenant) -> None:
     assert (await regular.call("GET", f"/v1/ledger?{query}")).is_refusal(400, "invalid_request", named)

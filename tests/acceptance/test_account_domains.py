@@ -76,7 +76,7 @@ def records(domain: dict[str, Any], state: str = "active") -> dict[str, dict[str
 
 
 @pytest.mark.rule("REG-01")
-async def test_viewers_look_and_only_admins_change(owner: Tenant) -> None:
+async def test_viewers_read_and_only_admins_change_domains(owner: Tenant) -> None:
     name = f"{owner.unique}.example.org"
     await added(owner, name)
     for path in ("/v1/domains", f"/v1/domains/{name}"):
@@ -117,7 +117,7 @@ async def test_a_domain_is_added_with_the_records_to_publish(owner: Tenant) -> N
 
 @pytest.mark.rule("REG-02")
 @pytest.mark.parametrize("body", [{"name": "localhost"}, {"name": ""}, {"name": "a b.example"}, {"name": 7}, {}, []])
-async def test_what_cannot_be_a_domain_is_refused(owner: Tenant, body: object) -> None:
+async def test_an_invalid_domain_is_refused(owner: Tenant, body: object) -> None:
     assert (await owner.call("POST", "/v1/domains", body)).is_refusal(400, "invalid_request")
 
 
@@ -137,7 +137,7 @@ async def test_an_account_has_a_thousand_domains_at_most(owner: Tenant) -> None:
 
 
 @pytest.mark.rule("REG-04", "REG-05")
-async def test_a_check_says_of_each_record_what_was_found_and_what_to_do(owner: Tenant, names: Nameserver) -> None:
+async def test_a_check_shows_the_result_and_advice_of_each_record(owner: Tenant, names: Nameserver) -> None:
     name = f"{owner.unique}.example.org"
     domain = await added(owner, name)
     nothing = records(domain_of(await verify(owner, name)))
@@ -180,7 +180,7 @@ async def test_a_check_says_of_each_record_what_was_found_and_what_to_do(owner: 
 
 
 @pytest.mark.rule("REG-06")
-async def test_dns_is_asked_once_in_five_seconds_about_a_domain(owner: Tenant, names: Nameserver) -> None:
+async def test_a_domain_is_checked_at_most_every_five_seconds(owner: Tenant, names: Nameserver) -> None:
     name = f"{owner.unique}.example.org"
     await added(owner, name)
     both = await asyncio.gather(*[owner.call("POST", f"/v1/domains/{name}/verify") for _ in range(2)])
@@ -231,7 +231,7 @@ async def test_another_accounts_domain_is_unknown_and_untouched(registrar: Servi
 
 
 @pytest.mark.rule("REG-09", "REG-10", "REG-11", "REG-13")
-async def test_new_keys_sign_once_their_record_is_seen_and_the_old_records_stay_for_a_week(
+async def test_new_keys_sign_once_found_and_old_records_stay_for_a_week(
     owner: Tenant, names: Nameserver
 ) -> None:
     name = f"{owner.unique}.example.org"
@@ -273,7 +273,7 @@ async def test_new_keys_sign_once_their_record_is_seen_and_the_old_records_stay_
 
 
 @pytest.mark.rule("REG-12", "REG-13")
-async def test_a_removed_domain_sends_nothing_and_comes_back_as_another(owner: Tenant, names: Nameserver) -> None:
+async def test_a_removed_domain_cannot_send_and_returns_as_a_new_domain(owner: Tenant, names: Nameserver) -> None:
     name = f"{owner.unique}.example.org"
     old = await added(owner, name)
     publish(names, old)

@@ -31,7 +31,7 @@ def parts(message: EmailMessage) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.rule("ATT-01")
-async def test_twenty_attachments_are_taken_and_21_refused(regular: Tenant) -> None:
+async def test_twenty_attachments_are_accepted_and_21_refused(regular: Tenant) -> None:
     many = [attachment(filename=f"{number}.bin") for number in range(20)]
     assert len((await regular.accepts(regular.mail(attachments=many)))["attachments"]) == 20
     await regular.refuses(regular.mail(attachments=[*many, attachment()]), 400, "invalid_request", "attachments", "20")
@@ -118,7 +118,7 @@ async def test_the_extension_decides_the_type_when_none_is_given(regular: Tenant
     ["application/pdf", "Image/PNG", "text/plain; charset=utf-8", 'text/plain; charset="utf-8"; format=flowed',
      "application/vnd.example+json; profile=a", "text/plain; x=" + "v" * 240],
 )  # fmt: skip
-async def test_a_type_with_parameters_is_taken(regular: Tenant, content_type: str) -> None:
+async def test_a_type_with_parameters_is_accepted(regular: Tenant, content_type: str) -> None:
     sent = await regular.accepts(regular.mail(attachments=[attachment(content_type=content_type)]))
     assert sent["attachments"][0]["content_type"] == content_type
     (part,) = (await regular.stored(sent["id"])).iter_attachments()
@@ -197,7 +197,7 @@ async def test_a_calendar_with_a_method_is_the_last_alternative(regular: Tenant,
 
 
 @pytest.mark.rule("ATT-12", "ATT-13")
-async def test_the_response_tells_name_type_and_decoded_size(regular: Tenant) -> None:
+async def test_the_response_has_name_type_and_decoded_size(regular: Tenant) -> None:
     given = [attachment(filename="a.pdf"), attachment(filename="b", content=""), attachment(content_id="x")]
     given[1]["content"] = base64.b64encode(b"y").decode()
     sent = await regular.accepts(regular.mail(attachments=given))

@@ -105,7 +105,7 @@ async def test_an_unknown_credential_is_unauthorized(regular: Tenant) -> None:
 
 
 @pytest.mark.rule("AUTH-12")
-async def test_the_scheme_is_taken_in_any_case(regular: Tenant) -> None:
+async def test_the_scheme_is_accepted_in_any_case(regular: Tenant) -> None:
     for authorization in (
         regular.basic.replace("Basic", "basic"),
         (await regular.key()).replace("Bearer", "BEARER"),
@@ -150,7 +150,7 @@ async def test_an_expired_api_key_is_unauthorized(service: Service, tenant: Tena
 
 
 @pytest.mark.rule("AUTH-08")
-async def test_an_api_key_expires_while_it_is_remembered(service: Service, tenant: Tenant) -> None:
+async def test_an_api_key_expires_while_it_is_cached(service: Service, tenant: Tenant) -> None:
     key = await service.operator.create_key(tenant.id, tenant.credential_id)
     soon = datetime.now(UTC) + timedelta(seconds=0.6)
     await service.sql("UPDATE api_keys SET expires_at = $2 WHERE id = $1", key.id, soon)
@@ -238,7 +238,7 @@ async def test_a_token_for_another_users_account_is_unauthorized(regular: Tenant
     [("GET", "/v1/templates"), ("POST", "/v1/templates"), ("GET", "/v1/templates/x"), ("DELETE", "/v1/templates/x"),
      ("POST", "/v1/templates/x/versions"), ("POST", "/v1/templates/x/publish"), ("POST", "/v1/templates/x/preview")],
 )  # fmt: skip
-async def test_under_v1_only_a_token_counts(regular: Tenant, method: str, path: str) -> None:
+async def test_under_v1_only_a_token_is_accepted(regular: Tenant, method: str, path: str) -> None:
     for authorization in (regular.basic, await regular.key(may_read=True), await regular.key("test")):
         answer = await regular.service.request(
             method, path, headers={"Authorization": authorization}, json={} if method == "POST" else ABSENT
@@ -272,13 +272,13 @@ async def test_two_logins_give_two_tokens(service: Service, tenant: Tenant) -> N
 
 
 @pytest.mark.rule("LOGIN-01")
-async def test_the_email_is_taken_in_any_case(service: Service, tenant: Tenant) -> None:
+async def test_the_email_is_accepted_in_any_case(service: Service, tenant: Tenant) -> None:
     address = await tenant.user()
     assert (await service.login(address.upper(), PASSWORD)).status == 200
 
 
 @pytest.mark.rule("LOGIN-02")
-async def test_a_wrong_login_does_not_tell_what_was_wrong(service: Service, tenant: Tenant) -> None:
+async def test_a_refused_login_does_not_reveal_what_was_wrong(service: Service, tenant: Tenant) -> None:
     wrong = await service.login(await tenant.user(), "another password")
     unknown = await service.login(f"nobody@{tenant.unique}.example.net", PASSWORD)
     for answer in (wrong, unknown):
@@ -316,7 +316,7 @@ async def test_repeated_failures_make_that_user_wait(service: Service, tenant: T
     ],
     ids=str,
 )
-async def test_a_login_that_is_no_login_is_refused(service: Service, body: object) -> None:
+async def test_a_malformed_login_is_refused(service: Service, body: object) -> None:
     answer = await service.request("POST", LOGIN, json=body)
     assert answer.is_refusal(400, "invalid_request")
 
@@ -327,7 +327,7 @@ async def test_a_login_that_is_no_login_is_refused(service: Service, body: objec
     [("a\0@example.net", "x"), ("\0", "\0"), ("", ""), ("a" * 100_000, "x"), ("a@example.net", "p" * 100_000)],
     ids=["NUL", "NULs", "empty", "long email", "long password"],
 )
-async def test_odd_strings_are_no_login_either(service: Service, email: str, password: str) -> None:
+async def test_odd_strings_are_refused_as_logins(service: Service, email: str, password: str) -> None:
     answer = await service.login(email, password)
     # Too long for any login is refused before it is looked at.
     assert (answer.status, answer.code) in {
@@ -361,7 +361,7 @@ async def test_secrets_are_kept_as_keyed_hashes_only(service: Service, tenant: T
 
 
 @pytest.mark.rule("CRED-02")
-async def test_api_keys_have_their_form(tenant: Tenant) -> None:
+async def test_api_keys_have_the_documented_form(tenant: Tenant) -> None:
     for mode in ("live", "test"):
         keys = {(await tenant.key(mode)).removeprefix("Bearer ") for _ in range(3)}
         assert len(keys) == 3
@@ -402,7 +402,7 @@ async def test_a_viewers_token_reads_and_does_not_send(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("CRED-05")
-async def test_a_role_written_into_a_token_by_hand_is_not_believed(tenant: Tenant) -> None:
+async def test_a_role_written_into_a_token_is_ignored(tenant: Tenant) -> None:
     """The signature is right here: the role that counts is the one the account gives its user now."""
     claims = jwt.decode((await tenant.jwt("viewer")).removeprefix("Bearer "), options={"verify_signature": False})
     raised = await tenant.forged(sub=claims["sub"], role="owner")
@@ -429,7 +429,7 @@ async def test_a_user_who_loses_a_role_loses_it_within_five_seconds(service: Ser
 
 
 @pytest.mark.rule("CRED-07", "CODE-04")
-async def test_a_caller_outside_the_allowed_networks_is_refused(tenant: Tenant) -> None:
+async def test_a_client_outside_the_allowed_networks_is_refused(tenant: Tenant) -> None:
     sent = await tenant.accepts()
     far = await tenant.credential(["203.0.113.0/24", "2001:db8::/32"])
     near = await tenant.credential(["203.0.113.0/24", "127.0.0.0/8"])
@@ -448,7 +448,7 @@ async def test_a_caller_outside_the_allowed_networks_is_refused(tenant: Tenant) 
 
 
 @pytest.mark.rule("CRED-07")
-async def test_a_forwarded_address_is_not_believed(tenant: Tenant) -> None:
+async def test_a_forwarded_address_is_ignored(tenant: Tenant) -> None:
     far = await tenant.credential(["203.0.113.0/24"])
     for header in ("X-Forwarded-For", "X-Real-IP", "Forwarded"):
         value = "for=203.0.113.7" if header == "Forwarded" else "203.0.113.7"
@@ -509,7 +509,7 @@ async def test_secrets_appear_in_no_error_and_no_log(service: Service, tenant: T
 
 
 @pytest.mark.rule("LOGIN-04")
-async def test_a_login_of_ones_own_does_not_excuse_guessing(service: Service, tenant: Tenant) -> None:
+async def test_a_successful_login_does_not_excuse_guessing(service: Service, tenant: Tenant) -> None:
     async def count() -> int:
         return int(
             await service.value("SELECT coalesce(sum(count), 0) FROM login_failures WHERE subject LIKE 'peer %'")

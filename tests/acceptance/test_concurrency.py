@@ -172,7 +172,7 @@ async def test_a_mixed_batch_is_decided_item_by_item(service: Service, tenant: T
 
 
 @pytest.mark.rule("MONEY-04", "MONEY-05")
-async def test_many_accounts_at_once_over_two_processes_keep_their_books(service: Service, another: Service) -> None:
+async def test_many_accounts_over_two_processes_keep_balanced_ledgers(service: Service, another: Service) -> None:
     tenants = [await service.account(credits=20) for _ in range(6)]
     requests = [
         tenant.send(tenant.mail(to=recipients(count)), service=(service, another)[(number + count) % 2])
@@ -229,7 +229,7 @@ async def test_an_expired_key_is_used_once_by_many(service: Service, another: Se
 
 
 @pytest.mark.rule("IDEM-03", "RESP-06")
-async def test_a_caller_that_hangs_up_finds_no_more_than_one_message(service: Service, tenant: Tenant) -> None:
+async def test_a_client_that_disconnects_makes_at_most_one_message(service: Service, tenant: Tenant) -> None:
     keys = [tenant.new_key() for _ in range(20)]
     body = json.dumps(tenant.mail()).encode()
     for number, key in enumerate(keys):

@@ -64,7 +64,7 @@ async def ends(tenant: Tenant, authorization: str) -> bool:
 
 @pytest.mark.rule("KEY-01")
 @pytest.mark.parametrize(("method", "path", "body"), CALLS)
-async def test_members_see_no_keys_and_nothing_but_a_login_opens_them(
+async def test_members_see_no_keys_and_a_login_is_required(
     regular: Tenant, method: str, path: str, body: object
 ) -> None:
     for role in ("viewer", "member"):
@@ -90,7 +90,7 @@ async def test_secrets_are_shown_once_and_work(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("KEY-03")
-async def test_a_key_may_do_what_its_scopes_say(tenant: Tenant) -> None:
+async def test_a_key_may_do_what_its_scopes_permit(tenant: Tenant) -> None:
     sends, reads = await new_key(tenant), await new_key(tenant, scopes=["read", "read"], mode="test")
     both = await new_key(tenant, scopes=["read", "send"])
     assert [one["key"]["scopes"] for one in (sends, reads, both)] == [["send"], ["read"], ["send", "read"]]
@@ -110,7 +110,7 @@ async def test_a_key_may_do_what_its_scopes_say(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("KEY-04")
-async def test_a_key_belongs_to_the_credential_that_is_named_or_the_default_one(tenant: Tenant) -> None:
+async def test_a_key_belongs_to_the_given_or_the_default_credential(tenant: Tenant) -> None:
     other = (await new_credential(tenant))["credential"]
     default = next(row for row in (await listed(tenant, "credentials")).values() if row["is_default"])
     assert (await new_key(tenant))["key"]["credential_id"] == default["id"]
@@ -124,7 +124,7 @@ async def test_a_key_belongs_to_the_credential_that_is_named_or_the_default_one(
 
 
 @pytest.mark.rule("KEY-05")
-async def test_both_allow_lists_hold(tenant: Tenant) -> None:
+async def test_both_allowed_networks_are_enforced(tenant: Tenant) -> None:
     here, elsewhere = ["127.0.0.1"], ["192.0.2.0/24", "2001:db8::/32"]
     narrow = (await new_credential(tenant, allowed_networks=elsewhere))["credential"]
     keys = [
@@ -143,7 +143,7 @@ async def test_both_allow_lists_hold(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("KEY-06")
-async def test_a_key_ends_when_it_was_to(tenant: Tenant) -> None:
+async def test_a_key_expires_on_time(tenant: Tenant) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=2)
     made = await new_key(tenant, expires_at=soon.isoformat())
     assert await status_of_sending(tenant, f"Bearer {made['secret']}") == 202
@@ -169,7 +169,7 @@ async def test_lists_are_newest_first_in_pages(tenant: Tenant, family: str) -> N
 
 
 @pytest.mark.rule("KEY-08")
-async def test_it_is_remembered_when_a_secret_was_last_used(tenant: Tenant, start_service: StartService) -> None:
+async def test_the_last_use_of_a_secret_is_recorded(tenant: Tenant, start_service: StartService) -> None:
     made, unused = await new_key(tenant), await new_key(tenant)
     before = datetime.now(UTC) - timedelta(seconds=1)
     process = await start_service()
@@ -238,7 +238,7 @@ async def test_an_old_key_works_until_its_overlap_ends_and_is_rotated_once(tenan
 
 
 @pytest.mark.rule("KEY-11")
-async def test_what_is_revoked_opens_nothing_and_a_credentials_keys_end_with_it(tenant: Tenant) -> None:
+async def test_revoking_a_credential_revokes_its_keys(tenant: Tenant) -> None:
     made, alone = await new_credential(tenant), await new_key(tenant)
     of_it = await new_key(tenant, credential_id=made["credential"]["id"])
     opening = [
@@ -262,7 +262,7 @@ async def test_what_is_revoked_opens_nothing_and_a_credentials_keys_end_with_it(
 
 
 @pytest.mark.rule("KEY-12")
-async def test_another_becomes_the_default_credential_and_the_last_one_stays(tenant: Tenant) -> None:
+async def test_another_credential_becomes_the_default_and_the_last_stays(tenant: Tenant) -> None:
     (first,) = (await listed(tenant, "credentials")).values()
     last = await tenant.call("DELETE", f"/v1/credentials/{first['id']}")
     assert last.is_refusal(409, "conflict", "create another first")
@@ -274,7 +274,7 @@ async def test_another_becomes_the_default_credential_and_the_last_one_stays(ten
 
 
 @pytest.mark.rule("KEY-13")
-async def test_an_account_has_so_many_credentials_and_keys_and_no_more(tenant: Tenant) -> None:
+async def test_credentials_and_keys_of_an_account_are_limited(tenant: Tenant) -> None:
     made = await new_key(tenant)
     await tenant.service.sql(
         """
@@ -299,7 +299,7 @@ async def test_an_account_has_so_many_credentials_and_keys_and_no_more(tenant: T
 
 
 @pytest.mark.rule("KEY-14")
-async def test_another_accounts_are_unknown(tenant: Tenant, stranger: Tenant) -> None:
+async def test_another_accounts_credentials_are_unknown(tenant: Tenant, stranger: Tenant) -> None:
     theirs = {
         "keys": (await new_key(stranger))["key"]["id"],
         "credentials": (await new_credential(stranger))["credential"]["id"],
@@ -319,7 +319,7 @@ async def test_another_accounts_are_unknown(tenant: Tenant, stranger: Tenant) ->
 
 
 @pytest.mark.rule("KEY-15")
-async def test_what_was_done_is_in_the_log_without_the_secrets(tenant: Tenant) -> None:
+async def test_changes_are_in_the_audit_log_without_secrets(tenant: Tenant) -> None:
     made, key = await new_credential(tenant), await new_key(tenant)
     secrets = [made["password"], key["secret"]]
     for family, one in (("credentials", made["credential"]["id"]), ("keys", key["key"]["id"])):

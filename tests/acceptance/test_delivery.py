@@ -117,7 +117,7 @@ async def events_of(processes: ServiceProcesses, message: dict[str, Any]) -> lis
 
 
 @pytest.mark.rule("DLV-01", "DLV-02", "DLV-03")
-async def test_each_unique_recipient_gets_one_copy_whichever_field_and_domain_it_is_in(
+async def test_each_unique_recipient_gets_one_copy_in_any_field_and_domain(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:
     message = await delivered(
@@ -151,7 +151,7 @@ DISGUISED = "=?utf-8?q?Hello=0D=0ABcc:_mallory@one.example.net?="
 
 
 @pytest.mark.rule("DLV-04")
-async def test_no_copy_tells_of_a_blind_one_after_unfolding_and_decoding(
+async def test_no_copy_reveals_a_bcc_after_unfolding_and_decoding(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:
     hidden = ["hidden.recipient@one.example.net", "another.hidden@two.example.net"]
@@ -216,7 +216,7 @@ async def keys_published_by(processes: ServiceProcesses, sender: Tenant) -> Call
 
 
 @pytest.mark.rule("DLV-06", "DLV-07")
-async def test_what_arrives_is_what_was_stored_with_trace_and_signature_in_front(
+async def test_delivered_mail_is_the_stored_mail_behind_trace_and_signature(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:
     message = await delivered(
@@ -269,7 +269,7 @@ FATES: list[tuple[str, str, int | None, str, int]] = [
 
 
 @pytest.mark.rule("DLV-08", "DLV-09", "DLV-10", "DLV-11", "DLV-12")
-async def test_every_recipient_of_one_message_ends_in_its_own_way(processes: ServiceProcesses, sender: Tenant) -> None:
+async def test_every_recipient_of_a_message_has_its_own_result(processes: ServiceProcesses, sender: Tenant) -> None:
     message = await delivered(
         processes, sender, to=[fate[0] for fate in FATES[:5]], bcc=[fate[0] for fate in FATES[5:]]
     )
@@ -336,7 +336,7 @@ async def has_its_events(processes: ServiceProcesses, sender: Tenant, message: d
         (["z@two.example.net", "554-rcpt+6@two.example.net"], "partial", "settled"),
     ],
 )
-async def test_a_message_ends_as_its_recipients_together_do(
+async def test_a_messages_status_follows_from_its_recipients(
     processes: ServiceProcesses, sender: Tenant, recipients: list[str], status: str, billing_status: str
 ) -> None:
     message = await delivered(processes, sender, to=recipients)
@@ -380,7 +380,7 @@ async def test_a_message_stays_queued_and_reserved_while_one_recipient_is_greyli
 
 
 @pytest.mark.rule("DLV-13")
-async def test_silence_after_the_final_dot_is_tried_again_under_the_same_message_id_and_on_record(
+async def test_silence_after_the_final_dot_is_retried_with_the_same_message_id(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:
     message = await delivered(processes, sender, to="someone@lose-dot.example.net")
@@ -396,7 +396,7 @@ async def test_silence_after_the_final_dot_is_tried_again_under_the_same_message
 
 
 @pytest.mark.rule("DLV-14")
-async def test_an_unknown_address_is_not_tried_again_for_that_account(
+async def test_an_unknown_address_is_suppressed_for_that_account(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:
     address = "550-rcpt+gone@one.example.net"
@@ -422,7 +422,7 @@ async def test_an_unknown_address_is_not_tried_again_for_that_account(
 
 
 @pytest.mark.rule("DLV-15")
-async def test_mail_of_a_test_key_is_rehearsed_without_network_or_price(
+async def test_mail_of_a_test_key_is_simulated_and_free(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:
     connections, asked = processes.receiver.connections, len(processes.nameserver.asked)
@@ -445,7 +445,7 @@ async def test_mail_of_a_test_key_is_rehearsed_without_network_or_price(
 
 
 @pytest.mark.rule("DLV-16")
-async def test_the_simulator_ends_as_its_addresses_say_at_the_usual_price(
+async def test_the_simulator_follows_its_addresses_at_the_usual_price(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:
     asked = len(processes.nameserver.asked)
@@ -467,7 +467,7 @@ async def test_the_simulator_ends_as_its_addresses_say_at_the_usual_price(
 
 
 @pytest.mark.rule("DLV-17", "DLV-19")
-async def test_mail_of_a_suspended_account_is_held_and_goes_out_when_it_is_resumed(
+async def test_mail_of_a_suspended_account_is_held_until_it_is_resumed(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
@@ -496,7 +496,7 @@ async def test_mail_of_a_suspended_account_is_held_and_goes_out_when_it_is_resum
 
 
 @pytest.mark.rule("DLV-01", "DLV-08", "DLV-19")
-async def test_one_process_without_a_stream_server_delivers_just_the_same(
+async def test_a_single_process_without_a_stream_server_delivers_too(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
@@ -530,7 +530,7 @@ async def test_one_process_without_a_stream_server_delivers_just_the_same(
 
 
 @pytest.mark.rule("DLV-18")
-async def test_after_all_of_this_the_books_balance_and_agree_with_the_receiving_server(
+async def test_the_ledger_balances_and_agrees_with_the_receiving_server(
     processes: ServiceProcesses,
 ) -> None:
     await processes.wait_until_all_final(FINAL_SECONDS_MAX)

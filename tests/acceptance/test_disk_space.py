@@ -13,7 +13,7 @@ from tests.support.smtp_listeners import SmtpListeners
 
 
 @pytest.mark.rule("CODE-17", "SUB-22", "INB-07")
-async def test_at_its_mark_storage_takes_nothing_more_and_all_else_goes_on(
+async def test_at_the_disk_limit_only_new_mail_is_refused(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)

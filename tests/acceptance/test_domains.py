@@ -40,7 +40,7 @@ async def test_repeated_mail_from_an_unverified_domain_is_limited(service: Servi
 
 
 @pytest.mark.rule("DOM-02")
-async def test_a_domain_is_of_use_only_once_it_is_verified(service: Service, tenant: Tenant) -> None:
+async def test_a_domain_can_send_only_once_it_is_verified(service: Service, tenant: Tenant) -> None:
     name = f"second.{tenant.domain}"
     await service.operator.add_domain(tenant.id, name)
     await tenant.refuses(tenant.mail(from_=f"news@{name}"), 403, "forbidden", name)

@@ -65,7 +65,7 @@ async def held(tenant: Tenant) -> Callable[[], object]:
 
 
 @pytest.mark.rule("CODE-15", "IDEM-07")
-async def test_a_lock_that_does_not_come_is_a_temporary_failure(tenant: Tenant, regular: Tenant) -> None:
+async def test_a_lock_that_is_not_granted_is_a_temporary_failure(tenant: Tenant, regular: Tenant) -> None:
     key = tenant.new_key()
     before = await tenant.state()
     let_go = await held(tenant)
@@ -81,7 +81,7 @@ async def test_a_lock_that_does_not_come_is_a_temporary_failure(tenant: Tenant, 
 
 
 @pytest.mark.rule("CODE-15", "MONEY-05")
-async def test_another_account_is_served_while_one_is_locked(tenant: Tenant, regular: Tenant) -> None:
+async def test_another_account_is_served_while_an_account_is_locked(tenant: Tenant, regular: Tenant) -> None:
     let_go = await held(tenant)
     try:
         stuck = asyncio.ensure_future(tenant.send())
@@ -94,7 +94,7 @@ async def test_another_account_is_served_while_one_is_locked(tenant: Tenant, reg
 
 
 @pytest.mark.rule("CODE-16")
-async def test_a_process_that_is_told_to_stop_answers_what_it_is_accepting(
+async def test_a_stopping_process_answers_what_it_is_accepting(
     service: Service, start_service: StartService, tenant: Tenant
 ) -> None:
     another = await start_service()

@@ -36,7 +36,7 @@ def wrapped(tenant: Tenant, changes: bytes) -> bytes:
 
 
 @pytest.mark.rule("HTTP-01", "HTTP-12")
-async def test_every_answer_carries_its_own_request_id(service: Service, regular: Tenant) -> None:
+async def test_every_response_has_its_own_request_id(service: Service, regular: Tenant) -> None:
     sent = await regular.send()
     answers = [
         sent,
@@ -58,7 +58,7 @@ async def test_every_answer_carries_its_own_request_id(service: Service, regular
 
 
 @pytest.mark.rule("HTTP-01")
-async def test_a_callers_own_request_id_is_not_taken_over(service: Service) -> None:
+async def test_a_clients_own_request_id_is_not_used(service: Service) -> None:
     answer = await service.request("GET", "/nowhere", headers={"X-Request-ID": "mine\t'\"<script>"})
     assert "script" not in answer.headers["X-Request-ID"]
 
@@ -88,7 +88,7 @@ async def test_an_unknown_route_is_not_found(service: Service, path: str) -> Non
         ("GET", "/v1/templates/welcome/preview", {"POST"}),
     ],
 )
-async def test_a_wrong_method_is_told_the_right_ones(
+async def test_a_wrong_method_gets_the_allowed_methods(
     service: Service, regular: Tenant, method: str, path: str, allowed: set[str]
 ) -> None:
     authorization = await regular.jwt() if path.startswith("/v1") else regular.basic
@@ -122,7 +122,7 @@ async def test_a_content_type_other_than_json_is_refused(
 @pytest.mark.parametrize(
     "content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8"]
 )
-async def test_json_is_taken_with_parameters(regular: Tenant, content_type: str) -> None:
+async def test_json_is_accepted_with_parameters(regular: Tenant, content_type: str) -> None:
     await regular.accepts(headers={"Content-Type": content_type})
 
 
@@ -132,14 +132,14 @@ async def test_json_is_taken_with_parameters(regular: Tenant, content_type: str)
     [b"", b" ", b"{", b"{}}", b"[]", b'"text"', b"7", b"null", b"true", b"{'to': 1}", b'{"to": "a@b.example",}',
      b'{"subject": "\xff"}', b"to=ada@example.org", b'{"a": 1} {"b": 2}', b'{"subject": "a\nb"}', b"// no\n{}"],
 )  # fmt: skip
-async def test_what_is_no_json_object_is_refused(regular: Tenant, data: bytes) -> None:
+async def test_a_body_that_is_not_a_json_object_is_refused(regular: Tenant, data: bytes) -> None:
     await regular.refuses(ABSENT, 400, "invalid_request", data=data)
 
 
 @pytest.mark.rule("HTTP-06")
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"-NaN"])
 @pytest.mark.parametrize("field", [b"subject", b"variables", b"unknown"])
-async def test_numbers_that_are_none_are_refused(regular: Tenant, field: bytes, number: bytes) -> None:
+async def test_nan_and_infinity_are_refused(regular: Tenant, field: bytes, number: bytes) -> None:
     data = wrapped(regular, b'"%s": {"x": %s}' % (field, number))
     await regular.refuses(ABSENT, 400, "invalid_request", data=data)
 
@@ -222,7 +222,7 @@ async def test_contradictory_framing_makes_no_message(service: Service, regular:
 
 
 @pytest.mark.rule("HTTP-11", "ORDER-01")
-async def test_a_body_that_was_refused_unread_is_not_taken_for_the_next_request(
+async def test_an_unread_refused_body_is_not_read_as_the_next_request(
     service: Service, regular: Tenant
 ) -> None:
     hidden = f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {regular.basic}\r\n".encode()
@@ -254,7 +254,7 @@ async def test_an_error_is_three_strings_and_names_the_field(
 
 
 @pytest.mark.rule("ERR-02")
-async def test_one_bad_address_of_many_is_pointed_out(regular: Tenant) -> None:
+async def test_a_single_bad_address_of_many_is_named(regular: Tenant) -> None:
     body = regular.mail(cc=["bob@example.org", "cy@example.org", "no address at all"])
     answer = await regular.refuses(body, 400, "invalid_request", "cc")
     assert "2" in answer.error or "3" in answer.error or "no address at all" in answer.error

@@ -30,7 +30,7 @@ async def test_a_key_has_1_to_255_characters(regular: Tenant) -> None:
 
 
 @pytest.mark.rule("IDEM-03")
-async def test_a_retry_gets_the_first_answer_again(tenant: Tenant) -> None:
+async def test_a_retry_gets_the_first_response_again(tenant: Tenant) -> None:
     body = tenant.mail(
         to="Ada <ada@example.org>",
         cc=["bob@example.org"],

@@ -101,7 +101,7 @@ async def timeline(processes: ServiceProcesses, message: dict[str, Any]) -> str:
 
 
 @pytest.mark.rule("INB-01", "INB-02", "INB-04")
-async def test_a_bounce_suppresses_its_address_for_its_account_alone_and_changes_no_result(
+async def test_a_bounce_suppresses_for_its_account_and_changes_no_result(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     address = f"gone@{ONE}"
@@ -139,7 +139,7 @@ async def test_a_bounce_suppresses_its_address_for_its_account_alone_and_changes
 
 
 @pytest.mark.rule("INB-02")
-async def test_of_several_recipients_in_one_envelope_the_report_names_which(
+async def test_of_several_recipients_the_report_names_the_bounced(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     _, copies = await delivered(processes, sender, f"together1@{TWO}", f"together2@{TWO}")
@@ -149,7 +149,7 @@ async def test_of_several_recipients_in_one_envelope_the_report_names_which(
 
 
 @pytest.mark.rule("INB-02", "INB-04")
-async def test_a_bounce_that_is_not_about_the_address_is_noted_and_suppresses_nobody(
+async def test_a_bounce_not_about_the_address_suppresses_nothing(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     _, (copy,) = await delivered(processes, sender, f"full@{ONE}")
@@ -159,7 +159,7 @@ async def test_a_bounce_that_is_not_about_the_address_is_noted_and_suppresses_no
 
 
 @pytest.mark.rule("INB-03", "INB-04")
-async def test_a_complaint_is_believed_by_the_token_inside_it(
+async def test_a_complaint_is_trusted_by_its_token(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     address = f"angry@{ONE}"
@@ -186,7 +186,7 @@ async def test_a_complaint_is_believed_by_the_token_inside_it(
 
 
 @pytest.mark.rule("INB-03")
-async def test_by_a_token_that_several_recipients_got_only_the_first_complains(
+async def test_a_shared_token_suppresses_only_the_first_recipient(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     addresses = [f"group{number}@{TWO}" for number in range(3)]
@@ -252,7 +252,7 @@ def _relays(token: str) -> Sequence[str]:
 
 
 @pytest.mark.rule("INB-01")
-async def test_nothing_is_passed_on(listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant) -> None:
+async def test_nothing_is_relayed(listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant) -> None:
     _, (copy,) = await delivered(processes, sender, f"relay@{ONE}")
     token = copy.sender.partition("@")[0].removeprefix("bounces+")
     before, connections = await everything(processes), processes.receiver.connections
@@ -273,7 +273,7 @@ async def test_nothing_is_passed_on(listeners: SmtpListeners, processes: Service
 
 
 @pytest.mark.rule("INB-06")
-async def test_letters_to_the_postmaster_are_kept_and_what_is_too_large_is_not(
+async def test_mail_to_postmaster_is_kept_unless_too_large(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     raw = b"From: ada@example.org\r\nSubject: A question\r\n\r\nWho are you?\r\n"

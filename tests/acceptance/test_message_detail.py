@@ -157,7 +157,7 @@ async def test_the_detail_is_what_get_emails_shows_and_more(tenant: Tenant) -> N
 
 @pytest.mark.rule("MSD-01")
 @pytest.mark.parametrize("part", PARTS)
-async def test_every_role_reads_it_and_nothing_but_a_login_does(regular: Tenant, part: str) -> None:
+async def test_every_role_reads_messages_and_a_login_is_required(regular: Tenant, part: str) -> None:
     message_id = await sent(regular)
     path = f"/v1/messages/{message_id}{part}"
     for authorization in (None, regular.basic, await regular.key(may_read=True), "Bearer nonsense"):
@@ -171,7 +171,7 @@ async def test_every_role_reads_it_and_nothing_but_a_login_does(regular: Tenant,
 
 @pytest.mark.rule("MSD-02")
 @pytest.mark.parametrize("part", PARTS)
-async def test_anothers_message_is_not_found_like_one_that_never_was(
+async def test_another_accounts_message_is_not_found_like_an_unknown_id(
     regular: Tenant, stranger: Tenant, part: str
 ) -> None:
     theirs = await sent(stranger)
@@ -184,7 +184,7 @@ async def test_anothers_message_is_not_found_like_one_that_never_was(
 
 
 @pytest.mark.rule("MSD-03", "MSD-04")
-async def test_a_greylisted_mail_tells_its_story(tenant: Tenant, postman: Postman) -> None:
+async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, postman: Postman) -> None:
     message_id = await sent(tenant)
     new = await recipient_of(tenant, message_id)
     assert (new["attempts"], new["waiting"]["reason"]) == ([], "due")
@@ -234,7 +234,7 @@ async def test_a_greylisted_mail_tells_its_story(tenant: Tenant, postman: Postma
 
 
 @pytest.mark.rule("MSD-03")
-async def test_an_attempt_that_met_no_server_names_none(tenant: Tenant, postman: Postman) -> None:
+async def test_an_attempt_without_a_server_names_none(tenant: Tenant, postman: Postman) -> None:
     message_id = await sent(tenant)
     nowhere = dict.fromkeys(("exchange", "address", "tls", "stage", "code"))
     await postman.deliver(message_id, DeliveryResult.FAILED, **nowhere, response="no answer", is_ambiguous=True)
@@ -246,7 +246,7 @@ async def test_an_attempt_that_met_no_server_names_none(tenant: Tenant, postman:
 
 
 @pytest.mark.rule("MSD-04")
-async def test_what_is_put_off_held_or_suppressed_says_why(tenant: Tenant, postman: Postman) -> None:
+async def test_postponed_held_and_suppressed_recipients_show_why(tenant: Tenant, postman: Postman) -> None:
     message_id = await sent(tenant)
     key = postman.account_id, MessageId(uuid(message_id)), 0
     now = datetime.now(UTC)
@@ -278,7 +278,7 @@ async def test_what_is_put_off_held_or_suppressed_says_why(tenant: Tenant, postm
 
 
 @pytest.mark.rule("MSD-05")
-async def test_what_came_back_later_is_with_its_recipient_or_apart(tenant: Tenant, postman: Postman) -> None:
+async def test_later_reports_are_with_their_recipient_or_separate(tenant: Tenant, postman: Postman) -> None:
     message_id = await sent(tenant)
     await postman.deliver(message_id)
     notes = [
@@ -303,7 +303,7 @@ async def test_what_came_back_later_is_with_its_recipient_or_apart(tenant: Tenan
 
 
 @pytest.mark.rule("MSD-06")
-async def test_events_come_with_their_webhook_deliveries_and_replays(tenant: Tenant, postman: Postman) -> None:
+async def test_events_have_their_webhook_deliveries_and_replays(tenant: Tenant, postman: Postman) -> None:
     assert (await tenant.call("PUT", "/v1/webhook", {"url": HOOK})).status == 200
     message_id = await sent(tenant, to=["ada@example.org", "bob@example.net"])
     other = await sent(tenant)
@@ -330,7 +330,7 @@ async def test_events_come_with_their_webhook_deliveries_and_replays(tenant: Ten
 
 
 @pytest.mark.rule("MSD-07")
-async def test_of_very_many_attempts_the_latest_are_shown(tenant: Tenant) -> None:
+async def test_only_the_latest_of_very_many_attempts_are_shown(tenant: Tenant) -> None:
     message_id = await sent(tenant)
     await tenant.service.sql(
         "INSERT INTO attempts (account_id, message_id, position, fence, worker_id, started_at, finished_at, outcome)"
@@ -418,7 +418,7 @@ HOSTILE: Sequence[tuple[str, bytes]] = [
 
 @pytest.mark.rule("MSD-09")
 @pytest.mark.parametrize("mime", [mime for _, mime in HOSTILE], ids=[name for name, _ in HOSTILE])
-async def test_however_it_is_built_it_is_shown(regular: Tenant, mime: bytes) -> None:
+async def test_content_of_any_structure_is_shown(regular: Tenant, mime: bytes) -> None:
     message_id = await sent(regular)
     await keep_instead(regular, message_id, mime)
     content = await content_of(regular, message_id)
@@ -429,7 +429,7 @@ async def test_however_it_is_built_it_is_shown(regular: Tenant, mime: bytes) -> 
 
 
 @pytest.mark.rule("MSD-10")
-async def test_raw_bytes_are_those_that_are_stored_and_harmless_to_open(tenant: Tenant) -> None:
+async def test_raw_bytes_are_the_stored_bytes_and_safe_to_open(tenant: Tenant) -> None:
     message_id = await sent(tenant, bcc="eve@example.com", html="<script>alert(1)</script>")
     answer = await raw_of(tenant, message_id)
     assert answer.status == 200
@@ -444,7 +444,7 @@ async def test_raw_bytes_are_those_that_are_stored_and_harmless_to_open(tenant: 
 
 
 @pytest.mark.rule("MSD-11")
-async def test_content_that_is_no_longer_stored_says_until_when_it_was(tenant: Tenant, service: Service) -> None:
+async def test_expired_content_says_until_when_it_was_stored(tenant: Tenant, service: Service) -> None:
     message_id = await sent(tenant)
     await service.sql("DELETE FROM bodies WHERE account_id = $1 AND message_id = $2", tenant.id, uuid(message_id))
     created_at = datetime.fromisoformat((await tenant.get(message_id)).body["created_at"])

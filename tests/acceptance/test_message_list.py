@@ -84,7 +84,7 @@ async def test_messages_are_listed_newest_first_page_by_page(reader: Reader) -> 
 
 
 @pytest.mark.rule("MSL-02")
-async def test_each_message_is_listed_with_what_it_is(reader: Reader) -> None:
+async def test_each_message_is_listed_with_its_fields(reader: Reader) -> None:
     tenant = reader.tenant
     await tenant.template("welcome", subject="Welcome, {{name}}", text="Hello {{name}}")
     to = [f"r{number}@example.org" for number in range(4)]
@@ -108,7 +108,7 @@ async def test_each_message_is_listed_with_what_it_is(reader: Reader) -> None:
 
 
 @pytest.mark.rule("MSL-03")
-async def test_only_a_login_opens_the_list_and_only_ones_own(
+async def test_the_list_requires_a_login_and_shows_only_own_messages(
     reader: Reader, stranger: Tenant, service: Service
 ) -> None:
     made = await sent(reader.tenant, tags=["mine"])
@@ -130,7 +130,7 @@ async def test_only_a_login_opens_the_list_and_only_ones_own(
 
 
 @pytest.mark.rule("MSL-04", "MSL-05", "MSL-08")
-async def test_each_filter_finds_what_it_names_at_once_and_later(reader: Reader) -> None:
+async def test_each_filter_finds_messages_at_once_and_later(reader: Reader) -> None:
     tenant = reader.tenant
     await tenant.template("welcome", subject="Welcome", text="Hello")
     plain = await sent(tenant, subject="Nothing of note")
@@ -167,7 +167,7 @@ async def test_each_filter_finds_what_it_names_at_once_and_later(reader: Reader)
 
 
 @pytest.mark.rule("MSL-06", "MSL-08")
-async def test_a_status_finds_those_that_have_it(reader: Reader) -> None:
+async def test_a_status_filter_finds_messages_with_that_status(reader: Reader) -> None:
     made = [await sent(reader.tenant) for _ in range(3)]
     assert await reader.ids(status="queued", limit=2) == sorted(made, reverse=True)
     for status in ("delivered", "partial", "failed"):
@@ -178,7 +178,7 @@ async def test_a_status_finds_those_that_have_it(reader: Reader) -> None:
 
 
 @pytest.mark.rule("MSL-07")
-async def test_times_bound_what_is_shown(reader: Reader) -> None:
+async def test_time_filters_bound_the_list(reader: Reader) -> None:
     made = []
     for number in range(3):
         made.append(await sent(reader.tenant, tags=["t"], subject=f"Number {number}"))
@@ -194,7 +194,7 @@ async def test_times_bound_what_is_shown(reader: Reader) -> None:
 
 
 @pytest.mark.rule("MSL-09")
-async def test_pages_join_up_while_the_catalogue_is_written_between_them(reader: Reader) -> None:
+async def test_pages_are_complete_while_the_search_index_is_written(reader: Reader) -> None:
     made = [await sent(reader.tenant, tags=["a", "b"] if number % 2 else ["a"]) for number in range(9)]
     answer = await reader.page(limit=2, tag="a", subject="hello")
     found = [one["id"] for one in answer.body["messages"]]
@@ -214,13 +214,13 @@ async def test_pages_join_up_while_the_catalogue_is_written_between_them(reader:
         ("cursor", "x"), ("cursor", "A" * 28), ("cursor", "\0"),
     ],
 )  # fmt: skip
-async def test_what_can_not_be_is_refused_by_name(name: str, value: str, regular: Tenant) -> None:
+async def test_invalid_filters_are_refused_by_name(name: str, value: str, regular: Tenant) -> None:
     answer = await regular.call("GET", f"/v1/messages?{urlencode({name: value})}", role="viewer")
     assert answer.is_refusal(400, "invalid_request", f"`{name}`"), answer.raw
 
 
 @pytest.mark.rule("MSL-10")
-async def test_a_cursor_is_of_the_filters_that_it_came_with(reader: Reader) -> None:
+async def test_a_cursor_belongs_to_its_filters(reader: Reader) -> None:
     for _ in range(2):
         await sent(reader.tenant, tags=["t"])
     cursor = (await reader.page(limit=1, tag="t")).body["next_cursor"]

@@ -86,7 +86,7 @@ async def test_one_request_takes_a_twentieth_of_a_second(service: Service) -> No
 
 
 @pytest.mark.rule("RATE-02", "CODE-11")
-async def test_after_the_wait_that_is_told_the_request_is_accepted(service: Service) -> None:
+async def test_after_retry_after_the_request_is_accepted(service: Service) -> None:
     tenant = await service.account(rate=(1, 2))
     await tenant.accepts()
     await tenant.accepts()
@@ -96,7 +96,7 @@ async def test_after_the_wait_that_is_told_the_request_is_accepted(service: Serv
 
 
 @pytest.mark.rule("RATE-03")
-async def test_answers_tell_the_rate(service: Service) -> None:
+async def test_responses_have_rate_headers(service: Service) -> None:
     tenant = await service.account(rate=(1, 3))
     for remaining in ("2", "1", "0"):
         answer = await tenant.send()
@@ -110,7 +110,7 @@ async def test_answers_tell_the_rate(service: Service) -> None:
 
 
 @pytest.mark.rule("RATE-04")
-async def test_the_rate_is_the_accounts(service: Service) -> None:
+async def test_the_rate_is_per_account(service: Service) -> None:
     tenant, other = await service.account(rate=(1, 2)), await service.account(rate=(1, 2))
     second = await tenant.credential()
     await tenant.jwt()
@@ -236,7 +236,7 @@ async def test_mail_of_a_test_key_does_not_count(service: Service) -> None:
 
 
 @pytest.mark.rule("MONEY-04")
-async def test_the_books_balance_over_every_account(service: Service) -> None:
+async def test_the_ledger_balances_for_every_account(service: Service) -> None:
     """All that was sent so far: grants, less what is reserved and not released, are available, everywhere."""
     rows = await service.sql(
         """SELECT a.id, a.available,

@@ -21,7 +21,7 @@ async def suspended(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("ORDER-01")
-async def test_the_credential_is_judged_before_the_body_is_sent(service: Service, regular: Tenant) -> None:
+async def test_the_credential_is_checked_before_the_body_is_sent(service: Service, regular: Tenant) -> None:
     wrong = basic(regular.username, "wrong")
     for length in (1_000, 17 * MIB):
         answer = await service.raw(
@@ -35,7 +35,7 @@ async def test_the_credential_is_judged_before_the_body_is_sent(service: Service
 @pytest.mark.parametrize(
     ("is_known", "length", "status"), [(False, 100, b"401"), (True, 17 * MIB, b"413"), (True, 100, b"100")]
 )
-async def test_a_body_is_asked_for_only_when_it_is_wanted(
+async def test_100_continue_is_sent_only_for_a_wanted_body(
     service: Service, regular: Tenant, is_known: bool, length: int, status: bytes
 ) -> None:
     """A client that expects `100 Continue` is not told to go on when its request is refused already."""
@@ -107,7 +107,7 @@ async def test_suspension_comes_before_the_sender_domain(tenant: Tenant) -> None
 
 
 @pytest.mark.rule("CODE-05", "GET-06")
-async def test_a_suspended_account_reads_and_comes_back(tenant: Tenant) -> None:
+async def test_a_suspended_account_reads_and_can_be_resumed(tenant: Tenant) -> None:
     sent = await tenant.accepts()
     await suspended(tenant)
     await tenant.refuses(tenant.mail(), 403, "account_suspended")
@@ -167,7 +167,7 @@ async def test_a_failed_authentication_uses_up_no_rate(service: Service) -> None
 
 
 @pytest.mark.rule("ORDER-12", "RATE-02", "IDEM-07")
-async def test_a_refused_request_leaves_nothing_behind(service: Service) -> None:
+async def test_a_refused_request_stores_nothing(service: Service) -> None:
     tenant = await service.account(credits=1, rate=(1, 2), warmup=(5,))
     many = [f"r{number}@example.org" for number in range(6)]
     key = tenant.new_key()

@@ -52,7 +52,7 @@ async def test_a_202_echoes_the_request(regular: Tenant) -> None:
 
 
 @pytest.mark.rule("RESP-05", "MONEY-01")
-async def test_a_202_stands_for_rows_in_the_database(service: Service, tenant: Tenant) -> None:
+async def test_a_202_means_rows_in_the_database(service: Service, tenant: Tenant) -> None:
     key = tenant.new_key()
     body = tenant.mail(to="Ada <ada@Example.org>", cc="bob@example.net", bcc="cy@example.org")
     sent = await tenant.accepts(body, key=key)
@@ -124,13 +124,13 @@ def unknown_ids() -> list[str]:
 
 
 @pytest.mark.rule("GET-03", "CODE-06")
-async def test_what_is_no_id_is_not_found(regular: Tenant) -> None:
+async def test_an_invalid_id_is_not_found(regular: Tenant) -> None:
     for message_id in unknown_ids():
         assert (await regular.get(message_id)).is_refusal(404, "not_found")
 
 
 @pytest.mark.rule("GET-04")
-async def test_another_accounts_message_answers_as_an_unknown_one(regular: Tenant, stranger: Tenant) -> None:
+async def test_another_accounts_message_is_not_found_like_an_unknown(regular: Tenant, stranger: Tenant) -> None:
     sent = await stranger.accepts()
     unknown = unknown_ids()[0]
     for authorization in (regular.basic, await regular.jwt(), await regular.key(may_read=True)):

@@ -43,7 +43,7 @@ def test_no_test_names_an_unknown_rule() -> None:
     assert {test: rules for test, rules in rules_by_test().items() if set(rules) - known} == {}
 
 
-def test_no_rule_stands_twice_in_the_tables() -> None:
+def test_no_rule_is_twice_in_the_tables() -> None:
     assert [rule for rule, count in Counter(rules_of_the_tables()).items() if count > 1] == []
 
 

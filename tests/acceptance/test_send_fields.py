@@ -10,7 +10,7 @@ CONTROL_CHARACTERS = ["\r", "\n", "\r\nBcc: eve@example.net", "\0", "\x07", "\x1
 
 @pytest.mark.rule("SEND-01")
 @pytest.mark.parametrize("given", [ABSENT, None, "", [], ["news@example.com"], 7, {"email": "news@example.com"}])
-async def test_from_is_one_address_in_a_string(regular: Tenant, given: object) -> None:
+async def test_from_is_a_single_address(regular: Tenant, given: object) -> None:
     await regular.refuses(regular.mail(from_=given), 400, "invalid_request", "from")
 
 
@@ -122,7 +122,7 @@ async def test_a_template_excludes_text_and_html(regular: Tenant, field: str) ->
 
 
 @pytest.mark.rule("SEND-11")
-async def test_32_variables_are_taken_and_33_refused(regular: Tenant) -> None:
+async def test_32_variables_are_accepted_and_33_refused(regular: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, subject="Hello", text="{{ v0 }}")
     variables = {f"v{number}": "x" for number in range(32)}

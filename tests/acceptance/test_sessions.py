@@ -120,7 +120,7 @@ async def test_a_logout_ends_the_session_in_every_process_and_no_other(
 
 
 @pytest.mark.rule("SES-03")
-async def test_me_says_who_and_where(tenant: Tenant, stranger: Tenant) -> None:
+async def test_me_returns_user_and_accounts(tenant: Tenant, stranger: Tenant) -> None:
     ada = await person(tenant, "admin")
     await join(ada, stranger, "viewer")
     me = await ada.me()
@@ -135,7 +135,7 @@ async def test_me_says_who_and_where(tenant: Tenant, stranger: Tenant) -> None:
 
 
 @pytest.mark.rule("SES-04", "SES-06", "SES-02")
-async def test_a_switch_is_to_another_account_in_the_same_session(
+async def test_a_switch_changes_the_account_within_the_session(
     service: Service, tenant: Tenant, stranger: Tenant
 ) -> None:
     ada = await person(tenant)
@@ -158,7 +158,7 @@ async def test_a_switch_is_to_another_account_in_the_same_session(
 
 
 @pytest.mark.rule("SES-05")
-async def test_an_account_of_others_is_as_unknown_as_one_that_never_was(tenant: Tenant, stranger: Tenant) -> None:
+async def test_another_users_account_is_unknown_like_a_missing_account(tenant: Tenant, stranger: Tenant) -> None:
     ada = await person(tenant)
     never = ids.text(ids.ACCOUNT, UUID(int=7))
     answers = [
@@ -173,7 +173,7 @@ async def test_an_account_of_others_is_as_unknown_as_one_that_never_was(tenant: 
 
 
 @pytest.mark.rule("SES-06")
-async def test_the_role_is_the_accounts_word_and_so_is_the_membership(
+async def test_role_and_membership_are_read_from_the_account(
     service: Service, tenant: Tenant, stranger: Tenant
 ) -> None:
     ada = await person(tenant)
@@ -217,7 +217,7 @@ async def test_the_oldest_of_too_many_sessions_ends(service: Service, tenant: Te
 
 
 @pytest.mark.rule("SES-09")
-async def test_nothing_under_v1_is_kept_by_caches(service: Service, tenant: Tenant) -> None:
+async def test_responses_under_v1_are_not_cached(service: Service, tenant: Tenant) -> None:
     ada = await person(tenant)
     answers = [
         await ada.call("GET", "me"),
@@ -233,7 +233,7 @@ async def test_nothing_under_v1_is_kept_by_caches(service: Service, tenant: Tena
 
 
 @pytest.mark.rule("PASS-01", "TOTP-09")
-async def test_a_new_password_counts_at_once_and_ends_all_other_sessions(
+async def test_a_new_password_holds_at_once_and_ends_other_sessions(
     service: Service, another: Service, tenant: Tenant
 ) -> None:
     ada = await person(tenant)
@@ -255,7 +255,7 @@ async def test_a_new_password_counts_at_once_and_ends_all_other_sessions(
 
 
 @pytest.mark.rule("PASS-02", "LOGIN-04")
-async def test_a_password_is_changed_only_by_who_knows_it_to_one_that_is_long_enough(tenant: Tenant) -> None:
+async def test_changing_a_password_needs_the_old_and_a_long_new_password(tenant: Tenant) -> None:
     ada = await person(tenant)
     wrong = {"current_password": "a wrong password", "new_password": NEW}
     assert (await ada.call("POST", "password", wrong)).is_refusal(403, "forbidden", "current_password")
@@ -274,7 +274,7 @@ async def test_a_password_is_changed_only_by_who_knows_it_to_one_that_is_long_en
 
 
 @pytest.mark.rule("TOTP-01", "TOTP-02", "TOTP-03")
-async def test_a_second_factor_counts_from_its_confirmation_on(tenant: Tenant) -> None:
+async def test_a_second_factor_is_required_once_confirmed(tenant: Tenant) -> None:
     ada = await person(tenant, "viewer")
     assert (await ada.call("POST", "totp/confirm", {"code": "000000"})).is_refusal(409, "conflict", "/v1/auth/totp")
     for odd in (ABSENT, {}, {"password": 7}, {"password": PASSWORD, "more": 1}):
@@ -335,7 +335,7 @@ async def test_a_code_is_asked_for_only_with_the_right_password(service: Service
 
 
 @pytest.mark.rule("TOTP-04")
-async def test_a_code_is_good_around_its_time_and_once(tenant: Tenant) -> None:
+async def test_a_code_is_valid_around_its_time_and_once(tenant: Tenant) -> None:
     ada = await person(tenant)
     await ada.protect()
     used = ada.code()
@@ -351,7 +351,7 @@ async def test_a_code_is_good_around_its_time_and_once(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("TOTP-05")
-async def test_a_recovery_code_is_good_once(tenant: Tenant) -> None:
+async def test_a_recovery_code_is_valid_once(tenant: Tenant) -> None:
     ada, bob = await person(tenant), await person(tenant)
     codes = await ada.protect()
     await bob.protect()
@@ -363,7 +363,7 @@ async def test_a_recovery_code_is_good_once(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("TOTP-06")
-async def test_codes_that_are_guessed_from_many_places_make_the_user_wait(service: Service, tenant: Tenant) -> None:
+async def test_guessing_codes_from_many_networks_makes_the_user_wait(service: Service, tenant: Tenant) -> None:
     ada, bob = await person(tenant), await person(tenant)
     await ada.protect()
     places = itertools.count(11)
@@ -389,7 +389,7 @@ async def test_codes_that_are_guessed_from_many_places_make_the_user_wait(servic
 
 
 @pytest.mark.rule("TOTP-07", "TOTP-09")
-async def test_a_second_factor_is_given_up_with_password_and_code(service: Service, tenant: Tenant) -> None:
+async def test_a_second_factor_is_disabled_with_password_and_code(service: Service, tenant: Tenant) -> None:
     ada = await person(tenant)
     none = await ada.call("POST", "totp/disable", {"password": PASSWORD, "code": "000000"})
     assert none.is_refusal(409, "conflict")
@@ -415,7 +415,7 @@ async def test_a_second_factor_is_given_up_with_password_and_code(service: Servi
 
 
 @pytest.mark.rule("TOTP-08", "TOTP-09", "ERR-03")
-async def test_a_second_factors_secrets_are_kept_from_tables_and_logs(service: Service, tenant: Tenant) -> None:
+async def test_a_second_factors_secrets_are_not_in_tables_or_logs(service: Service, tenant: Tenant) -> None:
     ada = await person(tenant)
     codes = await ada.protect()
     await ada.login(code="000000")

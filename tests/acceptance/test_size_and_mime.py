@@ -44,7 +44,7 @@ async def test_a_huge_content_length_is_refused_too(service: Service, regular: T
 
 
 @pytest.mark.rule("SIZE-01", "ORDER-02")
-async def test_a_client_that_sends_it_all_without_looking_reads_the_413(regular: Tenant) -> None:
+async def test_a_client_that_sends_all_before_reading_gets_the_413(regular: Tenant) -> None:
     await regular.refuses(ABSENT, 413, "payload_too_large", data=b"{" * (17 * MIB))
 
 
@@ -130,7 +130,7 @@ async def test_a_body_of_exactly_16_mib_is_read(regular: Tenant) -> None:
 
 
 @pytest.mark.rule("SIZE-05")
-async def test_too_large_attachments_are_refused_before_their_base64_is_looked_at(regular: Tenant) -> None:
+async def test_too_large_attachments_are_refused_before_base64_is_decoded(regular: Tenant) -> None:
     content = "A" * (11 * MIB) + "*"
     body = regular.mail(attachments=[{"filename": "a.bin", "content": content}])
     await regular.refuses(body, 413, "payload_too_large")
@@ -159,7 +159,7 @@ async def test_stored_mail_is_7_bit_with_crlf_and_short_lines(regular: Tenant, c
 
 
 @pytest.mark.rule("MIME-02")
-async def test_the_fixed_headers_are_there_once_and_say_what_the_request_said(regular: Tenant) -> None:
+async def test_fixed_headers_are_written_once_from_the_request(regular: Tenant) -> None:
     subject = "Grüße, and a long subject that must be folded somewhere, for it does not fit on one line at all"
     body = regular.mail(
         from_=f"Acme Support <news@{regular.domain}>",
@@ -195,7 +195,7 @@ async def test_text_and_html_are_alternatives_and_read_back_as_given(regular: Te
 
 @pytest.mark.rule("MIME-03")
 @pytest.mark.parametrize(("field", "kind"), [("text", "text/plain"), ("html", "text/html")])
-async def test_one_body_alone_needs_no_multipart(regular: Tenant, field: str, kind: str) -> None:
+async def test_a_single_body_needs_no_multipart(regular: Tenant, field: str, kind: str) -> None:
     sent = await regular.accepts(regular.mail(text=ABSENT) | {field: "Good morning."})
     stored = await regular.stored(sent["id"])
     assert (stored.get_content_type(), stored.get_content().strip()) == (kind, "Good morning.")

@@ -112,7 +112,7 @@ def _file(listeners: SmtpListeners, raw: bytes) -> str:
 
 @pytest.mark.rule("SUB-01", "SUB-02", "SUB-08", "SUB-12")
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_what_a_real_client_hands_in_arrives_once_for_each_recipient(
+async def test_mail_of_real_clients_arrives_once_per_recipient(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant, client: str
 ) -> None:
     if shutil.which(client.partition("-")[0]) is None and not client.startswith("smtplib"):
@@ -151,7 +151,7 @@ async def test_what_a_real_client_hands_in_arrives_once_for_each_recipient(
 @pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("postfix", path="/usr/sbin"), reason="needs Postfix, and root"
 )
-async def test_a_postfix_relays_through_us_splits_what_is_for_too_many_and_gets_its_bounces_out(
+async def test_postfix_relays_through_us_splits_recipients_and_sends_bounces(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     many = [f"many{number}@{ONE}" for number in range(70)]
@@ -194,7 +194,7 @@ async def test_a_postfix_relays_through_us_splits_what_is_for_too_many_and_gets_
 
 
 @pytest.mark.rule("SUB-08", "SUB-09")
-async def test_what_is_missing_is_added_what_is_secret_is_removed_and_the_signature_covers_it(
+async def test_headers_are_completed_secrets_removed_and_all_is_signed(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     to = [f"stored@{ONE}", f"secret.copy@{TWO}"]
@@ -235,7 +235,7 @@ async def test_what_is_missing_is_added_what_is_secret_is_removed_and_the_signat
 
 
 @pytest.mark.rule("SUB-09")
-async def test_what_is_whole_is_stored_byte_for_byte(
+async def test_a_complete_message_is_stored_byte_for_byte(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     dated = ("Date: Sun, 1 Mar 2026 12:00:00 +0000", "Message-ID: <own@example.com>", "Mime-Version: 1.0 (as is)")
@@ -248,7 +248,7 @@ async def test_what_is_whole_is_stored_byte_for_byte(
 
 
 @pytest.mark.rule("SUB-06")
-async def test_the_envelope_decides_who_gets_it_each_once_and_the_fields_only_how_it_is_told(
+async def test_the_envelope_decides_the_recipients_and_headers_only_the_field(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     to = [f"env.to@{ONE}", f"env.blind@{ONE}", f"ENV.to@{ONE.upper()}"]
@@ -263,7 +263,7 @@ async def test_the_envelope_decides_who_gets_it_each_once_and_the_fields_only_ho
 
 
 @pytest.mark.rule("SUB-10", "SUB-11")
-async def test_any_sender_of_the_envelope_is_taken_and_told_and_none_stays_none(
+async def test_any_envelope_sender_is_accepted_and_shown(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     senders = {
@@ -309,7 +309,7 @@ async def test_credits_are_reserved_settled_and_released_as_over_http(
 
 
 @pytest.mark.rule("SUB-03", "SUB-04")
-async def test_a_password_is_asked_for_under_tls_alone_and_mail_is_taken_after_it_alone(
+async def test_login_needs_tls_and_mail_needs_a_login(
     listeners: SmtpListeners, sender: Tenant
 ) -> None:
     async with listeners.line(is_secure=False) as line:
@@ -329,7 +329,7 @@ async def test_a_password_is_asked_for_under_tls_alone_and_mail_is_taken_after_i
 
 
 @pytest.mark.rule("SUB-05")
-async def test_nothing_said_before_tls_is_heard_after_it(
+async def test_commands_before_tls_are_forgotten(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     before = await sender.counts()
@@ -350,7 +350,7 @@ async def test_nothing_said_before_tls_is_heard_after_it(
 
 
 @pytest.mark.rule("SUB-14")
-async def test_wrong_passwords_are_told_alike_and_the_third_ends_the_connection(
+async def test_wrong_logins_get_equal_replies_and_the_third_disconnects(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     narrow = await sender.credential(["192.0.2.0/24"])
@@ -376,7 +376,7 @@ async def test_wrong_passwords_are_told_alike_and_the_third_ends_the_connection(
 
 
 @pytest.mark.rule("SUB-15")
-async def test_the_51st_recipient_is_told_to_come_again_and_the_others_get_it(
+async def test_the_51st_recipient_is_deferred_and_the_others_get_the_mail(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     to = [f"r{number}@simulator.invalid" for number in range(51)]
@@ -439,7 +439,7 @@ CONTENTS: Final[dict[str, tuple[str, Callable[[Tenant], bytes]]]] = {
 
 
 @pytest.mark.rule("SUB-07", "SUB-13", "SUB-16", "SUB-17", "SUB-18")
-async def test_what_can_not_be_sent_is_refused_costs_nothing_and_the_session_goes_on(
+async def test_refused_mail_costs_nothing_and_the_session_continues(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     before = await sender.state()
@@ -454,7 +454,7 @@ async def test_what_can_not_be_sent_is_refused_costs_nothing_and_the_session_goe
 
 
 @pytest.mark.rule("SUB-17")
-async def test_a_size_told_in_advance_is_refused_before_a_byte_of_it_came(
+async def test_a_declared_size_is_refused_before_the_content(
     listeners: SmtpListeners, sender: Tenant
 ) -> None:
     async with listeners.session(sender) as line:
@@ -464,7 +464,7 @@ async def test_a_size_told_in_advance_is_refused_before_a_byte_of_it_came(
 
 
 @pytest.mark.rule("SUB-13")
-async def test_what_the_account_may_not_do_now_may_come_again_later(
+async def test_limits_of_the_account_are_temporary_refusals(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     service = processes.service
@@ -494,7 +494,7 @@ async def test_what_the_account_may_not_do_now_may_come_again_later(
 
 
 @pytest.mark.rule("SUB-19")
-async def test_addresses_that_can_not_be_recipients_are_refused_one_by_one(
+async def test_invalid_recipients_are_refused_individually(
     listeners: SmtpListeners, sender: Tenant
 ) -> None:
     paths = {
@@ -517,7 +517,7 @@ async def test_addresses_that_can_not_be_recipients_are_refused_one_by_one(
 
 
 @pytest.mark.rule("SUB-20")
-async def test_a_message_may_come_in_chunks_and_end_without_a_line_end(
+async def test_a_message_may_be_chunked_and_end_without_a_line_end(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     raw = raw_mail(sender, "Chunks", body=".\r\nno dot is doubled\r\n.\r\nthe end")[:-2]
@@ -534,7 +534,7 @@ async def test_a_message_may_come_in_chunks_and_end_without_a_line_end(
 
 
 @pytest.mark.rule("SUB-21")
-async def test_nothing_but_cr_lf_ends_a_line_and_nothing_but_a_dot_alone_ends_a_message(
+async def test_only_crlf_ends_a_line_and_only_a_dot_line_ends_a_message(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     before = await sender.state()
@@ -550,7 +550,7 @@ async def test_nothing_but_cr_lf_ends_a_line_and_nothing_but_a_dot_alone_ends_a_
 
 
 @pytest.mark.rule("SUB-08", "SUB-09", "UNSUB-04")
-async def test_mail_in_the_shapes_that_real_programs_write_arrives_with_signatures_that_verify(
+async def test_mail_of_real_programs_arrives_with_valid_signatures(
     listeners: SmtpListeners, processes: ServiceProcesses
 ) -> None:
     sender = await processes.service.account(domain="example.com")

@@ -100,7 +100,7 @@ async def test_addresses_are_listed_newest_first_and_page_by_page(tenant: Tenant
 
 
 @pytest.mark.rule("SUP-02")
-async def test_they_are_found_by_address_domain_beginning_and_reason(tenant: Tenant) -> None:
+async def test_suppressions_are_found_by_address_domain_prefix_and_reason(tenant: Tenant) -> None:
     for email in ("ada@example.org", "adam@example.net", "bob@example.org"):
         await add(tenant, email)
     await bounced(tenant, "adele@example.org")
@@ -143,7 +143,7 @@ async def test_an_address_is_added_once_and_keeps_its_reason(tenant: Tenant) -> 
 
 
 @pytest.mark.rule("SUP-05")
-async def test_an_address_is_removed_with_a_reason_which_the_log_keeps(tenant: Tenant) -> None:
+async def test_an_address_is_removed_with_a_reason_in_the_audit_log(tenant: Tenant) -> None:
     await add(tenant, "ada@example.org")
     await bounced(tenant, "o/o@example.org", reason="complaint")
     for why in (None, "", "x" * 201, "a\nb"):
@@ -161,7 +161,7 @@ async def test_an_address_is_removed_with_a_reason_which_the_log_keeps(tenant: T
 
 
 @pytest.mark.rule("SUP-06")
-async def test_what_bounced_or_complained_counts_after_it_was_removed(tenant: Tenant) -> None:
+async def test_a_removed_address_can_be_suppressed_again(tenant: Tenant) -> None:
     await add(tenant, "by-hand@example.org")
     await bounced(tenant, "ada@example.org")
     await bounced(tenant, "bob@example.org", reason="complaint")
@@ -175,7 +175,7 @@ async def test_what_bounced_or_complained_counts_after_it_was_removed(tenant: Te
 
 
 @pytest.mark.rule("SUP-07")
-async def test_viewers_list_members_add_and_remove_admins_move_files(tenant: Tenant) -> None:
+async def test_viewers_list_members_change_and_admins_import_and_export(tenant: Tenant) -> None:
     calls: list[tuple[str, str, dict[str, Any]]] = [
         ("GET", PATH, {}),
         ("POST", PATH, {"json": {"email": "ada@example.org"}}),
@@ -201,7 +201,7 @@ async def test_viewers_list_members_add_and_remove_admins_move_files(tenant: Ten
 
 
 @pytest.mark.rule("SUP-08")
-async def test_another_account_sees_and_removes_none_of_them(tenant: Tenant, stranger: Tenant) -> None:
+async def test_another_account_sees_and_removes_no_suppression(tenant: Tenant, stranger: Tenant) -> None:
     await add(tenant, "ada@example.org")
     assert await listed(stranger, "email=ada@example.org") == []
     assert await listed(stranger, "search=ada") == []
@@ -214,7 +214,7 @@ async def test_another_account_sees_and_removes_none_of_them(tenant: Tenant, str
 
 
 @pytest.mark.rule("SUP-10")
-async def test_a_file_of_another_service_is_taken_as_it_is(tenant: Tenant) -> None:
+async def test_a_file_of_another_service_is_imported_unchanged(tenant: Tenant) -> None:
     await bounced(tenant, "known@example.org")
     content = (
         '\ufeff"EmailAddress";"SuppressionReason"\r\n"Ada@Example.org";"HardBounce"\r\n'
@@ -231,7 +231,7 @@ async def test_a_file_of_another_service_is_taken_as_it_is(tenant: Tenant) -> No
 
 
 @pytest.mark.rule("SUP-11")
-async def test_an_import_tells_how_far_it_is_while_the_file_is_sent(tenant: Tenant) -> None:
+async def test_an_import_reports_progress_while_the_file_is_sent(tenant: Tenant) -> None:
     told = asyncio.Event()
 
     async def content() -> Any:
@@ -258,7 +258,7 @@ async def test_an_import_tells_how_far_it_is_while_the_file_is_sent(tenant: Tena
 
 
 @pytest.mark.rule("SUP-12")
-async def test_a_client_that_goes_away_leaves_whole_batches_and_sends_again(tenant: Tenant) -> None:
+async def test_an_interrupted_import_keeps_whole_batches_and_can_repeat(tenant: Tenant) -> None:
     lines = b"".join([b"r%05d@example.org\n" % one for one in range(5_000)])
     request = f"POST {PATH}/import HTTP/1.1\r\nHost: x\r\nAuthorization: {await tenant.jwt()}\r\n".encode()
     request += b"Content-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n"
@@ -310,7 +310,7 @@ async def test_one_import_at_a_time(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("SUP-14")
-async def test_files_have_their_bounds(tenant: Tenant) -> None:
+async def test_files_are_limited(tenant: Tenant) -> None:
     authorization = await tenant.jwt()
     head = f"POST {PATH}/import HTTP/1.1\r\nHost: x\r\nAuthorization: {authorization}\r\n"
     answer = await tenant.service.raw(f"{head}Content-Type: text/csv\r\nContent-Length: 200000001\r\n\r\n".encode())
@@ -329,7 +329,7 @@ async def test_files_have_their_bounds(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("SUP-15")
-async def test_what_is_exported_is_no_formula_and_can_be_imported_again(tenant: Tenant, stranger: Tenant) -> None:
+async def test_an_export_holds_no_formulas_and_can_be_imported(tenant: Tenant, stranger: Tenant) -> None:
     notes = {"=cmd@example.org": "=1+1", "+a@example.org": '"quoted", and', "'-b@example.org": "", "c@example.org": "ü"}
     for email, note in notes.items():
         await add(tenant, email, note=note)
@@ -350,7 +350,7 @@ async def test_what_is_exported_is_no_formula_and_can_be_imported_again(tenant: 
 
 
 @pytest.mark.rule("SUP-15", "SUP-11")
-async def test_many_addresses_go_in_and_out(tenant: Tenant) -> None:
+async def test_many_addresses_are_imported_and_exported(tenant: Tenant) -> None:
     lines = b"".join([b"r%06d@example.org\n" % one for one in range(20_000)])
     # Some clients ask for leave before they send a large file.
     _, told = await bring_in(tenant, io.BytesIO(lines), Expect="100-continue")

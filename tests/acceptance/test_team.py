@@ -64,7 +64,7 @@ def address(tenant: Tenant, name: str) -> str:
 
 
 @pytest.mark.rule("TEAM-01")
-async def test_members_are_listed_whoever_joined_last_first(tenant: Tenant) -> None:
+async def test_members_are_listed_newest_first(tenant: Tenant) -> None:
     joined = [await tenant.user(role) for role in ("viewer", "admin")]
     await tenant.jwt("owner")
     whole = await tenant.call("GET", "/v1/members", role="viewer")
@@ -124,7 +124,7 @@ async def test_a_removed_members_tokens_end_within_seconds(tenant: Tenant, stran
 
 
 @pytest.mark.rule("TEAM-04")
-async def test_the_last_owner_stays(tenant: Tenant) -> None:
+async def test_the_last_owner_can_not_be_removed(tenant: Tenant) -> None:
     first = await owner_of(tenant)
     path = f"/v1/members/{await member_id(tenant, first)}"
     assert (await tenant.call("DELETE", path)).is_refusal(409, "conflict", "last owner")
@@ -138,7 +138,7 @@ async def test_the_last_owner_stays(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("TEAM-04")
-async def test_an_owner_may_go_if_another_is_left(tenant: Tenant) -> None:
+async def test_an_owner_can_be_removed_if_another_remains(tenant: Tenant) -> None:
     leaving = await owner_of(tenant)
     staying = await tenant.user("owner")
     assert (await tenant.call("DELETE", f"/v1/members/{await member_id(tenant, leaving)}")).status == 200
@@ -148,7 +148,7 @@ async def test_an_owner_may_go_if_another_is_left(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("TEAM-05")
-async def test_what_is_no_role_or_no_address_is_named(tenant: Tenant) -> None:
+async def test_an_invalid_role_or_address_is_named(tenant: Tenant) -> None:
     path = f"/v1/members/{UNKNOWN_MEMBER}"
     for role in ("root", "Owner", "", "own\0er"):
         assert (await tenant.call("PUT", path, {"role": role})).is_refusal(400, "invalid_request", "`role`", "viewer")
@@ -195,7 +195,7 @@ async def test_an_address_has_one_open_invitation_and_a_member_none(tenant: Tena
 
 
 @pytest.mark.rule("TEAM-07")
-async def test_invitations_and_members_are_bounded(tenant: Tenant) -> None:
+async def test_invitations_and_members_are_limited(tenant: Tenant) -> None:
     waiting = (await invited(tenant, address(tenant, "eve"))).body["token"]
     account_id, now = tenant.id, datetime.now(UTC)
     await tenant.service.sql(
@@ -217,7 +217,7 @@ async def test_invitations_and_members_are_bounded(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("TEAM-08")
-async def test_open_invitations_are_listed_and_taken_back(tenant: Tenant) -> None:
+async def test_open_invitations_are_listed_and_revoked(tenant: Tenant) -> None:
     made = [await invited(tenant, address(tenant, name)) for name in ("ada", "bob", "eve")]
     shown = [answer.body["invitation"] for answer in made][::-1]
     assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == shown
@@ -234,7 +234,7 @@ async def test_open_invitations_are_listed_and_taken_back(tenant: Tenant) -> Non
 
 
 @pytest.mark.rule("TEAM-09")
-async def test_whoever_is_no_user_becomes_one_with_a_password_of_their_own(tenant: Tenant) -> None:
+async def test_a_new_user_joins_with_a_password_of_their_own(tenant: Tenant) -> None:
     email = address(tenant, "eve")
     token = (await invited(tenant, email, "admin")).body["token"]
     for password in ("short", "x" * 257):
@@ -251,7 +251,7 @@ async def test_whoever_is_no_user_becomes_one_with_a_password_of_their_own(tenan
 
 
 @pytest.mark.rule("TEAM-10")
-async def test_whoever_is_a_user_proves_it_and_keeps_what_they_have(tenant: Tenant, stranger: Tenant) -> None:
+async def test_an_existing_user_joins_with_their_password(tenant: Tenant, stranger: Tenant) -> None:
     email = await stranger.user("viewer")
     token = (await invited(tenant, email, "admin")).body["token"]
     assert (await accept(tenant.service, token, OTHER_PASSWORD)).is_refusal(401, "unauthorized", "wrong")
@@ -266,7 +266,7 @@ async def test_whoever_is_a_user_proves_it_and_keeps_what_they_have(tenant: Tena
 
 
 @pytest.mark.rule("TEAM-10")
-async def test_whoever_has_a_second_factor_needs_its_code(tenant: Tenant, stranger: Tenant) -> None:
+async def test_a_user_with_a_second_factor_joins_with_its_code(tenant: Tenant, stranger: Tenant) -> None:
     email = await stranger.user("viewer")
     session = (await tenant.service.login(email, PASSWORD)).body["token"]
     headers = {"Authorization": f"Bearer {session}"}
@@ -302,7 +302,7 @@ async def test_an_invitation_works_once_and_for_seven_days(tenant: Tenant) -> No
 
 
 @pytest.mark.rule("TEAM-11")
-async def test_whoever_was_removed_does_not_come_back_by_an_old_invitation(tenant: Tenant) -> None:
+async def test_a_removed_member_can_not_rejoin_by_an_old_invitation(tenant: Tenant) -> None:
     email = address(tenant, "eve")
     token = (await invited(tenant, email)).body["token"]
     await tenant.service.operator.create_user(tenant.id, email, PASSWORD, "member")
@@ -315,7 +315,7 @@ async def test_whoever_was_removed_does_not_come_back_by_an_old_invitation(tenan
 
 
 @pytest.mark.rule("TEAM-12")
-async def test_an_invitation_is_as_good_as_its_owner(tenant: Tenant) -> None:
+async def test_an_invitation_ends_with_its_owners_membership(tenant: Tenant) -> None:
     second = await tenant.user("owner")
     session = (await tenant.service.login(second, PASSWORD)).body["token"]
     made = await tenant.service.request(
@@ -335,7 +335,7 @@ async def test_an_invitation_is_as_good_as_its_owner(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("LOG-01")
-async def test_the_log_is_shown_to_owners_page_by_page(tenant: Tenant) -> None:
+async def test_the_audit_log_is_shown_to_owners_in_pages(tenant: Tenant) -> None:
     owner = await owner_of(tenant)
     for name in ("ada", "bob", "eve"):
         await invited(tenant, address(tenant, name))
@@ -357,7 +357,7 @@ async def test_the_log_is_shown_to_owners_page_by_page(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("LOG-02")
-async def test_what_people_change_is_on_record(tenant: Tenant) -> None:
+async def test_changes_by_members_are_in_the_audit_log(tenant: Tenant) -> None:
     owner, eve = await owner_of(tenant), address(tenant, "eve")
     await invited(tenant, address(tenant, "bob"))
     token = (await invited(tenant, eve, "viewer")).body["token"]
@@ -395,7 +395,7 @@ async def test_what_people_change_is_on_record(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("LOG-03")
-async def test_what_an_operator_does_is_on_record(tenant: Tenant) -> None:
+async def test_changes_by_the_operator_are_in_the_audit_log(tenant: Tenant) -> None:
     await tenant.jwt()
     await tenant.service.operator.suspend(tenant.id)
     await tenant.service.operator.resume(tenant.id)
@@ -412,7 +412,7 @@ async def test_what_an_operator_does_is_on_record(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("LOG-04")
-async def test_neither_refusals_nor_secrets_are_on_record(tenant: Tenant) -> None:
+async def test_neither_refusals_nor_secrets_are_in_the_audit_log(tenant: Tenant) -> None:
     token = (await invited(tenant, address(tenant, "eve"))).body["token"]
     await accept(tenant.service, token, OTHER_PASSWORD)
     url = "https://hooks.example.com/inbox?token=hunter2"

@@ -44,7 +44,7 @@ async def test_creating_can_publish_at_once(regular: Tenant) -> None:
 
 @pytest.mark.rule("TMPL-02")
 @pytest.mark.parametrize("alias", ["", "-a", "_a", "A", "a b", "a/b", "ä", "a" * 65, "a.b", "a\n", None, 7, ABSENT])
-async def test_an_alias_has_its_form(regular: Tenant, alias: object) -> None:
+async def test_invalid_aliases_are_refused(regular: Tenant, alias: object) -> None:
     body = {**CONTENT} if alias is ABSENT else {"alias": alias, **CONTENT}
     answer = await regular.call("POST", "/v1/templates", body)
     assert answer.is_refusal(400, "invalid_request", "alias")
@@ -52,13 +52,13 @@ async def test_an_alias_has_its_form(regular: Tenant, alias: object) -> None:
 
 @pytest.mark.rule("TMPL-02")
 @pytest.mark.parametrize("alias", ["a", "0", "a-b_c-9", "a" * 64])
-async def test_other_aliases_are_taken(regular: Tenant, alias: str) -> None:
+async def test_other_aliases_are_accepted(regular: Tenant, alias: str) -> None:
     await regular.template(alias, **CONTENT)
     await regular.accepts(sending(regular, alias, {"name": "Ada"}))
 
 
 @pytest.mark.rule("TMPL-03", "CODE-07")
-async def test_an_alias_that_is_taken_is_a_conflict(regular: Tenant, stranger: Tenant) -> None:
+async def test_an_alias_in_use_is_a_conflict(regular: Tenant, stranger: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, **CONTENT)
     answer = await regular.call("POST", "/v1/templates", {"alias": alias, "text": "Other"})
@@ -288,7 +288,7 @@ async def test_members_and_above_write(regular: Tenant, role: str) -> None:
 
 
 @pytest.mark.rule("TMPL-11")
-async def test_values_are_escaped_in_html_alone(regular: Tenant) -> None:
+async def test_values_are_escaped_only_in_html(regular: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, subject="S {{ v }}", text="T {{ v }}", html='<a title="{{ v }}">{{ v }}</a>')
     value = "<b>\"Ada\" & 'Bob'</b>"
@@ -310,7 +310,7 @@ async def test_values_are_escaped_in_html_alone(regular: Tenant) -> None:
      "{{{ a }}}", "{{ .a }}", "{{ " + "a" * 65 + " }}", "{{ ä }}", "{{ a() }}", "{{> a }}", "{{ {{ a }} }}"],
 )  # fmt: skip
 @pytest.mark.parametrize("field", ["subject", "text", "html"])
-async def test_what_is_no_placeholder_is_refused_when_saved(regular: Tenant, field: str, placeholder: str) -> None:
+async def test_an_invalid_placeholder_is_refused_when_saved(regular: Tenant, field: str, placeholder: str) -> None:
     body = {"alias": regular.new_key(), "text": "x"} | {field: f"before {placeholder} after"}
     answer = await regular.call("POST", "/v1/templates", body)
     assert answer.is_refusal(400, "invalid_request", field)
@@ -327,7 +327,7 @@ async def test_a_placeholder_is_a_name_in_double_braces(regular: Tenant, name: s
 
 
 @pytest.mark.rule("TMPL-13", "CODE-01")
-async def test_a_missing_variable_is_named_and_an_extra_one_ignored(regular: Tenant) -> None:
+async def test_a_missing_variable_is_named_and_an_extra_is_ignored(regular: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, subject="Hello", text="{{ given }} {{ forgotten }}")
     cases = [(ABSENT, "given"), (None, "given"), ({}, "given"), ({"given": "x"}, "forgotten")]
@@ -395,7 +395,7 @@ async def test_a_placeholder_inside_a_value_stays(regular: Tenant) -> None:
 
 
 @pytest.mark.rule("TMPL-19", "SIZE-03")
-async def test_what_a_template_renders_counts_against_the_size(regular: Tenant) -> None:
+async def test_rendered_content_counts_against_the_size(regular: Tenant) -> None:
     alias = regular.new_key()
     await regular.template(alias, subject="x", html="{{ v }}" * 1_000)
     body = sending(regular, alias, {"v": "v" * 12_000})

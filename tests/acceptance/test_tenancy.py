@@ -365,7 +365,7 @@ async def estate(service: Service) -> Estate:
 
 
 @pytest.mark.rule("ROLE-04")
-async def test_the_service_serves_the_document_that_this_goes_by(service: Service) -> None:
+async def test_the_service_serves_the_document_under_test(service: Service) -> None:
     async with service.client.get(f"{service.url}/openapi.json") as answer:
         assert await answer.json() == DOCUMENT
 
@@ -378,7 +378,7 @@ def test_every_operation_has_its_role_or_is_public() -> None:
 
 @pytest.mark.rule("ROLE-04")
 @each(OPERATIONS)
-def test_the_document_declares_what_the_table_can_answer(operation: Operation) -> None:
+def test_the_document_declares_the_statuses_of_the_role_table(operation: Operation) -> None:
     if operation.id in role.PUBLIC:
         assert operation.is_public
         return
@@ -395,7 +395,7 @@ def test_the_document_declares_what_the_table_can_answer(operation: Operation) -
 
 @pytest.mark.rule("ROLE-01")
 @each(GUARDED)
-async def test_without_a_login_nothing_opens(estate: Estate, operation: Operation) -> None:
+async def test_without_a_login_everything_is_refused(estate: Estate, operation: Operation) -> None:
     path = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
     for who, authorization in estate.strangers.items():
         for sent in (right_body(operation, estate.here), {"data": b"\0 not what was asked for"}):
@@ -405,7 +405,7 @@ async def test_without_a_login_nothing_opens(estate: Estate, operation: Operatio
 
 @pytest.mark.rule("ROLE-01")
 @each(PUBLIC)
-async def test_what_is_public_is_so_for_everybody(estate: Estate, operation: Operation) -> None:
+async def test_public_operations_need_no_login(estate: Estate, operation: Operation) -> None:
     body = right_body(operation, estate.here)
     if operation.id == "login":
         body = {"body": {"email": (await _user(estate.here, Role.VIEWER))[1], "password": PASSWORD}}
@@ -416,7 +416,7 @@ async def test_what_is_public_is_so_for_everybody(estate: Estate, operation: Ope
 
 @pytest.mark.rule("ROLE-02")
 @each(GUARDED)
-async def test_each_role_may_what_the_table_says(estate: Estate, operation: Operation) -> None:
+async def test_each_role_may_do_what_the_table_permits(estate: Estate, operation: Operation) -> None:
     unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
     for one in ROLES:
         if not role.may(one, role.NEEDED[operation.id]):
@@ -440,7 +440,7 @@ async def test_each_role_may_what_the_table_says(estate: Estate, operation: Oper
 
 @pytest.mark.rule("ROLE-03")
 @each([one for one in GUARDED if one.has_id])
-async def test_what_another_account_has_is_as_unknown_as_what_nobody_has(estate: Estate, operation: Operation) -> None:
+async def test_another_accounts_objects_are_unknown_like_missing_objects(estate: Estate, operation: Operation) -> None:
     maker = maker_of(operation)
     theirs = await maker.make(estate.here)
     before = await everything_of(estate.here)
@@ -484,7 +484,7 @@ async def test_an_id_of_another_account_in_a_query_finds_nothing(estate: Estate,
 
 @pytest.mark.rule("ROLE-03")
 @each([one for one in GUARDED if one.method == "GET" and not one.has_id])
-async def test_nothing_that_is_shown_is_another_accounts(estate: Estate, operation: Operation) -> None:
+async def test_no_response_shows_another_accounts_data(estate: Estate, operation: Operation) -> None:
     token = await estate.there.jwt("owner")
     shown = (await estate.ask(operation, operation.path, token)).raw.decode()
     assert [one for one in estate.made if one in shown] == []

@@ -111,7 +111,7 @@ async def test_each_recipient_gets_its_own_link_and_the_signature_covers_it(
 
 
 @pytest.mark.rule("UNSUB-06", "UNSUB-09", "UNSUB-10")
-async def test_one_click_leaves_the_list_and_nothing_else(processes: ServiceProcesses, sender: Tenant) -> None:
+async def test_one_click_unsubscribes_from_the_list_and_nothing_else(processes: ServiceProcesses, sender: Tenant) -> None:
     ada, bob = "b1@one.example.net", "b2@one.example.net"
     stranger = await processes.service.account()
     await final(processes, sender, ada, bob, tags=TAGS)
@@ -143,7 +143,7 @@ async def test_one_click_leaves_the_list_and_nothing_else(processes: ServiceProc
 
 
 @pytest.mark.rule("UNSUB-06", "UNSUB-07")
-async def test_a_page_asks_first_and_every_form_of_the_click_is_taken_twice(
+async def test_a_page_asks_first_and_every_form_is_accepted_twice(
     processes: ServiceProcesses, sender: Tenant
 ) -> None:
     await final(processes, sender, "c1@one.example.net", tags=TAGS)
@@ -162,7 +162,7 @@ async def test_a_page_asks_first_and_every_form_of_the_click_is_taken_twice(
 
 
 @pytest.mark.rule("UNSUB-08")
-async def test_a_wrong_body_or_link_makes_nobody_leave(processes: ServiceProcesses, sender: Tenant) -> None:
+async def test_a_wrong_body_or_link_unsubscribes_nothing(processes: ServiceProcesses, sender: Tenant) -> None:
     await final(processes, sender, "d1@one.example.net", tags=TAGS)
     link = link_of(copies(processes, "d1@one.example.net")[0])
     form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -191,7 +191,7 @@ async def test_a_wrong_body_or_link_makes_nobody_leave(processes: ServiceProcess
 
 
 @pytest.mark.rule("UNSUB-05")
-async def test_a_link_of_the_customers_own_is_the_only_one(processes: ServiceProcesses, sender: Tenant) -> None:
+async def test_a_customers_own_link_is_the_only_link(processes: ServiceProcesses, sender: Tenant) -> None:
     own = {"List-Unsubscribe": "<https://shop.example/leave>"}
     address = "e1@one.example.net"
     await final(processes, sender, address, tags=TAGS)
@@ -215,7 +215,7 @@ async def test_a_link_of_the_customers_own_is_the_only_one(processes: ServicePro
         ({"tags": ["list:a"], "headers": {HEADER: "yes"}}, HEADER),
     ],
 )
-async def test_a_wish_without_one_list_is_refused(
+async def test_an_unsubscribe_header_without_one_list_is_refused(
     processes: ServiceProcesses, sender: Tenant, fields: Any, said: str
 ) -> None:
     assert (await sender.send(sender.mail(**fields))).is_refusal(400, "invalid_request", said)
@@ -223,7 +223,7 @@ async def test_a_wish_without_one_list_is_refused(
 
 
 @pytest.mark.rule("UNSUB-03")
-async def test_where_there_is_no_public_address_the_wish_is_refused(regular: Tenant) -> None:
+async def test_without_a_public_address_unsubscribe_links_are_refused(regular: Tenant) -> None:
     asking = regular.mail(tags=TAGS)
     assert (await regular.send(asking)).is_refusal(400, "invalid_request", "public_url")
     # A list, or a link of the customer's own, needs no address of ours.

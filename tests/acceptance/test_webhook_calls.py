@@ -64,7 +64,7 @@ async def log_of(tenant: Tenant, is_wanted: Callable[[dict[str, Any]], bool], nu
 
 
 @pytest.mark.rule("HOOK-16")
-async def test_every_final_result_is_told_once_and_signed(
+async def test_every_final_result_is_sent_once_and_signed(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
     tenant, secret = await subscribed(processes, webhook_receiver, "/told")
@@ -93,7 +93,7 @@ async def test_every_final_result_is_told_once_and_signed(
 
 
 @pytest.mark.rule("HOOK-16")
-async def test_what_is_put_off_is_not_told_and_what_nobody_subscribed_to_neither(
+async def test_deferrals_and_unsubscribed_events_are_not_sent(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
     tenant, _ = await subscribed(processes, webhook_receiver, "/bounces", events=["email.bounced"])
@@ -103,7 +103,7 @@ async def test_what_is_put_off_is_not_told_and_what_nobody_subscribed_to_neither
 
 
 @pytest.mark.rule("HOOK-17")
-async def test_what_failed_is_told_again_with_the_same_body_and_a_new_time(
+async def test_a_failed_webhook_is_retried_with_the_same_body(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
     tenant, secret = await subscribed(processes, webhook_receiver, "/status/500")

@@ -133,7 +133,7 @@ async def ended(tenant: Tenant, delivery_id: str, **result: Any) -> None:
 
 @pytest.mark.rule("HOOK-01")
 @pytest.mark.parametrize(("method", "path", "body"), CALLS)
-async def test_only_the_token_of_a_login_opens_it(regular: Tenant, method: str, path: str, body: object) -> None:
+async def test_webhooks_require_a_login(regular: Tenant, method: str, path: str, body: object) -> None:
     for authorization in (None, regular.basic, await regular.key(may_read=True), "Bearer nonsense"):
         headers = {} if authorization is None else {"Authorization": authorization}
         answer = await regular.service.request(method, path, headers=headers, json=body)
@@ -167,7 +167,7 @@ async def test_members_and_above_change(tenant: Tenant, role: str) -> None:
 
 
 @pytest.mark.rule("HOOK-03", "HOOK-04", "HOOK-05")
-async def test_a_webhook_is_saved_and_shown_and_its_secret_once(tenant: Tenant) -> None:
+async def test_a_webhook_is_saved_and_its_secret_shown_once(tenant: Tenant) -> None:
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] is None
     first = (await saved(tenant)).body
     assert first["secret"].startswith("whsec_")
@@ -189,7 +189,7 @@ async def test_a_webhook_is_saved_and_shown_and_its_secret_once(tenant: Tenant) 
 
 
 @pytest.mark.rule("HOOK-04")
-async def test_of_several_who_save_first_one_is_shown_the_secret(tenant: Tenant) -> None:
+async def test_of_concurrent_first_saves_only_one_shows_the_secret(tenant: Tenant) -> None:
     await tenant.jwt()
     answers = await asyncio.gather(*[saved(tenant) for _ in range(5)])
     (secret,) = [answer.body["secret"] for answer in answers if "secret" in answer.body]
@@ -205,7 +205,7 @@ async def stored_secret(tenant: Tenant) -> str:
 
 @pytest.mark.rule("HOOK-05")
 @pytest.mark.parametrize("events", [ABSENT, None, []])
-async def test_without_events_it_is_all_three(tenant: Tenant, events: object) -> None:
+async def test_without_events_all_three_are_sent(tenant: Tenant, events: object) -> None:
     given: dict[str, Any] = {} if events is ABSENT else {"events": events}
     assert (await saved(tenant, **given)).body["webhook"]["events"] == EMAIL_EVENTS
 
@@ -272,7 +272,7 @@ async def test_a_url_must_be_https_and_public(regular: Tenant, url: str) -> None
 
 
 @pytest.mark.rule("HOOK-07")
-async def test_disabling_cancels_what_is_pending_and_a_new_url_takes_it_over(hooked: Tenant) -> None:
+async def test_disabling_cancels_pending_and_a_new_url_receives_pending(hooked: Tenant) -> None:
     _, first = await told(hooked)
     await saved(hooked, "https://other.example.com/")
     (pending,) = await log_of(hooked)
@@ -290,7 +290,7 @@ async def test_disabling_cancels_what_is_pending_and_a_new_url_takes_it_over(hoo
 
 
 @pytest.mark.rule("HOOK-08")
-async def test_deleting_takes_the_log_and_what_is_pending_with_it(hooked: Tenant) -> None:
+async def test_deleting_removes_the_log_and_pending_deliveries(hooked: Tenant) -> None:
     assert (await pinged(hooked))["status"] == "pending"
     await told(hooked)
     assert len(await log_of(hooked)) == 2
@@ -304,7 +304,7 @@ async def test_deleting_takes_the_log_and_what_is_pending_with_it(hooked: Tenant
 
 
 @pytest.mark.rule("HOOK-09")
-async def test_a_rotated_secret_is_new_and_replaces_the_old_one(tenant: Tenant) -> None:
+async def test_a_rotated_secret_replaces_the_old_secret(tenant: Tenant) -> None:
     assert (await tenant.call("POST", "/v1/webhook/rotate-secret")).is_refusal(404, "not_found")
     first = (await saved(tenant)).body["secret"]
     answer = await tenant.call("POST", "/v1/webhook/rotate-secret")
@@ -319,7 +319,7 @@ async def test_a_rotated_secret_is_new_and_replaces_the_old_one(tenant: Tenant) 
 
 
 @pytest.mark.rule("HOOK-10", "HOOK-12", "HOOK-15")
-async def test_a_ping_is_a_test_event_that_is_sent_once_and_costs_nothing(hooked: Tenant) -> None:
+async def test_a_ping_is_a_free_test_event_without_retries(hooked: Tenant) -> None:
     before = await hooked.state()
     answer = await hooked.call("POST", "/v1/webhook/ping")
     assert answer.status == 202
@@ -358,7 +358,7 @@ async def test_a_second_ping_waits_for_15_seconds(hooked: Tenant) -> None:
 
 
 @pytest.mark.rule("HOOK-10")
-async def test_of_pings_at_the_same_time_one_is_sent(hooked: Tenant) -> None:
+async def test_of_simultaneous_pings_one_is_sent(hooked: Tenant) -> None:
     await hooked.jwt()
     answers = await asyncio.gather(*[hooked.call("POST", "/v1/webhook/ping") for _ in range(5)])
     assert sorted(answer.status for answer in answers) == [202, 429, 429, 429, 429]
@@ -414,7 +414,7 @@ async def test_a_wrong_page_of_the_log_is_refused(regular: Tenant, query: str) -
 
 
 @pytest.mark.rule("HOOK-12")
-async def test_a_delivery_shows_what_was_sent_and_answered(hooked: Tenant) -> None:
+async def test_a_delivery_shows_request_and_response(hooked: Tenant) -> None:
     sent = (await hooked.accepts())["id"]
     recipient_id = (await hooked.get(sent)).body["recipients"][0]["id"]
     event_id, delivery_id = await told(hooked, sent)
@@ -464,7 +464,7 @@ async def test_a_replay_sends_the_same_event_with_all_attempts(hooked: Tenant) -
 
 
 @pytest.mark.rule("HOOK-13")
-async def test_a_replay_goes_to_the_present_url_and_nowhere_while_it_is_disabled(hooked: Tenant) -> None:
+async def test_a_replay_goes_to_the_present_url_unless_disabled(hooked: Tenant) -> None:
     ping = await pinged(hooked)
     path = f"/v1/webhook/deliveries/{ping['id']}/replay"
     await saved(hooked, enabled=False)
@@ -476,7 +476,7 @@ async def test_a_replay_goes_to_the_present_url_and_nowhere_while_it_is_disabled
 
 
 @pytest.mark.rule("HOOK-14")
-async def test_another_accounts_delivery_is_not_found_like_one_that_never_was(hooked: Tenant, service: Service) -> None:
+async def test_another_accounts_delivery_is_not_found_like_an_unknown(hooked: Tenant, service: Service) -> None:
     other = await service.account()
     await saved(other)
     sent = (await hooked.accepts())["id"]
@@ -498,7 +498,7 @@ async def test_another_accounts_delivery_is_not_found_like_one_that_never_was(ho
 
 
 @pytest.mark.rule("EVT-01")
-async def test_events_are_read_from_the_oldest_on_and_followed(tenant: Tenant) -> None:
+async def test_events_are_read_oldest_first_and_followed(tenant: Tenant) -> None:
     empty = await events_of(tenant)
     assert (empty["events"], empty["next_cursor"], empty["has_more"]) == ([], None, False)
     start = datetime.now(UTC) - AGO
@@ -567,13 +567,13 @@ async def test_events_of_one_message(tenant: Tenant) -> None:
     "query", ["limit=0", "limit=101", "limit=x", "after=nonsense", "after=%00", "after=", "after=wd_01jbz3qk8e",
               "type=email.opened", "type=", "type=%00"],
 )  # fmt: skip
-async def test_a_wrong_question_about_events_is_refused(regular: Tenant, query: str) -> None:
+async def test_invalid_event_filters_are_refused(regular: Tenant, query: str) -> None:
     answer = await regular.call("GET", f"/v1/events?{query}")
     assert answer.is_refusal(400, "invalid_request", query.split("=")[0])
 
 
 @pytest.mark.rule("EVT-04")
-async def test_an_event_is_shown_once_its_neighbours_are_stored(hooked: Tenant) -> None:
+async def test_an_event_is_listed_once_earlier_events_are_stored(hooked: Tenant) -> None:
     now = datetime.now(UTC)
     settled, _ = await told(hooked, at=now - timedelta(seconds=15))
     await told(hooked, at=now)
