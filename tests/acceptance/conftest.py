@@ -1,4 +1,4 @@
-"""What every acceptance test stands on: one running service, accounts to call it with, its log on failure."""
+"""Shared by the acceptance tests: a running service, accounts, and the log on failure."""
 
 import asyncio
 import itertools
@@ -17,7 +17,7 @@ _SERVICES: pytest.StashKey[list[Service]] = pytest.StashKey()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One event loop for all of these tests, because they share one service and its connections."""
+    """A single event loop for all of these tests, which share a service and its connections."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and pytest_asyncio.is_async_test(item):
@@ -36,7 +36,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @asynccontextmanager
 async def _running(config: pytest.Config, database_url: str, log: Path, **settings: str) -> AsyncIterator[Service]:
-    """A process that ends with the block, and whose log is shown when a test fails."""
+    """A process that ends with the block; its log is shown when a test fails."""
     service = await server_process.start_service(database_url, log, **settings)
     services = config.stash.setdefault(_SERVICES, [])
     services.append(service)
@@ -84,13 +84,13 @@ async def start_service(service: Service, tmp_path: Path, pytestconfig: pytest.C
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def regular(service: Service) -> Tenant:
-    """One account for all the tests that need any account: rich, fast, and past its warm-up."""
+    """An account for all tests that need any account: many credits, a high rate, no warm-up."""
     return await service.account(credits=1_000_000)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def stranger(service: Service) -> Tenant:
-    """A second account like `regular`, for what one account must not see of another."""
+    """A second account like `regular`, for tests of the separation of accounts."""
     return await service.account(credits=1_000_000)
 
 

@@ -1,4 +1,4 @@
-"""The account as its members see it: what it holds and may send, its days, and a ledger that explains every credit."""
+"""The account over HTTP: credits, limits, daily usage, and a ledger that explains every credit."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServiceProcesses]:
     database_url = await asyncio.to_thread(new_database)
-    # Who is put off a third time stays so for as long as this takes.
+    # After a third deferral a recipient waits longer than this test takes.
     waits = json.dumps([0.01, 0.01, 60.0])
     async with prepare_processes(
         database_url, tmp_path_factory.mktemp("account"), stream="memory", DELIVERY__RETRY_MINUTES=waits
@@ -71,7 +71,7 @@ async def ledger_of(tenant: Tenant, query: str = "", limit: int = 100) -> list[d
 
 
 async def count(processes: ServiceProcesses) -> None:
-    """A round as it will be in two minutes: no test should wait that long."""
+    """A count as it will be in two minutes, so that the test need not wait."""
     database = await Database.open(processes.database_url, connections_max=2)
     try:
         await UsageCounter(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).run()
@@ -109,7 +109,7 @@ async def test_the_account_shows_its_credits_and_its_open_mail(service: Service)
 async def test_open_mail_is_counted_up_to_a_limit(service: Service) -> None:
     tenant = await service.account(credits=100)
     sent = uuid((await tenant.accepts())["id"])
-    # The calendar knows no recipient twice; positions beyond the message's are as good to count.
+    # The schedule holds each recipient once; positions beyond the message's recipients count as well.
     await service.sql(
         """INSERT INTO schedule (account_id, message_id, position, destination, next_at)
            SELECT $1, $2, place, 'example.org', now() + interval '1 day' FROM generate_series(1, 10000) place""",
@@ -170,11 +170,11 @@ async def test_a_warning_is_shown_for_a_day(tenant: Tenant) -> None:
 async def test_every_requested_day_has_a_row_newest_first(regular: Tenant) -> None:
     today = datetime.now(UTC).date()
     week = [str(today - number * DAY) for number in range(7)]
-    assert [one["day"] for one in (await usage_of(regular))["days"]] == week
-    assert [one["day"] for one in (await usage_of(regular, "?days=1"))["days"]] == week[:1]
+    assert [day["day"] for day in (await usage_of(regular))["days"]] == week
+    assert [day["day"] for day in (await usage_of(regular, "?days=1"))["days"]] == week[:1]
     assert len((await usage_of(regular, "?days=30"))["days"]) == 30
     between = await usage_of(regular, "?from=2026-02-27&to=2026-03-01")
-    assert [one["day"] for one in between["days"]] == ["2026-03-01", "2026-02-28", "2026-02-27"]
+    assert [day["day"] for day in between["days"]] == ["2026-03-01", "2026-02-28", "2026-02-27"]
     assert between["days"][0] | {"day": ""} == {
         "day": "", "accepted": 0, "delivered": 0, "bounced": 0, "failed": 0, "open": 0, "providers": [],
     }  # fmt: skip
@@ -201,7 +201,7 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
     tenant = await service.account(credits=1_000)
     low = datetime.now(UTC) - timedelta(minutes=1)
     await service.sql("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", low, low.date())
-    assert {one["accepted"] for one in (await usage_of(tenant))["days"]} == {0}
+    assert {day["accepted"] for day in (await usage_of(tenant))["days"]} == {0}
 
     taken = await tenant.accepts(tenant.mail(to=[f"taken+{number}@big.example.net" for number in range(8)]))
     mixed = await tenant.accepts(
@@ -210,8 +210,8 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
             cc=[f"bounced@{SIMULATOR}", f"failed@{SIMULATOR}"],
         )
     )
-    rehearsed = await tenant.accepts(authorization=await tenant.key("test"))
-    await processes.wait_until_final(tenant, [taken["id"], mixed["id"], rehearsed["id"]], FINAL_SECONDS_MAX)
+    simulated = await tenant.accepts(authorization=await tenant.key("test"))
+    await processes.wait_until_final(tenant, [taken["id"], mixed["id"], simulated["id"]], FINAL_SECONDS_MAX)
     waiting = await tenant.accepts(tenant.mail(to=["450-rcpt+11@elsewhere.example.net"]))
     await eventually(lambda: usage_of(tenant), lambda use: use["now"]["deferred"] == 1, within=FINAL_SECONDS_MAX)
     await count(processes)
@@ -221,23 +221,31 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
     counts = {kind: sum(day[kind] for day in use["days"]) for kind in ("accepted", "delivered", "bounced", "failed")}
     assert counts == {"accepted": 14, "delivered": 10, "bounced": 2, "failed": 1}
     assert sum(day["open"] for day in use["days"]) == 1
-    providers = {one["provider"]: one for one in use["providers"]}
-    assert {name: one["results"] for name, one in providers.items()} == {"google": 8, "microsoft": 2, "other": 1}
+    providers = {provider["provider"]: provider for provider in use["providers"]}
+    assert {name: provider["results"] for name, provider in providers.items()} == {
+        "google": 8,
+        "microsoft": 2,
+        "other": 1,
+    }
     assert use["providers"][0]["provider"] == "google"
-    for one in providers.values():
-        assert 0 < one["p50_seconds"] <= one["p95_seconds"] <= one["p99_seconds"] < FINAL_SECONDS_MAX * 1.25
+    for provider in providers.values():
+        assert (
+            0 < provider["p50_seconds"] <= provider["p95_seconds"] <= provider["p99_seconds"] < FINAL_SECONDS_MAX * 1.25
+        )
 
     for limit in (3, 100):
         entries = await ledger_of(tenant, limit=limit)
-        assert sum(one["amount"] for one in entries) == await tenant.available()
-        assert len({one["id"] for one in entries}) == len(entries) == 1 + 3 + 13
+        assert sum(entry["amount"] for entry in entries) == await tenant.available()
+        assert len({entry["id"] for entry in entries}) == len(entries) == 1 + 3 + 13
     credits_ = (await account_of(tenant))["credits"]
-    settled = [one for one in entries if one["kind"] == "settle"]
+    settled = [entry for entry in entries if entry["kind"] == "settle"]
     assert credits_ == {"available": 988, "reserved": 1, "granted": 1_000, "is_more": False}
     assert credits_["granted"] - len(settled) - credits_["reserved"] == credits_["available"]
 
-    order = [(one["message_id"], one["kind"]) for one in entries]
-    assert [one["id"] for one in (taken, mixed, waiting)] == sorted(one["id"] for one in (taken, mixed, waiting))
+    order = [(entry["message_id"], entry["kind"]) for entry in entries]
+    assert [message["id"] for message in (taken, mixed, waiting)] == sorted(
+        message["id"] for message in (taken, mixed, waiting)
+    )
     kinds = ["settle", "release", "settle", "release", "settle"]
     assert order == [
         (waiting["id"], "reserve"),
@@ -246,7 +254,7 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
         (None, "grant"),
     ]
     message = (await tenant.get(mixed["id"])).body
-    recipients = {one["id"]: one for one in message["recipients"]}
+    recipients = {recipient["id"]: recipient for recipient in message["recipients"]}
     for entry in entries[1:6]:
         recipient = recipients[entry["recipient_id"]]
         assert (entry["email"], entry["status"]) == (recipient["email"], recipient["status"])
@@ -270,12 +278,12 @@ async def test_the_ledger_can_be_filtered(tenant: Tenant, stranger: Tenant, serv
     await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
     await service.operator.grant_credits(tenant.id, -10)
     theirs = await stranger.accepts()
-    assert [one["amount"] for one in await ledger_of(tenant, f"&message_id={first['id']}")] == [-1]
+    assert [entry["amount"] for entry in await ledger_of(tenant, f"&message_id={first['id']}")] == [-1]
     for message_id in (theirs["id"], "em_nothing", "em_00000000000000000000000000"):
         assert await ledger_of(tenant, f"&message_id={message_id}") == []
-    assert [one["amount"] for one in await ledger_of(tenant, "&kind=reserve", limit=1)] == [-2, -1]
+    assert [entry["amount"] for entry in await ledger_of(tenant, "&kind=reserve", limit=1)] == [-2, -1]
     grants = await ledger_of(tenant, "&kind=grant")
-    assert [(one["amount"], one["why"]) for one in grants] == [
+    assert [(entry["amount"], entry["why"]) for entry in grants] == [
         (-10, "Taken back: acceptance tests"),
         (1_000, "Granted: acceptance tests"),
     ]
@@ -291,7 +299,7 @@ async def test_a_day_that_is_no_longer_stored_is_a_single_entry(service: Service
     tenant = await service.account(credits=50)
     await tenant.accepts()
     day = datetime.now(UTC).date() - 40 * DAY
-    # As upkeep does it: a day's partition, with one reserve and one release, is folded when it is dropped.
+    # As in upkeep: a day's partition, with a reserve and a release, is summed up when it is dropped.
     database = await Database.open(service.database_url, connections_max=1)
     async with database.connection() as connection:
         async with connection.transaction():
@@ -310,8 +318,8 @@ async def test_a_day_that_is_no_longer_stored_is_a_single_entry(service: Service
             await partitions.drop(connection, Partition(day, "ledger"))
     await database.close()
     entries = await ledger_of(tenant)
-    assert [(one["kind"], one["amount"]) for one in entries] == [("reserve", -1), ("grant", 50), ("day", -2)]
-    assert sum(one["amount"] for one in entries) == await tenant.available()
+    assert [(entry["kind"], entry["amount"]) for entry in entries] == [("reserve", -1), ("grant", 50), ("day", -2)]
+    assert sum(entry["amount"] for entry in entries) == await tenant.available()
     assert entries[-1]["day"] == {"day": str(day), "reserved": 3, "settled": 2, "released": 1}
     assert entries[-1]["at"] == f"{day}T00:00:00.000Z"
     assert await ledger_of(tenant, f"&kind=day&from={day}&to={day}") == entries[-1:]

@@ -1,4 +1,4 @@
-"""An account's domains as it meets them: added, proved in a scripted DNS, their keys replaced, removed."""
+"""An account's domains over HTTP: added, verified in a scripted DNS, keys rotated, removed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,7 +52,7 @@ async def added(tenant: Tenant, name: str) -> dict[str, Any]:
 
 
 async def verify(tenant: Tenant, name: str) -> Answer:
-    """However short ago the last check was."""
+    """Whenever the last check was."""
     await tenant.service.sql("UPDATE domains SET asked_at = NULL WHERE account_id = $1", tenant.id)
     return await tenant.call("POST", f"/v1/domains/{name}/verify")
 
@@ -205,8 +205,8 @@ async def test_domains_are_listed_newest_first_in_pages(owner: Tenant) -> None:
     for query in ("limit=0", "limit=101", "limit=x", "cursor=x", "cursor="):
         answer = await owner.call("GET", f"/v1/domains?{query}")
         assert answer.is_refusal(400, "invalid_request", query.partition("=")[0])
-    one = domain_of(await owner.call("GET", f"/v1/domains/{made[0].upper()}", role="viewer"))
-    assert one["name"] == made[0]
+    found = domain_of(await owner.call("GET", f"/v1/domains/{made[0].upper()}", role="viewer"))
+    assert found["name"] == made[0]
 
 
 @pytest.mark.rule("REG-08")
@@ -231,9 +231,7 @@ async def test_another_accounts_domain_is_unknown_and_untouched(registrar: Servi
 
 
 @pytest.mark.rule("REG-09", "REG-10", "REG-11", "REG-13")
-async def test_new_keys_sign_once_found_and_old_records_stay_for_a_week(
-    owner: Tenant, names: Nameserver
-) -> None:
+async def test_new_keys_sign_once_found_and_old_records_stay_for_a_week(owner: Tenant, names: Nameserver) -> None:
     name = f"{owner.unique}.example.org"
     publish(names, await added(owner, name))
     old = domain_of(await verify(owner, name))
@@ -268,8 +266,8 @@ async def test_new_keys_sign_once_found_and_old_records_stay_for_a_week(
     )
     assert records(domain_of(await owner.call("GET", f"/v1/domains/{name}")), "previous") == {}
     log = await owner.call("GET", "/v1/audit-log?limit=100")
-    told = [entry["action"] for entry in log.body["entries"][::-1] if entry["target"] == name]
-    assert told == ["domain.added", "domain.verified", "domain.rotation_started", "domain.keys_switched"]
+    actions = [entry["action"] for entry in log.body["entries"][::-1] if entry["target"] == name]
+    assert actions == ["domain.added", "domain.verified", "domain.rotation_started", "domain.keys_switched"]
 
 
 @pytest.mark.rule("REG-12", "REG-13")
@@ -291,5 +289,5 @@ async def test_a_removed_domain_cannot_send_and_returns_as_a_new_domain(owner: T
     assert not new["verified"]
     assert not {record["value"] for record in new["records"][:3]} & {record["value"] for record in old["records"][:3]}
     log = await owner.call("GET", "/v1/audit-log?limit=100")
-    told = [entry["action"] for entry in log.body["entries"][::-1] if entry["target"] == name]
-    assert told == ["domain.added", "domain.verified", "domain.removed", "domain.added"]
+    actions = [entry["action"] for entry in log.body["entries"][::-1] if entry["target"] == name]
+    assert actions == ["domain.added", "domain.verified", "domain.removed", "domain.added"]

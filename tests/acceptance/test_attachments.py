@@ -1,4 +1,4 @@
-"""Attachments: their names, bytes, types, places in the message, and what the response tells of them."""
+"""Attachments: names, bytes, types, places in the message, and their metadata in the response."""
 
 import base64
 from email.message import EmailMessage

@@ -1,4 +1,4 @@
-"""Who is calling: Basic, API keys, tokens, login, roles, networks, and how secrets are kept."""
+"""Authentication: Basic, API keys, tokens, login, roles, networks, and storage of secrets."""
 
 import base64
 import hashlib
@@ -169,7 +169,7 @@ async def test_an_expired_token_is_unauthorized(regular: Tenant) -> None:
     await regular.refuses(regular.mail(), 401, "unauthorized", authorization=expired)
     answer = await regular.service.request("GET", "/v1/templates", headers={"Authorization": expired})
     assert answer.is_refusal(401, "unauthorized")
-    # The forger's token is good when only the times are good: so it was the time that was refused.
+    # The same token with valid times is accepted, so the time was the reason of the refusal.
     await regular.accepts(authorization=await regular.forged(exp=now + 3600))
 
 
@@ -329,7 +329,7 @@ async def test_a_malformed_login_is_refused(service: Service, body: object) -> N
 )
 async def test_odd_strings_are_refused_as_logins(service: Service, email: str, password: str) -> None:
     answer = await service.login(email, password)
-    # Too long for any login is refused before it is looked at.
+    # A login that is too long is refused before it is read.
     assert (answer.status, answer.code) in {
         (400, "invalid_request"),
         (401, "unauthorized"),
@@ -403,7 +403,7 @@ async def test_a_viewers_token_reads_and_does_not_send(tenant: Tenant) -> None:
 
 @pytest.mark.rule("CRED-05")
 async def test_a_role_written_into_a_token_is_ignored(tenant: Tenant) -> None:
-    """The signature is right here: the role that counts is the one the account gives its user now."""
+    """The signature is valid, but the role is read from the account."""
     claims = jwt.decode((await tenant.jwt("viewer")).removeprefix("Bearer "), options={"verify_signature": False})
     raised = await tenant.forged(sub=claims["sub"], role="owner")
     answer = await tenant.send(authorization=raised)

@@ -1,4 +1,4 @@
-"""Many at once: credits, keys and batches under concurrent requests, over one process and over two."""
+"""Concurrent requests: credits, keys and batches, in one process and in two."""
 
 import asyncio
 import json
@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.service import ABSENT, Service, StartService, Tenant
 
-# Two servers and a crowd of clients want the machine to themselves.
+# Two servers and many clients need the machine to themselves.
 pytestmark = pytest.mark.slow
 
-# A request that waits for a locked account gives up after half a second; what is held must be let go before.
+# A request that waits for a locked account gives up after half a second; held locks must be released before.
 HALFWAY_SECONDS = 0.15
 
 
@@ -21,7 +21,7 @@ def recipients(count: int) -> list[str]:
 
 
 class HeldAccount:
-    """Holds the lock on an account's row, so that what is being accepted waits at that point."""
+    """Holds the lock on an account's row, so that requests wait there."""
 
     def __init__(self, tenant: Tenant) -> None:
         self._tenant = tenant
@@ -98,7 +98,7 @@ async def test_one_key_with_many_bodies_makes_one_message(service: Service, anot
 async def test_8_then_5_then_2_against_10_credits_is_yes_no_yes(service: Service) -> None:
     tenant = await service.account(credits=10)
     free = await tenant.key("test")
-    # What waits behind the first goes together into the next transaction, in the order of its arrival.
+    # Requests that wait behind the first share the next transaction, in the order of arrival.
     async with HeldAccount(tenant):
         first = asyncio.ensure_future(tenant.send(authorization=free))
         await asyncio.sleep(0.05)
@@ -265,7 +265,7 @@ async def test_a_crash_while_accepting_leaves_no_marker(
         doomed.kill()
         (lost,) = await asyncio.gather(first, return_exceptions=True)
         assert isinstance(lost, Exception), "the killed process gave an answer"
-    # PostgreSQL itself needs a moment to notice that the dead process's session is gone.
+    # PostgreSQL needs a moment to notice that the dead process's session has ended.
     for _ in range(50):
         answer = await tenant.send(key=key)
         if answer.code != "idempotency_in_progress":

@@ -1,4 +1,4 @@
-"""Credentials and keys as their account meets them: made once, listed, replaced with an overlap, revoked."""
+"""Credentials and keys over HTTP: created, listed, rotated with an overlap, revoked."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,7 +31,7 @@ CALLS: list[tuple[str, str, object]] = [
 
 
 async def new_credential(tenant: Tenant, **fields: object) -> dict[str, Any]:
-    """The answer's body: the credential and its password."""
+    """The response body: the credential and its password."""
     answer = await tenant.call("POST", "/v1/credentials", {"name": "web", **fields})
     assert answer.status == 201, answer.raw
     assert set(answer.body["credential"]) == CREDENTIAL_FIELDS
@@ -39,7 +39,7 @@ async def new_credential(tenant: Tenant, **fields: object) -> dict[str, Any]:
 
 
 async def new_key(tenant: Tenant, **fields: object) -> dict[str, Any]:
-    """The answer's body: the key and its secret."""
+    """The response body: the key and its secret."""
     answer = await tenant.call("POST", "/v1/keys", {"name": "shop", **fields})
     assert answer.status == 201, answer.raw
     assert set(answer.body["key"]) == KEY_FIELDS
@@ -57,7 +57,7 @@ async def status_of_sending(tenant: Tenant, authorization: str) -> int:
 
 
 async def ends(tenant: Tenant, authorization: str) -> bool:
-    """Within as long as a change may take to be heard everywhere."""
+    """Within the time that a change may take to reach every process."""
     await eventually(lambda: status_of_sending(tenant, authorization), lambda status: status == 401)
     return True
 
@@ -81,9 +81,9 @@ async def test_secrets_are_shown_once_and_work(tenant: Tenant) -> None:
     assert await status_of_sending(tenant, basic(made["credential"]["username"], made["password"])) == 202
     assert await status_of_sending(tenant, f"Bearer {key['secret']}") == 202
     assert key["key"]["hint"] == f"ph_live_…{key['secret'][-4:]}"
-    for family, one in (("credentials", made["credential"]), ("keys", key["key"])):
+    for family, shown in (("credentials", made["credential"]), ("keys", key["key"])):
         answer = await tenant.call("GET", f"/v1/{family}")
-        assert (await listed(tenant, family))[one["id"]] == one
+        assert (await listed(tenant, family))[shown["id"]] == shown
         for secret in (made["password"], key["secret"]):
             assert secret.encode() not in answer.raw
     assert made["credential"]["allowed_networks"] == ["127.0.0.0/8"]
@@ -93,12 +93,12 @@ async def test_secrets_are_shown_once_and_work(tenant: Tenant) -> None:
 async def test_a_key_may_do_what_its_scopes_permit(tenant: Tenant) -> None:
     sends, reads = await new_key(tenant), await new_key(tenant, scopes=["read", "read"], mode="test")
     both = await new_key(tenant, scopes=["read", "send"])
-    assert [one["key"]["scopes"] for one in (sends, reads, both)] == [["send"], ["read"], ["send", "read"]]
-    assert [one["key"]["mode"] for one in (sends, reads)] == ["live", "test"]
+    assert [key["key"]["scopes"] for key in (sends, reads, both)] == [["send"], ["read"], ["send", "read"]]
+    assert [key["key"]["mode"] for key in (sends, reads)] == ["live", "test"]
     sent = await tenant.accepts(authorization=f"Bearer {both['secret']}")
     statuses = []
-    for one in (sends, reads, both):
-        headers = {"Authorization": f"Bearer {one['secret']}"}
+    for key in (sends, reads, both):
+        headers = {"Authorization": f"Bearer {key['secret']}"}
         statuses.append((await tenant.service.request("GET", f"/emails/{sent['id']}", headers=headers)).status)
     assert statuses == [401, 200, 200]
     refused = await tenant.send(authorization=f"Bearer {reads['secret']}")
@@ -176,7 +176,7 @@ async def test_the_last_use_of_a_secret_is_recorded(tenant: Tenant, start_servic
     for authorization in (f"Bearer {made['secret']}", tenant.basic):
         assert (await tenant.send(authorization=authorization, service=process)).is_accepted()
     changed_at = await tenant.service.value("SELECT changed_at FROM accounts WHERE id = $1", tenant.id)
-    await process.stop()  # it writes what it remembers at its end, too
+    await process.stop()  # it also writes uses at its end
     keys, credentials = await listed(tenant, "keys"), await listed(tenant, "credentials")
     assert keys[unused["key"]["id"]]["last_used_at"] is None
     for used in (keys[made["key"]["id"]], *credentials.values()):
@@ -308,7 +308,7 @@ async def test_another_accounts_credentials_are_unknown(tenant: Tenant, stranger
     for family in theirs:
         for method, path, body in (("DELETE", "", ABSENT), ("POST", "/rotate", {})):
             answers: list[Answer] = [
-                await tenant.call(method, f"/v1/{family}/{one[family]}{path}", body) for one in (theirs, unknown)
+                await tenant.call(method, f"/v1/{family}/{ids[family]}{path}", body) for ids in (theirs, unknown)
             ]
             assert all(answer.is_refusal(404, "not_found") for answer in answers)
             assert answers[0].error == answers[1].error
@@ -322,13 +322,13 @@ async def test_another_accounts_credentials_are_unknown(tenant: Tenant, stranger
 async def test_changes_are_in_the_audit_log_without_secrets(tenant: Tenant) -> None:
     made, key = await new_credential(tenant), await new_key(tenant)
     secrets = [made["password"], key["secret"]]
-    for family, one in (("credentials", made["credential"]["id"]), ("keys", key["key"]["id"])):
-        rotated = await tenant.call("POST", f"/v1/{family}/{one}/rotate", {})
+    for family, made_id in (("credentials", made["credential"]["id"]), ("keys", key["key"]["id"])):
+        rotated = await tenant.call("POST", f"/v1/{family}/{made_id}/rotate", {})
         secrets.append(rotated.body.get("password") or rotated.body["secret"])
-        assert (await tenant.call("DELETE", f"/v1/{family}/{one}")).status == 200
+        assert (await tenant.call("DELETE", f"/v1/{family}/{made_id}")).status == 200
     log = await tenant.call("GET", "/v1/audit-log?limit=100")
-    told = [entry["action"] for entry in log.body["entries"][::-1]]
-    assert [action for action in told if action.startswith(("credential.", "key."))] == [
+    actions = [entry["action"] for entry in log.body["entries"][::-1]]
+    assert [action for action in actions if action.startswith(("credential.", "key."))] == [
         "credential.created", "key.created", "credential.rotated", "credential.revoked", "key.rotated", "key.revoked",
     ]  # fmt: skip
     assert not [secret for secret in secrets if secret.encode() in log.raw]

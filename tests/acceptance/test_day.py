@@ -1,4 +1,4 @@
-"""A day in the life of an account, over real HTTP: set up, verified, sending, greylisted, suppressed, rotated, paid."""
+"""A day of an account, over real HTTP: set up, verified, sending, greylisted, suppressed, rotated, charged."""
 
 import asyncio
 import io
@@ -29,20 +29,20 @@ MEMBER: Final = "member@acme.example"
 PASSWORD: Final = "correct horse battery staple"
 DOMAIN: Final = "acme.example"
 CREDITS: Final = 10_000
-# The receiver speaks TLS at this address of its own.
+# The receiver offers TLS at this address.
 SECURE: Final = "127.0.0.2"
 PLAIN_DESTINATION, SECURE_DESTINATION = "friends.example.net", "tls.example.net"
 MAILS: Final = 100
 SENDERS: Final = 4
 IMPORTED: Final = 100_000
 WAIT_SECONDS: Final = 30.0
-# Long enough to be seen waiting for the second try.
+# Long enough to observe the wait for the second attempt.
 RETRY_MINUTES: Final = "[0.03, 0.03, 0.03]"
 
 
 @dataclass(slots=True)
 class Day:
-    """An account and those who work for it."""
+    """An account and its members."""
 
     processes: ServiceProcesses
     token: str = ""
@@ -68,9 +68,9 @@ class Day:
     async def send(self, to: str, *, by: str | None = None, **fields: object) -> Answer:
         number = self.posted.total() + 1
         self.posted[to.partition("+")[0]] += 1
-        letter = {"from": f"Acme <news@{DOMAIN}>", "to": to, "subject": f"Letter {number}", "text": "Good morning."}
-        headers = {"Authorization": f"Bearer {by or self.key}", "Idempotency-Key": f"letter-{number}"}
-        answer = await self.processes.service.request("POST", "/emails", headers=headers, json={**letter, **fields})
+        mail = {"from": f"Acme <news@{DOMAIN}>", "to": to, "subject": f"Mail {number}", "text": "Good morning."}
+        headers = {"Authorization": f"Bearer {by or self.key}", "Idempotency-Key": f"mail-{number}"}
+        answer = await self.processes.service.request("POST", "/emails", headers=headers, json={**mail, **fields})
         if answer.status == 202:
             self.sent.append(answer.body["id"])
         return answer
@@ -92,7 +92,7 @@ class Day:
 
     async def final(self, message_id: str) -> dict[str, Any]:
         return await eventually(
-            lambda: self.recipient(message_id), lambda one: one["waiting"] is None, within=WAIT_SECONDS
+            lambda: self.recipient(message_id), lambda recipient: recipient["waiting"] is None, within=WAIT_SECONDS
         )
 
     def publish(self, records: Iterable[dict[str, Any]]) -> None:
@@ -101,7 +101,7 @@ class Day:
                 self.processes.nameserver.zone[record["name"]] = [record["value"]]
 
     async def verify(self) -> dict[str, Any]:
-        """Asked again when it was asked a moment ago."""
+        """Repeats the request when it is refused as too soon."""
         while True:
             answer = await self.call("POST", f"/v1/domains/{DOMAIN}/verify")
             if answer.status != 429:
@@ -159,7 +159,7 @@ async def make_the_account(day: Day) -> None:
 
 
 async def operator(day: Day, *words: str, given: str = "") -> Any:
-    """A command as an operator types it; what it answers to programs."""
+    """Runs an operator's command; returns its JSON output."""
     done = await asyncio.to_thread(
         preloaded.run,
         *words,
@@ -181,28 +181,28 @@ async def verify_a_domain(day: Day) -> None:
     day.publish(domain["records"])
     domain = await day.verify()
     assert domain["verified"], domain["records"]
-    assert {one["result"] for one in domain["records"] if one["required"]} == {"found"}
+    assert {record["result"] for record in domain["records"] if record["required"]} == {"found"}
 
 
 async def send_with_a_new_key(day: Day) -> None:
     made = await day.call("POST", "/v1/keys", {"name": "shop", "scopes": ["send", "read"]})
     assert made.status == 201, made.raw
     day.key = made.body["secret"]
-    # A domain that was just verified is known everywhere within seconds.
+    # A verified domain is known in every process within seconds.
     answer = await eventually(
-        lambda: day.send(f"first@{PLAIN_DESTINATION}"), lambda one: one.status == 202, within=WAIT_SECONDS
+        lambda: day.send(f"first@{PLAIN_DESTINATION}"), lambda answer: answer.status == 202, within=WAIT_SECONDS
     )
     delivered = await day.final(answer.body["id"])
     assert delivered["status"] == "delivered"
     listed = (await day.get("/v1/keys"))["keys"]
-    assert [one["name"] for one in listed] == ["shop"]
+    assert [credential["name"] for credential in listed] == ["shop"]
     assert day.key not in json.dumps(listed)
 
 
 async def follow_a_greylisted_mail(day: Day) -> None:
     message_id = await day.accepted(f"greylist+1@{SECURE_DESTINATION}")
     waiting = await eventually(
-        lambda: day.recipient(message_id), lambda one: one["status"] != "queued", within=WAIT_SECONDS
+        lambda: day.recipient(message_id), lambda recipient: recipient["status"] != "queued", within=WAIT_SECONDS
     )
     assert waiting["status"] == "deferred", waiting
     assert waiting["waiting"]["reason"] == "greylisted"
@@ -210,8 +210,8 @@ async def follow_a_greylisted_mail(day: Day) -> None:
     assert waiting["waiting"]["next_at"] > waiting["attempts"][0]["started_at"]
     ended = await day.final(message_id)
     assert ended["status"] == "delivered"
-    assert [one["outcome"] for one in ended["attempts"]] == [*["deferred"] * GREYLISTED_TRIES, "delivered"]
-    assert [one["stage"] for one in ended["attempts"]] == [*["rcpt"] * GREYLISTED_TRIES, "dot"]
+    assert [attempt["outcome"] for attempt in ended["attempts"]] == [*["deferred"] * GREYLISTED_TRIES, "delivered"]
+    assert [attempt["stage"] for attempt in ended["attempts"]] == [*["rcpt"] * GREYLISTED_TRIES, "dot"]
     for attempt in ended["attempts"]:
         assert (attempt["mx"], attempt["address"]) == (f"mx.{SECURE_DESTINATION}", SECURE)
         assert attempt["tls_version"].startswith("TLSv1.")
@@ -265,14 +265,14 @@ async def invite_a_member(day: Day) -> None:
 
 @dataclass(slots=True)
 class Watch:
-    """Whoever gets the mail: each copy is verified as it comes, with what DNS has at that moment."""
+    """The receiver: verifies each copy on arrival, with the DNS records of that moment."""
 
     day: Day
     selectors: Counter[str] = field(default_factory=Counter)
     unverified: list[str] = field(default_factory=list)
     _seen: int = 0
 
-    def look(self) -> None:
+    def check(self) -> None:
         accepted = self.day.processes.receiver.accepted
         for copy in accepted[self._seen :]:
             self._seen += 1
@@ -297,7 +297,7 @@ class Watch:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Beside whatever happens inside: senders post without pause, and what comes is looked at."""
+        """While the block runs, senders post without pause and received mail is verified."""
         is_over = False
 
         async def post() -> None:
@@ -305,21 +305,21 @@ class Watch:
                 await self.day.accepted(f"flow+{self.day.posted['flow']}@{PLAIN_DESTINATION}")
                 await asyncio.sleep(0.02)
 
-        async def look() -> None:
+        async def check() -> None:
             while not is_over:
-                self.look()
+                self.check()
                 await asyncio.sleep(0.02)
 
         async with asyncio.TaskGroup() as group:
-            for one in (*[post] * SENDERS, look):
-                group.create_task(one())
+            for work in (*[post] * SENDERS, check):
+                group.create_task(work())
             try:
                 yield
             finally:
                 is_over = True
 
     async def more(self, number: int, signed_by: str) -> None:
-        """Returns when so many more came that this selector signed."""
+        """Returns after this many further copies signed by this selector."""
         wanted = self.selectors[signed_by] + number
         deadline = time.monotonic() + WAIT_SECONDS
         while self.selectors[signed_by] < wanted:
@@ -340,7 +340,7 @@ async def rotate_keys_while_mail_flows(day: Day) -> None:
         new = {record["name"].partition(".")[0] for record in signing(domain, "pending")}
         new_rsa = selector_of(domain, "dkim_rsa", "pending")
         assert old.isdisjoint(new)
-        # Not there yet, so that the old keys go on.
+        # Not published yet, so the old keys still sign.
         domain = await day.verify()
         assert selector_of(domain, "dkim_rsa", "active") == rsa
         await watch.more(MAILS, rsa)
@@ -350,20 +350,22 @@ async def rotate_keys_while_mail_flows(day: Day) -> None:
         assert selector_of(domain, "dkim_rsa", "active") == new_rsa
         await watch.more(MAILS, new_rsa)
     await day.processes.wait_until_all_final(WAIT_SECONDS)
-    watch.look()
+    watch.check()
     assert watch.unverified == []
     assert set(watch.selectors) == old | new
-    # What was signed before is still verified by whoever reads late, as the answer advises.
+    # Mail signed before can still be verified later, as the response advises.
     assert {record["name"].partition(".")[0] for record in signing(domain, "previous")} == old
     print(f"verified by selector: {dict(watch.selectors)}")
 
 
 def signing(domain: dict[str, Any], state: str) -> list[dict[str, Any]]:
-    return [one for one in domain["records"] if one["purpose"].startswith("dkim_") and one["state"] == state]
+    return [
+        record for record in domain["records"] if record["purpose"].startswith("dkim_") and record["state"] == state
+    ]
 
 
 def selector_of(domain: dict[str, Any], purpose: str, state: str) -> str:
-    (record,) = [one for one in signing(domain, state) if one["purpose"] == purpose]
+    (record,) = [record for record in signing(domain, state) if record["purpose"] == purpose]
     selector: str = record["name"].partition(".")[0]
     return selector
 
@@ -378,16 +380,16 @@ async def read_the_ledger(day: Day) -> None:
             break
         cursor = f"&cursor={page['next_cursor']}"
     credits_ = (await day.get("/v1/account"))["account"]["credits"]
-    assert sum(one["amount"] for one in entries) == credits_["available"]
+    assert sum(entry["amount"] for entry in entries) == credits_["available"]
     assert credits_["reserved"] == 0
-    assert len({one["id"] for one in entries}) == len(entries)
-    kinds = Counter(one["kind"] for one in entries)
+    assert len({entry["id"] for entry in entries}) == len(entries)
+    kinds = Counter(entry["kind"] for entry in entries)
     assert kinds == {"grant": 1, "reserve": len(day.sent), "settle": len(day.sent) - 1, "release": 1}
     assert credits_["available"] == CREDITS - kinds["settle"]
-    assert all(one["why"] for one in entries)
-    reserved = {one["message_id"] for one in entries if one["kind"] == "reserve"}
-    closed = [one for one in entries if one["kind"] in ("settle", "release")]
-    assert reserved == set(day.sent) == {one["message_id"] for one in closed}
-    assert len({one["recipient_id"] for one in closed}) == len(closed)
-    (released,) = [one for one in closed if one["kind"] == "release"]
+    assert all(entry["why"] for entry in entries)
+    reserved = {entry["message_id"] for entry in entries if entry["kind"] == "reserve"}
+    closed = [entry for entry in entries if entry["kind"] in ("settle", "release")]
+    assert reserved == set(day.sent) == {entry["message_id"] for entry in closed}
+    assert len({entry["recipient_id"] for entry in closed}) == len(closed)
+    (released,) = [entry for entry in closed if entry["kind"] == "release"]
     assert (released["email"], released["status"], released["amount"]) == (f"gone@{PLAIN_DESTINATION}", "bounced", 1)

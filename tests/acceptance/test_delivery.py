@@ -1,4 +1,4 @@
-"""What becomes of accepted mail: by GET, at the receiving server, in the ledger and in the events."""
+"""Delivery of accepted mail: as read by GET, at the receiving server, in the ledger and in the events."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ from tests.support.smtp_receiver import Delivered
 
 FINAL_SECONDS_MAX = 30.0
 ATTEMPTS_MAX = len(RETRY_MINUTES) + 1
-# The receiver's other addresses: one that greets with a refusal, and one where nobody listens.
+# The receiver's other addresses: the first greets with a refusal, the second has no listener.
 REFUSING, ABSENT = "127.0.0.2", "127.0.0.3"
 
 
@@ -43,7 +43,7 @@ REFUSING, ABSENT = "127.0.0.2", "127.0.0.3"
 async def processes(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServiceProcesses]:
-    """One for all of these tests: every part a process, the stream a NATS server, two delivery workers."""
+    """For all of these tests: every part in a process, a NATS server, two delivery workers."""
     database_url = await asyncio.to_thread(new_database)
     directory = tmp_path_factory.mktemp("office")
     async with run_processes(database_url, directory, workers=2) as processes:
@@ -62,7 +62,7 @@ async def sender(processes: ServiceProcesses) -> Tenant:
 
 
 async def delivered(processes: ServiceProcesses, sender: Tenant, **fields: object) -> dict[str, Any]:
-    """Sends it; what GET says when all is over."""
+    """Sends the message; returns what GET shows when all recipients are final."""
     sent = await sender.accepts(sender.mail(**fields))
     (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
     return message
@@ -73,7 +73,7 @@ def by_address(message: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def copies_of(processes: ServiceProcesses, message: dict[str, Any]) -> dict[str, list[Delivered]]:
-    """What arrived for each recipient, told by the token in the return path: addresses alone are not the message's."""
+    """The received mail of each recipient, recognised by the token in the return path."""
     found: dict[str, list[Delivered]] = {recipient["email"]: [] for recipient in message["recipients"]}
     for copy in processes.receiver.accepted:
         if message_of(copy) == uuid(message["id"]).bytes:
@@ -82,7 +82,7 @@ def copies_of(processes: ServiceProcesses, message: dict[str, Any]) -> dict[str,
 
 
 def message_of(copy: Delivered) -> bytes:
-    """The message's id as the return path has it: 48 characters of base 32, behind one byte of position."""
+    """The message's id as in the return path: 48 characters of base 32, after a byte of position."""
     match = re.fullmatch(rf"bounces\+([a-z2-7]{{48}})@{re.escape(RETURN_PATH_DOMAIN)}", copy.sender)
     assert match, f"{copy.sender!r} is no return path of ours"
     return base64.b32decode(match[1].upper())[1:17]
@@ -101,11 +101,13 @@ async def ledger_of(processes: ServiceProcesses, message: dict[str, Any]) -> lis
     return [tuple(row) for row in rows]
 
 
-def ledger_told_by(message: dict[str, Any]) -> list[tuple[int, str, int]]:
-    """The entries that must be there: one reserve for all, and one for each recipient that is final."""
+def expected_ledger(message: dict[str, Any]) -> list[tuple[int, str, int]]:
+    """The expected entries: a reserve for the message, and an entry for each final recipient."""
     kinds = {"delivered": "settle", "failed": "settle", "bounced": "release"}
     closed = [
-        (number, kinds[one["status"]], 1) for number, one in enumerate(message["recipients"]) if one["status"] in kinds
+        (number, kinds[recipient["status"]], 1)
+        for number, recipient in enumerate(message["recipients"])
+        if recipient["status"] in kinds
     ]
     return [(-1, "reserve", len(message["recipients"])), *closed]
 
@@ -146,14 +148,12 @@ async def test_each_unique_recipient_gets_one_copy_in_any_field_and_domain(
         assert recipient["bounced_at"] is None
 
 
-# As careless software decodes it, this subject has a second line, which begins with "Bcc:".
+# Decoded carelessly, this subject has a second line that begins with "Bcc:".
 DISGUISED = "=?utf-8?q?Hello=0D=0ABcc:_mallory@one.example.net?="
 
 
 @pytest.mark.rule("DLV-04")
-async def test_no_copy_reveals_a_bcc_after_unfolding_and_decoding(
-    processes: ServiceProcesses, sender: Tenant
-) -> None:
+async def test_no_copy_reveals_a_bcc_after_unfolding_and_decoding(processes: ServiceProcesses, sender: Tenant) -> None:
     hidden = ["hidden.recipient@one.example.net", "another.hidden@two.example.net"]
     message = await delivered(
         processes,
@@ -205,9 +205,9 @@ async def test_every_copy_is_signed_for_the_domain_of_its_sender(processes: Serv
 
 
 async def keys_published_by(processes: ServiceProcesses, sender: Tenant) -> Callable[..., bytes | None]:
-    """DNS as dkimpy asks it, with the records that the service asked the domain's owner to publish."""
+    """A DNS lookup for dkimpy, with the records that the domain's owner should publish."""
     views = await processes.service.operator.domains.all(AccountId(sender.id))
-    zone = {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
+    zone = {f"{record.name}.".encode(): record.value.encode() for view in views for record in view.records.all}
 
     def answer(name: bytes, timeout: int = 5) -> bytes | None:
         return zone.get(name)
@@ -251,8 +251,8 @@ async def test_delivered_mail_is_the_stored_mail_behind_trace_and_signature(
     assert len({parsed(copy)["Message-ID"] for found in copies.values() for copy in found}) == 1
 
 
-# Who, what becomes of it, the last code and text of a server, and after how many attempts.
-FATES: list[tuple[str, str, int | None, str, int]] = [
+# Recipient, status, the last code and text of a server, number of attempts.
+ENDINGS: list[tuple[str, str, int | None, str, int]] = [
     ("taken@one.example.net", "delivered", 250, "2.0.0 taken as", 1),
     ("greylist@two.example.net", "delivered", 250, "2.0.0 taken as", 3),
     ("550-rcpt@one.example.net", "bounced", 550, "5.1.1 no such user", 1),
@@ -271,47 +271,47 @@ FATES: list[tuple[str, str, int | None, str, int]] = [
 @pytest.mark.rule("DLV-08", "DLV-09", "DLV-10", "DLV-11", "DLV-12")
 async def test_every_recipient_of_a_message_has_its_own_result(processes: ServiceProcesses, sender: Tenant) -> None:
     message = await delivered(
-        processes, sender, to=[fate[0] for fate in FATES[:5]], bcc=[fate[0] for fate in FATES[5:]]
+        processes, sender, to=[ending[0] for ending in ENDINGS[:5]], bcc=[ending[0] for ending in ENDINGS[5:]]
     )
     found = by_address(message)
     assert [
         (address, found[address]["status"], found[address]["last_smtp_code"], found[address]["attempt_count"])
-        for address, *_ in FATES
-    ] == [(address, status, code, attempts) for address, status, code, _, attempts in FATES]
-    for address, status, code, text, _ in FATES:
-        one = found[address]
+        for address, *_ in ENDINGS
+    ] == [(address, status, code, attempts) for address, status, code, _, attempts in ENDINGS]
+    for address, status, code, text, _ in ENDINGS:
+        recipient = found[address]
         if code is not None:
-            assert one["last_smtp_response"].startswith(text)
-        assert one["billing_status"] == ("released" if status == "bounced" else "settled")
-        assert (one["delivered_at"] is not None, one["bounced_at"] is not None) == (
+            assert recipient["last_smtp_response"].startswith(text)
+        assert recipient["billing_status"] == ("released" if status == "bounced" else "settled")
+        assert (recipient["delivered_at"] is not None, recipient["bounced_at"] is not None) == (
             status == "delivered",
             status == "bounced",
         )
     assert (message["status"], message["billing_status"]) == ("partial", "settled")
-    assert message["credits_reserved"] == len(FATES)
-    assert await ledger_of(processes, message) == ledger_told_by(message)
-    bounced = sum(fate[1] == "bounced" for fate in FATES)
-    assert await sender.available() == 1_000 - len(FATES) + bounced
+    assert message["credits_reserved"] == len(ENDINGS)
+    assert await ledger_of(processes, message) == expected_ledger(message)
+    bounced = sum(ending[1] == "bounced" for ending in ENDINGS)
+    assert await sender.available() == 1_000 - len(ENDINGS) + bounced
     copies = copies_of(processes, message)
     assert {address for address, taken in copies.items() if taken} == {
-        fate[0] for fate in FATES if fate[1] == "delivered"
+        ending[0] for ending in ENDINGS if ending[1] == "delivered"
     }
     assert all(len(taken) <= 1 for taken in copies.values())
     await has_its_events(processes, sender, message)
 
 
 async def has_its_events(processes: ServiceProcesses, sender: Tenant, message: dict[str, Any]) -> None:
-    """One for each recipient, with the contract's fields and no other."""
+    """An event for each recipient, with exactly the contract's fields."""
     events = await events_of(processes, message)
     assert [event["position"] for event in events] == list(range(len(message["recipients"])))
     for event, recipient in zip(events, message["recipients"], strict=True):
-        told = json.loads(event["body"])
+        event_body = json.loads(event["body"])
         assert event["type"] == f"email.{recipient['status']}"
-        assert set(told) == {"id", "type", "created_at", "data"}
-        assert (told["id"], told["type"]) == (ids.text(ids.EVENT, event["id"]), event["type"])
-        assert told["created_at"].endswith("Z")
-        assert abs((datetime.fromisoformat(told["created_at"]) - event["created_at"]).total_seconds()) < 1
-        data = told["data"]
+        assert set(event_body) == {"id", "type", "created_at", "data"}
+        assert (event_body["id"], event_body["type"]) == (ids.text(ids.EVENT, event["id"]), event["type"])
+        assert event_body["created_at"].endswith("Z")
+        assert abs((datetime.fromisoformat(event_body["created_at"]) - event["created_at"]).total_seconds()) < 1
+        data = event_body["data"]
         assert (data["email_id"], data["recipient_id"]) == (message["id"], recipient["id"])
         assert (data["to"], data["from"]) == (recipient["email"], f"news@{sender.domain}")
         assert data["subject"] == message["subject"][:200]
@@ -342,7 +342,7 @@ async def test_a_messages_status_follows_from_its_recipients(
     message = await delivered(processes, sender, to=recipients)
     assert (message["status"], message["billing_status"]) == (status, billing_status)
     assert message["credits_reserved"] == len(recipients)
-    assert await ledger_of(processes, message) == ledger_told_by(message)
+    assert await ledger_of(processes, message) == expected_ledger(message)
 
 
 @pytest.mark.rule("DLV-09", "DLV-10", "DLV-12")
@@ -353,29 +353,29 @@ async def test_a_message_stays_queued_and_reserved_while_one_recipient_is_greyli
         sender.mail(to=["early@one.example.net", "554-rcpt+early@one.example.net", "greylist+early@two.example.net"])
     )
 
-    async def look() -> dict[str, Any]:
+    async def read() -> dict[str, Any]:
         return (await sender.get(sent["id"])).body
 
     def statuses(message: dict[str, Any]) -> list[str]:
         return [recipient["status"] for recipient in message["recipients"]]
 
     message = await eventually(
-        look, lambda message: statuses(message) == ["delivered", "bounced", "deferred"], within=FINAL_SECONDS_MAX
+        read, lambda message: statuses(message) == ["delivered", "bounced", "deferred"], within=FINAL_SECONDS_MAX
     )
     assert (message["status"], message["billing_status"]) == ("queued", "reserved")
     greylisted = message["recipients"][2]
     assert (greylisted["last_smtp_code"], greylisted["last_smtp_response"]) == (450, "4.7.1 greylisted")
     assert greylisted["billing_status"] == "reserved"
-    # Each recipient's own credit is closed, and its event made, as soon as it is final; none before.
+    # A recipient's credit is settled and its event created as soon as it is final, not before.
     assert await sender.available() == 1_000 - 3 + 1
     entries, events = await ledger_of(processes, message), await events_of(processes, message)
-    if (await look())["status"] == "queued":
+    if (await read())["status"] == "queued":
         assert entries == [(-1, "reserve", 3), (0, "settle", 1), (1, "release", 1)]
         assert [event["position"] for event in events] == [0, 1]
     (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
     assert statuses(message) == ["delivered", "bounced", "delivered"]
     assert (message["status"], message["billing_status"]) == ("partial", "settled")
-    assert await ledger_of(processes, message) == ledger_told_by(message)
+    assert await ledger_of(processes, message) == expected_ledger(message)
     await has_its_events(processes, sender, message)
 
 
@@ -396,9 +396,7 @@ async def test_silence_after_the_final_dot_is_retried_with_the_same_message_id(
 
 
 @pytest.mark.rule("DLV-14")
-async def test_an_unknown_address_is_suppressed_for_that_account(
-    processes: ServiceProcesses, sender: Tenant
-) -> None:
+async def test_an_unknown_address_is_suppressed_for_that_account(processes: ServiceProcesses, sender: Tenant) -> None:
     address = "550-rcpt+gone@one.example.net"
     (first,) = (await delivered(processes, sender, to=address))["recipients"]
     assert (first["status"], first["last_smtp_code"]) == ("bounced", 550)
@@ -412,7 +410,7 @@ async def test_an_unknown_address_is_suppressed_for_that_account(
     assert processes.receiver.connections == connections
     assert sum("gone" in command.lower() for command in processes.receiver.commands) == 1
     await has_its_events(processes, sender, message)
-    # Another account is told by the server itself; and a policy's no is nobody's address being wrong.
+    # Another account's mail is tried again; and a policy refusal does not suppress the address.
     other = await processes.service.account()
     (theirs,) = (await delivered(processes, other, to=address))["recipients"]
     assert (theirs["status"], theirs["last_smtp_code"]) == ("bounced", 550)
@@ -422,16 +420,14 @@ async def test_an_unknown_address_is_suppressed_for_that_account(
 
 
 @pytest.mark.rule("DLV-15")
-async def test_mail_of_a_test_key_is_simulated_and_free(
-    processes: ServiceProcesses, sender: Tenant
-) -> None:
+async def test_mail_of_a_test_key_is_simulated_and_free(processes: ServiceProcesses, sender: Tenant) -> None:
     connections, asked = processes.receiver.connections, len(processes.nameserver.asked)
     addresses = ["anyone@one.example.net", "anyone@rehearsal.example.net", f"bounced@{SIMULATOR}"]
     sent = await sender.accepts(sender.mail(to=addresses), authorization=await sender.key("test"))
     assert sent["credits_reserved"] == 0
     (message,) = await processes.wait_until_final(sender, [sent["id"]], FINAL_SECONDS_MAX)
     assert (message["source"], message["credits_reserved"], message["status"]) == ("test", 0, "partial")
-    assert [(one["status"], one["last_smtp_code"]) for one in message["recipients"]] == [
+    assert [(recipient["status"], recipient["last_smtp_code"]) for recipient in message["recipients"]] == [
         ("delivered", 250),
         ("delivered", 250),
         ("bounced", 550),
@@ -451,8 +447,8 @@ async def test_the_simulator_follows_its_addresses_at_the_usual_price(
     asked = len(processes.nameserver.asked)
     names = ["delivered", "bounced", "failed", "deferred"]
     message = await delivered(processes, sender, to=[f"{name}@{SIMULATOR}" for name in names])
-    # What is deferred every time has failed in the end.
-    assert [(one["status"], one["last_smtp_code"]) for one in message["recipients"]] == [
+    # A recipient that is always deferred fails in the end.
+    assert [(recipient["status"], recipient["last_smtp_code"]) for recipient in message["recipients"]] == [
         ("delivered", 250),
         ("bounced", 550),
         ("failed", None),
@@ -460,7 +456,7 @@ async def test_the_simulator_follows_its_addresses_at_the_usual_price(
     ]
     assert message["recipients"][3]["attempt_count"] == ATTEMPTS_MAX
     assert (message["source"], message["status"], message["credits_reserved"]) == ("api", "partial", 4)
-    assert await ledger_of(processes, message) == ledger_told_by(message)
+    assert await ledger_of(processes, message) == expected_ledger(message)
     assert await sender.available() == 1_000 - 4 + 1
     assert not any(SIMULATOR in name for name, _ in processes.nameserver.asked[asked:])
     await has_its_events(processes, sender, message)
@@ -483,13 +479,15 @@ async def test_mail_of_a_suspended_account_is_held_until_it_is_resumed(
         await asyncio.sleep(1)
         message = (await held.get(sent["id"])).body
         assert (message["status"], message["billing_status"]) == ("queued", "reserved")
-        assert [(one["status"], one["attempt_count"]) for one in message["recipients"]] == [("queued", 0)] * 2
+        assert [(recipient["status"], recipient["attempt_count"]) for recipient in message["recipients"]] == [
+            ("queued", 0)
+        ] * 2
         assert await events_of(processes, message) == []
         assert [copy.recipient for copy in processes.receiver.accepted] == ["c@one.example.net"]
         await processes.service.operator.resume(held.id)
         (message,) = await processes.wait_until_final(held, [sent["id"]], FINAL_SECONDS_MAX)
         assert message["status"] == "delivered"
-        assert [one["attempt_count"] for one in message["recipients"]] == [1, 1]
+        assert [recipient["attempt_count"] for recipient in message["recipients"]] == [1, 1]
         assert await processes.broken_promises() == {}
         status, seconds = await worker.timed_terminate()
         assert (status, seconds < TERMINATION_SECONDS_MAX) == (0, True)
@@ -500,7 +498,7 @@ async def test_a_single_process_without_a_stream_server_delivers_too(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     database_url = await asyncio.to_thread(new_database)
-    # Two attempts: before a third, a destination that nobody reached twice is left alone for a while.
+    # Two attempts: after two failed connections a destination is paused for a while.
     settings: dict[str, Any] = {"DELIVERY__RETRY_MINUTES": "0.02"}
     behaviours = {REFUSING: "554-connect"}
     async with run_processes(database_url, tmp_path, stream="memory", behaviours=behaviours, **settings) as processes:
@@ -515,7 +513,10 @@ async def test_a_single_process_without_a_stream_server_delivers_too(
             cc=["greylist@one.example.net"],
             bcc=["bob@one.example.net", "someone@refusing.example.net", "someone@absent.example.net"],
         )
-        assert [(one["status"], one["last_smtp_code"], one["attempt_count"]) for one in message["recipients"]] == [
+        assert [
+            (recipient["status"], recipient["last_smtp_code"], recipient["attempt_count"])
+            for recipient in message["recipients"]
+        ] == [
             ("delivered", 250, 1),
             ("bounced", 550, 1),
             ("failed", 450, 2),

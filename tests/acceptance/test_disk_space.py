@@ -1,4 +1,4 @@
-"""A database that has reached its size: refusals that cost nothing, and service again once there is room."""
+"""A database at its size limit: mail is refused at no cost, and accepted again once there is space."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,9 +13,7 @@ from tests.support.smtp_listeners import SmtpListeners
 
 
 @pytest.mark.rule("CODE-17", "SUB-22", "INB-07")
-async def test_at_the_disk_limit_only_new_mail_is_refused(
-    new_database: Callable[[], str], tmp_path: Path
-) -> None:
+async def test_at_the_disk_limit_only_new_mail_is_refused(new_database: Callable[[], str], tmp_path: Path) -> None:
     database_url = await asyncio.to_thread(new_database)
     connection = await asyncpg.connect(database_url)
     used: int = await connection.fetchval("SELECT pg_database_size(current_database())")

@@ -70,9 +70,9 @@ async def test_neither_a_subdomain_nor_the_parent_is_the_domain(tenant: Tenant) 
 
 @pytest.mark.rule("DOM-04")
 async def test_two_accounts_may_hold_one_domain(service: Service) -> None:
-    one = await service.account(domain="shared-by-two.example.com")
-    two = await service.account(domain="shared-by-two.example.com")
-    for tenant in (one, two):
+    first = await service.account(domain="shared-by-two.example.com")
+    second = await service.account(domain="shared-by-two.example.com")
+    for tenant in (first, second):
         await tenant.accepts(tenant.mail(from_="news@shared-by-two.example.com"))
 
 

@@ -1,4 +1,4 @@
-"""Test mail that really leaves, and dry runs that leave no trace."""
+"""Test mail is really sent, and dry runs store nothing."""
 
 import asyncio
 import base64
@@ -18,8 +18,8 @@ DRY_RUN = "/v1/emails/dry-run"
 MIB = 1024 * 1024
 
 
-async def tried(tenant: Tenant, body: object = ABSENT, **changes: object) -> dict[str, Any]:
-    """A dry run that is answered, and left everything as it was."""
+async def dry_run(tenant: Tenant, body: object = ABSENT, **changes: object) -> dict[str, Any]:
+    """A dry run that succeeds and changes nothing."""
     before = await tenant.state()
     answer = await tenant.call(
         "POST", DRY_RUN, tenant.mail(to="delivered@simulator.invalid", **changes) if body is ABSENT else body
@@ -83,7 +83,7 @@ async def test_a_test_mail_goes_to_its_sender_with_the_usual_response(tenant: Te
     assert await tenant.available() == 999
     message = (await tenant.get(body["id"])).body
     assert (message["source"], message["credits_reserved"]) == ("test", 1)
-    # It is queued for the address's own domain, not for the simulator.
+    # It is queued for the address's domain, not for the simulator.
     (row,) = await tenant.service.sql("SELECT destination FROM schedule WHERE account_id = $1", tenant.id)
     assert row["destination"] == email.rpartition("@")[2]
     stored = await tenant.stored(body["id"])
@@ -132,7 +132,7 @@ async def test_a_double_click_sends_one_mail_and_a_key_works_as_elsewhere(tenant
     keyed = [(await tenant.call("POST", TEST, {}, **given)).body["id"] for _ in range(2)]
     assert keyed[0] == keyed[1] != first.body["id"]
     assert (await tenant.call("POST", TEST, {"subject": "x"}, **given)).is_refusal(409, "idempotency_conflict")
-    # Nor does a mail pass for a test, or a test for a mail.
+    # A mail is no replay of a test mail, and a test mail none of a mail.
     token = await tenant.jwt()
     sent = await tenant.send({}, key=given["Idempotency-Key"], authorization=token)
     assert sent.status == 400
@@ -165,7 +165,7 @@ async def test_an_invalid_body_is_refused_as_by_sending(regular: Tenant) -> None
         regular.mail(headers={"From": "x"}),
         regular.mail(tags=["x" * 129]),
         regular.mail(variables={}),
-        regular.mail(to=[f"r{one}@example.org" for one in range(51)]),
+        regular.mail(to=[f"r{number}@example.org" for number in range(51)]),
         regular.mail(attachments=[{"filename": "../x", "content": ""}]),
         regular.mail(text="x" * (10 * MIB + 1)),
         [],
@@ -190,14 +190,14 @@ async def test_the_first_refusal_is_returned_in_the_order_of_sending(service: Se
     from_ = "news@elsewhere.example.com"
 
     async def refusal(**changes: object) -> str | None:
-        told = await tried(tenant, tenant.mail(**{"to": to, **changes}))
-        assert told["would_accept"] is (told["refusal"] is None)
+        result = await dry_run(tenant, tenant.mail(**{"to": to, **changes}))
+        assert result["would_accept"] is (result["refusal"] is None)
         sent = await tenant.send(tenant.mail(**{"to": to, **changes}))
-        if told["refusal"] is None:
+        if result["refusal"] is None:
             assert sent.is_accepted()
             return None
-        assert (told["refusal"]["code"], told["refusal"]["error"]) == (sent.code, sent.error)
-        code: str = told["refusal"]["code"]
+        assert (result["refusal"]["code"], result["refusal"]["error"]) == (sent.code, sent.error)
+        code: str = result["refusal"]["code"]
         return code
 
     await service.operator.suspend(tenant.id)
@@ -210,25 +210,25 @@ async def test_the_first_refusal_is_returned_in_the_order_of_sending(service: Se
     await service.operator.grant_credits(tenant.id, 10)
     assert await refusal(to=to[0]) is None
     await tenant.set(rate_full_at=datetime.now(UTC) + timedelta(hours=1))
-    told = await tried(tenant, tenant.mail(to=to))
-    assert told["refusal"]["code"] == "rate_limited"
-    # What can be told all the same.
-    assert told["mime"]
-    assert (told["credits"], len(told["recipients"])) == ({"needed": 2, "available": 9}, 2)
+    result = await dry_run(tenant, tenant.mail(to=to))
+    assert result["refusal"]["code"] == "rate_limited"
+    # What is shown despite the refusal.
+    assert result["mime"]
+    assert (result["credits"], len(result["recipients"])) == ({"needed": 2, "available": 9}, 2)
 
 
 @pytest.mark.rule("TRY-12")
 async def test_the_message_is_shown_as_it_would_be_stored(regular: Tenant) -> None:
     alias = f"welcome-{regular.unique}"
     await regular.template(alias, subject="Welcome {{name}}", text="Hello {{name}}", html="<p>Hello {{name}}</p>")
-    letter = regular.mail(
+    draft = regular.mail(
         to="delivered@simulator.invalid", subject=ABSENT, text=ABSENT, template=alias, variables={"name": "Ada"}
     )
-    told = await tried(regular, letter)
-    assert (told["would_accept"], told["template"], told["subject"]) == (True, alias, "Welcome Ada")
-    assert told["size_bytes"] == len(told["mime"].encode())
-    stored = await regular.stored((await regular.accepts(letter))["id"])
-    shown = told["mime"]
+    result = await dry_run(regular, draft)
+    assert (result["would_accept"], result["template"], result["subject"]) == (True, alias, "Welcome Ada")
+    assert result["size_bytes"] == len(result["mime"].encode())
+    stored = await regular.stored((await regular.accepts(draft))["id"])
+    shown = result["mime"]
     assert "Subject: Welcome Ada" in shown
     for part in stored.walk():
         if not part.is_multipart():
@@ -239,37 +239,35 @@ async def test_the_message_is_shown_as_it_would_be_stored(regular: Tenant) -> No
 @pytest.mark.rule("TRY-12")
 async def test_a_large_message_is_shown_and_delays_no_other_request(regular: Tenant) -> None:
     content = base64.b64encode(bytes(7 * MIB)).decode()
-    letter = regular.mail(to="delivered@simulator.invalid", attachments=[{"filename": "zeros.bin", "content": content}])
-    large = asyncio.create_task(tried(regular, letter))
+    draft = regular.mail(to="delivered@simulator.invalid", attachments=[{"filename": "zeros.bin", "content": content}])
+    large = asyncio.create_task(dry_run(regular, draft))
     while not large.done():
         assert (await regular.service.request("GET", "/healthz")).status == 200
         await asyncio.sleep(0.05)
-    told = await large
-    assert told["would_accept"]
-    assert told["size_bytes"] == len(told["mime"]) > 9 * MIB
-    assert any("MiB" in warning for warning in told["warnings"])
+    result = await large
+    assert result["would_accept"]
+    assert result["size_bytes"] == len(result["mime"]) > 9 * MIB
+    assert any("MiB" in warning for warning in result["warnings"])
 
 
 @pytest.mark.rule("TRY-13", "TRY-15")
-async def test_recipients_are_shown_with_lanes_and_suppressions(
-    start_service: StartService, tenant: Tenant
-) -> None:
+async def test_recipients_are_shown_with_lanes_and_suppressions(start_service: StartService, tenant: Tenant) -> None:
     async with Nameserver() as nameserver:
         nameserver.records["gmail.example.net", "MX"] = ["10 gmail-smtp-in.l.google.com."]
         nameserver.records["own.example.net", "MX"] = ["10 mx.own.example.net."]
         nameserver.records["null.example.net", "MX"] = ["0 ."]
         running = await start_service(SERVICE__RESOLVERS=f'["{nameserver.endpoint[0]}:{nameserver.endpoint[1]}"]')
         assert (await tenant.call("POST", "/v1/suppressions", {"email": "bob@own.example.net"})).status == 201
-        letter = tenant.mail(
+        draft = tenant.mail(
             to=["Ada <Ada@gmail.example.net>", "ada@GMAIL.example.net"],
             cc="Bob@own.example.net",
             bcc=["bounced@simulator.invalid", "eve@null.example.net", "cyd@nowhere.example.net"],
         )
-        answer = await running.request("POST", DRY_RUN, headers={"Authorization": await tenant.jwt()}, json=letter)
+        answer = await running.request("POST", DRY_RUN, headers={"Authorization": await tenant.jwt()}, json=draft)
     assert answer.status == 200, answer.raw
     body = answer.body
     assert set(body["recipients"][0]) == {"email", "field", "suppressed", "lane", "simulator"}
-    assert [tuple(one.values()) for one in body["recipients"]] == [
+    assert [tuple(recipient.values()) for recipient in body["recipients"]] == [
         ("Ada@gmail.example.net", "to", None, "google", False),
         ("Bob@own.example.net", "cc", "manual", "own.example.net", False),
         ("bounced@simulator.invalid", "bcc", None, "simulator.invalid", True),
@@ -277,30 +275,30 @@ async def test_recipients_are_shown_with_lanes_and_suppressions(
         ("cyd@nowhere.example.net", "bcc", None, None, False),
     ]
     assert body["credits"] == {"needed": 5, "available": 1_000}
-    assert [one for one in body["warnings"] if "null.example.net takes no mail" in one]
-    assert [one for one in body["warnings"] if "1 of the recipients are suppressed" in one]
+    assert [warning for warning in body["warnings"] if "null.example.net takes no mail" in warning]
+    assert [warning for warning in body["warnings"] if "1 of the recipients are suppressed" in warning]
 
 
 @pytest.mark.rule("TRY-14")
 async def test_the_senders_domain_is_shown(service: Service, tenant: Tenant) -> None:
-    told = (await tried(tenant))["domain"]
+    result = (await dry_run(tenant))["domain"]
     (row,) = await service.sql("SELECT selector FROM domains WHERE account_id = $1", tenant.id)
-    assert (told["name"], told["registered"], told["verified"]) == (tenant.domain, True, True)
-    assert row["selector"] in told["dkim_selectors"]
-    assert (told["dkim_aligned"], told["spf_aligned"]) == (True, False)
-    assert told["return_path"]
+    assert (result["name"], result["registered"], result["verified"]) == (tenant.domain, True, True)
+    assert row["selector"] in result["dkim_selectors"]
+    assert (result["dkim_aligned"], result["spf_aligned"]) == (True, False)
+    assert result["return_path"]
     await service.operator.add_domain(tenant.id, f"new.{tenant.domain}")
-    told = await tried(tenant, from_=f"news@new.{tenant.domain}")
-    assert (told["would_accept"], told["refusal"]["code"]) == (False, "forbidden")
-    assert (told["domain"]["registered"], told["domain"]["verified"]) == (True, False)
-    assert (told["domain"]["dkim_selectors"], told["domain"]["dkim_aligned"]) == ([], False)
-    told = (await tried(tenant, from_="news@elsewhere.example.com"))["domain"]
-    assert (told["registered"], told["verified"]) == (False, False)
+    result = await dry_run(tenant, from_=f"news@new.{tenant.domain}")
+    assert (result["would_accept"], result["refusal"]["code"]) == (False, "forbidden")
+    assert (result["domain"]["registered"], result["domain"]["verified"]) == (True, False)
+    assert (result["domain"]["dkim_selectors"], result["domain"]["dkim_aligned"]) == ([], False)
+    result = (await dry_run(tenant, from_="news@elsewhere.example.com"))["domain"]
+    assert (result["registered"], result["verified"]) == (False, False)
 
 
 @pytest.mark.rule("TRY-15")
 async def test_warnings_name_what_could_be_better(regular: Tenant) -> None:
-    assert (await tried(regular))["warnings"] == []
+    assert (await dry_run(regular))["warnings"] == []
     cases: list[tuple[dict[str, object], str]] = [
         ({"text": ABSENT, "html": "<p>Hello</p>"}, "no text part"),
         ({"tags": ["newsletter"]}, "List-Unsubscribe"),
@@ -308,22 +306,22 @@ async def test_warnings_name_what_could_be_better(regular: Tenant) -> None:
         ({"html": "<p>" + "x" * 103 * 1024}, "Gmail"),
     ]
     for changes, named in cases:
-        (warning,) = (await tried(regular, **changes))["warnings"]
+        (warning,) = (await dry_run(regular, **changes))["warnings"]
         assert named in warning
     header = {"headers": {"List-Unsubscribe": "<https://example.com/leave>"}}
-    assert (await tried(regular, tags=["newsletter"], **header))["warnings"] == []
+    assert (await dry_run(regular, tags=["newsletter"], **header))["warnings"] == []
 
 
 @pytest.mark.rule("TRY-16")
 async def test_a_dry_run_stores_nothing(tenant: Tenant) -> None:
     key = {"Idempotency-Key": tenant.new_key()}
-    letter = tenant.mail(to="delivered@simulator.invalid")
+    draft = tenant.mail(to="delivered@simulator.invalid")
     for _ in range(3):
         before = await tenant.state()
-        answer = await tenant.call("POST", DRY_RUN, letter, **key)
+        answer = await tenant.call("POST", DRY_RUN, draft, **key)
         assert (answer.status, answer.body["would_accept"]) == (200, True)
         assert await tenant.state() == before
-    # The key is as new as before.
+    # The key is still unused.
     sent = await tenant.send(tenant.mail(subject="Another"), key=key["Idempotency-Key"])
     assert "Idempotent-Replayed" not in sent.headers
     assert sent.is_accepted()
@@ -331,9 +329,9 @@ async def test_a_dry_run_stores_nothing(tenant: Tenant) -> None:
 
 @pytest.mark.rule("TRY-18")
 async def test_dry_runs_are_rate_limited(tenant: Tenant) -> None:
-    letter = tenant.mail(to="delivered@simulator.invalid")
-    await tenant.jwt()  # one token for all
-    calls = [tenant.call("POST", DRY_RUN, letter) for _ in range(150)]
+    draft = tenant.mail(to="delivered@simulator.invalid")
+    await tenant.jwt()  # the same token for all
+    calls = [tenant.call("POST", DRY_RUN, draft) for _ in range(150)]
     answers = await asyncio.gather(*calls)
     refused = [answer for answer in answers if answer.status == 429]
     assert {answer.status for answer in answers} == {200, 429}

@@ -1,4 +1,4 @@
-"""Faults that a caller can meet: PostgreSQL away, a lock that does not come, a process that is told to stop."""
+"""Faults that a client can meet: PostgreSQL unreachable, a lock that is not granted, a stopping process."""
 
 import asyncio
 import signal
@@ -51,7 +51,7 @@ async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
 
 
 async def held(tenant: Tenant) -> Callable[[], object]:
-    """Locks the account's row; returns what lets it go."""
+    """Locks the account's row; returns a function that releases it."""
     connection = await tenant.service.pool.acquire()
     transaction = connection.transaction()
     await transaction.start()
@@ -108,7 +108,7 @@ async def test_a_stopping_process_answers_what_it_is_accepting(
     finally:
         await let_go()  # type: ignore[misc]
     assert (await accepting).is_accepted()
-    # A server that was told to stop may say so by ending with that signal.
+    # A stopped server may exit with the signal's status.
     assert await another.ended() in {0, -signal.SIGTERM}
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", another.port)

@@ -1,4 +1,4 @@
-"""Custom headers and tags: what is reserved, what is allowed, and what is written into the message."""
+"""Custom headers and tags: reserved names, allowed names, and what is written into the message."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""HTTP itself: request ids, routes, methods, content types, JSON, and input that means harm."""
+"""HTTP: request ids, routes, methods, content types, JSON, and hostile input."""
 
 import asyncio
 import json
@@ -94,9 +94,9 @@ async def test_a_wrong_method_gets_the_allowed_methods(
     authorization = await regular.jwt() if path.startswith("/v1") else regular.basic
     answer = await service.request(method, path, headers={"Authorization": authorization})
     assert answer.is_refusal(405, "invalid_request")
-    told = {name.strip() for name in answer.headers["Allow"].split(",")}
-    assert told <= allowed
-    assert told >= allowed - {"HEAD"}
+    listed = {name.strip() for name in answer.headers["Allow"].split(",")}
+    assert listed <= allowed
+    assert listed >= allowed - {"HEAD"}
 
 
 @pytest.mark.rule("HTTP-04", "HTTP-09", "CODE-01")
@@ -190,7 +190,7 @@ async def test_hostile_json_is_refused_under_v1_too(regular: Tenant, path: str, 
             headers={"Authorization": authorization, "Content-Type": "application/json"},
             data=HOSTILE[name],
         )
-    # What is no more than too long for such an endpoint is refused before it is looked at.
+    # A body over the endpoint's limit is refused before it is parsed.
     assert (answer.status, answer.code) in {(400, "invalid_request"), (413, "payload_too_large")}
 
 
@@ -222,9 +222,7 @@ async def test_contradictory_framing_makes_no_message(service: Service, regular:
 
 
 @pytest.mark.rule("HTTP-11", "ORDER-01")
-async def test_an_unread_refused_body_is_not_read_as_the_next_request(
-    service: Service, regular: Tenant
-) -> None:
+async def test_an_unread_refused_body_is_not_read_as_the_next_request(service: Service, regular: Tenant) -> None:
     hidden = f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {regular.basic}\r\n".encode()
     refused = (
         "POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic eDp5\r\nIdempotency-Key: x\r\n"

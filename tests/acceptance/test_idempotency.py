@@ -1,4 +1,4 @@
-"""Idempotency keys: what a retry gets, what counts as the same request, whose key it is, how long it lives."""
+"""Idempotency keys: the response to a retry, which requests are equal, the scope and the lifetime of a key."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.store.acceptance import Key
 from tests.support.service import ABSENT, Service, Tenant, basic
 
-# A request that waits for a locked account gives up after half a second: the second one comes well before.
+# A request that waits for a locked account gives up after half a second: the second request comes well before.
 HALFWAY_SECONDS = 0.15
 
 
@@ -116,7 +116,7 @@ async def test_a_key_that_another_process_is_accepting_is_in_progress(service: S
     key = tenant.new_key()
     lock_number = Key(AccountId(tenant.id), CredentialId(tenant.credential_id), key).lock_number
     async with service.pool.acquire() as connection, connection.transaction():
-        # What the other process holds from its first statement to its commit.
+        # The lock that the other process holds from its first statement to its commit.
         await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_number)
         answer = await tenant.send(key=key)
         assert answer.is_refusal(409, "idempotency_in_progress")
@@ -147,7 +147,7 @@ async def test_two_credentials_do_not_share_keys(service: Service, tenant: Tenan
         await tenant.accepts(key=key, authorization=basic(second.username, second.password)),
         await other.accepts(key=key),
     ]
-    assert len({one["id"] for one in sent}) == 3
+    assert len({message["id"] for message in sent}) == 3
     assert (await tenant.counts())["messages"] == 2
 
 

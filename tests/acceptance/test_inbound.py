@@ -1,4 +1,4 @@
-"""What comes back to the return path's server, through the real process: bounces, complaints, and what is nobody's."""
+"""Inbound mail through the real process: bounces, complaints, and mail that is refused."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ async def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
 async def processes(
     listeners: SmtpListeners, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServiceProcesses]:
-    """All of it in one process, without a stream of its own."""
+    """All parts in one process, without NATS."""
     database_url = await asyncio.to_thread(new_database)
     directory = tmp_path_factory.mktemp("inbound")
     async with prepare_processes(database_url, directory, stream="memory", **listeners.settings) as processes:
@@ -64,7 +64,7 @@ async def delivered(processes: ServiceProcesses, sender: Tenant, *to: str) -> tu
 
 
 async def came_back(listeners: SmtpListeners, raw: bytes, to: str) -> None:
-    """As any mail server would bring it."""
+    """As any mail server would send it."""
 
     def bring() -> None:
         with smtplib.SMTP(HOST, listeners.inbound_port, timeout=20) as client:
@@ -81,13 +81,13 @@ async def suppressed(processes: ServiceProcesses, sender: Tenant) -> list[tuple[
 
 
 async def everything(processes: ServiceProcesses) -> dict[str, int]:
-    """Of all that a report or a letter could leave behind."""
+    """The rows of all tables that a report or mail could change."""
     tables = ("suppressions", "reports", "inbox", "messages", "events")
     return {table: await processes.service.value(f"SELECT count(*) FROM {table}") for table in tables}
 
 
 async def timeline(processes: ServiceProcesses, message: dict[str, Any]) -> str:
-    """As the operator's command shows it."""
+    """As shown by the operator's command."""
     done = await asyncio.to_thread(
         preloaded.run,
         "message",
@@ -108,7 +108,7 @@ async def test_a_bounce_suppresses_for_its_account_and_changes_no_result(
     message, (copy,) = await delivered(processes, sender, address)
     available = await sender.available()
     events = await processes.service.value("SELECT count(*) FROM events")
-    # Providers change the case of what they send back to.
+    # Providers change the case of return paths.
     await came_back(listeners, bounce(address, to=copy.sender), copy.sender.upper().replace("BOUNCES", "Bounces"))
 
     assert await suppressed(processes, sender) == [(address, "bounce")]
@@ -167,7 +167,7 @@ async def test_a_complaint_is_trusted_by_its_token(
     head = copy.message.partition(b"\r\n\r\n")[0].decode()
     found = re.search(r"^CFBL-Feedback-ID: *(\S+)$", head.replace("\r\n\t", " ").replace("\r\n", "\n"), re.MULTILINE)
     assert found, head
-    # Providers send most of the header back, without whom it was to.
+    # Providers return most of the header, without the recipients.
     await came_back(listeners, complaint(f"CFBL-Feedback-ID: {found[1]}", recipient=address), FEEDBACK_ADDRESS)
     assert await suppressed(processes, sender) == [(address, "complaint")]
     assert "complain" in await timeline(processes, message)
@@ -212,7 +212,7 @@ async def test_a_vacation_reply_changes_nothing(
 
 
 def _relays(token: str) -> Sequence[str]:
-    """Addresses by which open relays are looked for; those with a token of ours too."""
+    """Address forms used to probe for open relays, also with a token of ours."""
     own, victim = RETURN_PATH_DOMAIN, "victim@example.org"
     return [
         victim,
@@ -260,12 +260,15 @@ async def test_nothing_is_relayed(listeners: SmtpListeners, processes: ServicePr
         async with listeners.line(is_secure=False, port=listeners.inbound_port) as line:
             relays = _relays(token)
             replies = await line.say(
-                "EHLO client.example", f"MAIL FROM:<{envelope_sender}>", *(f"RCPT TO:<{one}>" for one in relays), "DATA"
+                "EHLO client.example",
+                f"MAIL FROM:<{envelope_sender}>",
+                *(f"RCPT TO:<{address}>" for address in relays),
+                "DATA",
             )
             assert replies[1].startswith("250 ")
-            taken = [one for one, reply in zip(relays, replies[2:-1], strict=True) if not reply.startswith("5")]
+            taken = [address for address, reply in zip(relays, replies[2:-1], strict=True) if not reply.startswith("5")]
             assert (taken, replies[-1][:3]) == ([], "554")
-            # Nobody logs in here either.
+            # There is no login on this port either.
             (reply,) = await line.say("AUTH PLAIN AGEAYg==")
             assert reply.startswith("502 ")
     assert len(relays) >= 20

@@ -1,4 +1,4 @@
-"""One message as its account sees it: what happened to it, what it waits for, what it says, and nobody else's."""
+"""A single message over HTTP: its history, the reason it waits, its content, for its own account only."""
 
 import base64
 from collections.abc import Sequence
@@ -38,8 +38,8 @@ RECIPIENT_FIELDS = {
 }  # fmt: skip
 
 
-class Postman:
-    """A worker of this test's own: it claims a tenant's mail, and says what came of it."""
+class Worker:
+    """A worker for this test: claims a tenant's mail and records outcomes."""
 
     def __init__(self, tenant: Tenant) -> None:
         self.tenant = tenant
@@ -59,13 +59,13 @@ class Postman:
             await delivery_schedule.renew_worker(connection, self.id, now + HOUR)
             tickets = [DeliveryTicket(*row) for row in rows]
             claimed = await delivery_claims.claim(connection, self.id, tickets, now, now + HOUR)
-        return sorted(claimed, key=lambda one: one.position)
+        return sorted(claimed, key=lambda claim: claim.position)
 
     async def record(self, claimed: Claimed, result: DeliveryResult, **said: Any) -> None:
         now = datetime.now(UTC)
-        told = outcome(claimed, result, now, webhook_delivery_id=new_id(), **{"tls": TLS, **said})
+        recorded = outcome(claimed, result, now, webhook_delivery_id=new_id(), **{"tls": TLS, **said})
         async with self.service.pool.acquire() as connection, connection.transaction():
-            await delivery_outcomes.record(connection, [told], now)
+            await delivery_outcomes.record(connection, [recorded], now)
 
     async def deliver(self, message_id: str, result: DeliveryResult = DeliveryResult.DELIVERED, **said: Any) -> None:
         for claimed in await self.claim(message_id):
@@ -77,8 +77,8 @@ def new_id() -> UUID:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def postman(tenant: Tenant) -> Postman:
-    return Postman(tenant)
+async def worker(tenant: Tenant) -> Worker:
+    return Worker(tenant)
 
 
 async def sent(tenant: Tenant, **fields: object) -> str:
@@ -107,7 +107,7 @@ async def content_of(tenant: Tenant, message_id: str) -> dict[str, Any]:
 
 
 async def raw_of(tenant: Tenant, message_id: str) -> Answer:
-    """The one answer that is no JSON."""
+    """The only response that is not JSON."""
     service = tenant.service
     async with service.client.get(
         f"{service.url}/v1/messages/{message_id}/raw", headers={"Authorization": await tenant.jwt()}
@@ -136,14 +136,14 @@ async def test_the_detail_is_what_get_emails_shows_and_more(tenant: Tenant) -> N
         template="welcome",
         variables={"name": "Ada"},
     )
-    told = (await tenant.get(message_id)).body
+    email = (await tenant.get(message_id)).body
     message = await shown(tenant, message_id)
     assert {name: message[name] for name in EMAIL_FIELDS - {"recipients"}} == {
-        name: told[name] for name in EMAIL_FIELDS - {"recipients"}
+        name: email[name] for name in EMAIL_FIELDS - {"recipients"}
     }
-    for recipient, known in zip(message["recipients"], told["recipients"], strict=True):
+    for recipient, known in zip(message["recipients"], email["recipients"], strict=True):
         assert {name: recipient[name] for name in RECIPIENT_FIELDS} == known
-    assert [one["field"] for one in message["recipients"]] == ["to", "to", "bcc"]
+    assert [recipient["field"] for recipient in message["recipients"]] == ["to", "to", "bcc"]
     assert (message["tags"], message["template"]) == (["first", "second"], "welcome")
     assert message["envelope_from"] == f"news@{tenant.domain}"
     assert message["credential"]["id"] == ids.text(ids.CREDENTIAL, tenant.credential_id)
@@ -184,21 +184,21 @@ async def test_another_accounts_message_is_not_found_like_an_unknown_id(
 
 
 @pytest.mark.rule("MSD-03", "MSD-04")
-async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, postman: Postman) -> None:
+async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, worker: Worker) -> None:
     message_id = await sent(tenant)
     new = await recipient_of(tenant, message_id)
     assert (new["attempts"], new["waiting"]["reason"]) == ([], "due")
 
-    (first,) = await postman.claim(message_id)
+    (first,) = await worker.claim(message_id)
     under_way = await recipient_of(tenant, message_id)
     assert under_way["waiting"]["reason"] == "sending"
     assert under_way["waiting"]["text"] == "being sent by a worker"
-    assert [(one["is_under_way"], one["outcome"], one["duration_ms"]) for one in under_way["attempts"]] == [
-        (True, None, None)
-    ]
+    assert [
+        (attempt["is_under_way"], attempt["outcome"], attempt["duration_ms"]) for attempt in under_way["attempts"]
+    ] == [(True, None, None)]
 
     said = {"stage": "rcpt", "exchange": "mx1.example.org", "response": "4.7.1 Greylisted, come back later"}
-    await postman.record(first, DeliveryResult.DEFERRED, **said)
+    await worker.record(first, DeliveryResult.DEFERRED, **said)
     waiting = await recipient_of(tenant, message_id)
     assert waiting["status"] == "deferred"
     assert waiting["waiting"]["reason"] == "greylisted"
@@ -209,16 +209,16 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, postman: Post
         f"next try at {next_at:%Y-%m-%d %H:%M:%S} UTC, after 1 attempt"
     )
 
-    await postman.deliver(message_id)
+    await worker.deliver(message_id)
     ended = await recipient_of(tenant, message_id)
     assert (ended["status"], ended["waiting"]) == ("delivered", None)
     assert ended["delivered_at"] is not None
     assert (ended["bounced_at"], ended["failed_at"]) == (None, None)
-    one, two = ended["attempts"]
-    assert one.pop("started_at") <= two.pop("started_at")
-    assert 0 <= one.pop("duration_ms") < 60_000
-    assert 0 <= two.pop("duration_ms") < 60_000
-    assert one == {
+    first, second = ended["attempts"]
+    assert first.pop("started_at") <= second.pop("started_at")
+    assert 0 <= first.pop("duration_ms") < 60_000
+    assert 0 <= second.pop("duration_ms") < 60_000
+    assert first == {
         "outcome": "deferred",
         "is_under_way": False,
         "is_ambiguous": False,
@@ -230,14 +230,19 @@ async def test_a_greylisted_mail_shows_its_history(tenant: Tenant, postman: Post
         "code": 451,
         "response": "4.7.1 Greylisted, come back later",
     }
-    assert (two["outcome"], two["mx"], two["stage"], two["code"]) == ("delivered", "mx.example.org", "dot", 250)
+    assert (second["outcome"], second["mx"], second["stage"], second["code"]) == (
+        "delivered",
+        "mx.example.org",
+        "dot",
+        250,
+    )
 
 
 @pytest.mark.rule("MSD-03")
-async def test_an_attempt_without_a_server_names_none(tenant: Tenant, postman: Postman) -> None:
+async def test_an_attempt_without_a_server_names_none(tenant: Tenant, worker: Worker) -> None:
     message_id = await sent(tenant)
     nowhere = dict.fromkeys(("exchange", "address", "tls", "stage", "code"))
-    await postman.deliver(message_id, DeliveryResult.FAILED, **nowhere, response="no answer", is_ambiguous=True)
+    await worker.deliver(message_id, DeliveryResult.FAILED, **nowhere, response="no answer", is_ambiguous=True)
     recipient = await recipient_of(tenant, message_id)
     assert recipient["failed_at"] is not None
     (attempt,) = recipient["attempts"]
@@ -246,9 +251,9 @@ async def test_an_attempt_without_a_server_names_none(tenant: Tenant, postman: P
 
 
 @pytest.mark.rule("MSD-04")
-async def test_postponed_held_and_suppressed_recipients_show_why(tenant: Tenant, postman: Postman) -> None:
+async def test_postponed_held_and_suppressed_recipients_show_why(tenant: Tenant, worker: Worker) -> None:
     message_id = await sent(tenant)
-    key = postman.account_id, MessageId(uuid(message_id)), 0
+    key = worker.account_id, MessageId(uuid(message_id)), 0
     now = datetime.now(UTC)
     async with tenant.service.pool.acquire() as connection, connection.transaction():
         assert await delivery_schedule.postpone(connection, [DeliveryPostponement(*key, 0, now + WAIT)], now) == 1
@@ -264,8 +269,8 @@ async def test_postponed_held_and_suppressed_recipients_show_why(tenant: Tenant,
     assert "because the account is suspended" in held["text"]
     await tenant.set(suspended_at=None, suspended_reason=None)
 
-    (claimed,) = await postman.claim(message_id)
-    await postman.record(claimed, DeliveryResult.DEFERRED)
+    (claimed,) = await worker.claim(message_id)
+    await worker.record(claimed, DeliveryResult.DEFERRED)
     await tenant.service.sql(
         "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'ada@example.org', 'complaint', $2)",
         tenant.id,
@@ -278,15 +283,15 @@ async def test_postponed_held_and_suppressed_recipients_show_why(tenant: Tenant,
 
 
 @pytest.mark.rule("MSD-05")
-async def test_later_reports_are_with_their_recipient_or_separate(tenant: Tenant, postman: Postman) -> None:
+async def test_later_reports_are_with_their_recipient_or_separate(tenant: Tenant, worker: Worker) -> None:
     message_id = await sent(tenant)
-    await postman.deliver(message_id)
+    await worker.deliver(message_id)
     notes = [
         ReportNote("bounce", 0, "ada@example.org", "5.1.1", 550, "5.1.1 unknown", suppress=True),
         ReportNote("complaint", None, "abuse", response="stop it"),
     ]
     async with tenant.service.pool.acquire() as connection, connection.transaction():
-        await reports.note(connection, postman.account_id, MessageId(uuid(message_id)), notes, datetime.now(UTC))
+        await reports.note(connection, worker.account_id, MessageId(uuid(message_id)), notes, datetime.now(UTC))
     message = await shown(tenant, message_id)
     (bounce,) = message["recipients"][0]["reports"]
     assert bounce.pop("at")
@@ -298,23 +303,25 @@ async def test_later_reports_are_with_their_recipient_or_separate(tenant: Tenant
         "response": "5.1.1 unknown",
         "suppressed": True,
     }
-    assert [(one["kind"], one["detail"]) for one in message["reports"]] == [("complaint", "abuse")]
+    assert [(report["kind"], report["detail"]) for report in message["reports"]] == [("complaint", "abuse")]
     assert message["status"] == "delivered"
 
 
 @pytest.mark.rule("MSD-06")
-async def test_events_have_their_webhook_deliveries_and_replays(tenant: Tenant, postman: Postman) -> None:
+async def test_events_have_their_webhook_deliveries_and_replays(tenant: Tenant, worker: Worker) -> None:
     assert (await tenant.call("PUT", "/v1/webhook", {"url": HOOK})).status == 200
     message_id = await sent(tenant, to=["ada@example.org", "bob@example.net"])
     other = await sent(tenant)
-    await postman.deliver(other)
+    await worker.deliver(other)
     assert (await shown(tenant, message_id))["events"] == []
-    await postman.deliver(message_id, DeliveryResult.BOUNCED)
+    await worker.deliver(message_id, DeliveryResult.BOUNCED)
     message = await shown(tenant, message_id)
-    assert [one["type"] for one in message["events"]] == ["email.bounced"] * 2
-    assert [one["recipient_id"] for one in message["events"]] == [one["id"] for one in message["recipients"]]
+    assert [event["type"] for event in message["events"]] == ["email.bounced"] * 2
+    assert [recipient["recipient_id"] for recipient in message["events"]] == [
+        recipient["id"] for recipient in message["recipients"]
+    ]
     log = (await tenant.call("GET", f"/v1/webhook/deliveries?message_id={message_id}")).body["deliveries"]
-    known = {one["event_id"]: one for one in log}
+    known = {delivery["event_id"]: delivery for delivery in log}
     for event in message["events"]:
         (delivery,) = event["webhook_deliveries"]
         assert delivery == {name: known[event["id"]][name] for name in delivery}
@@ -324,8 +331,8 @@ async def test_events_have_their_webhook_deliveries_and_replays(tenant: Tenant, 
     first = message["events"][0]["webhook_deliveries"][0]["id"]
     replay = (await tenant.call("POST", f"/v1/webhook/deliveries/{first}/replay")).body["delivery"]["id"]
     again = (await shown(tenant, message_id))["events"]
-    assert [one["id"] for one in again[0]["webhook_deliveries"]] == [replay, first]
-    assert [one["replay_of"] for one in again[0]["webhook_deliveries"]] == [first, None]
+    assert [delivery["id"] for delivery in again[0]["webhook_deliveries"]] == [replay, first]
+    assert [delivery["replay_of"] for delivery in again[0]["webhook_deliveries"]] == [first, None]
     assert len(again[1]["webhook_deliveries"]) == 1
 
 
@@ -345,11 +352,11 @@ async def test_only_the_latest_of_very_many_attempts_are_shown(tenant: Tenant) -
     (recipient,) = message["recipients"]
     assert message["is_shortened"]
     assert len(recipient["attempts"]) == message_detail.ATTEMPTS_SHOWN_MAX == 2_000
-    started = [one["started_at"] for one in recipient["attempts"]]
+    started = [attempt["started_at"] for attempt in recipient["attempts"]]
     assert started == sorted(started)
 
 
-# What it says.
+# Content.
 
 
 @pytest.mark.rule("MSD-08")

@@ -1,4 +1,4 @@
-"""The list of messages over HTTP: what is shown, every filter, pages that join up, and nobody else's mail."""
+"""The list of messages over HTTP: its fields, every filter, complete pages, own mail only."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ FIELDS = {
 
 
 class Reader:
-    """Reads a tenant's list, and has the catalogue written when told."""
+    """Reads a tenant's list, and writes the search index on request."""
 
     def __init__(self, tenant: Tenant, database: Database) -> None:
         self.tenant = tenant
@@ -42,10 +42,10 @@ class Reader:
             filters["cursor"] = answer.body["next_cursor"]
 
     async def ids(self, **filters: Any) -> list[str]:
-        return [one["id"] for one in await self.all(**filters)]
+        return [message["id"] for message in await self.all(**filters)]
 
-    async def catalogue(self) -> None:
-        """As upkeep will have done in a minute; what is accepted from now on is not in it."""
+    async def index(self) -> None:
+        """As upkeep will do within a minute; messages accepted later are not indexed."""
         for _ in range(50):
             clock = SettableClock(datetime.now(UTC) + SETTLED_AFTER)
             await SearchIndexer(database=self.database, clock=clock).run()
@@ -55,8 +55,8 @@ class Reader:
                 self.tenant.id,
             ):
                 return
-            await asyncio.sleep(0.1)  # a transaction of another is open
-        raise AssertionError("it is not in the catalogue")
+            await asyncio.sleep(0.1)  # another transaction is open
+        raise AssertionError("it is not in the search index")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -79,7 +79,7 @@ async def test_messages_are_listed_newest_first_page_by_page(reader: Reader) -> 
     for limit in (1, 2, 4, 5, 100):
         assert await reader.ids(limit=limit) == newest
     answer = await reader.page(limit=2)
-    assert [one["id"] for one in answer.body["messages"]] == newest[:2]
+    assert [message["id"] for message in answer.body["messages"]] == newest[:2]
     assert (await reader.page()).body["next_cursor"] is None
 
 
@@ -102,7 +102,7 @@ async def test_each_message_is_listed_with_its_fields(reader: Reader) -> None:
     assert ids.parse(ids.CREDENTIAL, listed["credential_id"]) is not None
 
     await sent(tenant, template="welcome", variables={"name": "Ada"}, text=None, subject=None)
-    assert [(one["template"], one["subject"]) for one in await reader.all(template="welcome")] == [
+    assert [(message["template"], message["subject"]) for message in await reader.all(template="welcome")] == [
         ("welcome", "Welcome, Ada")
     ]
 
@@ -121,9 +121,9 @@ async def test_the_list_requires_a_login_and_shows_only_own_messages(
         assert answer.is_refusal(401, "unauthorized")
     theirs = await stranger.call("GET", "/v1/messages?tag=mine&limit=1")
     filters = {"credential_id": theirs.body["messages"][0]["credential_id"]}
-    for is_catalogued in (False, True):
-        if is_catalogued:
-            await reader.catalogue()
+    for is_indexed in (False, True):
+        if is_indexed:
+            await reader.index()
         assert await reader.ids(tag="mine") == [made]
         assert await reader.ids(subject="hello") == [made]
         assert await reader.all(**filters) == []
@@ -153,9 +153,9 @@ async def test_each_filter_finds_messages_at_once_and_later(reader: Reader) -> N
         "source": ["test"],
         "credential_id": [ids.text(ids.CREDENTIAL, other.id)],
     }
-    for is_catalogued in (False, True):
-        if is_catalogued:
-            await reader.catalogue()
+    for is_indexed in (False, True):
+        if is_indexed:
+            await reader.index()
         for name, values in asked.items():
             for value in values:
                 assert await reader.ids(**{name: value}) == [made[name]], (name, value)
@@ -172,7 +172,7 @@ async def test_a_status_filter_finds_messages_with_that_status(reader: Reader) -
     assert await reader.ids(status="queued", limit=2) == sorted(made, reverse=True)
     for status in ("delivered", "partial", "failed"):
         assert await reader.ids(status=status) == []
-    await reader.catalogue()
+    await reader.index()
     assert await reader.ids(status="queued", limit=2) == sorted(made, reverse=True)
     assert await reader.ids(status="queued", recipient="ada@example.org") == sorted(made, reverse=True)
 
@@ -183,9 +183,9 @@ async def test_time_filters_bound_the_list(reader: Reader) -> None:
     for number in range(3):
         made.append(await sent(reader.tenant, tags=["t"], subject=f"Number {number}"))
         await asyncio.sleep(0.01)
-    times = {one["id"]: one["created_at"] for one in await reader.all()}
-    at = [ids.time_of(ids.parse(ids.MESSAGE, one)).isoformat() for one in made]  # type: ignore[arg-type]
-    assert all(times[one].endswith("Z") for one in made)
+    times = {message["id"]: message["created_at"] for message in await reader.all()}
+    at = [ids.time_of(ids.parse(ids.MESSAGE, message_id)).isoformat() for message_id in made]  # type: ignore[arg-type]
+    assert all(times[message_id].endswith("Z") for message_id in made)
     for filters in ({}, {"tag": "t"}):
         assert await reader.ids(after=at[1], **filters) == [made[2], made[1]]
         assert await reader.ids(before=at[1], **filters) == [made[0]]
@@ -197,8 +197,8 @@ async def test_time_filters_bound_the_list(reader: Reader) -> None:
 async def test_pages_are_complete_while_the_search_index_is_written(reader: Reader) -> None:
     made = [await sent(reader.tenant, tags=["a", "b"] if number % 2 else ["a"]) for number in range(9)]
     answer = await reader.page(limit=2, tag="a", subject="hello")
-    found = [one["id"] for one in answer.body["messages"]]
-    await reader.catalogue()
+    found = [message["id"] for message in answer.body["messages"]]
+    await reader.index()
     found += await reader.ids(limit=2, tag="a", subject="hello", cursor=answer.body["next_cursor"])
     assert found == sorted(made, reverse=True)
     assert await reader.ids(limit=1, tag="b", subject="hello") == sorted(made[1::2], reverse=True)

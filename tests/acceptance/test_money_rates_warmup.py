@@ -1,4 +1,4 @@
-"""What sending costs and how much of it there may be: credits, the rate, and the warm-up of new accounts."""
+"""Credits, the rate limit, and the warm-up of new accounts."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ def seconds_to_midnight() -> float:
 
 @pytest.fixture(autouse=True)
 def _not_across_midnight() -> None:
-    """A test that began before midnight must not end after it."""
+    """A test that begins before midnight must not end after it."""
     if seconds_to_midnight() < 10:
         time.sleep(11)
 
@@ -237,7 +237,7 @@ async def test_mail_of_a_test_key_does_not_count(service: Service) -> None:
 
 @pytest.mark.rule("MONEY-04")
 async def test_the_ledger_balances_for_every_account(service: Service) -> None:
-    """All that was sent so far: grants, less what is reserved and not released, are available, everywhere."""
+    """Over all mail so far: the available credits are the grants less the unreleased reserves, in every account."""
     rows = await service.sql(
         """SELECT a.id, a.available,
                   coalesce((SELECT sum(amount) FROM grants g WHERE g.account_id = a.id), 0)

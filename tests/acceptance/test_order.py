@@ -1,4 +1,4 @@
-"""The order of refusals: when several things are wrong, which one the caller is told of."""
+"""The order of refusals: which of several errors is returned."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ MIB = 1024 * 1024
 
 
 async def suspended(tenant: Tenant) -> None:
-    """Returns when the suspension of the account holds."""
+    """Returns when the account is suspended in the service."""
     await tenant.service.operator.suspend(tenant.id)
 
     async def probe() -> Answer:
@@ -38,7 +38,7 @@ async def test_the_credential_is_checked_before_the_body_is_sent(service: Servic
 async def test_100_continue_is_sent_only_for_a_wanted_body(
     service: Service, regular: Tenant, is_known: bool, length: int, status: bytes
 ) -> None:
-    """A client that expects `100 Continue` is not told to go on when its request is refused already."""
+    """A client that expects `100 Continue` gets the refusal instead."""
     authorization = regular.basic if is_known else basic(regular.username, "wrong")
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     writer.write(
@@ -129,7 +129,7 @@ async def test_the_sender_domain_comes_before_template_and_mime(tenant: Tenant) 
 
 
 async def exhausted(tenant: Tenant) -> None:
-    """Uses up the account's rate for an hour: the time when it is whole again is set that far ahead."""
+    """Uses up the account's rate for an hour: its full recovery is set that far ahead."""
     await tenant.set(rate_full_at=datetime.now(UTC) + timedelta(hours=1))
 
 
@@ -181,7 +181,7 @@ async def test_a_refused_request_stores_nothing(service: Service) -> None:
     ]
     for body, status, code in refusals:
         await tenant.refuses(body, status, code, key=key)
-    # The rate of two at once, the one credit and the key are all still there.
+    # The burst of two, the single credit and the key are all unused.
     await tenant.accepts(key=key)
     assert await tenant.available() == 0
     await tenant.refuses(tenant.mail(), 402, "insufficient_credits")

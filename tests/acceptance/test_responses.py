@@ -1,4 +1,4 @@
-"""What the caller is told: the answer to a send, what it stands for in the database, and reading it back."""
+"""The response to a send, its rows in the database, and reading the message."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -48,7 +48,7 @@ async def test_a_202_echoes_the_request(regular: Tenant) -> None:
     }
     assert (sent["to"], sent["cc"]) == (["Ada <ada@example.org>"], ["bob@example.org"])
     assert sent["tags"] == ["welcome"]
-    assert [(one["filename"], one["size"]) for one in sent["attachments"]] == [("note.txt", 5)]
+    assert [(attachment["filename"], attachment["size"]) for attachment in sent["attachments"]] == [("note.txt", 5)]
 
 
 @pytest.mark.rule("RESP-05", "MONEY-01")
@@ -135,7 +135,7 @@ async def test_another_accounts_message_is_not_found_like_an_unknown(regular: Te
     unknown = unknown_ids()[0]
     for authorization in (regular.basic, await regular.jwt(), await regular.key(may_read=True)):
         theirs = await regular.get(sent["id"], authorization=authorization)
-        nobodys = await regular.get(unknown, authorization=authorization)
+        missing_id = await regular.get(unknown, authorization=authorization)
         assert theirs.is_refusal(404, "not_found")
 
         def without_request_id(answer: Any) -> tuple[bytes, dict[str, str]]:
@@ -144,7 +144,7 @@ async def test_another_accounts_message_is_not_found_like_an_unknown(regular: Te
             kept = {name: value for name, value in answer.headers.items() if name not in changing}
             return answer.raw.replace(request_id.encode(), b""), kept
 
-        assert without_request_id(theirs) == without_request_id(nobodys)
+        assert without_request_id(theirs) == without_request_id(missing_id)
 
 
 @pytest.mark.rule("GET-05")

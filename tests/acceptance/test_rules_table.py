@@ -1,4 +1,4 @@
-"""The tables of rules and the tests are in step: no rule without a test, no test for an unknown rule."""
+"""The tables of rules match the tests: no rule without a test, no test of an unknown rule."""
 
 import ast
 import re

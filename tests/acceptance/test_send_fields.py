@@ -1,4 +1,4 @@
-"""The fields of a send request: which are required, what they hold, what is refused and how it is named."""
+"""The fields of a send request: which are required, their values, and the refusals that name them."""
 
 import pytest
 
@@ -30,8 +30,8 @@ async def test_to_takes_one_address_or_a_list(regular: Tenant) -> None:
 @pytest.mark.rule("SEND-03")
 @pytest.mark.parametrize("field", ["cc", "bcc"])
 async def test_cc_and_bcc_take_one_address_or_a_list(regular: Tenant, field: str) -> None:
-    one = await regular.accepts(regular.mail(**{field: "bob@example.org"}))
-    assert (one["recipient_count"], one[field]) == (2, ["bob@example.org"])
+    single = await regular.accepts(regular.mail(**{field: "bob@example.org"}))
+    assert (single["recipient_count"], single[field]) == (2, ["bob@example.org"])
     two = await regular.accepts(regular.mail(**{field: ["bob@example.org", "eve@example.org"]}))
     assert (two["recipient_count"], two[field]) == (3, ["bob@example.org", "eve@example.org"])
 

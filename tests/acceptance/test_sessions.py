@@ -1,4 +1,4 @@
-"""Sessions over HTTP: what a login is worth and what ends it, passwords, and the second factor."""
+"""Sessions over HTTP: login, logout, passwords, and the second factor."""
 
 import base64
 import itertools
@@ -22,7 +22,7 @@ NEW = "another horse, another battery"
 
 @dataclass
 class Person:
-    """A user of a tenant, and the session in which they work."""
+    """A user of a tenant, and their session."""
 
     service: Service
     email: str
@@ -43,17 +43,17 @@ class Person:
         return answer.body
 
     async def has_ended(self, *services: Service) -> bool:
-        """Waits until the token is refused in every one of them, even where it was believed without asking."""
+        """Waits until the token is refused in every process, also where it was cached."""
         headers = {"Authorization": f"Bearer {self.token}"}
 
         async def statuses() -> set[int]:
             asked = services or [self.service]
-            return {(await one.request("GET", "/v1/templates", headers=headers)).status for one in asked}
+            return {(await process.request("GET", "/v1/templates", headers=headers)).status for process in asked}
 
         return bool(await eventually(statuses, lambda seen: seen == {401}))
 
     async def protect(self) -> list[str]:
-        """A second factor that counts, with the code of this step used up; returns the recovery codes."""
+        """Enables a second factor, which uses up the present code; returns the recovery codes."""
         self.secret = base64.b32decode((await self.call("POST", "totp", {"password": PASSWORD})).body["secret"])
         answer = await self.call("POST", "totp/confirm", {"code": self.code()})
         assert answer.status == 200, answer.raw
@@ -77,19 +77,19 @@ async def person(tenant: Tenant, role: str = "owner") -> Person:
     return await again(made)
 
 
-async def again(one: Person, password: str = PASSWORD, **fields: object) -> Person:
-    """The same person in another session."""
-    answer = await one.login(password, **fields)
+async def again(person: Person, password: str = PASSWORD, **fields: object) -> Person:
+    """The same user in another session."""
+    answer = await person.login(password, **fields)
     assert answer.status == 200, answer.raw
-    return Person(one.service, one.email, answer.body["token"], one.secret)
+    return Person(person.service, person.email, answer.body["token"], person.secret)
 
 
-async def join(one: Person, tenant: Tenant, role: str) -> None:
+async def join(person: Person, tenant: Tenant, role: str) -> None:
     await tenant.service.sql(
         "INSERT INTO memberships (account_id, user_id, role, created_at)"
         " SELECT $1, id, $3, now() FROM users WHERE email = $2",
         tenant.id,
-        one.email,
+        person.email,
         role,
     )
 
@@ -162,8 +162,8 @@ async def test_another_users_account_is_unknown_like_a_missing_account(tenant: T
     ada = await person(tenant)
     never = ids.text(ids.ACCOUNT, UUID(int=7))
     answers = [
-        await ada.call("POST", "switch", {"account_id": one})
-        for one in (account(stranger), never, "ac_x", "", "\0", "us_x" * 1_000)
+        await ada.call("POST", "switch", {"account_id": account_id})
+        for account_id in (account(stranger), never, "ac_x", "", "\0", "us_x" * 1_000)
     ]
     for answer in answers:
         assert answer.is_refusal(404, "not_found", "GET /v1/auth/me")
@@ -190,13 +190,13 @@ async def test_role_and_membership_are_read_from_the_account(
     await service.sql(f"DELETE FROM memberships WHERE {who}", stranger.id, ada.email)
     await stranger.set()
     assert await there.has_ended()
-    assert [one["id"] for one in (await ada.me())["accounts"]] == [account(tenant)]
+    assert [account["id"] for account in (await ada.me())["accounts"]] == [account(tenant)]
 
 
 @pytest.mark.rule("SES-07")
 async def test_the_oldest_of_too_many_sessions_ends(service: Service, tenant: Tenant) -> None:
     oldest = await person(tenant)
-    # Ninety-nine more, as so many logins would leave them.
+    # Ninety-nine more, as after as many logins.
     await service.sql(
         "INSERT INTO sessions (id, user_id, account_id, created_at, expires_at)"
         " SELECT gen_random_uuid(), user_id, account_id, created_at, expires_at"
@@ -329,7 +329,7 @@ async def test_a_code_is_asked_for_only_with_the_right_password(service: Service
     for answer in guesses:
         assert answer.is_refusal(401, "unauthorized", "password is wrong")
         assert "Second-Factor" not in answer.headers
-    # A code does no harm where none is needed.
+    # A code is ignored where none is needed.
     assert (await bob.login(code="000000")).status == 200
     assert (await ada.login(code=7)).is_refusal(400, "invalid_request")
 
@@ -341,7 +341,7 @@ async def test_a_code_is_valid_around_its_time_and_once(tenant: Tenant) -> None:
     used = ada.code()
     assert (await ada.login(code=used)).is_refusal(401, "unauthorized", "used already")
     assert (await ada.login(code=ada.code(ahead=1))).status == 200
-    # Nor is one taken that is older than the last.
+    # A code older than the last used code is refused too.
     assert (await ada.login(code=used)).is_refusal(401, "unauthorized")
     await ada.let_time_pass()
     assert (await ada.login(code=f"{ada.code()[:3]} {ada.code()[3:]}")).status == 200
@@ -369,7 +369,7 @@ async def test_guessing_codes_from_many_networks_makes_the_user_wait(service: Se
     places = itertools.count(11)
 
     async def guess() -> int:
-        # Each is the first from where it comes.
+        # Each is the first from its network.
         connector = aiohttp.TCPConnector(local_addr=(f"127.0.0.{next(places)}", 0))
         async with (
             aiohttp.ClientSession(connector=connector) as client,
@@ -384,7 +384,7 @@ async def test_guessing_codes_from_many_networks_makes_the_user_wait(service: Se
 
     assert [await guess() for _ in range(5)] == [401] * 5
     await eventually(guess, lambda status: status == 429, within=20)
-    # Nobody else waits: the places were forgiven for the right password.
+    # Other users don't wait: the networks were cleared by the right password.
     assert (await bob.login()).status == 200
 
 
@@ -426,8 +426,8 @@ async def test_a_second_factors_secrets_are_not_in_tables_or_logs(service: Servi
     rows = await service.sql(
         "SELECT code_hash FROM recovery_codes c JOIN users u ON u.id = c.user_id WHERE u.email = $1", ada.email
     )
-    assert {len(one["code_hash"]) for one in rows} == {32}
+    assert {len(row["code_hash"]) for row in rows} == {32}
     noted = await service.sql("SELECT to_jsonb(audit_log) AS entry FROM audit_log WHERE account_id = $1", tenant.id)
-    said = service.log.read_text() + json.dumps([one["entry"] for one in noted])
+    said = service.log.read_text() + json.dumps([entry["entry"] for entry in noted])
     secrets = [base64.b32encode(ada.secret).decode(), ada.secret.hex(), ada.token, *codes]
     assert [secret for secret in secrets if secret in said] == []

@@ -1,4 +1,4 @@
-"""A rehearsal never passes for the mail itself."""
+"""A simulated message never replaces a real message."""
 
 import pytest
 

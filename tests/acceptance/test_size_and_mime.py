@@ -1,4 +1,4 @@
-"""Size limits, refused as early as they can be known, and the message as it is stored."""
+"""Size limits, enforced as early as possible, and the stored message."""
 
 import asyncio
 import base64
@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 
 
 def head(tenant: Tenant, *lines: str) -> bytes:
-    """The head of a send request, written by hand."""
+    """The raw head of a send request."""
     fixed = [
         "POST /emails HTTP/1.1",
         "Host: localhost",
@@ -56,7 +56,7 @@ async def test_a_chunked_body_is_refused_as_soon_as_it_passes_16_mib(service: Se
     answered = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
     written = 0
     try:
-        # The end of the body never comes: only a server that counts while it reads can answer.
+        # The body never ends: only a server that counts while it reads can respond.
         while not answered.done() and written < 64 * MIB:
             writer.write(chunk)
             written += 0x10000
@@ -84,7 +84,7 @@ async def test_a_small_chunked_body_is_an_ordinary_request(regular: Tenant) -> N
 @pytest.mark.parametrize(
     "content",
     [
-        # 7.8 MiB are less than the limit, and more once they are base64.
+        # 7.8 MiB are below the limit, but above it as base64.
         {"attachments": [{"filename": "a.bin", "content": base64.b64encode(bytes(7_800 * 1024)).decode()}]},
         {"attachments": [{"filename": f"{n}.bin", "content": base64.b64encode(bytes(MIB)).decode()} for n in range(8)]},
         {"text": "x" * (10 * MIB + 1)},
@@ -113,7 +113,7 @@ async def test_the_limit_of_10_mib_is_exact(regular: Tenant) -> None:
     small = await regular.accepts(regular.mail(text=line * lines))
     missing = 10 * MIB - len(await regular.mime(small["id"]))
     assert 0 < missing < 50 * len(line)
-    # Short lines of ASCII are written as they are, so each character more is a byte more.
+    # Short lines of ASCII are stored unchanged, so each character adds a byte.
     rest = [line[:-2][: max(0, missing - start - 2)] + "\r\n" for start in range(0, missing, len(line))]
     fill = "".join(rest)[:missing] if missing >= 2 else ""
     fill = fill[: missing - 2] + "\r\n"

@@ -1,4 +1,4 @@
-"""Mail that customers hand in over SMTP: with the programs that they have, and what becomes of it."""
+"""Mail submitted over SMTP by real clients, and its delivery."""
 
 import asyncio
 import email
@@ -38,7 +38,7 @@ async def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
 async def processes(
     listeners: SmtpListeners, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServiceProcesses]:
-    """Every part a process of its own: what is handed in goes through NATS to the one that delivers."""
+    """Every part in its own process: submitted mail goes through NATS to delivery."""
     database_url = await asyncio.to_thread(new_database)
     settings = {**listeners.settings, "HTTP__PUBLIC_URL": "https://mail.posthouse.example"}
     async with prepare_processes(database_url, tmp_path_factory.mktemp("submission"), **settings) as processes:
@@ -59,14 +59,14 @@ async def sender(processes: ServiceProcesses) -> Tenant:
 
 
 async def final(processes: ServiceProcesses, sender: Tenant, said: str) -> dict[str, Any]:
-    """What GET says of the message that the reply names, when all is over."""
+    """What GET shows of the message named in the reply, when it is final."""
     (message,) = await processes.wait_until_final(sender, [queued_id(said)], FINAL_SECONDS_MAX)
     assert message["source"] == "smtp"
     return message
 
 
 def copies(processes: ServiceProcesses, *addresses: str) -> list[Delivered]:
-    """Tests give every recipient an address of its own."""
+    """Every recipient of these tests has a unique address."""
     return [copy for copy in processes.receiver.accepted if copy.recipient in addresses]
 
 
@@ -76,7 +76,7 @@ def parsed(raw: bytes) -> EmailMessage:
     return message
 
 
-async def told(processes: ServiceProcesses, message: dict[str, Any]) -> list[dict[str, Any]]:
+async def event_data(processes: ServiceProcesses, message: dict[str, Any]) -> list[dict[str, Any]]:
     """The data of its events, in the order of its recipients."""
     rows = await processes.service.sql(
         "SELECT type, body FROM events WHERE message_id = $1 ORDER BY position", uuid(message["id"])
@@ -142,7 +142,7 @@ async def test_mail_of_real_clients_arrives_once_per_recipient(
         assert parsed(copy.message).get_all("X-Service-Tag") == ["invoice", "Zürich"]
     (row,) = await processes.service.sql("SELECT tags FROM messages WHERE id = $1", uuid(message["id"]))
     assert list(row["tags"]) == ["invoice", "Zürich"]
-    assert [(data["type"], data["to"], data["from"]) for data in await told(processes, message)] == [
+    assert [(data["type"], data["to"], data["from"]) for data in await event_data(processes, message)] == [
         ("email.delivered", address, f"news@{sender.domain}") for address in to
     ]
 
@@ -159,7 +159,7 @@ async def test_postfix_relays_through_us_splits_recipients_and_sends_bounces(
     async with smart_host(listeners, sender) as host:
         raw = raw_mail(sender, "A newsletter", "X-Service-Tag: smart-host", to="undisclosed-recipients:;")
         await asyncio.to_thread(host.send, raw, many, apache)
-        # Postfix itself writes to the author, from <>, about what we will never take.
+        # Postfix sends the author a bounce, from <>, for the permanent refusal.
         raw = raw_mail(sender, "To nobody", to=nobody)
         await asyncio.to_thread(host.send, raw, [nobody], author)
 
@@ -219,7 +219,7 @@ async def test_headers_are_completed_secrets_removed_and_all_is_signed(
         assert copy.message.endswith(stored)
         assert b"secret" not in copy.message.lower()
         assert copy.message.isascii()
-        assert all(len(one) <= 998 and b"\r" not in one and b"\n" not in one for one in copy.message.split(b"\r\n"))
+        assert all(len(line) <= 998 and b"\r" not in line and b"\n" not in line for line in copy.message.split(b"\r\n"))
         mail = parsed(copy.message)
         for name in ("From", "To", "Subject", "Date", "Message-ID", "MIME-Version"):
             assert len(mail.get_all(name) or []) == 1, name
@@ -255,7 +255,7 @@ async def test_the_envelope_decides_the_recipients_and_headers_only_the_field(
     raw = raw_mail(sender, "Envelope", f"Cc: env.not@{ONE}", to=f"env.to@{ONE}, env.never@{TWO}")
     async with listeners.session(sender) as line:
         message = await final(processes, sender, await submit(line, raw, to, sender=f"news@{sender.domain}"))
-    assert [one["email"] for one in message["recipients"]] == to[:2]
+    assert [recipient["email"] for recipient in message["recipients"]] == to[:2]
     assert (message["recipient_count"], message["credits_reserved"]) == (2, 2)
     assert {copy.recipient for copy in processes.receiver.accepted if copy.recipient.lower().startswith("env.")} == set(
         to[:2]
@@ -267,13 +267,14 @@ async def test_any_envelope_sender_is_accepted_and_shown(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     senders = {
-        f"env{number}@{TWO}": one for number, one in enumerate(["apache@web1", "a.b+c@elsewhere.example", "root", ""])
+        f"env{number}@{TWO}": envelope_sender
+        for number, envelope_sender in enumerate(["apache@web1", "a.b+c@elsewhere.example", "root", ""])
     }
     async with listeners.session(sender) as line:
         for to, envelope_sender in senders.items():
             raw = raw_mail(sender, "Odd senders", to=to)
             message = await final(processes, sender, await submit(line, raw, [to], sender=envelope_sender))
-            (event,) = await told(processes, message)
+            (event,) = await event_data(processes, message)
             (copy,) = copies(processes, to)
             assert event.get("from", "") == envelope_sender
             assert copy.sender == "" if not envelope_sender else copy.sender.endswith(f"@{RETURN_PATH_DOMAIN}")
@@ -287,14 +288,14 @@ async def test_credits_are_reserved_settled_and_released_as_over_http(
     async with listeners.session(sender) as line:
         raw = raw_mail(sender, "Billed", to=", ".join(to))
         message = await final(processes, sender, await submit(line, raw, to, sender=f"news@{sender.domain}"))
-    assert [(one["status"], one["billing_status"]) for one in message["recipients"]] == [
+    assert [(recipient["status"], recipient["billing_status"]) for recipient in message["recipients"]] == [
         ("delivered", "settled"),
         ("bounced", "released"),
         ("delivered", "settled"),
     ]
     assert (message["status"], message["billing_status"], message["credits_reserved"]) == ("partial", "settled", 3)
     assert await sender.available() == 1_000 - 2
-    assert [data["type"] for data in await told(processes, message)] == [
+    assert [data["type"] for data in await event_data(processes, message)] == [
         "email.delivered",
         "email.bounced",
         "email.delivered",
@@ -305,13 +306,11 @@ async def test_credits_are_reserved_settled_and_released_as_over_http(
     assert [tuple(row) for row in rows] == [(-1, "reserve", 3), (0, "settle", 1), (1, "release", 1), (2, "settle", 1)]
 
 
-# The conversation
+# The SMTP session
 
 
 @pytest.mark.rule("SUB-03", "SUB-04")
-async def test_login_needs_tls_and_mail_needs_a_login(
-    listeners: SmtpListeners, sender: Tenant
-) -> None:
+async def test_login_needs_tls_and_mail_needs_a_login(listeners: SmtpListeners, sender: Tenant) -> None:
     async with listeners.line(is_secure=False) as line:
         line.writer.write(b"EHLO client.example\r\n")
         offers = [await line.reader.readline()]
@@ -339,7 +338,7 @@ async def test_commands_before_tls_are_forgotten(
         (reply,) = await line.say(injected.encode(), replies=1)
         assert reply.startswith("554 5.5.1 ")
         assert await line.rest() == ""
-    # Nor is what comes a moment later, instead of a handshake.
+    # Nor is cleartext in place of the handshake.
     async with listeners.line(is_secure=False) as line:
         await line.say("EHLO client.example")
         (reply,) = await line.say("STARTTLS")
@@ -369,7 +368,7 @@ async def test_wrong_logins_get_equal_replies_and_the_third_disconnects(
         replies = await line.say("EHLO client.example", plain(narrow.username, narrow.password))
         assert replies[1].startswith("535 5.7.1 ")
         assert ELSEWHERE in replies[1]
-    # What was said to us in confidence is in no log.
+    # No secret is in a log.
     for part in processes.parts:
         for secret in (sender.password[:-1], narrow.password, sender.username):
             assert secret not in part.log.read_text(errors="replace"), part.words
@@ -381,16 +380,16 @@ async def test_the_51st_recipient_is_deferred_and_the_others_get_the_mail(
 ) -> None:
     to = [f"r{number}@simulator.invalid" for number in range(51)]
     async with listeners.session(sender) as line:
-        replies = await line.say("MAIL FROM:<>", *(f"RCPT TO:<{one}>" for one in to), "DATA")
+        replies = await line.say("MAIL FROM:<>", *(f"RCPT TO:<{address}>" for address in to), "DATA")
         assert [reply[:9] for reply in replies[1:-1]] == ["250 2.1.5"] * 50 + ["452 4.5.3"]
         (reply,) = await line.say(dotted(raw_mail(sender, "Fifty")), replies=1)
         assert queued_id(reply)
-        # The rest, as it was told.
+        # The rest, in another transaction, as the reply says.
         assert queued_id(await submit(line, raw_mail(sender, "One more"), to[50:], sender=""))
     assert (await sender.counts())["recipients"] == 51
 
 
-# Refusals: what is sent, and the beginning of the reply
+# Refusals: the content, and the beginning of the reply
 
 
 TO: Final = ["delivered@simulator.invalid"]
@@ -454,9 +453,7 @@ async def test_refused_mail_costs_nothing_and_the_session_continues(
 
 
 @pytest.mark.rule("SUB-17")
-async def test_a_declared_size_is_refused_before_the_content(
-    listeners: SmtpListeners, sender: Tenant
-) -> None:
+async def test_a_declared_size_is_refused_before_the_content(listeners: SmtpListeners, sender: Tenant) -> None:
     async with listeners.session(sender) as line:
         too_large = limits.MIME_BYTES_MAX + 1
         replies = await line.say(f"MAIL FROM:<> SIZE={too_large}", f"MAIL FROM:<> SIZE={too_large - 1}")
@@ -477,7 +474,7 @@ async def test_limits_of_the_account_are_temporary_refusals(
         before = await suspended.state()
         reply = await _given(line, raw_mail(suspended, "Suspended"))
         assert reply.startswith("450 4.7.1 "), reply
-        # Not even what would be refused for good.
+        # Not even mail that would be refused permanently.
         assert (await _given(line, raw_mail(sender, "Of another"))).startswith("450 4.7.1 ")
         assert await suspended.state() == before
         await service.operator.resume(suspended.id)
@@ -494,9 +491,7 @@ async def test_limits_of_the_account_are_temporary_refusals(
 
 
 @pytest.mark.rule("SUB-19")
-async def test_invalid_recipients_are_refused_individually(
-    listeners: SmtpListeners, sender: Tenant
-) -> None:
+async def test_invalid_recipients_are_refused_individually(listeners: SmtpListeners, sender: Tenant) -> None:
     paths = {
         "<grün@example.org>": "553 5.6.7",
         "<ada@grün.example>": "553 5.6.7",
@@ -554,7 +549,7 @@ async def test_mail_of_real_programs_arrives_with_valid_signatures(
     listeners: SmtpListeners, processes: ServiceProcesses
 ) -> None:
     sender = await processes.service.account(domain="example.com")
-    mails = {one.name: one.raw for one in (*submitted.UNTOUCHED, *submitted.AMENDED, *submitted.REENCODED)}
+    mails = {mail.name: mail.raw for mail in (*submitted.UNTOUCHED, *submitted.AMENDED, *submitted.REENCODED)}
     sent = {}
     async with listeners.session(sender) as line:
         for name, raw in mails.items():
@@ -568,7 +563,7 @@ async def test_mail_of_real_programs_arrives_with_valid_signatures(
         for number in range(2):
             assert dkim.DKIM(copy.message).verify(idx=number, dnsfunc=lambda name, **_: keys.get(name)), to
         assert b"secret@" not in copy.message, to
-    # One of them offers a click by which its list is left.
+    # One of them has a one-click unsubscribe link.
     (copy,) = copies(processes, f"shape.one-click@{ONE}")
     assert parsed(copy.message)["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
     assert b"X-Service-Unsubscribe" not in copy.message

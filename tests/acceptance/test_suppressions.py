@@ -1,4 +1,4 @@
-"""Suppressions over HTTP: lists, single addresses, files in and out, and who may."""
+"""Suppressions over HTTP: lists, single addresses, import, export, and roles."""
 
 import asyncio
 import csv
@@ -25,7 +25,7 @@ async def add(tenant: Tenant, email: str, status: int = 201, **fields: Any) -> d
 async def listed(tenant: Tenant, query: str = "") -> list[str]:
     answer = await tenant.call("GET", f"{PATH}?{query}")
     assert answer.status == 200, answer.raw
-    return [one["email"] for one in answer.body["suppressions"]]
+    return [row["email"] for row in answer.body["suppressions"]]
 
 
 async def remove(tenant: Tenant, email: str, why: str | None = "a mistake") -> Answer:
@@ -34,7 +34,7 @@ async def remove(tenant: Tenant, email: str, why: str | None = "a mistake") -> A
 
 
 async def bounced(tenant: Tenant, *emails: str, reason: str = "bounce") -> None:
-    """As delivery would have written it."""
+    """As delivery would write it."""
     for email in emails:
         await tenant.service.sql(
             "INSERT INTO suppressions (account_id, email, reason, code, response, at) "
@@ -85,7 +85,7 @@ async def test_addresses_are_listed_newest_first_and_page_by_page(tenant: Tenant
     for size in (2, 2, 2):
         answer = await tenant.call("GET", f"{PATH}?limit=2{cursor}")
         assert len(answer.body["suppressions"]) == size
-        found += [one["email"] for one in answer.body["suppressions"]]
+        found += [row["email"] for row in answer.body["suppressions"]]
         cursor = f"&cursor={quote(answer.body['next_cursor'] or '')}"
     assert (found, cursor) == (expected, "&cursor=")
     (newest, *_, oldest) = (await tenant.call("GET", PATH)).body["suppressions"]
@@ -223,7 +223,7 @@ async def test_a_file_of_another_service_is_imported_unchanged(tenant: Tenant) -
     status, (last,) = await bring_in(tenant, content.encode())
     assert status == 200
     assert (last["lines"], last["added"], last["known"], last["invalid"], last["done"]) == (3, 2, 1, 0, True)
-    found = {one["email"]: one for one in (await tenant.call("GET", PATH)).body["suppressions"]}
+    found = {row["email"]: row for row in (await tenant.call("GET", PATH)).body["suppressions"]}
     assert found["ada@example.org"]["note"] == "HardBounce"
     assert found["ada@example.org"]["reason"] == "manual"
     assert found["bob@xn--bcher-kva.example"]["note"] == "two  lines"
@@ -232,14 +232,14 @@ async def test_a_file_of_another_service_is_imported_unchanged(tenant: Tenant) -
 
 @pytest.mark.rule("SUP-11")
 async def test_an_import_reports_progress_while_the_file_is_sent(tenant: Tenant) -> None:
-    told = asyncio.Event()
+    reported = asyncio.Event()
 
     async def content() -> Any:
         yield b"ada@example.org\n"
         await asyncio.sleep(1.1)
         yield b"bob@example.org\nnonsense\n"
-        # The rest is sent once the first is told.
-        await told.wait()
+        # The rest is sent after the first progress report.
+        await reported.wait()
         yield b"x" * 2_000 + b"\n" + b"wrong\n" * 200 + b"cyd@example.org"
 
     given = {"Authorization": await tenant.jwt(), "Content-Type": "text/csv"}
@@ -248,10 +248,10 @@ async def test_an_import_reports_progress_while_the_file_is_sent(tenant: Tenant)
     ) as answer:
         first = json.loads(await answer.content.readline())
         assert first == {"lines": 3, "added": 2, "known": 0, "invalid": 1}
-        told.set()
+        reported.set()
         last = json.loads((await answer.read()).splitlines()[-1])
     assert (last["lines"], last["added"], last["known"], last["invalid"], last["done"]) == (205, 3, 0, 202, True)
-    assert [one["line"] for one in last["errors"]] == list(range(3, 103))
+    assert [number["line"] for number in last["errors"]] == list(range(3, 103))
     assert "no @" in last["errors"][0]["error"]
     assert "1024 bytes" in last["errors"][1]["error"]
     assert last["request_id"] == answer.headers["X-Request-ID"]
@@ -259,7 +259,7 @@ async def test_an_import_reports_progress_while_the_file_is_sent(tenant: Tenant)
 
 @pytest.mark.rule("SUP-12")
 async def test_an_interrupted_import_keeps_whole_batches_and_can_repeat(tenant: Tenant) -> None:
-    lines = b"".join([b"r%05d@example.org\n" % one for one in range(5_000)])
+    lines = b"".join([b"r%05d@example.org\n" % number for number in range(5_000)])
     request = f"POST {PATH}/import HTTP/1.1\r\nHost: x\r\nAuthorization: {await tenant.jwt()}\r\n".encode()
     request += b"Content-Type: text/csv\r\nContent-Length: 1000000\r\n\r\n"
     _, writer = await asyncio.open_connection("127.0.0.1", tenant.service.port)
@@ -272,16 +272,16 @@ async def test_an_interrupted_import_keeps_whole_batches_and_can_repeat(tenant: 
     async def again() -> tuple[int, list[dict[str, Any]]]:
         return await bring_in(tenant, lines)
 
-    # As soon as its end was noticed.
-    _, told = await eventually(again, lambda answer: answer[0] == 200)
-    last = told[-1]
+    # As soon as the disconnect is noticed.
+    _, progress = await eventually(again, lambda answer: answer[0] == 200)
+    last = progress[-1]
     assert (last["done"], last["lines"], last["added"] + last["known"]) == (True, 5_000, 5_000)
     assert last["known"] >= 1_000
     assert await tenant.service.value(count, tenant.id) == 5_000
     actions = [entry[1] for entry in await log_of(tenant)]
     assert actions == ["suppressions.import_began", "suppressions.imported"] * 2
-    status, told = await bring_in(tenant, b"ada@example.org\n" + b"\n" * 1_000_000)
-    assert (status, told[-1]["done"], told[-1]["code"]) == (200, False, "payload_too_large")
+    status, progress = await bring_in(tenant, b"ada@example.org\n" + b"\n" * 1_000_000)
+    assert (status, progress[-1]["done"], progress[-1]["code"]) == (200, False, "payload_too_large")
     assert await listed(tenant, "email=ada@example.org") == ["ada@example.org"]
 
 
@@ -345,16 +345,16 @@ async def test_an_export_holds_no_formulas_and_can_be_imported(tenant: Tenant, s
         content = await answer.read()
     await bring_in(stranger, content)
     found = (await stranger.call("GET", f"{PATH}?limit=100")).body["suppressions"]
-    brought = {one["email"]: one["note"] or "" for one in found if one["email"] in notes}
+    brought = {row["email"]: row["note"] or "" for row in found if row["email"] in notes}
     assert brought == notes
 
 
 @pytest.mark.rule("SUP-15", "SUP-11")
 async def test_many_addresses_are_imported_and_exported(tenant: Tenant) -> None:
-    lines = b"".join([b"r%06d@example.org\n" % one for one in range(20_000)])
-    # Some clients ask for leave before they send a large file.
-    _, told = await bring_in(tenant, io.BytesIO(lines), Expect="100-continue")
-    assert (told[-1]["added"], told[-1]["done"]) == (20_000, True)
+    lines = b"".join([b"r%06d@example.org\n" % number for number in range(20_000)])
+    # Some clients send `Expect: 100-continue` before a large file.
+    _, progress = await bring_in(tenant, io.BytesIO(lines), Expect="100-continue")
+    assert (progress[-1]["added"], progress[-1]["done"]) == (20_000, True)
     assert len(await exported(tenant)) == 20_001
     with pytest.raises(aiohttp.ClientError):
         await _half_of_it(tenant)

@@ -1,4 +1,4 @@
-"""The team as it meets itself: members and their roles, invitations from link to login, and the log of it all."""
+"""The team over HTTP: members and roles, invitations from link to login, and the audit log."""
 
 import asyncio
 import base64
@@ -42,7 +42,7 @@ async def member_id(tenant: Tenant, email: str) -> str:
 
 
 async def entries(tenant: Tenant, *, by: str | None = None) -> list[dict[str, Any]]:
-    """Oldest first; only those of one actor if it is given."""
+    """Oldest first; only those of the given actor, if any."""
     answer = await tenant.call("GET", "/v1/audit-log?limit=100")
     assert answer.status == 200, answer.raw
     shown: list[dict[str, Any]] = answer.body["entries"][::-1]
@@ -50,7 +50,7 @@ async def entries(tenant: Tenant, *, by: str | None = None) -> list[dict[str, An
 
 
 async def owner_of(tenant: Tenant) -> str:
-    """The address of whoever calls as the account's owner."""
+    """The address of the account's owner."""
     await tenant.jwt()
     (email,) = [email for email, member in (await members(tenant)).items() if member["role"] == "owner"]
     return email
@@ -118,7 +118,7 @@ async def test_a_removed_members_tokens_end_within_seconds(tenant: Tenant, stran
     assert (removed.status, removed.body["deleted"]) == (200, True)
     assert (await eventually(read, lambda answer: answer.status != 200)).is_refusal(401, "unauthorized")
     assert (await tenant.call("DELETE", path)).is_refusal(404, "not_found")
-    # Elsewhere they are a member still.
+    # They are still a member of the other account.
     assert email in await members(stranger)
     assert (await tenant.service.login(email, PASSWORD)).status == 200
 
@@ -132,7 +132,7 @@ async def test_the_last_owner_can_not_be_removed(tenant: Tenant) -> None:
     assert (await tenant.call("PUT", path, {"role": "owner"})).status == 200
     second = await tenant.user("owner")
     paths = [path, f"/v1/members/{await member_id(tenant, second)}"]
-    answers = await asyncio.gather(*[tenant.call("PUT", one, {"role": "viewer"}) for one in paths])
+    answers = await asyncio.gather(*[tenant.call("PUT", path, {"role": "viewer"}) for path in paths])
     assert sorted(answer.status for answer in answers) in ([200, 403], [200, 409])
     assert [member["role"] for member in (await members(tenant)).values()].count("owner") == 1
 
@@ -309,7 +309,7 @@ async def test_a_removed_member_can_not_rejoin_by_an_old_invitation(tenant: Tena
     assert (await tenant.call("GET", "/v1/invitations")).body["invitations"] == []
     await tenant.call("DELETE", f"/v1/members/{await member_id(tenant, email)}")
     assert (await accept(tenant.service, token)).is_refusal(404, "not_found")
-    # A new one is another matter.
+    # A new invitation works.
     again = (await invited(tenant, email)).body["token"]
     assert (await accept(tenant.service, again)).status == 200
 
@@ -331,7 +331,7 @@ async def test_an_invitation_ends_with_its_owners_membership(tenant: Tenant) -> 
     assert (await accept(tenant.service, by_operator)).status == 200
 
 
-# The log.
+# The audit log.
 
 
 @pytest.mark.rule("LOG-01")
@@ -376,8 +376,8 @@ async def test_changes_by_members_are_in_the_audit_log(tenant: Tenant) -> None:
     await tenant.call("POST", "/v1/webhook/rotate-secret")
     await tenant.call("POST", "/v1/webhook/ping")
     await tenant.call("DELETE", "/v1/webhook")
-    told = [(entry["action"], entry["target"]) for entry in await entries(tenant, by=owner)]
-    assert told == [
+    actions = [(entry["action"], entry["target"]) for entry in await entries(tenant, by=owner)]
+    assert actions == [
         ("invitation.created", address(tenant, "bob")),
         ("invitation.created", eve),
         ("invitation.revoked", address(tenant, "bob")),
@@ -399,15 +399,15 @@ async def test_changes_by_the_operator_are_in_the_audit_log(tenant: Tenant) -> N
     await tenant.jwt()
     await tenant.service.operator.suspend(tenant.id)
     await tenant.service.operator.resume(tenant.id)
-    told = [entry["action"] for entry in await entries(tenant, by="operator")]
-    assert [action for action in told if action.startswith(("account.", "credits."))] == [
+    actions = [entry["action"] for entry in await entries(tenant, by="operator")]
+    assert [action for action in actions if action.startswith(("account.", "credits."))] == [
         "account.created",
         "credits.granted",
         "account.limits_set",
         "account.suspended",
         "account.resumed",
     ]
-    assert "member.created" in told
+    assert "member.created" in actions
     assert all(entry["actor"]["user_id"] is None for entry in await entries(tenant, by="operator"))
 
 
@@ -420,7 +420,7 @@ async def test_neither_refusals_nor_secrets_are_in_the_audit_log(tenant: Tenant)
     rotated = (await tenant.call("POST", "/v1/webhook/rotate-secret")).body["secret"]
     before = await entries(tenant)
     written = json.dumps(before)
-    assert all(one not in written for one in (token, OTHER_PASSWORD, "hunter2", secret, rotated))
+    assert all(secret_text not in written for secret_text in (token, OTHER_PASSWORD, "hunter2", secret, rotated))
     owner = await member_id(tenant, await owner_of(tenant))
     refused = [
         await tenant.call("DELETE", f"/v1/members/{owner}"),

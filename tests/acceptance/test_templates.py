@@ -1,4 +1,4 @@
-"""Templates: keeping them under /v1/templates, rendering them, and sending what they render."""
+"""Templates: managing them under /v1/templates, rendering and sending them."""
 
 import asyncio
 from datetime import datetime
@@ -114,7 +114,7 @@ async def test_templates_are_listed_in_pages(tenant: Tenant, regular: Tenant) ->
     for alias in made:
         await tenant.template(alias, text="Good morning.")
     whole = await tenant.call("GET", "/v1/templates?limit=100")
-    assert sorted(one["alias"] for one in whole.body["templates"]) == made
+    assert sorted(template["alias"] for template in whole.body["templates"]) == made
     assert whole.body["next_cursor"] is None
     default = await tenant.call("GET", "/v1/templates")
     assert len(default.body["templates"]) == 50
@@ -123,10 +123,10 @@ async def test_templates_are_listed_in_pages(tenant: Tenant, regular: Tenant) ->
     while cursor is not None:
         page = await tenant.call("GET", f"/v1/templates?limit=20{cursor and '&cursor='}{cursor}")
         assert page.status == 200
-        found += [one["alias"] for one in page.body["templates"]]
+        found += [template["alias"] for template in page.body["templates"]]
         cursor = page.body["next_cursor"]
         pages += 1
-    assert (pages, found) == (3, [one["alias"] for one in whole.body["templates"]])
+    assert (pages, found) == (3, [template["alias"] for template in whole.body["templates"]])
     template = default.body["templates"][0]
     assert set(template) >= {"alias", "name", "published_version", "latest_version", "created_at", "updated_at"}
 

@@ -1,4 +1,4 @@
-"""Who may do what, under all of /v1: every operation of the OpenAPI document, called by everybody there is.
+"""Roles and accounts under /v1: every operation of the OpenAPI document, called with every kind of credential.
 
 Nothing here lists the operations. What an operation of a new path needs to be called with has to be said in `MAKERS`,
 and it fails by its name until it is.
@@ -53,8 +53,8 @@ class Reply:
     raw: bytes
 
     @property
-    def told(self) -> dict[str, Any]:
-        """But for what is different each time."""
+    def content(self) -> dict[str, Any]:
+        """Without the parts that differ each time."""
         body: dict[str, Any] = json.loads(self.raw)
         return {name: value for name, value in body.items() if name != "request_id"}
 
@@ -68,23 +68,23 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
                 path=path,
                 body=declaration.get("requestBody", {}).get("content"),
                 statuses=frozenset(int(status) for status in declaration["responses"]),
-                query=tuple(one["name"] for one in declaration.get("parameters", []) if one["in"] == "query"),
+                query=tuple(name["name"] for name in declaration.get("parameters", []) if name["in"] == "query"),
                 is_public=declaration["security"] == [],
             )
 
 
 DOCUMENT: Final = json.loads(json.dumps(openapi.openapi(create_router(SendEndpoint(BodyReader())))))
 EVERYTHING: Final = list(_operations(DOCUMENT))
-OPERATIONS: Final = [one for one in EVERYTHING if one.path.startswith("/v1/")]
-GUARDED: Final = [one for one in OPERATIONS if one.id not in role.PUBLIC]
-PUBLIC: Final = [one for one in OPERATIONS if one.id in role.PUBLIC]
+OPERATIONS: Final = [operation for operation in EVERYTHING if operation.path.startswith("/v1/")]
+GUARDED: Final = [operation for operation in OPERATIONS if operation.id not in role.PUBLIC]
+PUBLIC: Final = [operation for operation in OPERATIONS if operation.id in role.PUBLIC]
 
 
 def each(operations: list[Operation]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("operation", operations, ids=[one.id for one in operations])
+    return pytest.mark.parametrize("operation", operations, ids=[operation.id for operation in operations])
 
 
-# What the operations of a path are called with: how to make one of it in an account, and what nobody has.
+# The objects of a path's operations: how to create them in an account, and an id that doesn't exist.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ _numbers: Final = itertools.count(1)
 
 
 async def _user(tenant: Tenant, given: Role) -> tuple[UUID, str]:
-    """With PASSWORD, hashed as cheaply as can be: there are many of them."""
+    """With PASSWORD, hashed cheaply, since there are many."""
     email = f"u{next(_numbers)}@{tenant.unique}.example.net"
     user_id: UUID = await tenant.service.value(
         "WITH made AS (INSERT INTO users (id, email, password_hash, created_at)"
@@ -163,12 +163,12 @@ async def _webhook_delivery(tenant: Tenant) -> str:
 MAKERS: Final = {
     "/v1/members/{id}": Maker(_member, ids.text(ids.USER, UNKNOWN)),
     "/v1/invitations/{id}": Maker(_invitation, ids.text(ids.INVITATION, UNKNOWN)),
-    "/v1/domains/{name}": Maker(_domain, "nobodys.example.com"),
+    "/v1/domains/{name}": Maker(_domain, "missing_id.example.com"),
     "/v1/credentials/{id}": Maker(_credential, ids.text(ids.CREDENTIAL, UNKNOWN)),
     "/v1/keys/{id}": Maker(_key, ids.text(ids.API_KEY, UNKNOWN)),
     "/v1/messages/{id}": Maker(_message, ids.text(ids.MESSAGE, UNKNOWN)),
     "/v1/suppressions/{email}": Maker(_suppression, "nobody@example.org"),
-    "/v1/templates/{alias}": Maker(_template, "nobodys"),
+    "/v1/templates/{alias}": Maker(_template, "missing_id"),
     "/v1/webhook/deliveries/{id}": Maker(_webhook_delivery, ids.text(ids.WEBHOOK_DELIVERY, UNKNOWN)),
 }
 
@@ -177,7 +177,7 @@ async def _account(tenant: Tenant) -> str:
     return ids.text(ids.ACCOUNT, tenant.id)
 
 
-# What a field of a body or a query names, if it ends in `_id`.
+# The objects named by `_id` fields of bodies and queries.
 NAMED: Final = {
     "account_id": Maker(_account, ids.text(ids.ACCOUNT, UNKNOWN)),
     "credential_id": MAKERS["/v1/credentials/{id}"],
@@ -198,7 +198,7 @@ def maker_of(operation: Operation) -> Maker:
     return MAKERS[resource]
 
 
-# What some operations need besides: something in its place first, or another body than the document's example.
+# What some operations need besides: an existing object, or another body than the document's example.
 
 
 async def _pinged_long_ago(tenant: Tenant) -> None:
@@ -229,16 +229,16 @@ BODIES: Final[Mapping[str, Callable[[Tenant], object]]] = {
     "dryRunEmail": lambda tenant: tenant.mail(),
     "addSuppression": lambda tenant: {"email": f"new{next(_numbers)}@{tenant.unique}.example.org"},
 }
-# Whatever a query needs to be taken at all.
+# Required query parameters.
 QUERIES: Final = {"removeSuppression": "?reason=they+asked+for+it"}
 
 
-# Those who change the session, the password or the second factor of whoever calls have a user of their own, who has
-# done what comes before.
+# Operations that change the caller's session, password or second factor are called by a separate user, prepared for
+# them.
 
 
 async def _begin_totp(service: Service, authorization: str) -> str:
-    """The code of now."""
+    """The present code."""
     begun = await service.request(
         "POST", "/v1/auth/totp", headers={"Authorization": authorization}, json={"password": PASSWORD}
     )
@@ -280,8 +280,8 @@ PERSONAL: Final[Mapping[str, Callable[[Service, str], Awaitable[object]]]] = {
 
 
 @dataclass(slots=True)
-class Estate:
-    """An account with one of everything, its people, its machines; and another account beside it."""
+class Setup:
+    """An account with an object of every kind, its members and its credentials; and another account."""
 
     here: Tenant
     there: Tenant
@@ -305,8 +305,8 @@ class Estate:
             assert set(json.loads(reply.raw)) == {"error", "code", "request_id"}, operation.id
         return reply
 
-    async def rightly(self, operation: Operation, of: Tenant, authorization: str | None) -> Reply:
-        """As the operation is meant to be called, about something of that account."""
+    async def valid_call(self, operation: Operation, of: Tenant, authorization: str | None) -> Reply:
+        """A valid call of the operation, about an object of that account."""
         path = operation.path
         if operation.has_id:
             path = with_id(operation, await maker_of(operation).make(of))
@@ -334,7 +334,7 @@ def right_body(operation: Operation, of: Tenant) -> dict[str, Any]:
 
 
 def id_fields(operation: Operation) -> list[str]:
-    """The fields of its body that name something."""
+    """The fields of its body that name an object."""
     schema = _schema((operation.body or {}).get("application/json", {}))
     return [name for name in schema.get("properties", {}) if name.endswith("_id")]
 
@@ -346,7 +346,7 @@ def _schema(declaration: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def estate(service: Service) -> Estate:
+async def setup(service: Service) -> Setup:
     here, there = await service.account(credits=100_000), await service.account(credits=100_000)
     strangers = {
         "nobody": None,
@@ -354,14 +354,14 @@ async def estate(service: Service) -> Estate:
         "an SMTP password": here.basic,
         "a token that is none": "Bearer eyJhbGciOiJub25lIn0.e30.",
     }
-    estate = Estate(here, there, strangers)
+    setup = Setup(here, there, strangers)
     # Two, so that every list has a second page.
     for maker in [*MAKERS.values(), *MAKERS.values()]:
-        estate.made.append(await maker.make(here))
-    return estate
+        setup.made.append(await maker.make(here))
+    return setup
 
 
-# The table, the document and the service say the same.
+# The table, the document and the service agree.
 
 
 @pytest.mark.rule("ROLE-04")
@@ -372,8 +372,8 @@ async def test_the_service_serves_the_document_under_test(service: Service) -> N
 
 @pytest.mark.rule("ROLE-04")
 def test_every_operation_has_its_role_or_is_public() -> None:
-    elsewhere = {one.id for one in EVERYTHING} - {one.id for one in OPERATIONS}
-    assert {one.id for one in OPERATIONS} == set(role.NEEDED) | (role.PUBLIC - elsewhere)
+    elsewhere = {operation.id for operation in EVERYTHING} - {operation.id for operation in OPERATIONS}
+    assert {operation.id for operation in OPERATIONS} == set(role.NEEDED) | (role.PUBLIC - elsewhere)
 
 
 @pytest.mark.rule("ROLE-04")
@@ -390,117 +390,117 @@ def test_the_document_declares_the_statuses_of_the_role_table(operation: Operati
         maker_of(operation)
 
 
-# Who is let in.
+# Roles.
 
 
 @pytest.mark.rule("ROLE-01")
 @each(GUARDED)
-async def test_without_a_login_everything_is_refused(estate: Estate, operation: Operation) -> None:
+async def test_without_a_login_everything_is_refused(setup: Setup, operation: Operation) -> None:
     path = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
-    for who, authorization in estate.strangers.items():
-        for sent in (right_body(operation, estate.here), {"data": b"\0 not what was asked for"}):
-            reply = await estate.ask(operation, path, authorization, **sent)
-            assert (reply.status, reply.told.get("code")) == (401, "unauthorized"), who
+    for who, authorization in setup.strangers.items():
+        for sent in (right_body(operation, setup.here), {"data": b"\0 not what was asked for"}):
+            reply = await setup.ask(operation, path, authorization, **sent)
+            assert (reply.status, reply.content.get("code")) == (401, "unauthorized"), who
 
 
 @pytest.mark.rule("ROLE-01")
 @each(PUBLIC)
-async def test_public_operations_need_no_login(estate: Estate, operation: Operation) -> None:
-    body = right_body(operation, estate.here)
+async def test_public_operations_need_no_login(setup: Setup, operation: Operation) -> None:
+    body = right_body(operation, setup.here)
     if operation.id == "login":
-        body = {"body": {"email": (await _user(estate.here, Role.VIEWER))[1], "password": PASSWORD}}
-    tokens = [*estate.strangers.values(), *[await estate.here.jwt(one) for one in ROLES]]
-    statuses = {(await estate.ask(operation, operation.path, token, **body)).status for token in tokens}
+        body = {"body": {"email": (await _user(setup.here, Role.VIEWER))[1], "password": PASSWORD}}
+    tokens = [*setup.strangers.values(), *[await setup.here.jwt(member_role) for member_role in ROLES]]
+    statuses = {(await setup.ask(operation, operation.path, token, **body)).status for token in tokens}
     assert statuses == {200 if operation.id == "login" else 404}
 
 
 @pytest.mark.rule("ROLE-02")
 @each(GUARDED)
-async def test_each_role_may_do_what_the_table_permits(estate: Estate, operation: Operation) -> None:
+async def test_each_role_may_do_what_the_table_permits(setup: Setup, operation: Operation) -> None:
     unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path
-    for one in ROLES:
-        if not role.may(one, role.NEEDED[operation.id]):
-            token = await estate.here.jwt(one)
-            for sent in (right_body(operation, estate.here), {"data": b"\0 not what was asked for"}):
-                reply = await estate.ask(operation, unknown, token, **sent)
-                assert (reply.status, reply.told.get("code")) == (403, "forbidden"), one
+    for member_role in ROLES:
+        if not role.may(member_role, role.NEEDED[operation.id]):
+            token = await setup.here.jwt(member_role)
+            for sent in (right_body(operation, setup.here), {"data": b"\0 not what was asked for"}):
+                reply = await setup.ask(operation, unknown, token, **sent)
+                assert (reply.status, reply.content.get("code")) == (403, "forbidden"), member_role
             continue
         if operation.id in PERSONAL:
-            _, email = await _user(estate.here, one)
-            token = f"Bearer {(await estate.here.service.login(email, PASSWORD)).body['token']}"
-            body = await PERSONAL[operation.id](estate.here.service, token)
-            reply = await estate.ask(operation, operation.path, token, body)
+            _, email = await _user(setup.here, member_role)
+            token = f"Bearer {(await setup.here.service.login(email, PASSWORD)).body['token']}"
+            body = await PERSONAL[operation.id](setup.here.service, token)
+            reply = await setup.ask(operation, operation.path, token, body)
         else:
-            reply = await estate.rightly(operation, estate.here, await estate.here.jwt(one))
-        assert 200 <= reply.status < 300, f"{operation.id} as {one}: {reply.status} {reply.raw[:300]!r}"
+            reply = await setup.valid_call(operation, setup.here, await setup.here.jwt(member_role))
+        assert 200 <= reply.status < 300, f"{operation.id} as {member_role}: {reply.status} {reply.raw[:300]!r}"
 
 
-# Whose it is.
+# Accounts.
 
 
 @pytest.mark.rule("ROLE-03")
-@each([one for one in GUARDED if one.has_id])
-async def test_another_accounts_objects_are_unknown_like_missing_objects(estate: Estate, operation: Operation) -> None:
+@each([operation for operation in GUARDED if operation.has_id])
+async def test_another_accounts_objects_are_unknown_like_missing_objects(setup: Setup, operation: Operation) -> None:
     maker = maker_of(operation)
-    theirs = await maker.make(estate.here)
-    before = await everything_of(estate.here)
-    token = await estate.there.jwt("owner")
+    theirs = await maker.make(setup.here)
+    before = await everything_of(setup.here)
+    token = await setup.there.jwt("owner")
     replies = []
     for given in (theirs, maker.unknown):
-        reply = await estate.ask(operation, with_id(operation, given), token, **right_body(operation, estate.there))
-        assert (reply.status, reply.told.get("code")) == (404, "not_found"), reply.raw
-        replies.append(json.dumps(reply.told).replace(given, "<id>"))
+        reply = await setup.ask(operation, with_id(operation, given), token, **right_body(operation, setup.there))
+        assert (reply.status, reply.content.get("code")) == (404, "not_found"), reply.raw
+        replies.append(json.dumps(reply.content).replace(given, "<id>"))
     assert replies[0] == replies[1]
-    assert await everything_of(estate.here) == before
+    assert await everything_of(setup.here) == before
 
 
 @pytest.mark.rule("ROLE-03")
-@each([one for one in GUARDED if id_fields(one)])
-async def test_an_id_of_another_account_in_a_body_is_unknown(estate: Estate, operation: Operation) -> None:
+@each([operation for operation in GUARDED if id_fields(operation)])
+async def test_an_id_of_another_account_in_a_body_is_unknown(setup: Setup, operation: Operation) -> None:
     for name in id_fields(operation):
         maker = named(operation, name)
         replies = []
-        for given in (await maker.make(estate.here), maker.unknown):
-            body = {**right_body(operation, estate.there)["body"], name: given}
-            reply = await estate.ask(operation, operation.path, await estate.there.jwt("owner"), body)
-            assert (reply.status, reply.told.get("code")) == (404, "not_found"), reply.raw
-            replies.append(json.dumps(reply.told).replace(given, "<id>"))
+        for given in (await maker.make(setup.here), maker.unknown):
+            body = {**right_body(operation, setup.there)["body"], name: given}
+            reply = await setup.ask(operation, operation.path, await setup.there.jwt("owner"), body)
+            assert (reply.status, reply.content.get("code")) == (404, "not_found"), reply.raw
+            replies.append(json.dumps(reply.content).replace(given, "<id>"))
         assert replies[0] == replies[1]
 
 
 @pytest.mark.rule("ROLE-03")
-@each([one for one in GUARDED if any(name.endswith("_id") for name in one.query)])
-async def test_an_id_of_another_account_in_a_query_finds_nothing(estate: Estate, operation: Operation) -> None:
-    token = await estate.there.jwt("owner")
-    for name in [one for one in operation.query if one.endswith("_id")]:
+@each([operation for operation in GUARDED if any(name.endswith("_id") for name in operation.query)])
+async def test_an_id_of_another_account_in_a_query_finds_nothing(setup: Setup, operation: Operation) -> None:
+    token = await setup.there.jwt("owner")
+    for name in [name for name in operation.query if name.endswith("_id")]:
         maker = named(operation, name)
         replies = [
-            await estate.ask(operation, f"{operation.path}?{name}={given}", token)
-            for given in (await maker.make(estate.here), maker.unknown)
+            await setup.ask(operation, f"{operation.path}?{name}={given}", token)
+            for given in (await maker.make(setup.here), maker.unknown)
         ]
         assert [reply.status for reply in replies] == [200, 200]
-        assert replies[0].told == replies[1].told
+        assert replies[0].content == replies[1].content
 
 
 @pytest.mark.rule("ROLE-03")
-@each([one for one in GUARDED if one.method == "GET" and not one.has_id])
-async def test_no_response_shows_another_accounts_data(estate: Estate, operation: Operation) -> None:
-    token = await estate.there.jwt("owner")
-    shown = (await estate.ask(operation, operation.path, token)).raw.decode()
-    assert [one for one in estate.made if one in shown] == []
-    # Nor is a place in another account's list one to read on from into it.
+@each([operation for operation in GUARDED if operation.method == "GET" and not operation.has_id])
+async def test_no_response_shows_another_accounts_data(setup: Setup, operation: Operation) -> None:
+    token = await setup.there.jwt("owner")
+    shown = (await setup.ask(operation, operation.path, token)).raw.decode()
+    assert [made_id for made_id in setup.made if made_id in shown] == []
+    # A cursor of another account's list does not continue in it either.
     for parameter in {"cursor", "after"} & set(operation.query):
-        theirs = await estate.ask(operation, f"{operation.path}?limit=1", await estate.here.jwt("owner"))
-        cursor = theirs.told["next_cursor"]
+        theirs = await setup.ask(operation, f"{operation.path}?limit=1", await setup.here.jwt("owner"))
+        cursor = theirs.content["next_cursor"]
         if cursor is None or (parameter == "after" and "cursor" in operation.query):
             continue
-        reply = await estate.ask(operation, f"{operation.path}?{parameter}={quote(cursor)}", token)
+        reply = await setup.ask(operation, f"{operation.path}?{parameter}={quote(cursor)}", token)
         assert reply.status in (200, 400)
-        assert [one for one in estate.made if one in reply.raw.decode()] == []
+        assert [made_id for made_id in setup.made if made_id in reply.raw.decode()] == []
 
 
 async def everything_of(tenant: Tenant) -> list[tuple[str, str]]:
-    """All rows of the account, as one text a table."""
+    """All rows of the account, as a text per table."""
     tables = await tenant.service.sql(
         "SELECT table_name FROM information_schema.columns JOIN information_schema.tables USING (table_name)"
         " WHERE column_name = 'account_id' AND table_type = 'BASE TABLE' AND tables.table_schema = 'public'"
@@ -508,10 +508,10 @@ async def everything_of(tenant: Tenant) -> list[tuple[str, str]]:
     )
     found = []
     for (name,) in tables:
-        # When a credential was last used is written down a minute later, whatever is being looked at then.
+        # The last use of a credential is written a minute later, at any point of the test.
         query = f"""
             SELECT md5(string_agg(kept::text, ',' ORDER BY kept::text))
-            FROM (SELECT to_jsonb(one) - 'last_used_at' AS kept FROM "{name}" one WHERE account_id = $1) rows
+            FROM (SELECT to_jsonb(found) - 'last_used_at' AS kept FROM "{name}" found WHERE account_id = $1) rows
         """
         found.append((name, await tenant.service.value(query, tenant.id)))
     return found

@@ -1,4 +1,4 @@
-"""Tokens that are not ours, or not ours any more: each is refused wherever a token is taken."""
+"""Forged, expired and revoked tokens are refused wherever a token is accepted."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ Claims = dict[str, Any]
 
 
 def part(content: object) -> str:
-    """As a forger writes it, whose library would refuse to."""
+    """A token that a JWT library would refuse to write."""
     return base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
 
 
@@ -30,7 +30,7 @@ def signed(claims: Claims, header: dict[str, Any] | None = None, secret: str = J
 
 
 def changed(**changes: object) -> Callable[[Claims], str]:
-    """Signed with the right key: what is refused is what it says."""
+    """Signed with the right key, so only its claims can be refused."""
 
     def forge(claims: Claims) -> str:
         return signed({name: value for name, value in (claims | changes).items() if value is not ABSENT})
@@ -45,7 +45,7 @@ def asymmetric(alg: str) -> Callable[[Claims], str]:
 
 
 def confused(claims: Claims) -> str:
-    """Signed as HS256 with a public key for the secret, for a server that would mix up the two."""
+    """Signed as HS256 with a public key as the secret, to confuse algorithms."""
     public = ec.generate_private_key(ec.SECP256R1()).public_key()
     pem = public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return signed(claims, secret=pem.hex())
@@ -56,7 +56,7 @@ def unsigned(alg: object, signature: str = "") -> Callable[[Claims], str]:
 
 
 def tampered(**changes: object) -> Callable[[Claims], str]:
-    """The real signature under another payload."""
+    """The real signature with another payload."""
 
     def forge(claims: Claims) -> str:
         head, _, signature = signed(claims).split(".")
@@ -125,7 +125,7 @@ FORGERIES: dict[str, Callable[[Claims], str]] = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def real(regular: Tenant) -> Claims:
-    """The claims of a token that is good: a member's, so that a raised role would show."""
+    """The claims of a valid token, of a member, so that a raised role would show."""
     claims: Claims = jwt.decode(
         (await regular.jwt("member")).removeprefix("Bearer "), options={"verify_signature": False}
     )
@@ -133,7 +133,7 @@ async def real(regular: Tenant) -> Claims:
 
 
 async def statuses(tenant: Tenant, token: str) -> list[int]:
-    """Of every kind of place where a token is taken."""
+    """All kinds of endpoints that accept a token."""
     headers = {"Authorization": f"Bearer {token}"}
     service = tenant.service
     return [

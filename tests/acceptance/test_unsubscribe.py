@@ -1,4 +1,4 @@
-"""Leaving a list with one click: the link in a delivered mail, what it does over HTTP, and whom it concerns."""
+"""One-click unsubscribe: the link in a delivered mail, its effect over HTTP, and its scope."""
 
 import asyncio
 import email
@@ -59,7 +59,7 @@ def parsed(copy: Delivered) -> EmailMessage:
 
 
 def link_of(copy: Delivered) -> str:
-    """The path of its one link, which is at the installation's public address."""
+    """The path of its only link, which is at the installation's public address."""
     message = parsed(copy)
     (field,) = message.get_all("List-Unsubscribe") or []
     assert message.get_all("List-Unsubscribe-Post") == ["List-Unsubscribe=One-Click"]
@@ -69,14 +69,14 @@ def link_of(copy: Delivered) -> str:
 
 
 async def ask(service: Service, method: str, path: str, **how: Any) -> Answer:
-    """Like anyone's mail reader: no credential, and an answer for a person, which is no JSON."""
+    """Like a mail reader: without a credential, and with a response that is not JSON."""
     async with service.client.request(method, service.url + path, allow_redirects=False, **how) as response:
         answer = Answer(response.status, response.headers.copy(), await response.read())
     assert answer.headers["X-Request-ID"]
     return answer
 
 
-async def has_left(processes: ServiceProcesses, sender: Tenant) -> list[tuple[str, str]]:
+async def unsubscribed(processes: ServiceProcesses, sender: Tenant) -> list[tuple[str, str]]:
     rows = await processes.service.sql(
         "SELECT mailing_list, email FROM unsubscriptions WHERE account_id = $1 ORDER BY 1, 2", sender.id
     )
@@ -95,7 +95,7 @@ async def test_each_recipient_gets_its_own_link_and_the_signature_covers_it(
     found = [copy for address in to for copy in copies(processes, address)]
     assert len(found) == len({link_of(copy) for copy in found}) == 2
     views = await processes.service.operator.domains.all(AccountId(sender.id))
-    zone = {f"{one.name}.".encode(): one.value.encode() for view in views for one in view.records.all}
+    zone = {f"{record.name}.".encode(): record.value.encode() for view in views for record in view.records.all}
 
     def published(name: bytes, timeout: int = 5) -> bytes | None:
         return zone.get(name)
@@ -111,15 +111,17 @@ async def test_each_recipient_gets_its_own_link_and_the_signature_covers_it(
 
 
 @pytest.mark.rule("UNSUB-06", "UNSUB-09", "UNSUB-10")
-async def test_one_click_unsubscribes_from_the_list_and_nothing_else(processes: ServiceProcesses, sender: Tenant) -> None:
+async def test_one_click_unsubscribes_from_the_list_and_nothing_else(
+    processes: ServiceProcesses, sender: Tenant
+) -> None:
     ada, bob = "b1@one.example.net", "b2@one.example.net"
     stranger = await processes.service.account()
     await final(processes, sender, ada, bob, tags=TAGS)
     answer = await ask(processes.service, "POST", link_of(copies(processes, ada)[0]), data=PAIR)
     assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
-    assert await has_left(processes, sender) == [("news", ada)]
+    assert await unsubscribed(processes, sender) == [("news", ada)]
     available, connections = await sender.available(), processes.receiver.connections
-    # Whether it offers the click or not, and however the address is spelt.
+    # With or without an unsubscribe link, and in any spelling of the address.
     for message in (
         await final(processes, sender, ada.upper(), tags=TAGS),
         await final(processes, sender, ada, tags=["list:news"]),
@@ -139,13 +141,11 @@ async def test_one_click_unsubscribes_from_the_list_and_nothing_else(processes: 
         (stranger, ada, {"tags": TAGS}),
     ):
         assert (await final(processes, by, to, **fields))["status"] == "delivered"
-    assert await has_left(processes, stranger) == []
+    assert await unsubscribed(processes, stranger) == []
 
 
 @pytest.mark.rule("UNSUB-06", "UNSUB-07")
-async def test_a_page_asks_first_and_every_form_is_accepted_twice(
-    processes: ServiceProcesses, sender: Tenant
-) -> None:
+async def test_a_page_asks_first_and_every_form_is_accepted_twice(processes: ServiceProcesses, sender: Tenant) -> None:
     await final(processes, sender, "c1@one.example.net", tags=TAGS)
     link = link_of(copies(processes, "c1@one.example.net")[0])
     page = await ask(processes.service, "GET", link)
@@ -155,10 +155,10 @@ async def test_a_page_asks_first_and_every_form_is_accepted_twice(
     assert b'<form method="post"><input type="hidden" name="List-Unsubscribe" value="One-Click">' in page.raw
     assert b"<script" not in page.raw
     assert (await ask(processes.service, "HEAD", link)).status == 405
-    assert await has_left(processes, sender) == []
+    assert await unsubscribed(processes, sender) == []
     for form in (PAIR, {**PAIR, "utm": "x"}, aiohttp.FormData(PAIR, default_to_multipart=True)):
         assert (await ask(processes.service, "POST", link, data=form)).status == 200
-    assert await has_left(processes, sender) == [("news", "c1@one.example.net")]
+    assert await unsubscribed(processes, sender) == [("news", "c1@one.example.net")]
 
 
 @pytest.mark.rule("UNSUB-08")
@@ -187,7 +187,7 @@ async def test_a_wrong_body_or_link_unsubscribes_nothing(processes: ServiceProce
     for wrong in (altered, link[:-1], link + "A", link.swapcase(), "/unsubscribe/x", "/unsubscribe/" + "x" * 5_000):
         assert (await request("POST", wrong, headers=form, data=good)).is_refusal(404, "not_found")
         assert (await request("GET", wrong)).is_refusal(404, "not_found")
-    assert await has_left(processes, sender) == []
+    assert await unsubscribed(processes, sender) == []
 
 
 @pytest.mark.rule("UNSUB-05")
@@ -199,7 +199,7 @@ async def test_a_customers_own_link_is_the_only_link(processes: ServiceProcesses
     first, second = copies(processes, address)
     assert parsed(second).get_all("List-Unsubscribe") == ["<https://shop.example/leave>"]
     assert parsed(second).get_all("List-Unsubscribe-Post") is None
-    # It is mail of the list all the same.
+    # It is still mail of the list.
     assert (await ask(processes.service, "POST", link_of(first), data=PAIR)).status == 200
     assert (await final(processes, sender, address, tags=TAGS, headers=own))["status"] == "failed"
 
@@ -226,6 +226,6 @@ async def test_an_unsubscribe_header_without_one_list_is_refused(
 async def test_without_a_public_address_unsubscribe_links_are_refused(regular: Tenant) -> None:
     asking = regular.mail(tags=TAGS)
     assert (await regular.send(asking)).is_refusal(400, "invalid_request", "public_url")
-    # A list, or a link of the customer's own, needs no address of ours.
+    # A list, or a customer's own link, needs no public address.
     assert (await regular.send(regular.mail(tags=["list:news"]))).is_accepted()
     assert (await regular.send({**asking, "headers": {"List-Unsubscribe": "<https://shop.example/x>"}})).is_accepted()

@@ -1,4 +1,4 @@
-"""Webhooks from a letter to the customer's door, through real processes: told once, signed, again if it failed."""
+"""Webhooks from a message to the customer's server, through real processes: sent once, signed, retried."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +16,7 @@ from tests.support.webhook_accounts import signed_at
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver
 
-TOLD_SECONDS_MAX = 20.0
+SENT_SECONDS_MAX = 20.0
 FIRST_WAIT = timedelta(seconds=5)
 
 
@@ -60,29 +60,29 @@ async def log_of(tenant: Tenant, is_wanted: Callable[[dict[str, Any]], bool], nu
         deliveries: list[dict[str, Any]] = (await tenant.call("GET", "/v1/webhook/deliveries")).body["deliveries"]
         return deliveries
 
-    return await eventually(read, lambda log: len(log) == number and all(map(is_wanted, log)), within=TOLD_SECONDS_MAX)
+    return await eventually(read, lambda log: len(log) == number and all(map(is_wanted, log)), within=SENT_SECONDS_MAX)
 
 
-@pytest.mark.rule("HOOK-16")
+@pytest.mark.rule("WEBHOOK-16")
 async def test_every_final_result_is_sent_once_and_signed(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
-    tenant, secret = await subscribed(processes, webhook_receiver, "/told")
+    tenant, secret = await subscribed(processes, webhook_receiver, "/final")
     ends = {f"{end}@{SIMULATOR}": f"email.{end}" for end in ("delivered", "bounced", "failed")}
     sent = await tenant.accepts(tenant.mail(to=list(ends), subject="Grüße"))
-    log = await log_of(tenant, lambda one: one["status"] == "succeeded", len(ends))
+    log = await log_of(tenant, lambda delivery: delivery["status"] == "succeeded", len(ends))
     message = (await tenant.get(sent["id"])).body
-    recipients = {one["email"]: one for one in message["recipients"]}
+    recipients = {recipient["email"]: recipient for recipient in message["recipients"]}
 
-    requests = came(webhook_receiver, "/told")
+    requests = came(webhook_receiver, "/final")
     assert len(requests) == len(ends), "once each, and none at the moment of the 202"
     events = [json.loads(request.body) for request in requests]
-    assert {one["data"]["to"]: one["type"] for one in events} == ends
-    assert {one["id"] for one in events} == {one["event_id"] for one in log}
+    assert {event["data"]["to"]: event["type"] for event in events} == ends
+    assert {event["id"] for event in events} == {event["event_id"] for event in log}
     for request, event in zip(requests, events, strict=True):
         t = signed_at(request, secret)
         assert t is not None
-        assert abs(datetime.now(UTC).timestamp() - t) < TOLD_SECONDS_MAX + 10
+        assert abs(datetime.now(UTC).timestamp() - t) < SENT_SECONDS_MAX + 10
         assert request.headers["content-type"] == "application/json"
         assert request.headers["user-agent"] == "Service-Webhook/1.0"
         data = event["data"]
@@ -92,33 +92,33 @@ async def test_every_final_result_is_sent_once_and_signed(
         assert "test" not in data
 
 
-@pytest.mark.rule("HOOK-16")
+@pytest.mark.rule("WEBHOOK-16")
 async def test_deferrals_and_unsubscribed_events_are_not_sent(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
     tenant, _ = await subscribed(processes, webhook_receiver, "/bounces", events=["email.bounced"])
     await tenant.accepts(tenant.mail(to=[f"{end}@{SIMULATOR}" for end in ("deferred", "delivered", "bounced")]))
-    await log_of(tenant, lambda one: one["status"] == "succeeded", 1)
+    await log_of(tenant, lambda delivery: delivery["status"] == "succeeded", 1)
     assert [json.loads(request.body)["type"] for request in came(webhook_receiver, "/bounces")] == ["email.bounced"]
 
 
-@pytest.mark.rule("HOOK-17")
+@pytest.mark.rule("WEBHOOK-17")
 async def test_a_failed_webhook_is_retried_with_the_same_body(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
     tenant, secret = await subscribed(processes, webhook_receiver, "/status/500")
     began_at = datetime.now(UTC)
     await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
-    (failed,) = await log_of(tenant, lambda one: one["attempt"] == 1, 1)
+    (failed,) = await log_of(tenant, lambda delivery: delivery["attempt"] == 1, 1)
     assert (failed["status"], failed["http_status"], failed["response_body"]) == ("pending", 500, "said")
     tried_at, next_at = (datetime.fromisoformat(failed[name]) for name in ("last_attempt_at", "next_attempt_at"))
-    # The wait counts from the call's end; when it was tried is noted with its record, which may come a while later.
+    # The wait counts from the end of the request; the time of the attempt is stored with its result, a little later.
     assert next_at >= began_at + FIRST_WAIT
     assert began_at < tried_at < next_at
     url = f"https://{NAME}:{webhook_receiver.port}/recovered"
     assert (await tenant.call("PUT", "/v1/webhook", {"url": url})).status == 200
-    (told,) = await log_of(tenant, lambda one: one["status"] == "succeeded", 1)
-    assert (told["attempt"], told["url"], told["next_attempt_at"]) == (2, url, None)
+    (sent_delivery,) = await log_of(tenant, lambda delivery: delivery["status"] == "succeeded", 1)
+    assert (sent_delivery["attempt"], sent_delivery["url"], sent_delivery["next_attempt_at"]) == (2, url, None)
     (first,), (second,) = came(webhook_receiver, "/status/500"), came(webhook_receiver, "/recovered")
     assert first.body == second.body
     times = signed_at(first, secret), signed_at(second, secret)

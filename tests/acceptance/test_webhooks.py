@@ -1,4 +1,4 @@
-"""Webhooks and events as their account meets them: saved, shown, pinged, replayed, followed, and nobody else's."""
+"""Webhooks and events over HTTP: saved, shown, pinged, replayed, listed, for their own account only."""
 
 import asyncio
 import base64
@@ -29,7 +29,7 @@ DELIVERY_FIELDS = {
     "error", "duration_ms", "request_body", "response_body", "truncated", "replay_of", "created_at", "last_attempt_at",
     "next_attempt_at",
 }  # fmt: skip
-# Old enough to be shown by the feed.
+# Old enough to be listed.
 AGO = timedelta(minutes=1)
 UNKNOWN_DELIVERY = "wd_01jbz3qk8e0000000000000000"
 
@@ -48,7 +48,7 @@ CHANGING = [call for call in CALLS if call[0] != "GET"]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def hooked(tenant: Tenant) -> Tenant:
+async def with_webhook(tenant: Tenant) -> Tenant:
     """An account of this test's own, with a webhook."""
     await saved(tenant)
     return tenant
@@ -61,7 +61,7 @@ async def saved(tenant: Tenant, url: str = URL, **fields: object) -> Answer:
 
 
 async def pinged(tenant: Tenant) -> dict[str, Any]:
-    """A ping's delivery, however short ago the last ping was."""
+    """A ping's delivery, whenever the last ping was."""
     await tenant.service.sql("UPDATE webhook_endpoints SET pinged_at = NULL WHERE account_id = $1", tenant.id)
     answer = await tenant.call("POST", "/v1/webhook/ping")
     assert answer.status == 202, answer.raw
@@ -86,10 +86,10 @@ def new_id(at: datetime) -> UUID:
     return ids.new_id(at, SystemChance().bytes(ids.RANDOM_BYTES))
 
 
-async def told(
+async def add_event(
     tenant: Tenant, message_id: str | None = None, type_: EventType = EventType.DELIVERED, *, at: datetime | None = None
 ) -> tuple[str, str]:
-    """An event of a message, and its delivery, as a delivery worker would have left them; their ids."""
+    """Creates a message's event and its delivery, like a delivery worker; returns their ids."""
     at = at or datetime.now(UTC) - AGO
     event_id, delivery_id = new_id(at), new_id(at)
     about = MessageId(uuid(message_id)) if message_id else ids.new_message_id(at, SystemChance().bytes(10))
@@ -117,7 +117,7 @@ async def told(
 
 
 async def ended(tenant: Tenant, delivery_id: str, **result: Any) -> None:
-    """One attempt at it, as a worker would have made it."""
+    """Records an attempt, like a worker."""
     value = ids.parse(ids.WEBHOOK_DELIVERY, delivery_id)
     assert value is not None
     now = datetime.now(UTC)
@@ -128,10 +128,10 @@ async def ended(tenant: Tenant, delivery_id: str, **result: Any) -> None:
         await webhook_schedule.record(connection, [WebhookOutcome(*claimed.key, url=claimed.url, **result)], now)
 
 
-# Who may call.
+# Roles.
 
 
-@pytest.mark.rule("HOOK-01")
+@pytest.mark.rule("WEBHOOK-01")
 @pytest.mark.parametrize(("method", "path", "body"), CALLS)
 async def test_webhooks_require_a_login(regular: Tenant, method: str, path: str, body: object) -> None:
     for authorization in (None, regular.basic, await regular.key(may_read=True), "Bearer nonsense"):
@@ -140,18 +140,18 @@ async def test_webhooks_require_a_login(regular: Tenant, method: str, path: str,
         assert answer.is_refusal(401, "unauthorized")
 
 
-@pytest.mark.rule("HOOK-02")
-async def test_a_viewer_reads_and_changes_nothing(hooked: Tenant) -> None:
-    before = (await hooked.call("GET", "/v1/webhook")).body["webhook"]
+@pytest.mark.rule("WEBHOOK-02")
+async def test_a_viewer_reads_and_changes_nothing(with_webhook: Tenant) -> None:
+    before = (await with_webhook.call("GET", "/v1/webhook")).body["webhook"]
     for method, path, body in READING:
-        assert (await hooked.call(method, path, body, role="viewer")).status == 200
+        assert (await with_webhook.call(method, path, body, role="viewer")).status == 200
     for method, path, body in CHANGING:
-        assert (await hooked.call(method, path, body, role="viewer")).is_refusal(403, "forbidden")
-    assert (await hooked.call("GET", "/v1/webhook")).body["webhook"] == before
-    assert await log_of(hooked) == []
+        assert (await with_webhook.call(method, path, body, role="viewer")).is_refusal(403, "forbidden")
+    assert (await with_webhook.call("GET", "/v1/webhook")).body["webhook"] == before
+    assert await log_of(with_webhook) == []
 
 
-@pytest.mark.rule("HOOK-02")
+@pytest.mark.rule("WEBHOOK-02")
 @pytest.mark.parametrize("role", ["member", "admin", "owner"])
 async def test_members_and_above_change(tenant: Tenant, role: str) -> None:
     assert (await tenant.call("PUT", "/v1/webhook", {"url": URL}, role=role)).status == 200
@@ -166,7 +166,7 @@ async def test_members_and_above_change(tenant: Tenant, role: str) -> None:
 # The endpoint.
 
 
-@pytest.mark.rule("HOOK-03", "HOOK-04", "HOOK-05")
+@pytest.mark.rule("WEBHOOK-03", "WEBHOOK-04", "WEBHOOK-05")
 async def test_a_webhook_is_saved_and_its_secret_shown_once(tenant: Tenant) -> None:
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] is None
     first = (await saved(tenant)).body
@@ -188,7 +188,7 @@ async def test_a_webhook_is_saved_and_its_secret_shown_once(tenant: Tenant) -> N
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] == changed["webhook"]
 
 
-@pytest.mark.rule("HOOK-04")
+@pytest.mark.rule("WEBHOOK-04")
 async def test_of_concurrent_first_saves_only_one_shows_the_secret(tenant: Tenant) -> None:
     await tenant.jwt()
     answers = await asyncio.gather(*[saved(tenant) for _ in range(5)])
@@ -203,20 +203,20 @@ async def stored_secret(tenant: Tenant) -> str:
     return sealer.open(sealed, webhooks.secret_purpose(AccountId(tenant.id))).decode()
 
 
-@pytest.mark.rule("HOOK-05")
+@pytest.mark.rule("WEBHOOK-05")
 @pytest.mark.parametrize("events", [ABSENT, None, []])
 async def test_without_events_all_three_are_sent(tenant: Tenant, events: object) -> None:
     given: dict[str, Any] = {} if events is ABSENT else {"events": events}
     assert (await saved(tenant, **given)).body["webhook"]["events"] == EMAIL_EVENTS
 
 
-@pytest.mark.rule("HOOK-05")
+@pytest.mark.rule("WEBHOOK-05")
 async def test_an_event_that_is_named_twice_is_subscribed_to_once(tenant: Tenant) -> None:
     given = ["email.failed", "email.bounced", "email.failed"]
     assert (await saved(tenant, events=given)).body["webhook"]["events"] == ["email.bounced", "email.failed"]
 
 
-@pytest.mark.rule("HOOK-05")
+@pytest.mark.rule("WEBHOOK-05")
 @pytest.mark.parametrize(
     ("body", "naming"),
     [
@@ -238,7 +238,7 @@ async def test_a_wrong_field_is_named_and_nothing_is_saved(tenant: Tenant, body:
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] is None
 
 
-@pytest.mark.rule("HOOK-06")
+@pytest.mark.rule("WEBHOOK-06")
 @pytest.mark.parametrize(
     "url",
     [
@@ -271,39 +271,39 @@ async def test_a_url_must_be_https_and_public(regular: Tenant, url: str) -> None
     assert answer.is_refusal(400, "invalid_request", "`url`")
 
 
-@pytest.mark.rule("HOOK-07")
-async def test_disabling_cancels_pending_and_a_new_url_receives_pending(hooked: Tenant) -> None:
-    _, first = await told(hooked)
-    await saved(hooked, "https://other.example.com/")
-    (pending,) = await log_of(hooked)
+@pytest.mark.rule("WEBHOOK-07")
+async def test_disabling_cancels_pending_and_a_new_url_receives_pending(with_webhook: Tenant) -> None:
+    _, first = await add_event(with_webhook)
+    await saved(with_webhook, "https://other.example.com/")
+    (pending,) = await log_of(with_webhook)
     assert (pending["id"], pending["status"]) == (first, "pending")
-    await ended(hooked, first, result=WebhookResult.SUCCEEDED, http_status=204, duration_ms=5)
-    (arrived,) = await log_of(hooked)
+    await ended(with_webhook, first, result=WebhookResult.SUCCEEDED, http_status=204, duration_ms=5)
+    (arrived,) = await log_of(with_webhook)
     assert (arrived["url"], arrived["status"]) == ("https://other.example.com/", "succeeded")
-    _, second = await told(hooked)
-    await saved(hooked, enabled=False)
-    cancelled = {one["id"]: one for one in await log_of(hooked)}
+    _, second = await add_event(with_webhook)
+    await saved(with_webhook, enabled=False)
+    cancelled = {delivery["id"]: delivery for delivery in await log_of(with_webhook)}
     assert (cancelled[second]["status"], cancelled[second]["next_attempt_at"]) == ("failed", None)
     assert "disabled" in cancelled[second]["error"]
     assert cancelled[first] == arrived
-    assert await hooked.service.value("SELECT count(*) FROM calls WHERE account_id = $1", hooked.id) == 0
+    assert await with_webhook.service.value("SELECT count(*) FROM calls WHERE account_id = $1", with_webhook.id) == 0
 
 
-@pytest.mark.rule("HOOK-08")
-async def test_deleting_removes_the_log_and_pending_deliveries(hooked: Tenant) -> None:
-    assert (await pinged(hooked))["status"] == "pending"
-    await told(hooked)
-    assert len(await log_of(hooked)) == 2
-    answer = await hooked.call("DELETE", "/v1/webhook")
+@pytest.mark.rule("WEBHOOK-08")
+async def test_deleting_removes_the_log_and_pending_deliveries(with_webhook: Tenant) -> None:
+    assert (await pinged(with_webhook))["status"] == "pending"
+    await add_event(with_webhook)
+    assert len(await log_of(with_webhook)) == 2
+    answer = await with_webhook.call("DELETE", "/v1/webhook")
     assert (answer.status, answer.body["deleted"]) == (200, True)
-    assert (await hooked.call("GET", "/v1/webhook")).body["webhook"] is None
-    assert await log_of(hooked) == []
-    assert await hooked.service.value("SELECT count(*) FROM calls WHERE account_id = $1", hooked.id) == 0
-    assert (await hooked.call("DELETE", "/v1/webhook")).is_refusal(404, "not_found")
-    assert "secret" in (await saved(hooked)).body
+    assert (await with_webhook.call("GET", "/v1/webhook")).body["webhook"] is None
+    assert await log_of(with_webhook) == []
+    assert await with_webhook.service.value("SELECT count(*) FROM calls WHERE account_id = $1", with_webhook.id) == 0
+    assert (await with_webhook.call("DELETE", "/v1/webhook")).is_refusal(404, "not_found")
+    assert "secret" in (await saved(with_webhook)).body
 
 
-@pytest.mark.rule("HOOK-09")
+@pytest.mark.rule("WEBHOOK-09")
 async def test_a_rotated_secret_replaces_the_old_secret(tenant: Tenant) -> None:
     assert (await tenant.call("POST", "/v1/webhook/rotate-secret")).is_refusal(404, "not_found")
     first = (await saved(tenant)).body["secret"]
@@ -315,13 +315,13 @@ async def test_a_rotated_secret_replaces_the_old_secret(tenant: Tenant) -> None:
     assert await stored_secret(tenant) == answer.body["secret"]
 
 
-# What is sent to it.
+# Pings and deliveries.
 
 
-@pytest.mark.rule("HOOK-10", "HOOK-12", "HOOK-15")
-async def test_a_ping_is_a_free_test_event_without_retries(hooked: Tenant) -> None:
-    before = await hooked.state()
-    answer = await hooked.call("POST", "/v1/webhook/ping")
+@pytest.mark.rule("WEBHOOK-10", "WEBHOOK-12", "WEBHOOK-15")
+async def test_a_ping_is_a_free_test_event_without_retries(with_webhook: Tenant) -> None:
+    before = await with_webhook.state()
+    answer = await with_webhook.call("POST", "/v1/webhook/ping")
     assert answer.status == 202
     delivery = answer.body["delivery"]
     assert set(delivery) == DELIVERY_FIELDS
@@ -336,36 +336,37 @@ async def test_a_ping_is_a_free_test_event_without_retries(hooked: Tenant) -> No
     assert (body["id"], body["type"], body["data"]["test"]) == (delivery["event_id"], "webhook.test", True)
     assert body["created_at"] == delivery["created_at"]
     assert delivery["truncated"] is False
-    assert await log_of(hooked) == [delivery]
-    (call,) = await hooked.service.sql(
-        "SELECT id, next_at <= now() AS is_due FROM calls WHERE account_id = $1", hooked.id
+    assert await log_of(with_webhook) == [delivery]
+    (call,) = await with_webhook.service.sql(
+        "SELECT id, next_at <= now() AS is_due FROM calls WHERE account_id = $1", with_webhook.id
     )
     assert (ids.text(ids.WEBHOOK_DELIVERY, call["id"]), call["is_due"]) == (delivery["id"], True)
-    assert await hooked.state() == before
+    assert await with_webhook.state() == before
 
 
-@pytest.mark.rule("HOOK-10")
-async def test_a_second_ping_waits_for_15_seconds(hooked: Tenant) -> None:
-    await pinged(hooked)
-    answer = await hooked.call("POST", "/v1/webhook/ping")
+@pytest.mark.rule("WEBHOOK-10")
+async def test_a_second_ping_waits_for_15_seconds(with_webhook: Tenant) -> None:
+    await pinged(with_webhook)
+    answer = await with_webhook.call("POST", "/v1/webhook/ping")
     assert answer.is_refusal(429, "rate_limited", "15 s")
     assert 1 <= int(answer.headers["Retry-After"]) <= 15
-    await hooked.service.sql(
-        "UPDATE webhook_endpoints SET pinged_at = pinged_at - interval '15 seconds' WHERE account_id = $1", hooked.id
+    await with_webhook.service.sql(
+        "UPDATE webhook_endpoints SET pinged_at = pinged_at - interval '15 seconds' WHERE account_id = $1",
+        with_webhook.id,
     )
-    assert (await hooked.call("POST", "/v1/webhook/ping")).status == 202
-    assert len(await log_of(hooked)) == 2
+    assert (await with_webhook.call("POST", "/v1/webhook/ping")).status == 202
+    assert len(await log_of(with_webhook)) == 2
 
 
-@pytest.mark.rule("HOOK-10")
-async def test_of_simultaneous_pings_one_is_sent(hooked: Tenant) -> None:
-    await hooked.jwt()
-    answers = await asyncio.gather(*[hooked.call("POST", "/v1/webhook/ping") for _ in range(5)])
+@pytest.mark.rule("WEBHOOK-10")
+async def test_of_simultaneous_pings_one_is_sent(with_webhook: Tenant) -> None:
+    await with_webhook.jwt()
+    answers = await asyncio.gather(*[with_webhook.call("POST", "/v1/webhook/ping") for _ in range(5)])
     assert sorted(answer.status for answer in answers) == [202, 429, 429, 429, 429]
-    assert len(await log_of(hooked)) == 1
+    assert len(await log_of(with_webhook)) == 1
 
 
-@pytest.mark.rule("HOOK-10")
+@pytest.mark.rule("WEBHOOK-10")
 async def test_without_an_enabled_webhook_nothing_is_pinged(tenant: Tenant) -> None:
     assert (await tenant.call("POST", "/v1/webhook/ping")).is_refusal(404, "not_found")
     await saved(tenant, enabled=False)
@@ -374,36 +375,36 @@ async def test_without_an_enabled_webhook_nothing_is_pinged(tenant: Tenant) -> N
     assert (await tenant.call("POST", "/v1/webhook/ping")).status == 202
 
 
-@pytest.mark.rule("HOOK-11")
-async def test_the_log_is_listed_in_pages_newest_first(hooked: Tenant) -> None:
+@pytest.mark.rule("WEBHOOK-11")
+async def test_the_log_is_listed_in_pages_newest_first(with_webhook: Tenant) -> None:
     start = datetime.now(UTC) - AGO
-    made = [(await told(hooked, at=start + timedelta(milliseconds=number)))[1] for number in range(53)]
+    made = [(await add_event(with_webhook, at=start + timedelta(milliseconds=number)))[1] for number in range(53)]
     newest_first = made[::-1]
-    assert [one["id"] for one in await log_of(hooked)] == newest_first[:50]
+    assert [delivery["id"] for delivery in await log_of(with_webhook)] == newest_first[:50]
     found: list[str] = []
     cursor, pages = "", 0
     while cursor is not None:
-        answer = await hooked.call("GET", f"/v1/webhook/deliveries?limit=20{cursor and '&cursor='}{cursor}")
-        found += [one["id"] for one in answer.body["deliveries"]]
+        answer = await with_webhook.call("GET", f"/v1/webhook/deliveries?limit=20{cursor and '&cursor='}{cursor}")
+        found += [delivery["id"] for delivery in answer.body["deliveries"]]
         cursor = answer.body["next_cursor"]
         pages += 1
     assert (pages, found) == (3, newest_first)
-    whole = await hooked.call("GET", "/v1/webhook/deliveries?limit=100")
+    whole = await with_webhook.call("GET", "/v1/webhook/deliveries?limit=100")
     assert (len(whole.body["deliveries"]), whole.body["next_cursor"]) == (53, None)
 
 
-@pytest.mark.rule("HOOK-11")
-async def test_the_log_of_one_message(hooked: Tenant) -> None:
-    sent = (await hooked.accepts())["id"]
-    _, of_it = await told(hooked, sent)
-    await told(hooked)
-    await pinged(hooked)
-    assert [one["id"] for one in await log_of(hooked, f"?message_id={sent}")] == [of_it]
+@pytest.mark.rule("WEBHOOK-11")
+async def test_the_log_of_one_message(with_webhook: Tenant) -> None:
+    sent = (await with_webhook.accepts())["id"]
+    _, of_it = await add_event(with_webhook, sent)
+    await add_event(with_webhook)
+    await pinged(with_webhook)
+    assert [delivery["id"] for delivery in await log_of(with_webhook, f"?message_id={sent}")] == [of_it]
     for unknown in ("em_01jbz3qk8e0000000000000000", "nonsense", "%00", ""):
-        assert await log_of(hooked, f"?message_id={unknown}") == []
+        assert await log_of(with_webhook, f"?message_id={unknown}") == []
 
 
-@pytest.mark.rule("HOOK-11")
+@pytest.mark.rule("WEBHOOK-11")
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=101", "limit=x", "limit=", "cursor=nonsense", "cursor=%00", "cursor=",
               "cursor=ev_01jbz3qk8e0000000000000000"],
@@ -413,14 +414,14 @@ async def test_a_wrong_page_of_the_log_is_refused(regular: Tenant, query: str) -
     assert answer.is_refusal(400, "invalid_request", query.split("=")[0])
 
 
-@pytest.mark.rule("HOOK-12")
-async def test_a_delivery_shows_request_and_response(hooked: Tenant) -> None:
-    sent = (await hooked.accepts())["id"]
-    recipient_id = (await hooked.get(sent)).body["recipients"][0]["id"]
-    event_id, delivery_id = await told(hooked, sent)
+@pytest.mark.rule("WEBHOOK-12")
+async def test_a_delivery_shows_request_and_response(with_webhook: Tenant) -> None:
+    sent = (await with_webhook.accepts())["id"]
+    recipient_id = (await with_webhook.get(sent)).body["recipients"][0]["id"]
+    event_id, delivery_id = await add_event(with_webhook, sent)
     answered = b"\xff not text \x00 " + b"x" * 3_000
     await ended(
-        hooked,
+        with_webhook,
         delivery_id,
         result=WebhookResult.DEFERRED,
         next_at=datetime.now(UTC) + timedelta(seconds=5),
@@ -429,7 +430,7 @@ async def test_a_delivery_shows_request_and_response(hooked: Tenant) -> None:
         duration_ms=12,
         response_body=answered,
     )
-    (shown,) = await log_of(hooked)
+    (shown,) = await log_of(with_webhook)
     assert set(shown) == DELIVERY_FIELDS
     assert (shown["event_id"], shown["type"]) == (event_id, "email.delivered")
     assert (shown["message_id"], shown["recipient_id"]) == (sent, recipient_id)
@@ -441,15 +442,15 @@ async def test_a_delivery_shows_request_and_response(hooked: Tenant) -> None:
     assert shown["created_at"] < shown["last_attempt_at"] < shown["next_attempt_at"]
 
 
-@pytest.mark.rule("HOOK-13", "HOOK-15")
-async def test_a_replay_sends_the_same_event_with_all_attempts(hooked: Tenant) -> None:
-    _, delivery_id = await told(hooked)
+@pytest.mark.rule("WEBHOOK-13", "WEBHOOK-15")
+async def test_a_replay_sends_the_same_event_with_all_attempts(with_webhook: Tenant) -> None:
+    _, delivery_id = await add_event(with_webhook)
     await ended(
-        hooked, delivery_id, result=WebhookResult.FAILED, http_status=410, error="it answered 410", duration_ms=3
+        with_webhook, delivery_id, result=WebhookResult.FAILED, http_status=410, error="it answered 410", duration_ms=3
     )
-    (original,) = await log_of(hooked)
-    before = await hooked.state()
-    answer = await hooked.call("POST", f"/v1/webhook/deliveries/{delivery_id}/replay")
+    (original,) = await log_of(with_webhook)
+    before = await with_webhook.state()
+    answer = await with_webhook.call("POST", f"/v1/webhook/deliveries/{delivery_id}/replay")
     assert answer.status == 202
     replay = answer.body["delivery"]
     assert set(answer.body) == {"delivery", "request_id"}
@@ -459,28 +460,28 @@ async def test_a_replay_sends_the_same_event_with_all_attempts(hooked: Tenant) -
     assert (replay["status"], replay["attempt"], replay["max_attempts"]) == ("pending", 0, 7)
     assert (replay["replay_of"], replay["http_status"], replay["error"]) == (delivery_id, None, None)
     assert replay["id"] != delivery_id
-    assert await log_of(hooked) == [replay, original]
-    assert await hooked.state() == before
+    assert await log_of(with_webhook) == [replay, original]
+    assert await with_webhook.state() == before
 
 
-@pytest.mark.rule("HOOK-13")
-async def test_a_replay_goes_to_the_present_url_unless_disabled(hooked: Tenant) -> None:
-    ping = await pinged(hooked)
+@pytest.mark.rule("WEBHOOK-13")
+async def test_a_replay_goes_to_the_present_url_unless_disabled(with_webhook: Tenant) -> None:
+    ping = await pinged(with_webhook)
     path = f"/v1/webhook/deliveries/{ping['id']}/replay"
-    await saved(hooked, enabled=False)
-    assert (await hooked.call("POST", path)).is_refusal(409, "conflict", "disabled")
-    await saved(hooked, "https://other.example.com/")
-    replay = (await hooked.call("POST", path)).body["delivery"]
+    await saved(with_webhook, enabled=False)
+    assert (await with_webhook.call("POST", path)).is_refusal(409, "conflict", "disabled")
+    await saved(with_webhook, "https://other.example.com/")
+    replay = (await with_webhook.call("POST", path)).body["delivery"]
     assert (replay["url"], replay["type"], replay["max_attempts"]) == ("https://other.example.com/", "webhook.test", 7)
     assert (replay["event_id"], replay["replay_of"]) == (ping["event_id"], ping["id"])
 
 
-@pytest.mark.rule("HOOK-14")
-async def test_another_accounts_delivery_is_not_found_like_an_unknown(hooked: Tenant, service: Service) -> None:
+@pytest.mark.rule("WEBHOOK-14")
+async def test_another_accounts_delivery_is_not_found_like_an_unknown(with_webhook: Tenant, service: Service) -> None:
     other = await service.account()
     await saved(other)
-    sent = (await hooked.accepts())["id"]
-    _, theirs = await told(hooked, sent)
+    sent = (await with_webhook.accepts())["id"]
+    _, theirs = await add_event(with_webhook, sent)
     refusals = []
     for given in (theirs, UNKNOWN_DELIVERY, "nonsense", "%00", theirs.replace("wd_", "ev_"), theirs.upper()):
         answer = await other.call("POST", f"/v1/webhook/deliveries/{given}/replay")
@@ -491,10 +492,10 @@ async def test_another_accounts_delivery_is_not_found_like_an_unknown(hooked: Te
     assert await log_of(other, f"?cursor={theirs}") == []
     for query in ("", f"?message_id={sent}", "?type=email.delivered"):
         assert (await events_of(other, query))["events"] == []
-    assert len(await log_of(hooked)) == 1
+    assert len(await log_of(with_webhook)) == 1
 
 
-# Events for whoever fetches them.
+# Events.
 
 
 @pytest.mark.rule("EVT-01")
@@ -502,12 +503,12 @@ async def test_events_are_read_oldest_first_and_followed(tenant: Tenant) -> None
     empty = await events_of(tenant)
     assert (empty["events"], empty["next_cursor"], empty["has_more"]) == ([], None, False)
     start = datetime.now(UTC) - AGO
-    made = [(await told(tenant, at=start + timedelta(milliseconds=number)))[0] for number in range(53)]
-    assert [one["id"] for one in (await events_of(tenant))["events"]] == made[:50]
+    made = [(await add_event(tenant, at=start + timedelta(milliseconds=number)))[0] for number in range(53)]
+    assert [event["id"] for event in (await events_of(tenant))["events"]] == made[:50]
     found: list[str] = []
     page, pages = await events_of(tenant, "?limit=20"), 1
     while True:
-        found += [one["id"] for one in page["events"]]
+        found += [event["id"] for event in page["events"]]
         if not page["has_more"]:
             break
         page, pages = await events_of(tenant, f"?limit=20&after={page['next_cursor']}"), pages + 1
@@ -515,15 +516,15 @@ async def test_events_are_read_oldest_first_and_followed(tenant: Tenant) -> None
     follow = f"?after={page['next_cursor']}"
     nothing_new = await events_of(tenant, follow)
     assert (nothing_new["events"], nothing_new["next_cursor"]) == ([], page["next_cursor"])
-    later, _ = await told(tenant, at=start + timedelta(seconds=1))
-    assert [one["id"] for one in (await events_of(tenant, follow))["events"]] == [later]
+    later, _ = await add_event(tenant, at=start + timedelta(seconds=1))
+    assert [event["id"] for event in (await events_of(tenant, follow))["events"]] == [later]
 
 
 @pytest.mark.rule("EVT-01")
-async def test_an_event_is_shown_as_it_is_stored(hooked: Tenant) -> None:
-    await told(hooked)
-    (shown,) = (await events_of(hooked))["events"]
-    (delivery,) = await log_of(hooked)
+async def test_an_event_is_shown_as_it_is_stored(with_webhook: Tenant) -> None:
+    await add_event(with_webhook)
+    (shown,) = (await events_of(with_webhook))["events"]
+    (delivery,) = await log_of(with_webhook)
     assert shown == json.loads(delivery["request_body"])
     assert set(shown) == {"id", "type", "created_at", "data"}
     assert shown["data"]["subject"] == "Grüße"
@@ -534,28 +535,28 @@ async def test_events_of_one_type(tenant: Tenant) -> None:
     start = datetime.now(UTC) - AGO
     types = [EventType.DELIVERED, EventType.BOUNCED, EventType.DELIVERED, EventType.FAILED, EventType.BOUNCED]
     made = [
-        (await told(tenant, type_=one, at=start + timedelta(milliseconds=number)))[0]
-        for number, one in enumerate(types)
+        (await add_event(tenant, type_=event_type, at=start + timedelta(milliseconds=number)))[0]
+        for number, event_type in enumerate(types)
     ]
     first = await events_of(tenant, "?type=email.bounced&limit=1")
-    assert ([one["id"] for one in first["events"]], first["has_more"]) == ([made[1]], True)
+    assert ([event["id"] for event in first["events"]], first["has_more"]) == ([made[1]], True)
     second = await events_of(tenant, f"?type=email.bounced&limit=1&after={first['next_cursor']}")
-    assert ([one["id"] for one in second["events"]], second["has_more"]) == ([made[4]], False)
+    assert ([event["id"] for event in second["events"]], second["has_more"]) == ([made[4]], False)
     assert (await events_of(tenant, "?type=webhook.test"))["events"] == []
 
 
 @pytest.mark.rule("EVT-02")
 async def test_events_of_one_message(tenant: Tenant) -> None:
     sent = (await tenant.accepts())["id"]
-    of_it, _ = await told(tenant, sent)
-    await told(tenant)
+    of_it, _ = await add_event(tenant, sent)
+    await add_event(tenant)
     await tenant.service.sql(
         "UPDATE recipients SET status = 'delivered', delivered_at = $3, billing_status = 'settled'"
         " WHERE account_id = $1 AND message_id = $2",
         tenant.id, uuid(sent), datetime.now(UTC) - AGO,
     )  # fmt: skip
     page = await events_of(tenant, f"?message_id={sent}")
-    assert ([one["id"] for one in page["events"]], page["has_more"]) == ([of_it], False)
+    assert ([event["id"] for event in page["events"]], page["has_more"]) == ([of_it], False)
     assert (await events_of(tenant, f"?message_id={sent}&type=email.bounced"))["events"] == []
     assert (await events_of(tenant, f"?message_id={sent}&after={of_it}"))["events"] == []
     for unknown in ("em_01jbz3qk8e0000000000000000", "nonsense", "%00", ""):
@@ -573,10 +574,10 @@ async def test_invalid_event_filters_are_refused(regular: Tenant, query: str) ->
 
 
 @pytest.mark.rule("EVT-04")
-async def test_an_event_is_listed_once_earlier_events_are_stored(hooked: Tenant) -> None:
+async def test_an_event_is_listed_once_earlier_events_are_stored(with_webhook: Tenant) -> None:
     now = datetime.now(UTC)
-    settled, _ = await told(hooked, at=now - timedelta(seconds=15))
-    await told(hooked, at=now)
-    page = await events_of(hooked)
-    assert [one["id"] for one in page["events"]] == [settled]
+    settled, _ = await add_event(with_webhook, at=now - timedelta(seconds=15))
+    await add_event(with_webhook, at=now)
+    page = await events_of(with_webhook)
+    assert [event["id"] for event in page["events"]] == [settled]
     assert page["has_more"] is False
