@@ -1,4 +1,4 @@
-"""Request ids: a new one for every request, and for every connection whose bytes are not HTTP."""
+"""Request ids: a new id for every request, and for every connection whose bytes are not HTTP."""
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
