@@ -29,14 +29,14 @@ check: ## Style, types, the rooms' walls, dependencies
 	$(BIN)/deptry src
 
 test: ## What a change needs, on private PostgreSQLs: all but `test-all`'s, with a quarter of CI's generated inputs
-	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not alone and not rare and not readme" --durations 20
+	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not alone and not long and not rare and not readme" --durations 20
 
 test-all: ## Everything: also the documents' examples, then one by one the tests that need the machine for themselves
 	@$(BESIDE) -m "not alone and not rare" --durations 20; beside=$$?; \
 	$(BIN)/pytest -m alone --durations 20 && exit $$beside
 
 test-fast: ## Without the slow ones
-	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not slow and not alone and not rare and not readme"
+	FUZZ_TIMES=$(or $(TIMES),0.25) $(BESIDE) -m "not slow and not alone and not long and not rare and not readme"
 
 test-rare: ## Each benchmark in small, and the simulation's planted faults
 	$(BIN)/pytest -m rare

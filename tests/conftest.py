@@ -41,7 +41,7 @@ IN_MEMORY = {"max_wal_size": "256MB", "shared_buffers": "32MB"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that no worker begins one when the others have finished."""
     bad_input.pytest_collection_modifyitems(items)
-    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    slow = {item.path for item in items if any(item.iter_markers("slow")) or any(item.iter_markers("long"))}
     items.sort(key=lambda item: item.path not in slow)
 
 

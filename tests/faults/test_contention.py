@@ -27,7 +27,7 @@ from tests.support.operator_client import Operator
 from tests.support.server_process import environment
 from tests.support.service import service_settings
 
-BATCHES = 10_000
+BATCHES = 2_500
 ROOT = Path(__file__).parents[2]
 
 
@@ -76,7 +76,7 @@ def outcome(answer: AcceptedMessage | BaseException) -> str:
             return type(answer).__name__
 
 
-@pytest.mark.alone
+@pytest.mark.long
 async def test_two_processes_that_take_accounts_in_opposite_order_never_deadlock(
     database_url: str, operator: Operator
 ) -> None:

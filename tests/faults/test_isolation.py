@@ -55,7 +55,7 @@ async def test_a_destination_that_hangs_does_not_delay_the_others(
         await experiment.warm(per_second=50, seconds_max=WAIT_SECONDS_MAX)
         with UnresponsiveServer(DEAD_ADDRESS, processes.receiver.port) as dead_end:
             others = await experiment.one_among_many(
-                DEAD_ADDRESS, every=5, per_second=50, seconds=10, late_seconds_max=WAIT_SECONDS_MAX
+                DEAD_ADDRESS, every=5, per_second=50, seconds=6, late_seconds_max=WAIT_SECONDS_MAX
             )
             assert await asyncio.to_thread(dead_end.hangs)
         print(
@@ -81,7 +81,7 @@ async def test_a_mail_does_not_wait_behind_another_accounts_backlog(
         url, tmp_path, keeps_mail=False, LANES__BY_NAME=lanes, WORKERS__TICKET_LEASE_SECONDS="60"
     ) as processes:
         experiment = await Experiment.prepared(processes, senders=2)
-        turns = await experiment.fair_turns(backlog=BACKLOG, seconds=15, late_seconds_max=WAIT_SECONDS_MAX)
+        turns = await experiment.fair_turns(backlog=BACKLOG, seconds=8, late_seconds_max=WAIT_SECONDS_MAX)
         print(
             f"the backlog came in {turns.backlog_posted_seconds:.1f} s; the small sender's mails: "
             f"p50 {turns.percentile(0.5):.2f} s, most {turns.percentile(1):.2f} s; "

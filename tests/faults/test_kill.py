@@ -32,7 +32,7 @@ async def messages_by_key(service: Service) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.alone
+@pytest.mark.long
 async def test_20_kills_in_mid_load_lose_nothing_and_double_nothing(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

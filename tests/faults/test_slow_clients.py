@@ -18,8 +18,6 @@ from tests.support.service_processes import prepare_processes
 from tests.support.short_deadline_server import DEADLINES
 from tests.support.smtp_service import SmtpConnection
 
-pytestmark = pytest.mark.alone
-
 ROOT: Final = Path(__file__).resolve().parents[2]
 EACH: Final = 100
 IDLE: Final = 500
@@ -69,6 +67,7 @@ class Reader(IdleClient):
         self.heard += data
 
 
+@pytest.mark.long
 async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(database_url: str, tmp_path: Path) -> None:
     may_open(6 * EACH)
     async with prepare_processes(database_url, tmp_path, stream="memory") as processes:
@@ -135,6 +134,7 @@ def hurried() -> Iterator[tuple[int, int]]:
             process.kill()
 
 
+@pytest.mark.long
 async def test_slow_sessions_end_in_time_and_others_are_served_meanwhile(hurried: tuple[int, int]) -> None:
     process, port = hurried
     may_open(6 * EACH)
@@ -162,6 +162,7 @@ async def test_slow_sessions_end_in_time_and_others_are_served_meanwhile(hurried
     assert await until(lambda: Cost.of(process).descriptors <= before.descriptors + 10, LATE_SECONDS_MAX)
 
 
+@pytest.mark.alone
 async def test_the_idle_cost_little_and_one_too_many_is_told_to_come_back(database_url: str, tmp_path: Path) -> None:
     may_open(IDLE)
 

@@ -15,7 +15,7 @@ BETWEEN_SECONDS = 2.5
 FINAL_SECONDS_MAX = 60.0
 
 
-@pytest.mark.alone
+@pytest.mark.long
 async def test_losing_nats_and_its_data_under_load_loses_no_mail(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -54,7 +54,7 @@ async def test_losing_nats_and_its_data_under_load_loses_no_mail(
         assert await processes.duplicates() == 0
 
 
-@pytest.mark.alone
+@pytest.mark.long
 async def test_mail_is_accepted_without_a_stream_and_delivered_when_there_is_one(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

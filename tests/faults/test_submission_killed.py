@@ -15,7 +15,7 @@ from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, dotted, is_listening, queued_id, raw_mail
 from tests.support.smtp_load import Mail, SmtpLoad
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 
 KILLS = 20
 SENDERS = 12

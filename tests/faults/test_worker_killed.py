@@ -35,7 +35,7 @@ async def is_busy(processes: ServiceProcesses, worker_id: object) -> None:
     await eventually(under_way, lambda number: number >= 5, within=30)
 
 
-@pytest.mark.alone
+@pytest.mark.long
 async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -70,7 +70,7 @@ async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
         assert await processes.broken_promises() == {}
 
 
-@pytest.mark.alone
+@pytest.mark.long
 async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -101,7 +101,7 @@ async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
         assert [dict(row) for row in odd] == []
 
 
-@pytest.mark.alone
+@pytest.mark.long
 async def test_a_conversation_that_hangs_does_not_keep_a_worker_from_ending_in_time(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:

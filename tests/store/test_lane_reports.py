@@ -157,7 +157,6 @@ FROM generate_series(1, 100000) number
 """
 
 
-@pytest.mark.alone
 async def test_a_large_schedule_is_counted_no_further_than_the_bound(steps: DeliverySteps) -> None:
     now = steps.clock.now()
     async with steps.database.connection() as connection:
