@@ -90,7 +90,7 @@ async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
 
 
 @pytest.mark.parametrize(
-    "manner", ["554-connect", "421-connect", "drop-connect", "hang-connect", "421-ehlo", "530-mail"]
+    "behaviour", ["554-connect", "421-connect", "drop-connect", "hang-connect", "421-ehlo", "530-mail"]
 )
 async def test_a_failure_before_mail_tries_the_next_server(road: Road, behaviour: str) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
@@ -109,7 +109,7 @@ async def test_an_unreachable_server_leads_to_the_next(road: Road) -> None:
     assert kinds(carriage) == [OutcomeKind.DELIVERED]
 
 
-@pytest.mark.parametrize("manner", ["450-mail", "550-mail", "drop-mail", "drop-data", "451-dot", "lose-dot"])
+@pytest.mark.parametrize("behaviour", ["450-mail", "550-mail", "drop-mail", "drop-data", "451-dot", "lose-dot"])
 async def test_a_reply_about_the_mail_is_final_for_the_attempt(road: Road, behaviour: str) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
@@ -228,7 +228,7 @@ async def test_refused_starttls_leads_to_the_next_server(road: Road) -> None:
     assert (kinds(carriage), carriage.exchange) == ([OutcomeKind.DELIVERED], "mx2.example.com")
 
 
-@pytest.mark.parametrize("manner", ["", "starttls-broken"])
+@pytest.mark.parametrize("behaviour", ["", "starttls-broken"])
 async def test_broken_opportunistic_tls_falls_back_to_cleartext(road: Road, behaviour: str) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(behaviour, host="127.0.0.2") as receiver:
