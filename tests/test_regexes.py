@@ -79,7 +79,10 @@ def written_in(module: ModuleType) -> Iterator[tuple[str, "re.Pattern[Any]", str
     path = module.__file__
     if path is None:
         return
-    for node in ast.walk(ast.parse(Path(path).read_text())):
+    text = Path(path).read_text()
+    if "re." not in text:
+        return
+    for node in ast.walk(ast.parse(text)):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -108,7 +111,10 @@ def _uses() -> dict[str, set[str]]:
     """By the name of whatever has it, the methods of patterns that the service calls."""
     found: dict[str, set[str]] = {}
     for path in Path(posthouse.__path__[0]).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if not any(f".{method}" in text for method in METHODS):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and node.attr in METHODS:
                 name = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
                 found.setdefault(name, set()).add(node.attr)

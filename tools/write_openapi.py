@@ -1,6 +1,7 @@
 """docs/reference/openapi.json, written anew from what the service declares."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from posthouse.entrypoints.http.send_email import SendEndpoint
 FILE: Final = Path(__file__).parents[1] / "docs" / "reference" / "openapi.json"
 
 
+@cache
 def document() -> dict[str, Any]:
     """The document as /openapi.json serves it."""
     return openapi.openapi(create_router(SendEndpoint(BodyReader())))

@@ -18,13 +18,10 @@ import pytest
 import pytest_asyncio
 from argon2 import PasswordHasher
 
-from posthouse.entrypoints.http import openapi
-from posthouse.entrypoints.http.app import create_router
-from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.send_email import SendEndpoint
 from posthouse.rules import ids, role, totp
 from posthouse.rules.credential import Role
 from tests.support.service import ABSENT, PASSWORD, Service, Tenant
+from tools.write_openapi import document
 
 UNKNOWN: Final = UUID("0192f7e3-b9d0-7000-8000-000000000000")
 ROLES: Final = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)
@@ -73,7 +70,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
             )
 
 
-DOCUMENT: Final = json.loads(json.dumps(openapi.openapi(create_router(SendEndpoint(BodyReader())))))
+DOCUMENT: Final = json.loads(json.dumps(document()))
 EVERYTHING: Final = list(_operations(DOCUMENT))
 OPERATIONS: Final = [operation for operation in EVERYTHING if operation.path.startswith("/v1/")]
 GUARDED: Final = [operation for operation in OPERATIONS if operation.id not in role.PUBLIC]
