@@ -23,7 +23,7 @@ from posthouse.rules import ids
 from posthouse.rules.draft import Draft, compose
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.store import acceptance
-from posthouse.store.acceptance import Key, PreparedMessage, Spending
+from posthouse.store.acceptance import IdempotencyKey, PreparedMessage, Spending
 from posthouse.store.postgres import SETTINGS
 from tools.private_postgres import find_binaries
 
@@ -38,7 +38,7 @@ _ACCOUNT: Final = AccountId(UUID(int=1))
 _CREDENTIAL: Final = CredentialId(UUID(int=2))
 _MESSAGE: Final = MessageId(UUID(int=3))
 _REQUEST: Final = RequestId(UUID(int=4))
-_KEY: Final = Key(_ACCOUNT, _CREDENTIAL, "the key")
+_KEY: Final = IdempotencyKey(_ACCOUNT, _CREDENTIAL, "the key")
 _NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MIME_MARK: Final = b"the message"
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from posthouse.rules.ids import AccountId, CredentialId
-from posthouse.store.acceptance import Key
+from posthouse.store.acceptance import IdempotencyKey
 from tests.support.service import ABSENT, Service, Tenant, basic
 
 # A request that waits for a locked account gives up after half a second: the second request comes well before.
@@ -114,7 +114,7 @@ async def test_a_key_that_this_process_is_accepting_is_in_progress(service: Serv
 @pytest.mark.rule("IDEM-06", "CODE-09")
 async def test_a_key_that_another_process_is_accepting_is_in_progress(service: Service, tenant: Tenant) -> None:
     key = tenant.new_key()
-    lock_number = Key(AccountId(tenant.id), CredentialId(tenant.credential_id), key).lock_number
+    lock_number = IdempotencyKey(AccountId(tenant.id), CredentialId(tenant.credential_id), key).lock_number
     async with service.pool.acquire() as connection, connection.transaction():
         # The lock that the other process holds from its first statement to its commit.
         await connection.execute("SELECT pg_advisory_xact_lock($1)", lock_number)

@@ -15,7 +15,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.reports import ReportNote
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule, message_detail, reports
-from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement
 from tests.support.delivery_steps import outcome
@@ -47,7 +47,7 @@ class Worker:
         self.account_id = AccountId(tenant.id)
         self.id = new_id()
 
-    async def claim(self, message_id: str) -> list[Claimed]:
+    async def claim(self, message_id: str) -> list[ClaimedRecipient]:
         now = datetime.now(UTC)
         rows = await self.service.sql(
             "SELECT account_id, message_id, position, fence, destination FROM schedule"
@@ -61,7 +61,7 @@ class Worker:
             claimed = await delivery_claims.claim(connection, self.id, tickets, now, now + HOUR)
         return sorted(claimed, key=lambda claim: claim.position)
 
-    async def record(self, claimed: Claimed, result: DeliveryResult, **said: Any) -> None:
+    async def record(self, claimed: ClaimedRecipient, result: DeliveryResult, **said: Any) -> None:
         now = datetime.now(UTC)
         recorded = outcome(claimed, result, now, webhook_delivery_id=new_id(), **{"tls": TLS, **said})
         async with self.service.pool.acquire() as connection, connection.transaction():

@@ -19,7 +19,7 @@ from posthouse.flows.accept.intake import AcceptedMessage
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store.acceptance import Key
+from posthouse.store.acceptance import IdempotencyKey
 from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
 from tests.support.database_checks import database_faults
@@ -153,7 +153,7 @@ async def test_a_mixed_batch_of_several_accounts_is_decided_item_by_item(
     await operator.suspend(barred.account_id)
     await known(accept_flow, rich, poor, barred)
     first = await accept_flow.accept(rich, "used")
-    held = Key(AccountId(rich.account_id), CredentialId(rich.credential_id), "held elsewhere")
+    held = IdempotencyKey(AccountId(rich.account_id), CredentialId(rich.credential_id), "held elsewhere")
     async with session(database_url) as elsewhere, elsewhere.transaction():
         await elsewhere.execute("SELECT pg_advisory_xact_lock($1)", held.lock_number)
         outcomes = await in_one_batch(

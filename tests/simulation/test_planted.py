@@ -9,7 +9,7 @@ import pytest
 
 from posthouse.flows.deliver.delivery import Delivery
 from posthouse.rules import retry
-from posthouse.store.delivery_outcomes import Outcome
+from posthouse.store.delivery_outcomes import DeliveryOutcome
 from tests.simulation import invariants
 from tests.simulation.invariants import Broken
 from tests.simulation.seeded_run import Step, take_step
@@ -148,7 +148,7 @@ async def test_a_lease_that_is_not_checked_before_the_dot_is_noticed(database_ur
 class Forgetful(Delivery):
     """Delivers mail and records nothing."""
 
-    async def _record(self, outcomes: Sequence[Outcome]) -> None:
+    async def _record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         self._claims.forget(outcomes)
 
 

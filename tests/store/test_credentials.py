@@ -11,7 +11,7 @@ import pytest
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.store import accounts, credentials
-from posthouse.store.credentials import CredentialRow, KeyRow
+from posthouse.store.credentials import ApiKeyRow, CredentialRow
 from posthouse.store.postgres import Connection, Database
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -29,8 +29,8 @@ def credential_of(account_id: AccountId, username: str = "smtp_a", *, is_default
     return CredentialRow(account_id, CredentialId(uuid4()), username, "web", is_default, networks, NOW, None)
 
 
-def key_of(owner: CredentialRow) -> KeyRow:
-    return KeyRow(
+def key_of(owner: CredentialRow) -> ApiKeyRow:
+    return ApiKeyRow(
         account_id=owner.account_id,
         id=ApiKeyId(uuid4()),
         credential_id=owner.id,

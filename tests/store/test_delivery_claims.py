@@ -10,7 +10,7 @@ import pytest_asyncio
 from posthouse.rules.ids import AccountId
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from posthouse.store import bodies, delivery_claims, delivery_schedule
-from posthouse.store.delivery_claims import BODY_BYTES_MAX, Claimed
+from posthouse.store.delivery_claims import BODY_BYTES_MAX, ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement
 from tests.support.database_checks import database_faults
@@ -28,7 +28,7 @@ async def steps(new_database: Callable[[], str]) -> AsyncIterator[DeliverySteps]
         assert await database_faults(url) == {}
 
 
-async def again(steps: DeliverySteps, retries: Schedule = DELIVERY) -> Claimed:
+async def again(steps: DeliverySteps, retries: Schedule = DELIVERY) -> ClaimedRecipient:
     """The only recipient that is due, claimed."""
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
@@ -37,12 +37,12 @@ async def again(steps: DeliverySteps, retries: Schedule = DELIVERY) -> Claimed:
     return claimed
 
 
-async def end(steps: DeliverySteps, claimed: Claimed) -> None:
+async def end(steps: DeliverySteps, claimed: ClaimedRecipient) -> None:
     """It came to its end: nothing of it is left for the next part of the test."""
     await steps.record(steps.outcome(claimed, DeliveryResult.FAILED))
 
 
-async def attempts(steps: DeliverySteps, claimed: Claimed) -> int:
+async def attempts(steps: DeliverySteps, claimed: ClaimedRecipient) -> int:
     number: int = await steps.value("SELECT count(*) FROM attempts WHERE message_id = $1", claimed.message_id)
     return number
 

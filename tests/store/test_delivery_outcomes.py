@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, combinations_with_replacement
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules.credential import Mode
+from posthouse.rules.ids import AccountId
 from posthouse.rules.message import message_state
-from posthouse.store.delivery_claims import Claimed
-from posthouse.store.delivery_outcomes import DeliveryResult, Event, Outcome
+from posthouse.store.delivery_claims import ClaimedRecipient
+from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 from posthouse.store.postgres import SETTINGS
 from tests.support.database_checks import database_faults
 from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, open_delivery_steps, outcome, record_on
@@ -364,8 +366,10 @@ async def test_what_a_server_says_can_not_fail_a_batch(steps: DeliverySteps) -> 
 async def test_an_outcome_of_a_recipient_that_was_never_there_is_late(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
     before = await state(steps)
-    strange = Outcome(claimed.account_id, claimed.message_id, 7, 1, DeliveryResult.DEFERRED, next_at=steps.clock.now())
-    elsewhere = Outcome(steps.worker_id, claimed.message_id, 0, 1, DeliveryResult.DEFERRED, next_at=steps.clock.now())  # type: ignore[arg-type]
+    strange = DeliveryOutcome(
+        claimed.account_id, claimed.message_id, 7, 1, DeliveryResult.DEFERRED, next_at=steps.clock.now()
+    )
+    elsewhere = replace(strange, account_id=AccountId(steps.worker_id), position=0)
     recorded = await steps.record(strange, elsewhere)
     assert set(recorded.late) == {strange, elsewhere}
     assert await state(steps) == before
@@ -376,14 +380,14 @@ async def test_an_outcome_of_a_recipient_that_was_never_there_is_late(steps: Del
     [
         {"result": DeliveryResult.DELIVERED},
         {"result": DeliveryResult.DEFERRED},
-        {"result": DeliveryResult.POSTPONED, "event": Event(uuid4(), "email.failed", b"")},
-        {"result": DeliveryResult.DELIVERED, "event": Event(uuid4(), "email.delivered", b""), "is_ambiguous": True},
+        {"result": DeliveryResult.POSTPONED, "event": NewEvent(uuid4(), "email.failed", b"")},
+        {"result": DeliveryResult.DELIVERED, "event": NewEvent(uuid4(), "email.delivered", b""), "is_ambiguous": True},
     ],
 )
 def test_an_outcome_that_makes_no_sense_can_not_be_made(given: dict[str, Any]) -> None:
     unknown: Any = uuid4()
     with pytest.raises(ValueError, match=r"result|doubts"):
-        Outcome(unknown, unknown, 0, 1, **given)
+        DeliveryOutcome(unknown, unknown, 0, 1, **given)
 
 
 async def test_many_recorders_of_the_same_messages_never_deadlock(steps: DeliverySteps) -> None:
@@ -402,7 +406,7 @@ async def test_many_recorders_of_the_same_messages_never_deadlock(steps: Deliver
         + [DeliveryResult.FAILED, DeliveryResult.DEFERRED, DeliveryResult.POSTPONED]
     )
 
-    def judged(claimed: Claimed) -> Outcome:
+    def judged(claimed: ClaimedRecipient) -> DeliveryOutcome:
         result = DeliveryResult.BOUNCED if claimed.is_suppressed else chance.choice(results)
         return outcome(claimed, result, steps.clock.now(), suppress=result is DeliveryResult.BOUNCED)
 
@@ -413,7 +417,7 @@ async def test_many_recorders_of_the_same_messages_never_deadlock(steps: Deliver
             chance.shuffle(outcomes)
             batches = [outcomes[start : start + 40] for start in range(0, len(outcomes), 40)]
 
-            async def work(connection: Any, batches: list[list[Outcome]] = batches) -> None:
+            async def work(connection: Any, batches: list[list[DeliveryOutcome]] = batches) -> None:
                 while batches:
                     recorded = await record_on(connection, batches.pop(), steps.clock.now())
                     final.update(

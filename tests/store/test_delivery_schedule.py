@@ -12,7 +12,7 @@ import pytest_asyncio
 from posthouse.rules.retry import HOLD_MAX
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule
-from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement
 from posthouse.store.postgres import Database
@@ -178,9 +178,9 @@ async def test_a_worker_that_retires_leaves_what_it_had_to_the_next_look(steps: 
     assert len(await steps.lease()) == 2
 
 
-async def let_go(steps: DeliverySteps, known: list[Claimed]) -> int:
+async def let_go(steps: DeliverySteps, known: list[ClaimedRecipient]) -> int:
     async with steps.database.transaction() as tx:
-        return await delivery_schedule.let_go(
+        return await delivery_schedule.release_unknown(
             tx, steps.worker_id, [ticket.key[:3] for ticket in known], steps.clock.now()
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store import accounts, domains
-from posthouse.store.domains import DomainRow, KeysRow, VerificationState
+from posthouse.store.domains import DomainKeysRow, DomainRow, VerificationState
 from posthouse.store.postgres import Connection, Database
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -135,8 +135,8 @@ async def test_half_an_ed25519_key_is_refused_by_the_table(database: Database, c
             await domains.insert(tx, replace(domain_of(await new_account(tx)), **change), NOW)  # type: ignore[arg-type]
 
 
-def keys_of(domain: DomainRow, selector: str = "ph2", retired_at: datetime | None = None) -> KeysRow:
-    return KeysRow(
+def keys_of(domain: DomainRow, selector: str = "ph2", retired_at: datetime | None = None) -> DomainKeysRow:
+    return DomainKeysRow(
         account_id=domain.account_id,
         domain_id=domain.id,
         selector=selector,

@@ -181,10 +181,10 @@ async def test_a_detaching_that_was_broken_off_can_be_finished(database: Databas
         await make(connection, DAY, tables=("messages",))
         await insert_message(connection, at(DAY))
         await break_off_detaching(connection, other, partition)
-        assert await partitions.leaving(connection) == [partition]
+        assert await partitions.detaching(connection) == [partition]
         assert partition not in await partitions.attached(connection)
         await partitions.finish_detaching(connection, partition)
-        assert await partitions.leaving(connection) == []
+        assert await partitions.detaching(connection) == []
         assert await partitions.detached(connection) == [partition]
 
 

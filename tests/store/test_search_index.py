@@ -6,7 +6,7 @@ import pytest
 
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.store import message_search, search_index
-from posthouse.store.message_search import Span
+from posthouse.store.message_search import IdRange
 from posthouse.store.postgres import Database
 from posthouse.store.search_index import IndexEntry
 from tests.support.clock import SettableClock
@@ -40,14 +40,14 @@ async def test_entries_are_read_back_newest_first_and_by_their_account_alone(dat
     for _ in range(4):
         clock.advance(seconds=1)
         made.append(MessageId(lowest_id(clock.now())))
-    everything = Span(made[0], lowest_id(clock.now().replace(year=clock.now().year + 1)))
+    everything = IdRange(made[0], lowest_id(clock.now().replace(year=clock.now().year + 1)))
     async with database.transaction() as tx:
         await search_index.enter(tx, [])
         await search_index.enter(tx, [IndexEntry(ours, 7, entry) for entry in made] + [IndexEntry(theirs, 7, made[0])])
         await search_index.enter(tx, [IndexEntry(ours, 8, made[2]), IndexEntry(ours, 7, made[1])])
         assert await message_search.with_term(tx, ours, everything, 3, 7) == [made[3], made[2], made[1]]
         assert await message_search.with_term(tx, theirs, everything, 3, 7) == [made[0]]
-        assert await message_search.with_term(tx, ours, Span(made[1], made[3]), 3, 7) == [made[2], made[1]]
+        assert await message_search.with_term(tx, ours, IdRange(made[1], made[3]), 3, 7) == [made[2], made[1]]
         lists = await message_search.with_each_term(tx, ours, everything, 2, [8, 9, 7])
         assert [list(entry) for entry in lists] == [[made[2]], [], [made[3], made[2]]]
 

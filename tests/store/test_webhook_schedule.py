@@ -369,7 +369,7 @@ async def test_what_a_worker_does_not_know_to_be_its_own_is_let_go(
 
     async def let_go(*mine: webhook_schedule.ClaimedWebhook) -> int:
         async with steps.database.transaction() as tx:
-            return await webhook_schedule.let_go(
+            return await webhook_schedule.release_unknown(
                 tx, steps.worker_id, [call.key[:2] for call in mine], steps.clock.now()
             )
 

@@ -13,8 +13,8 @@ from posthouse.rules.credential import Mode
 from posthouse.rules.ids import MessageId
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule
-from posthouse.store.delivery_claims import Claimed
-from posthouse.store.delivery_outcomes import DeliveryResult, Event, Outcome, RecordedOutcomes
+from posthouse.store.delivery_claims import ClaimedRecipient
+from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent, RecordedOutcomes
 from posthouse.store.postgres import Connection, Database
 from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
@@ -61,7 +61,7 @@ class DeliverySteps:
             now = self.clock.now()
             return await delivery_schedule.lease_due(tx, now, now + LEASE, limit)
 
-    async def claim(self, tickets: Iterable[DeliveryTicket], worker_id: UUID | None = None) -> list[Claimed]:
+    async def claim(self, tickets: Iterable[DeliveryTicket], worker_id: UUID | None = None) -> list[ClaimedRecipient]:
         async with self.database.transaction() as tx:
             now = self.clock.now()
             return await delivery_claims.claim(tx, worker_id or self.worker_id, tickets, now, now + LONGEST_ATTEMPT)
@@ -74,17 +74,17 @@ class DeliverySteps:
         async with self.database.transaction() as tx:
             return await delivery_schedule.reclaim_expired_workers(tx, self.clock.now())
 
-    async def record(self, *outcomes: Outcome) -> RecordedOutcomes:
+    async def record(self, *outcomes: DeliveryOutcome) -> RecordedOutcomes:
         async with self.database.transaction() as tx:
             return await delivery_outcomes.record(tx, outcomes, self.clock.now())
 
-    async def claimed(self, recipients: int | Sequence[str] = 1, **how: Any) -> list[Claimed]:
+    async def claimed(self, recipients: int | Sequence[str] = 1, **how: Any) -> list[ClaimedRecipient]:
         """A new message, all of it claimed."""
         message_id = await self.accept(recipients, **how)
         found = await self.claim(await self.lease())
         return sorted((row for row in found if row.message_id == message_id), key=lambda row: row.position)
 
-    def outcome(self, claimed: Claimed, result: DeliveryResult, **given: Any) -> Outcome:
+    def outcome(self, claimed: ClaimedRecipient, result: DeliveryResult, **given: Any) -> DeliveryOutcome:
         return outcome(claimed, result, self.clock.now(), **given)
 
     async def fetch(self, query: str, *arguments: object) -> list[Any]:
@@ -101,8 +101,13 @@ def new_id(now: datetime) -> UUID:
 
 
 def outcome(
-    claimed: Claimed, result: DeliveryResult, now: datetime, *, webhook_delivery_id: UUID | None = None, **given: Any
-) -> Outcome:
+    claimed: ClaimedRecipient,
+    result: DeliveryResult,
+    now: datetime,
+    *,
+    webhook_delivery_id: UUID | None = None,
+    **given: Any,
+) -> DeliveryOutcome:
     """The outcome of a short reply. Without a webhook delivery id it causes no webhook."""
     about: dict[str, Any] = {
         "exchange": "mx.example.org",
@@ -114,10 +119,10 @@ def outcome(
     }
     if result.is_final:
         body = f"{result} {claimed.email}".encode()
-        about["event"] = Event(new_id(now), f"email.{result}", body, webhook_delivery_id)
+        about["event"] = NewEvent(new_id(now), f"email.{result}", body, webhook_delivery_id)
     else:
         about["next_at"] = now + WAIT
-    return Outcome(
+    return DeliveryOutcome(
         claimed.account_id, claimed.message_id, claimed.position, claimed.fence, result, **{**about, **given}
     )
 
@@ -136,6 +141,6 @@ async def open_delivery_steps(database_url: str) -> AsyncIterator[DeliverySteps]
         await operator.close()
 
 
-async def record_on(connection: Connection, outcomes: Sequence[Outcome], now: datetime) -> RecordedOutcomes:
+async def record_on(connection: Connection, outcomes: Sequence[DeliveryOutcome], now: datetime) -> RecordedOutcomes:
     async with connection.transaction():
         return await delivery_outcomes.record(connection, outcomes, now)

@@ -9,8 +9,8 @@ from uuid import UUID
 from posthouse.rules.ids import AccountId
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import delivery_outcomes, webhook_schedule, webhooks
+from posthouse.store.delivery_outcomes import DeliveryOutcome
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
-from posthouse.store.delivery_outcomes import Outcome
 from posthouse.store.webhook_schedule import ClaimedWebhook, RecordedWebhooks, WebhookOutcome, WebhookResult
 from posthouse.store.webhooks import EndpointRow
 from tests.support.accept_flow import Sender
@@ -52,7 +52,7 @@ class WebhookSteps:
             now = self.steps.clock.now()
             return list((await delivery_outcomes.record(tx, outcomes, now, ticket_lease=lease)).tickets)
 
-    async def outcomes(self, *results: MailResult, sender: Sender | None = None) -> list[Outcome]:
+    async def outcomes(self, *results: MailResult, sender: Sender | None = None) -> list[DeliveryOutcome]:
         claimed = await self.steps.claimed(len(results), sender=sender)
         now = self.steps.clock.now()
         return [

@@ -12,7 +12,7 @@ from posthouse.rules import ids
 from posthouse.rules.wait_reason import one_line, quoted, suppressed_for
 
 if TYPE_CHECKING:
-    from posthouse.flows.operate.monitor import Attempt, RecipientTimeline, Report, Timeline
+    from posthouse.flows.operate.monitor import DeliveryAttempt, MessageReport, RecipientTimeline, Timeline
 
 message = typer.Typer(no_args_is_help=True, help="Messages: the timeline of a message.")
 
@@ -136,7 +136,7 @@ def _recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Iterator
         yield TimelineLine(f"  {what[0].upper()}{what[1:]}{answer}")
 
 
-def _report(report: "Report") -> TimelineLine:
+def _report(report: "MessageReport") -> TimelineLine:
     about = one_line(report.detail)
     if report.kind == "complaint":
         what = f"a complaint ({about})" + ("" if report.position is not None else " that names no recipient")
@@ -148,7 +148,7 @@ def _report(report: "Report") -> TimelineLine:
     return TimelineLine(f"  {output.text(report.at)}  came back later: {what}{answer}", "yellow")
 
 
-def _attempt(recipient: "RecipientTimeline", attempt: "Attempt", number: int) -> str:
+def _attempt(recipient: "RecipientTimeline", attempt: "DeliveryAttempt", number: int) -> str:
     destination = f" to {one_line(attempt.exchange)}" if attempt.exchange else ""
     if attempt.address:
         destination += f" [{one_line(attempt.address)}]"
@@ -267,7 +267,7 @@ def _plain_recipient(timeline: "Timeline", recipient: "RecipientTimeline") -> Pl
     }
 
 
-def _plain_report(report: "Report") -> Plain:
+def _plain_report(report: "MessageReport") -> Plain:
     return {
         "kind": report.kind,
         "detail": report.detail,

@@ -13,7 +13,7 @@ from posthouse.rules import ids
 if TYPE_CHECKING:
     from posthouse.flows.account.domains import DomainView
     from posthouse.flows.account.team import InvitationRow
-    from posthouse.flows.operate.accounts import AccountDetail, AccountRow, CredentialRow, KeyRow, MemberRow
+    from posthouse.flows.operate.accounts import AccountDetail, AccountRow, ApiKeyRow, CredentialRow, MemberRow
     from posthouse.rules.domain import RecordCheck
 
 Plain = Mapping[str, object]
@@ -58,7 +58,7 @@ def credential(row: "CredentialRow") -> Plain:
     }
 
 
-def key(row: "KeyRow") -> Plain:
+def key(row: "ApiKeyRow") -> Plain:
     return {
         "id": ids.text(ids.API_KEY, row.id),
         "hint": row.hint,

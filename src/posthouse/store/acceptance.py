@@ -23,7 +23,7 @@ _LIFETIME: Final = timedelta(seconds=IDEMPOTENCY_LIFETIME_SECONDS)
 _TAG_SEPARATOR: Final = "\x1f"
 
 
-class Key(NamedTuple):
+class IdempotencyKey(NamedTuple):
     """An idempotency key in its scope."""
 
     account_id: AccountId
@@ -42,7 +42,7 @@ class PreparedMessage(NamedTuple):
 
     account_id: AccountId
     credential_id: CredentialId
-    key: Key | None
+    key: IdempotencyKey | None
     body_hash: bytes
     message_id: MessageId
     request_id: RequestId
@@ -208,8 +208,8 @@ async def limit_waiting(tx: Connection, milliseconds: int) -> None:
 
 
 async def lock(
-    tx: Connection, keys: Sequence[Key], account_ids: Sequence[AccountId]
-) -> tuple[dict[Key, bool], dict[AccountId, AccountQuotaRow]]:
+    tx: Connection, keys: Sequence[IdempotencyKey], account_ids: Sequence[AccountId]
+) -> tuple[dict[IdempotencyKey, bool], dict[AccountId, AccountQuotaRow]]:
     """Try the lock of every key, and lock every account's row, in the order of their ids."""
     rows = await tx.fetch(LOCK, [key.lock_number for key in keys], account_ids)
     granted = dict(zip(keys, rows[0]["granted"] or (), strict=True))
@@ -222,7 +222,7 @@ async def read(connection: Connection, account_id: AccountId) -> AccountQuotaRow
 
 
 async def read_refused(
-    connection: Connection, account_id: AccountId, key: Key | None, domain: str | None
+    connection: Connection, account_id: AccountId, key: IdempotencyKey | None, domain: str | None
 ) -> RefusedRow:
     credential_id, text = (None, None) if key is None else (key.credential_id, key.text)
     row = required(
@@ -241,18 +241,18 @@ async def read_refused(
     )
 
 
-async def recall(connection: Connection, keys: Sequence[Key]) -> dict[Key, RememberedKey]:
+async def recall(connection: Connection, keys: Sequence[IdempotencyKey]) -> dict[IdempotencyKey, RememberedKey]:
     """What is stored of these keys, expired or not."""
     rows = await connection.fetch(RECALL, *_columns(keys))
     return {
-        Key(row["account_id"], row["credential_id"], row["key"]): RememberedKey(
+        IdempotencyKey(row["account_id"], row["credential_id"], row["key"]): RememberedKey(
             row["body_hash"], row["message_id"], row["expires_at"]
         )
         for row in rows
     }
 
 
-async def forget(tx: Connection, keys: Sequence[Key]) -> None:
+async def forget(tx: Connection, keys: Sequence[IdempotencyKey]) -> None:
     await tx.execute(FORGET, *_columns(keys))
 
 
@@ -309,7 +309,7 @@ def write_call(
     )
 
 
-def _columns(keys: Sequence[Key]) -> tuple[list[AccountId], list[CredentialId], list[str]]:
+def _columns(keys: Sequence[IdempotencyKey]) -> tuple[list[AccountId], list[CredentialId], list[str]]:
     return (
         [key.account_id for key in keys],
         [key.credential_id for key in keys],

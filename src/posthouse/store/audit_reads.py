@@ -126,7 +126,7 @@ CROSS JOIN LATERAL (SELECT body FROM events WHERE account_id = a.id AND id = $1 
 
 
 @dataclass(frozen=True, slots=True)
-class ToldOf:
+class EventWithRecipient:
     """An event and its recipient; no status when there is none."""
 
     id: UUID
@@ -161,13 +161,13 @@ class IdempotencyRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AccountEvent:
     account_id: AccountId
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class LedgerTotals:
     available: int
     granted: int
     reserved: int
@@ -178,12 +178,12 @@ async def accounts(tx: Connection, after: UUID, limit: int) -> list[tuple[Accoun
     return [(row["id"], row["name"]) for row in await tx.fetch(_ACCOUNTS, after, limit)]
 
 
-async def next_dossiers(tx: Connection, account_id: AccountId, after: UUID, limit: int) -> list[MessageRecord]:
+async def next_message_records(tx: Connection, account_id: AccountId, after: UUID, limit: int) -> list[MessageRecord]:
     """The next messages of the account, in the order of their ids. `tx` sees one snapshot."""
     return await _assembled(tx, account_id, await tx.fetch(_NEXT, account_id, after, limit))
 
 
-async def dossiers(tx: Connection, account_id: AccountId, message_ids: Collection[UUID]) -> list[MessageRecord]:
+async def message_records(tx: Connection, account_id: AccountId, message_ids: Collection[UUID]) -> list[MessageRecord]:
     """These messages of the account, as far as it has them."""
     named = sorted(message_ids)
     return await _assembled(
@@ -265,11 +265,13 @@ def _attempt(row: Row) -> AttemptRecord:
     return AttemptRecord(*[row[name] for name in names])
 
 
-async def events(tx: Connection, account_id: AccountId, after: UUID, limit: int) -> list[ToldOf]:
-    return [ToldOf(**row) for row in await tx.fetch(_EVENTS_WITH_RECIPIENTS, account_id, after, limit)]
+async def events(tx: Connection, account_id: AccountId, after: UUID, limit: int) -> list[EventWithRecipient]:
+    return [EventWithRecipient(**row) for row in await tx.fetch(_EVENTS_WITH_RECIPIENTS, account_id, after, limit)]
 
 
-async def sendings(tx: Connection, account_id: AccountId, after: UUID, limit: int) -> list[WebhookDeliveryRecord]:
+async def webhook_deliveries(
+    tx: Connection, account_id: AccountId, after: UUID, limit: int
+) -> list[WebhookDeliveryRecord]:
     return [WebhookDeliveryRecord(**row) for row in await tx.fetch(_WEBHOOK_DELIVERIES, account_id, after, limit)]
 
 
@@ -282,12 +284,12 @@ async def keys(tx: Connection, account_id: AccountId, after: tuple[UUID, str], l
     ]
 
 
-async def books(tx: Connection, account_id: AccountId, entries_max: int) -> Books | None:
+async def ledger_totals(tx: Connection, account_id: AccountId, entries_max: int) -> LedgerTotals | None:
     """The sums of the account's ledger; None when it has too many entries for a short read."""
     if await tx.fetchval(_ENTRIES, account_id, entries_max + 1) > entries_max:
         return None
     row = await tx.fetchrow(_TOTALS, account_id)
-    return None if row is None else Books(**row)
+    return None if row is None else LedgerTotals(**row)
 
 
 async def domains(tx: Connection, account_id: AccountId) -> frozenset[str]:
@@ -306,7 +308,7 @@ async def owners(tx: Connection, named: Mapping[UUID, bytes]) -> dict[UUID, Acco
     return {row["message_id"]: row["account_id"] for row in rows}
 
 
-async def event(tx: Connection, event_id: UUID) -> Announced | None:
+async def event(tx: Connection, event_id: UUID) -> AccountEvent | None:
     """The event's account and body."""
     row = await tx.fetchrow(_EVENT, event_id)
-    return None if row is None else Announced(**row)
+    return None if row is None else AccountEvent(**row)

@@ -7,7 +7,7 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store.postgres import Connection
 
 
-class Length(NamedTuple):
+class BodyLength(NamedTuple):
     """`bytes` is None when the message is there and its body no longer is."""
 
     created_at: datetime
@@ -23,10 +23,10 @@ _BEGINNING: Final = "SELECT substring(mime FROM 1 FOR $3) FROM bodies WHERE acco
 _WHOLE: Final = "SELECT mime FROM bodies WHERE account_id = $1 AND message_id = $2"
 
 
-async def length(connection: Connection, account_id: AccountId, message_id: MessageId) -> Length | None:
+async def length(connection: Connection, account_id: AccountId, message_id: MessageId) -> BodyLength | None:
     """None when the account has no such message."""
     row = await connection.fetchrow(_LENGTH, account_id, message_id)
-    return None if row is None else Length(*row)
+    return None if row is None else BodyLength(*row)
 
 
 async def beginning(

@@ -78,7 +78,7 @@ WHERE t.account_id = $1 AND t.alias = $2
 
 
 @dataclass(frozen=True, slots=True)
-class Credential:
+class CachedCredential:
     account_id: AccountId
     id: CredentialId
     secret_hash: bytes
@@ -101,7 +101,7 @@ class CachedApiKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class CachedMembership:
     account_id: AccountId
     user_id: UserId
     role: Role
@@ -151,10 +151,10 @@ class ControlCache:
         self._weight = 0
         self._emptied_at = self._monotonic()
 
-    async def credential(self, username: str) -> Credential | None:
+    async def credential(self, username: str) -> CachedCredential | None:
         return await self._recall(("credential", username), _load_credential, username)
 
-    async def credential_of(self, account_id: AccountId, credential_id: CredentialId) -> Credential | None:
+    async def credential_of(self, account_id: AccountId, credential_id: CredentialId) -> CachedCredential | None:
         """The same by its id, for sessions that logged in with it; None once it is revoked."""
         key = "credential_of", account_id, credential_id
         return await self._recall(key, _load_credential_of, account_id, credential_id)
@@ -162,7 +162,7 @@ class ControlCache:
     async def api_key(self, secret_hash: bytes) -> CachedApiKey | None:
         return await self._recall(("api_key", secret_hash), _load_api_key, secret_hash)
 
-    async def membership(self, account_id: AccountId, user_id: UserId) -> Membership | None:
+    async def membership(self, account_id: AccountId, user_id: UserId) -> CachedMembership | None:
         return await self._recall(("membership", account_id, user_id), _load_membership, account_id, user_id)
 
     async def user_of_session(self, session_id: SessionId) -> UserId | None:
@@ -226,20 +226,20 @@ def _weight(known: object) -> int:
     return 1 + sum(len(part or "") for part in (known.subject, known.text, known.html)) // 1024
 
 
-async def _load_credential(connection: Connection, username: str) -> tuple[AccountId, Credential] | None:
+async def _load_credential(connection: Connection, username: str) -> tuple[AccountId, CachedCredential] | None:
     return _credential(await connection.fetchrow(_CREDENTIAL, username))
 
 
 async def _load_credential_of(
     connection: Connection, account_id: AccountId, credential_id: CredentialId
-) -> tuple[AccountId, Credential] | None:
+) -> tuple[AccountId, CachedCredential] | None:
     return _credential(await connection.fetchrow(_CREDENTIAL_OF, account_id, credential_id))
 
 
-def _credential(row: Row | None) -> tuple[AccountId, Credential] | None:
+def _credential(row: Row | None) -> tuple[AccountId, CachedCredential] | None:
     if row is None:
         return None
-    known = Credential(**{**row, "allowed_networks": tuple(row["allowed_networks"])})
+    known = CachedCredential(**{**row, "allowed_networks": tuple(row["allowed_networks"])})
     return known.account_id, known
 
 
@@ -266,11 +266,11 @@ def _api_key(row: Row) -> CachedApiKey:
 
 async def _load_membership(
     connection: Connection, account_id: AccountId, user_id: UserId
-) -> tuple[AccountId, Membership] | None:
+) -> tuple[AccountId, CachedMembership] | None:
     row = await connection.fetchrow(_MEMBERSHIP, account_id, user_id)
     if row is None:
         return None
-    return account_id, Membership(account_id, user_id, Role(row["role"]), row["email"], row["credential_id"])
+    return account_id, CachedMembership(account_id, user_id, Role(row["role"]), row["email"], row["credential_id"])
 
 
 async def _load_session(connection: Connection, session_id: SessionId) -> tuple[AccountId, UserId] | None:

@@ -34,7 +34,7 @@ class CredentialRow:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyRow:
+class ApiKeyRow:
     """An API key; `hint` is its beginning and end, enough to recognise it by."""
 
     account_id: AccountId
@@ -159,10 +159,10 @@ def _credential(row: Row) -> CredentialRow:
     return CredentialRow(**values, allowed_networks=networks)
 
 
-def _key(row: Row) -> KeyRow:
+def _key(row: Row) -> ApiKeyRow:
     values = dict(row)
     mode, networks = Mode(values.pop("mode")), tuple(values.pop("allowed_networks"))
-    return KeyRow(**values, mode=mode, allowed_networks=networks)
+    return ApiKeyRow(**values, mode=mode, allowed_networks=networks)
 
 
 async def insert_credential(tx: Connection, row: CredentialRow, secret_hash: bytes, now: datetime) -> None:
@@ -247,7 +247,7 @@ async def rotate_credential(
     await touch(tx, account_id, now)
 
 
-async def insert_key(tx: Connection, row: KeyRow, secret_hash: bytes, now: datetime) -> None:
+async def insert_key(tx: Connection, row: ApiKeyRow, secret_hash: bytes, now: datetime) -> None:
     await tx.execute(
         *_INSERT_KEY.bind(
             account_id=row.account_id,
@@ -268,19 +268,19 @@ async def insert_key(tx: Connection, row: KeyRow, secret_hash: bytes, now: datet
     await touch(tx, row.account_id, now)
 
 
-async def list_keys(connection: Connection, account_id: AccountId, limit: int) -> Sequence[KeyRow]:
+async def list_keys(connection: Connection, account_id: AccountId, limit: int) -> Sequence[ApiKeyRow]:
     """Oldest first, including revoked."""
     return [_key(row) for row in await connection.fetch(_KEYS, account_id, limit)]
 
 
 async def page_of_keys(
     connection: Connection, account_id: AccountId, before: UUID | None, limit: int
-) -> Sequence[KeyRow]:
+) -> Sequence[ApiKeyRow]:
     """Newest first, including revoked."""
     return [_key(row) for row in await connection.fetch(_KEYS_PAGE, account_id, before, limit)]
 
 
-async def find_key(connection: Connection, account_id: AccountId, key_id: ApiKeyId) -> KeyRow | None:
+async def find_key(connection: Connection, account_id: AccountId, key_id: ApiKeyId) -> ApiKeyRow | None:
     row = await connection.fetchrow(_KEY_BY_ID, account_id, key_id)
     return None if row is None else _key(row)
 

@@ -15,7 +15,7 @@ from posthouse.rules.ids import AccountId, MessageId, time_of
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_schedule
-from posthouse.store.delivery_schedule import Key, id_bounds
+from posthouse.store.delivery_schedule import RecipientKey, id_bounds
 from posthouse.store.postgres import Connection
 from posthouse.store.statement import statement
 
@@ -46,7 +46,7 @@ class ClaimedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedRecipient:
     """One recipient to be tried, under a fence of its own.
 
     `attempt_count` includes this attempt, and any whose worker died before it reported; `held` is how long the
@@ -69,7 +69,7 @@ class Claimed:
     message: ClaimedMessage
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RecipientKey:
         return self.account_id, self.message_id, self.position, self.fence
 
 
@@ -134,7 +134,7 @@ async def claim(
     now: datetime,
     until: datetime,
     retries: Schedule = DELIVERY,
-) -> list[Claimed]:
+) -> list[ClaimedRecipient]:
     """Claim these for the worker and record the attempts as started; tickets that came late are absent.
 
     A claim lasts as long as the worker's lease, and not longer than `until`, which is after the end of the
@@ -168,11 +168,11 @@ async def claim(
     sent = {(row["account_id"], row["message_id"]) for row in rows if not row["is_suppressed"] and not row["is_over"]}
     if len(sent) < len(messages):
         messages |= {key: replace(messages[key], mime_bytes=None, mime=None) for key in messages.keys() - sent}
-    return [Claimed(**row, message=messages[row["account_id"], row["message_id"]]) for row in rows]
+    return [ClaimedRecipient(**row, message=messages[row["account_id"], row["message_id"]]) for row in rows]
 
 
 async def _messages(
-    tx: Connection, keys: Iterable[Key], low: MessageId, high: MessageId
+    tx: Connection, keys: Iterable[RecipientKey], low: MessageId, high: MessageId
 ) -> dict[tuple[AccountId, MessageId], ClaimedMessage]:
     """Each message once, with its body, which is nearly always needed."""
     wanted = list(dict.fromkeys(key[:2] for key in keys))

@@ -30,7 +30,7 @@ from posthouse.rules.message import RecipientStatus, billing_of, message_state
 from posthouse.rules.retry import WEBHOOK
 from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule
-from posthouse.store.delivery_schedule import Key, Place, id_bounds
+from posthouse.store.delivery_schedule import Place, RecipientKey, id_bounds
 from posthouse.store.postgres import Connection, required, storable
 from posthouse.store.statement import statement
 from posthouse.store.webhook_schedule import NewWebhookDelivery
@@ -55,7 +55,7 @@ _MAY_BE_AMBIGUOUS: Final = frozenset({DeliveryResult.FAILED, DeliveryResult.DEFE
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class NewEvent:
     """An event for the customer; `webhook_delivery_id` is the id of its webhook delivery, should there be one."""
 
     id: UUID
@@ -65,7 +65,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeliveryOutcome:
     """The result of one claim. Texts are the remote server's, made printable, or our own.
 
     A final result has its event, any other the time of the next attempt. `suppress`: the address gets no
@@ -77,7 +77,7 @@ class Outcome:
     position: int
     fence: int
     result: DeliveryResult
-    event: Event | None = None
+    event: NewEvent | None = None
     next_at: datetime | None = None
     suppress: bool = False
     is_ambiguous: bool = False
@@ -95,7 +95,7 @@ class Outcome:
             raise ValueError(f"{self.result} is never ambiguous")
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RecipientKey:
         return self.account_id, self.message_id, self.position, self.fence
 
 
@@ -105,8 +105,8 @@ class RecordedOutcomes(NamedTuple):
     `tickets` are those of the new webhook deliveries: they are leased, and the caller publishes them.
     """
 
-    counted: tuple[Outcome, ...]
-    late: tuple[Outcome, ...]
+    counted: tuple[DeliveryOutcome, ...]
+    late: tuple[DeliveryOutcome, ...]
     tickets: tuple[WebhookTicket, ...] = ()
 
 
@@ -252,12 +252,12 @@ class _Counts:
 
 _Messages = dict[tuple[AccountId, MessageId], _Counts]
 # Place and attempt count of the rows whose fence was still the outcome's.
-_Schedule = dict[Key, tuple[Place, int]]
+_Schedule = dict[RecipientKey, tuple[Place, int]]
 
 
 async def record(
     tx: Connection,
-    outcomes: Iterable[Outcome],
+    outcomes: Iterable[DeliveryOutcome],
     now: datetime,
     *,
     ticket_lease: timedelta = timedelta(0),
@@ -294,16 +294,16 @@ async def record(
     )
 
 
-def _in_order(outcomes: Iterable[Outcome]) -> dict[Key, Outcome]:
+def _in_order(outcomes: Iterable[DeliveryOutcome]) -> dict[RecipientKey, DeliveryOutcome]:
     """By their keys, in the order of locking; of two with the same key the first counts."""
-    batch: dict[Key, Outcome] = {}
+    batch: dict[RecipientKey, DeliveryOutcome] = {}
     for outcome in outcomes:
         batch.setdefault(outcome.key, outcome)
     return dict(sorted(batch.items(), key=itemgetter(0)))
 
 
 async def _lock(
-    tx: Connection, batch: Mapping[Key, Outcome], low: MessageId, high: MessageId
+    tx: Connection, batch: Mapping[RecipientKey, DeliveryOutcome], low: MessageId, high: MessageId
 ) -> tuple[_Messages, _Schedule]:
     """The messages that may become final, then the schedule's rows whose fence still matches."""
     keys = list(batch)
@@ -332,13 +332,13 @@ async def _lock(
 
 async def _change(
     tx: Connection,
-    batch: Mapping[Key, Outcome],
+    batch: Mapping[RecipientKey, DeliveryOutcome],
     messages: _Messages,
     schedule: _Schedule,
     now: datetime,
     low: MessageId,
     high: MessageId,
-) -> dict[Key, Outcome]:
+) -> dict[RecipientKey, DeliveryOutcome]:
     """Give the recipients their new states; return those that were really changed."""
     keys = [
         key
@@ -368,11 +368,11 @@ async def _change(
 
 async def _write(
     tx: Connection,
-    batch: Mapping[Key, Outcome],
+    batch: Mapping[RecipientKey, DeliveryOutcome],
     messages: _Messages,
     schedule: _Schedule,
-    changed: Mapping[Key, Outcome],
-    closed: Sequence[Outcome],
+    changed: Mapping[RecipientKey, DeliveryOutcome],
+    closed: Sequence[DeliveryOutcome],
     deliveries: Sequence[NewWebhookDelivery],
     now: datetime,
 ) -> Collection[AccountId]:
@@ -433,7 +433,7 @@ async def _write(
 
 
 def _schedule_changes(
-    batch: Mapping[Key, Outcome], schedule: _Schedule, changed: Mapping[Key, Outcome]
+    batch: Mapping[RecipientKey, DeliveryOutcome], schedule: _Schedule, changed: Mapping[RecipientKey, DeliveryOutcome]
 ) -> tuple[list[Place], list[tuple[Place, datetime | None, int]]]:
     """The places of rows to delete; and of rows to postpone, until when, and the attempts not to be counted."""
     struck = []
@@ -450,7 +450,7 @@ def _schedule_changes(
     return struck, later
 
 
-def _webhook_deliveries(closed: Iterable[Outcome]) -> list[NewWebhookDelivery]:
+def _webhook_deliveries(closed: Iterable[DeliveryOutcome]) -> list[NewWebhookDelivery]:
     return [
         NewWebhookDelivery(
             outcome.account_id,
@@ -466,7 +466,7 @@ def _webhook_deliveries(closed: Iterable[Outcome]) -> list[NewWebhookDelivery]:
 
 
 async def _suppress(
-    tx: Connection, outcomes: Iterable[Outcome], now: datetime, low: MessageId, high: MessageId
+    tx: Connection, outcomes: Iterable[DeliveryOutcome], now: datetime, low: MessageId, high: MessageId
 ) -> None:
     suppressing = [outcome for outcome in outcomes if outcome.suppress]
     if suppressing:
@@ -484,7 +484,7 @@ async def _suppress(
         )
 
 
-async def _release(tx: Connection, messages: _Messages, closed: Iterable[Outcome]) -> None:
+async def _release(tx: Connection, messages: _Messages, closed: Iterable[DeliveryOutcome]) -> None:
     """Release the credits of bounced recipients: the last locks that the transaction takes."""
     freed = Counter(
         outcome.account_id

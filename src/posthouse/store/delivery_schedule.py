@@ -23,7 +23,7 @@ from posthouse.store.statement import statement
 RECLAIMED_AT_ONCE_MAX: Final = 1_000
 
 # Account, message, position, fence.
-Key = tuple[AccountId, MessageId, int, int]
+RecipientKey = tuple[AccountId, MessageId, int, int]
 # Where a row lies: its block, and its number there.
 Place = tuple[int, int]
 # The arguments of an `unnest`: an array for each column.
@@ -70,7 +70,7 @@ DELETE FROM workers WHERE ctid = ANY(ARRAY(
 """
 
 # Rows that are being recorded or claimed at this moment are not lost.
-LET_GO: Final = statement("""
+RELEASE_UNKNOWN: Final = statement("""
 UPDATE schedule SET next_at = :now, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM schedule
@@ -151,13 +151,13 @@ async def retire_worker(tx: Connection, worker_id: UUID) -> None:
     await tx.execute("DELETE FROM workers WHERE id = $1", worker_id)
 
 
-async def let_go(
+async def release_unknown(
     tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, MessageId, int]], now: datetime
 ) -> int:
     """Make due what the worker has claimed and doesn't know: the answer to a claim's commit was lost."""
     account_ids, message_ids, positions = columns(list(known), 3)
     released = await tx.fetch(
-        *LET_GO.bind(
+        *RELEASE_UNKNOWN.bind(
             worker_id=worker_id, now=now, account_ids=account_ids, message_ids=message_ids, positions=positions
         )
     )
@@ -169,7 +169,7 @@ async def resume(tx: Connection, account_id: AccountId, due_at: datetime, limit:
     return len(await tx.fetch(RESUME, account_id, due_at, limit))
 
 
-async def held_too_long(connection: Connection, keys: Sequence[Key], now: datetime) -> set[Key]:
+async def held_too_long(connection: Connection, keys: Sequence[RecipientKey], now: datetime) -> set[RecipientKey]:
     """Those that have been held, all in all, for HOLD_MAX or longer."""
     account_ids, message_ids, positions, fences = columns(keys, 4)
     rows = await connection.fetch(
@@ -185,7 +185,7 @@ async def held_too_long(connection: Connection, keys: Sequence[Key], now: dateti
     return {keys[number - 1] for (number,) in rows}
 
 
-async def lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, Place]:
+async def lock(tx: Connection, keys: Iterable[RecipientKey]) -> dict[RecipientKey, Place]:
     """Lock the rows whose fence is still the same; return their places. Other rows are absent."""
     ordered = sorted(set(keys))
     if not ordered:
@@ -221,7 +221,7 @@ def columns(rows: Sequence[tuple[object, ...]], width: int = 0) -> Columns:
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
-def id_bounds(keys: Iterable[Key]) -> tuple[MessageId, MessageId]:
+def id_bounds(keys: Iterable[RecipientKey]) -> tuple[MessageId, MessageId]:
     """The lowest and the highest message id: without them PostgreSQL would open every day's partition."""
     ids = [key[1] for key in keys]
     return min(ids), max(ids)

@@ -47,7 +47,7 @@ class DomainRow:
 
 
 @dataclass(frozen=True, slots=True)
-class KeysRow:
+class DomainKeysRow:
     """A pair of keys that doesn't sign: not yet, while it has private halves; or no more, since `retired_at`."""
 
     account_id: AccountId
@@ -281,15 +281,15 @@ async def due_for_keys(connection: Connection, checked_before: datetime, limit: 
 
 async def keys(
     connection: Connection, account_id: AccountId, domain_ids: Sequence[DomainId]
-) -> Mapping[DomainId, Sequence[KeysRow]]:
+) -> Mapping[DomainId, Sequence[DomainKeysRow]]:
     """The keys of these domains that don't sign: first the waiting pair, then retired ones, the latest first."""
-    found: dict[DomainId, list[KeysRow]] = {domain_id: [] for domain_id in domain_ids}
+    found: dict[DomainId, list[DomainKeysRow]] = {domain_id: [] for domain_id in domain_ids}
     for row in await connection.fetch(_KEYS, account_id, list(domain_ids)):
-        found[row["domain_id"]].append(KeysRow(**row))
+        found[row["domain_id"]].append(DomainKeysRow(**row))
     return found
 
 
-async def add_keys(tx: Connection, row: KeysRow) -> bool:
+async def add_keys(tx: Connection, row: DomainKeysRow) -> bool:
     """False when it is to wait, and another pair waits already."""
     added = await tx.fetchval(
         *_INSERT_KEYS.bind(
@@ -309,14 +309,14 @@ async def add_keys(tx: Connection, row: KeysRow) -> bool:
     return added is not None
 
 
-async def keys_checked(tx: Connection, row: KeysRow, now: datetime) -> None:
+async def keys_checked(tx: Connection, row: DomainKeysRow, now: datetime) -> None:
     await tx.execute(
         *_KEYS_CHECKED.bind(account_id=row.account_id, domain_id=row.domain_id, selector=row.selector, now=now)
     )
 
 
 async def switch_keys(
-    tx: Connection, domain: DomainRow, waiting: KeysRow, ed25519_published: bool, now: datetime
+    tx: Connection, domain: DomainRow, waiting: DomainKeysRow, ed25519_published: bool, now: datetime
 ) -> bool:
     """The waiting pair signs from now on, and the old pair is retired. False when either was changed meanwhile."""
     taken = await tx.fetchval(_TAKE_KEYS, waiting.account_id, waiting.domain_id, waiting.selector)
@@ -336,7 +336,7 @@ async def switch_keys(
     )
     if taken is None or switched is None:
         return False
-    retired = KeysRow(
+    retired = DomainKeysRow(
         account_id=domain.account_id,
         domain_id=domain.id,
         selector=domain.selector,
@@ -375,12 +375,12 @@ async def sealed_with(connection: Connection, key_ids: Sequence[str], limit: int
     return [DomainRow(**row) for row in await connection.fetch(_SEALED_WITH, list(key_ids), limit)]
 
 
-async def keys_sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> Sequence[KeysRow]:
+async def keys_sealed_with(connection: Connection, key_ids: Sequence[str], limit: int) -> Sequence[DomainKeysRow]:
     """Keys that wait, and of whose private halves at least one was sealed with one of these."""
-    return [KeysRow(**row) for row in await connection.fetch(_KEYS_SEALED_WITH, list(key_ids), limit)]
+    return [DomainKeysRow(**row) for row in await connection.fetch(_KEYS_SEALED_WITH, list(key_ids), limit)]
 
 
-async def reseal_keys(tx: Connection, row: KeysRow, dkim_sealed: bytes, ed25519_sealed: bytes) -> None:
+async def reseal_keys(tx: Connection, row: DomainKeysRow, dkim_sealed: bytes, ed25519_sealed: bytes) -> None:
     await tx.execute(
         *_RESEAL_KEYS.bind(
             account_id=row.account_id,

@@ -26,7 +26,7 @@ POSITION_END: Final = RECIPIENTS_MAX
 SEARCHED_AT_ONCE_MAX: Final = 5_000
 
 
-class Kind(StrEnum):
+class LedgerKind(StrEnum):
     GRANT = "grant"
     RESERVE = "reserve"
     SETTLE = "settle"
@@ -46,7 +46,7 @@ class LedgerEntry:
     """`credits` is its amount; a day's sum has three: reserved, settled and released."""
 
     place: LedgerPosition
-    kind: Kind
+    kind: LedgerKind
     at: datetime
     credits: tuple[int, ...]
     reason: str | None = None
@@ -60,7 +60,7 @@ class LedgerRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class RecipientResult:
     """The result of a recipient."""
 
     email: str
@@ -113,20 +113,20 @@ async def below(
     place: LedgerPosition,
     lowest: UUID,
     limit: int,
-    kind: Kind | None = None,
+    kind: LedgerKind | None = None,
 ) -> LedgerRange:
     """The next entries below the place, of all kinds or of one, of ids from `lowest` on."""
     entries: list[LedgerEntry] = []
-    if kind in (None, Kind.GRANT):
+    if kind in (None, LedgerKind.GRANT):
         entries += await _grants(connection, account_id, place, lowest, limit + 1)
-    if kind in (None, Kind.DAY):
+    if kind in (None, LedgerKind.DAY):
         entries += await _days(connection, account_id, place, lowest, limit + 1)
     if kind is None:
         rows = await connection.fetch(
             *_ENTRIES.bind(account_id=account_id, lowest=lowest, id=place.id, position=place.position, limit=limit + 1)
         )
         entries += map(_entry, rows)
-    elif kind not in (Kind.GRANT, Kind.DAY):
+    elif kind not in (LedgerKind.GRANT, LedgerKind.DAY):
         return await _of_kind(connection, account_id, place, lowest, limit, kind)
     entries.sort(key=lambda entry: entry.place, reverse=True)
     return LedgerRange(entries[:limit], entries[limit - 1].place if len(entries) > limit else None)
@@ -138,7 +138,7 @@ async def _of_kind(
     place: LedgerPosition,
     lowest: UUID,
     limit: int,
-    kind: Kind,
+    kind: LedgerKind,
 ) -> LedgerRange:
     further = await connection.fetchrow(
         *_SO_MANY_BELOW.bind(
@@ -172,7 +172,9 @@ async def _grants(
 ) -> list[LedgerEntry]:
     rows = await connection.fetch(*_GRANTS.bind(account_id=account_id, lowest=lowest, before=place.id, limit=limit))
     return [
-        LedgerEntry(LedgerPosition(row["id"], GRANT_POSITION), Kind.GRANT, row["at"], (row["amount"],), row["reason"])
+        LedgerEntry(
+            LedgerPosition(row["id"], GRANT_POSITION), LedgerKind.GRANT, row["at"], (row["amount"],), row["reason"]
+        )
         for row in rows
     ]
 
@@ -184,7 +186,7 @@ async def _days(
         *_DAYS.bind(account_id=account_id, first=time_of(lowest).date(), last=time_of(place.id).date(), limit=limit)
     )
     entries = [
-        LedgerEntry(day_place(day), Kind.DAY, datetime.combine(day, time(), UTC), (reserved, settled, released))
+        LedgerEntry(day_place(day), LedgerKind.DAY, datetime.combine(day, time(), UTC), (reserved, settled, released))
         for day, reserved, settled, released in rows
     ]
     # The day of the place itself is above it or below it, and the lowest bound may cut a day in two.
@@ -195,9 +197,9 @@ def day_place(day: date) -> LedgerPosition:
     return LedgerPosition(lowest_id(datetime.combine(day, time(), UTC)), DAY_POSITION)
 
 
-async def fates(
+async def recipient_results(
     connection: Connection, account_id: AccountId, places: Sequence[LedgerPosition]
-) -> Mapping[LedgerPosition, Fate]:
+) -> Mapping[LedgerPosition, RecipientResult]:
     """The results of the recipients of closing entries, as far as they are still stored."""
     if not places:
         return {}
@@ -212,9 +214,9 @@ async def fates(
             positions=positions,
         )
     )
-    return {LedgerPosition(message_id, position): Fate(*result) for message_id, position, *result in rows}
+    return {LedgerPosition(message_id, position): RecipientResult(*result) for message_id, position, *result in rows}
 
 
 def _entry(row: Row) -> LedgerEntry:
     message_id, position, kind, amount, at = row
-    return LedgerEntry(LedgerPosition(message_id, position), Kind(kind), at, (amount,))
+    return LedgerEntry(LedgerPosition(message_id, position), LedgerKind(kind), at, (amount,))

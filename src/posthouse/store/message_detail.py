@@ -28,7 +28,7 @@ _RECORDED_WITHIN: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DeliveryAttempt:
     """A claim and its result; without an outcome it is under way, or its worker was lost."""
 
     position: int
@@ -98,7 +98,7 @@ class RecipientEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MessageReport:
     """A bounce or a complaint that came back; without a position it names none of the recipients.
 
     `detail` is the address that a bounce names, or the kind of a complaint; `suppressed` says whether it is a reason
@@ -128,13 +128,13 @@ class RecipientTimeline:
     code: int | None
     response: str | None
     final_at: datetime | None
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[DeliveryAttempt, ...]
     waiting: ScheduledRecipient | None
     suppression: RecipientSuppression | None
     event: RecipientEvent | None
-    reports: tuple[Report, ...]
+    reports: tuple[MessageReport, ...]
 
-    def is_under_way(self, attempt: Attempt) -> bool:
+    def is_under_way(self, attempt: DeliveryAttempt) -> bool:
         """Whether the attempt's worker lives and still has the recipient claimed."""
         return (
             attempt.outcome is None
@@ -167,7 +167,7 @@ class Timeline:
     created_at: datetime
     recipients: tuple[RecipientTimeline, ...]
     # Those that are about none of the recipients.
-    reports: tuple[Report, ...]
+    reports: tuple[MessageReport, ...]
     # Some attempts or sendings were left out: those before the latest ATTEMPTS_SHOWN_MAX, or SENDINGS_SHOWN_MAX.
     is_shortened: bool
     read_at: datetime
@@ -283,8 +283,8 @@ async def _timeline(tx: Connection, message: Row | None, now: datetime) -> Timel
     message_id = message["id"]
     key = message["account_id"], message_id
     recipients = await tx.fetch(_RECIPIENTS, *key)
-    newest = [Attempt(**row) for row in await tx.fetch(_ATTEMPTS, *key, ATTEMPTS_SHOWN_MAX + 1)]
-    attempts: defaultdict[int, list[Attempt]] = defaultdict(list)
+    newest = [DeliveryAttempt(**row) for row in await tx.fetch(_ATTEMPTS, *key, ATTEMPTS_SHOWN_MAX + 1)]
+    attempts: defaultdict[int, list[DeliveryAttempt]] = defaultdict(list)
     for attempt in reversed(newest[:ATTEMPTS_SHOWN_MAX]):
         attempts[attempt.position].append(attempt)
     scheduled = {row["position"]: ScheduledRecipient(**row) for row in await tx.fetch(_WAITING, *key, now)}
@@ -292,7 +292,7 @@ async def _timeline(tx: Connection, message: Row | None, now: datetime) -> Timel
     spans = _spans(recipients, attempts)
     sendings = await _sendings(tx, key, spans, now)
     events = await _events(tx, key, spans, sendings[:SENDINGS_SHOWN_MAX])
-    reports = [Report(**row) for row in await tx.fetch(_REPORTS, *key)]
+    reports = [MessageReport(**row) for row in await tx.fetch(_REPORTS, *key)]
     return Timeline(
         **{**message, "tags": tuple(message["tags"])},
         recipients=tuple(
@@ -321,7 +321,9 @@ async def _suppressions(
     return {row["position"]: RecipientSuppression(**row) for row in await tx.fetch(_SUPPRESSIONS, account_id, *asked)}
 
 
-def _spans(recipients: Sequence[Row], attempts: Mapping[int, Sequence[Attempt]]) -> list[tuple[int, UUID, UUID]]:
+def _spans(
+    recipients: Sequence[Row], attempts: Mapping[int, Sequence[DeliveryAttempt]]
+) -> list[tuple[int, UUID, UUID]]:
     """For each recipient that is final, between which ids its event is."""
     spans = []
     for row in recipients:

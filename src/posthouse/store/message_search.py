@@ -18,14 +18,14 @@ RECIPIENTS_SHOWN_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class IdRange:
     """Ids from `lowest` up to, but not including, `before`."""
 
     lowest: UUID
     before: UUID
 
 
-class Listed(NamedTuple):
+class MessageListRow(NamedTuple):
     """A message as a list shows it, with the first of its recipients."""
 
     id: MessageId
@@ -42,7 +42,7 @@ class Listed(NamedTuple):
     created_at: datetime
 
 
-class Uncatalogued(NamedTuple):
+class UnindexedMessage(NamedTuple):
     """A message with everything that it can be searched by, read without the index."""
 
     id: MessageId
@@ -81,7 +81,7 @@ WHERE account_id = :account_id AND message_id >= :lowest AND message_id < :befor
 ORDER BY message_id DESC LIMIT :limit
 """)
 
-UNCATALOGUED: Final = statement("""
+UNINDEXED: Final = statement("""
 SELECT id, status, source, sender,
     ARRAY(SELECT email FROM recipients
           WHERE account_id = :account_id AND message_id = messages.id AND message_id >= :lowest
@@ -117,14 +117,14 @@ LIMIT :limit
 """)
 
 
-async def newest(connection: Connection, account_id: AccountId, span: Span, limit: int) -> list[MessageId]:
+async def newest(connection: Connection, account_id: AccountId, span: IdRange, limit: int) -> list[MessageId]:
     return _ids(
         await connection.fetch(*NEWEST.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit))
     )
 
 
 async def with_term(
-    connection: Connection, account_id: AccountId, span: Span, limit: int, term: int
+    connection: Connection, account_id: AccountId, span: IdRange, limit: int, term: int
 ) -> list[MessageId]:
     return _ids(
         await connection.fetch(
@@ -134,7 +134,7 @@ async def with_term(
 
 
 async def with_each_term(
-    connection: Connection, account_id: AccountId, span: Span, limit: int, terms: Sequence[int]
+    connection: Connection, account_id: AccountId, span: IdRange, limit: int, terms: Sequence[int]
 ) -> list[list[MessageId]]:
     """The newest that have the first term, the newest that have the second, and so on: so many of each."""
     rows = await connection.fetch(
@@ -143,21 +143,23 @@ async def with_each_term(
     return [row[0] for row in rows]
 
 
-async def queued(connection: Connection, account_id: AccountId, span: Span, limit: int) -> list[MessageId]:
+async def queued(connection: Connection, account_id: AccountId, span: IdRange, limit: int) -> list[MessageId]:
     """The newest that have recipients without a result; a message may be listed several times."""
     return _ids(
         await connection.fetch(*QUEUED.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit))
     )
 
 
-async def uncatalogued(connection: Connection, account_id: AccountId, span: Span, limit: int) -> list[Uncatalogued]:
+async def unindexed(connection: Connection, account_id: AccountId, span: IdRange, limit: int) -> list[UnindexedMessage]:
     rows = await connection.fetch(
-        *UNCATALOGUED.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit)
+        *UNINDEXED.bind(account_id=account_id, lowest=span.lowest, before=span.before, limit=limit)
     )
-    return [Uncatalogued(*row) for row in rows]
+    return [UnindexedMessage(*row) for row in rows]
 
 
-async def shown(connection: Connection, account_id: AccountId, message_ids: Sequence[MessageId]) -> list[Listed]:
+async def shown(
+    connection: Connection, account_id: AccountId, message_ids: Sequence[MessageId]
+) -> list[MessageListRow]:
     """What is there of these, in their order: the newest comes first."""
     if not message_ids:
         return []
@@ -181,7 +183,7 @@ async def shown_if(
     *,
     terms: Sequence[int],
     status: str | None,
-) -> list[Listed]:
+) -> list[MessageListRow]:
     """The first so many of these that have all the terms, and the status if one is given.
 
     A message's check ends with the first term that it lacks: the rarest should come first.
@@ -207,5 +209,5 @@ def _ids(rows: Sequence[Row]) -> list[MessageId]:
     return [row[0] for row in rows]
 
 
-def _listed(rows: Sequence[Row]) -> list[Listed]:
-    return [Listed(*row) for row in rows]
+def _listed(rows: Sequence[Row]) -> list[MessageListRow]:
+    return [MessageListRow(*row) for row in rows]

@@ -9,7 +9,7 @@ from posthouse.store.postgres import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Recipient:
+class StoredRecipient:
     position: int
     email: str
     status: str
@@ -22,7 +22,7 @@ class Recipient:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class StoredMessage:
     id: MessageId
     status: str
     source: str
@@ -32,7 +32,7 @@ class Message:
     recipient_count: int
     credits_reserved: int
     created_at: datetime
-    recipients: tuple[Recipient, ...]
+    recipients: tuple[StoredRecipient, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ FROM messages WHERE account_id = $1 AND id = $2
 """
 
 
-async def message(connection: Connection, account_id: AccountId, message_id: MessageId) -> Message | None:
+async def message(connection: Connection, account_id: AccountId, message_id: MessageId) -> StoredMessage | None:
     row = await connection.fetchrow(_MESSAGE, account_id, message_id)
     if row is None:
         return None
     recipients = await connection.fetch(_RECIPIENTS, account_id, message_id)
-    return Message(**row, recipients=tuple([Recipient(**recipient) for recipient in recipients]))
+    return StoredMessage(**row, recipients=tuple([StoredRecipient(**recipient) for recipient in recipients]))
 
 
 async def receipt(connection: Connection, account_id: AccountId, message_id: MessageId) -> Receipt | None:

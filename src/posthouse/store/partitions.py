@@ -87,7 +87,7 @@ async def attached(connection: Connection) -> list[Partition]:
     return sorted(_named(row["name"]) for row in rows if not row["is_detaching"])
 
 
-async def leaving(connection: Connection) -> list[Partition]:
+async def detaching(connection: Connection) -> list[Partition]:
     """Partitions whose detaching was started and interrupted."""
     rows = await connection.fetch(_ATTACHED, list(TABLES))
     return sorted(_named(row["name"]) for row in rows if row["is_detaching"])

@@ -18,7 +18,7 @@ REPORTS_A_MESSAGE_MAX: Final = 100
 TEXT_CHARACTERS_MAX: Final = 2_000
 
 
-class Addressed(NamedTuple):
+class ReportedMessage(NamedTuple):
     """The message's account, its recipients by position, and who complained with a token that others got as well."""
 
     account_id: AccountId
@@ -84,14 +84,16 @@ RETURNING 1
 """)
 
 
-async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Addressed | None:
+async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> ReportedMessage | None:
     """The message that a token names; None when it doesn't exist (any more). Its other reports wait for this."""
     # The end of a message's id is random. A lock on its row would make delivery wait.
     await tx.execute(_LOCK, int.from_bytes(message_id.bytes[-8:], "big", signed=True))
     rows = await tx.fetch(_FIND, message_id, account_tail)
     if not rows:
         return None
-    return Addressed(rows[0]["account_id"], {row["position"]: row["email"] for row in rows}, rows[0]["complainer"])
+    return ReportedMessage(
+        rows[0]["account_id"], {row["position"]: row["email"] for row in rows}, rows[0]["complainer"]
+    )
 
 
 async def note(

@@ -13,7 +13,7 @@ from posthouse.store.postgres import Connection, required
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AccountReputation:
     """What an account's reputation depends on: only mail sent after `since` counts, if that is set."""
 
     account_id: AccountId
@@ -96,19 +96,19 @@ RETURNING 1
 _SET_EXEMPT: Final = "UPDATE accounts SET conduct_exempt = $2 WHERE id = $1"
 
 
-async def suppressing(connection: Connection, since: datetime) -> Sequence[AccountId]:
+async def accounts_with_suppressions(connection: Connection, since: datetime) -> Sequence[AccountId]:
     """The accounts whose addresses were suppressed since then, each once."""
     return [row["account_id"] for row in await connection.fetch(_SUPPRESSING, since)]
 
 
-async def standing(connection: Connection, account_id: AccountId) -> Standing | None:
+async def account_reputation(connection: Connection, account_id: AccountId) -> AccountReputation | None:
     row = await connection.fetchrow(_STANDING, account_id)
-    return None if row is None else Standing(*row)
+    return None if row is None else AccountReputation(*row)
 
 
-async def lock(tx: Connection, account_id: AccountId) -> Standing:
+async def lock(tx: Connection, account_id: AccountId) -> AccountReputation:
     """The same, locked until the transaction ends."""
-    return Standing(*required(await tx.fetchrow(_STANDING_LOCKED, account_id)))
+    return AccountReputation(*required(await tx.fetchrow(_STANDING_LOCKED, account_id)))
 
 
 async def reasons(connection: Connection, since: datetime) -> Mapping[AccountId, tuple[int, int]]:

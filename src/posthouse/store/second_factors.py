@@ -10,7 +10,7 @@ from posthouse.store.postgres import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class FactorRow:
+class SecondFactorRow:
     """It counts once it is confirmed: a user who can't read its codes must not be locked out."""
 
     user_id: UserId
@@ -53,9 +53,9 @@ async def begin(tx: Connection, user_id: UserId, secret_sealed: bytes, now: date
     return await tx.fetchval(_BEGIN, user_id, secret_sealed, now) is not None
 
 
-async def lock(tx: Connection, user_id: UserId) -> FactorRow | None:
+async def lock(tx: Connection, user_id: UserId) -> SecondFactorRow | None:
     row = await tx.fetchrow(_LOCK, user_id)
-    return None if row is None else FactorRow(**row)
+    return None if row is None else SecondFactorRow(**row)
 
 
 async def is_active(connection: Connection, user_id: UserId) -> bool:
@@ -87,8 +87,8 @@ async def remove(tx: Connection, user_id: UserId) -> bool:
     return bool(await tx.fetchval(_REMOVE, user_id))
 
 
-async def sealed_with(tx: Connection, key_ids: Sequence[str], limit: int) -> list[FactorRow]:
-    return [FactorRow(**row) for row in await tx.fetch(_SEALED_WITH, list(key_ids), limit)]
+async def sealed_with(tx: Connection, key_ids: Sequence[str], limit: int) -> list[SecondFactorRow]:
+    return [SecondFactorRow(**row) for row in await tx.fetch(_SEALED_WITH, list(key_ids), limit)]
 
 
 async def reseal(tx: Connection, user_id: UserId, secret_sealed: bytes) -> None:

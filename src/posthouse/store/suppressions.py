@@ -110,13 +110,13 @@ RETURNING 1
 
 _HELD_UNTIL: Final = "SELECT held_until FROM suppression_books WHERE account_id = $1"
 
-_HOLD_ON: Final = statement("""
+_EXTEND: Final = statement("""
 UPDATE suppression_books SET manual = manual + :count, held_until = :until
 WHERE account_id = :account_id AND importer = :importer
 RETURNING manual
 """)
 
-_LET_GO: Final = """
+_RELEASE: Final = """
 UPDATE suppression_books SET importer = NULL, held_until = NULL WHERE account_id = $1 AND importer = $2
 """
 
@@ -203,7 +203,7 @@ async def enter(tx: Connection, account_id: AccountId, count: int) -> int:
     return manual
 
 
-async def hold(tx: Connection, account_id: AccountId, importer: UUID, now: datetime, until: datetime) -> bool:
+async def hold_import(tx: Connection, account_id: AccountId, importer: UUID, now: datetime, until: datetime) -> bool:
     """Whether the importer is now the only importer until then."""
     return await tx.fetchval(*_HOLD.bind(account_id=account_id, importer=importer, now=now, until=until)) is not None
 
@@ -213,13 +213,15 @@ async def held_until(connection: Connection, account_id: AccountId) -> datetime 
     return until
 
 
-async def hold_on(tx: Connection, account_id: AccountId, importer: UUID, count: int, until: datetime) -> int | None:
+async def extend_import(
+    tx: Connection, account_id: AccountId, importer: UUID, count: int, until: datetime
+) -> int | None:
     """Like `enter`, and the importer stays the only importer; None when another has replaced it."""
     manual: int | None = await tx.fetchval(
-        *_HOLD_ON.bind(account_id=account_id, importer=importer, count=count, until=until)
+        *_EXTEND.bind(account_id=account_id, importer=importer, count=count, until=until)
     )
     return manual
 
 
-async def let_go(tx: Connection, account_id: AccountId, importer: UUID) -> None:
-    await tx.execute(_LET_GO, account_id, importer)
+async def release_import(tx: Connection, account_id: AccountId, importer: UUID) -> None:
+    await tx.execute(_RELEASE, account_id, importer)

@@ -21,7 +21,7 @@ class TemplateRow:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionRow:
+class TemplateVersionRow:
     version: int
     content: Template
     created_at: datetime
@@ -73,8 +73,8 @@ _COUNT: Final = "SELECT count(*) FROM (SELECT FROM templates WHERE account_id = 
 _DELETE: Final = "DELETE FROM templates WHERE account_id = $1 AND alias = $2 RETURNING 1"
 
 
-def _version(row: Row) -> VersionRow:
-    return VersionRow(row["version"], Template(row["subject"], row["text"], row["html"]), row["created_at"])
+def _version(row: Row) -> TemplateVersionRow:
+    return TemplateVersionRow(row["version"], Template(row["subject"], row["text"], row["html"]), row["created_at"])
 
 
 async def insert(tx: Connection, account_id: AccountId, alias: str, name: str, now: datetime) -> TemplateRow | None:
@@ -127,12 +127,12 @@ async def templates(
     ]
 
 
-async def version(connection: Connection, account_id: AccountId, alias: str, number: int) -> VersionRow | None:
+async def version(connection: Connection, account_id: AccountId, alias: str, number: int) -> TemplateVersionRow | None:
     row = await connection.fetchrow(_VERSION, account_id, alias, number)
     return None if row is None else _version(row)
 
 
-async def versions(connection: Connection, account_id: AccountId, alias: str, count: int) -> list[VersionRow]:
+async def versions(connection: Connection, account_id: AccountId, alias: str, count: int) -> list[TemplateVersionRow]:
     return [_version(row) for row in await connection.fetch(_VERSIONS, account_id, alias, count)]
 
 

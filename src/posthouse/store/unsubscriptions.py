@@ -14,6 +14,6 @@ INSERT INTO unsubscriptions (account_id, mailing_list, email, at) VALUES (:accou
 """)
 
 
-async def leave(tx: Connection, leaver: ListMember, now: datetime) -> None:
+async def unsubscribe(tx: Connection, leaver: ListMember, now: datetime) -> None:
     account_id, mailing_list, email = leaver
     await tx.execute(*_UNSUBSCRIBE.bind(account_id=account_id, mailing_list=mailing_list, email=email, now=now))

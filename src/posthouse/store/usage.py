@@ -51,7 +51,7 @@ class UsageDay:
         return max(0, self.accepted - self.delivered - self.bounced - self.failed)
 
 
-class Latency(NamedTuple):
+class LatencyDay(NamedTuple):
     day: date
     provider: str
     counts: list[int]
@@ -260,5 +260,5 @@ async def days(connection: Connection, account_id: AccountId, first: date, last:
     return {row["day"]: UsageDay(*row) for row in rows}
 
 
-async def latency(connection: Connection, account_id: AccountId, first: date, last: date) -> list[Latency]:
-    return [Latency(*row) for row in await connection.fetch(_LATENCY, account_id, first, last)]
+async def latency(connection: Connection, account_id: AccountId, first: date, last: date) -> list[LatencyDay]:
+    return [LatencyDay(*row) for row in await connection.fetch(_LATENCY, account_id, first, last)]

@@ -144,7 +144,7 @@ async def change_role(tx: Connection, account_id: AccountId, user_id: UserId, ro
     await touch(tx, account_id, now)
 
 
-async def leave_account(tx: Connection, account_id: AccountId, user_id: UserId, now: datetime) -> None:
+async def remove_member(tx: Connection, account_id: AccountId, user_id: UserId, now: datetime) -> None:
     """The user itself is kept, with any other accounts."""
     await tx.execute(_REMOVE, account_id, user_id)
     await touch(tx, account_id, now)

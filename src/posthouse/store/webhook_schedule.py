@@ -31,7 +31,7 @@ DISABLED: Final = "It was cancelled: the webhook endpoint is disabled."
 DELETED: Final = "It was cancelled: the webhook endpoint was deleted."
 
 # Account, webhook delivery, fence.
-Key = tuple[AccountId, UUID, int]
+WebhookKey = tuple[AccountId, UUID, int]
 
 
 class NewWebhookDelivery(NamedTuple):
@@ -67,7 +67,7 @@ class ClaimedWebhook:
     body: bytes | None = field(repr=False)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> WebhookKey:
         return self.account_id, self.id, self.fence
 
     @property
@@ -119,7 +119,7 @@ class WebhookOutcome:
             raise ValueError(f"success is a 2xx: {self.http_status}")
 
     @property
-    def key(self) -> Key:
+    def key(self) -> WebhookKey:
         return self.account_id, self.id, self.fence
 
 
@@ -175,7 +175,7 @@ WHERE ctid = ANY(ARRAY(
 RETURNING 1
 """
 
-_LET_GO: Final = statement("""
+_RELEASE_UNKNOWN: Final = statement("""
 UPDATE calls SET next_at = :now, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM calls
@@ -312,10 +312,12 @@ async def reclaim_expired_workers(tx: Connection, now: datetime, limit: int = RE
     return len(await tx.fetch(_RECLAIM, now, limit))
 
 
-async def let_go(tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, UUID]], now: datetime) -> int:
+async def release_unknown(
+    tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, UUID]], now: datetime
+) -> int:
     """Make due what the worker has claimed and doesn't know: the answer to a claim's commit was lost."""
     account_ids, ids = columns(list(known), 2)
-    return len(await tx.fetch(*_LET_GO.bind(worker_id=worker_id, now=now, account_ids=account_ids, ids=ids)))
+    return len(await tx.fetch(*_RELEASE_UNKNOWN.bind(worker_id=worker_id, now=now, account_ids=account_ids, ids=ids)))
 
 
 async def postpone(tx: Connection, postponements: Iterable[WebhookPostponement]) -> int:
@@ -377,7 +379,7 @@ async def record(tx: Connection, results: Iterable[WebhookOutcome], now: datetim
     A result counts while its fence is the schedule's. A late result changes nothing: the webhook delivery was
     claimed again, or cancelled.
     """
-    batch: dict[Key, WebhookOutcome] = {}
+    batch: dict[WebhookKey, WebhookOutcome] = {}
     for result in results:
         batch.setdefault(result.key, result)
     batch = dict(sorted(batch.items(), key=itemgetter(0)))
@@ -391,7 +393,7 @@ async def record(tx: Connection, results: Iterable[WebhookOutcome], now: datetim
 
 
 async def _write(
-    tx: Connection, batch: Mapping[Key, WebhookOutcome], found: Mapping[Key, "_Call"], now: datetime
+    tx: Connection, batch: Mapping[WebhookKey, WebhookOutcome], found: Mapping[WebhookKey, "_Call"], now: datetime
 ) -> None:
     outcomes = [batch[key] for key in found]
     bodies = [outcome.response_body for outcome in outcomes]
@@ -437,7 +439,7 @@ class _Call(NamedTuple):
     max_attempts: int
 
 
-async def _lock(tx: Connection, keys: Iterable[Key]) -> dict[Key, _Call]:
+async def _lock(tx: Connection, keys: Iterable[WebhookKey]) -> dict[WebhookKey, _Call]:
     """Lock the rows whose fence is still the same; other rows are absent."""
     ordered = sorted(set(keys))
     if not ordered:

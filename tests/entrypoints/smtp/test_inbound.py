@@ -19,7 +19,7 @@ from posthouse.flows.deliver.outgoing_mail import Identity, OutgoingMail
 from posthouse.flows.inbound.reports import Reports
 from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.rules.refusal import Refusal
-from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
@@ -177,7 +177,7 @@ class InboundServer:
         assert [reply[:3] for reply in replies[:-1]] == [b"220", b"250", b"250", *[b"250"] * len(rcpts), b"354"]
         return replies[-1]
 
-    async def delivered(self, *recipients: str) -> list[Claimed]:
+    async def delivered(self, *recipients: str) -> list[ClaimedRecipient]:
         claimed = await self.steps.claimed(recipients)
         await self.steps.record(*[self.steps.outcome(claim, DeliveryResult.DELIVERED) for claim in claimed])
         return claimed

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.entrypoints.http.route_context import PAGE_MAX
-from posthouse.flows.account.message_search import UNINDEXED_MAX, Listed, MessageSearch
+from posthouse.flows.account.message_search import UNINDEXED_MAX, MessageListRow, MessageSearch
 from posthouse.flows.operate.search_indexer import SETTLED_AFTER, SearchIndexer
 from posthouse.flows.shared.page import Page
 from posthouse.rules import ids, search
@@ -41,7 +41,7 @@ class Shelf:
     def account_id(self) -> AccountId:
         return AccountId(self.steps.sender.account_id)
 
-    async def page(self, limit: int = 50, cursor: str | None = None, **filters: str) -> Page[Listed]:
+    async def page(self, limit: int = 50, cursor: str | None = None, **filters: str) -> Page[MessageListRow]:
         return await self.archive.page(self.account_id, SearchFilters(**filters), limit, cursor)
 
     async def all(self, limit: int = 50, **filters: Any) -> list[MessageId]:

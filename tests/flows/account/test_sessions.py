@@ -233,14 +233,14 @@ async def test_a_member_who_is_removed_keeps_their_other_accounts(desk: Desk) ->
     first = await desk.login()
     other = await desk.sessions.switch(await desk.member(first), ids.text(ids.ACCOUNT, desk.accounts[1]))
     async with desk.database.transaction() as tx:
-        await users.leave_account(tx, desk.accounts[0], desk.user_id, desk.clock.now())
+        await users.remove_member(tx, desk.accounts[0], desk.user_id, desk.clock.now())
     assert (await desk.is_good(first), await desk.is_good(other)) == (False, True)
 
 
 async def test_a_user_of_no_account_is_told_so_only_with_the_right_password(desk: Desk) -> None:
     async with desk.database.transaction() as tx:
         for account_id in desk.accounts:
-            await users.leave_account(tx, account_id, desk.user_id, desk.clock.now())
+            await users.remove_member(tx, account_id, desk.user_id, desk.clock.now())
     with refused(Code.UNAUTHORIZED, "invitation"):
         await desk.login()
     with refused(Code.UNAUTHORIZED, "password is wrong"):

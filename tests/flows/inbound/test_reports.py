@@ -16,7 +16,7 @@ from posthouse.mail.envelope import MailReference, feedback_token, return_path
 from posthouse.rules.refusal import Refusal
 from posthouse.store import inbox
 from posthouse.store import reports as store
-from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.inbound_reports import VACATION, bounce, complaint
@@ -34,7 +34,7 @@ class Desk:
     async def receive(self, mail: bytes, *origins: MailReference) -> Received:
         return await self.feedback.receive(mail, origins)
 
-    async def delivered(self, *recipients: str, **how: Any) -> list[Claimed]:
+    async def delivered(self, *recipients: str, **how: Any) -> list[ClaimedRecipient]:
         claimed = await self.steps.claimed(recipients or [ADA], **how)
         await self.steps.record(*[self.steps.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
         return claimed
@@ -61,11 +61,11 @@ async def desk(database_url: str) -> AsyncIterator[Desk]:
         yield Desk(steps, feedback)
 
 
-def origin(claimed: Claimed, position: int | None = 0, account_id: UUID | None = None) -> MailReference:
+def origin(claimed: ClaimedRecipient, position: int | None = 0, account_id: UUID | None = None) -> MailReference:
     return MailReference.of(account_id or claimed.account_id, claimed.message_id, position)
 
 
-def verp(claimed: Claimed, position: int | None = 0, key: bytes = KEY) -> str:
+def verp(claimed: ClaimedRecipient, position: int | None = 0, key: bytes = KEY) -> str:
     return return_path(origin(claimed, position), DOMAIN, key)
 
 

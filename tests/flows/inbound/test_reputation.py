@@ -15,7 +15,7 @@ from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
 from posthouse.rules.reputation import ReputationFigures
 from posthouse.store import reputation
-from posthouse.store.delivery_claims import Claimed
+from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.accept_flow import Sender
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
@@ -38,10 +38,10 @@ class Post:
 
     async def send(
         self, delivered: int, unknown: int = 0, sender: Sender | None = None, **bounced: Any
-    ) -> list[Claimed]:
+    ) -> list[ClaimedRecipient]:
         """So many of each have come to their end; those that were delivered are told."""
         results = [DeliveryResult.DELIVERED] * delivered + [DeliveryResult.BOUNCED] * unknown
-        claimed: list[Claimed] = []
+        claimed: list[ClaimedRecipient] = []
         while len(claimed) < len(results):
             count = min(50, len(results) - len(claimed))
             claimed += await self.steps.claimed(self.addresses(count), sender=sender)
@@ -54,7 +54,7 @@ class Post:
         )
         return claimed[:delivered]
 
-    async def come_back(self, mail: bytes, *claimed: Claimed, is_shared: bool = False) -> None:
+    async def come_back(self, mail: bytes, *claimed: ClaimedRecipient, is_shared: bool = False) -> None:
         feedback = Reports(
             database=self.steps.database,
             clock=self.steps.clock,

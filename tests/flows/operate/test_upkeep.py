@@ -284,12 +284,12 @@ async def test_a_detaching_that_was_broken_off_is_finished_by_the_next_round(
             with contextlib.suppress(Refusal):
                 await upkeep.drop_partitions()
             async with database.connection() as connection:
-                assert await partitions.leaving(connection) != []
+                assert await partitions.detaching(connection) != []
     finally:
         await reader.close()
     await upkeep.drop_partitions()
     async with database.connection() as connection:
-        assert await partitions.leaving(connection) == []
+        assert await partitions.detaching(connection) == []
         assert await partitions.detached(connection) == []
         assert await partitions.attached(connection) == []
     assert await count(database, "SELECT count(*) FROM ledger_days") == 1

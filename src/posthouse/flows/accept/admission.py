@@ -8,7 +8,7 @@ from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerTok
 from posthouse.rules.ids import SessionId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.control_cache import CachedApiKey as KnownKey
-from posthouse.store.control_cache import ControlCache, Credential, Membership, Networks
+from posthouse.store.control_cache import CachedCredential, CachedMembership, ControlCache, Networks
 
 
 class Admission:
@@ -80,11 +80,11 @@ class Admission:
         membership, session_id = await self._membership(given)
         return Member(membership.account_id, membership.user_id, membership.role, membership.email, session_id)
 
-    async def _basic(self, given: BasicCredentials) -> Credential:
+    async def _basic(self, given: BasicCredentials) -> CachedCredential:
         known, _ = await self._matched(given)
         return known
 
-    async def _matched(self, given: BasicCredentials) -> tuple[Credential, bytes]:
+    async def _matched(self, given: BasicCredentials) -> tuple[CachedCredential, bytes]:
         """The credential, and the stored hash that the given password matches."""
         known = await self._control_cache.credential(given.username)
         if known is not None:
@@ -93,13 +93,13 @@ class Admission:
                     return known, secret_hash
         raise _unauthorized("The SMTP username or password is wrong, or was revoked.")
 
-    def _good_hashes(self, known: Credential) -> tuple[bytes, ...]:
+    def _good_hashes(self, known: CachedCredential) -> tuple[bytes, ...]:
         """The hash of the password, and that of the previous password while it may still be used."""
         if known.previous_hash is None or known.previous_until is None or known.previous_until <= self._clock.now():
             return (known.secret_hash,)
         return known.secret_hash, known.previous_hash
 
-    def _by_credential(self, known: Credential) -> Principal:
+    def _by_credential(self, known: CachedCredential) -> Principal:
         self._last_used.of_credential(known.account_id, known.id, self._clock.now())
         return Principal(known.account_id, known.id, Mode.LIVE)
 
@@ -114,7 +114,7 @@ class Admission:
             raise _unauthorized("The API key is unknown, expired or revoked.")
         return known
 
-    async def _membership(self, given: BearerToken) -> tuple[Membership, SessionId]:
+    async def _membership(self, given: BearerToken) -> tuple[CachedMembership, SessionId]:
         """The user's present membership, which may differ from the role in the token; and the session."""
         claims = token.read(given.jwt, secret=self._token_secret, now=self._clock.now())
         if claims is not None and await self._control_cache.user_of_session(claims.session_id) == claims.user_id:

@@ -29,7 +29,7 @@ from posthouse.rules.message import Source
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import acceptance
-from posthouse.store.acceptance import Key, PreparedMessage
+from posthouse.store.acceptance import IdempotencyKey, PreparedMessage
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 
@@ -72,7 +72,7 @@ class Intake:
         self._refused = RefusedRequests(database=database, control_cache=control_cache, clock=clock, defaults=defaults)
         self._fingerprint_key = blake2b(fingerprint_key).digest()
         self._batcher: Batcher[PreparedMessage, AcceptedMessage] = Batcher(self._accept_batch)
-        self._being_accepted: set[Key] = set()
+        self._being_accepted: set[IdempotencyKey] = set()
 
     def fingerprint(self, canonical: bytes) -> bytes:
         """The hash by which bodies are compared; keyed, since a body may be guessable."""
@@ -92,7 +92,7 @@ class Intake:
         A used key is answered before anything else is refused. Only a draft that would be refused reads its key
         here: all others read it in the transaction.
         """
-        key = Key(principal.account_id, principal.credential_id, key_text)
+        key = IdempotencyKey(principal.account_id, principal.credential_id, key_text)
         if principal.mode is Mode.TEST:
             # Test and live keys of a credential share their scope. Test mail counts as another body, so that it is
             # never taken for the mail itself.
@@ -178,7 +178,13 @@ class Intake:
         await self._batcher.drain()
 
     async def _prepare(
-        self, principal: Principal, key: Key, draft: Draft, body_hash: bytes, request_id: RequestId, source: Source
+        self,
+        principal: Principal,
+        key: IdempotencyKey,
+        draft: Draft,
+        body_hash: bytes,
+        request_id: RequestId,
+        source: Source,
     ) -> PreparedMessage:
         await self._preparation.require(principal.account_id, [draft.sender], one_click=draft.one_click)
         content = await self._preparation.content(principal.account_id, draft)
@@ -208,7 +214,7 @@ class Intake:
             one_click=draft.one_click,
         )
 
-    async def _recall(self, key: Key, body_hash: bytes) -> AcceptedMessage:
+    async def _recall(self, key: IdempotencyKey, body_hash: bytes) -> AcceptedMessage:
         """The answer to a key that another request of this process is being accepted with."""
         async with self._database.connection() as connection:
             known = (await acceptance.recall(connection, [key])).get(key)

@@ -16,7 +16,7 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.rate_limit import Rate, RateWait
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import acceptance
-from posthouse.store.acceptance import Key
+from posthouse.store.acceptance import IdempotencyKey
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 
@@ -30,7 +30,7 @@ class RefusedRequests:
         self._rates = AccountRates()
 
     async def replay_or_raise(
-        self, principal: Principal, key: Key | None, body_hash: bytes, refusal: Refusal
+        self, principal: Principal, key: IdempotencyKey | None, body_hash: bytes, refusal: Refusal
     ) -> AcceptedMessage | None:
         """The first answer to the key, if it was used; else raises what the request is refused for.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from posthouse.rules.ids import MessageId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import messages
-from posthouse.store.acceptance import Key, RememberedKey
+from posthouse.store.acceptance import IdempotencyKey, RememberedKey
 from posthouse.store.postgres import Connection
 
 
@@ -19,7 +19,9 @@ class AcceptedMessage(NamedTuple):
     rate_headers: Mapping[str, str]
 
 
-async def replay(connection: Connection, key: Key, body_hash: bytes, known: RememberedKey) -> AcceptedMessage:
+async def replay(
+    connection: Connection, key: IdempotencyKey, body_hash: bytes, known: RememberedKey
+) -> AcceptedMessage:
     """The first answer, if the body is the same."""
     if known.body_hash != body_hash:
         raise Refusal(

@@ -21,8 +21,8 @@ from posthouse.rules.credential import Mode, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.store import accounts, audit_log, credentials
+from posthouse.store.credentials import ApiKeyRow as ApiKeyRow
 from posthouse.store.credentials import CredentialRow as CredentialRow
-from posthouse.store.credentials import KeyRow as KeyRow
 from posthouse.store.postgres import Connection, Database
 
 _KEY_HINT_CHARACTERS: Final = 4
@@ -32,9 +32,9 @@ _KEY_HINT_CHARACTERS: Final = 4
 class NewKey:
     """`previous` is the key that it replaces, if any."""
 
-    key: KeyRow
+    key: ApiKeyRow
     secret: str = field(repr=False)
-    previous: KeyRow | None = None
+    previous: ApiKeyRow | None = None
 
 
 class Credentials:
@@ -127,7 +127,7 @@ class Credentials:
 
     # Keys.
 
-    async def keys(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[KeyRow]:
+    async def keys(self, account_id: AccountId, limit: int, cursor: str | None = None) -> Page[ApiKeyRow]:
         before = None if cursor is None else id_position(ids.API_KEY, cursor)
         async with self._database.connection() as connection:
             rows = await credentials.page_of_keys(connection, account_id, before, limit + 1)
@@ -162,7 +162,7 @@ class Credentials:
                 raise Refusal(Code.CONFLICT, f"The credential {owner.username} is revoked: name another for the key.")
             if await credentials.count_keys(tx, account_id, now) >= limits.KEYS_MAX:
                 raise Refusal(Code.CONFLICT, f"An account has at most {limits.KEYS_MAX} keys: revoke one first.")
-            like = KeyRow(
+            like = ApiKeyRow(
                 account_id=account_id,
                 id=ApiKeyId(new_id(self._chance, now)),
                 credential_id=owner.id,
@@ -202,7 +202,7 @@ class Credentials:
             await self._audit_log.note(tx, account_id, actor, "key.rotated", _key_text(row), now, detail)
         return replace(made, previous=replace(row, expires_at=ends_at, replaced_by=new_key_id))
 
-    async def revoke_key(self, account_id: AccountId, given: str, actor: Actor) -> KeyRow:
+    async def revoke_key(self, account_id: AccountId, given: str, actor: Actor) -> ApiKeyRow:
         """Ends an API key, named by its id (`ak_…`)."""
         now = self._clock.now()
         async with self._database.transaction() as tx:
@@ -213,7 +213,7 @@ class Credentials:
             await self._audit_log.note(tx, account_id, actor, "key.revoked", _key_text(row), now, _about(row))
         return replace(row, revoked_at=now)
 
-    async def _add_key(self, tx: Connection, like: KeyRow, now: datetime) -> NewKey:
+    async def _add_key(self, tx: Connection, like: ApiKeyRow, now: datetime) -> NewKey:
         secret = credential.new_api_key(like.mode, self._chance.bytes(credential.SECRET_RANDOM_BYTES))
         row = replace(like, hint=f"{secret[: secret.rindex('_') + 1]}…{secret[-_KEY_HINT_CHARACTERS:]}")
         await credentials.insert_key(tx, row, credential.secret_hash(secret, self._pepper), now)
@@ -235,7 +235,7 @@ async def _credential(connection: Connection, account_id: AccountId, given: str 
     return row
 
 
-async def _key(connection: Connection, account_id: AccountId, given: str) -> KeyRow:
+async def _key(connection: Connection, account_id: AccountId, given: str) -> ApiKeyRow:
     key_id = ids.parse(ids.API_KEY, given)
     row = None if key_id is None else await credentials.find_key(connection, account_id, ApiKeyId(key_id))
     if row is None:
@@ -243,7 +243,7 @@ async def _key(connection: Connection, account_id: AccountId, given: str) -> Key
     return row
 
 
-def _require_use(row: KeyRow, now: datetime) -> None:
+def _require_use(row: ApiKeyRow, now: datetime) -> None:
     """Raises unless the key works and was not replaced yet."""
     if row.revoked_at is not None:
         state = "is revoked"
@@ -266,9 +266,9 @@ def _text(row: CredentialRow) -> str:
     return ids.text(ids.CREDENTIAL, row.id)
 
 
-def _key_text(row: KeyRow) -> str:
+def _key_text(row: ApiKeyRow) -> str:
     return ids.text(ids.API_KEY, row.id)
 
 
-def _about(row: KeyRow) -> audit_log.Detail:
+def _about(row: ApiKeyRow) -> audit_log.Detail:
     return {"hint": row.hint, "name": row.name}

@@ -22,8 +22,8 @@ from posthouse.rules.domain import DomainRecords, RecordCheck, RecordChecks, Txt
 from posthouse.rules.ids import AccountId, DomainId
 from posthouse.rules.refusal import Code, Refusal, invalid
 from posthouse.store import accounts, domains
+from posthouse.store.domains import DomainKeysRow
 from posthouse.store.domains import DomainRow as DomainRow
-from posthouse.store.domains import KeysRow
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
@@ -61,7 +61,7 @@ class DomainView:
     """A domain with the records to publish, and the findings if DNS was asked."""
 
     domain: DomainRow
-    keys: Sequence[KeysRow]
+    keys: Sequence[DomainKeysRow]
     advised: tuple[TxtRecord, TxtRecord]
     findings: Mapping[str, RecordCheck] = field(default_factory=dict)
 
@@ -71,7 +71,7 @@ class DomainView:
         return records_of(self.domain)
 
     @property
-    def waiting(self) -> KeysRow | None:
+    def waiting(self) -> DomainKeysRow | None:
         return waiting_among(self.keys)
 
     @property
@@ -209,7 +209,7 @@ class Domains:
         rsa, ed25519 = await self._new_pairs()
         now = self._clock.now()
         selector = self._new_selector()
-        waiting = KeysRow(
+        waiting = DomainKeysRow(
             account_id=account_id,
             domain_id=row.id,
             selector=selector,
@@ -260,7 +260,7 @@ class Domains:
                 limits.DOMAIN_ASKED_SECONDS,
             )
 
-    async def _read_dns(self, row: DomainRow, waiting: KeysRow | None) -> FoundRecords:
+    async def _read_dns(self, row: DomainRow, waiting: DomainKeysRow | None) -> FoundRecords:
         if self._checks >= CHECKS_MAX:
             raise Refusal(Code.TEMPORARY_FAILURE, "Many domains are checked this moment: try again.", 2)
         self._checks += 1
@@ -279,7 +279,7 @@ class Domains:
         finally:
             self._making_count -= 1
 
-    def _view(self, row: DomainRow, keys: Sequence[KeysRow], found: FoundRecords | None = None) -> DomainView:
+    def _view(self, row: DomainRow, keys: Sequence[DomainKeysRow], found: FoundRecords | None = None) -> DomainView:
         findings = {} if found is None else {finding.record.name: finding for finding in found.findings}
         now = self._clock.now()
         # Records that may be removed from DNS are not shown, even before upkeep deletes them.
@@ -290,7 +290,9 @@ class Domains:
         return domain.SELECTOR_PREFIX + _base32(self._chance.bytes(_SELECTOR_BYTES))
 
 
-async def _found(connection: Connection, account_id: AccountId, given: str) -> tuple[DomainRow, Sequence[KeysRow]]:
+async def _found(
+    connection: Connection, account_id: AccountId, given: str
+) -> tuple[DomainRow, Sequence[DomainKeysRow]]:
     row = await domains.find(connection, account_id, _read_name(given))
     if row is None:
         raise _unknown(given)
@@ -304,7 +306,7 @@ async def _require_room(connection: Connection, account_id: AccountId, name: str
         raise Refusal(Code.CONFLICT, f"An account has at most {limits.DOMAINS_MAX} domains: remove one first.")
 
 
-def _require_no_rotation(row: DomainRow, keys: Sequence[KeysRow]) -> None:
+def _require_no_rotation(row: DomainRow, keys: Sequence[DomainKeysRow]) -> None:
     if waiting_among(keys) is not None:
         raise Refusal(
             Code.CONFLICT,

@@ -16,13 +16,13 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import bodies, message_detail, messages
-from posthouse.store.message_detail import Attempt as Attempt
+from posthouse.store.message_detail import DeliveryAttempt as DeliveryAttempt
+from posthouse.store.message_detail import MessageReport as MessageReport
 from posthouse.store.message_detail import RecipientTimeline as RecipientTimeline
-from posthouse.store.message_detail import Report as Report
 from posthouse.store.message_detail import Timeline as Timeline
 from posthouse.store.message_detail import WebhookDeliverySummary as WebhookDeliverySummary
-from posthouse.store.messages import Message as Message
-from posthouse.store.messages import Recipient as Recipient
+from posthouse.store.messages import StoredMessage as StoredMessage
+from posthouse.store.messages import StoredRecipient as StoredRecipient
 from posthouse.store.postgres import Database
 
 # The notable header fields are taken from this much of a header.
@@ -47,7 +47,7 @@ class MessageDetail:
         self._bodies_days = bodies_days
         self._large = asyncio.Semaphore(LARGE_AT_ONCE_MAX)
 
-    async def message(self, account_id: AccountId, given_id: str) -> Message:
+    async def message(self, account_id: AccountId, given_id: str) -> StoredMessage:
         """The account's message; another account's is not found, exactly like an unknown id."""
         message_id = _message_id(given_id)
         async with self._database.connection() as connection:

@@ -17,8 +17,8 @@ from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.message import MessageStatus
 from posthouse.rules.search import SearchFilters, SearchQuery
 from posthouse.store import message_search, search_index
-from posthouse.store.message_search import Listed as Listed
-from posthouse.store.message_search import Span, Uncatalogued
+from posthouse.store.message_search import IdRange, UnindexedMessage
+from posthouse.store.message_search import MessageListRow as MessageListRow
 from posthouse.store.postgres import Connection, Database
 
 # Messages that are examined for a page of several filters; at least as many as a page holds.
@@ -39,7 +39,7 @@ _BEGINNING: Final = UUID(int=0)
 class _Found:
     """Messages in their order, and the id from which to continue; None at the end."""
 
-    messages: list[Listed]
+    messages: list[MessageListRow]
     position: UUID | None
 
 
@@ -67,7 +67,9 @@ class MessageSearch:
         self._marks = _Marks(_BEGINNING, _BEGINNING)
         self._marked_at = float("-inf")
 
-    async def page(self, account_id: AccountId, filters: SearchFilters, limit: int, cursor: str | None) -> Page[Listed]:
+    async def page(
+        self, account_id: AccountId, filters: SearchFilters, limit: int, cursor: str | None
+    ) -> Page[MessageListRow]:
         """A page may be short, or empty, and not be the last."""
         wanted = search.search_query(filters)
         # Days to come hold nothing and need not be read.
@@ -76,7 +78,7 @@ class MessageSearch:
             before = min(before, wanted.position(cursor))
         async with self._database.connection() as connection:
             if wanted.is_everything:
-                span = Span(wanted.lowest, before)
+                span = IdRange(wanted.lowest, before)
                 newest = await message_search.newest(connection, account_id, span, limit + 1)
                 found = await _first(connection, account_id, newest, span, limit, None)
             else:
@@ -88,11 +90,11 @@ class MessageSearch:
     ) -> _Found:
         """Messages that are not in the search index yet are the newest, and come first."""
         marks = await self._read_marks(connection)
-        kept = Span(max(wanted.lowest, marks.kept_from), min(before, marks.indexed_to))
+        kept = IdRange(max(wanted.lowest, marks.kept_from), min(before, marks.indexed_to))
         if before <= marks.indexed_to:
             return await self._indexed(connection, account_id, wanted, kept, limit)
-        span = Span(max(wanted.lowest, marks.indexed_to), before)
-        examined = await message_search.uncatalogued(connection, account_id, span, UNINDEXED_MAX)
+        span = IdRange(max(wanted.lowest, marks.indexed_to), before)
+        examined = await message_search.unindexed(connection, account_id, span, UNINDEXED_MAX)
         newer = [message.id for message in examined if _is_wanted(message, wanted)]
         if len(newer) > limit:
             return _Found(await message_search.shown(connection, account_id, newer[:limit]), newer[limit - 1])
@@ -112,19 +114,19 @@ class MessageSearch:
         return self._marks
 
     async def _indexed(
-        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: Span, limit: int
+        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: IdRange, limit: int
     ) -> _Found:
         """`limit` may be 0, to find out whether there is more."""
         if span.before <= span.lowest:
             return _Found([], None)
         examined_to = max(span.lowest, ids.lowest_id(ids.time_of(span.before) - self._days_examined))
-        found = await self._within(connection, account_id, wanted, Span(examined_to, span.before), limit)
+        found = await self._within(connection, account_id, wanted, IdRange(examined_to, span.before), limit)
         if found.position is None and examined_to > span.lowest:
             return _Found(found.messages, examined_to)
         return found
 
     async def _within(
-        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: Span, limit: int
+        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: IdRange, limit: int
     ) -> _Found:
         if len(wanted.terms) == 1 and not wanted.is_queued:
             found = await message_search.with_term(connection, account_id, span, limit + 1, wanted.terms[0])
@@ -132,7 +134,7 @@ class MessageSearch:
         return await self._with_all(connection, account_id, wanted, span, limit)
 
     async def _with_all(
-        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: Span, limit: int
+        self, connection: Connection, account_id: AccountId, wanted: SearchQuery, span: IdRange, limit: int
     ) -> _Found:
         """The rarest term selects the candidates, and the other terms are checked for each."""
         most = max(self._examined_max, limit + 1)
@@ -170,7 +172,7 @@ async def _first(
     connection: Connection,
     account_id: AccountId,
     found: Sequence[MessageId],
-    span: Span,
+    span: IdRange,
     limit: int,
     examined_to: UUID | None,
 ) -> _Found:
@@ -181,7 +183,7 @@ async def _first(
     return _Found(messages, examined_to)
 
 
-def _is_wanted(message: Uncatalogued, wanted: SearchQuery) -> bool:
+def _is_wanted(message: UnindexedMessage, wanted: SearchQuery) -> bool:
     terms = search.terms_of(
         sender=message.sender,
         recipients=message.recipients,

@@ -169,7 +169,7 @@ class Suppressions:
         now = self._clock.now()
         importer = new_id(self._chance, now)
         async with self._database.transaction() as tx:
-            if not await suppressions.hold(tx, account_id, importer, now, now + HELD_FOR):
+            if not await suppressions.hold_import(tx, account_id, importer, now, now + HELD_FOR):
                 until = await suppressions.held_until(tx, account_id) or now
                 seconds = max(1, -((now - until) // _SECOND))
                 raise Refusal(
@@ -218,7 +218,7 @@ class Suppressions:
             added = 0
             if given:
                 added = await suppressions.add(tx, account_id, list(given.items()), importing.actor.name, now)
-            manual = await suppressions.hold_on(tx, account_id, importing.importer, added, now + HELD_FOR)
+            manual = await suppressions.extend_import(tx, account_id, importing.importer, added, now + HELD_FOR)
             if manual is None:
                 raise Refusal(Code.CONFLICT, "Another import has begun, because this one was idle: send it again.", 1)
             if manual > MANUAL_MAX and added:
@@ -238,7 +238,7 @@ class Suppressions:
         now = self._clock.now()
         done = importing.progress
         async with self._database.transaction() as tx:
-            await suppressions.let_go(tx, importing.account_id, importing.importer)
+            await suppressions.release_import(tx, importing.account_id, importing.importer)
             if importing.has_begun:
                 detail = {"lines": done.lines, "added": done.added, "known": done.known, "invalid": done.invalid}
                 await self._audit_log.note(

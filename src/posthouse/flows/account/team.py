@@ -96,7 +96,7 @@ class Team:
             member = await _member(tx, account_id, given_id)
             await _require_another_owner(tx, account_id, member)
             now = self._clock.now()
-            await users.leave_account(tx, account_id, member.user_id, now)
+            await users.remove_member(tx, account_id, member.user_id, now)
             await invitations.clear(tx, account_id, member.email)
             detail = _member_detail(member.user_id, member.role)
             await self._audit_log.note(tx, account_id, actor, "member.removed", member.email, now, detail)

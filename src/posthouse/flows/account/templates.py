@@ -17,7 +17,7 @@ from posthouse.rules.template import RenderedTemplate, Template, VariableValue
 from posthouse.store import accounts, templates
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.templates import TemplateRow as TemplateRow
-from posthouse.store.templates import VersionRow as VersionRow
+from posthouse.store.templates import TemplateVersionRow as TemplateVersionRow
 
 # The newest versions, shown with their texts; older versions are kept, and can be published.
 VERSIONS_SHOWN_MAX: Final = 20
@@ -83,7 +83,7 @@ class Templates:
             found = await templates.templates(connection, account_id, before, count + 1)
         return page_of(found, count, lambda row: time_cursor(row.created_at, row.alias))
 
-    async def template(self, account_id: AccountId, alias: str) -> tuple[TemplateRow, list[VersionRow]]:
+    async def template(self, account_id: AccountId, alias: str) -> tuple[TemplateRow, list[TemplateVersionRow]]:
         _require_alias(alias)
         async with self._database.connection() as connection:
             found = await templates.template(connection, account_id, alias)
@@ -128,7 +128,7 @@ class Templates:
         return published
 
     @staticmethod
-    async def _version(connection: Connection, account_id: AccountId, alias: str, number: int) -> VersionRow:
+    async def _version(connection: Connection, account_id: AccountId, alias: str, number: int) -> TemplateVersionRow:
         is_possible = 1 <= number <= limits.TEMPLATE_VERSION_MAX
         found = await templates.version(connection, account_id, alias, number) if is_possible else None
         if found is None:

@@ -22,10 +22,10 @@ from posthouse.store import acceptance, accounts, backlog, ledger, reputation
 from posthouse.store import usage as usage_store
 from posthouse.store.accounts import AccountRow
 from posthouse.store.backlog import AccountBacklog as AccountBacklog
-from posthouse.store.ledger import Fate as Fate
-from posthouse.store.ledger import Kind as Kind
 from posthouse.store.ledger import LedgerEntry as LedgerEntry
+from posthouse.store.ledger import LedgerKind as LedgerKind
 from posthouse.store.ledger import LedgerPosition, LedgerRange
+from posthouse.store.ledger import RecipientResult as RecipientResult
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.usage import UsageDay as UsageDay
 
@@ -79,7 +79,7 @@ class ExplainedEntry:
     entry: LedgerEntry
     amount: int
     why: str
-    fate: Fate | None
+    fate: RecipientResult | None
 
 
 class UsageAndLedger:
@@ -91,7 +91,7 @@ class UsageAndLedger:
     async def account(self, account_id: AccountId) -> AccountSummary:
         async with snapshot(self._database) as connection:
             account = await accounts.find_by_id(connection, account_id)
-            standing = await reputation.standing(connection, account_id)
+            standing = await reputation.account_reputation(connection, account_id)
             if account is None or standing is None:
                 raise RuntimeError("an account is gone, which none ever is")
             granted = await accounts.granted(connection, account_id)
@@ -146,8 +146,8 @@ class UsageAndLedger:
         last: str | None = None,
     ) -> Page[ExplainedEntry]:
         """The newest message first, grants at their time; a message that the account doesn't have has no entries."""
-        if kind is not None and kind not in list(Kind):
-            raise invalid(f"`kind` is one of {', '.join(Kind)}.")
+        if kind is not None and kind not in list(LedgerKind):
+            raise invalid(f"`kind` is one of {', '.join(LedgerKind)}.")
         tomorrow = self._clock.now().astimezone(UTC).date() + _DAY
         lowest = _BEGINNING if first is None else lowest_id(_start(usage.parse_day("from", first)))
         place = LedgerPosition(
@@ -165,7 +165,7 @@ class UsageAndLedger:
             return Page([], None)
         async with snapshot(self._database) as connection:
             found = await ledger.below(
-                connection, account_id, place, lowest, limit, None if kind is None else Kind(kind)
+                connection, account_id, place, lowest, limit, None if kind is None else LedgerKind(kind)
             )
             fates = await _fates(connection, account_id, found)
         entries = [_explained(entry, fates.get(entry.place)) for entry in found.entries]
@@ -195,30 +195,32 @@ def _place(given: str) -> LedgerPosition:
     return LedgerPosition(found, int(position) + ledger.DAY_POSITION)
 
 
-async def _fates(connection: Connection, account_id: AccountId, found: LedgerRange) -> Mapping[LedgerPosition, Fate]:
-    closing = [entry.place for entry in found.entries if entry.kind in (Kind.SETTLE, Kind.RELEASE)]
-    return await ledger.fates(connection, account_id, closing)
+async def _fates(
+    connection: Connection, account_id: AccountId, found: LedgerRange
+) -> Mapping[LedgerPosition, RecipientResult]:
+    closing = [entry.place for entry in found.entries if entry.kind in (LedgerKind.SETTLE, LedgerKind.RELEASE)]
+    return await ledger.recipient_results(connection, account_id, closing)
 
 
-def _explained(entry: LedgerEntry, fate: Fate | None) -> ExplainedEntry:
+def _explained(entry: LedgerEntry, fate: RecipientResult | None) -> ExplainedEntry:
     amount, why = _effect(entry, fate)
     return ExplainedEntry(_entry_id(entry.place), entry, amount, why, fate)
 
 
-def _effect(entry: LedgerEntry, fate: Fate | None) -> tuple[int, str]:
+def _effect(entry: LedgerEntry, fate: RecipientResult | None) -> tuple[int, str]:
     """The change of the available credits, and its reason in plain words."""
     credits_, *others = entry.credits
     match entry.kind:
-        case Kind.GRANT:
+        case LedgerKind.GRANT:
             return credits_, f"{'Granted' if credits_ > 0 else 'Taken back'}: {entry.reason}"
-        case Kind.RESERVE:
+        case LedgerKind.RESERVE:
             recipients = "its one recipient" if credits_ == 1 else f"each of its {credits_} recipients"
             return -credits_, f"The message was accepted: a credit for {recipients} is set aside."
-        case Kind.SETTLE:
+        case LedgerKind.SETTLE:
             return 0, f"Spent: {_fate(fate, 'the recipient got it, or was tried to the end')}"
-        case Kind.RELEASE:
+        case LedgerKind.RELEASE:
             return credits_, f"Given back: {_fate(fate, 'the recipient was refused for good')}"
-        case Kind.DAY:
+        case LedgerKind.DAY:
             settled, released = others
             return released - credits_, (
                 f"The sum of a day whose entries are no longer stored: {credits_} set aside, {settled} spent, "
@@ -235,7 +237,7 @@ _WORDS: Final = {
 }
 
 
-def _fate(fate: Fate | None, otherwise: str) -> str:
+def _fate(fate: RecipientResult | None, otherwise: str) -> str:
     if fate is None:
         return f"{otherwise}."
     what = _WORDS.get(fate.status, otherwise)

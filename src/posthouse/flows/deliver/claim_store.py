@@ -14,8 +14,8 @@ from posthouse.rules import ids
 from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import DeliveryTicket, Ticket
 from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedule
-from posthouse.store.delivery_claims import Claimed
-from posthouse.store.delivery_outcomes import Outcome
+from posthouse.store.delivery_claims import ClaimedRecipient
+from posthouse.store.delivery_outcomes import DeliveryOutcome
 from posthouse.store.delivery_schedule import DeliveryPostponement
 from posthouse.store.postgres import Connection
 
@@ -24,7 +24,7 @@ from posthouse.store.postgres import Connection
 CLAIM_LONGEST: Final = timedelta(minutes=60)
 
 
-class DeliveryClaimStore(ClaimStore[DeliveryTicket, Claimed, Outcome]):
+class DeliveryClaimStore(ClaimStore[DeliveryTicket, ClaimedRecipient, DeliveryOutcome]):
     points = CrashPoints(
         before_claim_commit="claim.before_commit",
         after_claim_commit="claim.after_commit",
@@ -47,13 +47,17 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, Claimed, Outcome]):
 
     async def claim(
         self, tx: Connection, worker_id: UUID, tickets: Sequence[DeliveryTicket], now: datetime
-    ) -> Sequence[Claimed]:
+    ) -> Sequence[ClaimedRecipient]:
         return await delivery_claims.claim(tx, worker_id, tickets, now, now + CLAIM_LONGEST, self._retries)
 
-    async def release_unknown(self, tx: Connection, worker_id: UUID, known: Collection[Claimed], now: datetime) -> None:
-        await delivery_schedule.let_go(tx, worker_id, [claimed.key[:3] for claimed in known], now)
+    async def release_unknown(
+        self, tx: Connection, worker_id: UUID, known: Collection[ClaimedRecipient], now: datetime
+    ) -> None:
+        await delivery_schedule.release_unknown(tx, worker_id, [claimed.key[:3] for claimed in known], now)
 
-    async def record(self, tx: Connection, outcomes: Sequence[Outcome], now: datetime) -> Recorded[Outcome]:
+    async def record(
+        self, tx: Connection, outcomes: Sequence[DeliveryOutcome], now: datetime
+    ) -> Recorded[DeliveryOutcome]:
         recorded = await delivery_outcomes.record(
             tx,
             [self._outcomes.dated(outcome, now) for outcome in outcomes],
@@ -68,10 +72,10 @@ class DeliveryClaimStore(ClaimStore[DeliveryTicket, Claimed, Outcome]):
         rows = [DeliveryPostponement(*late.ticket.key, late.next_at, late.is_held) for late in postponements]
         await delivery_schedule.postpone(tx, rows, now)
 
-    def log_fields(self, work: DeliveryTicket | Outcome) -> Mapping[str, str]:
+    def log_fields(self, work: DeliveryTicket | DeliveryOutcome) -> Mapping[str, str]:
         return {"message": ids.text(ids.MESSAGE, work.message_id)}
 
-    def goes_alone(self, claimed: Claimed) -> bool:
+    def goes_alone(self, claimed: ClaimedRecipient) -> bool:
         return self._outgoing_mail.is_personal(claimed.message)
 
     def publish(self, tickets: Sequence[Ticket]) -> None:

@@ -32,8 +32,8 @@ from posthouse.rules.retry import Schedule
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store import delivery_schedule, lane_reports
 from posthouse.store.control_cache import ControlCache
-from posthouse.store.delivery_claims import Claimed
-from posthouse.store.delivery_outcomes import DeliveryResult, Outcome
+from posthouse.store.delivery_claims import ClaimedRecipient
+from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult
 from posthouse.store.lane_reports import LaneState
 from posthouse.store.postgres import Database
 from posthouse.wire.carrier import Carrier, CarrierResult
@@ -198,7 +198,9 @@ class Delivery:
 
     # Claim.
 
-    async def _claim(self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item[DeliveryTicket]]) -> list[Claimed]:
+    async def _claim(
+        self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item[DeliveryTicket]]
+    ) -> list[ClaimedRecipient]:
         crash.point("claim.before")
         claimed = await self._claims.claim([item.ticket for item in items]) if items else []
         if len(items) > 1 and claimed and self._outgoing_mail.is_personal(claimed[0].message):
@@ -220,7 +222,7 @@ class Delivery:
         return [item for item in bundle.items if item.ticket.key in over]
 
     async def _separate_others(
-        self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item[DeliveryTicket]], claimed: Claimed
+        self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item[DeliveryTicket]], claimed: ClaimedRecipient
     ) -> None:
         """A personal mail takes a turn of its own; the bundle's other recipients go back into the lane."""
         others = [item for item in items if not is_claim_of(claimed, item.ticket)]
@@ -233,7 +235,7 @@ class Delivery:
     # Carry.
 
     async def _carry(
-        self, queue: LaneQueue, bundle: Bundle, claimed: Sequence[Claimed], permit: SendPermit
+        self, queue: LaneQueue, bundle: Bundle, claimed: Sequence[ClaimedRecipient], permit: SendPermit
     ) -> tuple[list[Attempt], Served]:
         attempts = []
         tried = []
@@ -273,7 +275,9 @@ class Delivery:
         ]
         return attempts, served(queue.name, carried)
 
-    async def _send(self, bundle: Bundle, tried: Sequence[Claimed], permit: SendPermit) -> CarrierResult | None:
+    async def _send(
+        self, bundle: Bundle, tried: Sequence[ClaimedRecipient], permit: SendPermit
+    ) -> CarrierResult | None:
         """The destination's replies; None when the mail was withdrawn or could not be prepared."""
         try:
             with self._claims.tasks.stoppable():
@@ -300,10 +304,10 @@ class Delivery:
 
     # Record.
 
-    async def _record(self, outcomes: Sequence[Outcome]) -> None:
+    async def _record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
         await self._claims.record(outcomes)
 
-    def _count(self, queue: LaneQueue, outcomes: Sequence[Outcome]) -> None:
+    def _count(self, queue: LaneQueue, outcomes: Sequence[DeliveryOutcome]) -> None:
         for outcome in outcomes:
             queue.counts.delivered += outcome.result is DeliveryResult.DELIVERED
             queue.counts.deferred += outcome.result is DeliveryResult.DEFERRED

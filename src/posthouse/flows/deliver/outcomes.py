@@ -10,8 +10,8 @@ from posthouse.rules import event, ids, lane, outcome, retry
 from posthouse.rules.lane import Served
 from posthouse.rules.outcome import AttemptResult, DeliveryVerdict, GivenUp, NoReply, Replied, Suppressed
 from posthouse.rules.retry import Schedule
-from posthouse.store.delivery_claims import Claimed
-from posthouse.store.delivery_outcomes import DeliveryResult, Event, Outcome
+from posthouse.store.delivery_claims import ClaimedRecipient
+from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 from posthouse.wire.carrier import CarrierResult
 
 # How much older than its commit an event's time may be.
@@ -21,7 +21,7 @@ EVENT_AGE_MAX: Final = timedelta(seconds=1)
 class Attempt(NamedTuple):
     """A claimed recipient and what happened; if nothing was tried (None), it is due again at `again_at`."""
 
-    claimed: Claimed
+    claimed: ClaimedRecipient
     result: AttemptResult | None
     carried: CarrierResult | None = None
     again_at: datetime | None = None
@@ -33,7 +33,7 @@ class Outcomes:
         self._chance = chance
         self._retries = retries
 
-    def not_tried(self, claimed: Claimed) -> Suppressed | GivenUp | None:
+    def not_tried(self, claimed: ClaimedRecipient) -> Suppressed | GivenUp | None:
         """Why the recipient must not be tried, if so."""
         if claimed.is_suppressed:
             return Suppressed(claimed.message.mailing_list if claimed.has_left else None)
@@ -45,11 +45,11 @@ class Outcomes:
             return GivenUp("it was held for 7 days because the account was suspended")
         return GivenUp("it could not be delivered in the time that a message may take")
 
-    def of(self, attempt: Attempt) -> Outcome:
+    def of(self, attempt: Attempt) -> DeliveryOutcome:
         claimed, attempt_result, carried, again_at = attempt
         now = self._clock.now()
         if attempt_result is None:
-            return Outcome(*claimed.key, DeliveryResult.POSTPONED, next_at=again_at or now)
+            return DeliveryOutcome(*claimed.key, DeliveryResult.POSTPONED, next_at=again_at or now)
         verdict = outcome.judge(attempt_result)
         consequence = outcome.recipient_update(
             verdict,
@@ -61,7 +61,7 @@ class Outcomes:
             schedule=self._retries,
         )
         result = DeliveryResult(consequence.status)
-        return Outcome(
+        return DeliveryOutcome(
             *claimed.key,
             result,
             event=self._event(claimed, result, verdict, now) if result.is_final else None,
@@ -76,15 +76,17 @@ class Outcomes:
             response=verdict.text,
         )
 
-    def dated(self, recorded: Outcome, now: datetime) -> Outcome:
+    def dated(self, recorded: DeliveryOutcome, now: datetime) -> DeliveryOutcome:
         """With a new event id if the event is old: readers of the feed would skip an id that appears late."""
         if recorded.event is None or now - ids.time_of(recorded.event.id) <= EVENT_AGE_MAX:
             return recorded
         event_id, delivery_id = (ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)) for _ in range(2))
         body = event.with_new_id(recorded.event.body, event_id, now)
-        return replace(recorded, event=Event(event_id, recorded.event.type, body, delivery_id))
+        return replace(recorded, event=NewEvent(event_id, recorded.event.type, body, delivery_id))
 
-    def _event(self, claimed: Claimed, result: DeliveryResult, verdict: DeliveryVerdict, now: datetime) -> Event:
+    def _event(
+        self, claimed: ClaimedRecipient, result: DeliveryResult, verdict: DeliveryVerdict, now: datetime
+    ) -> NewEvent:
         event_id = ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES))
         kind = event.EventType(f"email.{result}")
         body = event.body(
@@ -99,7 +101,7 @@ class Outcomes:
             smtp_code=verdict.code,
             smtp_response=verdict.text,
         )
-        return Event(event_id, kind, body, ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)))
+        return NewEvent(event_id, kind, body, ids.new_id(now, self._chance.bytes(ids.RANDOM_BYTES)))
 
 
 def served(lane_name: str, carried: CarrierResult) -> Served:

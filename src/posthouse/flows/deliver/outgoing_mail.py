@@ -18,7 +18,7 @@ from posthouse.rules.message import Source
 from posthouse.rules.unsubscribe import ListMember
 from posthouse.store import bodies
 from posthouse.store.control_cache import SealedKey
-from posthouse.store.delivery_claims import Claimed, ClaimedMessage
+from posthouse.store.delivery_claims import ClaimedMessage, ClaimedRecipient
 from posthouse.store.postgres import Database
 from posthouse.wire.carrier import CarrierRequest
 from posthouse.wire.smtp_content import SmtpContent
@@ -57,7 +57,7 @@ class OutgoingMail:
         # By the keys as well: a retry after they were replaced must not be sent with the old signatures.
         self._cache: OrderedDict[tuple[MessageId, Selectors], asyncio.Future[SmtpContent]] = OrderedDict()
 
-    async def request(self, claimed: Sequence[Claimed]) -> CarrierRequest:
+    async def request(self, claimed: Sequence[ClaimedRecipient]) -> CarrierRequest:
         """What the carrier sends: one message for recipients of one destination."""
         first = claimed[0]
         if self.is_personal(first.message):
@@ -79,7 +79,7 @@ class OutgoingMail:
         origin = MailReference.of(account_id, message.id, position)
         return return_path(origin, identity.return_path_domain, identity.return_path_key)
 
-    async def _personal(self, claimed: Claimed) -> SmtpContent:
+    async def _personal(self, claimed: ClaimedRecipient) -> SmtpContent:
         message, identity = claimed.message, self._identity
         if message.mailing_list is None:
             raise RuntimeError("an unsubscribe link was requested for mail without a list")

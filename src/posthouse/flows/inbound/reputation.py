@@ -21,7 +21,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.reputation import WINDOW, ReputationFigures
 from posthouse.store import accounts, reputation
 from posthouse.store.postgres import Database
-from posthouse.store.reputation import Standing
+from posthouse.store.reputation import AccountReputation
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +60,7 @@ class Reputation:
         now = self._clock.now()
         since = now - WINDOW if self._checked_to is None else self._checked_to - COMMIT_LONGEST
         async with self._database.connection() as connection:
-            found = await reputation.suppressing(connection, since)
+            found = await reputation.accounts_with_suppressions(connection, since)
             for account_id in found:
                 self._undecided[account_id] = now + WINDOW
                 self._undecided.move_to_end(account_id)
@@ -94,7 +94,7 @@ class Reputation:
             return _AccountCheck()
         now = self._clock.now()
         async with self._database.connection() as connection:
-            standing = await reputation.standing(connection, account_id)
+            standing = await reputation.account_reputation(connection, account_id)
             if standing is None or standing.suspended_at is not None:
                 return _AccountCheck()
             figures = await reputation.figures(connection, account_id, rules.counted_since(standing.since, now))
@@ -107,7 +107,7 @@ class Reputation:
             case _:
                 return _AccountCheck(is_decided, is_warned=await self._warn(standing, figures))
 
-    async def _suspend(self, standing: Standing, figures: ReputationFigures) -> bool:
+    async def _suspend(self, standing: AccountReputation, figures: ReputationFigures) -> bool:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             # An operator's change in the meantime wins.
@@ -122,7 +122,7 @@ class Reputation:
         log.warning("account_suspended_for_its_reputation", **_log_fields(standing, figures))
         return True
 
-    async def _warn(self, standing: Standing, figures: ReputationFigures) -> bool:
+    async def _warn(self, standing: AccountReputation, figures: ReputationFigures) -> bool:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             is_time = await reputation.warn(tx, standing.account_id, now, now - WARN_AGAIN)
@@ -131,7 +131,7 @@ class Reputation:
         return is_time
 
 
-def _log_fields(standing: Standing, figures: ReputationFigures) -> dict[str, object]:
+def _log_fields(standing: AccountReputation, figures: ReputationFigures) -> dict[str, object]:
     return {
         "account": ids.text(ids.ACCOUNT, standing.account_id),
         "name": standing.name,

@@ -30,5 +30,5 @@ class Unsubscribe:
         """From now on the address gets no more mail of the list; what is queued for it already bounces."""
         member = self.member(token)
         async with self._database.transaction() as tx:
-            await unsubscriptions.leave(tx, member, self._clock.now())
+            await unsubscriptions.unsubscribe(tx, member, self._clock.now())
         return member

@@ -25,11 +25,11 @@ from posthouse.rules.reputation import ReputationVerdict as ReputationVerdict
 from posthouse.store import accounts, credentials, delivery_schedule, domains, inbox, reputation, users
 from posthouse.store.accounts import AccountRow as AccountRow
 from posthouse.store.audit_log import Detail
+from posthouse.store.credentials import ApiKeyRow as ApiKeyRow
 from posthouse.store.credentials import CredentialRow as CredentialRow
-from posthouse.store.credentials import KeyRow as KeyRow
 from posthouse.store.domains import DomainRow as DomainRow
 from posthouse.store.postgres import Connection, Database
-from posthouse.store.reputation import Standing
+from posthouse.store.reputation import AccountReputation
 from posthouse.store.users import MemberRow as MemberRow
 
 LIST_MAX: Final = 1_000
@@ -57,7 +57,7 @@ class AccountDetail:
     granted: int
     domains: Sequence[DomainRow]
     credentials: Sequence[CredentialRow]
-    keys: Sequence[KeyRow]
+    keys: Sequence[ApiKeyRow]
     members: Sequence[MemberRow]
 
 
@@ -65,7 +65,7 @@ class AccountDetail:
 class ReputationView:
     """An account's reputation: the results of its latest mail, and the verdict."""
 
-    standing: Standing
+    standing: AccountReputation
     figures: ReputationFigures
     verdict: ReputationVerdict
     counted_since: datetime
@@ -219,7 +219,7 @@ class Accounts:
                 await reputation.set_exempt(tx, found.id, exempt, now)
                 await self._note(tx, found, "account.conduct_exemption_set", now, {"exempt": exempt})
         async with self._database.connection() as connection:
-            standing = await reputation.standing(connection, found.id)
+            standing = await reputation.account_reputation(connection, found.id)
             if standing is None:
                 raise RuntimeError("an account is gone, which none ever is")
             since = reputation_rules.counted_since(standing.since, now)

@@ -20,7 +20,7 @@ from posthouse.rules.audit.message_record import MessageRecord
 from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, Promise
 from posthouse.rules.ids import AccountId
 from posthouse.store import audit_reads, partitions
-from posthouse.store.audit_reads import ToldOf, WebhookDeliveryRecord
+from posthouse.store.audit_reads import EventWithRecipient, WebhookDeliveryRecord
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 
@@ -126,13 +126,13 @@ class Audit:
         after: UUID = _FIRST
         while True:
             async with snapshot(self._database) as tx:
-                page = await audit_reads.next_dossiers(tx, account_id, after, MESSAGES_AT_ONCE)
+                page = await audit_reads.next_message_records(tx, account_id, after, MESSAGES_AT_ONCE)
             yield page
             if len(page) < MESSAGES_AT_ONCE:
                 return
             after = page[-1].id
 
-    async def _events(self, account_id: AccountId) -> AsyncIterator[list[ToldOf]]:
+    async def _events(self, account_id: AccountId) -> AsyncIterator[list[EventWithRecipient]]:
         after = _FIRST
         while True:
             async with snapshot(self._database) as tx:
@@ -146,7 +146,7 @@ class Audit:
         after = _FIRST
         while True:
             async with snapshot(self._database) as tx:
-                page = await audit_reads.sendings(tx, account_id, after, ROWS_AT_ONCE)
+                page = await audit_reads.webhook_deliveries(tx, account_id, after, ROWS_AT_ONCE)
             yield page
             if len(page) < ROWS_AT_ONCE:
                 return
@@ -176,7 +176,7 @@ class Audit:
 
     async def _check_ledger(self, account_id: AccountId, tally: AuditTally) -> None:
         async with snapshot(self._database) as tx:
-            ledger = await audit_reads.books(tx, account_id, LEDGER_ENTRIES_MAX)
+            ledger = await audit_reads.ledger_totals(tx, account_id, LEDGER_ENTRIES_MAX)
         where = ids.text(ids.ACCOUNT, account_id)
         findings = []
         if ledger is None:
@@ -219,7 +219,7 @@ def _missing(seen: Observations) -> list[AuditFinding]:
     ]
 
 
-def _event_findings(event: ToldOf, oldest: UUID) -> list[AuditFinding]:
+def _event_findings(event: EventWithRecipient, oldest: UUID) -> list[AuditFinding]:
     if event.message_id is None:
         return []
     where = ids.text(ids.EVENT, event.id)

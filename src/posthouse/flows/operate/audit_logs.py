@@ -104,7 +104,9 @@ class OutsideLogReader:
             stored: dict[UUID, bytes] = {}
             owned = {account_id: await audit_reads.domains(tx, account_id) for account_id in by_account}
             for account_id, message_ids in by_account.items():
-                found |= {record.id: record for record in await audit_reads.dossiers(tx, account_id, message_ids)}
+                found |= {
+                    record.id: record for record in await audit_reads.message_records(tx, account_id, message_ids)
+                }
                 stored |= await audit_reads.bodies(tx, account_id, message_ids)
         for arrived, origin in zip(batch, origins, strict=True):
             record = None if origin is None else found.get(origin.message_id)

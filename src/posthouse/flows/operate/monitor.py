@@ -16,9 +16,9 @@ from posthouse.store.backlog import BoundedCount as BoundedCount
 from posthouse.store.inbox import InboxMail as InboxMail
 from posthouse.store.lane_reports import LaneReport as LaneReport
 from posthouse.store.lane_reports import LaneState as LaneState
-from posthouse.store.message_detail import Attempt as Attempt
+from posthouse.store.message_detail import DeliveryAttempt as DeliveryAttempt
+from posthouse.store.message_detail import MessageReport as MessageReport
 from posthouse.store.message_detail import RecipientTimeline as RecipientTimeline
-from posthouse.store.message_detail import Report as Report
 from posthouse.store.message_detail import Timeline as Timeline
 from posthouse.store.postgres import Database
 

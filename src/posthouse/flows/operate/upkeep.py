@@ -155,7 +155,7 @@ class Upkeep:
         ):
             if not is_held:
                 return 0
-            for partition in await partitions.leaving(connection):
+            for partition in await partitions.detaching(connection):
                 await partitions.finish_detaching(connection, partition)
             for partition in await partitions.attached(connection):
                 if await self._is_over(connection, partition):

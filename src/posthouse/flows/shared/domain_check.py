@@ -25,7 +25,7 @@ from posthouse.rules.domain import (
 )
 from posthouse.rules.limits import DOMAIN_CHECK_SECONDS_MAX
 from posthouse.store import accounts, audit_log, domains
-from posthouse.store.domains import DomainRow, KeysRow, VerificationState
+from posthouse.store.domains import DomainKeysRow, DomainRow, VerificationState
 from posthouse.store.postgres import Connection, Database
 from posthouse.wire.dns import Resolver
 
@@ -36,7 +36,7 @@ class FoundRecords:
 
     domain: DomainRow
     signing: RecordChecks
-    waiting_keys: KeysRow | None = None
+    waiting_keys: DomainKeysRow | None = None
     waiting: RecordChecks | None = None
     advice: tuple[RecordCheck, ...] = ()
 
@@ -64,7 +64,7 @@ class DomainCheck:
         self._resolver = resolver
 
     async def read_dns(
-        self, row: DomainRow, waiting_keys: KeysRow | None, advised: tuple[TxtRecord, TxtRecord] | None = None
+        self, row: DomainRow, waiting_keys: DomainKeysRow | None, advised: tuple[TxtRecord, TxtRecord] | None = None
     ) -> FoundRecords:
         """Ask DNS for all records at once, and for the advised records if these are given."""
         signing = records_of(row)
@@ -98,7 +98,7 @@ class DomainCheck:
             check = VerificationState(row.verified_at, None, None, published)
         return await self._write(row, check, found.waiting_keys, found.is_switch_due, actor, now)
 
-    async def vouch(self, row: DomainRow, waiting_keys: KeysRow | None, actor: Actor) -> DomainRow | None:
+    async def vouch(self, row: DomainRow, waiting_keys: DomainKeysRow | None, actor: Actor) -> DomainRow | None:
         """Verify the domain without DNS, its Ed25519 record and waiting keys included."""
         now = self._clock.now()
         is_switch_due = waiting_keys is not None
@@ -109,7 +109,7 @@ class DomainCheck:
         self,
         row: DomainRow,
         check: VerificationState,
-        waiting_keys: KeysRow | None,
+        waiting_keys: DomainKeysRow | None,
         is_switch_due: bool,
         actor: Actor,
         now: datetime,
@@ -151,13 +151,13 @@ class DomainCheck:
             return TxtUnknown("the name servers did not answer in time")
 
 
-def records_of(row: DomainRow, keys: KeysRow | None = None) -> DomainRecords:
+def records_of(row: DomainRow, keys: DomainKeysRow | None = None) -> DomainRecords:
     """The records of a domain with the keys that sign, or with others."""
-    of: DomainRow | KeysRow = keys or row
+    of: DomainRow | DomainKeysRow = keys or row
     return domain.records(row.name, row.token, of.selector, of.dkim_public, of.ed25519_selector, of.ed25519_public)
 
 
-def waiting_among(keys: Sequence[KeysRow]) -> KeysRow | None:
+def waiting_among(keys: Sequence[DomainKeysRow]) -> DomainKeysRow | None:
     return next((row for row in keys if row.retired_at is None), None)
 
 
@@ -171,7 +171,7 @@ def _checked(row: DomainRow, check: VerificationState) -> DomainRow:
     )
 
 
-def _switched(row: DomainRow, keys: KeysRow) -> DomainRow:
+def _switched(row: DomainRow, keys: DomainKeysRow) -> DomainRow:
     if keys.dkim_sealed is None:
         raise ValueError("keys that were retired sign no more")
     return replace(

@@ -34,7 +34,7 @@ class WebhookClaimStore(ClaimStore[WebhookTicket, ClaimedWebhook, WebhookOutcome
     async def release_unknown(
         self, tx: Connection, worker_id: UUID, known: Collection[ClaimedWebhook], now: datetime
     ) -> None:
-        await webhook_schedule.let_go(tx, worker_id, [claimed.key[:2] for claimed in known], now)
+        await webhook_schedule.release_unknown(tx, worker_id, [claimed.key[:2] for claimed in known], now)
 
     async def record(
         self, tx: Connection, outcomes: Sequence[WebhookOutcome], now: datetime

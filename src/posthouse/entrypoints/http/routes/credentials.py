@@ -18,7 +18,7 @@ from posthouse.entrypoints.http.route_context import (
     timestamp,
 )
 from posthouse.entrypoints.http.schemas import credentials as schemas
-from posthouse.flows.account.credentials import CredentialRow, KeyRow
+from posthouse.flows.account.credentials import ApiKeyRow, CredentialRow
 from posthouse.rules import credential, ids, input_checks, limits
 from posthouse.rules.credential import Scope
 
@@ -178,7 +178,7 @@ def _credential(row: CredentialRow) -> dict[str, Any]:
     }
 
 
-def _key(row: KeyRow) -> dict[str, Any]:
+def _key(row: ApiKeyRow) -> dict[str, Any]:
     may = {Scope.SEND: row.may_send, Scope.READ: row.may_read}
     return {
         "id": ids.text(ids.API_KEY, row.id),

@@ -9,7 +9,7 @@ from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import json_response, services_of, timestamp
 from posthouse.entrypoints.http.schemas import emails as schemas
 from posthouse.entrypoints.http.send_email import peer_of
-from posthouse.flows.account.message_detail import Message, Recipient
+from posthouse.flows.account.message_detail import StoredMessage, StoredRecipient
 from posthouse.rules import ids
 
 router = APIRouter()
@@ -31,7 +31,7 @@ async def get_email(
     return json_response(request, _message(message))
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: StoredMessage) -> dict[str, Any]:
     return {
         "id": ids.text(ids.MESSAGE, message.id),
         "status": message.status,
@@ -46,7 +46,7 @@ def _message(message: Message) -> dict[str, Any]:
     }
 
 
-def _recipient(message: Message, recipient: Recipient) -> dict[str, Any]:
+def _recipient(message: StoredMessage, recipient: StoredRecipient) -> dict[str, Any]:
     return {
         "id": ids.text(ids.RECIPIENT, ids.recipient_id(message.id, recipient.position)),
         "email": recipient.email,

@@ -12,11 +12,11 @@ from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import json_response, member_of, services_of, timestamp
 from posthouse.entrypoints.http.schemas.message_detail import MessageContentResponse, MessageDetailResponse
 from posthouse.flows.account.message_detail import (
-    Attempt,
+    DeliveryAttempt,
     Detail,
+    MessageReport,
     RecipientTimeline,
     RenderedMail,
-    Report,
     Timeline,
     WebhookDeliverySummary,
 )
@@ -136,7 +136,7 @@ def _recipient(timeline: Timeline, recipient: RecipientTimeline) -> dict[str, An
     }
 
 
-def _attempt(recipient: RecipientTimeline, attempt: Attempt) -> dict[str, Any]:
+def _attempt(recipient: RecipientTimeline, attempt: DeliveryAttempt) -> dict[str, Any]:
     version, _, cipher = (attempt.tls or "").partition(" ")
     return {
         "started_at": timestamp(attempt.started_at),
@@ -159,7 +159,7 @@ def _milliseconds(started_at: datetime, finished_at: datetime | None) -> int | N
     return None if finished_at is None else max(0, (finished_at - started_at) // _MILLISECOND)
 
 
-def _reports(reports: Sequence[Report]) -> list[dict[str, Any]]:
+def _reports(reports: Sequence[MessageReport]) -> list[dict[str, Any]]:
     return [
         {
             "kind": report.kind,

@@ -17,7 +17,7 @@ from posthouse.entrypoints.http.route_context import (
     services_of,
 )
 from posthouse.entrypoints.http.schemas.message_search import MessageListResponse
-from posthouse.flows.account.message_search import Listed
+from posthouse.flows.account.message_search import MessageListRow
 from posthouse.rules import ids
 from posthouse.rules.ids import CredentialId
 from posthouse.rules.message import MessageStatus, Source
@@ -86,7 +86,7 @@ def _credential(credential_id: CredentialId) -> str:
     return ids.text(ids.CREDENTIAL, credential_id)
 
 
-def _listed(message: Listed) -> dict[str, Any]:
+def _listed(message: MessageListRow) -> dict[str, Any]:
     return {
         "id": ids.text(ids.MESSAGE, message.id),
         "status": message.status,

@@ -19,7 +19,7 @@ from posthouse.entrypoints.http.route_context import (
 )
 from posthouse.entrypoints.http.schemas import templates as schemas
 from posthouse.entrypoints.http.schemas.shapes import DeletedResponse
-from posthouse.flows.account.templates import TemplateRow, VersionRow
+from posthouse.flows.account.templates import TemplateRow, TemplateVersionRow
 from posthouse.rules import limits
 from posthouse.rules.template import Template
 
@@ -155,7 +155,7 @@ def _template(row: TemplateRow) -> dict[str, Any]:
     }
 
 
-def _version(row: VersionRow) -> dict[str, Any]:
+def _version(row: TemplateVersionRow) -> dict[str, Any]:
     return {
         "version": row.version,
         "subject": row.content.subject,
