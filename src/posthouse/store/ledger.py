@@ -26,7 +26,8 @@ POSITION_END: Final = RECIPIENTS_MAX
 SEARCHED_AT_ONCE_MAX: Final = 5_000
 
 
-class LedgerKind(StrEnum):
+# The OpenAPI document has it by this name.
+class Kind(StrEnum):
     GRANT = "grant"
     RESERVE = "reserve"
     SETTLE = "settle"
@@ -46,7 +47,7 @@ class LedgerEntry:
     """`credits` is its amount; a day's sum has three: reserved, settled and released."""
 
     place: LedgerPosition
-    kind: LedgerKind
+    kind: Kind
     at: datetime
     credits: tuple[int, ...]
     reason: str | None = None
@@ -113,20 +114,20 @@ async def below(
     place: LedgerPosition,
     lowest: UUID,
     limit: int,
-    kind: LedgerKind | None = None,
+    kind: Kind | None = None,
 ) -> LedgerRange:
     """The next entries below the place, of all kinds or of one, of ids from `lowest` on."""
     entries: list[LedgerEntry] = []
-    if kind in (None, LedgerKind.GRANT):
+    if kind in (None, Kind.GRANT):
         entries += await _grants(connection, account_id, place, lowest, limit + 1)
-    if kind in (None, LedgerKind.DAY):
+    if kind in (None, Kind.DAY):
         entries += await _days(connection, account_id, place, lowest, limit + 1)
     if kind is None:
         rows = await connection.fetch(
             *_ENTRIES.bind(account_id=account_id, lowest=lowest, id=place.id, position=place.position, limit=limit + 1)
         )
         entries += map(_entry, rows)
-    elif kind not in (LedgerKind.GRANT, LedgerKind.DAY):
+    elif kind not in (Kind.GRANT, Kind.DAY):
         return await _of_kind(connection, account_id, place, lowest, limit, kind)
     entries.sort(key=lambda entry: entry.place, reverse=True)
     return LedgerRange(entries[:limit], entries[limit - 1].place if len(entries) > limit else None)
@@ -138,7 +139,7 @@ async def _of_kind(
     place: LedgerPosition,
     lowest: UUID,
     limit: int,
-    kind: LedgerKind,
+    kind: Kind,
 ) -> LedgerRange:
     further = await connection.fetchrow(
         *_SO_MANY_BELOW.bind(
@@ -172,9 +173,7 @@ async def _grants(
 ) -> list[LedgerEntry]:
     rows = await connection.fetch(*_GRANTS.bind(account_id=account_id, lowest=lowest, before=place.id, limit=limit))
     return [
-        LedgerEntry(
-            LedgerPosition(row["id"], GRANT_POSITION), LedgerKind.GRANT, row["at"], (row["amount"],), row["reason"]
-        )
+        LedgerEntry(LedgerPosition(row["id"], GRANT_POSITION), Kind.GRANT, row["at"], (row["amount"],), row["reason"])
         for row in rows
     ]
 
@@ -186,7 +185,7 @@ async def _days(
         *_DAYS.bind(account_id=account_id, first=time_of(lowest).date(), last=time_of(place.id).date(), limit=limit)
     )
     entries = [
-        LedgerEntry(day_place(day), LedgerKind.DAY, datetime.combine(day, time(), UTC), (reserved, settled, released))
+        LedgerEntry(day_place(day), Kind.DAY, datetime.combine(day, time(), UTC), (reserved, settled, released))
         for day, reserved, settled, released in rows
     ]
     # The day of the place itself is above it or below it, and the lowest bound may cut a day in two.
@@ -219,4 +218,4 @@ async def recipient_results(
 
 def _entry(row: Row) -> LedgerEntry:
     message_id, position, kind, amount, at = row
-    return LedgerEntry(LedgerPosition(message_id, position), LedgerKind(kind), at, (amount,))
+    return LedgerEntry(LedgerPosition(message_id, position), Kind(kind), at, (amount,))

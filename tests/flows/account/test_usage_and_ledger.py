@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.account.usage_and_ledger import ExplainedEntry, LedgerKind, UsageAndLedger, message_id_of
+from posthouse.flows.account.usage_and_ledger import ExplainedEntry, Kind, UsageAndLedger, message_id_of
 from posthouse.flows.operate.usage_counter import UsageCounter
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.rules import ids
@@ -207,7 +207,7 @@ async def test_every_credit_is_explained_after_a_day_of_mixed_outcomes(desk: Cou
         assert sum(one.amount for one in entries) == await desk.available()
         assert len({one.id for one in entries}) == len(entries) == 3 + 4 + 3 + 2 + 50
     view = await desk.usage_and_ledger.account(desk.account_id)
-    settled = [one for one in entries if one.entry.kind is LedgerKind.SETTLE]
+    settled = [one for one in entries if one.entry.kind is Kind.SETTLE]
     assert view.granted - len(settled) - view.waiting.credits == view.account.available
 
 
@@ -216,12 +216,12 @@ async def test_the_newest_message_is_first_and_its_reserve_comes_after_its_ends(
     newer = await desk.send(BOUNCED, FAILED)
     entries = await desk.whole()
     assert [(message_id_of(one.entry), one.entry.kind, one.amount) for one in entries] == [
-        (newer, LedgerKind.SETTLE, 0),
-        (newer, LedgerKind.RELEASE, 1),
-        (newer, LedgerKind.RESERVE, -2),
-        (older, LedgerKind.SETTLE, 0),
-        (older, LedgerKind.RESERVE, -1),
-        (None, LedgerKind.GRANT, 1_000_000),
+        (newer, Kind.SETTLE, 0),
+        (newer, Kind.RELEASE, 1),
+        (newer, Kind.RESERVE, -2),
+        (older, Kind.SETTLE, 0),
+        (older, Kind.RESERVE, -1),
+        (None, Kind.GRANT, 1_000_000),
     ]
     settle, release, reserve, *_, grant = entries
     assert settle.why == "Spent: the message was tried until it was given up; last said: 451 it was failed"

@@ -22,8 +22,8 @@ from posthouse.store import acceptance, accounts, backlog, ledger, reputation
 from posthouse.store import usage as usage_store
 from posthouse.store.accounts import AccountRow
 from posthouse.store.backlog import AccountBacklog as AccountBacklog
+from posthouse.store.ledger import Kind as Kind
 from posthouse.store.ledger import LedgerEntry as LedgerEntry
-from posthouse.store.ledger import LedgerKind as LedgerKind
 from posthouse.store.ledger import LedgerPosition, LedgerRange
 from posthouse.store.ledger import RecipientResult as RecipientResult
 from posthouse.store.postgres import Connection, Database
@@ -146,8 +146,8 @@ class UsageAndLedger:
         last: str | None = None,
     ) -> Page[ExplainedEntry]:
         """The newest message first, grants at their time; a message that the account doesn't have has no entries."""
-        if kind is not None and kind not in list(LedgerKind):
-            raise invalid(f"`kind` is one of {', '.join(LedgerKind)}.")
+        if kind is not None and kind not in list(Kind):
+            raise invalid(f"`kind` is one of {', '.join(Kind)}.")
         tomorrow = self._clock.now().astimezone(UTC).date() + _DAY
         lowest = _BEGINNING if first is None else lowest_id(_start(usage.parse_day("from", first)))
         place = LedgerPosition(
@@ -165,7 +165,7 @@ class UsageAndLedger:
             return Page([], None)
         async with snapshot(self._database) as connection:
             found = await ledger.below(
-                connection, account_id, place, lowest, limit, None if kind is None else LedgerKind(kind)
+                connection, account_id, place, lowest, limit, None if kind is None else Kind(kind)
             )
             fates = await _fates(connection, account_id, found)
         entries = [_explained(entry, fates.get(entry.place)) for entry in found.entries]
@@ -198,7 +198,7 @@ def _place(given: str) -> LedgerPosition:
 async def _fates(
     connection: Connection, account_id: AccountId, found: LedgerRange
 ) -> Mapping[LedgerPosition, RecipientResult]:
-    closing = [entry.place for entry in found.entries if entry.kind in (LedgerKind.SETTLE, LedgerKind.RELEASE)]
+    closing = [entry.place for entry in found.entries if entry.kind in (Kind.SETTLE, Kind.RELEASE)]
     return await ledger.recipient_results(connection, account_id, closing)
 
 
@@ -211,16 +211,16 @@ def _effect(entry: LedgerEntry, fate: RecipientResult | None) -> tuple[int, str]
     """The change of the available credits, and its reason in plain words."""
     credits_, *others = entry.credits
     match entry.kind:
-        case LedgerKind.GRANT:
+        case Kind.GRANT:
             return credits_, f"{'Granted' if credits_ > 0 else 'Taken back'}: {entry.reason}"
-        case LedgerKind.RESERVE:
+        case Kind.RESERVE:
             recipients = "its one recipient" if credits_ == 1 else f"each of its {credits_} recipients"
             return -credits_, f"The message was accepted: a credit for {recipients} is set aside."
-        case LedgerKind.SETTLE:
+        case Kind.SETTLE:
             return 0, f"Spent: {_fate(fate, 'the recipient got it, or was tried to the end')}"
-        case LedgerKind.RELEASE:
+        case Kind.RELEASE:
             return credits_, f"Given back: {_fate(fate, 'the recipient was refused for good')}"
-        case LedgerKind.DAY:
+        case Kind.DAY:
             settled, released = others
             return released - credits_, (
                 f"The sum of a day whose entries are no longer stored: {credits_} set aside, {settled} spent, "

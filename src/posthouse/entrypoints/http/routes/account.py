@@ -23,7 +23,7 @@ from posthouse.flows.account.usage_and_ledger import (
     AccountSummary,
     DayUsage,
     ExplainedEntry,
-    LedgerKind,
+    Kind,
     ProviderUsage,
     message_id_of,
 )
@@ -101,7 +101,7 @@ async def list_ledger(
         str | None,
         Query(
             description="Only of this kind. A page may hold fewer than `limit`, even none, and still have a cursor.",
-            json_schema_extra={"enum": [kind.value for kind in LedgerKind]},
+            json_schema_extra={"enum": [kind.value for kind in Kind]},
         ),
     ] = None,
     first: _From = None,
@@ -193,7 +193,7 @@ def _providers(usages: Sequence[ProviderUsage]) -> list[dict[str, Any]]:
 def _entry(explained: ExplainedEntry) -> dict[str, Any]:
     entry, fate = explained.entry, explained.fate
     message_id = message_id_of(entry)
-    has_recipient = entry.kind in (LedgerKind.SETTLE, LedgerKind.RELEASE)
+    has_recipient = entry.kind in (Kind.SETTLE, Kind.RELEASE)
     return {
         "id": explained.id,
         "kind": entry.kind.value,
@@ -208,7 +208,7 @@ def _entry(explained: ExplainedEntry) -> dict[str, Any]:
         "status": None if fate is None else fate.status,
         "smtp_code": None if fate is None else fate.code,
         "smtp_response": None if fate is None else fate.response,
-        "day": _sum(explained) if entry.kind is LedgerKind.DAY else None,
+        "day": _sum(explained) if entry.kind is Kind.DAY else None,
     }
 
 

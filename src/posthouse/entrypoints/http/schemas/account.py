@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from posthouse.entrypoints.http.schemas.shapes import NextCursor, OptionalTimestamp, Response, Timestamp, described
-from posthouse.flows.account.usage_and_ledger import LedgerKind
+from posthouse.flows.account.usage_and_ledger import Kind
 from posthouse.rules.credential import Role
 from posthouse.rules.message import RecipientStatus
 
@@ -177,7 +177,7 @@ class LedgerDay(BaseModel):
 class LedgerEntry(BaseModel):
     id: str
     kind: Annotated[
-        LedgerKind,
+        Kind,
         described(
             "`grant`: credits were added or taken back. `reserve`: a message was accepted. `settle`: a recipient's "
             "credit is spent. `release`: it is returned. `day`: the sum of a day whose entries are no longer stored."
