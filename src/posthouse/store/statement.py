@@ -12,17 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Literals, quoted names, comments, casts and array slices hold no parameters, but may hold colons.
+# Literals, quoted names, comments, casts and array slices hold no parameters, but may hold colons. A quote that is
+# never closed runs to the end, so that the search takes linear time; PostgreSQL refuses such a text.
 _TOKEN: Final = re.compile(
     r"""
-    [eE]'(?:[^'\\]|\\.|'')*'
-    | '(?:[^']|'')*'
-    | "[^"]*"
-    | --[^\n]*
-    | /\*.*?\*/
+    [eE]'(?:[^'\\]++|\\.)*+'?
+    | '[^']*+'?
+    | "[^"]*+"?
+    | --[^\n]*+
+    | /\*(?:[^*]++|\*(?!/))*+(?:\*/)?
     | ::
-    | (?P<forbidden> \$\w* | (?<![\w\]]): (?!\w) )
-    | (?<![\w\]]) : (?P<name>[A-Za-z_]\w*)
+    | (?P<forbidden> \$\w*+ | (?<![\w\]]): (?!\w) )
+    | (?<![\w\]]) : (?P<name>[A-Za-z_]\w*+)
     """,
     re.VERBOSE | re.DOTALL,
 )
