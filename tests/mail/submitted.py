@@ -1,4 +1,4 @@
-"""Mail in the shapes that real programs submit, and what it becomes: nothing changed, amended, or written anew."""
+"""Mail as real programs submit it, and the result: unchanged, amended, or rewritten."""
 
 # ruff: noqa: E501 (a mail to a line: what matters is which mails there are)
 
@@ -85,7 +85,7 @@ AMENDED = (
 )  # fmt: skip
 
 _U = "From: ada@example.com\n" + DATED
-# Written anew, wholly or in part.
+# Rewritten, wholly or in part.
 REENCODED = (
     mail("utf8-subject", f"From: Jürgen Müller <j@example.com>\nSubject: Grüße aus Zürich 💌 {'sehr lang ' * 30}\n{DATED}\nHi\n"),
     mail("utf8-mixed-words", f"From: ada@example.com\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?= aus Zürich\n{DATED}\nHi\n"),

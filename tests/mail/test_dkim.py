@@ -31,7 +31,7 @@ ZONE = {
     b"r1._domainkey.example.com.": dkim.record_text(RSA_PAIR.public).encode(),
     b"e1._domainkey.example.com.": dkim.record_text(ED25519_PAIR.public, KeyType.ED25519).encode(),
 }
-LETTER = (
+CONTENT = (
     b"From: Ada <ada@example.com>\r\n"
     b"To: bob@example.net\r\n"
     b"Subject: Hello\r\n"
@@ -104,7 +104,7 @@ def test_a_key_of_another_type_raises() -> None:
 
 
 def test_a_signature_lists_the_signed_fields() -> None:
-    assert tags(signatures(LETTER, [ED25519], NOW)) | {"b": "", "bh": ""} == {
+    assert tags(signatures(CONTENT, [ED25519], NOW)) | {"b": "", "bh": ""} == {
         "v": "1",
         "a": "ed25519-sha256",
         "c": "relaxed/relaxed",
@@ -119,13 +119,13 @@ def test_a_signature_lists_the_signed_fields() -> None:
 
 
 def test_each_key_signs_in_the_order_given_and_none_signs_nothing() -> None:
-    fields = signatures(LETTER, [ED25519, RSA], NOW)
+    fields = signatures(CONTENT, [ED25519, RSA], NOW)
     assert re.findall(rb"a=([a-z0-9-]+)", fields) == [b"ed25519-sha256", b"rsa-sha256"]
-    assert signatures(LETTER, [], NOW) == b""
+    assert signatures(CONTENT, [], NOW) == b""
 
 
 def test_a_signature_is_a_folded_header_field() -> None:
-    fields = signatures(LETTER, [RSA, ED25519], NOW)
+    fields = signatures(CONTENT, [RSA, ED25519], NOW)
     assert fields.endswith(b"\r\n")
     lines = fields[:-2].split(b"\r\n")
     assert max(map(len, lines)) <= 78
@@ -185,7 +185,7 @@ messages = some.builds(lambda head, body: f"{head}\r\n{body}".encode(), heads, b
 
 @settings(max_examples=inputs(300), deadline=None)
 @given(messages)
-@example(LETTER)
+@example(CONTENT)
 @example(b"From: a@example.com\r\n\r\n")
 @example(b"From: a@example.com\r\n\r\n\r\n\r\n\r\n")
 @example(b"From: a@example.com\r\nFrom: b@example.com\r\nSubject: 1\r\nSubject: 2\r\nSubject: 3\r\n\r\nx\r\n")
@@ -213,10 +213,10 @@ def test_a_changed_signed_byte_breaks_both(message: bytes, data: some.DataObject
 @pytest.mark.parametrize("name", dkim.OVERSIGNED)
 @pytest.mark.parametrize("where", ["above", "below"])
 def test_an_added_field_breaks_both(name: str, where: str) -> None:
-    fields = signatures(LETTER, [RSA, ED25519], NOW)
+    fields = signatures(CONTENT, [RSA, ED25519], NOW)
     added = f"{name}: somebody@example.org\r\n".encode()
-    head, _, body = LETTER.partition(b"\r\n\r\n")
-    forged = added + LETTER if where == "above" else head + b"\r\n" + added + b"\r\n" + body
+    head, _, body = CONTENT.partition(b"\r\n\r\n")
+    forged = added + CONTENT if where == "above" else head + b"\r\n" + added + b"\r\n" + body
     assert verdicts(fields + forged) == [False, False]
 
 
@@ -232,15 +232,15 @@ def test_an_added_field_breaks_both(name: str, where: str) -> None:
 )
 def test_changes_by_relays_break_nothing(change: object) -> None:
     assert callable(change)
-    assert change(LETTER) != LETTER
-    assert verdicts(signatures(LETTER, [RSA, ED25519], NOW) + change(LETTER)) == [True, True]
+    assert change(CONTENT) != CONTENT
+    assert verdicts(signatures(CONTENT, [RSA, ED25519], NOW) + change(CONTENT)) == [True, True]
 
 
 def test_white_space_before_the_colon_is_ignored() -> None:
     # dkimpy can't read such a field, but Ed25519 signs the same thing the same way.
-    spaced = LETTER.replace(b"Subject: Hello", b"subject \t : Hello")
-    assert signatures(spaced, [ED25519], NOW) == signatures(LETTER, [ED25519], NOW)
+    spaced = CONTENT.replace(b"Subject: Hello", b"subject \t : Hello")
+    assert signatures(spaced, [ED25519], NOW) == signatures(CONTENT, [ED25519], NOW)
 
 
 def test_a_missing_last_line_end_is_signed_as_sent() -> None:
-    assert verdicts(signatures(LETTER.removesuffix(b"\r\n"), [RSA, ED25519], NOW) + LETTER) == [True, True]
+    assert verdicts(signatures(CONTENT.removesuffix(b"\r\n"), [RSA, ED25519], NOW) + CONTENT) == [True, True]

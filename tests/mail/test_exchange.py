@@ -76,5 +76,5 @@ def test_the_order_of_the_answer_is_irrelevant(records: list[MxRecord], random: 
     found = exchanges("example.com", records, random)
     assert exchanges("example.com", shuffled, random) == found
     if isinstance(found, tuple):
-        assert [one.preference for one in found] == sorted(one.preference for one in found)
-        assert len({one.host for one in found}) == len(found) > 0
+        assert [host.preference for host in found] == sorted(host.preference for host in found)
+        assert len({host.host for host in found}) == len(found) > 0

@@ -17,7 +17,7 @@ from tests.support.bad_input import bad_input, inputs
 
 DATE = datetime(2026, 11, 15, 9, 30, 5, tzinfo=UTC)
 BOUNDARY = "01k9x2"
-LETTER = MailContent(
+CONTENT = MailContent(
     sender=Mailbox("Acme Support", "support", "acme.example"),
     to=(Mailbox("", "ada", "example.com"),),
     cc=(),
@@ -34,8 +34,8 @@ LOGO = Attachment("logo.png", "image/png", b"\x89PNG", "logo@acme")
 INVITATION = Attachment("invite.ics", "text/calendar; method=REQUEST; charset=utf-8", b"BEGIN:VCALENDAR\r\n")
 
 
-def written(letter: MailContent) -> bytes:
-    return write(letter, date=DATE, message_id="01k9x2@mail.example", boundary=BOUNDARY)
+def written(mail: MailContent) -> bytes:
+    return write(mail, date=DATE, message_id="01k9x2@mail.example", boundary=BOUNDARY)
 
 
 def assert_fit_for_the_wire(raw: bytes) -> None:
@@ -79,13 +79,13 @@ def expected_text(text: str) -> bytes:
 
 
 def test_the_fields_are_in_order() -> None:
-    letter = LETTER._replace(
+    mail = CONTENT._replace(
         cc=(Mailbox("Eve", "eve", "example.com"),),
         reply_to=Mailbox("", "help", "acme.example"),
         headers=(("X-Zulu", "1"), ("List-Unsubscribe", "<https://acme.example/u>")),
         tags=("order", "größe"),
     )
-    assert written(letter) == (
+    assert written(mail) == (
         b"From: Acme Support <support@acme.example>\r\n"
         b"To: ada@example.com\r\n"
         b"Cc: Eve <eve@example.com>\r\n"
@@ -110,14 +110,14 @@ def test_the_fields_are_in_order() -> None:
 def test_the_date_is_the_same_moment_in_utc(moment: datetime, offset_minutes: int) -> None:
     zone = timezone(timedelta(minutes=offset_minutes))
     date = moment.replace(microsecond=0, tzinfo=zone)
-    field = write(LETTER, date=date, message_id="a@b", boundary=BOUNDARY).split(b"\r\n")[3].decode()
+    field = write(CONTENT, date=date, message_id="a@b", boundary=BOUNDARY).split(b"\r\n")[3].decode()
     assert field == f"Date: {format_datetime(date.astimezone(UTC)).replace(', 0', ', ')}"
     assert parsedate_to_datetime(field.removeprefix("Date: ")) == date
 
 
 def test_a_full_mail_is_nested_as_clients_expect() -> None:
-    letter = LETTER._replace(html="<p>Hi", attachments=(PDF, INVITATION, LOGO))
-    assert written(letter).partition(b"MIME-Version: 1.0\r\n")[2] == (
+    mail = CONTENT._replace(html="<p>Hi", attachments=(PDF, INVITATION, LOGO))
+    assert written(mail).partition(b"MIME-Version: 1.0\r\n")[2] == (
         b'Content-Type: multipart/mixed;\r\n boundary="=_m01k9x2"\r\n'
         b"\r\n--=_m01k9x2\r\n"
         b'Content-Type: multipart/alternative;\r\n boundary="=_a01k9x2"\r\n'
@@ -183,7 +183,7 @@ PLAIN, HTML, CALENDAR, PNG, BYTES = (
 def test_the_tree_has_no_needless_level(
     text: str | None, html: str | None, attachments: tuple[Attachment, ...], expected: Tree
 ) -> None:
-    raw = written(LETTER._replace(text=text, html=html, attachments=attachments))
+    raw = written(CONTENT._replace(text=text, html=html, attachments=attachments))
     assert_fit_for_the_wire(raw)
     assert tree(message_from_bytes(raw)) == expected
 
@@ -207,7 +207,7 @@ def test_the_tree_has_no_needless_level(
     ids=lambda value: ascii(value)[:20],
 )
 def test_text_has_the_simplest_possible_encoding(text: str, encoding: str) -> None:
-    raw = written(LETTER._replace(text=text, html=text, attachments=(PDF,)))
+    raw = written(CONTENT._replace(text=text, html=text, attachments=(PDF,)))
     assert_fit_for_the_wire(raw)
     plain, html, pdf = leaves(message_from_bytes(raw))
     assert plain["Content-Transfer-Encoding"] == html["Content-Transfer-Encoding"] == encoding
@@ -216,47 +216,47 @@ def test_text_has_the_simplest_possible_encoding(text: str, encoding: str) -> No
 
 
 @pytest.mark.parametrize(
-    "letter",
+    "mail",
     [
-        LETTER._replace(subject="a\r\nBcc: x@y.example"),
-        LETTER._replace(sender=Mailbox("A\r\nBcc: x", "a", "b.example")),
-        LETTER._replace(to=(Mailbox("", "a\r\nBcc: x", "b.example"),)),
-        LETTER._replace(to=(Mailbox("", "a", "b.example>, <x@y.example"),)),
-        LETTER._replace(to=()),
-        LETTER._replace(reply_to=Mailbox("", "a", "b.example\n")),
-        LETTER._replace(headers=(("X-A", "a\nBcc: x"),)),
-        LETTER._replace(headers=(("X-A\r\nBcc", "x"),)),
-        LETTER._replace(headers=(("X-A: x\r\nBcc", "x"),)),
-        LETTER._replace(headers=(("References", "a\r\nBcc: x"),)),
-        LETTER._replace(headers=(("Bcc", "x@y.example"),)),
-        LETTER._replace(headers=(("resent-BCC", "x@y.example"),)),
-        LETTER._replace(tags=("a\rBcc: x",)),
-        LETTER._replace(attachments=(PDF._replace(filename='a"\r\nBcc: x'),)),
-        LETTER._replace(attachments=(PDF._replace(filename="a\0"),)),
-        LETTER._replace(attachments=(PDF._replace(content_type="a/b\r\nBcc: x"),)),
-        LETTER._replace(attachments=(PDF._replace(content_type="a/b; c=é"),)),
-        LETTER._replace(attachments=(PDF._replace(content_type="application"),)),
-        LETTER._replace(attachments=(PDF._replace(content_id="a>\r\nBcc: x"),)),
-        LETTER._replace(html="h", attachments=(PDF._replace(content_id="a b"),)),
-        LETTER._replace(text="\ud800"),
-        LETTER._replace(text=None),
+        CONTENT._replace(subject="a\r\nBcc: x@y.example"),
+        CONTENT._replace(sender=Mailbox("A\r\nBcc: x", "a", "b.example")),
+        CONTENT._replace(to=(Mailbox("", "a\r\nBcc: x", "b.example"),)),
+        CONTENT._replace(to=(Mailbox("", "a", "b.example>, <x@y.example"),)),
+        CONTENT._replace(to=()),
+        CONTENT._replace(reply_to=Mailbox("", "a", "b.example\n")),
+        CONTENT._replace(headers=(("X-A", "a\nBcc: x"),)),
+        CONTENT._replace(headers=(("X-A\r\nBcc", "x"),)),
+        CONTENT._replace(headers=(("X-A: x\r\nBcc", "x"),)),
+        CONTENT._replace(headers=(("References", "a\r\nBcc: x"),)),
+        CONTENT._replace(headers=(("Bcc", "x@y.example"),)),
+        CONTENT._replace(headers=(("resent-BCC", "x@y.example"),)),
+        CONTENT._replace(tags=("a\rBcc: x",)),
+        CONTENT._replace(attachments=(PDF._replace(filename='a"\r\nBcc: x'),)),
+        CONTENT._replace(attachments=(PDF._replace(filename="a\0"),)),
+        CONTENT._replace(attachments=(PDF._replace(content_type="a/b\r\nBcc: x"),)),
+        CONTENT._replace(attachments=(PDF._replace(content_type="a/b; c=é"),)),
+        CONTENT._replace(attachments=(PDF._replace(content_type="application"),)),
+        CONTENT._replace(attachments=(PDF._replace(content_id="a>\r\nBcc: x"),)),
+        CONTENT._replace(html="h", attachments=(PDF._replace(content_id="a b"),)),
+        CONTENT._replace(text="\ud800"),
+        CONTENT._replace(text=None),
     ],
 )
-def test_content_that_could_forge_a_field_is_refused(letter: MailContent) -> None:
+def test_content_that_could_forge_a_field_is_refused(mail: MailContent) -> None:
     with pytest.raises(HeaderError):
-        written(letter)
+        written(mail)
 
 
 @pytest.mark.parametrize("message_id", ["", "a b", "a>b", "<a@b>", "a\r\nBcc: x", "é@b", "a" * 256])
 def test_a_message_id_with_anything_odd_is_refused(message_id: str) -> None:
     with pytest.raises(HeaderError):
-        write(LETTER, date=DATE, message_id=message_id, boundary=BOUNDARY)
+        write(CONTENT, date=DATE, message_id=message_id, boundary=BOUNDARY)
 
 
 @pytest.mark.parametrize("boundary", ["", "a b", 'a"', "a\r\n", "é", "a" * 61])
 def test_a_boundary_with_anything_odd_is_refused(boundary: str) -> None:
     with pytest.raises(HeaderError):
-        write(LETTER, date=DATE, message_id="a@b", boundary=boundary)
+        write(CONTENT, date=DATE, message_id="a@b", boundary=boundary)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_boundary_with_anything_odd_is_refused(boundary: str) -> None:
     }.items(),
 )
 def test_a_filename_is_quoted_when_plain_and_extended_otherwise(filename: str, parameter: bytes) -> None:
-    raw = written(LETTER._replace(attachments=(PDF._replace(filename=filename),)))
+    raw = written(CONTENT._replace(attachments=(PDF._replace(filename=filename),)))
     assert b"Content-Disposition: attachment;" + parameter in raw
 
 
@@ -337,7 +337,7 @@ custom_fields = st.lists(
     | st.tuples(st.sampled_from(["References", "List-Unsubscribe"]), st.sampled_from(["<a@b>", "<a@b> " * 60])),
     max_size=3,
 )
-letters = st.builds(
+contents = st.builds(
     MailContent,
     sender=mailbox_values,
     to=st.lists(mailbox_values, min_size=1, max_size=4).map(tuple),
@@ -349,24 +349,24 @@ letters = st.builds(
     headers=custom_fields.map(tuple),
     tags=st.lists(short_names, max_size=3).map(tuple),
     attachments=st.lists(attachments, max_size=3).map(tuple),
-).filter(lambda letter: letter.text is not None or letter.html is not None or letter.attachments)
+).filter(lambda mail: mail.text is not None or mail.html is not None or mail.attachments)
 
 
-def expected_fields(letter: MailContent) -> list[tuple[str, object]]:
+def expected_fields(mail: MailContent) -> list[tuple[str, object]]:
     def boxes(given_boxes: tuple[Mailbox, ...]) -> list[tuple[str, str]]:
         return [(box.name, box.address) for box in given_boxes]
 
     return [
-        ("From", boxes((letter.sender,))),
-        ("To", boxes(letter.to)),
-        *([("Cc", boxes(letter.cc))] if letter.cc else []),
-        *([("Reply-To", boxes((letter.reply_to,)))] if letter.reply_to else []),
-        ("Subject", letter.subject),
+        ("From", boxes((mail.sender,))),
+        ("To", boxes(mail.to)),
+        *([("Cc", boxes(mail.cc))] if mail.cc else []),
+        *([("Reply-To", boxes((mail.reply_to,)))] if mail.reply_to else []),
+        ("Subject", mail.subject),
         ("Date", DATE),
         ("Message-ID", "<01k9x2@mail.example>"),
         ("MIME-Version", "1.0"),
-        *((name, value.strip(" ") if not name.startswith("X-") else value) for name, value in letter.headers),
-        *((TAG_HEADER, tag) for tag in letter.tags),
+        *((name, value.strip(" ") if not name.startswith("X-") else value) for name, value in mail.headers),
+        *((TAG_HEADER, tag) for tag in mail.tags),
     ]
 
 
@@ -382,7 +382,7 @@ def read_filename(part: Message) -> str | None:
     return None if value is None else collapse_rfc2231_value(value)
 
 
-def expected_leaves(letter: MailContent) -> list[tuple[str, bytes, str | None, str | None]]:
+def expected_leaves(mail: MailContent) -> list[tuple[str, bytes, str | None, str | None]]:
     """Type, content, filename and Content-ID of every leaf, in the order of the tree."""
 
     def leaf(attachment: Attachment) -> tuple[str, bytes, str | None, str | None]:
@@ -390,48 +390,48 @@ def expected_leaves(letter: MailContent) -> list[tuple[str, bytes, str | None, s
         identity = None if attachment.content_id is None else f"<{attachment.content_id}>"
         return kind, attachment.content, attachment.filename, identity
 
-    has_body = letter.text is not None or letter.html is not None
-    rest = list(letter.attachments)
-    methods = [one for one in rest if "method=" in one.content_type.lower()]
+    has_body = mail.text is not None or mail.html is not None
+    rest = list(mail.attachments)
+    methods = [part for part in rest if "method=" in part.content_type.lower()]
     invitations = methods[:1] if has_body else []
-    rest = [one for one in rest if not any(one is other for other in invitations)]
-    inline = [one for one in rest if one.content_id is not None and letter.html is not None]
-    rest = [one for one in rest if not any(one is other for other in inline)]
+    rest = [part for part in rest if not any(part is other for other in invitations)]
+    inline = [part for part in rest if part.content_id is not None and mail.html is not None]
+    rest = [part for part in rest if not any(part is other for other in inline)]
     return [
-        *([(PLAIN, expected_text(letter.text), None, None)] if letter.text is not None else []),
-        *([(HTML, expected_text(letter.html), None, None)] if letter.html is not None else []),
+        *([(PLAIN, expected_text(mail.text), None, None)] if mail.text is not None else []),
+        *([(HTML, expected_text(mail.html), None, None)] if mail.html is not None else []),
         *map(leaf, [*inline, *invitations, *rest]),
     ]
 
 
 @bad_input("MIME writer", 1_200)
-@given(letters)
-@example(LETTER._replace(subject="=?utf-8?q?a=0D=0ABcc:_x@y.example?=", tags=("=?utf-8?b?DQpCY2M6IHg=?=",)))
-def test_another_parser_finds_exactly_the_given_content(letter: MailContent) -> None:
-    raw = written(letter)
+@given(contents)
+@example(CONTENT._replace(subject="=?utf-8?q?a=0D=0ABcc:_x@y.example?=", tags=("=?utf-8?b?DQpCY2M6IHg=?=",)))
+def test_another_parser_finds_exactly_the_given_content(mail: MailContent) -> None:
+    raw = written(mail)
     assert_fit_for_the_wire(raw)
     message = message_from_bytes(raw)
     fields = [(name, read_field(name, value)) for name, value in message.items() if not name.startswith("Content-")]
-    assert fields == expected_fields(letter)
+    assert fields == expected_fields(mail)
     assert not any(part.defects for part in message.walk())
     found = [
         (part.get_content_type(), content(part), read_filename(part), part["Content-ID"]) for part in leaves(message)
     ]
-    assert found == expected_leaves(letter)
+    assert found == expected_leaves(mail)
     for part in message.walk():
         allowed = {"content-type", "content-transfer-encoding", "content-disposition", "content-id"}
         assert part is message or {name.lower() for name in part.keys()} <= allowed  # noqa: SIM118
 
 
 @bad_input("MIME writer", 400)
-@given(letters)
-def test_the_modern_parser_agrees_and_finds_no_bcc(letter: MailContent) -> None:
-    message = message_from_bytes(written(letter), policy=policy.SMTP)
-    assert message["Subject"] == letter.subject
-    assert message.get_all(TAG_HEADER, []) == list(letter.tags)
-    assert [address.addr_spec for address in message["To"].addresses] == [box.address for box in letter.to]
+@given(contents)
+def test_the_modern_parser_agrees_and_finds_no_bcc(mail: MailContent) -> None:
+    message = message_from_bytes(written(mail), policy=policy.SMTP)
+    assert message["Subject"] == mail.subject
+    assert message.get_all(TAG_HEADER, []) == list(mail.tags)
+    assert [address.addr_spec for address in message["To"].addresses] == [box.address for box in mail.to]
     assert "bcc" not in {name.lower() for part in message.walk() for name in part.keys()}  # noqa: SIM118
-    assert [content(part) for part in leaves(message)] == [leaf[1] for leaf in expected_leaves(letter)]
+    assert [content(part) for part in leaves(message)] == [leaf[1] for leaf in expected_leaves(mail)]
 
 
 text_of_any_kind = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
@@ -440,6 +440,6 @@ text_of_any_kind = st.text(st.characters(exclude_categories=["Cs"]), max_size=40
 @bad_input("MIME writer", 1_200)
 @given(text_of_any_kind | st.text(st.sampled_from("a \t\r\n=.é中\0"), max_size=400), st.booleans())
 def test_any_text_arrives_with_only_its_line_ends_changed(text: str, in_a_multipart: bool) -> None:
-    raw = written(LETTER._replace(text=text, html="<p>" if in_a_multipart else None))
+    raw = written(CONTENT._replace(text=text, html="<p>" if in_a_multipart else None))
     assert_fit_for_the_wire(raw)
     assert content(leaves(message_from_bytes(raw))[0]) == expected_text(text)

@@ -1,4 +1,4 @@
-"""Stored mail as people read it: what our writer wrote is read back, and nothing that is stored can break it."""
+"""Stored mail for display: our own mail is read back, and no stored bytes raise."""
 
 import base64
 
@@ -10,11 +10,11 @@ from posthouse.mail.header_reader import HEADER_BYTES_MAX
 from posthouse.mail.mime import Attachment
 from posthouse.mail.render import PARTS_MAX, AttachmentInfo, HeaderField, header_fields, notable_fields, render_mail
 from tests.mail.submitted import UNTOUCHED
-from tests.mail.test_mime import INVITATION, LETTER, LOGO, PDF, written
+from tests.mail.test_mime import CONTENT, INVITATION, LOGO, PDF, written
 from tests.support.bad_input import bad_input
 from tests.support.processor_time import processor_seconds
 
-BOTH = LETTER._replace(subject="Grüße, Zoë", text="Grüße\n", html="<p>Grüße 🎉</p>")
+BOTH = CONTENT._replace(subject="Grüße, Zoë", text="Grüße\n", html="<p>Grüße 🎉</p>")
 
 
 def crlf(text: str) -> bytes:
@@ -32,9 +32,9 @@ def test_our_own_mail_is_read_back_part_by_part() -> None:
 
 
 def test_a_missing_part_is_null() -> None:
-    assert render_mail(written(LETTER)).html is None
-    assert render_mail(written(LETTER._replace(text=None, html="<p>Hi</p>"))).text is None
-    files = render_mail(written(LETTER._replace(text=None, attachments=(PDF,))))
+    assert render_mail(written(CONTENT)).html is None
+    assert render_mail(written(CONTENT._replace(text=None, html="<p>Hi</p>"))).text is None
+    files = render_mail(written(CONTENT._replace(text=None, attachments=(PDF,))))
     assert (files.text, files.html) == (None, None)
 
 
@@ -42,14 +42,14 @@ def test_a_missing_part_is_null() -> None:
     "name", ["Übung.pdf", "a" * 200 + ".pdf", "日本語の長い名前" * 10 + ".pdf", 'a "b" c.pdf', "x'y'z"]
 )
 def test_a_file_keeps_its_name(name: str) -> None:
-    (attached,) = render_mail(written(LETTER._replace(attachments=(PDF._replace(filename=name),)))).attachments
+    (attached,) = render_mail(written(CONTENT._replace(attachments=(PDF._replace(filename=name),)))).attachments
     assert attached.filename == name
 
 
 def test_an_invitation_is_attached_though_it_is_text() -> None:
-    shown = render_mail(written(LETTER._replace(attachments=(INVITATION,))))
-    assert shown.text == LETTER.text
-    assert "text/calendar" in {one.content_type for one in shown.attachments}
+    shown = render_mail(written(CONTENT._replace(attachments=(INVITATION,))))
+    assert shown.text == CONTENT.text
+    assert "text/calendar" in {attachment.content_type for attachment in shown.attachments}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_parts_nested_too_deep_are_a_single_part() -> None:
     for depth in range(100):
         raw = f'Content-Type: multipart/mixed; boundary="b{depth}"\n\n--b{depth}\n{raw}\n--b{depth}--\n'
     shown = render_mail(crlf(raw))
-    assert [one.content_type for one in shown.attachments] == ["multipart/mixed"]
+    assert [attachment.content_type for attachment in shown.attachments] == ["multipart/mixed"]
 
 
 def test_an_attached_mail_is_a_single_attachment() -> None:
@@ -103,7 +103,7 @@ def test_an_attached_mail_is_a_single_attachment() -> None:
         crlf(f"Subject: outer\nContent-Type: multipart/mixed; boundary=x\n\n--x\n\nHi\n--x\n{inner}--x--")
     )
     assert (shown.subject, shown.text, shown.html) == ("outer", "Hi", None)
-    assert [one.content_type for one in shown.attachments] == ["message/rfc822"]
+    assert [attachment.content_type for attachment in shown.attachments] == ["message/rfc822"]
 
 
 @pytest.mark.parametrize("mail", UNTOUCHED, ids=[mail.name for mail in UNTOUCHED])
@@ -135,7 +135,7 @@ def test_every_charset_becomes_encodable_text(charset: str) -> None:
 
 def test_ten_megabytes_of_files_are_read_quickly() -> None:
     large = Attachment("large.bin", "application/octet-stream", bytes(7 * 1024 * 1024))
-    (attached,) = render_mail(written(LETTER._replace(attachments=(large,)))).attachments
+    (attached,) = render_mail(written(CONTENT._replace(attachments=(large,)))).attachments
     assert attached.size == len(large.content)
 
 

@@ -1,4 +1,4 @@
-"""What comes back to a return path is told apart, whoever wrote it and however badly; hostile mail costs little."""
+"""Mail to a return path is classified, however malformed; hostile mail is read quickly."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Submitted mail passes as it came, or says the same in fewer bits; what nobody may see is gone."""
+"""Submitted mail passes unchanged or is re-encoded; hidden fields are removed."""
 
 # ruff: noqa: E501 (a case to a line)
 

@@ -1,4 +1,4 @@
-"""Trace fields: one field each, whatever they are made of."""
+"""Trace fields: each is a single field, whatever its input."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from email import message_from_bytes

@@ -61,8 +61,8 @@ def test_the_largest_secret_still_fits_its_characters() -> None:
 
 
 @given(secret_bytes, secret_bytes)
-def test_different_random_bytes_make_different_secrets(one: bytes, other: bytes) -> None:
-    assert (new_smtp_password(one) == new_smtp_password(other)) == (one == other)
+def test_different_random_bytes_make_different_secrets(item: bytes, other: bytes) -> None:
+    assert (new_smtp_password(item) == new_smtp_password(other)) == (item == other)
 
 
 @given(some.binary(min_size=USERNAME_RANDOM_BYTES, max_size=USERNAME_RANDOM_BYTES))

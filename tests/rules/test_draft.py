@@ -37,7 +37,7 @@ def test_recipients_are_unique_over_all_fields() -> None:
         cc=["ADA@example.COM", "eve@bücher.example"],
         bcc=["bob@EXAMPLE.com", "Eve@xn--bcher-kva.example"],
     )
-    assert [(one.field, one.email, one.destination) for one in made.recipients] == [
+    assert [(recipient.field, recipient.email, recipient.destination) for recipient in made.recipients] == [
         ("to", "Ada@example.com", "example.com"),
         ("to", "bob@example.com", "example.com"),
         ("cc", "eve@xn--bcher-kva.example", "xn--bcher-kva.example"),
@@ -168,8 +168,8 @@ def test_attachments_are_decoded_and_typed_by_our_own_table() -> None:
             attachment(filename="q", content_type='text/plain; name="a \\" b"'),
         ]
     )
-    assert [one.content for one in made.attachments] == [b"hello"] * 5
-    assert [one.content_type for one in made.attachments] == [
+    assert [recipient.content for recipient in made.attachments] == [b"hello"] * 5
+    assert [recipient.content_type for recipient in made.attachments] == [
         "text/plain",
         "application/pdf",
         "application/octet-stream",

@@ -1,4 +1,4 @@
-"""What is told about a message before it is sent."""
+"""Warnings about a message before it is sent."""
 
 import pytest
 

@@ -111,8 +111,8 @@ def test_a_whole_second_has_its_milliseconds() -> None:
 )
 def test_odd_text_does_not_raise(odd: str) -> None:
     data = json.loads(written(subject=odd, smtp_response=odd, sender=odd, to=odd))["data"]
-    told = odd.encode("utf-8", "replace").decode()
-    assert [data[name] for name in ("subject", "smtp_response", "from", "to")] == [told] * 4
+    shown = odd.encode("utf-8", "replace").decode()
+    assert [data[name] for name in ("subject", "smtp_response", "from", "to")] == [shown] * 4
 
 
 @given(some.text(), some.text(), some.text(), some.integers(0, 49))

@@ -39,8 +39,8 @@ def test_an_id_is_read_back_from_its_text(value: UUID) -> None:
 
 
 @given(any_uuid, any_uuid)
-def test_texts_sort_as_their_ids_do(one: UUID, other: UUID) -> None:
-    assert (text(MESSAGE, one) < text(MESSAGE, other)) == (one < other)
+def test_texts_sort_as_their_ids_do(item: UUID, other: UUID) -> None:
+    assert (text(MESSAGE, item) < text(MESSAGE, other)) == (item < other)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_an_id_is_a_uuid_of_version_seven(now: datetime, random: bytes) -> None:
 
 
 @given(random_bytes, random_bytes)
-def test_every_free_random_bit_is_used(one: bytes, other: bytes) -> None:
+def test_every_free_random_bit_is_used(item: bytes, other: bytes) -> None:
     # 74 of the 80 bits are free in version 7; the six highest are dropped.
     kept = (1 << 74) - 1
-    same = int.from_bytes(one, "big") & kept == int.from_bytes(other, "big") & kept
-    assert (new_id(NOON, one) == new_id(NOON, other)) == same
+    same = int.from_bytes(item, "big") & kept == int.from_bytes(other, "big") & kept
+    assert (new_id(NOON, item) == new_id(NOON, other)) == same
 
 
 @given(moments, some.integers(1, 10**9), random_bytes, random_bytes)
@@ -118,7 +118,7 @@ def test_a_message_id_has_room_for_its_recipients(now: datetime, random: bytes) 
     ids = [recipient_id(message_id, position) for position in range(limits.RECIPIENTS_MAX)]
     assert len({message_id, *ids}) == limits.RECIPIENTS_MAX + 1
     assert sorted(ids) == ids
-    assert {one.int >> 6 << 6 for one in ids} == {message_id.int}
+    assert {item.int >> 6 << 6 for item in ids} == {message_id.int}
     assert parse(RECIPIENT, text(RECIPIENT, ids[0])) == ids[0]
 
 

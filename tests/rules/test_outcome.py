@@ -112,7 +112,7 @@ def test_a_lost_session_is_retried_and_ambiguous_after_the_dot(stage: Stage, ver
 
 
 @pytest.mark.parametrize(
-    ("happening", "verdict", "text"),
+    ("attempt_result", "verdict", "text"),
     [
         (Unresolved(LookupFailure.NULL_MX), "bounced", "the domain does not accept mail (null MX)"),
         (Unresolved(LookupFailure.NO_SUCH_NAME), "bounced", "the domain does not exist"),
@@ -128,8 +128,8 @@ def test_a_lost_session_is_retried_and_ambiguous_after_the_dot(stage: Stage, ver
         (GivenUp("it was tried 10 times"), "failed", "it was tried 10 times"),
     ],
 )
-def test_a_result_before_a_connection_has_no_code(happening: AttemptResult, verdict: str, text: str) -> None:
-    result = judge(happening)
+def test_a_result_before_a_connection_has_no_code(attempt_result: AttemptResult, verdict: str, text: str) -> None:
+    result = judge(attempt_result)
     assert in_words(result) == verdict
     assert (result.code, result.text) == (None, text)
 
@@ -173,7 +173,7 @@ def test_a_full_mailbox_is_retried_not_bounced() -> None:
     assert replied(Stage.RCPT, 552).code == 552
 
 
-happenings: some.SearchStrategy[AttemptResult] = some.one_of(
+results: some.SearchStrategy[AttemptResult] = some.one_of(
     some.builds(
         Replied,
         some.sampled_from(Stage),
@@ -187,25 +187,25 @@ happenings: some.SearchStrategy[AttemptResult] = some.one_of(
 )
 
 
-@given(happenings)
-def test_every_verdict_is_consistent(happening: AttemptResult) -> None:
-    verdict = judge(happening)
+@given(results)
+def test_every_verdict_is_consistent(attempt_result: AttemptResult) -> None:
+    verdict = judge(attempt_result)
     # `delivered` is what a server said; so is a bounce, unless DNS, an address or a list said it.
     if verdict.kind is OutcomeKind.DELIVERED:
-        assert isinstance(happening, Replied)
-        assert happening.stage is Stage.DOT
-    if verdict.kind is OutcomeKind.BOUNCED and isinstance(happening, Replied):
+        assert isinstance(attempt_result, Replied)
+        assert attempt_result.stage is Stage.DOT
+    if verdict.kind is OutcomeKind.BOUNCED and isinstance(attempt_result, Replied):
         assert verdict.code is not None
         assert 500 <= verdict.code < 600
-        assert happening.stage in LATE
-    assert not isinstance(happening, NoReply) or verdict.kind is OutcomeKind.DEFERRED
+        assert attempt_result.stage in LATE
+    assert not isinstance(attempt_result, NoReply) or verdict.kind is OutcomeKind.DEFERRED
     # Only we give up; no server can make us do so by what it says.
-    assert (verdict.kind is OutcomeKind.FAILED) == isinstance(happening, GivenUp)
+    assert (verdict.kind is OutcomeKind.FAILED) == isinstance(attempt_result, GivenUp)
     # Another host is only tried while nothing was said about the mail, and never when it may have arrived.
     assert not (verdict.next_exchange and (verdict.ambiguous or verdict.kind is not OutcomeKind.DEFERRED))
     assert not verdict.ambiguous or verdict.kind is OutcomeKind.DEFERRED
     assert not verdict.suppress or verdict.kind is OutcomeKind.BOUNCED
-    assert (verdict.code is not None) == isinstance(happening, Replied)
+    assert (verdict.code is not None) == isinstance(attempt_result, Replied)
     assert verdict.text
 
 

@@ -40,8 +40,8 @@ def test_two_refusals_with_the_same_fields_are_equal() -> None:
 
 
 def test_headers_are_not_shared_between_refusals() -> None:
-    one, other = invalid("No."), invalid("No.")
-    one.headers["Retry-After"] = "1"
+    item, other = invalid("No."), invalid("No.")
+    item.headers["Retry-After"] = "1"
     assert other.headers == {}
 
 

@@ -26,7 +26,7 @@ def complained(kind: str = "abuse", recipient: str | None = None) -> Complaint:
     return Complaint(kind, recipient, (), "stop it")
 
 
-def told(found: list[ReportNote]) -> list[tuple[int | None, bool]]:
+def shown(found: list[ReportNote]) -> list[tuple[int | None, bool]]:
     return [(note.position, note.suppress) for note in found]
 
 
@@ -49,40 +49,40 @@ def test_only_a_permanently_unknown_address_is_suppressed(
 ) -> None:
     for position in (0, None):
         found = report_notes(bounced(failed(status=status, is_permanent=is_permanent)), position, TWO)
-        assert told(found) == [(0, suppresses)]
+        assert shown(found) == [(0, suppresses)]
 
 
 def test_the_tokens_position_overrides_the_named_address() -> None:
-    assert told(report_notes(bounced(failed("forwarded@elsewhere.example")), 1, TWO)) == [(1, True)]
-    assert told(report_notes(bounced(failed(None)), 1, TWO)) == [(1, True)]
+    assert shown(report_notes(bounced(failed("forwarded@elsewhere.example")), 1, TWO)) == [(1, True)]
+    assert shown(report_notes(bounced(failed(None)), 1, TWO)) == [(1, True)]
 
 
 def test_of_several_failures_the_recipients_own_counts() -> None:
     found = report_notes(bounced(failed("x@example.net", "5.2.2"), failed("bob@example.org")), 1, TWO)
-    assert told(found) == [(1, True)]
+    assert shown(found) == [(1, True)]
 
 
 def test_a_forwarding_address_is_not_unknown() -> None:
     found = report_notes(bounced(failed("x@example.net"), failed("y@example.net")), 1, TWO)
-    assert told(found) == [(1, False)]
+    assert shown(found) == [(1, False)]
 
 
 def test_without_a_position_the_address_is_matched_in_any_case() -> None:
     found = report_notes(
         bounced(failed("bob@example.org"), failed("ada@example.org"), failed("eve@example.org")), None, TWO
     )
-    assert told(found) == [(1, True), (0, True), (None, False)]
+    assert shown(found) == [(1, True), (0, True), (None, False)]
     assert found[-1].detail == "eve@example.org"
 
 
 def test_a_shared_token_covers_only_recipients_of_an_envelope() -> None:
     ada, eve, mia = (failed(FOUR[position].lower()) for position in (0, 2, 3))
-    assert told(report_notes(bounced(ada, mia), None, FOUR)) == [(0, True), (3, True)]
-    assert told(report_notes(bounced(ada, failed("x@elsewhere.example")), None, FOUR)) == [(0, True), (None, False)]
+    assert shown(report_notes(bounced(ada, mia), None, FOUR)) == [(0, True), (3, True)]
+    assert shown(report_notes(bounced(ada, failed("x@elsewhere.example")), None, FOUR)) == [(0, True), (None, False)]
     # Envelopes go to one domain, and Eve had hers alone.
-    assert told(report_notes(bounced(ada, eve), None, FOUR)) == [(0, False), (2, False)]
-    assert told(report_notes(bounced(eve), None, FOUR)) == [(2, False)]
-    assert told(report_notes(bounced(eve), 2, FOUR)) == [(2, True)]
+    assert shown(report_notes(bounced(ada, eve), None, FOUR)) == [(0, False), (2, False)]
+    assert shown(report_notes(bounced(eve), None, FOUR)) == [(2, False)]
+    assert shown(report_notes(bounced(eve), 2, FOUR)) == [(2, True)]
 
 
 def test_only_the_first_complaint_by_a_shared_token_counts() -> None:
@@ -98,15 +98,15 @@ def test_only_the_first_complaint_by_a_shared_token_counts() -> None:
 
 
 def test_an_unnamed_report_is_about_the_only_recipient() -> None:
-    assert told(report_notes(complained(), None, {0: ADA})) == [(0, True)]
-    assert told(report_notes(bounced(failed(None)), None, {0: ADA})) == [(0, True)]
-    assert told(report_notes(complained(), None, TWO)) == [(None, False)]
-    assert told(report_notes(complained(recipient="eve@example.org"), None, {0: ADA})) == [(None, False)]
+    assert shown(report_notes(complained(), None, {0: ADA})) == [(0, True)]
+    assert shown(report_notes(bounced(failed(None)), None, {0: ADA})) == [(0, True)]
+    assert shown(report_notes(complained(), None, TWO)) == [(None, False)]
+    assert shown(report_notes(complained(recipient="eve@example.org"), None, {0: ADA})) == [(None, False)]
 
 
 @pytest.mark.parametrize("kind", ["abuse", "fraud", "virus", "other", "opt-out"])
 def test_every_complaint_suppresses(kind: str) -> None:
-    assert told(report_notes(complained(kind), 1, TWO)) == [(1, True)]
+    assert shown(report_notes(complained(kind), 1, TWO)) == [(1, True)]
 
 
 def test_not_spam_is_no_complaint() -> None:
@@ -133,6 +133,6 @@ def test_a_recipient_has_few_reports_that_suppress() -> None:
     bounces = [report_notes(bounced(failed(status=status)), 0, TWO)[0] for status in ("5.1.1", "5.1.2", "5.1.10")]
     assert {note.suppress for note in complaints + bounces} == {True}
     assert len({note.duplicate_key for note in complaints}) == len({note.duplicate_key for note in bounces}) == 1
-    # And nobody takes their place with what suppresses nobody.
+    # Reports that suppress nothing have other keys.
     assert report_notes(bounced(failed(is_permanent=False)), 0, TWO)[0].duplicate_key != bounces[0].duplicate_key
     assert report_notes(bounced(failed()), None, TWO)[0].duplicate_key != bounces[0].duplicate_key

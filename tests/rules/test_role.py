@@ -15,11 +15,11 @@ FROM_LEAST = [Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER]
 
 def test_each_role_includes_the_lower_roles() -> None:
     for position, needed in enumerate(FROM_LEAST):
-        assert [one for one in FROM_LEAST if role.may(one, needed)] == FROM_LEAST[position:]
+        assert [item for item in FROM_LEAST if role.may(item, needed)] == FROM_LEAST[position:]
 
 
 def test_members_and_above_may_send() -> None:
-    assert {one for one in Role if role.may(one, Role.MEMBER)} == {one for one in Role if may_send(one)}
+    assert {item for item in Role if role.may(item, Role.MEMBER)} == {item for item in Role if may_send(item)}
 
 
 def test_no_operation_is_both_public_and_for_a_role() -> None:
@@ -51,10 +51,10 @@ def test_only_the_four_names_are_roles(given: str) -> None:
     with pytest.raises(Refusal) as caught:
         role.parse_role(given)
     assert caught.value.code is Code.INVALID_REQUEST
-    assert [role.parse_role(one) for one in ("owner", "viewer")] == [Role.OWNER, Role.VIEWER]
+    assert [role.parse_role(item) for item in ("owner", "viewer")] == [Role.OWNER, Role.VIEWER]
 
 
 def test_the_reference_has_the_same_table() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", REFERENCE.read_text(), re.MULTILINE)
-    told = {operation: name for name, listed in rows for operation in re.findall(r"`(\w+)`", listed)}
-    assert told == dict(role.NEEDED)
+    shown = {operation: name for name, listed in rows for operation in re.findall(r"`(\w+)`", listed)}
+    assert shown == dict(role.NEEDED)

@@ -46,9 +46,9 @@ def test_no_simulated_result_suppresses_the_address(local: str) -> None:
 def test_the_codes_are_those_of_real_servers() -> None:
     enhanced = {}
     for local in ("delivered", "bounced", "deferred", "ada"):
-        happening = simulate(f"{local}@{DOMAIN}", DOMAIN)
-        assert isinstance(happening, Replied)
-        enhanced[local] = happening.reply.enhanced
+        result = simulate(f"{local}@{DOMAIN}", DOMAIN)
+        assert isinstance(result, Replied)
+        enhanced[local] = result.reply.enhanced
     assert enhanced == {"delivered": "2.0.0", "bounced": "5.2.1", "deferred": "4.7.1", "ada": "2.0.0"}
     assert isinstance(simulate(f"failed@{DOMAIN}", DOMAIN), GivenUp)
 

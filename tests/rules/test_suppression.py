@@ -51,11 +51,11 @@ def read(content: bytes, piece_bytes: int = 1 << 20) -> list[ImportLine]:
 def test_a_file_is_read_in_any_chunks(content: bytes, expected: object, piece_bytes: int) -> None:
     found = read(content, piece_bytes)
     if expected is None:
-        assert [one.fault is None for one in found] == [False]
+        assert [item.fault is None for item in found] == [False]
     elif expected == "guards":
-        assert [one.email for one in found] == ["+ada@example.org", "'ada@example.org", "'ada@example.org"]
+        assert [item.email for item in found] == ["+ada@example.org", "'ada@example.org", "'ada@example.org"]
     else:
-        assert [(one.email, one.note) for one in found] == expected
+        assert [(item.email, item.note) for item in found] == expected
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 100, 1 << 20])
@@ -63,7 +63,7 @@ def test_a_fault_has_its_line_number(piece_bytes: int) -> None:
     long = b"x" * (LINE_BYTES_MAX + 1)
     content = b"email,note\nada@example.org\nnobody\n\n" + long + b"\nbob@example.org\n\xff\xfe@example.org\n,\n"
     found = read(content, piece_bytes)
-    assert [(one.number, one.fault is not None) for one in found] == [
+    assert [(item.number, item.fault is not None) for item in found] == [
         (2, False),
         (3, True),
         (5, True),
@@ -77,10 +77,10 @@ def test_a_fault_has_its_line_number(piece_bytes: int) -> None:
 
 @pytest.mark.parametrize("piece_bytes", [1, 1000, 1 << 20])
 def test_an_open_quote_costs_no_more_than_the_longest_line(piece_bytes: int) -> None:
-    content = b'email,note\nada@example.org,"open\n' + b"".join([b"r%d@example.org\n" % one for one in range(1_000)])
+    content = b'email,note\nada@example.org,"open\n' + b"".join([b"r%d@example.org\n" % item for item in range(1_000)])
     found = read(content, piece_bytes)
     assert (found[0].number, found[0].fault is not None) == (2, True)
-    assert all(one.fault is None for one in found[1:])
+    assert all(item.fault is None for item in found[1:])
     assert len(found) > 1_000 - LINE_BYTES_MAX // 10
     assert found[-1] == ImportLine(1_002, "r999@example.org")
 
@@ -107,7 +107,7 @@ def test_a_first_line_of_any_length_is_the_header_or_a_fault(before: bytes, size
     content = before + b"email,".ljust(size - len(before), b"x") + b"\nnote,email\nada@example.org,bob@example.org\n"
     found = read(content)
     assert read(content, 1) == read(content, 1_000) == found
-    assert [(one.number, one.email) for one in found if one.fault is None] == [(3, "ada@example.org")]
+    assert [(item.number, item.email) for item in found if item.fault is None] == [(3, "ada@example.org")]
     assert (found[0].number == 1) is (size > LINE_BYTES_MAX)
 
 
@@ -130,10 +130,10 @@ PIECES = [
 def test_damaged_files_are_lines_or_faults_in_any_chunks(content: bytes) -> None:
     whole = read(content)
     assert read(content, 1) == read(content, 7) == whole
-    for one in whole:
-        if one.fault is None:
-            assert suppression.known_address(str(one.email)) == one.email
-            assert one.note is None or one.note == suppression.checked_note(one.note)
+    for item in whole:
+        if item.fault is None:
+            assert suppression.known_address(str(item.email)) == item.email
+            assert item.note is None or item.note == suppression.checked_note(item.note)
 
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=10))

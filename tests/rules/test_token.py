@@ -116,7 +116,11 @@ OTHERS = [
 
 
 @bad_input("Tokens (JWT)", 500)
-@given(spoiled([one.encode() for one in (GOOD, *OTHERS)], [b".", b"..", b"=", b"A", b"eyJhbGciOiJub25lIn0.", b"\xe9"]))
+@given(
+    spoiled(
+        [encoded.encode() for encoded in (GOOD, *OTHERS)], [b".", b"..", b"=", b"A", b"eyJhbGciOiJub25lIn0.", b"\xe9"]
+    )
+)
 def test_a_tampered_token_never_has_other_claims(raw: bytes) -> None:
     assert token.read(raw.decode("latin-1"), secret=SECRET, now=NOW) in (OURS, None)
 

@@ -1,4 +1,4 @@
-"""Leaving a list with one click: what asks for it, and the token that nobody else can read or write."""
+"""One-click unsubscribe: which mail offers it, and a token that can't be read or forged."""
 
 from uuid import UUID, uuid4
 
@@ -140,5 +140,5 @@ lists = some.text("abcXYZ09._-", min_size=1, max_size=LIST_CHARACTERS_MAX)
 
 @given(some.uuids().map(AccountId), lists, addresses)
 def test_any_list_member_is_read_back(account_id: AccountId, mailing_list: str, email: str) -> None:
-    leaver = ListMember(account_id, mailing_list, email.lower())
-    assert read(token(leaver, KEY), KEY) == leaver
+    member = ListMember(account_id, mailing_list, email.lower())
+    assert read(token(member, KEY), KEY) == member

@@ -17,8 +17,8 @@ NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 def histogram(*seconds: float) -> list[int]:
     """As PostgreSQL's width_bucket counts."""
     counts = [0] * COUNTS
-    for one in seconds:
-        counts[sum(bound <= one for bound in BOUNDS_SECONDS)] += 1
+    for item in seconds:
+        counts[sum(bound <= item for bound in BOUNDS_SECONDS)] += 1
     return counts
 
 
@@ -37,8 +37,8 @@ def test_a_percentile_is_at_most_a_quarter_off(seconds: list[float]) -> None:
 
 
 @given(st.lists(st.floats(0, 10_000), min_size=1), st.lists(st.floats(0, 10_000), min_size=1))
-def test_histograms_of_two_days_add_up(one: list[float], other: list[float]) -> None:
-    assert usage.sum_histograms([histogram(*one), histogram(*other)]) == histogram(*one, *other)
+def test_histograms_of_two_days_add_up(item: list[float], other: list[float]) -> None:
+    assert usage.sum_histograms([histogram(*item), histogram(*other)]) == histogram(*item, *other)
 
 
 def test_an_empty_histogram_has_no_percentiles() -> None:
@@ -101,7 +101,7 @@ def test_a_day_range_ends_today_or_is_given(
     days: str | None, first: str | None, last: str | None, since: str, until: str
 ) -> None:
     found = usage.day_range(days, first, last, TODAY)
-    assert [one.isoformat() for one in found] == [since, until]
+    assert [item.isoformat() for item in found] == [since, until]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ KINDS: Final = ("MX", "A", "AAAA", "TXT")
 
 
 def answer(kind: str, *texts: str, rcode: dns.rcode.Rcode = dns.rcode.NOERROR) -> bytes:
-    """As a server would write it to whoever asked for the first name; the number is put in its place later."""
+    """A server's answer to a query for the first name; the query's number is inserted later."""
     response = dns.message.make_response(dns.message.make_query("00.example.com", kind, use_edns=0, payload=1232))
     response.set_rcode(rcode)
     if texts:
@@ -83,7 +83,7 @@ PIECES: Final = [
 
 
 class Liar(Nameserver):
-    """Says what it was given to whoever asks for its number; the rest hears that there is no such name."""
+    """Sends the given answer to the query with its number; other queries get NXDOMAIN."""
 
     def __init__(self, said: Sequence[bytes], *, over_tcp: bool) -> None:
         super().__init__()
@@ -117,8 +117,8 @@ def test_any_dns_answer_is_found_absent_or_unknown(data: some.DataObject, kind: 
     began = time.monotonic()
     found = asyncio.run(looked_up(said, kind, over_tcp=over_tcp))
     assert time.monotonic() - began < LOOKUP_SECONDS_MAX + GRACE_SECONDS
-    for one in found:
-        match one:
+    for found_answer in found:
+        match found_answer:
             case MxRecords(records):
                 assert len(records) <= RECORDS_MAX
                 assert all(0 <= record.preference <= 65_535 for record in records)
@@ -130,7 +130,7 @@ def test_any_dns_answer_is_found_absent_or_unknown(data: some.DataObject, kind: 
             case NoName() | NoAnswer() | NoTxtRecord() | TxtUnknown():
                 pass
             case _:
-                pytest.fail(f"{one!r} is none of the answers")
+                pytest.fail(f"{found_answer!r} is none of the answers")
 
 
 # Replies of mail servers
@@ -230,7 +230,7 @@ def test_any_server_replies_give_each_recipient_a_result(says: tuple[bytes, ...]
 
 # Addresses
 
-LETTERS: Final = 5
+ADDRESSES: Final = 5
 plain_addresses: Final = some.builds("{}@{}".format, locals_, domains)
 
 
@@ -243,9 +243,11 @@ async def written(addresses: Sequence[str]) -> list[str]:
     return [command for command in receiver.commands if command.startswith("RCPT")]
 
 
-@bad_input("Addresses", 100, each=LETTERS)
+@bad_input("Addresses", 100, each=ADDRESSES)
 @given(
-    some.lists(near_addresses | near_mailboxes | plain_addresses | some.emails(), min_size=LETTERS, max_size=LETTERS)
+    some.lists(
+        near_addresses | near_mailboxes | plain_addresses | some.emails(), min_size=ADDRESSES, max_size=ADDRESSES
+    )
 )
 def test_an_accepted_address_is_a_single_envelope_line(texts: list[str]) -> None:
     accepted = []
@@ -286,14 +288,14 @@ async def opened(ways: Sequence[Sequence[Address]], authority: Certificates) -> 
             street.leads(*map(str, addresses))
             said.append(await call(caller, WebhookTarget("hooks.example.com", 443, "/", "https://hooks.example.com/")))
         await caller.close()
-    return [ip_address(one) for one in street.sockets.opened], said
+    return [ip_address(found_answer) for found_answer in street.sockets.opened], said
 
 
 @bad_input("Webhook URLs", 40, each=CALLS)
 @given(some.lists(leads, min_size=CALLS, max_size=CALLS))
 def test_no_socket_is_opened_to_a_forbidden_address(certificates: Certificates, ways: list[list[Address]]) -> None:
     to, said = asyncio.run(opened(ways, certificates))
-    assert all(isinstance(one, NoWebhookAnswer) for one in said)
+    assert all(isinstance(found_answer, NoWebhookAnswer) for found_answer in said)
     for address in to:
         assert address.is_global
         assert not address.is_multicast

@@ -71,22 +71,22 @@ async def road() -> AsyncIterator[Road]:
 async def carry(
     carrier: SmtpCarrier, *recipients: str, destination: str = DOMAIN, may_send: bool = True
 ) -> CarrierResult:
-    parcel = CarrierRequest("bounces+x@example.org", recipients or ("ada@example.com",), MESSAGE)
-    return await carrier.carry(destination, parcel, lambda: may_send)
+    request = CarrierRequest("bounces+x@example.org", recipients or ("ada@example.com",), MESSAGE)
+    return await carrier.carry(destination, request, lambda: may_send)
 
 
-def kinds(carriage: CarrierResult) -> list[OutcomeKind]:
-    return [judge(happening).kind for happening in carriage.results]
+def kinds(carried: CarrierResult) -> list[OutcomeKind]:
+    return [judge(result).kind for result in carried.results]
 
 
 async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carriage = await carry(road.carrier(receiver.port), "ada@example.com", "bob@example.com")
-        assert kinds(carriage) == [OutcomeKind.DELIVERED] * 2
-        assert (carriage.exchange, carriage.address, carriage.tls) == ("mx1.example.com", "127.0.0.2", None)
-        assert [one.recipient for one in receiver.accepted] == ["ada@example.com", "bob@example.com"]
+        carried = await carry(road.carrier(receiver.port), "ada@example.com", "bob@example.com")
+        assert kinds(carried) == [OutcomeKind.DELIVERED] * 2
+        assert (carried.exchange, carried.address, carried.tls) == ("mx1.example.com", "127.0.0.2", None)
+        assert [received.recipient for received in receiver.accepted] == ["ada@example.com", "bob@example.com"]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ async def test_a_failure_before_mail_tries_the_next_server(road: Road, behaviour
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carriage = await carry(road.carrier(receiver.port))
-    assert kinds(carriage) == [OutcomeKind.DELIVERED]
-    assert carriage.exchange == "mx2.example.com"
+        carried = await carry(road.carrier(receiver.port))
+    assert kinds(carried) == [OutcomeKind.DELIVERED]
+    assert carried.exchange == "mx2.example.com"
 
 
 async def test_an_unreachable_server_leads_to_the_next(road: Road) -> None:
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(host="127.0.0.3") as receiver:
-        carriage = await carry(road.carrier(receiver.port))
-    assert kinds(carriage) == [OutcomeKind.DELIVERED]
+        carried = await carry(road.carrier(receiver.port))
+    assert kinds(carried) == [OutcomeKind.DELIVERED]
 
 
 @pytest.mark.parametrize("behaviour", ["450-mail", "550-mail", "drop-mail", "drop-data", "451-dot", "lose-dot"])
@@ -114,10 +114,10 @@ async def test_a_reply_about_the_mail_is_final_for_the_attempt(road: Road, behav
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carriage = await carry(road.carrier(receiver.port))
-        assert carriage.exchange == "mx1.example.com"
+        carried = await carry(road.carrier(receiver.port))
+        assert carried.exchange == "mx1.example.com"
         assert receiver.connections == 1
-    verdict = judge(carriage.results[0])
+    verdict = judge(carried.results[0])
     assert verdict.kind is (OutcomeKind.BOUNCED if behaviour == "550-mail" else OutcomeKind.DEFERRED)
     assert verdict.ambiguous is (behaviour == "lose-dot")
 
@@ -126,24 +126,24 @@ async def test_all_servers_failing_defers_with_the_last_reply(road: Road) -> Non
     road.exchange(10, "mx1.example.com", "127.0.0.2")
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver("554-connect", host="127.0.0.2", behaviours={"127.0.0.3": "421-connect"}) as receiver:
-        carriage = await carry(road.carrier(receiver.port))
-    verdict = judge(carriage.results[0])
+        carried = await carry(road.carrier(receiver.port))
+    verdict = judge(carried.results[0])
     assert (verdict.kind, verdict.code) == (OutcomeKind.DEFERRED, 421)
 
 
 async def test_each_recipient_has_its_own_result(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        carriage = await carry(road.carrier(receiver.port), "ada@x.example", "550-rcpt@x.example", "452-rcpt@x.example")
-    assert kinds(carriage) == [OutcomeKind.DELIVERED, OutcomeKind.BOUNCED, OutcomeKind.DEFERRED]
+        carried = await carry(road.carrier(receiver.port), "ada@x.example", "550-rcpt@x.example", "452-rcpt@x.example")
+    assert kinds(carried) == [OutcomeKind.DELIVERED, OutcomeKind.BOUNCED, OutcomeKind.DEFERRED]
 
 
 async def test_a_withdrawn_mail_is_not_sent(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        carriage = await carry(road.carrier(receiver.port), may_send=False)
+        carried = await carry(road.carrier(receiver.port), may_send=False)
         assert receiver.accepted == []
-    verdict = judge(carriage.results[0])
+    verdict = judge(carried.results[0])
     assert (verdict.kind, verdict.ambiguous) == (OutcomeKind.DEFERRED, False)
 
 
@@ -169,23 +169,23 @@ async def test_each_dns_failure_has_its_own_result(road: Road) -> None:
         "half.example": LookupFailure.NO_ANSWER,
     }
     for domain, lookup in expected.items():
-        happening = (await carry(carrier, destination=domain)).results[0]
-        assert isinstance(happening, Unresolved), domain
-        assert happening.lookup is lookup, domain
+        result = (await carry(carrier, destination=domain)).results[0]
+        assert isinstance(result, Unresolved), domain
+        assert result.lookup is lookup, domain
 
 
 async def test_a_private_address_is_never_connected_to(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2", "10.0.0.1", "169.254.169.254")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        carriage = await carry(road.carrier(receiver.port, may_connect=is_public))
-        assert carriage.results == (Forbidden(),)
+        carried = await carry(road.carrier(receiver.port, may_connect=is_public))
+        assert carried.results == (Forbidden(),)
         assert receiver.connections == 0
 
 
 async def test_the_allowed_address_of_several_is_used(road: Road) -> None:
     road.exchange(10, "mx.example.com", "127.0.0.2", "127.0.0.3")
     async with SmtpReceiver("554-connect", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carrier = road.carrier(receiver.port, may_connect=lambda one: one == IPv4Address("127.0.0.3"))
+        carrier = road.carrier(receiver.port, may_connect=lambda received: received == IPv4Address("127.0.0.3"))
         assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
         assert receiver.connections == 1
 
@@ -223,9 +223,9 @@ async def test_refused_starttls_leads_to_the_next_server(road: Road) -> None:
     road.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver("starttls-refused", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
         carrier = road.carrier(receiver.port, tls=opportunistic())
-        carriage = await carry(carrier)
+        carried = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
-    assert (kinds(carriage), carriage.exchange) == ([OutcomeKind.DELIVERED], "mx2.example.com")
+    assert (kinds(carried), carried.exchange) == ([OutcomeKind.DELIVERED], "mx2.example.com")
 
 
 @pytest.mark.parametrize("behaviour", ["", "starttls-broken"])
@@ -233,8 +233,8 @@ async def test_broken_opportunistic_tls_falls_back_to_cleartext(road: Road, beha
     road.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(behaviour, host="127.0.0.2") as receiver:
         carrier = road.carrier(receiver.port, tls=opportunistic())
-        carriage = await carry(carrier)
+        carried = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
-    assert kinds(carriage) == [OutcomeKind.DELIVERED]
-    assert carriage.tls is None
-    assert isinstance(carriage.results[0], outcome.Replied)
+    assert kinds(carried) == [OutcomeKind.DELIVERED]
+    assert carried.tls is None
+    assert isinstance(carried.results[0], outcome.Replied)

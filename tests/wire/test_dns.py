@@ -1,4 +1,4 @@
-"""Look-ups against a real name server on the loopback: found, surely absent, and nobody knows."""
+"""Queries to a real name server on the loopback: found, absent, and unknown."""
 
 import asyncio
 import socket
@@ -119,7 +119,7 @@ async def test_mx_records_have_their_preferences() -> None:
         server.records["example.com", "MX"] = ["20 mx2.example.com.", "10 MX1.example.com."]
         found = await Resolver([server.endpoint]).exchanges("example.com")
     assert isinstance(found, MxRecords)
-    assert {(one.preference, one.host.lower()) for one in found.records} == {
+    assert {(item.preference, item.host.lower()) for item in found.records} == {
         (10, "mx1.example.com."),
         (20, "mx2.example.com."),
     }
@@ -146,7 +146,7 @@ async def test_addresses_of_both_families_are_found_through_an_alias() -> None:
         server.records["host.example.com", "AAAA"] = ["2001:db8::1"]
         found = await Resolver([server.endpoint]).addresses("mx.example.com")
     assert isinstance(found, HostAddresses)
-    assert set(found.addresses) == {ip_address(one) for one in ("192.0.2.1", "192.0.2.2", "2001:db8::1")}
+    assert set(found.addresses) == {ip_address(item) for item in ("192.0.2.1", "192.0.2.2", "2001:db8::1")}
 
 
 async def test_a_host_without_addresses_differs_from_no_name() -> None:

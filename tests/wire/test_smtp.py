@@ -1,4 +1,4 @@
-"""Transactions of an SMTP session: what arrives, what each recipient is told, and when nobody knows."""
+"""Transactions of an SMTP session: delivered content, each recipient's result, and ambiguous results."""
 
 import asyncio
 import time
@@ -73,7 +73,7 @@ async def test_many_mails_share_a_connection_without_rset(way: str) -> None:
             assert isinstance((await deliver(session, f"r{number}@example.com")).results[0], SmtpAccepted)
             assert session.is_reusable
         assert session.transactions == 5
-    assert [one.transaction for one in receiver.accepted] == [1, 2, 3, 4, 5]
+    assert [received.transaction for received in receiver.accepted] == [1, 2, 3, 4, 5]
     assert receiver.connections == 1
     assert "RSET" not in receiver.commands
 
@@ -94,7 +94,7 @@ async def test_each_recipient_has_a_result_of_its_own(way: str) -> None:
         assert failure_of(second) == (Stage.RCPT, 550, False)
         assert failure_of(third) == (Stage.RCPT, 452, False)
         assert session.is_reusable
-    assert [(one.recipient, one.transaction) for one in receiver.accepted] == [
+    assert [(received.recipient, received.transaction) for received in receiver.accepted] == [
         ("a@example.com", 1),
         ("b@example.com", 1),
     ]
@@ -106,7 +106,7 @@ async def test_fifty_recipients_go_in_one_transaction(way: str) -> None:
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         results = (await deliver(session, *recipients)).results
         assert all(isinstance(result, SmtpAccepted) for result in results)
-    assert [one.recipient for one in receiver.accepted] == recipients
+    assert [received.recipient for received in receiver.accepted] == recipients
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
@@ -119,7 +119,7 @@ async def test_without_an_accepted_recipient_no_content_is_sent(way: str) -> Non
         assert session.is_reusable
         assert isinstance((await deliver(session)).results[0], SmtpAccepted)
     assert receiver.commands.count("RSET") == 1
-    assert [one.recipient for one in receiver.accepted] == ["ada@example.com"]
+    assert [received.recipient for received in receiver.accepted] == ["ada@example.com"]
 
 
 async def test_a_lone_dot_ends_content_without_recipients() -> None:
@@ -128,7 +128,7 @@ async def test_a_lone_dot_ends_content_without_recipients() -> None:
         assert failure_of(result) == (Stage.RCPT, 550, False)
         assert receiver.strays == [b""]
         assert isinstance((await deliver(session)).results[0], SmtpAccepted)
-    assert [one.message for one in receiver.accepted] == [CONTENT]
+    assert [received.message for received in receiver.accepted] == [CONTENT]
 
 
 @pytest.mark.parametrize("way", TRANSFER_MODES)
@@ -414,11 +414,11 @@ async def test_a_connection_closed_while_idle_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("farewell", "code"),
+    ("closing_reply", "code"),
     [("421 4.4.2 idle too long", 421), ("451 4.4.2 idle too long", 451), ("554 5.4.7 idle too long", None)],
 )
-async def test_a_refusal_while_idle_is_never_final_for_the_next_mail(farewell: str, code: int | None) -> None:
-    async with CannedServer(220, (EHLO_PIPELINING, farewell), pause_seconds=0.02) as server:
+async def test_a_refusal_while_idle_is_never_final_for_the_next_mail(closing_reply: str, code: int | None) -> None:
+    async with CannedServer(220, (EHLO_PIPELINING, closing_reply), pause_seconds=0.02) as server:
         session = await open_to(server.port)
         assert isinstance(session, SmtpSession)
         await spoiled(session)
@@ -552,6 +552,6 @@ def test_a_transaction_is_exactly_one_message(mails: Sequence[Sequence[bytes]], 
         async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
             for content in contents:
                 assert isinstance((await deliver(session, message=SmtpContent(content))).results[0], SmtpAccepted)
-        return [one.message for one in receiver.accepted]
+        return [received.message for received in receiver.accepted]
 
     assert asyncio.run(carry()) == contents

@@ -48,9 +48,9 @@ async def test_a_connection_that_is_never_accepted_times_out() -> None:
         address = listening.getsockname()
         with contextlib.ExitStack() as stack:
             for _ in range(4):  # fill the queue, so that further ones are not answered
-                one = stack.enter_context(socket.socket())
-                one.setblocking(False)
-                one.connect_ex(address)
+                received = stack.enter_context(socket.socket())
+                received.setblocking(False)
+                received.connect_ex(address)
             failure = await open_to(
                 address[1], deadlines=replace(PATIENT, connect_seconds=SHORT, greeting_seconds=SHORT)
             )
@@ -137,8 +137,8 @@ async def test_a_verified_session_has_tls_details(way: str, certificates: Certif
         assert [command.split()[0] for command in receiver.commands] == ["EHLO", "STARTTLS", "EHLO"]
         for message in (MESSAGE, LARGE, MESSAGE):
             assert isinstance((await deliver(session, message=message)).results[0], SmtpAccepted)
-    assert [one.tls for one in receiver.accepted] == ["TLSv1.3"] * 3
-    assert [one.message for one in receiver.accepted] == [CONTENT, LARGE.content, CONTENT]
+    assert [received.tls for received in receiver.accepted] == ["TLSv1.3"] * 3
+    assert [received.message for received in receiver.accepted] == [CONTENT, LARGE.content, CONTENT]
 
 
 @pytest.mark.parametrize("act", ["drop", "hang", "lose"])

@@ -128,7 +128,9 @@ async def test_the_receiver_accepts_the_same_from_aiosmtplib(words: str) -> None
             results = (await deliver(session, *recipients)).results
             assert all(isinstance(result, SmtpAccepted) for result in results)
     theirs, ours = receiver.accepted[:2], receiver.accepted[2:]
-    assert [replace(one, transaction=0) for one in ours] == [replace(one, transaction=0) for one in theirs]
+    assert [replace(received, transaction=0) for received in ours] == [
+        replace(received, transaction=0) for received in theirs
+    ]
 
 
 @pytest.mark.parametrize("code", [450, 550])

@@ -481,7 +481,7 @@ async def test_a_fetching_worker_notices_a_missing_stream(nats: PrivateNats, sta
 
 
 async def flows_again(stream: Stream, seconds: float = 8.0) -> None:
-    """Of the tickets published from now on, one arrives; those lost in between are the calendar's to bring back."""
+    """A ticket published from now on arrives; the schedule publishes lost tickets again."""
     deadline = time.monotonic() + seconds
     number = 0
     while True:
@@ -557,17 +557,17 @@ async def test_prefetched_tickets_move_with_their_shard(nats: PrivateNats, stack
 async def test_close_publishes_waiting_and_releases_prefetched_tickets(
     nats: PrivateNats, stack: contextlib.AsyncExitStack
 ) -> None:
-    leaving, staying = await opened(stack, nats), await opened(stack, nats)
-    await eventually(lambda: leaving.is_ready)
+    closing, staying = await opened(stack, nats), await opened(stack, nats)
+    await eventually(lambda: closing.is_ready)
     for number in range(30):
-        leaving.publish(TicketKind.DELIVER, 7, b"%d" % number)
-    (first,) = await leaving.fetch(TicketKind.DELIVER, SHARD, 1, 2)
+        closing.publish(TicketKind.DELIVER, 7, b"%d" % number)
+    (first,) = await closing.fetch(TicketKind.DELIVER, SHARD, 1, 2)
     await first.ack()
-    await leaving.fetch(TicketKind.DELIVER, frozenset(), 10, 0.1)
-    await leaving.fetch(TicketKind.DELIVER, SHARD, 10, 0)
-    leaving.publish(TicketKind.NOTIFY, 7, b"last")
-    await leaving.close()
-    assert leaving.counts.confirmed == 31
+    await closing.fetch(TicketKind.DELIVER, frozenset(), 10, 0.1)
+    await closing.fetch(TicketKind.DELIVER, SHARD, 10, 0)
+    closing.publish(TicketKind.NOTIFY, 7, b"last")
+    await closing.close()
+    assert closing.counts.confirmed == 31
     assert len(await fetched(staying, 29, seconds=3)) == 29
     assert payloads(await fetched(staying, 1, kind=TicketKind.NOTIFY, seconds=3)) == [b"last"]
 

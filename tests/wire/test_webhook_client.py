@@ -192,7 +192,7 @@ async def test_many_calls_at_once_each_get_their_own_answer(street: Street) -> N
         caller = street.caller(seconds_max=5.0)
         statuses = [200 + number for number in range(60)]
         answers = await asyncio.gather(
-            *[answered(caller, target(webhook_receiver, f"/status/{one}")) for one in statuses]
+            *[answered(caller, target(webhook_receiver, f"/status/{code}")) for code in statuses]
         )
         assert [answer.status for answer in answers] == statuses
 
