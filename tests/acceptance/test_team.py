@@ -326,7 +326,7 @@ async def test_an_invitation_ends_with_its_owners_membership(tenant: Tenant) -> 
     )
     await tenant.call("PUT", f"/v1/members/{await member_id(tenant, second)}", {"role": "admin"})
     answer = await accept(tenant.service, made.body["token"])
-    assert answer.is_refusal(409, "conflict", "ask one of them for a new invitation")
+    assert answer.is_refusal(409, "conflict", "ask an owner for a new invitation")
     by_operator = await tenant.service.operator.invite(tenant.id, address(tenant, "olga"), "owner")
     assert (await accept(tenant.service, by_operator)).status == 200
 

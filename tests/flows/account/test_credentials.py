@@ -34,15 +34,15 @@ class Door:
     """Admission that hears of every change at once."""
 
     def __init__(self, flows: AccountFlows, uses: LastUsed) -> None:
-        self._office = flows
+        self._flows = flows
         self._last_used = uses
 
     async def sender(self, authorization: str, peer: str = HERE) -> Principal:
-        directory = ControlCache(self._office.database, self._office.clock.monotonic)
+        directory = ControlCache(self._flows.database, self._flows.clock.monotonic)
         admission = Admission(
             control_cache=directory,
             last_used=self._last_used,
-            clock=self._office.clock,
+            clock=self._flows.clock,
             pepper=PEPPER,
             token_secret="x" * 32,
         )
@@ -92,7 +92,7 @@ async def test_a_credential_is_limited_to_networks_and_revoked_once(flows: Accou
     ]
 
 
-async def test_another_takes_the_place_of_the_default_credential_and_the_last_one_stays(flows: AccountFlows) -> None:
+async def test_another_credential_becomes_the_default_and_the_last_stays(flows: AccountFlows) -> None:
     made = await flows.accounts.create_account("Acme")
     acme, first = made.account.id, made.credential.credential
     await assert_refused(
@@ -106,7 +106,7 @@ async def test_another_takes_the_place_of_the_default_credential_and_the_last_on
     assert defaults == [second.username]
 
 
-async def test_an_operator_may_end_the_last_one_and_the_next_is_the_default_one(flows: AccountFlows) -> None:
+async def test_an_operator_may_revoke_the_last_and_the_next_is_the_default(flows: AccountFlows) -> None:
     made = await flows.accounts.create_account("Acme")
     acme, username = made.account.id, made.credential.credential.username
     await flows.credentials.revoke_credential(acme, username, OPERATOR, even_the_last=True)
@@ -119,7 +119,7 @@ async def test_two_who_revoke_at_once_leave_one_credential(flows: AccountFlows) 
     acme, first = made.account.id, made.credential.credential.username
     second = (await flows.credentials.create_credential(acme, "second", (), ADA)).credential.username
     ends = await asyncio.gather(
-        *[flows.credentials.revoke_credential(acme, one, ADA) for one in (first, second)], return_exceptions=True
+        *[flows.credentials.revoke_credential(acme, row, ADA) for row in (first, second)], return_exceptions=True
     )
     assert sorted(isinstance(end, Refusal) for end in ends) == [False, True], ends
     query = "SELECT count(*) FROM credentials WHERE is_default AND revoked_at IS NULL"

@@ -48,10 +48,10 @@ async def test_a_retry_after_the_keys_were_replaced_is_signed_with_the_new_ones(
         await flow.run_due()
     assert await flow.statuses(message) == ["delivered"] * 2
     zone = await records(flow)
-    by_recipient = {one.recipient: one for one in flow.receiver.accepted}
+    by_recipient = {row.recipient: row for row in flow.receiver.accepted}
     assert f"s={new};".encode() in by_recipient["greylist@example.org"].message
     assert f"s={old};".encode() in by_recipient["ada@example.net"].message
-    assert [verdicts(one, zone) for one in by_recipient.values()] == [[True, True]] * 2
+    assert [verdicts(recipient, zone) for recipient in by_recipient.values()] == [[True, True]] * 2
 
 
 async def test_mail_of_a_domain_that_was_removed_goes_out_unsigned(flow: DeliveryFlow) -> None:

@@ -157,11 +157,11 @@ async def test_an_operators_word_needs_no_dns_and_is_not_lost_to_it(flows: Accou
 
 async def test_two_accounts_may_hold_one_domain_with_tokens_and_keys_of_their_own(flows: AccountFlows) -> None:
     both = [await flows.account(name) for name in ("one", "two")]
-    records = [(await flows.domains.add(one, "example.com", ADA)).records for one in both]
+    records = [(await flows.domains.add(row, "example.com", ADA)).records for row in both]
     assert records[0].ownership.name == records[1].ownership.name
     assert records[0].ownership.value != records[1].ownership.value
     assert records[0].dkim.name != records[1].dkim.name
-    flows.nameserver.zone[records[0].ownership.name] = [one.ownership.value for one in records]
+    flows.nameserver.zone[records[0].ownership.name] = [row.ownership.value for row in records]
     for one in records:
         flows.nameserver.zone[one.dkim.name] = [one.dkim.value]
     for account_id in both:
@@ -223,7 +223,7 @@ async def test_dmarc_and_the_return_path_are_advice_and_prove_nothing(
 # How often DNS may be asked.
 
 
-async def test_a_domain_is_looked_at_once_in_a_while_and_then_again(flows: AccountFlows) -> None:
+async def test_a_domain_is_checked_once_in_a_while_and_then_again(flows: AccountFlows) -> None:
     acme = await flows.account()
     await flows.domains.add(acme, "example.com", ADA)
     await flows.domains.verify(acme, "example.com", ADA)
@@ -237,7 +237,7 @@ async def test_a_domain_is_looked_at_once_in_a_while_and_then_again(flows: Accou
     await flows.domains.verify(acme, "example.com", OPERATOR)
 
 
-async def test_an_account_has_few_of_its_domains_looked_at_at_once(flows: AccountFlows) -> None:
+async def test_an_account_has_few_of_its_domains_checked_at_once(flows: AccountFlows) -> None:
     acme = await flows.account()
     await verified(flows, acme)
     await flows.change(
@@ -361,7 +361,7 @@ async def test_upkeep_sees_the_new_record_within_an_hour(flows: AccountFlows) ->
     assert (await flows.actions(acme))[-1] == ("domain.keys_switched", SERVICE.name)
 
 
-async def test_a_domain_on_the_operators_word_gets_its_new_keys_by_word_or_once_they_are_seen(
+async def test_a_vouched_domain_gets_new_keys_by_vouching_or_once_they_are_found(
     flows: AccountFlows,
 ) -> None:
     acme = await flows.account()

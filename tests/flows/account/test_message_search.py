@@ -29,7 +29,7 @@ from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 SETTLED = SETTLED_AFTER + timedelta(seconds=1)
 
 
-class Shelf:
+class SearchFlow:
     """An archive, with what was sent into it."""
 
     def __init__(self, steps: DeliverySteps) -> None:
@@ -51,7 +51,7 @@ class Shelf:
         for _ in range(100):
             page = await self.page(limit, cursor, **filters)
             assert len(page.items) <= limit
-            found += [one.id for one in page.items]
+            found += [item.id for item in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 assert found == sorted(set(found), reverse=True)
@@ -91,15 +91,15 @@ class Shelf:
 
 
 @pytest_asyncio.fixture
-async def shelf(database_url: str) -> AsyncIterator[Shelf]:
+async def flow(database_url: str) -> AsyncIterator[SearchFlow]:
     async with open_delivery_steps(database_url) as steps:
-        yield Shelf(steps)
+        yield SearchFlow(steps)
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
-async def test_each_filter_and_each_pair_of_them_finds_what_it_names(shelf: Shelf, *, is_settled: bool) -> None:
+async def test_each_filter_and_each_pair_of_them_finds_what_it_names(flow: SearchFlow, *, is_settled: bool) -> None:
     """The same before the catalogue has them and afterwards."""
-    steps = shelf.steps
+    steps = flow.steps
     stranger = await steps.another_sender("stranger")
     wanted = {
         "recipient": "bob@example.org",
@@ -112,7 +112,7 @@ async def test_each_filter_and_each_pair_of_them_finds_what_it_names(shelf: Shel
     }
     having: dict[str, set[MessageId]] = {name: set() for name in wanted}
     for bits in range(16):
-        message_id = await shelf.send(
+        message_id = await flow.send(
             to=["ada@example.org", *(["Bob@Example.org"] if bits & 1 else [])],
             subject="Your Order #1023!" if bits & 2 else "Your order #99",
             tags=["news", "vip"] if bits & 4 else ["news"],
@@ -124,28 +124,28 @@ async def test_each_filter_and_each_pair_of_them_finds_what_it_names(shelf: Shel
                 having[name].add(message_id)
     await steps.accept(["bob@example.org"], sender=stranger, subject="Order 1023", tags=["vip"])
     if is_settled:
-        await shelf.settle()
+        await flow.settle()
         assert await steps.value("SELECT count(*) FROM catalogue") > 0
 
     everything = having["credential_id"]
-    assert set(await shelf.all()) == everything
+    assert set(await flow.all()) == everything
     for name, value in wanted.items():
         for limit in (1, 5, 50):
-            assert set(await shelf.all(limit, **{name: value})) == having[name], name
+            assert set(await flow.all(limit, **{name: value})) == having[name], name
     for one, other in combinations(wanted, 2):
-        found = await shelf.all(3, **{one: wanted[one], other: wanted[other]})
+        found = await flow.all(3, **{one: wanted[one], other: wanted[other]})
         assert set(found) == having[one] & having[other], (one, other)
-    assert await shelf.all(recipient="nobody@example.org") == []
+    assert await flow.all(recipient="nobody@example.org") == []
 
 
 @pytest.mark.parametrize("is_settled", [False, True])
-async def test_a_status_finds_those_that_have_it(shelf: Shelf, *, is_settled: bool) -> None:
-    steps = shelf.steps
+async def test_a_status_finds_those_that_have_it(flow: SearchFlow, *, is_settled: bool) -> None:
+    steps = flow.steps
     (delivered,) = await steps.claimed(["a@example.org"], tags=["t"])
     first, second = await steps.claimed(["a@example.org", "b@example.org"], tags=["t"])
     (failed,) = await steps.claimed(["c@example.org"])
     (waiting,) = await steps.claimed(["d@example.org"])
-    queued = [await shelf.send(to=["a@example.org", "b@example.org"], tags=["t"]) for _ in range(3)]
+    queued = [await flow.send(to=["a@example.org", "b@example.org"], tags=["t"]) for _ in range(3)]
     await steps.record(
         steps.outcome(delivered, DeliveryResult.DELIVERED),
         steps.outcome(first, DeliveryResult.DELIVERED),
@@ -154,82 +154,82 @@ async def test_a_status_finds_those_that_have_it(shelf: Shelf, *, is_settled: bo
         steps.outcome(waiting, DeliveryResult.DEFERRED),
     )
     if is_settled:
-        await shelf.settle()
-    assert await shelf.all(status="delivered") == [delivered.message_id]
-    assert await shelf.all(status="partial") == [first.message_id]
-    assert await shelf.all(status="failed") == [failed.message_id]
-    assert await shelf.all(2, status="queued") == [*reversed(queued), waiting.message_id]
-    assert await shelf.all(status="queued", tag="t") == list(reversed(queued))
-    assert await shelf.all(status="delivered", tag="t") == [delivered.message_id]
-    assert await shelf.all(status="failed", tag="t") == []
+        await flow.settle()
+    assert await flow.all(status="delivered") == [delivered.message_id]
+    assert await flow.all(status="partial") == [first.message_id]
+    assert await flow.all(status="failed") == [failed.message_id]
+    assert await flow.all(2, status="queued") == [*reversed(queued), waiting.message_id]
+    assert await flow.all(status="queued", tag="t") == list(reversed(queued))
+    assert await flow.all(status="delivered", tag="t") == [delivered.message_id]
+    assert await flow.all(status="failed", tag="t") == []
 
 
-async def test_what_is_new_comes_before_what_is_catalogued(shelf: Shelf) -> None:
-    old = [await shelf.send(tags=["t"]) for _ in range(5)]
-    await shelf.settle()
-    new = [await shelf.send(tags=["t"]) for _ in range(5)]
+async def test_new_messages_come_before_indexed_messages(flow: SearchFlow) -> None:
+    old = [await flow.send(tags=["t"]) for _ in range(5)]
+    await flow.settle()
+    new = [await flow.send(tags=["t"]) for _ in range(5)]
     for limit in (1, 2, 4, 5, 6, 10, 11):
-        assert await shelf.all(limit, tag="t") == [*reversed(new), *reversed(old)], limit
-        assert await shelf.all(limit, tag="t", subject="hello") == [*reversed(new), *reversed(old)], limit
+        assert await flow.all(limit, tag="t") == [*reversed(new), *reversed(old)], limit
+        assert await flow.all(limit, tag="t", subject="hello") == [*reversed(new), *reversed(old)], limit
 
 
-async def test_times_bound_what_is_shown(shelf: Shelf) -> None:
+async def test_times_bound_what_is_shown(flow: SearchFlow) -> None:
     sent = []
     for _ in range(4):
-        shelf.steps.clock.advance(seconds=10)
-        sent.append(await shelf.steps.accept(tags=["t"]))
-    await shelf.settle()
+        flow.steps.clock.advance(seconds=10)
+        sent.append(await flow.steps.accept(tags=["t"]))
+    await flow.settle()
     second, fourth = (ids.time_of(sent[place]).isoformat() for place in (1, 3))
     asked: list[dict[str, Any]] = [{}, {"tag": "t"}, {"tag": "t", "subject": "hello"}, {"status": "queued"}]
     for filters in asked:
-        assert await shelf.all(after=second, before=fourth, **filters) == [sent[2], sent[1]], filters
-        assert await shelf.all(after=fourth, before=second, **filters) == [], filters
+        assert await flow.all(after=second, before=fourth, **filters) == [sent[2], sent[1]], filters
+        assert await flow.all(after=fourth, before=second, **filters) == [], filters
 
 
-async def test_a_message_is_listed_with_what_it_is(shelf: Shelf) -> None:
+async def test_a_message_is_listed_with_what_it_is(flow: SearchFlow) -> None:
     to = [f"r{number}@example.org" for number in range(5)]
-    sent = await shelf.send(to=to, subject="Hello", tags=["b", "a"])
-    (listed,) = (await shelf.page()).items
+    sent = await flow.send(to=to, subject="Hello", tags=["b", "a"])
+    (listed,) = (await flow.page()).items
     assert (listed.id, listed.status, listed.source, listed.billing_status) == (sent, "queued", "api", "reserved")
     assert (list(listed.recipients), listed.recipient_count) == (to[:3], 5)
     assert (listed.sender, listed.subject, listed.tags) == ("news@acme.example.com", "Hello", ["b", "a"])
-    assert (listed.template, listed.credential_id) == (None, shelf.steps.sender.credential_id)
-    assert abs(listed.created_at - shelf.steps.clock.now()) < timedelta(seconds=1)
+    assert (listed.template, listed.credential_id) == (None, flow.steps.sender.credential_id)
+    assert abs(listed.created_at - flow.steps.clock.now()) < timedelta(seconds=1)
 
 
-async def test_of_what_is_not_catalogued_only_so_many_are_looked_at_for_a_page(shelf: Shelf) -> None:
-    needle = await shelf.send(tags=["needle"])
-    await shelf.send_by_hand(UNINDEXED_MAX)
-    page = await shelf.page(tag="needle")
+async def test_a_page_examines_a_bounded_number_of_unindexed_messages(flow: SearchFlow) -> None:
+    needle = await flow.send(tags=["needle"])
+    await flow.send_by_hand(UNINDEXED_MAX)
+    page = await flow.page(tag="needle")
     assert list(page.items) == []
     assert page.next_cursor is not None
-    page = await shelf.page(cursor=page.next_cursor, tag="needle")
-    assert [one.id for one in page.items] == [needle]
+    page = await flow.page(cursor=page.next_cursor, tag="needle")
+    assert [item.id for item in page.items] == [needle]
     assert page.next_cursor is None
 
 
-async def test_where_two_common_things_hardly_meet_a_page_may_be_short(shelf: Shelf) -> None:
+async def test_where_two_common_things_hardly_meet_a_page_may_be_short(flow: SearchFlow) -> None:
     """None of the leading ones has the other, for longer than one page looks."""
-    shelf.archive = MessageSearch(database=shelf.steps.database, clock=shelf.steps.clock, examined_max=10)
-    both = await shelf.send_by_hand(2, subject="red blue")
+    flow.archive = MessageSearch(database=flow.steps.database, clock=flow.steps.clock, examined_max=10)
+    both = await flow.send_by_hand(2, subject="red blue")
     for _ in range(35):
-        await shelf.send_by_hand(1, subject="red")
-        await shelf.send_by_hand(1, subject="blue")
-    newest = await shelf.send_by_hand(1, subject="blue red")
-    await shelf.settle()
-    page = await shelf.page(1, subject="red blue")
-    assert [one.id for one in page.items] == newest
-    page = await shelf.page(1, page.next_cursor, subject="red blue")
+        await flow.send_by_hand(1, subject="red")
+        await flow.send_by_hand(1, subject="blue")
+    newest = await flow.send_by_hand(1, subject="blue red")
+    await flow.settle()
+    page = await flow.page(1, subject="red blue")
+    assert [item.id for item in page.items] == newest
+    page = await flow.page(1, page.next_cursor, subject="red blue")
     assert (list(page.items), page.next_cursor is None) == ([], False)
     for limit in (1, 2, 50):
-        assert await shelf.all(limit, subject="red blue") == [*newest, *reversed(both)]
-        assert await shelf.all(limit, subject="red blue", recipient="many@example.org") == [*newest, *reversed(both)]
+        assert await flow.all(limit, subject="red blue") == [*newest, *reversed(both)]
+        assert await flow.all(limit, subject="red blue", recipient="many@example.org") == [*newest, *reversed(both)]
 
 
-async def test_a_page_looks_through_so_many_days_and_the_last_ends_with_the_first_day(shelf: Shelf) -> None:
+async def test_a_page_reads_so_many_days_and_the_last_ends_with_the_first_day(flow: SearchFlow) -> None:
     """Four days are kept: today, yesterday, and two that are made here."""
-    steps = shelf.steps
-    shelf.archive = MessageSearch(database=steps.database, clock=steps.clock, days_examined_max=1)
+    steps = flow.steps
+    flow.archive = MessageSearch(database=steps.database, clock=steps.clock, days_examined_max=1)
     today = steps.clock.now().date()
     async with steps.database.connection() as connection:
         for back in (2, 3):
@@ -238,55 +238,55 @@ async def test_a_page_looks_through_so_many_days_and_the_last_ends_with_the_firs
     sent = []
     for back in (3, 1, 0):
         clock = SettableClock(steps.clock.now() - timedelta(days=back))
-        sent += await Shelf(replace(steps, clock=clock)).send_by_hand(2, tags=["t"])
-    await shelf.settle()
-    assert await shelf.all(1, tag="t") == sorted(sent, reverse=True)
-    assert await shelf.all(tag="t", subject="hello") == sorted(sent, reverse=True)
-    page = await shelf.page(tag="t")
+        sent += await SearchFlow(replace(steps, clock=clock)).send_by_hand(2, tags=["t"])
+    await flow.settle()
+    assert await flow.all(1, tag="t") == sorted(sent, reverse=True)
+    assert await flow.all(tag="t", subject="hello") == sorted(sent, reverse=True)
+    page = await flow.page(tag="t")
     assert len(page.items) < len(sent)
     assert page.next_cursor is not None
-    assert await shelf.all(tag="u") == []
+    assert await flow.all(tag="u") == []
 
 
-async def test_the_rarer_leads_so_that_it_is_found_at_once(shelf: Shelf) -> None:
-    shelf.archive = MessageSearch(database=shelf.steps.database, clock=shelf.steps.clock, examined_max=10)
-    first = await shelf.send_by_hand(1, subject="invoice 48213")
-    await shelf.send_by_hand(30, subject="invoice")
-    await shelf.settle()
-    page = await shelf.page(subject="invoice 48213")
-    assert ([one.id for one in page.items], page.next_cursor) == (first, None)
-    page = await shelf.page(subject="48213", status="queued")
-    assert [one.id for one in page.items] == []  # by hand: nothing is in the calendar
+async def test_the_rarer_leads_so_that_it_is_found_at_once(flow: SearchFlow) -> None:
+    flow.archive = MessageSearch(database=flow.steps.database, clock=flow.steps.clock, examined_max=10)
+    first = await flow.send_by_hand(1, subject="invoice 48213")
+    await flow.send_by_hand(30, subject="invoice")
+    await flow.settle()
+    page = await flow.page(subject="invoice 48213")
+    assert ([item.id for item in page.items], page.next_cursor) == (first, None)
+    page = await flow.page(subject="48213", status="queued")
+    assert [item.id for item in page.items] == []  # by hand: nothing is in the calendar
 
 
-async def test_what_the_catalogue_still_names_and_is_gone_is_left_out(shelf: Shelf) -> None:
-    sent = [await shelf.send(tags=["t"]) for _ in range(3)]
-    await shelf.settle()
-    async with shelf.steps.database.transaction() as tx:
+async def test_deleted_messages_that_are_still_indexed_are_not_shown(flow: SearchFlow) -> None:
+    sent = [await flow.send(tags=["t"]) for _ in range(3)]
+    await flow.settle()
+    async with flow.steps.database.transaction() as tx:
         gone = ids.new_message_id(ids.time_of(sent[1]) + timedelta(milliseconds=1), bytes(10))
-        await search_index.enter(tx, [IndexEntry(shelf.account_id, search.term(SearchField.TAG, "t"), gone)])
-    assert await shelf.all(1, tag="t") == list(reversed(sent))
+        await search_index.enter(tx, [IndexEntry(flow.account_id, search.term(SearchField.TAG, "t"), gone)])
+    assert await flow.all(1, tag="t") == list(reversed(sent))
 
 
-async def test_a_cursor_of_another_search_is_refused(shelf: Shelf) -> None:
+async def test_a_cursor_of_another_search_is_refused(flow: SearchFlow) -> None:
     for _ in range(3):
-        await shelf.send(tags=["t"])
-    cursor = (await shelf.page(1, tag="t")).next_cursor
+        await flow.send(tags=["t"])
+    cursor = (await flow.page(1, tag="t")).next_cursor
     assert cursor is not None
     with pytest.raises(Refusal, match="another search"):
-        await shelf.page(1, cursor, tag="u")
+        await flow.page(1, cursor, tag="u")
     with pytest.raises(Refusal, match="another search"):
-        await shelf.page(1, cursor)
+        await flow.page(1, cursor)
 
 
-def test_a_page_looks_at_more_than_it_can_hold() -> None:
+def test_a_page_examines_more_than_it_can_hold() -> None:
     assert UNINDEXED_MAX > PAGE_MAX
 
 
-async def test_however_few_are_looked_at_a_page_of_several_filters_is_filled_when_all_are_wanted(shelf: Shelf) -> None:
-    shelf.archive = MessageSearch(database=shelf.steps.database, clock=shelf.steps.clock, examined_max=5)
-    sent = await shelf.send_by_hand(12, subject="red blue")
-    await shelf.settle()
-    page = await shelf.page(10, subject="red blue")
-    assert [one.id for one in page.items] == sent[:1:-1]
+async def test_a_page_of_several_filters_is_filled_when_all_messages_match(flow: SearchFlow) -> None:
+    flow.archive = MessageSearch(database=flow.steps.database, clock=flow.steps.clock, examined_max=5)
+    sent = await flow.send_by_hand(12, subject="red blue")
+    await flow.settle()
+    page = await flow.page(10, subject="red blue")
+    assert [item.id for item in page.items] == sent[:1:-1]
     assert page.next_cursor is not None

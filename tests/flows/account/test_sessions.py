@@ -46,7 +46,7 @@ CHEAP: Final = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 
 
 @dataclass
-class Desk:
+class SessionFlow:
     """A process's share of the dashboard, and one user with two accounts."""
 
     database: Database
@@ -149,8 +149,8 @@ def decoded(begun: NewSecret) -> bytes:
 
 
 @pytest.fixture
-async def desk(database: Database) -> Desk:
-    made = Desk(database)
+async def flow(database: Database) -> SessionFlow:
+    made = SessionFlow(database)
     await made.furnish()
     return made
 
@@ -159,8 +159,8 @@ def refused(code: Code, match: str = "") -> Any:
     return pytest.raises(Refusal, match=f"{code.value}: .*{match}")
 
 
-def claims(session: LoginSession, desk: Desk) -> token.Claims:
-    read = token.read(session.token, secret=SECRET, now=desk.clock.now())
+def claims(session: LoginSession, flow: SessionFlow) -> token.Claims:
+    read = token.read(session.token, secret=SECRET, now=flow.clock.now())
     assert read is not None
     return read
 
@@ -168,54 +168,54 @@ def claims(session: LoginSession, desk: Desk) -> token.Claims:
 # Sessions
 
 
-async def test_a_login_is_in_the_account_that_was_joined_first(desk: Desk) -> None:
-    session = await desk.login()
-    said = claims(session, desk)
-    assert (said.account_id, said.user_id, said.role) == (desk.accounts[0], desk.user_id, Role.OWNER)
+async def test_a_login_is_in_the_account_that_was_joined_first(flow: SessionFlow) -> None:
+    session = await flow.login()
+    said = claims(session, flow)
+    assert (said.account_id, said.user_id, said.role) == (flow.accounts[0], flow.user_id, Role.OWNER)
     assert said.expires_at == session.expires_at
-    member = await desk.member(session)
-    assert (member.account_id, member.role, member.email) == (desk.accounts[0], Role.OWNER, EMAIL)
+    member = await flow.member(session)
+    assert (member.account_id, member.role, member.email) == (flow.accounts[0], Role.OWNER, EMAIL)
     assert member.session_id == said.session_id
 
 
-async def test_a_token_ends_with_its_time(desk: Desk) -> None:
-    session = await desk.login()
-    desk.clock.advance(seconds=limits.JWT_LIFETIME_SECONDS - 1)
-    assert await desk.is_good(session)
-    desk.clock.advance(seconds=1)
-    assert not await desk.is_good(session)
+async def test_a_token_ends_with_its_time(flow: SessionFlow) -> None:
+    session = await flow.login()
+    flow.clock.advance(seconds=limits.JWT_LIFETIME_SECONDS - 1)
+    assert await flow.is_good(session)
+    flow.clock.advance(seconds=1)
+    assert not await flow.is_good(session)
 
 
-async def test_a_switch_gives_a_token_of_the_same_session_that_ends_no_later(desk: Desk) -> None:
-    first = await desk.login()
-    desk.clock.advance(hours=5)
-    other = await desk.sessions.switch(await desk.member(first), ids.text(ids.ACCOUNT, desk.accounts[1]))
+async def test_a_switch_gives_a_token_of_the_same_session_that_ends_no_later(flow: SessionFlow) -> None:
+    first = await flow.login()
+    flow.clock.advance(hours=5)
+    other = await flow.sessions.switch(await flow.member(first), ids.text(ids.ACCOUNT, flow.accounts[1]))
     assert other.expires_at == first.expires_at
-    assert claims(other, desk).session_id == claims(first, desk).session_id
-    assert (await desk.member(other)).role is Role.VIEWER
-    back = await desk.sessions.switch(await desk.member(other), ids.text(ids.ACCOUNT, desk.accounts[0]))
-    assert (await desk.member(back)).role is Role.OWNER
-    await desk.sessions.logout(await desk.member(back))
-    assert [await desk.is_good(one) for one in (first, other, back)] == [False, False, False]
+    assert claims(other, flow).session_id == claims(first, flow).session_id
+    assert (await flow.member(other)).role is Role.VIEWER
+    back = await flow.sessions.switch(await flow.member(other), ids.text(ids.ACCOUNT, flow.accounts[0]))
+    assert (await flow.member(back)).role is Role.OWNER
+    await flow.sessions.logout(await flow.member(back))
+    assert [await flow.is_good(row) for row in (first, other, back)] == [False, False, False]
 
 
-async def test_nobody_switches_with_a_session_that_is_over(desk: Desk) -> None:
-    session = await desk.login()
+async def test_an_ended_session_switches_to_no_account(flow: SessionFlow) -> None:
+    session = await flow.login()
     # A process that has not heard of it yet still lets the member in.
-    member = await desk.member(session)
-    await desk.sessions.logout(member)
-    for act in (desk.sessions.switch(member, ids.text(ids.ACCOUNT, desk.accounts[1])), desk.sessions.me(member)):
+    member = await flow.member(session)
+    await flow.sessions.logout(member)
+    for act in (flow.sessions.switch(member, ids.text(ids.ACCOUNT, flow.accounts[1])), flow.sessions.me(member)):
         with refused(Code.UNAUTHORIZED, "over"):
             await act
-    await desk.sessions.logout(member)
+    await flow.sessions.logout(member)
 
 
-async def test_a_session_of_somebody_else_makes_no_token_good(desk: Desk) -> None:
-    other = UserRow(UserId(uuid4()), "bob@example.com", desk.clock.now(), CHEAP.hash(PASSWORD))
-    async with desk.database.transaction() as tx:
+async def test_another_users_session_makes_no_token_good(flow: SessionFlow) -> None:
+    other = UserRow(UserId(uuid4()), "bob@example.com", flow.clock.now(), CHEAP.hash(PASSWORD))
+    async with flow.database.transaction() as tx:
         await users.insert(tx, other)
-        await users.join_account(tx, desk.accounts[0], other.id, Role.MEMBER, desk.clock.now())
-    said = claims(await desk.login(), desk)
+        await users.join_account(tx, flow.accounts[0], other.id, Role.MEMBER, flow.clock.now())
+    said = claims(await flow.login(), flow)
     forged = token.issue(
         account_id=said.account_id,
         user_id=other.id,
@@ -224,105 +224,105 @@ async def test_a_session_of_somebody_else_makes_no_token_good(desk: Desk) -> Non
         expires_at=said.expires_at,
         token_id="t",
         secret=SECRET,
-        now=desk.clock.now(),
+        now=flow.clock.now(),
     )
-    assert not await desk.is_good(LoginSession(forged, said.expires_at))
+    assert not await flow.is_good(LoginSession(forged, said.expires_at))
 
 
-async def test_a_member_who_is_removed_keeps_their_other_accounts(desk: Desk) -> None:
-    first = await desk.login()
-    other = await desk.sessions.switch(await desk.member(first), ids.text(ids.ACCOUNT, desk.accounts[1]))
-    async with desk.database.transaction() as tx:
-        await users.remove_member(tx, desk.accounts[0], desk.user_id, desk.clock.now())
-    assert (await desk.is_good(first), await desk.is_good(other)) == (False, True)
+async def test_a_member_who_is_removed_keeps_their_other_accounts(flow: SessionFlow) -> None:
+    first = await flow.login()
+    other = await flow.sessions.switch(await flow.member(first), ids.text(ids.ACCOUNT, flow.accounts[1]))
+    async with flow.database.transaction() as tx:
+        await users.remove_member(tx, flow.accounts[0], flow.user_id, flow.clock.now())
+    assert (await flow.is_good(first), await flow.is_good(other)) == (False, True)
 
 
-async def test_a_user_of_no_account_is_told_so_only_with_the_right_password(desk: Desk) -> None:
-    async with desk.database.transaction() as tx:
-        for account_id in desk.accounts:
-            await users.remove_member(tx, account_id, desk.user_id, desk.clock.now())
+async def test_a_user_without_account_learns_so_only_with_the_right_password(flow: SessionFlow) -> None:
+    async with flow.database.transaction() as tx:
+        for account_id in flow.accounts:
+            await users.remove_member(tx, account_id, flow.user_id, flow.clock.now())
     with refused(Code.UNAUTHORIZED, "invitation"):
-        await desk.login()
+        await flow.login()
     with refused(Code.UNAUTHORIZED, "password is wrong"):
-        await desk.login("a wrong password")
+        await flow.login("a wrong password")
 
 
-async def test_a_user_has_no_more_than_a_hundred_sessions_and_those_that_live_are_kept(desk: Desk) -> None:
-    oldest, ended = await desk.login(), await desk.login()
-    desk.clock.advance(seconds=1)
-    await desk.sessions.logout(await desk.member(ended))
+async def test_a_user_has_no_more_than_a_hundred_sessions_and_those_that_live_are_kept(flow: SessionFlow) -> None:
+    oldest, ended = await flow.login(), await flow.login()
+    flow.clock.advance(seconds=1)
+    await flow.sessions.logout(await flow.member(ended))
     for _ in range(limits.SESSIONS_PER_USER_MAX - 1):
-        desk.clock.advance(seconds=1)
-        newest = await desk.login()
+        flow.clock.advance(seconds=1)
+        newest = await flow.login()
     # The one that was logged out made room.
-    assert await desk.value("SELECT count(*) FROM sessions") == limits.SESSIONS_PER_USER_MAX
-    assert await desk.is_good(oldest)
-    desk.clock.advance(seconds=1)
-    await desk.login()
-    assert await desk.value("SELECT count(*) FROM sessions") == limits.SESSIONS_PER_USER_MAX
-    assert (await desk.is_good(oldest), await desk.is_good(newest)) == (False, True)
+    assert await flow.value("SELECT count(*) FROM sessions") == limits.SESSIONS_PER_USER_MAX
+    assert await flow.is_good(oldest)
+    flow.clock.advance(seconds=1)
+    await flow.login()
+    assert await flow.value("SELECT count(*) FROM sessions") == limits.SESSIONS_PER_USER_MAX
+    assert (await flow.is_good(oldest), await flow.is_good(newest)) == (False, True)
 
 
-async def test_upkeep_forgets_sessions_that_are_over_and_seals_second_factors_anew(desk: Desk) -> None:
-    old = await desk.login()
-    secret, _ = await desk.confirmed(old)
-    desk.clock.advance(hours=6)
-    young = await desk.login(code=desk.code(secret))
-    desk.clock.advance(hours=6)
+async def test_upkeep_forgets_sessions_that_are_over_and_seals_second_factors_anew(flow: SessionFlow) -> None:
+    old = await flow.login()
+    secret, _ = await flow.confirmed(old)
+    flow.clock.advance(hours=6)
+    young = await flow.login(code=flow.code(secret))
+    flow.clock.advance(hours=6)
     renewed = Sealer({"1": b"k" * 32, "2": b"n" * 32}, "2")
     upkeep = Upkeep(
-        database=desk.database,
-        clock=desk.clock,
+        database=flow.database,
+        clock=flow.clock,
         chance=SystemChance(),
         resolver=Resolver(),
         sealer=renewed,
         retention=Retention(30, 3),
     )
     assert await upkeep.forget_sessions() == 1
-    assert await desk.is_good(young)
+    assert await flow.is_good(young)
     assert await upkeep.reseal() == 1
     assert await upkeep.reseal() == 0
-    after = Desk(desk.database, sealer=Sealer({"2": b"n" * 32}, "2"), clock=desk.clock, user_id=desk.user_id)
-    assert await after.login(code=desk.code(secret))
+    after = SessionFlow(flow.database, sealer=Sealer({"2": b"n" * 32}, "2"), clock=flow.clock, user_id=flow.user_id)
+    assert await after.login(code=flow.code(secret))
 
 
 # Passwords
 
 
-async def test_a_new_password_ends_every_other_session(desk: Desk) -> None:
-    mine, other = await desk.login(), await desk.login(peer=AWAY)
-    await desk.sessions.change_password(await desk.member(mine), PASSWORD, NEW, HOME)
-    assert (await desk.is_good(mine), await desk.is_good(other)) == (True, False)
+async def test_a_new_password_ends_every_other_session(flow: SessionFlow) -> None:
+    mine, other = await flow.login(), await flow.login(peer=AWAY)
+    await flow.sessions.change_password(await flow.member(mine), PASSWORD, NEW, HOME)
+    assert (await flow.is_good(mine), await flow.is_good(other)) == (True, False)
     with refused(Code.UNAUTHORIZED):
-        await desk.login()
-    await desk.login(NEW)
+        await flow.login()
+    await flow.login(NEW)
     # The failure was forgotten with the success after it.
-    assert await desk.failures("person ") == 0
+    assert await flow.failures("person ") == 0
 
 
-async def test_guessing_the_current_password_costs_as_much_as_guessing_at_a_login(desk: Desk) -> None:
-    member = await desk.member(await desk.login())
+async def test_guessing_the_current_password_costs_as_much_as_guessing_at_a_login(flow: SessionFlow) -> None:
+    member = await flow.member(await flow.login())
     for _ in range(limits.LOGIN_FAILURES_FREE + 1):
         with refused(Code.FORBIDDEN, "current_password"):
-            await desk.sessions.change_password(member, "a wrong password", NEW, HOME)
-    for act in (desk.sessions.change_password(member, PASSWORD, NEW, HOME), desk.login()):
+            await flow.sessions.change_password(member, "a wrong password", NEW, HOME)
+    for act in (flow.sessions.change_password(member, PASSWORD, NEW, HOME), flow.login()):
         with refused(Code.RATE_LIMITED):
             await act
-    await desk.login(peer=AWAY)
+    await flow.login(peer=AWAY)
 
 
-async def test_no_session_begins_with_a_password_that_was_just_changed(desk: Desk) -> None:
-    now = desk.clock.now()
-    async with desk.database.connection() as connection:
+async def test_no_session_begins_with_a_password_that_was_just_changed(flow: SessionFlow) -> None:
+    now = flow.clock.now()
+    async with flow.database.connection() as connection:
         user = await users.find_by_email(connection, EMAIL)
     assert user is not None
-    row = SessionRow(ids.SessionId(uuid4()), desk.user_id, desk.accounts[0], now, now + timedelta(hours=1))
+    row = SessionRow(ids.SessionId(uuid4()), flow.user_id, flow.accounts[0], now, now + timedelta(hours=1))
 
     async def begin() -> bool:
-        async with desk.database.transaction() as tx:
+        async with flow.database.transaction() as tx:
             return await sessions.begin(tx, row, user.password_hash, 100)
 
-    async with desk.database.transaction() as tx:
+    async with flow.database.transaction() as tx:
         assert await users.replace_password(tx, user, "another hash")
         late = asyncio.create_task(begin())
         done, _ = await asyncio.wait([late], timeout=0.3)
@@ -330,10 +330,10 @@ async def test_no_session_begins_with_a_password_that_was_just_changed(desk: Des
     assert not await late
 
 
-async def test_two_changes_of_one_password_at_once_are_one(desk: Desk) -> None:
-    members = [await desk.member(await desk.login()) for _ in range(2)]
+async def test_two_changes_of_one_password_at_once_are_one(flow: SessionFlow) -> None:
+    members = [await flow.member(await flow.login()) for _ in range(2)]
     ends = await asyncio.gather(
-        *(desk.sessions.change_password(one, PASSWORD, f"{NEW} {number}", HOME) for number, one in enumerate(members)),
+        *(flow.sessions.change_password(one, PASSWORD, f"{NEW} {number}", HOME) for number, one in enumerate(members)),
         return_exceptions=True,
     )
     faults = [end for end in ends if end is not None]
@@ -343,16 +343,16 @@ async def test_two_changes_of_one_password_at_once_are_one(desk: Desk) -> None:
     assert faults[0].code in {Code.CONFLICT, Code.FORBIDDEN}
 
 
-async def test_an_operator_sets_a_password_and_ends_all_sessions(desk: Desk) -> None:
-    begun = [await desk.login() for _ in range(3)]
-    assert await desk.sessions.reset_password("  ADA@example.com ", NEW) == 3
-    assert [await desk.is_good(one) for one in begun] == [False] * 3
-    await desk.login(NEW)
+async def test_an_operator_sets_a_password_and_ends_all_sessions(flow: SessionFlow) -> None:
+    begun = [await flow.login() for _ in range(3)]
+    assert await flow.sessions.reset_password("  ADA@example.com ", NEW) == 3
+    assert [await flow.is_good(row) for row in begun] == [False] * 3
+    await flow.login(NEW)
     with refused(Code.INVALID_REQUEST):
-        await desk.sessions.reset_password(EMAIL, "short")
+        await flow.sessions.reset_password(EMAIL, "short")
     for act in (
-        desk.sessions.reset_password("nobody@example.com", NEW),
-        desk.sessions.switch_off_totp("no@example.com"),
+        flow.sessions.reset_password("nobody@example.com", NEW),
+        flow.sessions.switch_off_totp("no@example.com"),
     ):
         with refused(Code.NOT_FOUND):
             await act
@@ -361,144 +361,144 @@ async def test_an_operator_sets_a_password_and_ends_all_sessions(desk: Desk) -> 
 # The second factor
 
 
-async def test_a_secret_counts_once_it_is_confirmed(desk: Desk) -> None:
-    session = await desk.login()
-    member = await desk.member(session)
+async def test_a_secret_counts_once_it_is_confirmed(flow: SessionFlow) -> None:
+    session = await flow.login()
+    member = await flow.member(session)
     with refused(Code.CONFLICT, "begin one"):
-        await desk.sessions.confirm_totp(member, "287082")
-    given_up = decoded(await desk.sessions.begin_totp(member, PASSWORD, HOME))
-    await desk.login()
-    secret = decoded(await desk.sessions.begin_totp(member, PASSWORD, HOME))
-    for wrong in (desk.code(given_up), "", "000 000 0", "x"):
+        await flow.sessions.confirm_totp(member, "287082")
+    given_up = decoded(await flow.sessions.begin_totp(member, PASSWORD, HOME))
+    await flow.login()
+    secret = decoded(await flow.sessions.begin_totp(member, PASSWORD, HOME))
+    for wrong in (flow.code(given_up), "", "000 000 0", "x"):
         with refused(Code.FORBIDDEN, "clock"):
-            await desk.sessions.confirm_totp(member, wrong)
-    codes = await desk.sessions.confirm_totp(member, desk.code(secret))
+            await flow.sessions.confirm_totp(member, wrong)
+    codes = await flow.sessions.confirm_totp(member, flow.code(secret))
     assert len(codes) == totp.RECOVERY_CODES
-    begin, confirm = desk.sessions.begin_totp, desk.sessions.confirm_totp
-    for act in (begin(member, PASSWORD, HOME), confirm(member, desk.code(secret))):
+    begin, confirm = flow.sessions.begin_totp, flow.sessions.confirm_totp
+    for act in (begin(member, PASSWORD, HOME), confirm(member, flow.code(secret))):
         with refused(Code.CONFLICT, "already"):
             await act
     with refused(Code.UNAUTHORIZED, "send `code`"):
-        await desk.login()
+        await flow.login()
     # The code that confirmed is used up; the one after it is good.
     with refused(Code.UNAUTHORIZED, "used already"):
-        await desk.login(code=desk.code(secret))
-    desk.clock.advance(seconds=totp.STEP_SECONDS)
-    await desk.login(code=desk.code(secret))
-    me = await desk.sessions.me(member)
+        await flow.login(code=flow.code(secret))
+    flow.clock.advance(seconds=totp.STEP_SECONDS)
+    await flow.login(code=flow.code(secret))
+    me = await flow.sessions.me(member)
     assert (me.has_second_factor, me.recovery_codes_left) == (True, 10)
 
 
-async def test_beginning_a_second_factor_takes_the_password_at_the_cost_of_a_login(desk: Desk) -> None:
-    member = await desk.member(await desk.login())
+async def test_beginning_a_second_factor_takes_the_password_at_the_cost_of_a_login(flow: SessionFlow) -> None:
+    member = await flow.member(await flow.login())
     for _ in range(limits.LOGIN_FAILURES_FREE + 1):
         with refused(Code.FORBIDDEN, "password"):
-            await desk.sessions.begin_totp(member, "a wrong password", HOME)
-    for act in (desk.sessions.begin_totp(member, PASSWORD, HOME), desk.login()):
+            await flow.sessions.begin_totp(member, "a wrong password", HOME)
+    for act in (flow.sessions.begin_totp(member, PASSWORD, HOME), flow.login()):
         with refused(Code.RATE_LIMITED):
             await act
-    assert await desk.value("SELECT count(*) FROM second_factors") == 0
-    await desk.sessions.begin_totp(member, PASSWORD, AWAY)
-    desk.clock.advance(seconds=1)
-    await desk.sessions.begin_totp(member, PASSWORD, HOME)
-    assert await desk.failures("person ") == 0
+    assert await flow.value("SELECT count(*) FROM second_factors") == 0
+    await flow.sessions.begin_totp(member, PASSWORD, AWAY)
+    flow.clock.advance(seconds=1)
+    await flow.sessions.begin_totp(member, PASSWORD, HOME)
+    assert await flow.failures("person ") == 0
 
 
-async def test_a_second_factor_ends_the_sessions_that_began_without_it(desk: Desk) -> None:
-    mine, other = await desk.login(), await desk.login(peer=AWAY)
-    secret = decoded(await desk.sessions.begin_totp(await desk.member(mine), PASSWORD, HOME))
-    assert await desk.is_good(other)
-    await desk.sessions.confirm_totp(await desk.member(mine), desk.code(secret))
-    assert (await desk.is_good(mine), await desk.is_good(other)) == (True, False)
+async def test_a_second_factor_ends_the_sessions_that_began_without_it(flow: SessionFlow) -> None:
+    mine, other = await flow.login(), await flow.login(peer=AWAY)
+    secret = decoded(await flow.sessions.begin_totp(await flow.member(mine), PASSWORD, HOME))
+    assert await flow.is_good(other)
+    await flow.sessions.confirm_totp(await flow.member(mine), flow.code(secret))
+    assert (await flow.is_good(mine), await flow.is_good(other)) == (True, False)
 
 
-async def test_of_two_logins_with_one_code_at_once_one_is_let_in(desk: Desk) -> None:
-    secret, (recovery, *_) = await desk.confirmed(await desk.login())
-    for code in (desk.code(secret), recovery):
+async def test_of_two_logins_with_one_code_at_once_one_is_let_in(flow: SessionFlow) -> None:
+    secret, (recovery, *_) = await flow.confirmed(await flow.login())
+    for code in (flow.code(secret), recovery):
         ends = await asyncio.gather(
-            *(desk.login(code=code, peer=peer) for peer in (HOME, AWAY, "203.0.113.9")), return_exceptions=True
+            *(flow.login(code=code, peer=peer) for peer in (HOME, AWAY, "203.0.113.9")), return_exceptions=True
         )
         assert sum(isinstance(end, LoginSession) for end in ends) == 1
         assert {end.code for end in ends if isinstance(end, Refusal)} == {Code.UNAUTHORIZED}
 
 
-async def test_a_missing_or_wrong_code_counts_against_the_person_and_not_the_place(desk: Desk) -> None:
-    await desk.confirmed(await desk.login())
-    before = await desk.failures("peer ")
+async def test_a_missing_or_wrong_code_counts_against_the_person_and_not_the_place(flow: SessionFlow) -> None:
+    await flow.confirmed(await flow.login())
+    before = await flow.failures("peer ")
     with refused(Code.UNAUTHORIZED, "send `code`") as missing:
-        await desk.login()
+        await flow.login()
     with refused(Code.UNAUTHORIZED, "code is wrong") as wrong:
-        await desk.login(code="000000")
+        await flow.login(code="000000")
     assert missing.value.headers == wrong.value.headers == {"Second-Factor": "required"}
-    assert await desk.failures("peer ") == before
-    assert await desk.failures("person ") == 2
-    assert await desk.failures("code ") == 1
+    assert await flow.failures("peer ") == before
+    assert await flow.failures("person ") == 2
+    assert await flow.failures("code ") == 1
 
 
-async def test_a_wrong_password_says_nothing_of_a_code(desk: Desk) -> None:
-    await desk.confirmed(await desk.login())
+async def test_a_wrong_password_says_nothing_of_a_code(flow: SessionFlow) -> None:
+    await flow.confirmed(await flow.login())
     for code in (None, "000000"):
         with refused(Code.UNAUTHORIZED, "password is wrong") as raised:
-            await desk.login("a wrong password", code)
+            await flow.login("a wrong password", code)
         assert raised.value.headers == {}
-    assert await desk.failures("code ") == 0
+    assert await flow.failures("code ") == 0
 
 
-async def test_codes_that_are_guessed_from_many_places_are_counted_together(desk: Desk) -> None:
-    secret, _ = await desk.confirmed(await desk.login())
+async def test_codes_that_are_guessed_from_many_places_are_counted_together(flow: SessionFlow) -> None:
+    secret, _ = await flow.confirmed(await flow.login())
     for number in range(limits.LOGIN_FAILURES_FREE + 1):
         with refused(Code.UNAUTHORIZED):
-            await desk.login(code="000000", peer=f"203.0.113.{number}")
+            await flow.login(code="000000", peer=f"203.0.113.{number}")
     with refused(Code.RATE_LIMITED):
-        await desk.login(code=desk.code(secret), peer=AWAY)
-    desk.clock.advance(seconds=totp.STEP_SECONDS)
-    await desk.login(code=desk.code(secret), peer=AWAY)
-    assert await desk.failures("code ") == 0
+        await flow.login(code=flow.code(secret), peer=AWAY)
+    flow.clock.advance(seconds=totp.STEP_SECONDS)
+    await flow.login(code=flow.code(secret), peer=AWAY)
+    assert await flow.failures("code ") == 0
 
 
-async def test_a_recovery_code_is_good_once_and_for_its_user_alone(desk: Desk) -> None:
-    session = await desk.login()
-    _, codes = await desk.confirmed(session)
-    await desk.login(code=codes[3].upper().replace("-", " "))
+async def test_a_recovery_code_is_good_once_and_for_its_user_alone(flow: SessionFlow) -> None:
+    session = await flow.login()
+    _, codes = await flow.confirmed(session)
+    await flow.login(code=codes[3].upper().replace("-", " "))
     with refused(Code.UNAUTHORIZED):
-        await desk.login(code=codes[3])
-    await desk.login(code=codes[4])
-    assert (await desk.sessions.me(await desk.member(session))).recovery_codes_left == 8
-    assert not await desk.passwords.is_code(UserId(uuid4()), codes[5])
-    await desk.login(code=codes[5])
+        await flow.login(code=codes[3])
+    await flow.login(code=codes[4])
+    assert (await flow.sessions.me(await flow.member(session))).recovery_codes_left == 8
+    assert not await flow.passwords.is_code(UserId(uuid4()), codes[5])
+    await flow.login(code=codes[5])
 
 
-async def test_a_second_factor_is_given_up_with_password_and_code(desk: Desk) -> None:
-    member = await desk.member(await desk.login())
+async def test_a_second_factor_is_given_up_with_password_and_code(flow: SessionFlow) -> None:
+    member = await flow.member(await flow.login())
     with refused(Code.CONFLICT):
-        await desk.sessions.disable_totp(member, PASSWORD, "000000", HOME)
-    secret, codes = await desk.confirmed(await desk.login())
-    for password, code in (("a wrong password", desk.code(secret)), (PASSWORD, "000000")):
+        await flow.sessions.disable_totp(member, PASSWORD, "000000", HOME)
+    secret, codes = await flow.confirmed(await flow.login())
+    for password, code in (("a wrong password", flow.code(secret)), (PASSWORD, "000000")):
         with refused(Code.FORBIDDEN):
-            await desk.sessions.disable_totp(member, password, code, HOME)
-    await desk.sessions.disable_totp(member, PASSWORD, desk.code(secret), HOME)
-    await desk.login()
-    assert await desk.value("SELECT count(*) FROM recovery_codes") == 0
+            await flow.sessions.disable_totp(member, password, code, HOME)
+    await flow.sessions.disable_totp(member, PASSWORD, flow.code(secret), HOME)
+    await flow.login()
+    assert await flow.value("SELECT count(*) FROM recovery_codes") == 0
     # What was given up is worth nothing beside the next one.
-    await desk.confirmed(await desk.login())
+    await flow.confirmed(await flow.login())
     with refused(Code.UNAUTHORIZED):
-        await desk.login(code=codes[0])
+        await flow.login(code=codes[0])
 
 
-async def test_an_operator_switches_a_second_factor_off(desk: Desk) -> None:
+async def test_an_operator_switches_a_second_factor_off(flow: SessionFlow) -> None:
     with refused(Code.CONFLICT):
-        await desk.sessions.switch_off_totp(EMAIL)
-    await desk.confirmed(await desk.login())
-    await desk.sessions.switch_off_totp(EMAIL)
-    await desk.login()
+        await flow.sessions.switch_off_totp(EMAIL)
+    await flow.confirmed(await flow.login())
+    await flow.sessions.switch_off_totp(EMAIL)
+    await flow.login()
 
 
-async def test_what_a_person_changes_of_their_own_is_noted_in_each_of_their_accounts(desk: Desk) -> None:
-    session = await desk.login()
-    await desk.confirmed(session)
-    await desk.sessions.change_password(await desk.member(session), PASSWORD, NEW, HOME)
-    await desk.sessions.switch_off_totp(EMAIL)
-    async with desk.database.connection() as connection:
+async def test_what_a_person_changes_of_their_own_is_noted_in_each_of_their_accounts(flow: SessionFlow) -> None:
+    session = await flow.login()
+    await flow.confirmed(session)
+    await flow.sessions.change_password(await flow.member(session), PASSWORD, NEW, HOME)
+    await flow.sessions.switch_off_totp(EMAIL)
+    async with flow.database.connection() as connection:
         rows = await connection.fetch("SELECT account_id, actor, action, target, detail FROM audit_log ORDER BY at")
     noted = [(row["actor"], row["action"], row["target"], row["detail"]) for row in rows[::2]]
     assert noted == [
@@ -506,21 +506,21 @@ async def test_what_a_person_changes_of_their_own_is_noted_in_each_of_their_acco
         (EMAIL, "user.password_changed", EMAIL, "{}"),
         ("operator", "user.totp_disabled", EMAIL, "{}"),
     ]
-    assert {row["account_id"] for row in rows} == set(desk.accounts)
+    assert {row["account_id"] for row in rows} == set(flow.accounts)
     assert len(rows) == 6
 
 
-async def test_secrets_are_in_no_column_and_no_repr(desk: Desk) -> None:
-    member = await desk.member(session := await desk.login())
-    begun = await desk.sessions.begin_totp(member, PASSWORD, HOME)
+async def test_secrets_are_in_no_column_and_no_repr(flow: SessionFlow) -> None:
+    member = await flow.member(session := await flow.login())
+    begun = await flow.sessions.begin_totp(member, PASSWORD, HOME)
     secret = decoded(begun)
-    codes = await desk.sessions.confirm_totp(member, desk.code(secret))
-    kept = await desk.value("SELECT secret_sealed FROM second_factors")
+    codes = await flow.sessions.confirm_totp(member, flow.code(secret))
+    kept = await flow.value("SELECT secret_sealed FROM second_factors")
     assert secret not in kept
     assert begun.text.encode() not in kept
-    hashes = await desk.value("SELECT array_agg(code_hash) FROM recovery_codes")
-    assert {len(one) for one in hashes} == {32}
-    assert not any(code.replace("-", "").encode() in one for one in hashes for code in codes)
+    hashes = await flow.value("SELECT array_agg(code_hash) FROM recovery_codes")
+    assert {len(row) for row in hashes} == {32}
+    assert not any(code.replace("-", "").encode() in row for row in hashes for code in codes)
     assert begun.text not in repr(begun)
     assert session.token not in repr(session)
 
@@ -535,59 +535,59 @@ async def is_blocked(judging: Awaitable[object]) -> bool:
     return isinstance(end, Refusal) and (end.retry_after_seconds or 0) >= 1
 
 
-async def rate_limited(desk: Desk, email: str, password: str = "a wrong password") -> bool:
-    return await is_blocked(desk.passwords.recognised(email, password, HOME))
+async def rate_limited(flow: SessionFlow, email: str, password: str = "a wrong password") -> bool:
+    return await is_blocked(flow.passwords.recognised(email, password, HOME))
 
 
-async def test_a_place_that_is_blocked_leaves_nothing_of_the_addresses_that_it_tries(desk: Desk) -> None:
+async def test_a_place_that_is_blocked_leaves_nothing_of_the_addresses_that_it_tries(flow: SessionFlow) -> None:
     free = PEER_FAILURES_PER_PERSON * (limits.LOGIN_FAILURES_FREE + 1)
-    assert not any([await rate_limited(desk, f"nobody-{number}@example.com") for number in range(free)])
-    assert all([await rate_limited(desk, f"somebody-{number}@example.com") for number in range(20)])
-    assert await desk.value("SELECT count(*) FROM login_failures") == free + 1
-    assert await desk.failures("peer ") == free
+    assert not any([await rate_limited(flow, f"nobody-{number}@example.com") for number in range(free)])
+    assert all([await rate_limited(flow, f"somebody-{number}@example.com") for number in range(20)])
+    assert await flow.value("SELECT count(*) FROM login_failures") == free + 1
+    assert await flow.failures("peer ") == free
 
 
-async def test_a_person_who_is_blocked_does_not_block_the_place(desk: Desk) -> None:
-    tries = [await rate_limited(desk, "nobody@example.com") for _ in range(30)]
+async def test_a_person_who_is_blocked_does_not_block_the_place(flow: SessionFlow) -> None:
+    tries = [await rate_limited(flow, "nobody@example.com") for _ in range(30)]
     assert tries == [False] * (limits.LOGIN_FAILURES_FREE + 1) + [True] * (29 - limits.LOGIN_FAILURES_FREE)
-    assert await desk.failures("peer ") == await desk.failures("person ") == limits.LOGIN_FAILURES_FREE + 1
+    assert await flow.failures("peer ") == await flow.failures("person ") == limits.LOGIN_FAILURES_FREE + 1
 
 
-async def test_of_many_tries_at_once_one_passes_when_the_wait_is_over(desk: Desk) -> None:
+async def test_of_many_tries_at_once_one_passes_when_the_wait_is_over(flow: SessionFlow) -> None:
     async def are_blocked(user_id: UserId) -> list[bool]:
-        return await asyncio.gather(*(is_blocked(desk.passwords.is_code(user_id, "000000")) for _ in range(40)))
+        return await asyncio.gather(*(is_blocked(flow.passwords.is_code(user_id, "000000")) for _ in range(40)))
 
     # Without this, the first of them is done before the second has a connection.
     async with AsyncExitStack() as stack:
         for _ in range(8):
-            await stack.enter_async_context(desk.database.connection())
+            await stack.enter_async_context(flow.database.connection())
     user_id = UserId(uuid4())
     assert (await are_blocked(user_id)).count(False) == limits.LOGIN_FAILURES_FREE + 1
-    desk.clock.advance(hours=1)
+    flow.clock.advance(hours=1)
     assert (await are_blocked(user_id)).count(False) == 1
-    logins = await asyncio.gather(*(rate_limited(desk, EMAIL) for _ in range(40)))
+    logins = await asyncio.gather(*(rate_limited(flow, EMAIL) for _ in range(40)))
     assert logins.count(False) == limits.LOGIN_FAILURES_FREE + 1
 
 
-async def test_tries_that_cross_on_their_way_do_not_block_each_other(desk: Desk) -> None:
+async def test_tries_that_cross_on_their_way_do_not_block_each_other(flow: SessionFlow) -> None:
     """Clocks differ, and whoever looked at theirs first may be counted last."""
-    await desk.login()
-    behind = Desk(desk.database, clock=SettableClock(desk.clock.now() - timedelta(seconds=1)))
-    for one in (desk, behind):
+    await flow.login()
+    behind = SessionFlow(flow.database, clock=SettableClock(flow.clock.now() - timedelta(seconds=1)))
+    for one in (flow, behind):
         assert not await rate_limited(one, EMAIL)
     # A right password is forgiven as late as it was slow to check.
-    assert not await rate_limited(desk, EMAIL, PASSWORD)
+    assert not await rate_limited(flow, EMAIL, PASSWORD)
     assert not await rate_limited(behind, EMAIL)
 
 
-async def test_failures_are_remembered_for_a_day(desk: Desk) -> None:
+async def test_failures_are_remembered_for_a_day(flow: SessionFlow) -> None:
     for hours in (0, 0, 20, 20):
-        desk.clock.advance(hours=hours)
-        assert not await rate_limited(desk, EMAIL)
-    assert await desk.failures("person ") == 4
-    desk.clock.advance(hours=25)
-    assert not await rate_limited(desk, EMAIL)
-    assert await desk.failures("person ") == 1
+        flow.clock.advance(hours=hours)
+        assert not await rate_limited(flow, EMAIL)
+    assert await flow.failures("person ") == 4
+    flow.clock.advance(hours=25)
+    assert not await rate_limited(flow, EMAIL)
+    assert await flow.failures("person ") == 1
 
 
 @pytest.mark.slow
@@ -597,8 +597,8 @@ async def test_the_time_that_a_login_takes_does_not_tell_whether_there_is_a_user
 
     The hash costs a tenth of what it does in earnest, so that what else may differ weighs ten times as much.
     """
-    desk = Desk(database, hasher=PasswordHasher(time_cost=1, memory_cost=16_384, parallelism=1))
-    await desk.furnish()
+    flow = SessionFlow(database, hasher=PasswordHasher(time_cost=1, memory_cost=16_384, parallelism=1))
+    await flow.furnish()
     taken: dict[str, list[float]] = {EMAIL: [], "nobody@example.com": []}
     for number in range(201):
         for email, seconds in taken.items():
@@ -606,7 +606,7 @@ async def test_the_time_that_a_login_takes_does_not_tell_whether_there_is_a_user
             peer = f"10.{len(email)}.{number // 200}.{number % 200}"
             started = time.process_time()
             with refused(Code.UNAUTHORIZED, "password is wrong"):
-                await desk.sessions.login(email, "a wrong password", None, peer)
+                await flow.sessions.login(email, "a wrong password", None, peer)
             if number:
                 seconds.append(time.process_time() - started)
     known, unknown = (statistics.median(seconds) for seconds in taken.values())

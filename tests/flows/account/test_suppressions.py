@@ -30,7 +30,7 @@ from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 UNKNOWN: dict[str, Any] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
 
 
-class Office:
+class SuppressionFlow:
     def __init__(self, steps: DeliverySteps) -> None:
         self.steps = steps
         self.suppression = Suppressions(database=steps.database, clock=steps.clock, chance=SystemChance())
@@ -46,7 +46,7 @@ class Office:
 
     async def bounce(self, *emails: str) -> None:
         claimed = await self.steps.claimed(list(emails))
-        await self.steps.record(*[self.steps.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed])
+        await self.steps.record(*[self.steps.outcome(row, DeliveryResult.BOUNCED, **UNKNOWN) for row in claimed])
 
     async def reason(self, email: str) -> str | None:
         found: str | None = await self.steps.value("SELECT reason FROM suppressions WHERE email = $1", email)
@@ -86,75 +86,75 @@ async def refused(doing: Any) -> Refusal:
 
 
 def addresses(count: int, start: int = 0) -> bytes:
-    return b"".join([b"r%06d@example.org\n" % (start + one) for one in range(count)])
+    return b"".join([b"r%06d@example.org\n" % (start + row) for row in range(count)])
 
 
 @pytest_asyncio.fixture
-async def office(database_url: str) -> AsyncIterator[Office]:
+async def flow(database_url: str) -> AsyncIterator[SuppressionFlow]:
     async with open_delivery_steps(database_url) as steps:
-        yield Office(steps)
+        yield SuppressionFlow(steps)
 
 
-async def test_a_bounce_outranks_what_was_entered_and_a_complaint_outranks_both(office: Office) -> None:
-    claimed = await office.steps.claimed(["Ada@example.org", "bob@example.org", "ada@EXAMPLE.org"][:2])
-    assert await office.add("ada@example.org", "by hand") == ("manual", True)
-    assert await office.add("ADA@example.org") == ("manual", False)
+async def test_a_bounce_outranks_what_was_entered_and_a_complaint_outranks_both(flow: SuppressionFlow) -> None:
+    claimed = await flow.steps.claimed(["Ada@example.org", "bob@example.org", "ada@EXAMPLE.org"][:2])
+    assert await flow.add("ada@example.org", "by hand") == ("manual", True)
+    assert await flow.add("ADA@example.org") == ("manual", False)
     # Both mails were under way when the address was entered.
-    await office.steps.record(*[office.steps.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed])
-    assert await office.add("ada@example.org") == ("bounce", False)
-    assert await office.steps.value("SELECT note FROM suppressions WHERE email = 'ada@example.org'") == "by hand"
-    await office.add("eve@example.org")
-    async with office.steps.database.transaction() as tx:
+    await flow.steps.record(*[flow.steps.outcome(row, DeliveryResult.BOUNCED, **UNKNOWN) for row in claimed])
+    assert await flow.add("ada@example.org") == ("bounce", False)
+    assert await flow.steps.value("SELECT note FROM suppressions WHERE email = 'ada@example.org'") == "by hand"
+    await flow.add("eve@example.org")
+    async with flow.steps.database.transaction() as tx:
         told = [
-            reports.NewSuppression(office.account_id, email, "complaint", None, "")
+            reports.NewSuppression(flow.account_id, email, "complaint", None, "")
             for email in ("ada@example.org", "eve@example.org")
         ]
-        assert await reports.suppress(tx, told, office.steps.clock.now()) == 2
-    assert [await office.reason(one) for one in ("ada@example.org", "eve@example.org")] == ["complaint"] * 2
-    assert await office.log() == [("suppression.added", "ada@example.org"), ("suppression.added", "eve@example.org")]
+        assert await reports.suppress(tx, told, flow.steps.clock.now()) == 2
+    assert [await flow.reason(row) for row in ("ada@example.org", "eve@example.org")] == ["complaint"] * 2
+    assert await flow.log() == [("suppression.added", "ada@example.org"), ("suppression.added", "eve@example.org")]
 
 
-async def test_the_same_address_twice_in_one_batch_of_results_is_one_suppression(office: Office) -> None:
-    claimed = [*await office.steps.claimed(["ada@example.org"]), *await office.steps.claimed(["ADA@example.org"])]
-    await office.add("ada@example.org")
-    await office.steps.record(*[office.steps.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed])
-    assert await office.reason("ada@example.org") == "bounce"
+async def test_the_same_address_twice_in_one_batch_of_results_is_one_suppression(flow: SuppressionFlow) -> None:
+    claimed = [*await flow.steps.claimed(["ada@example.org"]), *await flow.steps.claimed(["ADA@example.org"])]
+    await flow.add("ada@example.org")
+    await flow.steps.record(*[flow.steps.outcome(row, DeliveryResult.BOUNCED, **UNKNOWN) for row in claimed])
+    assert await flow.reason("ada@example.org") == "bounce"
 
 
-async def test_what_was_entered_is_honoured_by_the_claim_until_it_is_removed(office: Office) -> None:
-    await office.add("ada@example.org")
-    (claimed,) = await office.steps.claimed(["Ada@Example.org"])
+async def test_what_was_entered_is_honoured_by_the_claim_until_it_is_removed(flow: SuppressionFlow) -> None:
+    await flow.add("ada@example.org")
+    (claimed,) = await flow.steps.claimed(["Ada@Example.org"])
     assert claimed.is_suppressed
-    await office.suppression.remove(office.account_id, OPERATOR, "Ada@example.org", "a mistake")
-    (claimed,) = await office.steps.claimed(["Ada@Example.org"])
+    await flow.suppression.remove(flow.account_id, OPERATOR, "Ada@example.org", "a mistake")
+    (claimed,) = await flow.steps.claimed(["Ada@Example.org"])
     assert not claimed.is_suppressed
 
 
-async def test_lifting_what_bounced_hides_nothing_from_conduct(office: Office) -> None:
-    delivered = [one for _ in range(4) for one in await office.steps.claimed(45)]
-    await office.steps.record(*[office.steps.outcome(one, DeliveryResult.DELIVERED) for one in delivered])
+async def test_lifting_a_bounced_address_hides_nothing_from_reputation(flow: SuppressionFlow) -> None:
+    delivered = [row for _ in range(4) for row in await flow.steps.claimed(45)]
+    await flow.steps.record(*[flow.steps.outcome(row, DeliveryResult.DELIVERED) for row in delivered])
     emails = [f"bounced{one}@example.org" for one in range(21)]
-    await office.bounce(*emails)
+    await flow.bounce(*emails)
     for email in emails:
-        await office.suppression.remove(office.account_id, OPERATOR, email, "please")
-    assert await office.count() == 0
-    office.steps.clock.advance(seconds=30)
-    assert (await office.reputation.run()) == ReputationRun(checked=1, suspended=1)
+        await flow.suppression.remove(flow.account_id, OPERATOR, email, "please")
+    assert await flow.count() == 0
+    flow.steps.clock.advance(seconds=30)
+    assert (await flow.reputation.run()) == ReputationRun(checked=1, suspended=1)
 
 
-async def test_what_was_entered_by_hand_is_nothing_that_conduct_looks_at(office: Office) -> None:
-    await office.bring_in(addresses(50))
-    assert await office.reputation.run() == ReputationRun()
-    await office.suppression.remove(office.account_id, OPERATOR, "r000001@example.org", "a mistake")
-    assert await office.steps.value("SELECT count(*) FROM lifted_suppressions") == 0
+async def test_manual_suppressions_do_not_count_for_reputation(flow: SuppressionFlow) -> None:
+    await flow.bring_in(addresses(50))
+    assert await flow.reputation.run() == ReputationRun()
+    await flow.suppression.remove(flow.account_id, OPERATOR, "r000001@example.org", "a mistake")
+    assert await flow.steps.value("SELECT count(*) FROM lifted_suppressions") == 0
 
 
-async def test_upkeep_forgets_what_was_lifted_once_it_counts_no_more(office: Office) -> None:
-    await office.bounce("ada@example.org", "bob@example.org")
-    await office.suppression.remove(office.account_id, OPERATOR, "ada@example.org", "please")
+async def test_upkeep_forgets_what_was_lifted_once_it_counts_no_more(flow: SuppressionFlow) -> None:
+    await flow.bounce("ada@example.org", "bob@example.org")
+    await flow.suppression.remove(flow.account_id, OPERATOR, "ada@example.org", "please")
     upkeep = Upkeep(
-        database=office.steps.database,
-        clock=office.steps.clock,
+        database=flow.steps.database,
+        clock=flow.steps.clock,
         chance=SystemChance(),
         resolver=Resolver(),
         sealer=Sealer({"1": bytes(32)}, "1"),
@@ -162,20 +162,20 @@ async def test_upkeep_forgets_what_was_lifted_once_it_counts_no_more(office: Off
     )
     counts = []
     for moment in (WINDOW, timedelta(seconds=1)):
-        office.steps.clock.advance(moment)
+        flow.steps.clock.advance(moment)
         await upkeep.forget_expired()
-        counts.append(await office.steps.value("SELECT count(*) FROM lifted_suppressions"))
+        counts.append(await flow.steps.value("SELECT count(*) FROM lifted_suppressions"))
     assert counts == [1, 0]
     # What is older needn't be kept at all.
-    await office.suppression.remove(office.account_id, OPERATOR, "bob@example.org", "please")
-    assert await office.steps.value("SELECT count(*) FROM lifted_suppressions") == 0
+    await flow.suppression.remove(flow.account_id, OPERATOR, "bob@example.org", "please")
+    assert await flow.steps.value("SELECT count(*) FROM lifted_suppressions") == 0
 
 
-async def test_the_log_says_who_lifted_what_and_why(office: Office) -> None:
-    await office.bounce("ada@example.org")
-    await office.steps.fetch("UPDATE suppressions SET reason = 'complaint'")
-    await office.suppression.remove(office.account_id, OPERATOR, "ada@example.org", "She asked us to.")
-    (row,) = await office.steps.fetch(
+async def test_the_log_says_who_lifted_what_and_why(flow: SuppressionFlow) -> None:
+    await flow.bounce("ada@example.org")
+    await flow.steps.fetch("UPDATE suppressions SET reason = 'complaint'")
+    await flow.suppression.remove(flow.account_id, OPERATOR, "ada@example.org", "She asked us to.")
+    (row,) = await flow.steps.fetch(
         "SELECT actor, action, target, detail FROM audit_log WHERE action LIKE 'suppression%'"
     )
     assert tuple(row)[:3] == ("operator", "suppression.removed", "ada@example.org")
@@ -183,87 +183,87 @@ async def test_the_log_says_who_lifted_what_and_why(office: Office) -> None:
     assert "She asked us to." in row[3]
 
 
-async def test_an_import_enters_whole_batches_and_can_be_repeated(office: Office) -> None:
-    await office.bounce("r000000@example.org")
-    importing = await office.suppression.begin_import(office.account_id, OPERATOR)
+async def test_an_import_enters_whole_batches_and_can_be_repeated(flow: SuppressionFlow) -> None:
+    await flow.bounce("r000000@example.org")
+    importing = await flow.suppression.begin_import(flow.account_id, OPERATOR)
     with pytest.raises(ConnectionResetError):
-        await office.bring_in(addresses(2 * BATCH + 100), importing=importing, fault=ConnectionResetError())
-    entered = await office.count()
+        await flow.bring_in(addresses(2 * BATCH + 100), importing=importing, fault=ConnectionResetError())
+    entered = await flow.count()
     assert BATCH <= entered < 2 * BATCH + 100
     assert importing.progress.added == entered - 1
-    again = await office.bring_in(addresses(2 * BATCH + 100))
+    again = await flow.bring_in(addresses(2 * BATCH + 100))
     assert again.progress == ImportProgress(
         lines=2 * BATCH + 100, added=2 * BATCH + 100 - entered, known=entered, invalid=0
     )
-    assert await office.reason("r000000@example.org") == "bounce"
-    assert [action for action, _ in await office.log()] == ["suppressions.import_began", "suppressions.imported"] * 2
+    assert await flow.reason("r000000@example.org") == "bounce"
+    assert [action for action, _ in await flow.log()] == ["suppressions.import_began", "suppressions.imported"] * 2
 
 
-async def test_one_import_at_a_time_and_an_idle_one_makes_room(office: Office) -> None:
-    first = await office.suppression.begin_import(office.account_id, OPERATOR)
-    refusal = await refused(office.suppression.begin_import(office.account_id, OPERATOR))
+async def test_one_import_at_a_time_and_an_idle_one_makes_room(flow: SuppressionFlow) -> None:
+    first = await flow.suppression.begin_import(flow.account_id, OPERATOR)
+    refusal = await refused(flow.suppression.begin_import(flow.account_id, OPERATOR))
     assert (refusal.code, refusal.retry_after_seconds) == (Code.CONFLICT, 60)
     # Another account doesn't mind.
-    other = await office.steps.another_sender("beta")
-    await office.suppression.begin_import(AccountId(other.account_id), OPERATOR)
-    office.steps.clock.advance(HELD_FOR)
-    await office.bring_in(addresses(1))
-    refusal = await refused(office.bring_in(addresses(10), importing=first))
+    other = await flow.steps.another_sender("beta")
+    await flow.suppression.begin_import(AccountId(other.account_id), OPERATOR)
+    flow.steps.clock.advance(HELD_FOR)
+    await flow.bring_in(addresses(1))
+    refusal = await refused(flow.bring_in(addresses(10), importing=first))
     assert refusal.code is Code.CONFLICT
-    assert await office.count() == 1
-    await office.bring_in(addresses(2))
+    assert await flow.count() == 1
+    await flow.bring_in(addresses(2))
 
 
-async def test_a_file_has_no_more_lines_than_are_told(office: Office) -> None:
-    importing = await office.suppression.begin_import(office.account_id, OPERATOR)
+async def test_a_file_has_no_more_lines_than_the_limit(flow: SuppressionFlow) -> None:
+    importing = await flow.suppression.begin_import(flow.account_id, OPERATOR)
     blank = [b"\n" * 100_000] * (IMPORT_LINES_MAX // 100_000)
-    refusal = await refused(office.bring_in(addresses(3), *blank, importing=importing))
+    refusal = await refused(flow.bring_in(addresses(3), *blank, importing=importing))
     assert refusal.code is Code.PAYLOAD_TOO_LARGE
-    assert await office.count() == 3
+    assert await flow.count() == 3
 
 
-async def test_an_account_enters_no_more_addresses_than_it_may(office: Office) -> None:
-    await office.add("ada@example.org")
-    await office.steps.fetch("UPDATE suppression_books SET manual = $1", MANUAL_MAX - 1)
-    assert (await refused(office.bring_in(addresses(2)))).code is Code.CONFLICT
-    await office.bring_in(addresses(1))
-    assert (await refused(office.add("bob@example.org"))).code is Code.CONFLICT
-    await office.suppression.remove(office.account_id, OPERATOR, "ada@example.org", "to make room")
-    await office.add("bob@example.org")
+async def test_an_account_enters_no_more_addresses_than_it_may(flow: SuppressionFlow) -> None:
+    await flow.add("ada@example.org")
+    await flow.steps.fetch("UPDATE suppression_books SET manual = $1", MANUAL_MAX - 1)
+    assert (await refused(flow.bring_in(addresses(2)))).code is Code.CONFLICT
+    await flow.bring_in(addresses(1))
+    assert (await refused(flow.add("bob@example.org"))).code is Code.CONFLICT
+    await flow.suppression.remove(flow.account_id, OPERATOR, "ada@example.org", "to make room")
+    await flow.add("bob@example.org")
     # What is there already needs no room.
-    await office.bring_in(addresses(1))
+    await flow.bring_in(addresses(1))
 
 
-async def test_an_import_and_results_of_the_same_addresses_wait_for_each_other_and_both_end(office: Office) -> None:
-    claimed = [one for _ in range(4) for one in await office.steps.claimed(50)]
+async def test_an_import_and_results_of_the_same_addresses_both_end(flow: SuppressionFlow) -> None:
+    claimed = [row for _ in range(4) for row in await flow.steps.claimed(50)]
     emails = b"".join([f"{one.email}\n".encode() for one in reversed(claimed)])
 
     async def results() -> None:
         for at in range(0, 50, 10):
-            told = [office.steps.outcome(one, DeliveryResult.BOUNCED, **UNKNOWN) for one in claimed[at : at + 10]]
-            await office.steps.record(*told)
+            told = [flow.steps.outcome(row, DeliveryResult.BOUNCED, **UNKNOWN) for row in claimed[at : at + 10]]
+            await flow.steps.record(*told)
 
-    await asyncio.gather(office.bring_in(emails), results())
-    assert await office.steps.value("SELECT count(*) FROM suppressions WHERE reason = 'bounce'") == 50
+    await asyncio.gather(flow.bring_in(emails), results())
+    assert await flow.steps.value("SELECT count(*) FROM suppressions WHERE reason = 'bounce'") == 50
 
 
-async def test_pages_are_newest_first_whatever_the_reason(office: Office) -> None:
+async def test_pages_are_newest_first_whatever_the_reason(flow: SuppressionFlow) -> None:
     expected = []
     for number in range(5):
-        office.steps.clock.advance(seconds=1)
-        await office.bounce(f"b{number}@example.org")
-        await office.add(f"m{number}@example.org")
+        flow.steps.clock.advance(seconds=1)
+        await flow.bounce(f"b{number}@example.org")
+        await flow.add(f"m{number}@example.org")
         expected += [f"b{number}@example.org", f"m{number}@example.org"]
-    office.steps.clock.advance(seconds=1)
-    await office.bring_in(b"".join([b"z%d@example.net\n" % one for one in range(5)]))
+    flow.steps.clock.advance(seconds=1)
+    await flow.bring_in(b"".join([b"z%d@example.net\n" % row for row in range(5)]))
     expected += [f"z{one}@example.net" for one in range(5)]
 
     async def pages(count: int, **filters: str) -> list[str]:
         found: list[str] = []
         cursor = None
         while True:
-            page = await office.suppression.page(office.account_id, count, cursor, **filters)
-            found += [one.email for one in page.items]
+            page = await flow.suppression.page(flow.account_id, count, cursor, **filters)
+            found += [item.email for item in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 return found
@@ -275,7 +275,7 @@ async def test_pages_are_newest_first_whatever_the_reason(office: Office) -> Non
         assert await pages(count, search="@example.org", reason="bounce") == [one for one in wanted if one[0] == "b"]
         assert await pages(count, reason="manual") == [
             *reversed(expected[10:]),
-            *[one for one in wanted if one[0] == "m"],
+            *[row for row in wanted if row[0] == "m"],
         ]
         assert await pages(count, search="M") == sorted(one for one in expected if one[0] == "m")
         assert await pages(count, search="z1@example.net") == ["z1@example.net"]
@@ -307,12 +307,12 @@ async def test_a_plan_made_on_empty_tables_finds_rows_by_their_keys(
 
 async def test_many_lines_are_entered_and_known_again_and_given_back(database_url: str) -> None:
     async with open_delivery_steps(database_url) as steps:
-        office = Office(steps)
-        office.suppression = Suppressions(database=steps.database, clock=DatabaseClock(), chance=SystemChance())
+        flow = SuppressionFlow(steps)
+        flow.suppression = Suppressions(database=steps.database, clock=DatabaseClock(), chance=SystemChance())
         lines = addresses(20_000)
         pieces = [lines[at : at + 65_536] for at in range(0, len(lines), 65_536)]
-        assert (await office.bring_in(*pieces)).progress == ImportProgress(20_000, 20_000, 0, 0)
-        assert (await office.bring_in(*pieces)).progress == ImportProgress(20_000, 0, 20_000, 0)
-        exported = [one.email async for batch in office.suppression.export(office.account_id) for one in batch]
+        assert (await flow.bring_in(*pieces)).progress == ImportProgress(20_000, 20_000, 0, 0)
+        assert (await flow.bring_in(*pieces)).progress == ImportProgress(20_000, 0, 20_000, 0)
+        exported = [row.email async for batch in flow.suppression.export(flow.account_id) for row in batch]
         assert exported == sorted(exported)
         assert len(exported) == 20_000

@@ -34,7 +34,7 @@ HASHER: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 @dataclass
-class Office:
+class TeamFlow:
     database: Database
     clock: SettableClock = field(default_factory=SettableClock)
 
@@ -95,8 +95,8 @@ class Office:
 
 
 @pytest.fixture
-def office(database: Database) -> Office:
-    return Office(database)
+def flow(database: Database) -> TeamFlow:
+    return TeamFlow(database)
 
 
 def given(member: MemberRow) -> str:
@@ -126,64 +126,62 @@ async def outcomes(*acts: Awaitable[object]) -> list[Code | None]:
 # Users that an operator makes.
 
 
-async def test_a_user_has_an_argon2id_hash_and_their_address_in_lower_case(office: Office) -> None:
-    account_id = await office.account()
-    before = await office.changed_at(account_id)
-    office.clock.advance(minutes=1)
-    await office.team.create_user(account_id, "Ada@Example.com", PASSWORD, Role.ADMIN, OPERATOR)
-    stored = await office.value("SELECT password_hash FROM users WHERE email = 'ada@example.com'")
+async def test_a_user_has_an_argon2id_hash_and_their_address_in_lower_case(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    before = await flow.changed_at(account_id)
+    flow.clock.advance(minutes=1)
+    await flow.team.create_user(account_id, "Ada@Example.com", PASSWORD, Role.ADMIN, OPERATOR)
+    stored = await flow.value("SELECT password_hash FROM users WHERE email = 'ada@example.com'")
     assert stored.startswith("$argon2id$")
     assert HASHER.verify(stored, PASSWORD)
-    assert await office.roles(account_id) == {"ada": Role.ADMIN}
-    assert await office.changed_at(account_id) > before
-    (entry,) = (await office.team.log(account_id, 10)).items
+    assert await flow.roles(account_id) == {"ada": Role.ADMIN}
+    assert await flow.changed_at(account_id) > before
+    (entry,) = (await flow.team.log(account_id, 10)).items
     assert (entry.actor, entry.action, entry.target) == (OPERATOR, "member.created", "ada@example.com")
 
 
-async def test_a_user_that_can_not_be_made_is_explained(office: Office) -> None:
-    account_id = await office.account()
-    create = office.team.create_user
+async def test_a_user_that_can_not_be_made_is_explained(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    create = flow.team.create_user
     await create(account_id, "ada@example.com", PASSWORD, Role.OWNER, OPERATOR)
     await refused(create(account_id, "ADA@example.com", PASSWORD, Role.OWNER, OPERATOR), Code.CONFLICT, "invite them")
     await refused(
         create(account_id, "bob@example.com", "short", Role.OWNER, OPERATOR), Code.INVALID_REQUEST, "12 to 256"
     )
     await refused(create(account_id, "bob", PASSWORD, Role.OWNER, OPERATOR), Code.INVALID_REQUEST)
-    assert await office.actions(account_id) == ["member.created"]
+    assert await flow.actions(account_id) == ["member.created"]
 
 
 # Members.
 
 
-async def test_two_owners_who_remove_each_other_at_once_leave_one(office: Office) -> None:
+async def test_two_owners_who_remove_each_other_at_once_leave_one(flow: TeamFlow) -> None:
     for number in range(5):
-        account_id = await office.account(f"account {number}")
-        ada, bob = [await office.user(account_id, f"{name}{number}") for name in ("ada", "bob")]
+        account_id = await flow.account(f"account {number}")
+        ada, bob = [await flow.user(account_id, f"{name}{number}") for name in ("ada", "bob")]
         codes = await outcomes(
-            office.team.remove(account_id, given(ada), acting(bob)),
-            office.team.remove(account_id, given(bob), acting(ada)),
+            flow.team.remove(account_id, given(ada), acting(bob)),
+            flow.team.remove(account_id, given(bob), acting(ada)),
         )
         assert codes.count(None) == 1
-        assert list((await office.roles(account_id)).values()) == [Role.OWNER]
+        assert list((await flow.roles(account_id)).values()) == [Role.OWNER]
 
 
-async def test_of_owners_who_all_step_down_at_once_one_stays(office: Office) -> None:
-    account_id = await office.account()
-    owners = [await office.user(account_id, name) for name in ("ada", "bob", "eve")]
-    codes = await outcomes(
-        *[office.team.change_role(account_id, given(one), Role.VIEWER, acting(one)) for one in owners]
-    )
+async def test_of_owners_who_all_step_down_at_once_one_stays(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    owners = [await flow.user(account_id, name) for name in ("ada", "bob", "eve")]
+    codes = await outcomes(*[flow.team.change_role(account_id, given(row), Role.VIEWER, acting(row)) for row in owners])
     assert sorted(codes, key=str) == [None, None, Code.CONFLICT]
-    assert list((await office.roles(account_id)).values()).count(Role.OWNER) == 1
+    assert list((await flow.roles(account_id)).values()).count(Role.OWNER) == 1
 
 
-async def test_whoever_lost_the_role_changes_nothing_more_though_their_token_is_believed_a_while(
-    office: Office,
+async def test_a_member_who_lost_the_role_changes_nothing_with_an_old_token(
+    flow: TeamFlow,
 ) -> None:
-    account_id = await office.account()
-    ada, bob = [await office.user(account_id, name) for name in ("ada", "bob")]
-    await office.team.remove(account_id, given(bob), acting(ada))
-    team, late = office.team, acting(bob)
+    account_id = await flow.account()
+    ada, bob = [await flow.user(account_id, name) for name in ("ada", "bob")]
+    await flow.team.remove(account_id, given(bob), acting(ada))
+    team, late = flow.team, acting(bob)
     await refused(team.remove(account_id, given(ada), late), Code.FORBIDDEN, "no longer an owner")
     await refused(team.change_role(account_id, given(ada), Role.VIEWER, late), Code.FORBIDDEN)
     await refused(team.invite(account_id, "bob@example.com", Role.OWNER, late), Code.FORBIDDEN)
@@ -192,35 +190,35 @@ async def test_whoever_lost_the_role_changes_nothing_more_though_their_token_is_
     await refused(team.revoke_invitation(account_id, invitation_id, late), Code.FORBIDDEN)
 
 
-async def test_every_change_tells_the_caches_and_one_that_changes_nothing_is_not_on_record(office: Office) -> None:
-    account_id = await office.account()
-    ada, bob = [await office.user(account_id, name) for name in ("ada", "bob")]
-    invited = await office.team.invite(account_id, "eve@example.com", Role.VIEWER, acting(ada))
+async def test_a_change_invalidates_caches_and_no_change_is_not_recorded(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    ada, bob = [await flow.user(account_id, name) for name in ("ada", "bob")]
+    invited = await flow.team.invite(account_id, "eve@example.com", Role.VIEWER, acting(ada))
     changes: list[Any] = [
-        lambda: office.team.change_role(account_id, given(bob), Role.VIEWER, acting(ada)),
-        lambda: office.team.remove(account_id, given(bob), acting(ada)),
-        lambda: office.accept(invited),
+        lambda: flow.team.change_role(account_id, given(bob), Role.VIEWER, acting(ada)),
+        lambda: flow.team.remove(account_id, given(bob), acting(ada)),
+        lambda: flow.accept(invited),
     ]
     for change in changes:
-        before = await office.changed_at(account_id)
-        office.clock.advance(seconds=1)
+        before = await flow.changed_at(account_id)
+        flow.clock.advance(seconds=1)
         await change()
-        assert await office.changed_at(account_id) > before
-    before = await office.actions(account_id)
-    await office.team.change_role(account_id, given(ada), Role.OWNER, acting(ada))
-    assert await office.actions(account_id) == before
+        assert await flow.changed_at(account_id) > before
+    before = await flow.actions(account_id)
+    await flow.team.change_role(account_id, given(ada), Role.OWNER, acting(ada))
+    assert await flow.actions(account_id) == before
 
 
-async def test_members_are_listed_page_by_page_those_who_joined_last_first(office: Office) -> None:
-    account_id = await office.account()
+async def test_members_are_listed_page_by_page_those_who_joined_last_first(flow: TeamFlow) -> None:
+    account_id = await flow.account()
     for name in ("ada", "bob", "eve"):
-        await office.user(account_id, name)
-    await office.crowd(account_id, 2)
-    await office.fetch("UPDATE memberships SET created_at = created_at - interval '1 day' WHERE role = 'viewer'")
+        await flow.user(account_id, name)
+    await flow.crowd(account_id, 2)
+    await flow.fetch("UPDATE memberships SET created_at = created_at - interval '1 day' WHERE role = 'viewer'")
     seen: list[str] = []
     cursor = None
     while True:
-        page = await office.team.members(account_id, 2, cursor)
+        page = await flow.team.members(account_id, 2, cursor)
         seen += [member.email.partition("@")[0] for member in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -230,188 +228,188 @@ async def test_members_are_listed_page_by_page_those_who_joined_last_first(offic
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "1.us_", ".us_00000000000000000000000000", "f" * 40 + ".", "1\0"])
-async def test_a_cursor_that_was_never_given_is_refused(office: Office, cursor: str) -> None:
-    account_id = await office.account()
-    for read in (office.team.members, office.team.invitations, office.team.log):
+async def test_a_cursor_that_was_never_given_is_refused(flow: TeamFlow, cursor: str) -> None:
+    account_id = await flow.account()
+    for read in (flow.team.members, flow.team.invitations, flow.team.log):
         await refused(read(account_id, 10, cursor), Code.INVALID_REQUEST, "`cursor`")
 
 
 # Invitations.
 
 
-async def test_a_token_is_shown_once_and_stored_nowhere(office: Office) -> None:
-    account_id = await office.account()
-    made = await office.team.invite(account_id, "eve@example.com", Role.MEMBER, OPERATOR)
+async def test_a_token_is_shown_once_and_stored_nowhere(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    made = await flow.team.invite(account_id, "eve@example.com", Role.MEMBER, OPERATOR)
     assert made.token not in repr(made)
     assert made.link == f"https://mail.example.com/invitation#{made.token}"
     for table in ("invitations", "audit_log"):
-        written = await office.value(f"SELECT string_agg(row::text, ' ') FROM {table} row")
+        written = await flow.value(f"SELECT string_agg(row::text, ' ') FROM {table} row")
         assert made.token not in written
         assert made.token.encode().hex() not in written
 
 
-async def test_a_token_that_is_used_twice_at_once_makes_one_member(office: Office) -> None:
-    account_id = await office.account()
-    made = await office.team.invite(account_id, "eve@example.com", Role.MEMBER, OPERATOR)
-    codes = await outcomes(*[office.accept(made) for _ in range(4)])
+async def test_a_token_that_is_used_twice_at_once_makes_one_member(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    made = await flow.team.invite(account_id, "eve@example.com", Role.MEMBER, OPERATOR)
+    codes = await outcomes(*[flow.accept(made) for _ in range(4)])
     assert codes.count(None) == 1
     assert set(codes) <= {None, Code.NOT_FOUND, Code.CONFLICT, Code.UNAUTHORIZED}
-    assert await office.roles(account_id) == {"eve": Role.MEMBER}
-    assert (await office.actions(account_id)).count("member.joined") == 1
-    await refused(office.accept(made), Code.NOT_FOUND, "then log in")
+    assert await flow.roles(account_id) == {"eve": Role.MEMBER}
+    assert (await flow.actions(account_id)).count("member.joined") == 1
+    await refused(flow.accept(made), Code.NOT_FOUND, "then log in")
 
 
-async def test_one_address_invited_to_two_accounts_becomes_one_user(office: Office) -> None:
-    one, two = await office.account("one"), await office.account("two")
-    invited = [await office.team.invite(to, "eve@example.com", Role.MEMBER, OPERATOR) for to in (one, two)]
-    codes = await outcomes(*[office.accept(made) for made in invited])
+async def test_one_address_invited_to_two_accounts_becomes_one_user(flow: TeamFlow) -> None:
+    one, two = await flow.account("one"), await flow.account("two")
+    invited = [await flow.team.invite(to, "eve@example.com", Role.MEMBER, OPERATOR) for to in (one, two)]
+    codes = await outcomes(*[flow.accept(made) for made in invited])
     # Whoever comes second finds a user who was not there when it looked, and is told to try again.
     for made, code in zip(invited, codes, strict=True):
         if code is not None:
-            await office.accept(made)
-    assert await office.value("SELECT count(*) FROM users") == 1
-    assert await office.roles(one) == await office.roles(two) == {"eve": Role.MEMBER}
+            await flow.accept(made)
+    assert await flow.value("SELECT count(*) FROM users") == 1
+    assert await flow.roles(one) == await flow.roles(two) == {"eve": Role.MEMBER}
 
 
-async def test_a_user_of_another_account_joins_with_their_password_and_no_other(office: Office) -> None:
-    one, two = await office.account("one"), await office.account("two")
-    await office.user(one, "eve")
-    made = await office.team.invite(two, "eve@example.com", Role.VIEWER, OPERATOR)
-    await refused(office.accept(made, "another password"), Code.UNAUTHORIZED)
-    assert await office.roles(two) == {}
-    joined = await office.accept(made)
+async def test_a_user_of_another_account_joins_with_their_password_and_no_other(flow: TeamFlow) -> None:
+    one, two = await flow.account("one"), await flow.account("two")
+    await flow.user(one, "eve")
+    made = await flow.team.invite(two, "eve@example.com", Role.VIEWER, OPERATOR)
+    await refused(flow.accept(made, "another password"), Code.UNAUTHORIZED)
+    assert await flow.roles(two) == {}
+    joined = await flow.accept(made)
     assert (joined.account.name, joined.member.role) == ("two", Role.VIEWER)
-    assert await office.roles(one) == {"eve": Role.OWNER}
+    assert await flow.roles(one) == {"eve": Role.OWNER}
 
 
-async def test_guessing_at_an_invitation_counts_as_guessing_at_the_login(office: Office) -> None:
-    one, two = await office.account("one"), await office.account("two")
-    await office.user(one, "eve")
-    made = await office.team.invite(two, "eve@example.com", Role.VIEWER, OPERATOR)
+async def test_guessing_at_an_invitation_counts_as_guessing_at_the_login(flow: TeamFlow) -> None:
+    one, two = await flow.account("one"), await flow.account("two")
+    await flow.user(one, "eve")
+    made = await flow.team.invite(two, "eve@example.com", Role.VIEWER, OPERATOR)
     for _ in range(limits.LOGIN_FAILURES_FREE + 1):
-        await refused(office.accept(made, "another password"), Code.UNAUTHORIZED)
-    await refused(office.accept(made), Code.RATE_LIMITED)
-    office.clock.advance(seconds=1)
-    await office.accept(made)
+        await refused(flow.accept(made, "another password"), Code.UNAUTHORIZED)
+    await refused(flow.accept(made), Code.RATE_LIMITED)
+    flow.clock.advance(seconds=1)
+    await flow.accept(made)
 
 
-async def test_a_new_invitation_replaces_the_one_before(office: Office) -> None:
-    account_id = await office.account()
-    first = await office.team.invite(account_id, "eve@example.com", Role.OWNER, OPERATOR)
-    second = await office.team.invite(account_id, "EVE@example.com", Role.VIEWER, OPERATOR)
-    page = await office.team.invitations(account_id, 10)
+async def test_a_new_invitation_replaces_the_one_before(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    first = await flow.team.invite(account_id, "eve@example.com", Role.OWNER, OPERATOR)
+    second = await flow.team.invite(account_id, "EVE@example.com", Role.VIEWER, OPERATOR)
+    page = await flow.team.invitations(account_id, 10)
     assert [row.id for row in page.items] == [second.invitation.id]
-    await refused(office.accept(first), Code.NOT_FOUND)
-    assert (await office.accept(second)).member.role is Role.VIEWER
+    await refused(flow.accept(first), Code.NOT_FOUND)
+    assert (await flow.accept(second)).member.role is Role.VIEWER
 
 
-async def test_an_invitation_ends_after_seven_days_and_is_swept_away(office: Office) -> None:
-    account_id = await office.account()
-    made = await office.team.invite(account_id, "eve@example.com", Role.OWNER, OPERATOR)
-    office.clock.advance(days=7)
-    await refused(office.accept(made), Code.NOT_FOUND, "7 days")
-    assert (await office.team.invitations(account_id, 10)).items == []
+async def test_an_invitation_ends_after_seven_days_and_is_swept_away(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    made = await flow.team.invite(account_id, "eve@example.com", Role.OWNER, OPERATOR)
+    flow.clock.advance(days=7)
+    await refused(flow.accept(made), Code.NOT_FOUND, "7 days")
+    assert (await flow.team.invitations(account_id, 10)).items == []
     invitation_id = ids.text(ids.INVITATION, made.invitation.id)
-    await refused(office.team.revoke_invitation(account_id, invitation_id, OPERATOR), Code.NOT_FOUND)
-    assert await office.value("SELECT count(*) FROM invitations") == 1
-    await upkeep(office).forget_expired()
-    assert await office.value("SELECT count(*) FROM invitations") == 0
+    await refused(flow.team.revoke_invitation(account_id, invitation_id, OPERATOR), Code.NOT_FOUND)
+    assert await flow.value("SELECT count(*) FROM invitations") == 1
+    await upkeep(flow).forget_expired()
+    assert await flow.value("SELECT count(*) FROM invitations") == 0
 
 
-async def test_an_owners_invitation_falls_with_the_owner_and_an_operators_stands(office: Office) -> None:
-    account_id = await office.account()
-    ada, bob = [await office.user(account_id, name) for name in ("ada", "bob")]
+async def test_an_owners_invitation_falls_with_the_owner_and_an_operators_stands(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    ada, bob = [await flow.user(account_id, name) for name in ("ada", "bob")]
     by_ada, by_bob, by_operator = [
-        await office.team.invite(account_id, f"{name}@example.com", Role.OWNER, inviter)
+        await flow.team.invite(account_id, f"{name}@example.com", Role.OWNER, inviter)
         for name, inviter in (("eve", acting(ada)), ("mallory", acting(bob)), ("olga", OPERATOR))
     ]
-    await office.team.change_role(account_id, given(bob), Role.ADMIN, acting(ada))
-    await refused(office.accept(by_bob), Code.CONFLICT, "ask one of them for a new invitation")
-    await office.team.remove(account_id, given(bob), acting(ada))
-    await refused(office.accept(by_bob), Code.CONFLICT)
-    assert await office.value("SELECT count(*) FROM users WHERE email LIKE 'mallory@%'") == 0
-    await office.accept(by_ada)
-    await office.accept(by_operator)
-    assert set(await office.roles(account_id)) == {"ada", "eve", "olga"}
+    await flow.team.change_role(account_id, given(bob), Role.ADMIN, acting(ada))
+    await refused(flow.accept(by_bob), Code.CONFLICT, "ask an owner for a new invitation")
+    await flow.team.remove(account_id, given(bob), acting(ada))
+    await refused(flow.accept(by_bob), Code.CONFLICT)
+    assert await flow.value("SELECT count(*) FROM users WHERE email LIKE 'mallory@%'") == 0
+    await flow.accept(by_ada)
+    await flow.accept(by_operator)
+    assert set(await flow.roles(account_id)) == {"ada", "eve", "olga"}
 
 
-async def test_whoever_is_removed_does_not_come_back_by_an_invitation(office: Office) -> None:
-    account_id = await office.account()
-    ada = await office.user(account_id, "ada")
-    used = await office.team.invite(account_id, "eve@example.com", Role.OWNER, acting(ada))
-    eve = (await office.accept(used)).member
-    await refused(office.team.invite(account_id, "eve@example.com", Role.OWNER, acting(ada)), Code.CONFLICT, "already")
-    await office.team.remove(account_id, given(eve), acting(ada))
-    await refused(office.accept(used), Code.NOT_FOUND)
+async def test_a_removed_member_does_not_come_back_by_an_invitation(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    ada = await flow.user(account_id, "ada")
+    used = await flow.team.invite(account_id, "eve@example.com", Role.OWNER, acting(ada))
+    eve = (await flow.accept(used)).member
+    await refused(flow.team.invite(account_id, "eve@example.com", Role.OWNER, acting(ada)), Code.CONFLICT, "already")
+    await flow.team.remove(account_id, given(eve), acting(ada))
+    await refused(flow.accept(used), Code.NOT_FOUND)
     # One that was made while an operator let them in by another way is void as well.
-    left = await office.team.invite(account_id, "olga@example.com", Role.OWNER, acting(ada))
-    olga = await office.user(account_id, "olga")
-    await office.team.remove(account_id, given(olga), acting(ada))
-    await refused(office.accept(left), Code.NOT_FOUND)
+    left = await flow.team.invite(account_id, "olga@example.com", Role.OWNER, acting(ada))
+    olga = await flow.user(account_id, "olga")
+    await flow.team.remove(account_id, given(olga), acting(ada))
+    await refused(flow.accept(left), Code.NOT_FOUND)
 
 
-async def test_no_race_makes_more_members_than_there_may_be(office: Office) -> None:
-    account_id = await office.account()
-    await office.crowd(account_id, limits.MEMBERS_MAX - 1)
+async def test_no_race_makes_more_members_than_there_may_be(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    await flow.crowd(account_id, limits.MEMBERS_MAX - 1)
     invited = [
-        await office.team.invite(account_id, f"{name}@example.com", Role.MEMBER, OPERATOR) for name in ("ada", "bob")
+        await flow.team.invite(account_id, f"{name}@example.com", Role.MEMBER, OPERATOR) for name in ("ada", "bob")
     ]
     codes = await outcomes(
-        *[office.accept(made) for made in invited],
-        office.team.create_user(account_id, "eve@example.com", PASSWORD, Role.OWNER, OPERATOR),
+        *[flow.accept(made) for made in invited],
+        flow.team.create_user(account_id, "eve@example.com", PASSWORD, Role.OWNER, OPERATOR),
     )
     assert sorted(codes, key=str) == [None, Code.CONFLICT, Code.CONFLICT]
-    assert await office.value("SELECT count(*) FROM memberships") == limits.MEMBERS_MAX
+    assert await flow.value("SELECT count(*) FROM memberships") == limits.MEMBERS_MAX
 
 
-async def test_no_race_makes_more_invitations_than_there_may_be(office: Office) -> None:
-    account_id = await office.account()
+async def test_no_race_makes_more_invitations_than_there_may_be(flow: TeamFlow) -> None:
+    account_id = await flow.account()
     for number in range(limits.INVITATIONS_MAX - 1):
-        await office.team.invite(account_id, f"r{number}@example.com", Role.VIEWER, OPERATOR)
-    invite = office.team.invite
+        await flow.team.invite(account_id, f"r{number}@example.com", Role.VIEWER, OPERATOR)
+    invite = flow.team.invite
     codes = await outcomes(*[invite(account_id, f"{n}@example.com", Role.VIEWER, OPERATOR) for n in ("a", "b", "c")])
     assert codes.count(Code.CONFLICT) == 2
-    assert await office.value("SELECT count(*) FROM invitations") == limits.INVITATIONS_MAX
+    assert await flow.value("SELECT count(*) FROM invitations") == limits.INVITATIONS_MAX
     # Who has one may have another in its place.
     await invite(account_id, "r1@example.com", Role.MEMBER, OPERATOR)
     # Those that are over are not counted.
-    office.clock.advance(days=8)
+    flow.clock.advance(days=8)
     await invite(account_id, "late@example.com", Role.MEMBER, OPERATOR)
 
 
 # The log.
 
 
-async def test_the_log_is_read_page_by_page_and_of_one_account_alone(office: Office) -> None:
-    one, two = await office.account("one"), await office.account("two")
+async def test_the_log_is_read_page_by_page_and_of_one_account_alone(flow: TeamFlow) -> None:
+    one, two = await flow.account("one"), await flow.account("two")
     for name in ("ada", "bob", "eve"):
-        await office.user(one, name)
-    await office.user(two, "olga")
-    first = await office.team.log(one, 2)
-    second = await office.team.log(one, 2, first.next_cursor)
+        await flow.user(one, name)
+    await flow.user(two, "olga")
+    first = await flow.team.log(one, 2)
+    second = await flow.team.log(one, 2, first.next_cursor)
     assert [entry.target for entry in first.items] == ["eve@example.com", "bob@example.com"]
     assert [entry.target for entry in second.items] == ["ada@example.com"]
     assert second.next_cursor is None
     cursor = ids.text(ids.AUDIT_ENTRY, UUID(int=2**128 - 1))
-    assert [entry.target for entry in (await office.team.log(two, 2, cursor)).items] == ["olga@example.com"]
+    assert [entry.target for entry in (await flow.team.log(two, 2, cursor)).items] == ["olga@example.com"]
 
 
-async def test_entries_are_kept_for_400_days(office: Office) -> None:
-    account_id = await office.account()
-    await office.user(account_id, "ada")
-    await office.user(account_id, "bob")
-    office.clock.advance(timedelta(days=400, milliseconds=-1))
-    await upkeep(office).forget_expired()
-    assert len(await office.actions(account_id)) == 2
-    office.clock.advance(timedelta(milliseconds=1))
-    await upkeep(office).forget_expired()
-    assert [entry.target for entry in (await office.team.log(account_id, 9)).items] == ["bob@example.com"]
+async def test_entries_are_kept_for_400_days(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    await flow.user(account_id, "ada")
+    await flow.user(account_id, "bob")
+    flow.clock.advance(timedelta(days=400, milliseconds=-1))
+    await upkeep(flow).forget_expired()
+    assert len(await flow.actions(account_id)) == 2
+    flow.clock.advance(timedelta(milliseconds=1))
+    await upkeep(flow).forget_expired()
+    assert [entry.target for entry in (await flow.team.log(account_id, 9)).items] == ["bob@example.com"]
 
 
-def upkeep(office: Office) -> Upkeep:
+def upkeep(flow: TeamFlow) -> Upkeep:
     return Upkeep(
-        database=office.database,
-        clock=office.clock,
+        database=flow.database,
+        clock=flow.clock,
         chance=SystemChance(),
         resolver=Resolver(),
         sealer=SEALER,

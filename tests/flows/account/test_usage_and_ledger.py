@@ -37,7 +37,7 @@ WARMUP: Final = (200, 300)
 
 @dataclass(slots=True)
 class Counter:
-    """An account's desk: mail that came to its ends, and what the account reads of it."""
+    """An account's flow: mail that came to its ends, and what the account reads of it."""
 
     steps: DeliverySteps
     usage_and_ledger: UsageAndLedger
@@ -75,7 +75,7 @@ class Counter:
 
 
 @pytest_asyncio.fixture
-async def desk(database_url: str) -> AsyncIterator[Counter]:
+async def flow(database_url: str) -> AsyncIterator[Counter]:
     async with open_delivery_steps(database_url) as steps:
         # The operator's clock is the database's, and has gone on.
         steps.clock.advance(seconds=10)
@@ -84,17 +84,17 @@ async def desk(database_url: str) -> AsyncIterator[Counter]:
 
 
 def told(entries: Sequence[ExplainedEntry]) -> list[tuple[str, int]]:
-    return [(one.entry.kind.value, one.amount) for one in entries]
+    return [(item.entry.kind.value, item.amount) for item in entries]
 
 
 # The account.
 
 
-async def test_reserved_is_what_is_open_and_costs(desk: Counter) -> None:
-    await desk.send(DELIVERED, BOUNCED, DEFERRED, None)
-    await desk.steps.accept(2)
-    await desk.steps.accept(3, mode=Mode.TEST)
-    view = await desk.usage_and_ledger.account(desk.account_id)
+async def test_reserved_is_what_is_open_and_costs(flow: Counter) -> None:
+    await flow.send(DELIVERED, BOUNCED, DEFERRED, None)
+    await flow.steps.accept(2)
+    await flow.steps.accept(3, mode=Mode.TEST)
+    view = await flow.usage_and_ledger.account(flow.account_id)
     assert view.granted == 1_000_000
     assert view.account.available == 1_000_000 - 5
     assert view.waiting.credits == 4
@@ -103,54 +103,54 @@ async def test_reserved_is_what_is_open_and_costs(desk: Counter) -> None:
     assert spent == 1
 
 
-async def test_a_second_attempt_that_is_under_way_is_still_deferred(desk: Counter) -> None:
-    await desk.send(DEFERRED)
-    desk.steps.clock.advance(minutes=6)
-    await desk.steps.renew()
-    assert len(await desk.steps.claim(await desk.steps.lease())) == 1
-    waiting = (await desk.usage_and_ledger.account(desk.account_id)).waiting
+async def test_a_second_attempt_that_is_under_way_is_still_deferred(flow: Counter) -> None:
+    await flow.send(DEFERRED)
+    flow.steps.clock.advance(minutes=6)
+    await flow.steps.renew()
+    assert len(await flow.steps.claim(await flow.steps.lease())) == 1
+    waiting = (await flow.usage_and_ledger.account(flow.account_id)).waiting
     assert (waiting.queued, waiting.deferred) == (0, 1)
 
 
-async def test_the_warm_up_is_read_as_it_is_enforced(desk: Counter) -> None:
-    operator = desk.steps.operator
-    assert (await desk.usage_and_ledger.account(desk.account_id)).warmup.limit is None, "exempt"
-    await operator.set_limits(desk.account_id, rate=None, warmup=None)
-    fresh = await desk.usage_and_ledger.account(desk.account_id)
+async def test_the_warm_up_is_read_as_it_is_enforced(flow: Counter) -> None:
+    operator = flow.steps.operator
+    assert (await flow.usage_and_ledger.account(flow.account_id)).warmup.limit is None, "exempt"
+    await operator.set_limits(flow.account_id, rate=None, warmup=None)
+    fresh = await flow.usage_and_ledger.account(flow.account_id)
     assert (fresh.warmup.day, fresh.warmup.limit, fresh.warmup.used) == (1, 200, 0)
-    await desk.steps.accept(7)
-    begun = await desk.usage_and_ledger.account(desk.account_id)
+    await flow.steps.accept(7)
+    begun = await flow.usage_and_ledger.account(flow.account_id)
     assert (begun.warmup.day, begun.warmup.limit, begun.warmup.used) == (1, 200, 7)
-    assert begun.midnight.date() == desk.steps.clock.now().date() + timedelta(days=1)
-    desk.steps.clock.advance(days=1)
-    second = await desk.usage_and_ledger.account(desk.account_id)
+    assert begun.midnight.date() == flow.steps.clock.now().date() + timedelta(days=1)
+    flow.steps.clock.advance(days=1)
+    second = await flow.usage_and_ledger.account(flow.account_id)
     assert (second.warmup.day, second.warmup.limit, second.warmup.used) == (2, 300, 0)
-    desk.steps.clock.advance(days=1)
-    assert (await desk.usage_and_ledger.account(desk.account_id)).warmup.limit is None
+    flow.steps.clock.advance(days=1)
+    assert (await flow.usage_and_ledger.account(flow.account_id)).warmup.limit is None
 
 
-async def test_the_rate_is_the_accounts_or_the_services(desk: Counter) -> None:
-    assert (await desk.usage_and_ledger.account(desk.account_id)).rate == Rate(20, 40)
-    await desk.steps.operator.set_limits(desk.account_id, rate=(2, 3), warmup=())
-    await desk.steps.accept_flow.control_cache.forget_changes()
-    view = await desk.usage_and_ledger.account(desk.account_id)
+async def test_the_rate_is_the_accounts_or_the_services(flow: Counter) -> None:
+    assert (await flow.usage_and_ledger.account(flow.account_id)).rate == Rate(20, 40)
+    await flow.steps.operator.set_limits(flow.account_id, rate=(2, 3), warmup=())
+    await flow.steps.accept_flow.control_cache.forget_changes()
+    view = await flow.usage_and_ledger.account(flow.account_id)
     assert (view.rate, view.reading.remaining, view.reading.reset_seconds) == (Rate(2, 3), 3, 0)
-    await desk.steps.accept()
-    view = await desk.usage_and_ledger.account(desk.account_id)
+    await flow.steps.accept()
+    view = await flow.usage_and_ledger.account(flow.account_id)
     assert (view.reading.remaining, view.reading.reset_seconds) == (2, 1)
 
 
-async def test_a_warning_is_shown_while_it_counts(desk: Counter) -> None:
+async def test_a_warning_is_shown_while_it_counts(flow: Counter) -> None:
     async def warned(ago: timedelta, forgiven_ago: timedelta | None = None) -> datetime | None:
-        now = desk.steps.clock.now()
+        now = flow.steps.clock.now()
         since = None if forgiven_ago is None else now - forgiven_ago
         query = "UPDATE accounts SET conduct_warned_at = $2, conduct_since = $3 WHERE id = $1"
-        await desk.steps.fetch(query, desk.account_id, now - ago, since)
-        return (await desk.usage_and_ledger.account(desk.account_id)).warned_at
+        await flow.steps.fetch(query, flow.account_id, now - ago, since)
+        return (await flow.usage_and_ledger.account(flow.account_id)).warned_at
 
     hour = timedelta(hours=1)
-    assert (await desk.usage_and_ledger.account(desk.account_id)).warned_at is None
-    assert await warned(hour) == desk.steps.clock.now() - hour
+    assert (await flow.usage_and_ledger.account(flow.account_id)).warned_at is None
+    assert await warned(hour) == flow.steps.clock.now() - hour
     assert await warned(25 * hour) is None
     assert await warned(2 * hour, forgiven_ago=hour) is None
 
@@ -158,64 +158,64 @@ async def test_a_warning_is_shown_while_it_counts(desk: Counter) -> None:
 # The days.
 
 
-async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(desk: Counter) -> None:
-    today = desk.steps.clock.now().astimezone(UTC).date()
-    empty = await desk.usage_and_ledger.usage(desk.account_id)
+async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(flow: Counter) -> None:
+    today = flow.steps.clock.now().astimezone(UTC).date()
+    empty = await flow.usage_and_ledger.usage(flow.account_id)
     assert (empty.counted_to, len(empty.days), empty.providers) == (None, 7, [])
-    now = desk.steps.clock.now()
-    await desk.steps.fetch("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", now, today)
-    await desk.send(DELIVERED, BOUNCED, DEFERRED)
-    desk.steps.clock.advance(days=1)
-    await desk.steps.renew()
-    await desk.send(FAILED, None)
-    desk.steps.clock.advance(minutes=3)
+    now = flow.steps.clock.now()
+    await flow.steps.fetch("INSERT INTO reckoning (low, high, closing) VALUES ($1, $1, $2)", now, today)
+    await flow.send(DELIVERED, BOUNCED, DEFERRED)
+    flow.steps.clock.advance(days=1)
+    await flow.steps.renew()
+    await flow.send(FAILED, None)
+    flow.steps.clock.advance(minutes=3)
     longest = timedelta(hours=6)
-    await UsageCounter(database=desk.steps.database, clock=desk.steps.clock, window_longest=longest).run()
+    await UsageCounter(database=flow.steps.database, clock=flow.steps.clock, window_longest=longest).run()
     # The days of the sending: minutes may have led over midnight.
-    view = await desk.usage_and_ledger.usage(desk.account_id, first=str(today), last=str(today + timedelta(days=1)))
+    view = await flow.usage_and_ledger.usage(flow.account_id, first=str(today), last=str(today + timedelta(days=1)))
     second, first = view.days
     assert (first.counts.day, second.counts.day) == (today, today + timedelta(days=1))
     counts = first.counts
     assert (counts.accepted, counts.delivered, counts.bounced, counts.failed, counts.open) == (3, 1, 1, 0, 1)
     counts = second.counts
     assert (counts.accepted, counts.delivered, counts.bounced, counts.failed, counts.open) == (2, 0, 0, 1, 1)
-    assert [(one.provider, one.results) for one in first.providers] == [("other", 2)]
-    assert [(one.provider, one.results) for one in view.providers] == [("other", 3)]
+    assert [(row.provider, row.results) for row in first.providers] == [("other", 2)]
+    assert [(row.provider, row.results) for row in view.providers] == [("other", 3)]
     assert (view.waiting.queued, view.waiting.deferred) == (1, 1)
     assert view.counted_to is not None
-    assert timedelta(0) < desk.steps.clock.now() - view.counted_to < timedelta(minutes=5)
-    stranger = await desk.usage_and_ledger.usage(AccountId(uuid4()))
-    assert {one.counts.accepted for one in stranger.days} == {0}
+    assert timedelta(0) < flow.steps.clock.now() - view.counted_to < timedelta(minutes=5)
+    stranger = await flow.usage_and_ledger.usage(AccountId(uuid4()))
+    assert {row.counts.accepted for row in stranger.days} == {0}
 
 
 # The ledger.
 
 
-async def test_every_credit_is_explained_after_a_day_of_mixed_outcomes(desk: Counter) -> None:
-    await desk.grant(500)
+async def test_every_credit_is_explained_after_a_day_of_mixed_outcomes(flow: Counter) -> None:
+    await flow.grant(500)
     for results in (
         [DELIVERED, BOUNCED, FAILED],
         [DEFERRED, None],
         [BOUNCED, BOUNCED],
         [DELIVERED] * 50,
     ):
-        await desk.send(*results)
-    await desk.send(DELIVERED, mode=Mode.TEST)
-    await desk.grant(-100)
+        await flow.send(*results)
+    await flow.send(DELIVERED, mode=Mode.TEST)
+    await flow.grant(-100)
     for limit in (1, 7, 100):
-        entries = await desk.whole(limit)
-        assert sum(one.amount for one in entries) == await desk.available()
-        assert len({one.id for one in entries}) == len(entries) == 3 + 4 + 3 + 2 + 50
-    view = await desk.usage_and_ledger.account(desk.account_id)
-    settled = [one for one in entries if one.entry.kind is Kind.SETTLE]
+        entries = await flow.whole(limit)
+        assert sum(entry.amount for entry in entries) == await flow.available()
+        assert len({entry.id for entry in entries}) == len(entries) == 3 + 4 + 3 + 2 + 50
+    view = await flow.usage_and_ledger.account(flow.account_id)
+    settled = [item for item in entries if item.entry.kind is Kind.SETTLE]
     assert view.granted - len(settled) - view.waiting.credits == view.account.available
 
 
-async def test_the_newest_message_is_first_and_its_reserve_comes_after_its_ends(desk: Counter) -> None:
-    older = await desk.send(DELIVERED)
-    newer = await desk.send(BOUNCED, FAILED)
-    entries = await desk.whole()
-    assert [(message_id_of(one.entry), one.entry.kind, one.amount) for one in entries] == [
+async def test_the_newest_message_is_first_and_its_reserve_comes_after_its_ends(flow: Counter) -> None:
+    older = await flow.send(DELIVERED)
+    newer = await flow.send(BOUNCED, FAILED)
+    entries = await flow.whole()
+    assert [(message_id_of(item.entry), item.entry.kind, item.amount) for item in entries] == [
         (newer, Kind.SETTLE, 0),
         (newer, Kind.RELEASE, 1),
         (newer, Kind.RESERVE, -2),
@@ -232,84 +232,84 @@ async def test_the_newest_message_is_first_and_its_reserve_comes_after_its_ends(
     assert (release.fate.email, release.fate.status, release.fate.code) == ("r0@example.org", "bounced", 550)
 
 
-async def test_one_message_one_kind_or_some_days_can_be_asked_for(desk: Counter) -> None:
-    first_day = desk.steps.clock.now().astimezone(UTC).date()
-    older = await desk.send(DELIVERED, BOUNCED)
-    desk.steps.clock.advance(days=1)
-    await desk.steps.renew()
-    newer = await desk.send(BOUNCED)
+async def test_one_message_one_kind_or_some_days_can_be_asked_for(flow: Counter) -> None:
+    first_day = flow.steps.clock.now().astimezone(UTC).date()
+    older = await flow.send(DELIVERED, BOUNCED)
+    flow.steps.clock.advance(days=1)
+    await flow.steps.renew()
+    newer = await flow.send(BOUNCED)
     about = ids.text(ids.MESSAGE, older)
-    assert told(await desk.whole(1, message_id=about)) == [("release", 1), ("settle", 0), ("reserve", -2)]
-    assert told(await desk.whole(message_id=about, kind="release")) == [("release", 1)]
-    assert await desk.whole(message_id="em_nothing") == []
-    assert await desk.whole(message_id=ids.text(ids.MESSAGE, uuid4())) == []
+    assert told(await flow.whole(1, message_id=about)) == [("release", 1), ("settle", 0), ("reserve", -2)]
+    assert told(await flow.whole(message_id=about, kind="release")) == [("release", 1)]
+    assert await flow.whole(message_id="em_nothing") == []
+    assert await flow.whole(message_id=ids.text(ids.MESSAGE, uuid4())) == []
 
-    assert [message_id_of(one.entry) for one in await desk.whole(1, kind="release")] == [newer, older]
-    assert told(await desk.whole(kind="reserve")) == [("reserve", -1), ("reserve", -2)]
-    assert told(await desk.whole(kind="grant")) == [("grant", 1_000_000)]
-    assert await desk.whole(kind="day") == []
+    assert [message_id_of(row.entry) for row in await flow.whole(1, kind="release")] == [newer, older]
+    assert told(await flow.whole(kind="reserve")) == [("reserve", -1), ("reserve", -2)]
+    assert told(await flow.whole(kind="grant")) == [("grant", 1_000_000)]
+    assert await flow.whole(kind="day") == []
 
     second_day = str(first_day + timedelta(days=1))
-    assert {message_id_of(one.entry) for one in await desk.whole(first=second_day)} == {newer}
-    earlier = await desk.whole(last=str(first_day))
-    assert {message_id_of(one.entry) for one in earlier} == {older, None}
-    assert await desk.whole(first=second_day, last=str(first_day)) == []
-    assert await desk.whole(first="2100-01-01") == []
+    assert {message_id_of(row.entry) for row in await flow.whole(first=second_day)} == {newer}
+    earlier = await flow.whole(last=str(first_day))
+    assert {message_id_of(row.entry) for row in earlier} == {older, None}
+    assert await flow.whole(first=second_day, last=str(first_day)) == []
+    assert await flow.whole(first="2100-01-01") == []
 
 
-async def test_a_rare_kind_is_looked_for_in_parts(desk: Counter) -> None:
-    release = await desk.send(BOUNCED)
-    await _fill(desk, store.SEARCHED_AT_ONCE_MAX)
-    first = await desk.usage_and_ledger.ledger(desk.account_id, 100, kind="release")
+async def test_a_rare_kind_is_searched_in_parts(flow: Counter) -> None:
+    release = await flow.send(BOUNCED)
+    await _fill(flow, store.SEARCHED_AT_ONCE_MAX)
+    first = await flow.usage_and_ledger.ledger(flow.account_id, 100, kind="release")
     assert first.items == []
     assert first.next_cursor is not None
-    second = await desk.usage_and_ledger.ledger(desk.account_id, 100, first.next_cursor, kind="release")
-    assert [message_id_of(one.entry) for one in second.items] == [release]
+    second = await flow.usage_and_ledger.ledger(flow.account_id, 100, first.next_cursor, kind="release")
+    assert [message_id_of(item.entry) for item in second.items] == [release]
     assert second.next_cursor is None
 
 
-async def _fill(desk: Counter, number: int) -> None:
+async def _fill(flow: Counter, number: int) -> None:
     """So many messages' reserves, as nobody would wait for them to be accepted."""
-    now = desk.steps.clock.now() + MOMENT
+    now = flow.steps.clock.now() + MOMENT
     made = [ids.new_message_id(now, uuid4().bytes[:10]) for _ in range(number)]
-    await desk.steps.fetch(
+    await flow.steps.fetch(
         "INSERT INTO ledger (account_id, message_id, position, kind, amount, at)"
         " SELECT $1, id, -1, 'reserve', 1, $3 FROM unnest($2::uuid[]) made(id)",
-        desk.account_id, made, now,
+        flow.account_id, made, now,
     )  # fmt: skip
-    desk.steps.clock.advance(2 * MOMENT)
+    flow.steps.clock.advance(2 * MOMENT)
 
 
-async def test_a_day_that_is_gone_is_one_entry_and_the_sum_stays(desk: Counter) -> None:
-    day = desk.steps.clock.now().astimezone(UTC).date()
-    await desk.send(DELIVERED, BOUNCED, FAILED)
-    async with desk.steps.database.connection() as connection:
+async def test_a_day_that_is_gone_is_one_entry_and_the_sum_stays(flow: Counter) -> None:
+    day = flow.steps.clock.now().astimezone(UTC).date()
+    await flow.send(DELIVERED, BOUNCED, FAILED)
+    async with flow.steps.database.connection() as connection:
         await partitions.detach(connection, Partition(day, "ledger"))
         async with connection.transaction():
             await partitions.drop(connection, Partition(day, "ledger"))
-    desk.steps.clock.advance(days=1)
-    await desk.steps.renew()
-    await desk.send(DELIVERED)
+    flow.steps.clock.advance(days=1)
+    await flow.steps.renew()
+    await flow.send(DELIVERED)
     for limit in (1, 100):
-        entries = await desk.whole(limit)
+        entries = await flow.whole(limit)
         assert told(entries) == [("settle", 0), ("reserve", -1), ("grant", 1_000_000), ("day", -2)]
-        assert sum(one.amount for one in entries) == await desk.available()
-    (folded,) = await desk.whole(kind="day")
+        assert sum(entry.amount for entry in entries) == await flow.available()
+    (folded,) = await flow.whole(kind="day")
     assert (folded.entry.credits, folded.entry.at.date()) == ((3, 2, 1), day)
     assert folded.why.endswith("3 set aside, 2 spent, 1 given back.")
-    assert await desk.whole(first=str(day), last=str(day), kind="day") == [folded]
-    assert await desk.whole(first=str(day + timedelta(days=1)), kind="day") == []
+    assert await flow.whole(first=str(day), last=str(day), kind="day") == [folded]
+    assert await flow.whole(first=str(day + timedelta(days=1)), kind="day") == []
 
 
-async def test_a_page_is_of_one_moment(desk: Counter) -> None:
+async def test_a_page_is_of_one_moment(flow: Counter) -> None:
     """Grants, days and entries are read one after the other, and all as they were before the first."""
-    await desk.send(DELIVERED)
-    before = told(await desk.whole())
-    account_id, now = desk.account_id, desk.steps.clock.now()
+    await flow.send(DELIVERED)
+    before = told(await flow.whole())
+    account_id, now = flow.account_id, flow.steps.clock.now()
     day = now.astimezone(UTC).date() - timedelta(days=3)
-    async with desk.steps.database.transaction() as tx:
+    async with flow.steps.database.transaction() as tx:
         await tx.execute("LOCK TABLE ledger_days IN ACCESS EXCLUSIVE MODE")
-        page = asyncio.create_task(desk.usage_and_ledger.ledger(account_id, 100))
+        page = asyncio.create_task(flow.usage_and_ledger.ledger(account_id, 100))
         # It has read the grants, and waits for the days.
         while not await tx.fetchval(
             "SELECT count(*) FROM pg_locks WHERE relation = 'ledger_days'::regclass AND NOT granted"
@@ -327,38 +327,38 @@ async def test_a_page_is_of_one_moment(desk: Counter) -> None:
             account_id, new_id(now), now,
         )  # fmt: skip
     assert told((await page).items) == before
-    assert len(await desk.whole()) == len(before) + 2
+    assert len(await flow.whole()) == len(before) + 2
 
 
-async def test_another_accounts_ledger_is_nobodys(desk: Counter) -> None:
-    message_id = await desk.send(DELIVERED)
-    stranger: Sender = await desk.steps.another_sender("stranger")
-    theirs = await desk.usage_and_ledger.ledger(AccountId(stranger.account_id), 100)
+async def test_another_accounts_ledger_is_not_shown(flow: Counter) -> None:
+    message_id = await flow.send(DELIVERED)
+    stranger: Sender = await flow.steps.another_sender("stranger")
+    theirs = await flow.usage_and_ledger.ledger(AccountId(stranger.account_id), 100)
     assert told(theirs.items) == [("grant", 1_000_000)]
     about = ids.text(ids.MESSAGE, message_id)
-    assert (await desk.usage_and_ledger.ledger(AccountId(stranger.account_id), 100, message_id=about)).items == []
+    assert (await flow.usage_and_ledger.ledger(AccountId(stranger.account_id), 100, message_id=about)).items == []
 
 
 @pytest.mark.parametrize(
     "cursor",
     ["", "le_", "le_01k6wq3v5e7m8x9c0b2d4f6h80", "em_01k6wq3v5e7m8x9c0b2d4f6h8000", "le_" + "z" * 28, "²" * 31],
 )
-async def test_a_cursor_that_nobody_gave_is_refused(cursor: str, desk: Counter) -> None:
+async def test_an_invented_cursor_is_refused(cursor: str, flow: Counter) -> None:
     with pytest.raises(Refusal, match="`cursor`"):
-        await desk.usage_and_ledger.ledger(desk.account_id, 10, cursor)
+        await flow.usage_and_ledger.ledger(flow.account_id, 10, cursor)
 
 
-async def test_a_cursor_from_the_end_of_time_reads_from_the_newest(desk: Counter) -> None:
-    await desk.send(DELIVERED)
+async def test_a_cursor_from_the_end_of_time_reads_from_the_newest(flow: Counter) -> None:
+    await flow.send(DELIVERED)
     highest = ids.text("le_", UUID(int=2**128 - 1)) + "99"
-    page = await desk.usage_and_ledger.ledger(desk.account_id, 10, highest)
-    assert told(page.items) == told(await desk.whole())
+    page = await flow.usage_and_ledger.ledger(flow.account_id, 10, highest)
+    assert told(page.items) == told(await flow.whole())
 
 
 @pytest.mark.parametrize("filters", [{"kind": "gift"}, {"first": "today"}, {"last": "2026-13-01"}])
-async def test_a_filter_that_cannot_be_is_refused(filters: dict[str, str], desk: Counter) -> None:
+async def test_a_filter_that_cannot_be_is_refused(filters: dict[str, str], flow: Counter) -> None:
     with pytest.raises(Refusal):
-        await desk.usage_and_ledger.ledger(desk.account_id, 10, **filters)
+        await flow.usage_and_ledger.ledger(flow.account_id, 10, **filters)
 
 
 def test_a_days_place_is_its_beginning() -> None:

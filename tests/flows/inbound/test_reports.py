@@ -27,16 +27,16 @@ ADA, BOB = "Ada@example.org", "bob@example.org"
 
 
 @dataclass
-class Desk:
+class ReportFlow:
     steps: DeliverySteps
-    feedback: Reports
+    reports: Reports
 
     async def receive(self, mail: bytes, *origins: MailReference) -> Received:
-        return await self.feedback.receive(mail, origins)
+        return await self.reports.receive(mail, origins)
 
     async def delivered(self, *recipients: str, **how: Any) -> list[ClaimedRecipient]:
         claimed = await self.steps.claimed(recipients or [ADA], **how)
-        await self.steps.record(*[self.steps.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
+        await self.steps.record(*[self.steps.outcome(row, DeliveryResult.DELIVERED) for row in claimed])
         return claimed
 
     async def lines(self) -> list[Any]:
@@ -49,16 +49,16 @@ class Desk:
 
 
 @pytest_asyncio.fixture
-async def desk(database_url: str) -> AsyncIterator[Desk]:
+async def flow(database_url: str) -> AsyncIterator[ReportFlow]:
     async with open_delivery_steps(database_url) as steps:
-        feedback = Reports(
+        reports = Reports(
             database=steps.database,
             clock=steps.clock,
             chance=SystemChance(),
             return_path_domain=DOMAIN,
             keys=(KEY, OLD_KEY),
         )
-        yield Desk(steps, feedback)
+        yield ReportFlow(steps, reports)
 
 
 def origin(claimed: ClaimedRecipient, position: int | None = 0, account_id: UUID | None = None) -> MailReference:
@@ -77,221 +77,221 @@ async def state(steps: DeliverySteps) -> list[Any]:
     ]
 
 
-async def test_a_late_bounce_is_noted_and_suppresses_and_changes_nothing_else(desk: Desk) -> None:
-    (claimed,) = await desk.delivered()
-    before = await state(desk.steps)
-    assert await desk.receive(bounce("ada@example.org"), origin(claimed)) == (1, 1, "")
-    assert await desk.lines() == [(0, "bounce", "ada@example.org", "5.1.1", 550, True)]
-    assert await desk.suppressions() == [(claimed.account_id, "ada@example.org", "bounce")]
-    assert await state(desk.steps) == before
-    (again,) = await desk.steps.claimed([ADA])
+async def test_a_late_bounce_is_noted_and_suppresses_and_changes_nothing_else(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    before = await state(flow.steps)
+    assert await flow.receive(bounce("ada@example.org"), origin(claimed)) == (1, 1, "")
+    assert await flow.lines() == [(0, "bounce", "ada@example.org", "5.1.1", 550, True)]
+    assert await flow.suppressions() == [(claimed.account_id, "ada@example.org", "bounce")]
+    assert await state(flow.steps) == before
+    (again,) = await flow.steps.claimed([ADA])
     assert again.is_suppressed
 
 
-async def test_a_queued_recipient_is_not_touched(desk: Desk) -> None:
-    (claimed,) = await desk.steps.claimed([ADA])
-    before = await state(desk.steps)
-    assert (await desk.receive(bounce("ada@example.org"), origin(claimed))).noted == 1
-    assert await state(desk.steps) == before
+async def test_a_queued_recipient_is_not_touched(flow: ReportFlow) -> None:
+    (claimed,) = await flow.steps.claimed([ADA])
+    before = await state(flow.steps)
+    assert (await flow.receive(bounce("ada@example.org"), origin(claimed))).noted == 1
+    assert await state(flow.steps) == before
 
 
 @pytest.mark.parametrize("status", ["5.2.2", "5.7.1", "5.1.8", "4.4.7"])
-async def test_other_failures_are_noted_and_suppress_nobody(desk: Desk, status: str) -> None:
-    (claimed,) = await desk.delivered()
-    assert await desk.receive(bounce("ada@example.org", status=status), origin(claimed)) == (1, 0, "")
-    assert await desk.suppressions() == []
+async def test_other_failures_are_noted_and_suppress_no_address(flow: ReportFlow, status: str) -> None:
+    (claimed,) = await flow.delivered()
+    assert await flow.receive(bounce("ada@example.org", status=status), origin(claimed)) == (1, 0, "")
+    assert await flow.suppressions() == []
 
 
-async def test_the_same_report_twice_leaves_one_line_also_at_once(desk: Desk) -> None:
-    (claimed,) = await desk.delivered()
+async def test_the_same_report_twice_leaves_one_line_also_at_once(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
     mail, named = bounce("ada@example.org"), origin(claimed)
-    received = await asyncio.gather(*[desk.receive(mail, named) for _ in range(5)])
-    assert sum(one.noted for one in received) == sum(one.suppressed for one in received) == 1
-    assert await desk.receive(mail, named, named) == (0, 0, "")
-    assert (await desk.receive(bounce("ada@example.org", status="5.2.1"), named)).noted == 1
-    assert len(await desk.lines()) == 2
+    received = await asyncio.gather(*[flow.receive(mail, named) for _ in range(5)])
+    assert sum(row.noted for row in received) == sum(row.suppressed for row in received) == 1
+    assert await flow.receive(mail, named, named) == (0, 0, "")
+    assert (await flow.receive(bounce("ada@example.org", status="5.2.1"), named)).noted == 1
+    assert len(await flow.lines()) == 2
 
 
-async def test_a_shared_envelopes_bounce_is_found_by_its_address(desk: Desk) -> None:
-    first, _ = await desk.delivered(ADA, BOB)
-    assert await desk.receive(bounce("bob@example.org", "eve@example.org"), origin(first, None)) == (2, 1, "")
-    assert await desk.lines() == [
+async def test_a_shared_envelopes_bounce_is_found_by_its_address(flow: ReportFlow) -> None:
+    first, _ = await flow.delivered(ADA, BOB)
+    assert await flow.receive(bounce("bob@example.org", "eve@example.org"), origin(first, None)) == (2, 1, "")
+    assert await flow.lines() == [
         (1, "bounce", "bob@example.org", "5.1.1", 550, True),
         (None, "bounce", "eve@example.org", "5.1.1", 550, False),
     ]
-    assert await desk.suppressions() == [(first.account_id, "bob@example.org", "bounce")]
+    assert await flow.suppressions() == [(first.account_id, "bob@example.org", "bounce")]
 
 
-async def test_a_complaint_outranks_a_bounce_and_otherwise_the_older_one_stays(desk: Desk) -> None:
-    (claimed,) = await desk.delivered()
-    await desk.receive(bounce("ada@example.org"), origin(claimed))
-    bounced_at = desk.steps.clock.now()
-    desk.steps.clock.advance(hours=1)
-    await desk.receive(complaint(), origin(claimed))
-    complained_at = desk.steps.clock.now()
-    desk.steps.clock.advance(hours=1)
-    (other,) = await desk.delivered(BOB)
-    await desk.steps.fetch("UPDATE recipients SET email = $1 WHERE message_id = $2", ADA, other.message_id)
-    assert await desk.receive(bounce("ada@example.org"), origin(other)) == (1, 0, "")
-    assert await desk.receive(complaint(), origin(other)) == (1, 0, "")
-    found = await desk.steps.fetch("SELECT reason, at FROM suppressions")
+async def test_a_complaint_outranks_a_bounce_and_otherwise_the_older_one_stays(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    await flow.receive(bounce("ada@example.org"), origin(claimed))
+    bounced_at = flow.steps.clock.now()
+    flow.steps.clock.advance(hours=1)
+    await flow.receive(complaint(), origin(claimed))
+    complained_at = flow.steps.clock.now()
+    flow.steps.clock.advance(hours=1)
+    (other,) = await flow.delivered(BOB)
+    await flow.steps.fetch("UPDATE recipients SET email = $1 WHERE message_id = $2", ADA, other.message_id)
+    assert await flow.receive(bounce("ada@example.org"), origin(other)) == (1, 0, "")
+    assert await flow.receive(complaint(), origin(other)) == (1, 0, "")
+    found = await flow.steps.fetch("SELECT reason, at FROM suppressions")
     assert found == [("complaint", complained_at)]
     assert complained_at > bounced_at
 
 
-async def test_whoever_says_that_it_was_no_spam_is_not_suppressed(desk: Desk) -> None:
-    (claimed,) = await desk.delivered()
-    assert await desk.receive(complaint(kind="not-spam"), origin(claimed)) == (1, 0, "")
-    assert await desk.lines() == [(0, "complaint", "not-spam", None, None, False)]
+async def test_a_not_spam_report_suppresses_no_address(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    assert await flow.receive(complaint(kind="not-spam"), origin(claimed)) == (1, 0, "")
+    assert await flow.lines() == [(0, "complaint", "not-spam", None, None, False)]
 
 
-async def test_a_vacation_reply_and_anything_else_changes_nothing(desk: Desk) -> None:
-    (claimed,) = await desk.delivered()
+async def test_a_vacation_reply_and_anything_else_changes_nothing(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
     letter = b"From: ada@example.org\r\nSubject: Re: Hello\r\n\r\nThe server said: 550 5.1.1 user unknown\r\n"
     for mail in (VACATION, letter, b"", b"\0\xff" * 5_000):
-        received = await desk.receive(mail, origin(claimed))
+        received = await flow.receive(mail, origin(claimed))
         assert received[:2] == (0, 0)
         assert received.reason
-    assert (await desk.lines(), await desk.suppressions()) == ([], [])
+    assert (await flow.lines(), await flow.suppressions()) == ([], [])
 
 
 # The address for complaints: tokens are inside.
 
 
-async def test_a_complaint_is_known_by_the_return_path_of_the_mail_that_it_holds(desk: Desk) -> None:
-    claimed, _ = await desk.delivered(ADA, BOB)
+async def test_a_complaint_is_known_by_the_return_path_of_the_mail_that_it_holds(flow: ReportFlow) -> None:
+    claimed, _ = await flow.delivered(ADA, BOB)
     # The one with a position says more than the one without.
     token = feedback_token(origin(claimed), OLD_KEY)
     mail = complaint(f"Return-Path: <{verp(claimed, 1)}>", f"CFBL-Feedback-ID: {token}", recipient="x@example.net")
-    assert await desk.receive(mail) == (1, 1, "")
-    assert await desk.lines() == [(1, "complaint", "abuse", None, None, True)]
+    assert await flow.receive(mail) == (1, 1, "")
+    assert await flow.lines() == [(1, "complaint", "abuse", None, None, True)]
 
 
-async def test_a_complaint_is_known_by_the_feedback_id(desk: Desk) -> None:
-    claimed, _ = await desk.delivered(ADA, BOB)
+async def test_a_complaint_is_known_by_the_feedback_id(flow: ReportFlow) -> None:
+    claimed, _ = await flow.delivered(ADA, BOB)
     head = f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"
-    assert await desk.receive(complaint(head)) == (1, 0, "")
-    assert await desk.receive(complaint(head, recipient="BOB@example.org")) == (1, 1, "")
-    assert await desk.suppressions() == [(claimed.account_id, "bob@example.org", "complaint")]
+    assert await flow.receive(complaint(head)) == (1, 0, "")
+    assert await flow.receive(complaint(head, recipient="BOB@example.org")) == (1, 1, "")
+    assert await flow.suppressions() == [(claimed.account_id, "bob@example.org", "complaint")]
 
 
-async def test_one_recipient_does_not_complain_for_all_the_others(desk: Desk) -> None:
+async def test_one_recipient_does_not_complain_for_all_the_others(flow: ReportFlow) -> None:
     addresses = [f"r{number}@example{number % 2}.org" for number in range(8)]
-    claimed, *_ = await desk.delivered(*addresses)
+    claimed, *_ = await flow.delivered(*addresses)
     head = f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"
     forged = [complaint(head, recipient=address) for address in addresses]
     # Nobody else is the first at the same moment.
-    async with desk.steps.database.transaction() as tx:
+    async with flow.steps.database.transaction() as tx:
         await store.lock(tx, claimed.message_id, origin(claimed).account_tail)
         with pytest.raises(Refusal):
-            await desk.receive(forged[0])
+            await flow.receive(forged[0])
     for mail in forged:
-        await desk.receive(mail)
+        await flow.receive(mail)
     # All of them are on the timeline, once, and one counts.
-    assert await desk.receive(forged[0]) == (0, 0, "")
-    assert len(await desk.suppressions()) == 1
-    assert sorted(line[-1] for line in await desk.lines()) == [False] * 7 + [True]
-    assert await desk.receive(complaint(), origin(claimed, 5)) == (1, 1, "")
-    assert sum(line[-1] for line in await desk.lines()) == 2
+    assert await flow.receive(forged[0]) == (0, 0, "")
+    assert len(await flow.suppressions()) == 1
+    assert sorted(line[-1] for line in await flow.lines()) == [False] * 7 + [True]
+    assert await flow.receive(complaint(), origin(claimed, 5)) == (1, 1, "")
+    assert sum(line[-1] for line in await flow.lines()) == 2
 
 
-async def test_the_address_for_complaints_takes_no_bounce(desk: Desk) -> None:
-    (claimed,) = await desk.delivered()
+async def test_the_address_for_complaints_takes_no_bounce(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
     for head in (f"Return-Path: <{verp(claimed)}>", f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"):
-        received = await desk.receive(bounce("ada@example.org", original=f"{head}\n"))
+        received = await flow.receive(bounce("ada@example.org", original=f"{head}\n"))
         assert received == (0, 0, "a bounce that didn't come to a return path")
-    assert (await desk.lines(), await desk.suppressions()) == ([], [])
+    assert (await flow.lines(), await flow.suppressions()) == ([], [])
 
 
-async def test_a_forged_token_changes_nothing(desk: Desk) -> None:
-    (claimed,) = await desk.delivered()
+async def test_a_forged_token_changes_nothing(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
     forged = [
         verp(claimed, key=b"guessed"),
         verp(claimed).replace(DOMAIN, "elsewhere.example"),
         "bounces+" + "a" * 48 + "@" + DOMAIN,
     ]
     for address in forged:
-        assert desk.feedback.origin(address) is None
-        received = await desk.receive(complaint(f"Return-Path: <{address}>", recipient="ada@example.org"))
+        assert flow.reports.origin(address) is None
+        received = await flow.receive(complaint(f"Return-Path: <{address}>", recipient="ada@example.org"))
         assert received == (0, 0, "it holds no token of ours")
     for token in (feedback_token(origin(claimed), b"guessed"), verp(claimed)[8:56], "a" * 48, "x"):
-        assert (await desk.receive(complaint(f"CFBL-Feedback-ID: {token}")))[:2] == (0, 0)
-    assert (await desk.receive(complaint()))[:2] == (0, 0)
-    assert (await desk.lines(), await desk.suppressions()) == ([], [])
+        assert (await flow.receive(complaint(f"CFBL-Feedback-ID: {token}")))[:2] == (0, 0)
+    assert (await flow.receive(complaint()))[:2] == (0, 0)
+    assert (await flow.lines(), await flow.suppressions()) == ([], [])
 
 
 # Accounts.
 
 
-async def test_another_accounts_token_never_touches_this_one(desk: Desk) -> None:
-    other = await desk.steps.another_sender("beta")
-    (mine,) = await desk.delivered()
-    (theirs,) = await desk.delivered(ADA, sender=other)
+async def test_another_accounts_token_never_touches_this_one(flow: ReportFlow) -> None:
+    other = await flow.steps.another_sender("beta")
+    (mine,) = await flow.delivered()
+    (theirs,) = await flow.delivered(ADA, sender=other)
     # Signed, but for a message that the account doesn't have: nobody's.
-    assert await desk.receive(bounce("ada@example.org"), origin(mine, 0, other.account_id)) == (0, 0, "")
-    assert await desk.receive(bounce("ada@example.org"), origin(theirs)) == (1, 1, "")
-    assert await desk.suppressions() == [(other.account_id, "ada@example.org", "bounce")]
-    assert await desk.steps.fetch("SELECT account_id, message_id FROM reports") == [
+    assert await flow.receive(bounce("ada@example.org"), origin(mine, 0, other.account_id)) == (0, 0, "")
+    assert await flow.receive(bounce("ada@example.org"), origin(theirs)) == (1, 1, "")
+    assert await flow.suppressions() == [(other.account_id, "ada@example.org", "bounce")]
+    assert await flow.steps.fetch("SELECT account_id, message_id FROM reports") == [
         (other.account_id, theirs.message_id)
     ]
 
 
-async def test_accounts_whose_ids_end_alike_are_told_apart_by_the_message(desk: Desk) -> None:
-    (claimed,) = await desk.delivered()
+async def test_accounts_whose_ids_end_alike_are_distinguished_by_the_message(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
     twin = UUID(bytes=uuid4().bytes[:12] + claimed.account_id.bytes[-4:])
     insert = "INSERT INTO accounts (id, name, created_at, changed_at) VALUES ($1, 'twin', now(), now())"
-    await desk.steps.fetch(insert, twin)
-    await desk.receive(bounce("ada@example.org"), origin(claimed), origin(claimed, 0, twin))
-    assert await desk.suppressions() == [(claimed.account_id, "ada@example.org", "bounce")]
+    await flow.steps.fetch(insert, twin)
+    await flow.receive(bounce("ada@example.org"), origin(claimed), origin(claimed, 0, twin))
+    assert await flow.suppressions() == [(claimed.account_id, "ada@example.org", "bounce")]
 
 
-async def test_a_message_that_is_gone_or_never_was_changes_nothing(desk: Desk) -> None:
-    (claimed,) = await desk.delivered()
+async def test_a_message_that_is_gone_or_never_was_changes_nothing(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
     for message_id in (uuid4(), UUID(int=0), UUID(int=2**128 - 1)):
         gone = MailReference.of(claimed.account_id, message_id, 0)
-        assert await desk.receive(bounce("ada@example.org"), gone) == (0, 0, "")
-    assert await desk.receive(bounce("ada@example.org"), origin(claimed, 7)) == (0, 0, "")
+        assert await flow.receive(bounce("ada@example.org"), gone) == (0, 0, "")
+    assert await flow.receive(bounce("ada@example.org"), origin(claimed, 7)) == (0, 0, "")
 
 
 # Bounds.
 
 
-async def test_a_message_has_so_many_lines_and_no_more(desk: Desk) -> None:
-    claimed, _ = await desk.delivered(ADA, BOB)
+async def test_a_message_has_so_many_lines_and_no_more(flow: ReportFlow) -> None:
+    claimed, _ = await flow.delivered(ADA, BOB)
     for batch in range(3):
         strangers = [f"stranger{batch}x{number}@example.org" for number in range(45)]
-        await desk.receive(bounce(*strangers), origin(claimed, None))
-    assert len(await desk.lines()) == store.REPORTS_A_MESSAGE_MAX
+        await flow.receive(bounce(*strangers), origin(claimed, None))
+    assert len(await flow.lines()) == store.REPORTS_A_MESSAGE_MAX
     # Whoever filled them keeps nobody from complaining: what suppresses an address always has its line.
-    assert await desk.receive(bounce("bob@example.org"), origin(claimed, 1)) == (1, 1, "")
+    assert await flow.receive(bounce("bob@example.org"), origin(claimed, 1)) == (1, 1, "")
     for number in range(3):
-        noted = await desk.receive(complaint(kind=f"made-up-{number}"), origin(claimed, 1))
+        noted = await flow.receive(complaint(kind=f"made-up-{number}"), origin(claimed, 1))
         assert noted == (int(number == 0), int(number == 0), "")
-    assert len(await desk.lines()) == store.REPORTS_A_MESSAGE_MAX + 2
-    assert await desk.receive(bounce("bob@example.org", status="5.2.2"), origin(claimed, 1)) == (0, 0, "")
+    assert len(await flow.lines()) == store.REPORTS_A_MESSAGE_MAX + 2
+    assert await flow.receive(bounce("bob@example.org", status="5.2.2"), origin(claimed, 1)) == (0, 0, "")
 
 
-async def test_mail_for_the_operator_is_kept_until_there_is_no_room(desk: Desk) -> None:
+async def test_mail_for_the_operator_is_kept_until_there_is_no_room(flow: ReportFlow) -> None:
     mail = b"Subject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\0\r\n\r\n" + b"\xff\0" * 10
 
     async def keep(peer: str, mime: bytes = mail) -> bool:
-        return await desk.feedback.keep(mime, recipient="abuse@example.com", sender="", peer=peer)
+        return await flow.reports.keep(mime, recipient="abuse@example.com", sender="", peer=peer)
 
     assert [await keep("192.0.2.1") for _ in range(21)] == [True] * 20 + [False]
     assert [await keep(f"192.0.2.{2 + number // 20}") for number in range(181)] == [True] * 180 + [False]
-    desk.steps.clock.advance(days=1, seconds=1)
+    flow.steps.clock.advance(days=1, seconds=1)
     assert await keep("192.0.2.1")
     fill = "INSERT INTO inbox SELECT gen_random_uuid(), '', '', '', '', '', 'epoch' FROM generate_series(1, $1)"
-    await desk.steps.fetch(fill, inbox.MAILS_MAX - 202)
+    await flow.steps.fetch(fill, inbox.MAILS_MAX - 202)
     assert await keep("192.0.2.1")
     assert not await keep("192.0.2.1")
-    assert await desk.steps.value("SELECT subject FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == "Grüße"
-    assert await desk.steps.value("SELECT mime FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == mail
+    assert await flow.steps.value("SELECT subject FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == "Grüße"
+    assert await flow.steps.value("SELECT mime FROM inbox WHERE peer = '192.0.2.1' LIMIT 1") == mail
 
 
-async def test_neighbours_share_one_place_in_the_inbox_and_the_operator_sees_that_it_is_full(desk: Desk) -> None:
+async def test_a_network_shares_a_place_in_the_inbox_and_a_full_inbox_is_logged(flow: ReportFlow) -> None:
     async def keep(peer: str) -> bool:
-        return await desk.feedback.keep(b"Subject: a\r\n\r\n", recipient="abuse@example.com", sender="", peer=peer)
+        return await flow.reports.keep(b"Subject: a\r\n\r\n", recipient="abuse@example.com", sender="", peer=peer)
 
     with capture_logs() as logs:
         assert all([await keep(f"2001:db8::{number:x}") for number in range(20)])

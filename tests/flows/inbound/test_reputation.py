@@ -24,7 +24,7 @@ from tests.support.inbound_reports import bounce, complaint
 UNKNOWN: Final[dict[str, Any]] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
 
 
-class Post:
+class ReputationFlow:
     """Sends many mails at once, and lets a part of them bounce."""
 
     def __init__(self, steps: DeliverySteps) -> None:
@@ -81,80 +81,80 @@ class Post:
 
 
 @pytest_asyncio.fixture
-async def post(database_url: str) -> AsyncIterator[Post]:
+async def flow(database_url: str) -> AsyncIterator[ReputationFlow]:
     async with open_delivery_steps(database_url) as steps:
-        yield Post(steps)
+        yield ReputationFlow(steps)
 
 
-async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(post: Post) -> None:
-    neighbour = await post.steps.another_sender("beta")
-    await post.send(190, 5, sender=neighbour)
-    await post.send(181, 20)
-    before = await post.steps.value("SELECT changed_at FROM accounts WHERE name = 'acme'")
-    assert await post.run() == ReputationRun(checked=2, suspended=0, warned=1)
-    await post.send(0, 1)
+async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(flow: ReputationFlow) -> None:
+    neighbour = await flow.steps.another_sender("beta")
+    await flow.send(190, 5, sender=neighbour)
+    await flow.send(181, 20)
+    before = await flow.steps.value("SELECT changed_at FROM accounts WHERE name = 'acme'")
+    assert await flow.run() == ReputationRun(checked=2, suspended=0, warned=1)
+    await flow.send(0, 1)
     with capture_logs() as logs:
-        assert (await post.run()).suspended == 1
-    reasons = await post.suspended()
+        assert (await flow.run()).suspended == 1
+    reasons = await flow.suspended()
     assert reasons["beta"] is None
     assert "of the latest 202 results 10.4 % were unknown addresses" in (reasons["acme"] or "")
     # As an operator's: caches are told.
-    assert await post.steps.value("SELECT changed_at FROM accounts WHERE name = 'acme'") > before
-    assert await post.steps.value("SELECT suspended_at FROM accounts WHERE name = 'acme'") == post.steps.clock.now()
+    assert await flow.steps.value("SELECT changed_at FROM accounts WHERE name = 'acme'") > before
+    assert await flow.steps.value("SELECT suspended_at FROM accounts WHERE name = 'acme'") == flow.steps.clock.now()
     assert [entry["event"] for entry in logs] == ["account_suspended_for_its_reputation"]
     assert logs[0]["name"] == "acme"
     query = "SELECT actor, detail->>'reason' AS reason FROM audit_log WHERE action = 'account.suspended'"
-    assert [tuple(row) for row in await post.steps.fetch(query)] == [("posthouse", reasons["acme"])]
-    assert (await post.run()).suspended == 0
+    assert [tuple(row) for row in await flow.steps.fetch(query)] == [("posthouse", reasons["acme"])]
+    assert (await flow.run()).suspended == 0
 
 
-async def test_few_results_are_looked_at_again_until_they_are_enough(post: Post) -> None:
-    await post.send(0, 20)
-    assert await post.run() == ReputationRun(checked=1)
-    await post.send(179)
-    assert await post.run() == ReputationRun(checked=1)
-    await post.send(1)
+async def test_few_results_are_checked_again_until_they_are_enough(flow: ReputationFlow) -> None:
+    await flow.send(0, 20)
+    assert await flow.run() == ReputationRun(checked=1)
+    await flow.send(179)
+    assert await flow.run() == ReputationRun(checked=1)
+    await flow.send(1)
     # Nothing was suppressed since, and yet.
-    assert await post.run() == ReputationRun(checked=1, suspended=1)
-    assert await post.run() == ReputationRun()
+    assert await flow.run() == ReputationRun(checked=1, suspended=1)
+    assert await flow.run() == ReputationRun()
 
 
-async def test_few_results_are_not_looked_at_for_ever(post: Post) -> None:
-    await post.send(0, 20)
-    await post.run()
-    post.steps.clock.advance(minutes=2)
-    await post.run()
-    post.steps.clock.advance(hours=24)
-    assert await post.run() == ReputationRun(checked=1)
-    assert await post.run() == ReputationRun()
+async def test_few_results_are_not_checked_for_ever(flow: ReputationFlow) -> None:
+    await flow.send(0, 20)
+    await flow.run()
+    flow.steps.clock.advance(minutes=2)
+    await flow.run()
+    flow.steps.clock.advance(hours=24)
+    assert await flow.run() == ReputationRun(checked=1)
+    assert await flow.run() == ReputationRun()
 
 
-async def test_complaints_and_late_bounces_count_once_each(post: Post) -> None:
-    delivered = await post.send(400)
-    await post.come_back(complaint(), delivered[0], delivered[0])
-    await post.come_back(bounce("x@example.org"), delivered[0], delivered[1], delivered[1])
-    await post.come_back(bounce("x@example.org", status="5.2.2"), delivered[2])
-    await post.come_back(complaint(kind="not-spam"), delivered[3])
-    assert await post.figures() == (400, 2, 1)
-    assert await post.run() == ReputationRun(checked=1, warned=1)
-    await post.come_back(complaint(), delivered[4])
-    assert (await post.run()).suspended == 1
-    assert "0.50 % were complained about" in ((await post.suspended())["acme"] or "")
+async def test_complaints_and_late_bounces_count_once_each(flow: ReputationFlow) -> None:
+    delivered = await flow.send(400)
+    await flow.come_back(complaint(), delivered[0], delivered[0])
+    await flow.come_back(bounce("x@example.org"), delivered[0], delivered[1], delivered[1])
+    await flow.come_back(bounce("x@example.org", status="5.2.2"), delivered[2])
+    await flow.come_back(complaint(kind="not-spam"), delivered[3])
+    assert await flow.figures() == (400, 2, 1)
+    assert await flow.run() == ReputationRun(checked=1, warned=1)
+    await flow.come_back(complaint(), delivered[4])
+    assert (await flow.run()).suspended == 1
+    assert "0.50 % were complained about" in ((await flow.suspended())["acme"] or "")
 
 
-async def test_only_what_a_server_said_counts(post: Post) -> None:
-    steps = post.steps
-    await post.send(3)
+async def test_only_what_a_server_said_counts(flow: ReputationFlow) -> None:
+    steps = flow.steps
+    await flow.send(3)
     # Unknown domains, blocked senders, full mailboxes: not unknown addresses.
-    await post.send(0, 1, response="5.7.1 blocked", suppress=False)
-    await post.send(0, 1, response="5.2.2 full\n5.1.1 is not what counts", suppress=False)
-    await post.send(0, 1, stage="dot", suppress=False)
-    await post.send(0, 1, response="5.1.10.1 is an address", suppress=False)
-    await post.send(0, 1, response="see below\n5.1.10 null MX")
-    assert await post.figures() == (8, 1, 0)
+    await flow.send(0, 1, response="5.7.1 blocked", suppress=False)
+    await flow.send(0, 1, response="5.2.2 full\n5.1.1 is not what counts", suppress=False)
+    await flow.send(0, 1, stage="dot", suppress=False)
+    await flow.send(0, 1, response="5.1.10.1 is an address", suppress=False)
+    await flow.send(0, 1, response="see below\n5.1.10 null MX")
+    assert await flow.figures() == (8, 1, 0)
     # Nobody was asked.
-    await post.send(0, 1, address=None, exchange=None, code=None, stage=None, suppress=False)
-    await post.send(0, 1, address=None, exchange=None, suppress=False)
+    await flow.send(0, 1, address=None, exchange=None, code=None, stage=None, suppress=False)
+    await flow.send(0, 1, address=None, exchange=None, suppress=False)
     # Rehearsals.
     (test,) = await steps.claimed(["t@example.org"], mode=Mode.TEST)
     await steps.record(steps.outcome(test, DeliveryResult.DELIVERED))
@@ -167,118 +167,118 @@ async def test_only_what_a_server_said_counts(post: Post) -> None:
     (second,) = await steps.claimed(["s@example.org"])
     assert second.is_suppressed
     await steps.record(steps.outcome(second, DeliveryResult.BOUNCED, code=None, address=None, exchange=None))
-    assert await post.figures() == (9, 2, 0)
+    assert await flow.figures() == (9, 2, 0)
 
 
-async def test_the_latest_count_and_nothing_older_than_a_day(post: Post) -> None:
-    await post.send(0, 30)
-    post.steps.clock.advance(hours=1)
-    await post.send(50)
-    assert await post.figures() == (80, 30, 0)
-    assert await post.figures(recipients_max=50) == (50, 0, 0)
-    post.steps.clock.advance(hours=23, seconds=1)
-    assert await post.figures() == (50, 0, 0)
+async def test_the_latest_count_and_nothing_older_than_a_day(flow: ReputationFlow) -> None:
+    await flow.send(0, 30)
+    flow.steps.clock.advance(hours=1)
+    await flow.send(50)
+    assert await flow.figures() == (80, 30, 0)
+    assert await flow.figures(recipients_max=50) == (50, 0, 0)
+    flow.steps.clock.advance(hours=23, seconds=1)
+    assert await flow.figures() == (50, 0, 0)
 
 
-async def test_an_operator_who_resumes_wipes_the_slate_clean(post: Post) -> None:
-    await post.send(200, 50)
-    assert (await post.run()).suspended == 1
+async def test_an_operator_who_resumes_wipes_the_slate_clean(flow: ReputationFlow) -> None:
+    await flow.send(200, 50)
+    assert (await flow.run()).suspended == 1
     # The operator's clock is the database's: beside it, this one has moved on.
-    await post.steps.operator.resume(post.steps.sender.account_id)
-    await post.steps.fetch("UPDATE accounts SET conduct_since = $1", post.steps.clock.now())
-    post.steps.clock.advance(seconds=1)
-    await post.send(0, 1)
-    assert await post.run() == ReputationRun(checked=1)
-    assert (await post.suspended())["acme"] is None
+    await flow.steps.operator.resume(flow.steps.sender.account_id)
+    await flow.steps.fetch("UPDATE accounts SET conduct_since = $1", flow.steps.clock.now())
+    flow.steps.clock.advance(seconds=1)
+    await flow.send(0, 1)
+    assert await flow.run() == ReputationRun(checked=1)
+    assert (await flow.suspended())["acme"] is None
 
 
-async def test_to_resume_is_to_count_anew(post: Post) -> None:
-    await post.steps.operator.suspend(post.steps.sender.account_id)
-    assert await post.steps.value("SELECT conduct_since FROM accounts") is None
-    await post.steps.operator.resume(post.steps.sender.account_id)
-    assert await post.steps.value("SELECT conduct_since FROM accounts") is not None
+async def test_to_resume_is_to_count_anew(flow: ReputationFlow) -> None:
+    await flow.steps.operator.suspend(flow.steps.sender.account_id)
+    assert await flow.steps.value("SELECT conduct_since FROM accounts") is None
+    await flow.steps.operator.resume(flow.steps.sender.account_id)
+    assert await flow.steps.value("SELECT conduct_since FROM accounts") is not None
 
 
-async def test_an_exempt_account_is_warned_about_once_a_day(post: Post) -> None:
-    await post.steps.fetch("UPDATE accounts SET conduct_exempt = true")
-    await post.send(200, 50)
+async def test_an_exempt_account_is_warned_about_once_a_day(flow: ReputationFlow) -> None:
+    await flow.steps.fetch("UPDATE accounts SET conduct_exempt = true")
+    await flow.send(200, 50)
     with capture_logs() as logs:
-        assert await post.run() == ReputationRun(checked=1, warned=1)
-        await post.send(0, 1)
-        assert await post.run() == ReputationRun(checked=1)
-        post.steps.clock.advance(hours=23)
-        await post.send(0, 1)
-        assert await post.run() == ReputationRun(checked=1)
-        post.steps.clock.advance(hours=1)
-        await post.send(0, 249)
-        assert await post.run() == ReputationRun(checked=1, warned=1)
+        assert await flow.run() == ReputationRun(checked=1, warned=1)
+        await flow.send(0, 1)
+        assert await flow.run() == ReputationRun(checked=1)
+        flow.steps.clock.advance(hours=23)
+        await flow.send(0, 1)
+        assert await flow.run() == ReputationRun(checked=1)
+        flow.steps.clock.advance(hours=1)
+        await flow.send(0, 249)
+        assert await flow.run() == ReputationRun(checked=1, warned=1)
     told = [(entry["event"], entry["exempt"], entry["results"]) for entry in logs]
     assert told == [("account_reputation_is_bad", True, 250), ("account_reputation_is_bad", True, 250)]
-    assert (await post.suspended())["acme"] is None
+    assert (await flow.suspended())["acme"] is None
 
 
-async def test_a_fresh_process_finds_what_happened_before_it(post: Post) -> None:
-    await post.send(200, 50)
-    post.steps.clock.advance(hours=2)
-    assert (await post.run()).suspended == 1
+async def test_a_fresh_process_finds_what_happened_before_it(flow: ReputationFlow) -> None:
+    await flow.send(200, 50)
+    flow.steps.clock.advance(hours=2)
+    assert (await flow.run()).suspended == 1
 
 
-async def test_a_flood_of_suppressions_hides_nobody(post: Post) -> None:
+async def test_a_flood_of_suppressions_hides_no_account(flow: ReputationFlow) -> None:
     fill = """
         INSERT INTO suppressions (account_id, email, reason, at)
         SELECT '00000000-0000-0000-0000-000000000001', number::text, 'bounce', $1 FROM generate_series(1, 10001) number
     """
-    await post.steps.fetch(fill, post.steps.clock.now())
-    post.steps.clock.advance(seconds=1)
-    await post.send(200, 50)
-    assert await post.run() == ReputationRun(checked=2, suspended=1)
+    await flow.steps.fetch(fill, flow.steps.clock.now())
+    flow.steps.clock.advance(seconds=1)
+    await flow.send(200, 50)
+    assert await flow.run() == ReputationRun(checked=2, suspended=1)
 
 
-async def test_what_members_send_to_themselves_as_a_test_counts_like_any_mail(post: Post) -> None:
-    await post.send(3, 1)
-    await post.steps.fetch("UPDATE messages SET source = 'test'")
-    assert await post.figures() == ReputationFigures(finals=4, unknown=1, complaints=0)
+async def test_what_members_send_to_themselves_as_a_test_counts_like_any_mail(flow: ReputationFlow) -> None:
+    await flow.send(3, 1)
+    await flow.steps.fetch("UPDATE messages SET source = 'test'")
+    assert await flow.figures() == ReputationFigures(finals=4, unknown=1, complaints=0)
 
 
-async def test_reasons_of_all_accounts_are_counted_at_once(post: Post) -> None:
-    neighbour = await post.steps.another_sender("beta")
-    delivered = await post.send(2, 3)
-    await post.send(0, 1, sender=neighbour)
-    await post.come_back(complaint(), delivered[0])
-    async with post.steps.database.connection() as connection:
-        found = await reputation.reasons(connection, post.steps.clock.now() - timedelta(hours=1))
-        assert found == {post.steps.sender.account_id: (3, 1), neighbour.account_id: (1, 0)}
-        assert await reputation.reasons(connection, post.steps.clock.now() + timedelta(hours=1)) == {}
+async def test_reasons_of_all_accounts_are_counted_at_once(flow: ReputationFlow) -> None:
+    neighbour = await flow.steps.another_sender("beta")
+    delivered = await flow.send(2, 3)
+    await flow.send(0, 1, sender=neighbour)
+    await flow.come_back(complaint(), delivered[0])
+    async with flow.steps.database.connection() as connection:
+        found = await reputation.reasons(connection, flow.steps.clock.now() - timedelta(hours=1))
+        assert found == {flow.steps.sender.account_id: (3, 1), neighbour.account_id: (1, 0)}
+        assert await reputation.reasons(connection, flow.steps.clock.now() + timedelta(hours=1)) == {}
 
 
-async def test_an_account_that_is_locked_keeps_nobody_else_from_being_judged_and_comes_next(post: Post) -> None:
-    neighbour = await post.steps.another_sender("beta")
-    await post.send(180, 20)
-    await post.send(180, 20, sender=neighbour)
-    post.steps.clock.advance(minutes=2)
-    async with post.steps.database.transaction() as tx:
-        await reputation.lock(tx, AccountId(post.steps.sender.account_id))
+async def test_a_locked_account_delays_no_other_and_is_checked_next(flow: ReputationFlow) -> None:
+    neighbour = await flow.steps.another_sender("beta")
+    await flow.send(180, 20)
+    await flow.send(180, 20, sender=neighbour)
+    flow.steps.clock.advance(minutes=2)
+    async with flow.steps.database.transaction() as tx:
+        await reputation.lock(tx, AccountId(flow.steps.sender.account_id))
         with capture_logs() as logs:
-            assert await post.run() == ReputationRun(checked=2, suspended=1)
-    assert {name for name, reason in (await post.suspended()).items() if reason} == {"beta"}
+            assert await flow.run() == ReputationRun(checked=2, suspended=1)
+    assert {name for name, reason in (await flow.suspended()).items() if reason} == {"beta"}
     assert "account_reputation_is_unknown" in [entry["event"] for entry in logs]
     # Nothing was suppressed lately, and yet.
-    assert await post.run() == ReputationRun(checked=1, suspended=1)
+    assert await flow.run() == ReputationRun(checked=1, suspended=1)
 
 
-async def test_what_any_of_several_recipients_could_have_written_counts_once_for_the_message(post: Post) -> None:
-    steps = post.steps
-    addresses = post.addresses(10)
+async def test_a_complaint_of_one_of_several_recipients_counts_once_for_the_message(flow: ReputationFlow) -> None:
+    steps = flow.steps
+    addresses = flow.addresses(10)
     claimed = await steps.claimed(addresses)
-    await steps.record(*[steps.outcome(one, DeliveryResult.DELIVERED) for one in claimed])
+    await steps.record(*[steps.outcome(row, DeliveryResult.DELIVERED) for row in claimed])
     for address in addresses:
-        await post.come_back(bounce(address), claimed[0], is_shared=True)
-        await post.come_back(complaint(recipient=address), claimed[0], is_shared=True)
+        await flow.come_back(bounce(address), claimed[0], is_shared=True)
+        await flow.come_back(complaint(recipient=address), claimed[0], is_shared=True)
     assert await steps.value("SELECT count(*) FROM suppressions") == 10
-    assert await post.figures() == (10, 1, 1)
+    assert await flow.figures() == (10, 1, 1)
     # By their own tokens they all count.
-    await post.come_back(bounce("x@example.org"), *claimed[:4])
-    await post.come_back(complaint(), *claimed[:3])
-    figures = await post.figures()
+    await flow.come_back(bounce("x@example.org"), *claimed[:4])
+    await flow.come_back(complaint(), *claimed[:3])
+    figures = await flow.figures()
     assert figures.unknown in (4, 5)
     assert figures.complaints in (3, 4)

@@ -83,8 +83,8 @@ async def test_each_recipient_of_a_mail_gets_a_link_and_an_envelope_of_its_own(f
         ("news", "bob@example.org"),
     ]
     keys = [IDENTITY.return_path_key]
-    origins = [parse_return_path(one.sender, IDENTITY.return_path_domain, keys) for one in flow.receiver.accepted]
-    assert sorted(one.position for one in origins if one is not None and one.position is not None) == [0, 1]
+    origins = [parse_return_path(row.sender, IDENTITY.return_path_domain, keys) for row in flow.receiver.accepted]
+    assert sorted(row.position for row in origins if row is not None and row.position is not None) == [0, 1]
 
 
 async def test_a_mail_without_the_wish_or_without_a_public_address_is_as_it_ever_was(flow: DeliveryFlow) -> None:
@@ -163,7 +163,7 @@ async def test_leaving_twice_or_at_once_is_leaving(flow: DeliveryFlow) -> None:
     ]
 
 
-async def test_who_leaves_while_a_mail_waits_to_be_tried_again_does_not_get_it(flow: DeliveryFlow) -> None:
+async def test_a_recipient_who_unsubscribes_before_a_retry_does_not_get_it(flow: DeliveryFlow) -> None:
     await flow.steps.accept(["greylist@example.org"], **NEWS)
     await flow.run_due()
     assert await flow.steps.fetch("SELECT status FROM recipients") == [("deferred",)]
@@ -177,7 +177,7 @@ async def test_who_leaves_while_a_mail_waits_to_be_tried_again_does_not_get_it(f
     assert await flow.steps.fetch("SELECT status, attempt_count FROM recipients") == [("bounced", 1)]
 
 
-async def test_what_is_no_link_of_ours_leaves_nothing(flow: DeliveryFlow) -> None:
+async def test_what_is_no_link_of_ours_unsubscribes_no_address(flow: DeliveryFlow) -> None:
     for token in ("", "x", "x" * 70, "x" * 10_000):
         with pytest.raises(Refusal) as caught:
             await unsubscribe(flow).unsubscribe(token)
@@ -208,7 +208,7 @@ async def test_a_server_that_pushes_back_is_not_pressed_with_the_rest(flow: Deli
     assert sorted((row[0], row[2]) for row in found) == [("deferred", 1), *[("queued", 0)] * 4]
 
 
-async def test_what_became_of_a_letter_is_on_record_while_the_next_one_is_on_its_way(database_url: str) -> None:
+async def test_a_mails_result_is_recorded_while_the_next_mail_is_sent(database_url: str) -> None:
     patience = replace(DEADLINES, dot_seconds=20.0, transaction_seconds_total=30.0)
     async with open_delivery_flow(
         database_url, identity=OFFERING, deadlines=patience, lane_limits=one_at_a_time(1e6)

@@ -38,7 +38,7 @@ class Audited:
 
     @property
     def arrivals(self) -> list[dict[str, Any]]:
-        return [_arrival(one) for one in self.delivery_flow.receiver.accepted]
+        return [_arrival(row) for row in self.delivery_flow.receiver.accepted]
 
     @property
     def requests(self) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def _arrival(one: Delivered, **changes: Any) -> dict[str, Any]:
 
 
 def found(tally: AuditTally) -> set[tuple[int, str]]:
-    return {(one.promise.value, one.fault.value) for one in tally.findings}
+    return {(row.promise.value, row.fault.value) for row in tally.findings}
 
 
 @pytest.fixture
@@ -83,10 +83,10 @@ async def audited(database_url: str) -> AsyncIterator[Audited]:
             return_path_key=IDENTITY.return_path_key,
             simulator_domain="simulator.invalid",
         )
-        yield Audited(delivery_flow, audit, [ids.text(ids.MESSAGE, one) for one in sent])
+        yield Audited(delivery_flow, audit, [ids.text(ids.MESSAGE, sent_id) for sent_id in sent])
 
 
-async def test_a_house_in_order_passes_with_every_witness(audited: Audited) -> None:
+async def test_an_intact_service_passes_with_every_outside_log(audited: Audited) -> None:
     keys = await audited.sql("SELECT key, message_id FROM idempotency")
     requests = [
         {"via": "http", "outcome": "accepted", "key": key, "id": ids.text(ids.MESSAGE, one)} for key, one in keys
@@ -282,7 +282,7 @@ async def test_a_copy_that_an_orphan_excuses_is_explained(audited: Audited) -> N
     assert tally.counts[Promise.ONCE].explained == 1
 
 
-async def test_a_copy_of_one_whose_report_came_too_late_is_explained(audited: Audited) -> None:
+async def test_a_duplicate_after_a_late_report_is_explained(audited: Audited) -> None:
     # It was taken for dead a minute after it began, and another one sent the mail while it waited for its answer.
     await audited.sql("UPDATE attempts SET finished_at = started_at + interval '2 minutes' WHERE outcome = 'delivered'")
     await audited.sql(
@@ -298,13 +298,13 @@ async def test_a_copy_of_one_whose_report_came_too_late_is_explained(audited: Au
 async def test_a_blind_copy_that_others_can_read_of_is_found(audited: Audited) -> None:
     sent = await audited.delivery_flow.steps.accept(["ada@example.org"], bcc=["secret@example.net"])
     await audited.delivery_flow.run_due()
-    lines = [_arrival(one) for one in audited.delivery_flow.receiver.accepted]
+    lines = [_arrival(row) for row in audited.delivery_flow.receiver.accepted]
     assert not (await audited.audit(receiver=lines)).is_broken
-    leaked = [one for one in audited.delivery_flow.receiver.accepted if one.recipient == "secret@example.net"][-1]
+    leaked = [row for row in audited.delivery_flow.receiver.accepted if row.recipient == "secret@example.net"][-1]
     message = b"X-Envelope-To: =?utf-8?q?secret=40example=2Enet?=\r\n" + leaked.message
     lines[-1] = _arrival(leaked, message=base64.b64encode(message).decode())
     tally = await audited.audit(receiver=lines)
-    assert {one.where for one in tally.findings if one.promise is Promise.BLIND_COPIES} == {ids.text(ids.MESSAGE, sent)}
+    assert {row.where for row in tally.findings if row.promise is Promise.BLIND_COPIES} == {ids.text(ids.MESSAGE, sent)}
 
 
 async def test_what_was_accepted_and_is_not_on_record_is_lost(audited: Audited) -> None:
@@ -315,7 +315,7 @@ async def test_what_was_accepted_and_is_not_on_record_is_lost(audited: Audited) 
 
 async def test_two_messages_for_one_key_are_found(audited: Audited) -> None:
     first, second, *_ = audited.messages
-    lines = [{"via": "http", "outcome": "accepted", "key": "k", "id": one} for one in (first, second)]
+    lines = [{"via": "http", "outcome": "accepted", "key": "k", "id": row} for row in (first, second)]
     assert (2, "duplicated") in found(await audited.audit(sender=lines))
 
 

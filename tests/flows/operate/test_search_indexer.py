@@ -97,7 +97,7 @@ async def test_what_is_entered_twice_is_there_once(steps: DeliverySteps) -> None
     assert await steps.value("SELECT count(*) FROM catalogue") == before
 
 
-async def test_only_one_process_is_at_it(steps: DeliverySteps) -> None:
+async def test_only_one_process_indexes_at_a_time(steps: DeliverySteps) -> None:
     await steps.accept()
     steps.clock.advance(SETTLED)
     async with (
@@ -123,7 +123,7 @@ async def test_a_batch_that_fails_moves_nothing(steps: DeliverySteps) -> None:
     assert (await cataloguer(steps).run()).messages == 1
 
 
-async def test_nobody_passes_a_transaction_that_is_still_open(steps: DeliverySteps) -> None:
+async def test_an_open_transaction_is_not_passed(steps: DeliverySteps) -> None:
     await steps.accept()
     steps.clock.advance(SETTLED)
     async with steps.database.transaction() as tx:

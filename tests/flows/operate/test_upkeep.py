@@ -205,10 +205,10 @@ async def test_bodies_go_before_their_messages_and_the_sums_stay(
     assert tuple(row) == (sender.account_id, first_day, 5, 3, 2)
     broken = await database_faults(database_url)
     assert "available is what was granted, less what is reserved, plus what was released" not in broken
-    assert {one.day for one in await attached(database)} >= {clock.now().date() - timedelta(days=1)}
+    assert {row.day for row in await attached(database)} >= {clock.now().date() - timedelta(days=1)}
 
 
-async def test_logs_of_webhooks_go_after_their_week_and_events_stay_as_long_as_a_replay_needs_them(
+async def test_webhook_logs_go_after_a_week_and_events_stay_while_replays_need_them(
     database: Database, upkeep: Upkeep, clock: SettableClock
 ) -> None:
     first_day = clock.now().date()
@@ -216,7 +216,7 @@ async def test_logs_of_webhooks_go_after_their_week_and_events_stay_as_long_as_a
     for day in range(MESSAGES_DAYS + 3):
         await upkeep.make_partitions()
         await upkeep.drop_partitions()
-        there = {one.table for one in await attached(database) if one.day == first_day}
+        there = {row.table for row in await attached(database) if row.day == first_day}
         for table in {"webhook_deliveries", "events", "messages"} - there:
             gone.setdefault(table, day)
         clock.advance(days=1)
@@ -237,7 +237,7 @@ async def test_a_day_of_which_something_is_to_be_sent_stays(
         )  # fmt: skip
     clock.advance(days=100)
     await upkeep.drop_partitions()
-    assert {(one.day, one.table) for one in await attached(database) if one.day == first_day} == {
+    assert {(row.day, row.table) for row in await attached(database) if row.day == first_day} == {
         (first_day, "events"),
         (first_day, "webhook_deliveries"),
     }
@@ -261,7 +261,7 @@ async def test_a_day_with_something_open_stays_and_so_does_every_later_one(
     clock.advance(days=100)
     await upkeep.make_partitions()
     await upkeep.drop_partitions()
-    days = {one.day for one in await attached(database)}
+    days = {row.day for row in await attached(database)}
     assert first_day not in days
     assert {first_day + timedelta(days=1), first_day + timedelta(days=2)} <= days
     assert await count(database, "SELECT count(*) FROM bodies WHERE message_id = $1", held.message_id) == 1
@@ -271,7 +271,7 @@ async def test_a_day_with_something_open_stays_and_so_does_every_later_one(
     assert await count(database, "SELECT count(*) FROM ledger_days") == 3
 
 
-async def test_a_detaching_that_was_broken_off_is_finished_by_the_next_round(
+async def test_an_interrupted_detach_is_finished_by_the_next_run(
     database: Database, upkeep: Upkeep, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender, database_url: str
 ) -> None:
     accepted = await accept_flow.accept(sender, "key")
@@ -295,7 +295,7 @@ async def test_a_detaching_that_was_broken_off_is_finished_by_the_next_round(
     assert await count(database, "SELECT count(*) FROM ledger_days") == 1
 
 
-async def test_a_day_that_was_detached_and_not_dropped_is_dropped_by_the_next_round(
+async def test_a_detached_day_is_dropped_by_the_next_run(
     database: Database, upkeep: Upkeep, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender
 ) -> None:
     day = clock.now().date()
@@ -361,7 +361,7 @@ async def test_failed_logins_of_yesterday_go_in_batches_and_without_waiting_for_
     assert await count(database, "SELECT count(*) FROM login_failures WHERE starts_with(subject, 'young ')") == 10
 
 
-async def test_expired_keys_that_someone_holds_are_left_for_the_next_round(
+async def test_locked_expired_keys_are_deleted_by_the_next_run(
     database: Database, upkeep: Upkeep, clock: SettableClock, database_url: str
 ) -> None:
     async with database.transaction() as tx:
@@ -403,7 +403,7 @@ async def domain_row(database: Database) -> Any:
         )
 
 
-async def test_a_verified_domain_is_looked_at_once_a_day(
+async def test_a_verified_domain_is_checked_once_a_day(
     database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
 ) -> None:
     await proved_domain(operator, database, nameserver, clock)
@@ -526,7 +526,7 @@ async def test_an_older_domain_gets_an_ed25519_key_that_does_not_sign_before_it_
     assert (await domain_row(database))["ed25519_published"]
 
 
-async def test_a_domain_on_the_operators_word_is_never_looked_at(
+async def test_a_vouched_domain_is_never_checked(
     upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator, sender: Sender
 ) -> None:
     clock.advance(days=100)
@@ -534,7 +534,7 @@ async def test_a_domain_on_the_operators_word_is_never_looked_at(
     assert nameserver.asked == []
 
 
-async def test_a_round_does_it_all(
+async def test_a_run_does_every_chore(
     database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
 ) -> None:
     await proved_domain(operator, database, nameserver, clock)

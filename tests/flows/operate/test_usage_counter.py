@@ -69,7 +69,7 @@ class Counting:
         async with self.steps.database.connection() as connection:
             account_id = AccountId(self.steps.sender.account_id)
             found = await usage.latency(connection, account_id, date(2020, 1, 1), date(2099, 1, 1))
-        return {(one.day, one.provider): sum(one.counts) for one in found}
+        return {(row.day, row.provider): sum(row.counts) for row in found}
 
 
 @pytest_asyncio.fixture
@@ -96,7 +96,7 @@ async def test_each_result_is_counted_once_however_often_is_counted(counting: Co
     assert await counting.days() == {counting.today: counted}
 
 
-async def test_what_is_less_than_a_minute_old_waits_for_the_next_round(counting: Counting) -> None:
+async def test_what_is_less_than_a_minute_old_waits_for_the_next_run(counting: Counting) -> None:
     await counting.send(DELIVERED)
     await counting.usage_counter.run()
     assert await counting.days() == {}
@@ -130,7 +130,7 @@ async def test_how_long_it_took_is_kept_by_mailbox_provider(counting: Counting) 
     assert await counting.latency() == {(day, "google"): 2, (day, "microsoft"): 1}
     async with counting.steps.database.connection() as connection:
         account_id = AccountId(counting.steps.sender.account_id)
-        found = {one.provider: one.counts for one in await usage.latency(connection, account_id, day, day)}
+        found = {row.provider: row.counts for row in await usage.latency(connection, account_id, day, day)}
     read = rules.percentiles(found["google"])
     assert read is not None
     assert 1.6 <= read.p50 <= 2.5, "each took two seconds"
