@@ -266,7 +266,7 @@ async def test_a_locked_account_delays_no_other_and_is_checked_next(flow: Reputa
     assert await flow.run() == ReputationRun(checked=1, suspended=1)
 
 
-async def test_a_complaint_of_one_of_several_recipients_counts_once_for_the_message(flow: ReputationFlow) -> None:
+async def test_reports_under_a_shared_token_count_once_for_the_message(flow: ReputationFlow) -> None:
     steps = flow.steps
     addresses = flow.addresses(10)
     claimed = await steps.claimed(addresses)
