@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-# Literals, quoted names, comments, casts and array slices hold no parameters, but may hold colons. A quote that is
+# Literals, quoted names, line comments, casts and array slices hold no parameters, but may hold colons. A quote that is
 # never closed runs to the end, so that the search takes linear time; PostgreSQL refuses such a text.
 _TOKEN: Final = re.compile(
     r"""
@@ -20,9 +20,8 @@ _TOKEN: Final = re.compile(
     | '[^']*+'?
     | "[^"]*+"?
     | --[^\n]*+
-    | /\*(?:[^*]++|\*(?!/))*+(?:\*/)?
     | ::
-    | (?P<forbidden> \$\w*+ | (?<![\w\]]): (?!\w) )
+    | (?P<forbidden> \$\w*+ | /\* | (?<![\w\]]): (?!\w) )
     | (?<![\w\]]) : (?P<name>[A-Za-z_]\w*+)
     """,
     re.VERBOSE | re.DOTALL,
@@ -39,12 +38,12 @@ class Statement:
 
 
 def statement(sql: str) -> Statement:
-    """Raises ValueError for a text with `$` parameters or quotes, or with a colon that can't be read."""
+    """Raises ValueError for a text with `$` parameters or quotes, a block comment, or a stray colon."""
     numbers: dict[str, int] = {}
 
     def numbered(found: re.Match[str]) -> str:
         if found["forbidden"]:
-            raise ValueError(f"a statement names its parameters with :name only, not {found[0]!r}: {sql}")
+            raise ValueError(f"a statement has :name parameters and line comments only, not {found[0]!r}: {sql}")
         name = found["name"]
         return found[0] if name is None else f"${numbers.setdefault(name, len(numbers) + 1)}"
 
