@@ -1,4 +1,4 @@
-"""The benchmark of idle SMTP sessions works: a small run turns away whoever is too many, and its section is written."""
+"""The benchmark of idle SMTP sessions works: a small run refuses clients over the limit, and writes its section."""
 
 import subprocess
 import sys

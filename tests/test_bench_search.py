@@ -46,7 +46,7 @@ def test_a_small_run_measures_every_search_and_keeps_what_others_wrote(tmp_path:
     for name in ("GET /emails/{id}", "GET /v1/messages/{id}", "GET /v1/messages, first page"):
         assert sum(line.startswith(f"| {name} |") and line.count("|") == 9 for line in reads.splitlines()) == 1, name
     assert reads.count("× the processor time on the small archive or less") == 4
-    # A message's day is told by its id.
+    # A message's id gives its day.
     assert "| GET /emails/{id} | messages | 1 / 1 | 1 / 1 | 3 / 3 |" in reads, reads
     assert "Subplans Removed" in reads
     assert "Index Cond: ((account_id = $1) AND (id = $2))" in reads

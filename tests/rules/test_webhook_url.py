@@ -1,4 +1,4 @@
-"""A webhook's URL: one public server over HTTPS, written so that nobody can read it otherwise."""
+"""A webhook's URL: one public server over HTTPS, without two possible readings."""
 
 import itertools
 from collections.abc import Iterator

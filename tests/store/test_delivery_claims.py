@@ -67,7 +67,7 @@ async def test_what_was_tried_as_often_as_it_may_be_is_over_and_no_attempt_is_wr
         if number < 3:
             await steps.record(steps.outcome(claimed, DeliveryResult.DEFERRED))
             steps.clock.advance(WAIT)
-    # Nobody lived to report the third.
+    # The third has no outcome: its worker is gone.
     steps.clock.advance(LEASE)
     assert await steps.reclaim() == 1
     over = await again(steps, retries)

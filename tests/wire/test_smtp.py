@@ -384,7 +384,7 @@ async def test_before_dot_is_called_once_after_the_content(
 
 async def test_before_dot_is_not_called_without_recipients() -> None:
     def before_dot() -> bool:
-        pytest.fail("asked for nobody")
+        pytest.fail("asked without a recipient")
 
     async with SmtpReceiver() as receiver, session_with(receiver) as session:
         (result,) = (await deliver(session, "550-rcpt@example.com", before_dot=before_dot)).results

@@ -174,7 +174,7 @@ def smtp_sink(directory: Path, *options: str) -> Iterator[int]:
 
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
-    """pytest's own temporary directories lie under one that nobody else may enter."""
+    """pytest's own temporary directories are below one that other users may not enter."""
     directory = Path(f"/tmp/posthouse-sink-{os.getpid()}-{time.monotonic_ns()}")
     directory.mkdir()
     yield directory

@@ -624,7 +624,7 @@ async def test_a_name_that_becomes_private_is_refused(street: Street) -> None:
 
 
 async def test_the_checked_address_is_the_one_called(street: Street) -> None:
-    """The name server turns the name inward at the very next question: nobody asks one."""
+    """The name server answers the next query with a private address: there is no next query."""
     async with (
         street.webhook_receiver() as allowed,
         street.webhook_receiver(host="127.0.0.9", port=allowed.port) as inward,

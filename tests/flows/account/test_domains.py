@@ -334,7 +334,7 @@ async def test_the_new_ed25519_key_rests_until_its_own_record_is_seen(flows: Acc
 
 
 async def test_new_keys_that_took_the_place_of_the_old_ones_in_dns_sign_at_once(flows: AccountFlows) -> None:
-    """Whoever replaces the old record, rather than adding the new one, doesn't lose the domain."""
+    """An owner who replaces the old record, rather than adding the new one, keeps the domain."""
     acme = await flows.account()
     old = (await verified(flows, acme)).domain
     rotated = await flows.domains.rotate(acme, "example.com", ADA)

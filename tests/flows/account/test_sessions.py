@@ -339,7 +339,7 @@ async def test_two_changes_of_one_password_at_once_are_one(flow: SessionFlow) ->
     faults = [end for end in ends if end is not None]
     assert len(faults) == 1
     assert isinstance(faults[0], Refusal)
-    # Whoever comes second finds another password, or a moment later that theirs is no longer the one.
+    # The second finds another password, or a moment later that its own is no longer valid.
     assert faults[0].code in {Code.CONFLICT, Code.FORBIDDEN}
 
 
@@ -570,7 +570,7 @@ async def test_of_many_tries_at_once_one_passes_when_the_wait_is_over(flow: Sess
 
 
 async def test_tries_that_cross_on_their_way_do_not_block_each_other(flow: SessionFlow) -> None:
-    """Clocks differ, and whoever looked at theirs first may be counted last."""
+    """Clocks differ: the first to read its clock may be counted last."""
     await flow.login()
     behind = SessionFlow(flow.database, clock=SettableClock(flow.clock.now() - timedelta(seconds=1)))
     for one in (flow, behind):

@@ -105,11 +105,11 @@ async def test_a_bounce_outranks_what_was_entered_and_a_complaint_outranks_both(
     assert await flow.steps.value("SELECT note FROM suppressions WHERE email = 'ada@example.org'") == "by hand"
     await flow.add("eve@example.org")
     async with flow.steps.database.transaction() as tx:
-        told = [
+        rows = [
             reports.NewSuppression(flow.account_id, email, "complaint", None, "")
             for email in ("ada@example.org", "eve@example.org")
         ]
-        assert await reports.suppress(tx, told, flow.steps.clock.now()) == 2
+        assert await reports.suppress(tx, rows, flow.steps.clock.now()) == 2
     assert [await flow.reason(row) for row in ("ada@example.org", "eve@example.org")] == ["complaint"] * 2
     assert await flow.log() == [("suppression.added", "ada@example.org"), ("suppression.added", "eve@example.org")]
 
@@ -240,8 +240,8 @@ async def test_an_import_and_results_of_the_same_addresses_both_end(flow: Suppre
 
     async def results() -> None:
         for at in range(0, 50, 10):
-            told = [flow.steps.outcome(row, DeliveryResult.BOUNCED, **UNKNOWN) for row in claimed[at : at + 10]]
-            await flow.steps.record(*told)
+            rows = [flow.steps.outcome(row, DeliveryResult.BOUNCED, **UNKNOWN) for row in claimed[at : at + 10]]
+            await flow.steps.record(*rows)
 
     await asyncio.gather(flow.bring_in(emails), results())
     assert await flow.steps.value("SELECT count(*) FROM suppressions WHERE reason = 'bounce'") == 50

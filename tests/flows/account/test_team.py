@@ -263,7 +263,7 @@ async def test_one_address_invited_to_two_accounts_becomes_one_user(flow: TeamFl
     one, two = await flow.account("one"), await flow.account("two")
     invited = [await flow.team.invite(to, "eve@example.com", Role.MEMBER, OPERATOR) for to in (one, two)]
     codes = await outcomes(*[flow.accept(made) for made in invited])
-    # Whoever comes second finds a user who was not there when it looked, and is told to try again.
+    # The second finds a user who was not there when it checked, and must try again.
     for made, code in zip(invited, codes, strict=True):
         if code is not None:
             await flow.accept(made)

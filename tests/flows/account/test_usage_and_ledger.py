@@ -83,7 +83,7 @@ async def flow(database_url: str) -> AsyncIterator[Counter]:
         yield Counter(steps, UsageAndLedger(database=steps.database, clock=steps.clock, defaults=defaults))
 
 
-def told(entries: Sequence[ExplainedEntry]) -> list[tuple[str, int]]:
+def kinds_and_amounts(entries: Sequence[ExplainedEntry]) -> list[tuple[str, int]]:
     return [(item.entry.kind.value, item.amount) for item in entries]
 
 
@@ -239,14 +239,14 @@ async def test_one_message_one_kind_or_some_days_can_be_asked_for(flow: Counter)
     await flow.steps.renew()
     newer = await flow.send(BOUNCED)
     about = ids.text(ids.MESSAGE, older)
-    assert told(await flow.whole(1, message_id=about)) == [("release", 1), ("settle", 0), ("reserve", -2)]
-    assert told(await flow.whole(message_id=about, kind="release")) == [("release", 1)]
+    assert kinds_and_amounts(await flow.whole(1, message_id=about)) == [("release", 1), ("settle", 0), ("reserve", -2)]
+    assert kinds_and_amounts(await flow.whole(message_id=about, kind="release")) == [("release", 1)]
     assert await flow.whole(message_id="em_nothing") == []
     assert await flow.whole(message_id=ids.text(ids.MESSAGE, uuid4())) == []
 
     assert [message_id_of(row.entry) for row in await flow.whole(1, kind="release")] == [newer, older]
-    assert told(await flow.whole(kind="reserve")) == [("reserve", -1), ("reserve", -2)]
-    assert told(await flow.whole(kind="grant")) == [("grant", 1_000_000)]
+    assert kinds_and_amounts(await flow.whole(kind="reserve")) == [("reserve", -1), ("reserve", -2)]
+    assert kinds_and_amounts(await flow.whole(kind="grant")) == [("grant", 1_000_000)]
     assert await flow.whole(kind="day") == []
 
     second_day = str(first_day + timedelta(days=1))
@@ -269,7 +269,7 @@ async def test_a_rare_kind_is_searched_in_parts(flow: Counter) -> None:
 
 
 async def _fill(flow: Counter, number: int) -> None:
-    """So many messages' reserves, as nobody would wait for them to be accepted."""
+    """So many messages' reserves, inserted directly: accepting them would take too long."""
     now = flow.steps.clock.now() + MOMENT
     made = [ids.new_message_id(now, uuid4().bytes[:10]) for _ in range(number)]
     await flow.steps.fetch(
@@ -292,7 +292,7 @@ async def test_a_day_that_is_gone_is_one_entry_and_the_sum_stays(flow: Counter) 
     await flow.send(DELIVERED)
     for limit in (1, 100):
         entries = await flow.whole(limit)
-        assert told(entries) == [("settle", 0), ("reserve", -1), ("grant", 1_000_000), ("day", -2)]
+        assert kinds_and_amounts(entries) == [("settle", 0), ("reserve", -1), ("grant", 1_000_000), ("day", -2)]
         assert sum(entry.amount for entry in entries) == await flow.available()
     (folded,) = await flow.whole(kind="day")
     assert (folded.entry.credits, folded.entry.at.date()) == ((3, 2, 1), day)
@@ -304,7 +304,7 @@ async def test_a_day_that_is_gone_is_one_entry_and_the_sum_stays(flow: Counter) 
 async def test_a_page_is_of_one_moment(flow: Counter) -> None:
     """Grants, days and entries are read one after the other, and all as they were before the first."""
     await flow.send(DELIVERED)
-    before = told(await flow.whole())
+    before = kinds_and_amounts(await flow.whole())
     account_id, now = flow.account_id, flow.steps.clock.now()
     day = now.astimezone(UTC).date() - timedelta(days=3)
     async with flow.steps.database.transaction() as tx:
@@ -326,7 +326,7 @@ async def test_a_page_is_of_one_moment(flow: Counter) -> None:
             " VALUES ($1, $2, -1, 'reserve', 1, $3)",
             account_id, new_id(now), now,
         )  # fmt: skip
-    assert told((await page).items) == before
+    assert kinds_and_amounts((await page).items) == before
     assert len(await flow.whole()) == len(before) + 2
 
 
@@ -334,7 +334,7 @@ async def test_another_accounts_ledger_is_not_shown(flow: Counter) -> None:
     message_id = await flow.send(DELIVERED)
     stranger: Sender = await flow.steps.another_sender("stranger")
     theirs = await flow.usage_and_ledger.ledger(AccountId(stranger.account_id), 100)
-    assert told(theirs.items) == [("grant", 1_000_000)]
+    assert kinds_and_amounts(theirs.items) == [("grant", 1_000_000)]
     about = ids.text(ids.MESSAGE, message_id)
     assert (await flow.usage_and_ledger.ledger(AccountId(stranger.account_id), 100, message_id=about)).items == []
 
@@ -352,7 +352,7 @@ async def test_a_cursor_from_the_end_of_time_reads_from_the_newest(flow: Counter
     await flow.send(DELIVERED)
     highest = ids.text("le_", UUID(int=2**128 - 1)) + "99"
     page = await flow.usage_and_ledger.ledger(flow.account_id, 10, highest)
-    assert told(page.items) == told(await flow.whole())
+    assert kinds_and_amounts(page.items) == kinds_and_amounts(await flow.whole())
 
 
 @pytest.mark.parametrize("filters", [{"kind": "gift"}, {"first": "today"}, {"last": "2026-13-01"}])

@@ -180,7 +180,7 @@ async def test_one_recipient_does_not_complain_for_all_the_others(flow: ReportFl
     claimed, *_ = await flow.delivered(*addresses)
     head = f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"
     forged = [complaint(head, recipient=address) for address in addresses]
-    # Nobody else is the first at the same moment.
+    # Only one of them can be the first.
     async with flow.steps.database.transaction() as tx:
         await store.lock(tx, claimed.message_id, origin(claimed).account_tail)
         with pytest.raises(Refusal):
@@ -227,7 +227,7 @@ async def test_another_accounts_token_never_touches_this_one(flow: ReportFlow) -
     other = await flow.steps.another_sender("beta")
     (mine,) = await flow.delivered()
     (theirs,) = await flow.delivered(ADA, sender=other)
-    # Signed, but for a message that the account doesn't have: nobody's.
+    # Signed, but for a message that the account doesn't have.
     assert await flow.receive(bounce("ada@example.org"), origin(mine, 0, other.account_id)) == (0, 0, "")
     assert await flow.receive(bounce("ada@example.org"), origin(theirs)) == (1, 1, "")
     assert await flow.suppressions() == [(other.account_id, "ada@example.org", "bounce")]
@@ -262,7 +262,7 @@ async def test_a_message_has_so_many_lines_and_no_more(flow: ReportFlow) -> None
         strangers = [f"stranger{batch}x{number}@example.org" for number in range(45)]
         await flow.receive(bounce(*strangers), origin(claimed, None))
     assert len(await flow.lines()) == store.REPORTS_A_MESSAGE_MAX
-    # Whoever filled them keeps nobody from complaining: what suppresses an address always has its line.
+    # A full list stops no complaint: a report that suppresses an address always has its line.
     assert await flow.receive(bounce("bob@example.org"), origin(claimed, 1)) == (1, 1, "")
     for number in range(3):
         noted = await flow.receive(complaint(kind=f"made-up-{number}"), origin(claimed, 1))

@@ -39,7 +39,7 @@ class ReputationFlow:
     async def send(
         self, delivered: int, unknown: int = 0, sender: Sender | None = None, **bounced: Any
     ) -> list[ClaimedRecipient]:
-        """So many of each have come to their end; those that were delivered are told."""
+        """So many results of each kind; delivered ones have events."""
         results = [DeliveryResult.DELIVERED] * delivered + [DeliveryResult.BOUNCED] * unknown
         claimed: list[ClaimedRecipient] = []
         while len(claimed) < len(results):
@@ -98,7 +98,7 @@ async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_goes_on(f
     reasons = await flow.suspended()
     assert reasons["beta"] is None
     assert "of the latest 202 results 10.4 % were unknown addresses" in (reasons["acme"] or "")
-    # As an operator's: caches are told.
+    # As an operator's: caches are invalidated.
     assert await flow.steps.value("SELECT changed_at FROM accounts WHERE name = 'acme'") > before
     assert await flow.steps.value("SELECT suspended_at FROM accounts WHERE name = 'acme'") == flow.steps.clock.now()
     assert [entry["event"] for entry in logs] == ["account_suspended_for_its_reputation"]
@@ -152,7 +152,7 @@ async def test_only_what_a_server_said_counts(flow: ReputationFlow) -> None:
     await flow.send(0, 1, response="5.1.10.1 is an address", suppress=False)
     await flow.send(0, 1, response="see below\n5.1.10 null MX")
     assert await flow.figures() == (8, 1, 0)
-    # Nobody was asked.
+    # No query was made.
     await flow.send(0, 1, address=None, exchange=None, code=None, stage=None, suppress=False)
     await flow.send(0, 1, address=None, exchange=None, suppress=False)
     # Rehearsals.
@@ -212,8 +212,8 @@ async def test_an_exempt_account_is_warned_about_once_a_day(flow: ReputationFlow
         flow.steps.clock.advance(hours=1)
         await flow.send(0, 249)
         assert await flow.run() == ReputationRun(checked=1, warned=1)
-    told = [(entry["event"], entry["exempt"], entry["results"]) for entry in logs]
-    assert told == [("account_reputation_is_bad", True, 250), ("account_reputation_is_bad", True, 250)]
+    logged = [(entry["event"], entry["exempt"], entry["results"]) for entry in logs]
+    assert logged == [("account_reputation_is_bad", True, 250), ("account_reputation_is_bad", True, 250)]
     assert (await flow.suspended())["acme"] is None
 
 

@@ -105,7 +105,7 @@ async def test_where_the_public_address_was_taken_away_mail_goes_without_links(d
 
 
 async def test_a_half_of_the_fields_that_the_customer_wrote_gives_way_to_ours(flow: DeliveryFlow) -> None:
-    """As it may come over SMTP, where nobody refuses it."""
+    """As it may come over SMTP, where it is not refused."""
     by = flow.steps.sender
     halves = (("X-A", "1"), ("list-unsubscribe-POST", f"no click {'at all ' * 20}"), ("X-B", "2"))
     await flow.steps.accept_flow.accept(by, "half", by.draft(["ada@example.org"], **NEWS)._replace(headers=halves))

@@ -255,7 +255,7 @@ HEARD = {
     "a mail that never arrived": (_without_one, 3, FaultKind.LOST),
     "a mail that arrived twice": (_with_one_twice, 4, FaultKind.DUPLICATED),
     "a mail to somebody else": (_changed(recipient="eve@example.org"), 3, FaultKind.UNEXPECTED),
-    "a mail of nobody's": (_changed(sender="bounces+x@bounces.posthouse.test"), 11, FaultKind.UNEXPECTED),
+    "a mail without a sender of ours": (_changed(sender="bounces+x@bounces.posthouse.test"), 11, FaultKind.UNEXPECTED),
     "a Bcc field": (_rewritten(b"\r\nSubject:", b"\r\nBcc: someone@example.org\r\nSubject:"), 8, FaultKind.UNEXPECTED),
     "a bare line feed": (_rewritten(b"Good morning.", b"Good\nmorning."), 9, FaultKind.UNEXPECTED),
     "a NUL": (_rewritten(b"Good morning.", b"Good\0morning."), 9, FaultKind.UNEXPECTED),

@@ -303,7 +303,7 @@ async def test_a_detached_day_is_dropped_by_the_next_run(
     await finish(database, accepted.message_id)
     async with database.connection() as connection:
         await partitions.detach(connection, Partition(day, "ledger"))
-    # Whoever detached it, a day is kept for its time.
+    # A day is kept for its time, whatever process detached it.
     assert await upkeep.drop_partitions() == 0
     clock.advance(days=MESSAGES_DAYS + 1)
     assert await upkeep.drop_partitions() > 0
@@ -435,7 +435,7 @@ async def test_a_domain_falls_back_after_seven_days_without_its_records(
     after = await count(
         database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
     )
-    assert after > before, "the caches were not told"
+    assert after > before, "the caches were not invalidated"
     clock.advance(days=1, seconds=1)
     assert await upkeep.recheck_domains() == (0, 0)
 
@@ -495,7 +495,7 @@ async def test_an_ed25519_key_rests_while_its_record_is_gone_and_the_domain_stay
         database, "SELECT floor(extract(epoch FROM changed_at))::bigint FROM accounts WHERE id = $1", account.id
     )
     assert stamped == int((clock.now() - 17 * timedelta(days=1, seconds=1)).timestamp()), (
-        "caches were not told, or idly"
+        "caches were not invalidated, or needlessly"
     )
 
 

@@ -101,7 +101,7 @@ Redacted-Address: redacted
         complaint("not-spam", "bob@example.com"),
     ),
     Sample(
-        "a kind that nobody knows",
+        "an unknown kind",
         arf("From: fbl@example.com\nSubject: x", _WORDS, "Feedback-Type: \u00fc\u00fc!\nUser-Agent: X/1\nVersion: 1"),
         complaint("other", None),
     ),

@@ -512,7 +512,7 @@ Remote server replied: 554 5.7.1 Message blocked due to content
         bounce(FailedRecipient("bob@example.com", "5.7.1", 554, True, "Message blocked due to content")),
     ),
     Sample(
-        "Dovecot, a full mailbox told by a disposition notification",
+        "Dovecot, a full mailbox in a disposition notification",
         f"""\
 From: Mail Delivery Subsystem <postmaster@mx.example.com>
 Subject: Automatically rejected mail
@@ -543,7 +543,7 @@ Content-Type: message/rfc822
         bounce(FailedRecipient("bob@example.com", None, None, False, "Quota exceeded")),
     ),
     Sample(
-        "nobody is named",
+        "no address is named",
         f"""\
 From: <>
 Subject: Mail System Error - Returned Mail
