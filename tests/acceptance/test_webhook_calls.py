@@ -63,7 +63,7 @@ async def log_of(tenant: Tenant, is_wanted: Callable[[dict[str, Any]], bool], nu
     return await eventually(read, lambda log: len(log) == number and all(map(is_wanted, log)), within=SENT_SECONDS_MAX)
 
 
-@pytest.mark.rule("WEBHOOK-16")
+@pytest.mark.rule("HOOK-16")
 async def test_every_final_result_is_sent_once_and_signed(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
@@ -92,7 +92,7 @@ async def test_every_final_result_is_sent_once_and_signed(
         assert "test" not in data
 
 
-@pytest.mark.rule("WEBHOOK-16")
+@pytest.mark.rule("HOOK-16")
 async def test_deferrals_and_unsubscribed_events_are_not_sent(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:
@@ -102,7 +102,7 @@ async def test_deferrals_and_unsubscribed_events_are_not_sent(
     assert [json.loads(request.body)["type"] for request in came(webhook_receiver, "/bounces")] == ["email.bounced"]
 
 
-@pytest.mark.rule("WEBHOOK-17")
+@pytest.mark.rule("HOOK-17")
 async def test_a_failed_webhook_is_retried_with_the_same_body(
     processes: ServiceProcesses, webhook_receiver: WebhookReceiver
 ) -> None:

@@ -131,7 +131,7 @@ async def ended(tenant: Tenant, delivery_id: str, **result: Any) -> None:
 # Roles.
 
 
-@pytest.mark.rule("WEBHOOK-01")
+@pytest.mark.rule("HOOK-01")
 @pytest.mark.parametrize(("method", "path", "body"), CALLS)
 async def test_webhooks_require_a_login(regular: Tenant, method: str, path: str, body: object) -> None:
     for authorization in (None, regular.basic, await regular.key(may_read=True), "Bearer nonsense"):
@@ -140,7 +140,7 @@ async def test_webhooks_require_a_login(regular: Tenant, method: str, path: str,
         assert answer.is_refusal(401, "unauthorized")
 
 
-@pytest.mark.rule("WEBHOOK-02")
+@pytest.mark.rule("HOOK-02")
 async def test_a_viewer_reads_and_changes_nothing(with_webhook: Tenant) -> None:
     before = (await with_webhook.call("GET", "/v1/webhook")).body["webhook"]
     for method, path, body in READING:
@@ -151,7 +151,7 @@ async def test_a_viewer_reads_and_changes_nothing(with_webhook: Tenant) -> None:
     assert await log_of(with_webhook) == []
 
 
-@pytest.mark.rule("WEBHOOK-02")
+@pytest.mark.rule("HOOK-02")
 @pytest.mark.parametrize("role", ["member", "admin", "owner"])
 async def test_members_and_above_change(tenant: Tenant, role: str) -> None:
     assert (await tenant.call("PUT", "/v1/webhook", {"url": URL}, role=role)).status == 200
@@ -166,7 +166,7 @@ async def test_members_and_above_change(tenant: Tenant, role: str) -> None:
 # The endpoint.
 
 
-@pytest.mark.rule("WEBHOOK-03", "WEBHOOK-04", "WEBHOOK-05")
+@pytest.mark.rule("HOOK-03", "HOOK-04", "HOOK-05")
 async def test_a_webhook_is_saved_and_its_secret_shown_once(tenant: Tenant) -> None:
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] is None
     first = (await saved(tenant)).body
@@ -188,7 +188,7 @@ async def test_a_webhook_is_saved_and_its_secret_shown_once(tenant: Tenant) -> N
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] == changed["webhook"]
 
 
-@pytest.mark.rule("WEBHOOK-04")
+@pytest.mark.rule("HOOK-04")
 async def test_of_concurrent_first_saves_only_one_shows_the_secret(tenant: Tenant) -> None:
     await tenant.jwt()
     answers = await asyncio.gather(*[saved(tenant) for _ in range(5)])
@@ -203,20 +203,20 @@ async def stored_secret(tenant: Tenant) -> str:
     return sealer.open(sealed, webhooks.secret_purpose(AccountId(tenant.id))).decode()
 
 
-@pytest.mark.rule("WEBHOOK-05")
+@pytest.mark.rule("HOOK-05")
 @pytest.mark.parametrize("events", [ABSENT, None, []])
 async def test_without_events_all_three_are_sent(tenant: Tenant, events: object) -> None:
     given: dict[str, Any] = {} if events is ABSENT else {"events": events}
     assert (await saved(tenant, **given)).body["webhook"]["events"] == EMAIL_EVENTS
 
 
-@pytest.mark.rule("WEBHOOK-05")
+@pytest.mark.rule("HOOK-05")
 async def test_an_event_that_is_named_twice_is_subscribed_to_once(tenant: Tenant) -> None:
     given = ["email.failed", "email.bounced", "email.failed"]
     assert (await saved(tenant, events=given)).body["webhook"]["events"] == ["email.bounced", "email.failed"]
 
 
-@pytest.mark.rule("WEBHOOK-05")
+@pytest.mark.rule("HOOK-05")
 @pytest.mark.parametrize(
     ("body", "naming"),
     [
@@ -238,7 +238,7 @@ async def test_a_wrong_field_is_named_and_nothing_is_saved(tenant: Tenant, body:
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] is None
 
 
-@pytest.mark.rule("WEBHOOK-06")
+@pytest.mark.rule("HOOK-06")
 @pytest.mark.parametrize(
     "url",
     [
@@ -271,7 +271,7 @@ async def test_a_url_must_be_https_and_public(regular: Tenant, url: str) -> None
     assert answer.is_refusal(400, "invalid_request", "`url`")
 
 
-@pytest.mark.rule("WEBHOOK-07")
+@pytest.mark.rule("HOOK-07")
 async def test_disabling_cancels_pending_and_a_new_url_receives_pending(with_webhook: Tenant) -> None:
     _, first = await add_event(with_webhook)
     await saved(with_webhook, "https://other.example.com/")
@@ -289,7 +289,7 @@ async def test_disabling_cancels_pending_and_a_new_url_receives_pending(with_web
     assert await with_webhook.service.value("SELECT count(*) FROM calls WHERE account_id = $1", with_webhook.id) == 0
 
 
-@pytest.mark.rule("WEBHOOK-08")
+@pytest.mark.rule("HOOK-08")
 async def test_deleting_removes_the_log_and_pending_deliveries(with_webhook: Tenant) -> None:
     assert (await pinged(with_webhook))["status"] == "pending"
     await add_event(with_webhook)
@@ -303,7 +303,7 @@ async def test_deleting_removes_the_log_and_pending_deliveries(with_webhook: Ten
     assert "secret" in (await saved(with_webhook)).body
 
 
-@pytest.mark.rule("WEBHOOK-09")
+@pytest.mark.rule("HOOK-09")
 async def test_a_rotated_secret_replaces_the_old_secret(tenant: Tenant) -> None:
     assert (await tenant.call("POST", "/v1/webhook/rotate-secret")).is_refusal(404, "not_found")
     first = (await saved(tenant)).body["secret"]
@@ -318,7 +318,7 @@ async def test_a_rotated_secret_replaces_the_old_secret(tenant: Tenant) -> None:
 # Pings and deliveries.
 
 
-@pytest.mark.rule("WEBHOOK-10", "WEBHOOK-12", "WEBHOOK-15")
+@pytest.mark.rule("HOOK-10", "HOOK-12", "HOOK-15")
 async def test_a_ping_is_a_free_test_event_without_retries(with_webhook: Tenant) -> None:
     before = await with_webhook.state()
     answer = await with_webhook.call("POST", "/v1/webhook/ping")
@@ -344,7 +344,7 @@ async def test_a_ping_is_a_free_test_event_without_retries(with_webhook: Tenant)
     assert await with_webhook.state() == before
 
 
-@pytest.mark.rule("WEBHOOK-10")
+@pytest.mark.rule("HOOK-10")
 async def test_a_second_ping_waits_for_15_seconds(with_webhook: Tenant) -> None:
     await pinged(with_webhook)
     answer = await with_webhook.call("POST", "/v1/webhook/ping")
@@ -358,7 +358,7 @@ async def test_a_second_ping_waits_for_15_seconds(with_webhook: Tenant) -> None:
     assert len(await log_of(with_webhook)) == 2
 
 
-@pytest.mark.rule("WEBHOOK-10")
+@pytest.mark.rule("HOOK-10")
 async def test_of_simultaneous_pings_one_is_sent(with_webhook: Tenant) -> None:
     await with_webhook.jwt()
     answers = await asyncio.gather(*[with_webhook.call("POST", "/v1/webhook/ping") for _ in range(5)])
@@ -366,7 +366,7 @@ async def test_of_simultaneous_pings_one_is_sent(with_webhook: Tenant) -> None:
     assert len(await log_of(with_webhook)) == 1
 
 
-@pytest.mark.rule("WEBHOOK-10")
+@pytest.mark.rule("HOOK-10")
 async def test_without_an_enabled_webhook_nothing_is_pinged(tenant: Tenant) -> None:
     assert (await tenant.call("POST", "/v1/webhook/ping")).is_refusal(404, "not_found")
     await saved(tenant, enabled=False)
@@ -375,7 +375,7 @@ async def test_without_an_enabled_webhook_nothing_is_pinged(tenant: Tenant) -> N
     assert (await tenant.call("POST", "/v1/webhook/ping")).status == 202
 
 
-@pytest.mark.rule("WEBHOOK-11")
+@pytest.mark.rule("HOOK-11")
 async def test_the_log_is_listed_in_pages_newest_first(with_webhook: Tenant) -> None:
     start = datetime.now(UTC) - AGO
     made = [(await add_event(with_webhook, at=start + timedelta(milliseconds=number)))[1] for number in range(53)]
@@ -393,7 +393,7 @@ async def test_the_log_is_listed_in_pages_newest_first(with_webhook: Tenant) -> 
     assert (len(whole.body["deliveries"]), whole.body["next_cursor"]) == (53, None)
 
 
-@pytest.mark.rule("WEBHOOK-11")
+@pytest.mark.rule("HOOK-11")
 async def test_the_log_of_one_message(with_webhook: Tenant) -> None:
     sent = (await with_webhook.accepts())["id"]
     _, of_it = await add_event(with_webhook, sent)
@@ -404,7 +404,7 @@ async def test_the_log_of_one_message(with_webhook: Tenant) -> None:
         assert await log_of(with_webhook, f"?message_id={unknown}") == []
 
 
-@pytest.mark.rule("WEBHOOK-11")
+@pytest.mark.rule("HOOK-11")
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=101", "limit=x", "limit=", "cursor=nonsense", "cursor=%00", "cursor=",
               "cursor=ev_01jbz3qk8e0000000000000000"],
@@ -414,7 +414,7 @@ async def test_a_wrong_page_of_the_log_is_refused(regular: Tenant, query: str) -
     assert answer.is_refusal(400, "invalid_request", query.split("=")[0])
 
 
-@pytest.mark.rule("WEBHOOK-12")
+@pytest.mark.rule("HOOK-12")
 async def test_a_delivery_shows_request_and_response(with_webhook: Tenant) -> None:
     sent = (await with_webhook.accepts())["id"]
     recipient_id = (await with_webhook.get(sent)).body["recipients"][0]["id"]
@@ -442,7 +442,7 @@ async def test_a_delivery_shows_request_and_response(with_webhook: Tenant) -> No
     assert shown["created_at"] < shown["last_attempt_at"] < shown["next_attempt_at"]
 
 
-@pytest.mark.rule("WEBHOOK-13", "WEBHOOK-15")
+@pytest.mark.rule("HOOK-13", "HOOK-15")
 async def test_a_replay_sends_the_same_event_with_all_attempts(with_webhook: Tenant) -> None:
     _, delivery_id = await add_event(with_webhook)
     await ended(
@@ -464,7 +464,7 @@ async def test_a_replay_sends_the_same_event_with_all_attempts(with_webhook: Ten
     assert await with_webhook.state() == before
 
 
-@pytest.mark.rule("WEBHOOK-13")
+@pytest.mark.rule("HOOK-13")
 async def test_a_replay_goes_to_the_present_url_unless_disabled(with_webhook: Tenant) -> None:
     ping = await pinged(with_webhook)
     path = f"/v1/webhook/deliveries/{ping['id']}/replay"
@@ -476,7 +476,7 @@ async def test_a_replay_goes_to_the_present_url_unless_disabled(with_webhook: Te
     assert (replay["event_id"], replay["replay_of"]) == (ping["event_id"], ping["id"])
 
 
-@pytest.mark.rule("WEBHOOK-14")
+@pytest.mark.rule("HOOK-14")
 async def test_another_accounts_delivery_is_not_found_like_an_unknown(with_webhook: Tenant, service: Service) -> None:
     other = await service.account()
     await saved(other)

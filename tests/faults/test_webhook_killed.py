@@ -66,8 +66,8 @@ class Killer:
         self._condemned.discard(pid)
 
 
-@pytest.mark.long
-async def test_after_twenty_kills_every_event_was_told_and_none_differs_from_itself(
+@pytest.mark.alone
+async def test_after_twenty_kills_every_event_was_sent_and_none_changed(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     seed = random.randrange(1 << 32)

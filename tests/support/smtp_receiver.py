@@ -641,8 +641,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0: any; it is printed")
     parser.add_argument("--log", type=Path, help="one JSON line for each accepted recipient, fsynced")
     parser.add_argument("--messages", action="store_true", help="log whole messages in base64")
-    parser.add_argument("--manner", default="", help="of the main address, e.g. starttls--chunking")
-    parser.add_argument("--at", action="append", default=[], metavar="ADDRESS=MANNER", help="listen here too")
+    parser.add_argument("--behaviour", default="", help="of the main address, e.g. starttls--chunking")
+    parser.add_argument("--at", action="append", default=[], metavar="ADDRESS=BEHAVIOUR", help="listen here too")
     parser.add_argument("--authority", type=Path, help="make certificates; write their authority's here")
     uvloop.run(_serve(parser.parse_args()))
 

@@ -58,8 +58,8 @@ async def test_behaviour_is_set_by_domain_or_listening_address() -> None:
                 opened.quit()
 
 
-def test_an_unknown_manner_raises() -> None:
-    with pytest.raises(ValueError, match="knows no manner 'no-pipelinning'"):
+def test_an_unknown_behaviour_raises() -> None:
+    with pytest.raises(ValueError, match="unknown behaviour 'no-pipelinning'"):
         SmtpReceiver("no-pipelinning")
 
 
@@ -85,7 +85,7 @@ async def test_the_receiver_runs_as_a_process(tmp_path: Path) -> None:
     arguments = [
         "--log",
         str(log),
-        "--manner",
+        "--behaviour",
         "starttls",
         "--authority",
         str(authority),
