@@ -327,11 +327,16 @@ async def test_login_needs_tls_and_mail_needs_a_login(listeners: SmtpListeners, 
         assert [reply[:9] for reply in replies[1:]] == ["530 5.7.0", "530 5.7.0"]
 
 
+async def _accepted(account: Tenant) -> dict[str, int]:
+    """All but the schedule, which delivery of earlier mail empties meanwhile."""
+    return {table: count for table, count in (await account.counts()).items() if table != "schedule"}
+
+
 @pytest.mark.rule("SUB-05")
 async def test_commands_before_tls_are_forgotten(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
-    before = await sender.counts()
+    before = await _accepted(sender)
     injected = f"STARTTLS\r\nEHLO x\r\n{plain(sender.username, sender.password)}\r\nMAIL FROM:<a@b.example>\r\n"
     async with listeners.line(is_secure=False) as line:
         await line.say("EHLO client.example")
@@ -345,7 +350,7 @@ async def test_commands_before_tls_are_forgotten(
         assert reply.startswith("220 ")
         line.writer.write(b"EHLO x\r\nNOOP\r\n")
         assert not re.search(r"^2\d\d", await line.rest(), re.MULTILINE)
-    assert await sender.counts() == before
+    assert await _accepted(sender) == before
 
 
 @pytest.mark.rule("SUB-14")
@@ -484,10 +489,10 @@ async def test_limits_of_the_account_are_temporary_refusals(
             two = ["delivered+1@simulator.invalid", "delivered+2@simulator.invalid"]
             first = await _given(line, raw_mail(account, "First"), two if account is young else TO)
             assert queued_id(first)
-            counts = await account.counts()
+            accepted = await _accepted(account)
             reply = await _given(line, raw_mail(account, "Second"))
             assert reply.startswith(code), reply
-            assert await account.counts() == counts
+            assert await _accepted(account) == accepted
 
 
 @pytest.mark.rule("SUB-19")
