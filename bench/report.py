@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -145,15 +145,7 @@ def machine(*programs: str) -> str:
     return ", ".join(parts)
 
 
-class Rated(Protocol):
-    @property
-    def per_second(self) -> float: ...
-
-
-Measured = TypeVar("Measured", bound=Rated)
-
-
-def ratio(measured: Sequence[Measured], peer: Sequence[Measured] | None, of: str = "per_second") -> float | None:
+def ratio(measured: Sequence[Any], peer: Sequence[Any] | None, of: str = "per_second") -> float | None:
     """The median of the ratios within each round; None where the peer was not measured."""
     if peer is None:
         return None

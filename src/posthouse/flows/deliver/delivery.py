@@ -192,7 +192,7 @@ class Delivery:
             outcomes = [self._outcomes.of(attempt) for attempt in attempts]
             self._count(queue, outcomes)
             crash.point("record.before")
-            await self._record(outcomes)
+            await self._claims.record(outcomes)
         finally:
             await self._claims.acknowledge(bundle.items)
 
@@ -303,9 +303,6 @@ class Delivery:
         return CarrierResult((NoReply(Stage.DOT, reason),) * len(tried)) if permit.is_given else None
 
     # Record.
-
-    async def _record(self, outcomes: Sequence[DeliveryOutcome]) -> None:
-        await self._claims.record(outcomes)
 
     def _count(self, queue: LaneQueue, outcomes: Sequence[DeliveryOutcome]) -> None:
         for outcome in outcomes:
