@@ -1,6 +1,6 @@
 """Shared by all routes: the logged-in member, the request body, paging, and the JSON response."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
 
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
 from posthouse.entrypoints.http.services import Services
+from posthouse.flows.shared.page import Page
 from posthouse.flows.shared.principal import Member
 from posthouse.rules import role
 from posthouse.rules.refusal import invalid
@@ -20,6 +21,7 @@ PAGE_MAX: Final = 100
 SMALL_BODY_BYTES_MAX: Final = 64 * 1024
 
 Body = TypeVar("Body", bound=BaseModel)
+Item = TypeVar("Item")
 
 PageSize = Annotated[
     str,
@@ -62,6 +64,10 @@ def page_size(given: str) -> int:
 def json_response(request: Request, content: Mapping[str, Any], status: int = 200) -> Response:
     body = {**content, "request_id": responses.request_id_text(request.scope)}
     return Response(responses.encoded(body), status_code=status, media_type="application/json")
+
+
+def page_response(request: Request, name: str, page: Page[Item], shown: Callable[[Item], Any]) -> Response:
+    return json_response(request, {name: [shown(item) for item in page.items], "next_cursor": page.next_cursor})
 
 
 def timestamp(at: datetime | None) -> str | None:

@@ -5,9 +5,9 @@ outside logs are read first.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from posthouse.clock import Clock
@@ -21,7 +21,7 @@ from posthouse.rules.audit.promises import AuditFinding, AuditTally, FaultKind, 
 from posthouse.rules.ids import AccountId
 from posthouse.store import audit_reads, partitions
 from posthouse.store.audit_reads import EventWithRecipient, WebhookDeliveryRecord
-from posthouse.store.postgres import Database
+from posthouse.store.postgres import Connection, Database
 from posthouse.store.seal import Sealer
 
 MESSAGES_AT_ONCE: Final = 500
@@ -29,6 +29,7 @@ ROWS_AT_ONCE: Final = 2_000
 ACCOUNTS_AT_ONCE: Final = 200
 # Longer ledgers are not added up: it would take a snapshot for too long.
 LEDGER_ENTRIES_MAX: Final = 500_000
+Row = TypeVar("Row", MessageRecord, EventWithRecipient, WebhookDeliveryRecord)
 _FIRST: Final = UUID(int=0)
 _LAST: Final = UUID(int=(1 << 128) - 1)
 
@@ -122,33 +123,28 @@ class Audit:
                 return
             after = page[-1][0]
 
-    async def _messages(self, account_id: AccountId) -> AsyncIterator[list[MessageRecord]]:
-        after: UUID = _FIRST
-        while True:
-            async with snapshot(self._database) as tx:
-                page = await audit_reads.next_message_records(tx, account_id, after, MESSAGES_AT_ONCE)
-            yield page
-            if len(page) < MESSAGES_AT_ONCE:
-                return
-            after = page[-1].id
+    def _messages(self, account_id: AccountId) -> AsyncIterator[Sequence[MessageRecord]]:
+        return self._pages(audit_reads.next_message_records, account_id, MESSAGES_AT_ONCE)
 
-    async def _events(self, account_id: AccountId) -> AsyncIterator[list[EventWithRecipient]]:
+    def _events(self, account_id: AccountId) -> AsyncIterator[Sequence[EventWithRecipient]]:
+        return self._pages(audit_reads.events, account_id, ROWS_AT_ONCE)
+
+    def _webhook_deliveries(self, account_id: AccountId) -> AsyncIterator[Sequence[WebhookDeliveryRecord]]:
+        return self._pages(audit_reads.webhook_deliveries, account_id, ROWS_AT_ONCE)
+
+    async def _pages(
+        self,
+        read: Callable[[Connection, AccountId, UUID, int], Awaitable[Sequence[Row]]],
+        account_id: AccountId,
+        size: int,
+    ) -> AsyncIterator[Sequence[Row]]:
+        """All rows in the order of their ids, a page from a snapshot of its own."""
         after = _FIRST
         while True:
             async with snapshot(self._database) as tx:
-                page = await audit_reads.events(tx, account_id, after, ROWS_AT_ONCE)
+                page = await read(tx, account_id, after, size)
             yield page
-            if len(page) < ROWS_AT_ONCE:
-                return
-            after = page[-1].id
-
-    async def _webhook_deliveries(self, account_id: AccountId) -> AsyncIterator[list[WebhookDeliveryRecord]]:
-        after = _FIRST
-        while True:
-            async with snapshot(self._database) as tx:
-                page = await audit_reads.webhook_deliveries(tx, account_id, after, ROWS_AT_ONCE)
-            yield page
-            if len(page) < ROWS_AT_ONCE:
+            if len(page) < size:
                 return
             after = page[-1].id
 

@@ -13,6 +13,7 @@ from posthouse.entrypoints.http.route_context import (
     PageSize,
     json_response,
     member_of,
+    page_response,
     page_size,
     services_of,
     timestamp,
@@ -113,8 +114,7 @@ async def list_ledger(
     page = await services_of(request).usage_and_ledger.ledger(
         member.account_id, page_size(limit), cursor, message_id=message_id, kind=kind, first=first, last=last
     )
-    content = {"entries": [_entry(entry) for entry in page.items], "next_cursor": page.next_cursor}
-    return json_response(request, content)
+    return page_response(request, "entries", page, _entry)
 
 
 def _account(view: AccountSummary, role: Role) -> dict[str, Any]:

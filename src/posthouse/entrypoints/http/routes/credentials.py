@@ -13,6 +13,7 @@ from posthouse.entrypoints.http.route_context import (
     body_of,
     json_response,
     member_of,
+    page_response,
     page_size,
     services_of,
     timestamp,
@@ -38,8 +39,7 @@ _KeyId = Annotated[str, Path(alias="id", description="The id of a key: `ak_…`.
 async def list_credentials(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).credentials.credentials(member.account_id, page_size(limit), cursor)
-    content = {"credentials": [_credential(row) for row in page.items], "next_cursor": page.next_cursor}
-    return json_response(request, content)
+    return page_response(request, "credentials", page, _credential)
 
 
 @router.post(
@@ -100,7 +100,7 @@ async def revoke_credential(request: Request, credential_id: _CredentialId) -> R
 async def list_keys(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).credentials.keys(member.account_id, page_size(limit), cursor)
-    return json_response(request, {"keys": [_key(row) for row in page.items], "next_cursor": page.next_cursor})
+    return page_response(request, "keys", page, _key)
 
 
 @router.post(

@@ -13,6 +13,7 @@ from posthouse.entrypoints.http.route_context import (
     body_of,
     json_response,
     member_of,
+    page_response,
     page_size,
     services_of,
     timestamp,
@@ -45,7 +46,7 @@ async def list_domains(
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).domains.page(member.account_id, page_size(limit), cursor)
-    return json_response(request, {"domains": [_summary(row) for row in page.items], "next_cursor": page.next_cursor})
+    return page_response(request, "domains", page, _summary)
 
 
 @router.post(

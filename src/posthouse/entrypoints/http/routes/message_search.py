@@ -11,8 +11,8 @@ from posthouse.entrypoints.http.openapi import responses_with
 from posthouse.entrypoints.http.route_context import (
     PAGE_DEFAULT,
     PAGE_MAX,
-    json_response,
     member_of,
+    page_response,
     page_size,
     services_of,
 )
@@ -78,7 +78,7 @@ async def list_messages(request: Request) -> Response:
     filters = SearchFilters(*[given.get(name) for name in _FILTERS])
     limit = page_size(given.get("limit", str(PAGE_DEFAULT)))
     page = await services_of(request).message_search.page(member.account_id, filters, limit, given.get("cursor"))
-    return json_response(request, {"messages": list(map(_listed, page.items)), "next_cursor": page.next_cursor})
+    return page_response(request, "messages", page, _listed)
 
 
 @lru_cache(CREDENTIAL_IDS_CACHED_MAX)

@@ -21,6 +21,7 @@ from posthouse.entrypoints.http.route_context import (
     body_of,
     json_response,
     member_of,
+    page_response,
     page_size,
     services_of,
     timestamp,
@@ -105,8 +106,7 @@ async def list_suppressions(
     page = await services_of(request).suppression.page(
         member.account_id, page_size(limit), cursor, email=email, search=search, reason=reason
     )
-    content = {"suppressions": [_suppression(row) for row in page.items], "next_cursor": page.next_cursor}
-    return json_response(request, content)
+    return page_response(request, "suppressions", page, _suppression)
 
 
 @router.post(

@@ -13,6 +13,7 @@ from posthouse.entrypoints.http.route_context import (
     body_of,
     json_response,
     member_of,
+    page_response,
     page_size,
     services_of,
     timestamp,
@@ -39,7 +40,7 @@ _InvitationId = Annotated[str, Path(alias="id", description="The id of an open i
 async def list_members(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.members(member.account_id, page_size(limit), cursor)
-    return json_response(request, {"members": [_member(row) for row in page.items], "next_cursor": page.next_cursor})
+    return page_response(request, "members", page, _member)
 
 
 @router.put(
@@ -82,8 +83,7 @@ async def remove_member(request: Request, user_id: _MemberId) -> Response:
 async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.invitations(member.account_id, page_size(limit), cursor)
-    content = {"invitations": [_invitation(row) for row in page.items], "next_cursor": page.next_cursor}
-    return json_response(request, content)
+    return page_response(request, "invitations", page, _invitation)
 
 
 @router.post(
@@ -147,7 +147,7 @@ async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> R
 async def list_audit_log(request: Request, limit: PageSize = str(PAGE_DEFAULT), cursor: Cursor = None) -> Response:
     member = await member_of(request)
     page = await services_of(request).team.log(member.account_id, page_size(limit), cursor)
-    return json_response(request, {"entries": [_entry(entry) for entry in page.items], "next_cursor": page.next_cursor})
+    return page_response(request, "entries", page, _entry)
 
 
 def _member(row: MemberRow) -> dict[str, Any]:

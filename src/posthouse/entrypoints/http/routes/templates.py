@@ -13,6 +13,7 @@ from posthouse.entrypoints.http.route_context import (
     body_of,
     json_response,
     member_of,
+    page_response,
     page_size,
     services_of,
     timestamp,
@@ -44,8 +45,7 @@ async def list_templates(
 ) -> Response:
     member = await member_of(request)
     page = await services_of(request).templates.page(member.account_id, cursor, page_size(limit))
-    content = {"templates": [_template(row) for row in page.items], "next_cursor": page.next_cursor}
-    return json_response(request, content)
+    return page_response(request, "templates", page, _template)
 
 
 @router.post(

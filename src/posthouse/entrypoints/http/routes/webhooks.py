@@ -14,6 +14,7 @@ from posthouse.entrypoints.http.route_context import (
     body_of,
     json_response,
     member_of,
+    page_response,
     page_size,
     services_of,
     timestamp,
@@ -115,8 +116,7 @@ async def list_webhook_deliveries(
     page = await services_of(request).webhook_endpoint.deliveries(
         member.account_id, page_size(limit), cursor, message_id
     )
-    content = {"deliveries": [_delivery(delivery) for delivery in page.items], "next_cursor": page.next_cursor}
-    return json_response(request, content)
+    return page_response(request, "deliveries", page, _delivery)
 
 
 @router.post(
