@@ -377,3 +377,36 @@ def test_turns_are_fair_in_any_order_of_pushes_and_pops(steps: list[int | None])
                 since_turn[other] = 0 if other == served or not queue else since_turn[other] + 1
             # Four accounts: an account with mail waits for the three others at most.
             assert max(since_turn.values()) <= 3
+
+
+def test_a_turn_in_which_nothing_was_sent_costs_no_rate() -> None:
+    lane = Lane(Limits(per_second=1.0, burst=2))
+    for _ in range(10):
+        slot = lane.take(0.0)
+        assert isinstance(slot, Slot)
+        lane.give_back(slot, Served.NOT_SENT, 0.0)
+    for _ in range(2):
+        slot = lane.take(0.0)
+        assert isinstance(slot, Slot)
+        lane.give_back(slot, Served.WELL, 0.0)
+    assert isinstance(lane.take(0.0), Later)
+
+
+@pytest.mark.parametrize(
+    ("served", "answers"),
+    [
+        ([], False),
+        ([Served.WELL], True),
+        ([Served.PUSHED_BACK], True),
+        ([Served.WELL, Served.OTHERWISE, Served.NOT_SENT], True),
+        ([Served.WELL, Served.UNREACHABLE], False),
+        ([Served.OTHERWISE, Served.NOT_SENT], False),
+    ],
+)
+def test_a_lane_answers_if_its_servers_replied_last_time(served: list[Served], answers: bool) -> None:
+    lane = Lane(WIDE)
+    for how in served:
+        slot = lane.take(0.0)
+        assert isinstance(slot, Slot)
+        lane.give_back(slot, how, 0.0)
+    assert lane.answers is answers

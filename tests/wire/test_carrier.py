@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
 import pytest
@@ -14,6 +14,7 @@ from posthouse.rules.outcome import Forbidden, LookupFailure, OutcomeKind, Unres
 from posthouse.rules.public_address import Address, is_public
 from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult, SmtpCarrier
 from posthouse.wire.dns import Resolver
+from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 from tests.support import smtp_sessions
@@ -43,7 +44,12 @@ class Road:
     names: Nameserver
 
     def carrier(
-        self, port: int, *, tls: TlsPolicy = CLEARTEXT, may_connect: Callable[[Address], bool] = anywhere
+        self,
+        port: int,
+        *,
+        tls: TlsPolicy = CLEARTEXT,
+        may_connect: Callable[[Address], bool] = anywhere,
+        deadlines: ClientDeadlines = QUICK,
     ) -> SmtpCarrier:
         return SmtpCarrier(
             resolver=Resolver([self.names.endpoint], lookup_seconds_max=1.0),
@@ -51,7 +57,7 @@ class Road:
             hostname="posthouse.example.com",
             tls=tls,
             may_connect=may_connect,
-            deadlines=QUICK,
+            deadlines=deadlines,
             port=port,
         )
 
@@ -69,9 +75,14 @@ async def road() -> AsyncIterator[Road]:
 
 
 async def carry(
-    carrier: SmtpCarrier, *recipients: str, destination: str = DOMAIN, may_send: bool = True
+    carrier: SmtpCarrier,
+    *recipients: str,
+    destination: str = DOMAIN,
+    may_send: bool = True,
+    is_first_attempt: bool = False,
 ) -> CarrierResult:
-    request = CarrierRequest("bounces+x@example.org", recipients or ("ada@example.com",), MESSAGE)
+    to = recipients or ("ada@example.com",)
+    request = CarrierRequest("bounces+x@example.org", to, MESSAGE, is_first_attempt=is_first_attempt)
     return await carrier.carry(destination, request, lambda: may_send)
 
 
@@ -238,3 +249,40 @@ async def test_broken_opportunistic_tls_falls_back_to_cleartext(road: Road, beha
     assert kinds(carried) == [OutcomeKind.DELIVERED]
     assert carried.tls is None
     assert isinstance(carried.results[0], outcome.Replied)
+
+
+SILENT = [f"127.0.0.{number}" for number in range(2, 8)]
+
+
+def silent_servers(road: Road) -> SmtpReceiver:
+    """The domain's six servers accept connections and say nothing."""
+    for number, address in enumerate(SILENT):
+        road.exchange(number, f"mx{number}.example.com", address)
+    return SmtpReceiver("hang-connect", host=SILENT[0], behaviours=dict.fromkeys(SILENT[1:], "hang-connect"))
+
+
+async def test_all_servers_of_a_destination_share_one_deadline(road: Road) -> None:
+    deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, destination_seconds_total=0.5)
+    async with silent_servers(road) as receiver, asyncio.timeout(10):
+        carried = await carry(road.carrier(receiver.port, deadlines=deadlines))
+        assert receiver.connections == 1
+    assert kinds(carried) == [OutcomeKind.DEFERRED]
+
+
+async def test_a_first_attempt_at_silent_servers_is_short_and_tries_each(road: Road) -> None:
+    deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, first_seconds_total=0.6)
+    async with silent_servers(road) as receiver, asyncio.timeout(10):
+        carried = await carry(road.carrier(receiver.port, deadlines=deadlines), is_first_attempt=True)
+        assert receiver.connections == len(SILENT)
+    assert kinds(carried) == [OutcomeKind.DEFERRED]
+
+
+async def test_a_server_that_answered_before_has_the_full_time(road: Road) -> None:
+    road.exchange(10, "mx.example.com", "127.0.0.2")
+    deadlines = replace(QUICK, first_seconds_total=0.001)
+    async with SmtpReceiver(host="127.0.0.2") as receiver:
+        carrier = road.carrier(receiver.port, deadlines=deadlines)
+        assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
+        carrier.close_idle(0, all_of_them=True)
+        assert kinds(await carry(carrier, is_first_attempt=True)) == [OutcomeKind.DELIVERED]
+        carrier.close_idle(0, all_of_them=True)

@@ -124,6 +124,8 @@ class Served(StrEnum):
     # No server of the destination could be reached.
     UNREACHABLE = "unreachable"
     OTHERWISE = "otherwise"
+    # Nothing was sent: the mail was held, suppressed or came too late.
+    NOT_SENT = "not_sent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,17 @@ class Later:
 class Lane:
     """The state of one lane; `now` is a monotonic time in seconds."""
 
-    __slots__ = ("_connections", "_era", "_full_at", "_in_use", "_limits", "_misses", "_pause_seconds", "_paused_until")
+    __slots__ = (
+        "_answers",
+        "_connections",
+        "_era",
+        "_full_at",
+        "_in_use",
+        "_limits",
+        "_misses",
+        "_pause_seconds",
+        "_paused_until",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -151,6 +163,7 @@ class Lane:
         self._in_use = 0
         self._era = 0
         self._misses = 0
+        self._answers = False
         self._full_at = float("-inf")
         self._pause_seconds = 0.0
         self._paused_until = float("-inf")
@@ -165,6 +178,11 @@ class Lane:
         return self._in_use
 
     @property
+    def answers(self) -> bool:
+        """Whether a server of the destination replied to the last mail of which that is known."""
+        return self._answers
+
+    @property
     def per_second(self) -> float:
         return self._limits.per_second
 
@@ -177,20 +195,24 @@ class Lane:
         self._limits = limits
         self._connections = min(self._connections, float(limits.connections_max))
 
-    def take(self, now: float) -> Slot | Later:
-        """A slot to send one mail, which must be given back."""
+    def wait(self, now: float) -> Later | None:
+        """How long the next mail must wait; None if it may go now."""
         if now < self._paused_until:
             return Later(self._paused_until - now)
         if self._in_use >= self.connections:
             return Later(None)
         # GCRA, as in `rate_limit`: the whole burst is available again at `full_at`.
         interval = 1 / self._limits.per_second
-        full_at = max(self._full_at, now) + interval
-        excess = full_at - now - interval * self._limits.burst
+        excess = max(self._full_at, now) + interval - now - interval * self._limits.burst
         # Sums of floating-point seconds are not exact; a microsecond is not worth a wait.
-        if excess > 1e-6:
-            return Later(excess)
-        self._full_at = full_at
+        return Later(excess) if excess > 1e-6 else None
+
+    def take(self, now: float) -> Slot | Later:
+        """A slot to send one mail, which must be given back."""
+        later = self.wait(now)
+        if later is not None:
+            return later
+        self._full_at = max(self._full_at, now) + 1 / self._limits.per_second
         self._in_use += 1
         return Slot(self._era)
 
@@ -199,19 +221,25 @@ class Lane:
             raise ValueError("a slot was given back that was not taken")
         was_full = self._in_use >= self.connections
         self._in_use -= 1
+        if served is Served.NOT_SENT:
+            self._full_at -= 1 / self._limits.per_second
+            return
         self._misses = self._misses + 1 if served is Served.UNREACHABLE else 0
         match served:
             case Served.WELL:
+                self._answers = True
                 self._pause_seconds = 0.0
                 # Growth while connections are idle would be a guess about what the server accepts.
                 if was_full:
                     grown = self._connections + 1 / self._connections
                     self._connections = min(grown, float(self._limits.connections_max))
             case Served.PUSHED_BACK:
+                self._answers = True
                 # Mails in flight together are pushed back together: that counts once.
                 if slot.era == self._era:
                     self._step_back(now)
             case Served.UNREACHABLE:
+                self._answers = False
                 if self._misses >= MISSES_MAX and slot.era == self._era:
                     self._pause_unreachable(now)
             case Served.OTHERWISE:
@@ -267,11 +295,17 @@ class FairQueue(Generic[Item]):
         self._count += 1
         return True
 
-    def pop(self) -> Item:
-        """The oldest item of the account whose turn it is; IndexError when nothing waits."""
+    def accounts(self) -> Iterable[AccountId]:
+        """Those that have something waiting, in the order of their turns."""
+        return self._waiting.keys()
+
+    def pop(self, account_id: AccountId | None = None) -> Item:
+        """The oldest item of the account, or of the account whose turn it is; IndexError when nothing waits."""
         if not self._count:
             raise IndexError("nothing waits")
-        account_id, items = self._waiting.popitem(last=False)
+        if account_id is None:
+            account_id = next(iter(self._waiting))
+        items = self._waiting.pop(account_id)
         item = items.popleft()
         if items:
             self._waiting[account_id] = items

@@ -6,9 +6,9 @@ MAIL on is the result.
 """
 
 import asyncio
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -25,13 +25,12 @@ from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 
 SMTP_PORT: Final = 25
-# A destination that lists many servers, all of them dead, must not hold a slot for an hour.
 TRIES_MAX: Final = 6
 ORDER_RANDOM_BYTES: Final = 16
 IDLE_SECONDS_MAX: Final = 30.0
 IDLE_SESSIONS_MAX: Final = 1_000
 TRANSACTIONS_A_SESSION_MAX: Final = 100
-ADDRESSES_JUDGED_MAX: Final = 10_000
+ADDRESSES_KNOWN_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,7 @@ class CarrierRequest:
     sender: str
     recipients: tuple[str, ...]
     message: SmtpContent
+    is_first_attempt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +81,31 @@ class SmtpCarrier:
         self._hostname = hostname
         self._tls = tls
         # Checked for every mail, and the list of forbidden networks is long.
-        self._may_connect = lru_cache(ADDRESSES_JUDGED_MAX)(may_connect)
+        self._may_connect = lru_cache(ADDRESSES_KNOWN_MAX)(may_connect)
         self._deadlines = deadlines or ClientDeadlines()
         self._port = port
         self._idle: dict[str, deque[tuple[float, SmtpSession]]] = defaultdict(deque)
         self._idle_count = 0
+        # Addresses at which a session was opened, the latest last.
+        self._answered: OrderedDict[str, None] = OrderedDict()
 
     async def carry(self, destination: str, request: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
         servers = await self._servers(destination)
         if not isinstance(servers, list):
             return _same_result(request, servers)
-        last = _same_result(request, NoReply(Stage.CONNECT, "no server could be tried"))
-        for server in servers:
-            last = await self._carry_to(server, request, before_dot)
+        is_unknown = request.is_first_attempt and not any(server.address in self._answered for server in servers)
+        deadlines = self._deadlines
+        seconds = deadlines.first_seconds_total if is_unknown else deadlines.destination_seconds_total
+        last = _same_result(request, NoReply(Stage.CONNECT, "no server could be tried in time"))
+        for tried, server in enumerate(servers):
+            left = started_at + seconds - loop.time()
+            if left <= 0:
+                break
+            # In a short attempt no server may use up the time of the next.
+            until = loop.time() + (left / (len(servers) - tried) if is_unknown else left)
+            last = await self._carry_to(server, request, before_dot, until)
             if not all(outcome.judge(result).next_exchange for result in last.results):
                 break
         return last
@@ -147,37 +159,45 @@ class SmtpCarrier:
         return Forbidden() if is_forbidden else Unresolved(LookupFailure.NO_ADDRESS)
 
     async def _carry_to(
-        self, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool]
+        self, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool], until: float
     ) -> CarrierResult:
         while (session := self._take_idle(server)) is not None:
             carried = await self._deliver(session, server, request, before_dot)
             # A server that closed an idle connection has said nothing about this mail.
             if not _was_stale(carried):
                 return carried
-        opened = await self._open(server)
+        opened = await self._open(server, until)
         if isinstance(opened, smtp.SmtpFailure):
             return _same_result(request, _attempt_result(opened), server)
+        self._remember(server.address)
         crash.point("carry.connected")
         return await self._deliver(opened, server, request, before_dot)
 
-    async def _open(self, server: _Server) -> SmtpSession | smtp.SmtpFailure:
-        opened = await self._connect(server, self._tls)
+    async def _open(self, server: _Server, until: float) -> SmtpSession | smtp.SmtpFailure:
+        opened = await self._connect(server, self._tls, until)
         if not isinstance(opened, smtp.SmtpFailure) or self._tls.use is not TlsUse.OPPORTUNISTIC:
             return opened
         # Encrypt when offered; if TLS breaks, cleartext is no worse. A server that refuses the STARTTLS it offered
         # may be out of order, so the next server is tried instead.
         is_broken_tls = opened.stage is Stage.STARTTLS and opened.reply is None
-        return await self._connect(server, CLEARTEXT) if is_broken_tls else opened
+        return await self._connect(server, CLEARTEXT, until) if is_broken_tls else opened
 
-    async def _connect(self, server: _Server, tls: TlsPolicy) -> SmtpSession | smtp.SmtpFailure:
+    async def _connect(self, server: _Server, tls: TlsPolicy, until: float) -> SmtpSession | smtp.SmtpFailure:
+        left = max(0.0, until - asyncio.get_running_loop().time())
         return await SmtpSession.open(
             server.address,
             self._port,
             hostname=self._hostname,
             tls=tls,
             server_name=server.host,
-            deadlines=self._deadlines,
+            deadlines=replace(self._deadlines, opening_seconds_total=min(self._deadlines.opening_seconds_total, left)),
         )
+
+    def _remember(self, address: str) -> None:
+        self._answered[address] = None
+        self._answered.move_to_end(address)
+        if len(self._answered) > ADDRESSES_KNOWN_MAX:
+            self._answered.popitem(last=False)
 
     async def _deliver(
         self, session: SmtpSession, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool]

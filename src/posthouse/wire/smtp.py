@@ -33,7 +33,12 @@ _is_hostname: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,255}").fullmatch
 @dataclass(frozen=True, slots=True)
 class ClientDeadlines:
     """How long to wait at each step. A complete reply or a sent block restarts the step's wait; nothing extends
-    the two totals."""
+    the totals.
+
+    `destination_seconds_total` is for all addresses of a destination together, until a session is open. A mail's first
+    attempt at a destination of which no server ever answered has only `first_seconds_total`: it may be a domain that
+    was made to hold sessions open. A slow server gets the full time at the second attempt.
+    """
 
     connect_seconds: float = 30.0
     greeting_seconds: float = 120.0
@@ -42,6 +47,8 @@ class ClientDeadlines:
     block_seconds: float = 180.0
     dot_seconds: float = 600.0  # RFC 5321, 4.5.3.2.6: giving up early here makes duplicates
     opening_seconds_total: float = 240.0
+    destination_seconds_total: float = 240.0
+    first_seconds_total: float = 30.0
     transaction_seconds_total: float = 900.0
 
 

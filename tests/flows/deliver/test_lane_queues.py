@@ -96,7 +96,7 @@ class Lanes:
     async def finish(self, turn: Turn, served: Served = Served.WELL) -> None:
         self.turns.remove(turn)
         self.queues.release_slot(turn.queue, turn.slot, served)
-        self.queues.end_session()
+        self.queues.end_session(turn.bundle)
         await self.settle()
 
     async def turns_taken(self) -> int:
@@ -277,21 +277,86 @@ async def test_accounts_take_turns(names: Nameserver) -> None:
     assert order == [ONE, TWO, THREE, ONE, TWO, ONE, ONE]
 
 
-async def test_sessions_are_bounded_and_waiting_lanes_take_turns(
-    names: Nameserver,
-) -> None:
-    lanes = Lanes(names, LaneLimits(WIDE), sessions_max=3)
+async def test_sessions_are_bounded_and_waiting_lanes_take_turns(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), sessions_max=10)
     await lanes.sort(tickets(5, "one.example"))
     await lanes.sort(tickets(5, "two.example"), tickets(5, "three.example"))
-    assert [turn.queue.name for turn in lanes.turns] == ["one.example"] * 3
+    # Four fifths of the half that lanes have which have not answered yet.
+    assert [turn.queue.name for turn in lanes.turns] == ["one.example"] * 4
+    served = await finished(lanes, turns_max=8)
+    assert (
+        sorted(turn.queue.name for turn in served) == ["one.example"] * 5 + ["three.example"] * 5 + ["two.example"] * 5
+    )
+    assert lanes.postponed == []
+
+
+async def finished(lanes: Lanes, *, turns_max: int) -> list[Turn]:
+    """Finish turns until none is left, with no more than `turns_max` at a time."""
     served = []
     while lanes.turns:
-        assert len(lanes.turns) <= 3
-        turn = lanes.turns[0]
-        served.append(turn.queue.name)
+        assert len(lanes.turns) <= turns_max
+        served.append(lanes.turns[0])
+        await lanes.finish(lanes.turns[0])
+    return served
+
+
+async def test_many_accounts_share_few_sessions(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), sessions_max=4)
+    accounts = [AccountId(UUID(int=number)) for number in range(1, 21)]
+    for account in accounts:
+        await lanes.sort(tickets(3, f"{account.int}.example", account))
+    served = await finished(lanes, turns_max=4)
+    assert len(served) == 60
+    assert list(dict.fromkeys(turn.bundle.account_id for turn in served)) == accounts
+
+
+async def test_silent_domains_of_an_account_leave_sessions_for_others(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), sessions_max=500)
+    await lanes.sort([ticket(f"{number}.silent.example", ONE) for number in range(600)])
+    assert len(lanes.turns) == 200
+    # Another account's mail goes at once, to a new destination and to one that answers.
+    await lanes.sort(ticket("one.example", TWO))
+    assert lanes.turns[-1].bundle.account_id == TWO
+    await lanes.finish(lanes.turns[-1])
+    await lanes.sort(tickets(20, "one.example", TWO))
+    assert [turn.bundle.account_id for turn in lanes.turns[200:]] == [TWO] * 20
+
+
+async def test_an_account_above_its_share_goes_on_as_its_sessions_end(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), sessions_max=500)
+    await lanes.sort([ticket(f"{number}.silent.example", ONE) for number in range(600)])
+    served = await finished(lanes, turns_max=200)
+    assert len(served) == 600
+
+
+async def test_a_share_grows_when_the_others_end_their_sessions(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), sessions_max=100)
+    for number in range(20):
+        await lanes.sort(ticket(f"{number}.two.example", TWO))
+    await lanes.sort([ticket(f"{number}.one.example", ONE) for number in range(60)])
+    assert len([turn for turn in lanes.turns if turn.bundle.account_id == ONE]) == 20
+    for turn in [turn for turn in lanes.turns if turn.bundle.account_id == TWO]:
         await lanes.finish(turn)
-    assert sorted(served) == ["one.example"] * 5 + ["three.example"] * 5 + ["two.example"] * 5
-    assert lanes.postponed == []
+    assert len(lanes.turns) == 40
+
+
+async def test_in_a_lane_an_account_above_its_share_is_passed_over(names: Nameserver) -> None:
+    lanes = Lanes(names, LaneLimits(WIDE), sessions_max=500)
+    await lanes.sort([ticket(f"{number}.silent.example", ONE) for number in range(250)])
+    await lanes.sort(ticket("one.example", ONE), ticket("one.example", TWO))
+    assert lanes.turns[-1].bundle.account_id == TWO
+    assert lanes.lane("one.example").waiting == 1
+
+
+async def test_an_account_with_many_lanes_leaves_room_to_wait(names: Nameserver) -> None:
+    lanes = Lanes(names, narrow(connections=1), sessions_max=500)
+    for number in range(160):
+        names.records[f"{number}.example", "MX"] = [f"10 mx.{number}.example."]
+        await lanes.sort(tickets(99, f"{number}.example", ONE))
+    assert lanes.postponed
+    count = len(lanes.postponed)
+    await lanes.sort(tickets(9, "one.example", TWO))
+    assert len(lanes.postponed) == count
 
 
 # Full lanes

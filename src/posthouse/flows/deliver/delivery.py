@@ -174,7 +174,7 @@ class Delivery:
             await self._take_turn(queue, slot, bundle)
         finally:
             # No sooner: until its outcome is recorded, a mail could be sent again, and counts as running.
-            self._lane_queues.end_session()
+            self._lane_queues.end_session(bundle)
 
     async def _take_turn(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
         how = Served.OTHERWISE

@@ -13,9 +13,11 @@ from typing import Final
 
 from posthouse.clock import Clock
 from posthouse.flows.deliver.lane_lookup import LaneLookup
+from posthouse.flows.deliver.session_shares import SessionShares
 from posthouse.flows.shared import tickets
 from posthouse.flows.shared.background_tasks import BackgroundTasks
 from posthouse.rules import lane as rules
+from posthouse.rules.fair_share import FairShare
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import FairQueue, Lane, LaneLimits, Later, Limits, Served, Slot
 from posthouse.rules.ticket import DeliveryTicket
@@ -40,6 +42,8 @@ POSTPONE_SECONDS_MAX: Final = 3600.0
 # During a pause up to this, tickets wait; before a longer pause they are postponed, so that they take no room.
 PAUSE_SECONDS_WAITED: Final = 5.0
 IDLE_LANES_MAX: Final = 10_000
+# When a session ends, lanes of each account above its share are tried again, until so many could not go on.
+FAILURES_MAX: Final = 5
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class Bundle:
     message_id: MessageId
     destination: str
     items: list[Item]
+    # Whether its session began while its lane had not answered yet.
+    is_unproven: bool = False
 
 
 @dataclass(slots=True)
@@ -122,16 +128,17 @@ class LaneQueues:
     ) -> None:
         self._clock = clock
         self._limits = lane_limits
-        self._sessions_max = sessions_max
+        self._sessions = SessionShares(sessions_max)
         self._tasks = tasks
         self._start = start
         self._postpone = postpone
         self._lookup = LaneLookup(clock=clock, resolver=resolver, own_lane=own_lane, tasks=tasks, resolved=self.sort)
         self._queues: dict[str, LaneQueue] = {}
-        self._sessions = 0
-        self._waiting = 0
+        self._waiting: FairShare[AccountId] = FairShare(ALL_WAITING_MAX)
         # Lanes that wait only for the process's limit of sessions, in the order in which they reached it.
         self._starved: dict[str, None] = {}
+        # For each account above its share of sessions, the lanes in which only such accounts wait.
+        self._over_share: dict[AccountId, dict[str, None]] = {}
         self._parts = 1
         self._closed = False
         self._late: list[tuple[Item, float]] = []
@@ -181,36 +188,72 @@ class LaneQueues:
         else:
             self._forget_if_idle(queue)
 
-    def end_session(self) -> None:
+    def end_session(self, bundle: Bundle) -> None:
         """A bundle's outcomes are recorded."""
-        self._sessions -= 1
+        self._sessions.end(bundle.account_id, is_unproven=bundle.is_unproven)
         self._advance_starved()
+        self._advance_over_share()
 
     def _advance_starved(self) -> None:
-        while self._starved and self._sessions < self._sessions_max:
+        while self._starved and not self._sessions.is_full:
             name = next(iter(self._starved))
             del self._starved[name]
             self.advance(self._queues[name])
+
+    def _advance_over_share(self) -> None:
+        for account_id in list(self._over_share):
+            # An account that goes on waiting has its next turn after the others, as has each of its lanes.
+            lanes = self._over_share.pop(account_id)
+            failures = 0
+            while lanes and failures < FAILURES_MAX and self._sessions.has_room(account_id, is_unproven=False):
+                sessions = self._sessions.taken
+                name = next(iter(lanes))
+                del lanes[name]
+                if name in self._queues:
+                    self.advance(self._queues[name])
+                failures += self._sessions.taken == sessions
+            if lanes:
+                self._over_share[account_id] = lanes | self._over_share.get(account_id, {})
 
     def advance(self, queue: LaneQueue) -> None:
         """Start every bundle that may go now."""
         if self._closed:
             return
         while queue.waiting:
-            if self._sessions >= self._sessions_max:
+            if self._sessions.is_full:
                 self._starved.setdefault(queue.name)
                 return
             now = self._clock.monotonic()
-            slot = queue.lane.take(now)
-            if isinstance(slot, Later):
-                self._wait(queue, slot, now)
+            later = queue.lane.wait(now)
+            if later is not None:
+                self._wait(queue, later, now)
                 return
-            bundle = queue.bundles.pop()
-            queue.open_bundles.pop((bundle.message_id, bundle.destination), None)
-            self._count(queue, bundle.account_id, -len(bundle.items))
-            self._sessions += 1
-            self._tasks.spawn(self._start(queue, slot, bundle))
+            account_id = self._next_account(queue)
+            if account_id is None:
+                for waiting in queue.bundles.accounts():
+                    self._over_share.setdefault(waiting, {})[queue.name] = None
+                return
+            self._begin(queue, account_id, now)
         self._forget_if_idle(queue)
+
+    def _next_account(self, queue: LaneQueue) -> AccountId | None:
+        """Whose turn it is among the accounts that may have another session."""
+        is_unproven = not queue.lane.answers
+        for account_id in queue.bundles.accounts():
+            if self._sessions.has_room(account_id, is_unproven=is_unproven):
+                return account_id
+        return None
+
+    def _begin(self, queue: LaneQueue, account_id: AccountId, now: float) -> None:
+        slot = queue.lane.take(now)
+        if isinstance(slot, Later):
+            raise TypeError("the lane had no slot after all")
+        bundle = queue.bundles.pop(account_id)
+        queue.open_bundles.pop((bundle.message_id, bundle.destination), None)
+        self._remove(queue, bundle)
+        bundle.is_unproven = not queue.lane.answers
+        self._sessions.begin(account_id, is_unproven=bundle.is_unproven)
+        self._tasks.spawn(self._start(queue, slot, bundle))
 
     def close(self) -> list[Item]:
         """Start nothing more; return the tickets that waited."""
@@ -236,8 +279,7 @@ class LaneQueues:
 
     def _enter(self, queue: LaneQueue, item: Item, now: float, *, is_apart: bool = False) -> None:
         ticket = item.ticket
-        free = ALL_WAITING_MAX - self._waiting
-        if queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED or not queue.has_room(ticket.account_id, free):
+        if queue.lane.pause_left(now) > PAUSE_SECONDS_WAITED or not self._has_room(queue, ticket.account_id):
             self._late.append((item, self._postpone_seconds(queue, ticket.account_id, now)))
             return
         key = ticket.message_id, ticket.destination
@@ -248,11 +290,16 @@ class LaneQueues:
             if not is_apart:
                 queue.open_bundles[key] = bundle
         bundle.items.append(item)
-        self._count(queue, ticket.account_id, 1)
+        queue.count(ticket.account_id, 1)
+        self._waiting.take(ticket.account_id)
 
-    def _count(self, queue: LaneQueue, account_id: AccountId, change: int) -> None:
-        queue.count(account_id, change)
-        self._waiting += change
+    def _has_room(self, queue: LaneQueue, account_id: AccountId) -> bool:
+        free = ALL_WAITING_MAX - self._waiting.taken
+        return self._waiting.has_room(account_id) and queue.has_room(account_id, free)
+
+    def _remove(self, queue: LaneQueue, bundle: Bundle) -> None:
+        queue.count(bundle.account_id, -len(bundle.items))
+        self._waiting.give_back(bundle.account_id, len(bundle.items))
 
     def _wait(self, queue: LaneQueue, later: Later, now: float) -> None:
         if later.seconds is None or queue.timer is not None:
@@ -288,7 +335,7 @@ class LaneQueues:
         bundles = [queue.bundles.pop() for _ in range(len(queue.bundles))]
         queue.open_bundles.clear()
         for bundle in bundles:
-            self._count(queue, bundle.account_id, -len(bundle.items))
+            self._remove(queue, bundle)
         return [item for bundle in bundles for item in bundle.items]
 
     def _forget_if_idle(self, queue: LaneQueue) -> None:

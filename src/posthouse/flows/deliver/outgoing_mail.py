@@ -65,7 +65,12 @@ class OutgoingMail:
         else:
             content = await self._content(first.account_id, first.message)
         sender = self._sender(first.account_id, first.message, first.position if len(claimed) == 1 else None)
-        return CarrierRequest(sender, tuple([recipient.email for recipient in claimed]), content)
+        return CarrierRequest(
+            sender,
+            tuple([recipient.email for recipient in claimed]),
+            content,
+            is_first_attempt=first.attempt_count == 1,
+        )
 
     def is_personal(self, message: ClaimedMessage) -> bool:
         """Whether each recipient gets content of its own (an unsubscribe link), and so its own transaction."""
