@@ -191,8 +191,16 @@ class ControlCache:
     async def is_suspended(self, account_id: AccountId) -> bool:
         return await self._recall(("suspended", account_id), _load_suspended, account_id)
 
+    def is_known_suspended(self, account_id: AccountId) -> bool:
+        """Without asking the database: False also when it is not known."""
+        entry = self._known.get(("suspended", account_id))
+        return entry is not None and entry[1] is True and self._is_current()
+
     async def published_template(self, account_id: AccountId, alias: str) -> Template | None:
         return await self._recall(("template", account_id, alias), _load_template, account_id, alias)
+
+    def _is_current(self) -> bool:
+        return self._monotonic() - self._checked_at < CONTROL_CACHE_SECONDS
 
     async def _recall(
         self,
@@ -201,7 +209,7 @@ class ControlCache:
         *arguments: object,
     ) -> Known:
         entry = self._known.get(key)
-        if entry is not None and self._monotonic() - self._checked_at < CONTROL_CACHE_SECONDS:
+        if entry is not None and self._is_current():
             return entry[1]  # type: ignore[return-value]
         checked_at = self._checked_at
         async with self._database.connection() as connection:

@@ -128,6 +128,11 @@ class Delivery:
         taken = await self._claims.take(messages)
         if taken:
             crash.point("delivery.offered")
+        held = [item for item in taken if self._control_cache.is_known_suspended(item.ticket.account_id)]
+        if held:
+            # Before the lanes, whose turns and rate are for mail that can go.
+            taken = [item for item in taken if not self._control_cache.is_known_suspended(item.ticket.account_id)]
+            self._claims.tasks.spawn(self._hold(held))
         self._lane_queues.sort(taken)
 
     async def renew(self) -> None:
@@ -177,9 +182,11 @@ class Delivery:
             self._lane_queues.end_session(bundle)
 
     async def _take_turn(self, queue: LaneQueue, slot: Slot, bundle: Bundle) -> None:
-        how = Served.OTHERWISE
+        how = Served.NOT_SENT
         try:
-            items = await self._without_held(bundle)
+            items = bundle.items
+            if await self._control_cache.is_suspended(bundle.account_id):
+                items = await self._held_too_long(items)
             permit = self._claims.permit(CARRY_LONGEST_SECONDS)
             claimed = await self._claim(queue, bundle, items)
             attempts, how = await self._carry(queue, bundle, claimed, permit)
@@ -207,19 +214,27 @@ class Delivery:
             await self._separate_others(queue, bundle, items, claimed[0])
         return claimed
 
-    async def _without_held(self, bundle: Bundle) -> list[Item[DeliveryTicket]]:
-        """The items to claim: all, unless the account is suspended. Then only those that were held too long."""
-        if not await self._control_cache.is_suspended(bundle.account_id):
-            return bundle.items
+    async def _hold(self, items: Sequence[Item[DeliveryTicket]]) -> None:
+        try:
+            over = await self._held_too_long(items)
+        except Exception as fault:
+            await self._claims.give_up(items, fault)
+            return
+        over_keys = {item.ticket.key for item in over}
+        await self._claims.acknowledge([item for item in items if item.ticket.key not in over_keys])
+        self._lane_queues.sort(over)
+
+    async def _held_too_long(self, items: Sequence[Item[DeliveryTicket]]) -> list[Item[DeliveryTicket]]:
+        """Of suspended accounts' mail, what was held too long and so has come to its end; the rest is postponed."""
         now = self._clock.now()
-        tickets = [item.ticket for item in bundle.items]
+        tickets = [item.ticket for item in items]
         async with self._database.connection() as connection:
             over = await delivery_schedule.held_too_long(connection, [ticket.key for ticket in tickets], now)
         later = now + HOLD_CHECK * (0.5 + self._chance.fraction())
         held = [Postponement(ticket, later, is_held=True) for ticket in tickets if ticket.key not in over]
         if held:
             await self._claims.postpone(held)
-        return [item for item in bundle.items if item.ticket.key in over]
+        return [item for item in items if item.ticket.key in over]
 
     async def _separate_others(
         self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item[DeliveryTicket]], claimed: ClaimedRecipient
@@ -246,7 +261,7 @@ class Delivery:
             else:
                 attempts.append(Attempt(recipient, reason))
         if not tried:
-            return attempts, Served.OTHERWISE
+            return attempts, Served.NOT_SENT
         if bundle.destination == self._simulator_domain:
             attempts += [
                 Attempt(recipient, simulator.simulate(recipient.email, bundle.destination)) for recipient in tried
@@ -255,7 +270,7 @@ class Delivery:
         message = tried[0].message
         if message.mime_bytes is None:
             attempts += [Attempt(recipient, GivenUp("the message is no longer stored")) for recipient in tried]
-            return attempts, Served.OTHERWISE
+            return attempts, Served.NOT_SENT
         carried = None
         wait = NO_ROOM
         size = 0 if message.mime is not None else message.mime_bytes
