@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support import preloaded
+from tests.support.feedback_loop import FeedbackLoop
 from tests.support.inbound_reports import VACATION, bounce, complaint
 from tests.support.server_process import environment
 from tests.support.service import Tenant
@@ -20,6 +21,8 @@ from tests.support.smtp_receiver import Delivered
 FINAL_SECONDS_MAX: Final = 30.0
 ONE, TWO = "one.example.net", "two.example.net"
 STRANGER: Final = "MAILER-DAEMON@mx.example.org"
+# On the list by default.
+YAHOO: Final = FeedbackLoop("arf.mail.yahoo.com")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -37,6 +40,7 @@ async def processes(
     async with prepare_processes(database_url, directory, stream="memory", **listeners.settings) as processes:
         for name in (ONE, TWO):
             processes.destination(name)
+        processes.nameserver.zone |= YAHOO.zone
         part = await processes.start_http("dispatch", "delivery", "inbound")
         await listeners.open(part, listeners.inbound_port)
         yield processes
@@ -71,6 +75,11 @@ async def came_back(listeners: SmtpListeners, raw: bytes, to: str) -> None:
             assert client.sendmail("", [to], raw) == {}
 
     await asyncio.to_thread(bring)
+
+
+def reported(head: str, recipient: str) -> bytes:
+    """A provider's report about a mail with this header field."""
+    return complaint(head, recipient=recipient, author=f"feedback@{YAHOO.domain}", to=FEEDBACK_ADDRESS)
 
 
 async def suppressed(processes: ServiceProcesses, sender: Tenant) -> list[tuple[str, str]]:
@@ -159,7 +168,7 @@ async def test_a_bounce_not_about_the_address_suppresses_nothing(
 
 
 @pytest.mark.rule("INB-03", "INB-04")
-async def test_a_complaint_is_trusted_by_its_token(
+async def test_a_complaint_is_trusted_by_its_token_and_its_providers_signature(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
 ) -> None:
     address = f"angry@{ONE}"
@@ -168,19 +177,22 @@ async def test_a_complaint_is_trusted_by_its_token(
     found = re.search(r"^CFBL-Feedback-ID: *(\S+)$", head.replace("\r\n\t", " ").replace("\r\n", "\n"), re.MULTILINE)
     assert found, head
     # Providers return most of the header, without the recipients.
-    await came_back(listeners, complaint(f"CFBL-Feedback-ID: {found[1]}", recipient=address), FEEDBACK_ADDRESS)
+    report = reported(f"CFBL-Feedback-ID: {found[1]}", recipient=address)
+    await came_back(listeners, report, FEEDBACK_ADDRESS)
+    await came_back(listeners, complaint(recipient=address), copy.sender)
+    assert await suppressed(processes, sender) == []
+    assert f"a complaint (abuse, unverified, from {HOST})" in await timeline(processes, message)
+    await came_back(listeners, YAHOO.signed(report), FEEDBACK_ADDRESS)
     assert await suppressed(processes, sender) == [(address, "complaint")]
-    assert "complain" in await timeline(processes, message)
+    assert "a complaint (abuse)" in await timeline(processes, message)
     assert (await sender.get(message["id"])).body["status"] == "delivered"
 
     innocent = f"content@{ONE}"
     _, (theirs,) = await delivered(processes, sender, innocent)
     before = await everything(processes)
     forged = found[1][:-1] + ("a" if found[1][-1] != "a" else "b")
-    await came_back(listeners, complaint(f"CFBL-Feedback-ID: {forged}", recipient=innocent), FEEDBACK_ADDRESS)
-    await came_back(
-        listeners, complaint(f"Return-Path: <bounces+x@{RETURN_PATH_DOMAIN}>", recipient=innocent), FEEDBACK_ADDRESS
-    )
+    for head in (f"CFBL-Feedback-ID: {forged}", f"Return-Path: <bounces+x@{RETURN_PATH_DOMAIN}>"):
+        await came_back(listeners, YAHOO.signed(reported(head, recipient=innocent)), FEEDBACK_ADDRESS)
     await came_back(listeners, bounce(innocent, original=f"Return-Path: <{theirs.sender}>\n"), FEEDBACK_ADDRESS)
     assert await everything(processes) == before
 
@@ -193,7 +205,8 @@ async def test_a_shared_token_suppresses_only_the_first_recipient(
     _, copies = await delivered(processes, sender, *addresses)
     (return_path,) = {copy.sender for copy in copies}
     for address in reversed(addresses):
-        await came_back(listeners, complaint(f"Return-Path: <{return_path}>", recipient=address), FEEDBACK_ADDRESS)
+        report = reported(f"Return-Path: <{return_path}>", recipient=address)
+        await came_back(listeners, YAHOO.signed(report), FEEDBACK_ADDRESS)
     assert await suppressed(processes, sender) == [(addresses[-1], "complaint")]
     assert await processes.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 3
 

@@ -15,6 +15,7 @@ from posthouse.cli.app import app
 from posthouse.clock import DatabaseClock
 from posthouse.flows.inbound.reports import Reports
 from posthouse.store.postgres import Database
+from tests.support.feedback_loop import complaint_check
 from tests.support.service import settings_for
 
 MAIL = b"Subject: =?utf-8?q?Stop=1B[2J_it?=\r\nFrom: ada@example.org\r\n\r\nPlease\x1b]0;x\x07 stop.\r\n"
@@ -38,7 +39,12 @@ def keep(database_url: str, *recipients: str) -> None:
     async def kept() -> None:
         database = await Database.open(database_url)
         reports = Reports(
-            database=database, clock=DatabaseClock(), chance=SystemChance(), return_path_domain="example.com", keys=()
+            database=database,
+            clock=DatabaseClock(),
+            chance=SystemChance(),
+            return_path_domain="example.com",
+            keys=(),
+            complaint_check=complaint_check(),
         )
         for recipient in recipients:
             assert await reports.keep(MAIL, recipient=recipient, sender="", peer="192.0.2.1")

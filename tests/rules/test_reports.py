@@ -109,6 +109,14 @@ def test_every_complaint_suppresses(kind: str) -> None:
     assert shown(report_notes(complained(kind), 1, TWO)) == [(1, True)]
 
 
+def test_an_unverified_complaint_is_noted_and_suppresses_nothing() -> None:
+    for position in (1, None):
+        (note,) = report_notes(complained(recipient="bob@example.org"), position, TWO, unverified_peer="192.0.2.1")
+        assert (note.position, note.suppress, note.detail) == (1, False, "abuse, unverified, from 192.0.2.1")
+    (verified,) = report_notes(complained(recipient="bob@example.org"), 1, TWO)
+    assert verified.duplicate_key != note.duplicate_key
+
+
 def test_not_spam_is_no_complaint() -> None:
     (note,) = report_notes(complained("not-spam"), 1, TWO)
     assert not note.suppress

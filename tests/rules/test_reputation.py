@@ -29,12 +29,14 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
         (200, 19, 0, ReputationVerdict.WARN),
         (200, 20, 0, ReputationVerdict.SUSPEND),
         (200, 200, 0, ReputationVerdict.SUSPEND),
-        (200, 0, 1, ReputationVerdict.SUSPEND),
-        (201, 0, 1, ReputationVerdict.WARN),
-        (1_000, 0, 1, ReputationVerdict.WARN),
-        (1_001, 0, 1, ReputationVerdict.WELL),
-        (1_000, 0, 4, ReputationVerdict.WARN),
-        (1_000, 0, 5, ReputationVerdict.SUSPEND),
+        (200, 0, 2, ReputationVerdict.WELL),
+        (200, 0, 3, ReputationVerdict.WARN),
+        (200, 0, 9, ReputationVerdict.WARN),
+        (200, 0, 10, ReputationVerdict.SUSPEND),
+        (2_000, 0, 10, ReputationVerdict.SUSPEND),
+        (2_001, 0, 10, ReputationVerdict.WARN),
+        (3_000, 0, 3, ReputationVerdict.WARN),
+        (3_001, 0, 3, ReputationVerdict.WELL),
         (10_000, 499, 9, ReputationVerdict.WELL),
         (10_000, 500, 9, ReputationVerdict.WARN),
         (10_000, 999, 49, ReputationVerdict.WARN),
@@ -49,7 +51,7 @@ def test_the_limits_are_exact(finals: int, unknown: int, complaints: int, expect
 def test_more_deliveries_never_worsen_reputation() -> None:
     rank = list(ReputationVerdict)
     for bad in range(0, 60, 3):
-        for complaints in (0, 1, 3):
+        for complaints in (0, 1, 3, 12):
             verdicts = [rank.index(judge(finals, bad, complaints)) for finals in range(FINALS_MIN, 3_000, 50)]
             assert verdicts == sorted(verdicts, reverse=True)
 
@@ -69,6 +71,6 @@ def test_the_reason_has_both_percentages() -> None:
 
 def test_accounts_below_the_limits_need_no_count() -> None:
     for unknown in range(30):
-        for complaints in range(3):
+        for complaints in range(12):
             worst = judge(FINALS_MIN, unknown, complaints)
             assert can_be_bad(unknown, complaints) is (worst is not ReputationVerdict.WELL)

@@ -36,8 +36,8 @@ Diagnostic-Code: smtp; {diagnostic}
 """
 
 COMPLAINT: Final = """\
-From: <feedback@provider.example>
-To: <complaints@example.com>
+From: <{author}>
+To: <{to}>
 Subject: FW: Hello
 MIME-Version: 1.0
 Content-Type: multipart/report; report-type=feedback-report; boundary="b"
@@ -85,11 +85,18 @@ def bounce(*recipients: str, status: str = "5.1.1", code: int = 550, to: str = "
     return _wired(BOUNCE.format(to=to, failures=failures, original=ORIGINAL.format(head=original)))
 
 
-def complaint(*fields: str, kind: str = "abuse", recipient: str | None = None) -> bytes:
+def complaint(
+    *fields: str,
+    kind: str = "abuse",
+    recipient: str | None = None,
+    author: str = "feedback@provider.example",
+    to: str = "complaints@example.com",
+) -> bytes:
     """About a mail with these header fields."""
     named = f"Original-Rcpt-To: <{recipient}>\n" if recipient else ""
     head = "".join(f"{field}\n" for field in fields)
-    return _wired(COMPLAINT.format(kind=kind, recipient=named, original=ORIGINAL.format(head=head)))
+    original = ORIGINAL.format(head=head)
+    return _wired(COMPLAINT.format(kind=kind, recipient=named, original=original, author=author, to=to))
 
 
 def _wired(text: str) -> bytes:

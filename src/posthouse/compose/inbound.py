@@ -5,12 +5,14 @@ from typing import Final
 
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
+from posthouse.compose.connections import resolver
 from posthouse.compose.database import checked_disk_space, open_database, synchronized
 from posthouse.compose.keys import return_path_key
 from posthouse.compose.smtp_server import serve_smtp
 from posthouse.config import Settings
 from posthouse.entrypoints.smtp.inbound import Inbound
 from posthouse.entrypoints.smtp.server import Listener
+from posthouse.flows.inbound.complaint_check import ComplaintCheck
 from posthouse.flows.inbound.reports import Reports
 
 CONNECTIONS_MAX: Final = 4
@@ -30,6 +32,8 @@ async def run_inbound(settings: Settings, stop: asyncio.Event) -> None:
                 chance=SystemChance(),
                 return_path_domain=settings.return_path,
                 keys=[return_path_key(settings)],
+                complaint_check=ComplaintCheck(resolver=resolver(settings), loops=settings.inbound.loops),
+                feedback_address=settings.inbound.feedback_address,
                 disk_space=disk_space,
             ),
             hostname=settings.service.hostname,

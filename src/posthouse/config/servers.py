@@ -1,12 +1,14 @@
 """Settings of our servers: the HTTP API, SMTP for customers, SMTP for bounces and complaints, and account limits."""
 
 import re
+from ipaddress import ip_network
 from typing import Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from posthouse.config.section import Integers, Section
+from posthouse.config.section import Integers, Section, Texts
 from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
+from posthouse.rules.feedback_loops import PROVIDERS, FeedbackLoops
 from posthouse.rules.limits import RATE_BURST, RATE_PER_SECOND, WARMUP_RECIPIENTS_BY_DAY
 
 # A header field carries it, with a token behind it.
@@ -89,6 +91,17 @@ class InboundSection(Section):
         description="The address, under the return path's domain or the hostname, that mailbox providers send "
         "complaints to (feedback loops). Empty: none.",
     )
+    feedback_loops: Texts = Field(
+        PROVIDERS,
+        description="Mailbox providers whose complaints count: the domain that signs their reports (DKIM, d=), with "
+        "its subdomains, or the address that they come from. Check it against the reports that you get. List a "
+        "domain only if its public has no mailboxes there, or any of its users could complain for others.",
+    )
+    feedback_networks: Texts = Field(
+        (),
+        description="Addresses or networks whose complaints count without a signature, such as a server of yours "
+        "that forwards complaints which it has verified. Empty: none.",
+    )
 
     @field_validator("return_path_domain")
     @classmethod
@@ -105,6 +118,26 @@ class InboundSection(Section):
             return parse_mailbox(given).key if given else ""
         except AddressError as error:
             raise ValueError(str(error)) from None
+
+    @field_validator("feedback_loops")
+    @classmethod
+    def _are_providers(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(parse_mailbox(entry).key if "@" in entry else parse_domain(entry) for entry in given)
+        except AddressError as error:
+            raise ValueError(f"holds what is neither a domain nor an address: {error}") from None
+
+    @field_validator("feedback_networks")
+    @classmethod
+    def _are_networks(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(str(ip_network(entry)) for entry in given)
+        except ValueError as error:
+            raise ValueError(f"{error}: write a network such as 192.0.2.0/24, or an address") from None
+
+    @property
+    def loops(self) -> FeedbackLoops:
+        return FeedbackLoops(frozenset(self.feedback_loops), tuple(map(ip_network, self.feedback_networks)))
 
 
 class LimitsSection(Section):

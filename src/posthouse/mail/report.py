@@ -69,6 +69,13 @@ LIST_MAIL: Final = NoReport("mail of a list")
 NOT_UNDERSTOOD: Final = NoReport("not understood")
 
 _STATUS_PARTS: Final = ("message/delivery-status", "message/global-delivery-status")
+_ORIGINAL_PARTS: Final = (
+    "message/rfc822",
+    "message/global",
+    "message/rfc822-headers",
+    "text/rfc822-headers",
+    "message/global-headers",
+)
 _DISPOSITION_PARTS: Final = ("message/disposition-notification", "message/global-disposition-notification")
 # Delivery time expired (RFC 3463), and Exchange Online's own number for it: not permanent despite the class.
 _EXPIRED: Final = ("5.4.7", "5.4.300")
@@ -265,7 +272,7 @@ def _complaint(mail: ParsedMail, given: tuple[tuple[str, str], ...]) -> Complain
         return AUTHENTICATION
     recipient = address_of(fields.get("original-rcpt-to", "")) or address_of(fields.get("removal-recipient", ""))
     # An unknown kind counts as "other" (RFC 5965, 3.1).
-    return Complaint(kind if _is_kind(kind) else "other", recipient, _tokens(mail), _line(mail.text()))
+    return Complaint(kind if _is_kind(kind) else "other", recipient, _complaint_tokens(mail, given), _line(mail.text()))
 
 
 def _complained_to_microsoft(mail: ParsedMail, subject: str) -> Complaint | None:
@@ -276,8 +283,24 @@ def _complained_to_microsoft(mail: ParsedMail, subject: str) -> Complaint | None
         head = leaf.decoded().lstrip(b"\n")[:HEAD_BYTES_MAX].partition(b"\n\n")[0]
         for name, value in fields_of(head.split(b"\n")):
             if name == "x-hmxmroriginalrecipient":
-                return Complaint("abuse", address_of(value), _tokens(mail), _line(subject))
+                return Complaint("abuse", address_of(value), _complaint_tokens(mail), _line(subject))
     return None
+
+
+def _complaint_tokens(mail: ParsedMail, reported: tuple[tuple[str, str], ...] = ()) -> tuple[str, ...]:
+    """Our tokens, in the fields where we or the provider wrote them.
+
+    A customer writes the rest of the original mail, and could put tokens of another customer's mail there.
+    """
+    fields = [value for name, value in reported if name == "original-mail-from"]
+    feedback_ids = []
+    if original := next((leaf for leaf in mail.leaves if leaf.type in _ORIGINAL_PARTS), None):
+        head = original.decoded().lstrip(b"\n")[:HEAD_BYTES_MAX].partition(b"\n\n")[0]
+        found = fields_of(head.split(b"\n"))
+        fields += [value for name, value in found if name == "return-path"]
+        feedback_ids = [f"cfbl-feedback-id: {value}" for name, value in found if name == "cfbl-feedback-id"]
+    content = "".join([f"\n{line}" for line in (*fields, *feedback_ids)]).encode()
+    return tuple(islice(dict.fromkeys(_tokens_in(content)), TOKENS_MAX))
 
 
 # Neither

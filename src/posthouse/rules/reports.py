@@ -6,11 +6,13 @@ the message; a report about any other address is recorded and changes nothing.
 A token shared by several recipients does not show who sent the report, so each could report for the others. With
 such a token only a single recipient of the message can complain, and a bounce counts only for recipients that could
 have shared an envelope.
+
+A complaint counts only if it comes from a feedback loop (`feedback_loops`): any other is recorded.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, assert_never
 
 from posthouse.mail.report import Bounce, Complaint, FailedRecipient
@@ -23,8 +25,8 @@ NOT_SPAM: Final = "not-spam"
 class ReportNote:
     """An entry on a message's timeline; without a position it is about none of its recipients.
 
-    `detail` is the address that a bounce names, or the kind of a complaint. `is_shared`: the token has no position
-    and the message has several recipients.
+    `detail` is the address that a bounce names, or the kind of a complaint and who sent it unverified. `is_shared`:
+    the token has no position and the message has several recipients.
     """
 
     kind: Literal["bounce", "complaint"]
@@ -48,17 +50,23 @@ class ReportNote:
 
 
 def report_notes(
-    report: Bounce | Complaint, position: int | None, recipients: Mapping[int, str], complainer: int | None = None
+    report: Bounce | Complaint,
+    position: int | None,
+    recipients: Mapping[int, str],
+    complainer: int | None = None,
+    unverified_peer: str | None = None,
 ) -> list[ReportNote]:
     """The timeline entries for a message with these recipients, by position.
 
-    `complainer` is the recipient who complained before with a shared token.
+    `complainer` is the recipient who complained before with a shared token; `unverified_peer` sent a complaint that
+    comes from no feedback loop.
     """
     if position is not None and position not in recipients:
         return []
     match report:
         case Complaint():
-            return [_complaint(report, position, recipients, complainer)]
+            note = _complaint(report, position, recipients, complainer)
+            return [note if unverified_peer is None else _unverified(note, unverified_peer)]
         case Bounce(failures):
             if position is None:
                 return _failures_named(failures, recipients)
@@ -76,6 +84,10 @@ def _complaint(
     is_believed = not is_shared or complainer in (None, position)
     suppress = is_believed and position is not None and report.kind != NOT_SPAM
     return ReportNote("complaint", position, report.kind, response=report.text, suppress=suppress, is_shared=is_shared)
+
+
+def _unverified(note: ReportNote, peer: str) -> ReportNote:
+    return replace(note, detail=f"{note.detail}, unverified, from {peer}", suppress=False)
 
 
 def _failures_named(failures: Sequence[FailedRecipient], recipients: Mapping[int, str]) -> list[ReportNote]:

@@ -18,6 +18,9 @@ UNKNOWN_PERCENT_MAX: Final = 10.0
 UNKNOWN_PERCENT_WARN: Final = 5.0
 COMPLAINTS_PERCENT_MAX: Final = 0.5
 COMPLAINTS_PERCENT_WARN: Final = 0.1
+# Whatever the percentage: a few people who complain are no bad list.
+COMPLAINTS_SUSPEND_MIN: Final = 10
+COMPLAINTS_WARN_MIN: Final = 3
 
 
 # Shown to the account.
@@ -37,7 +40,8 @@ class ReputationVerdict(StrEnum):
 class ReputationFigures(NamedTuple):
     """Final results with a server's reply; how many of them were unknown addresses or complaints.
 
-    An address is unknown if its server said so at RCPT, or in a bounce with our token.
+    An address is unknown if its server said so at RCPT, or in a bounce with our token. An address counts once as
+    unknown and once as complaining, however many mails it got.
     """
 
     finals: int
@@ -56,16 +60,20 @@ class ReputationFigures(NamedTuple):
 def judge(finals: int, unknown: int, complaints: int) -> ReputationVerdict:
     if finals < FINALS_MIN:
         return ReputationVerdict.WELL
-    if _reaches(unknown, finals, UNKNOWN_PERCENT_MAX) or _reaches(complaints, finals, COMPLAINTS_PERCENT_MAX):
+    if _reaches(unknown, finals, UNKNOWN_PERCENT_MAX) or (
+        complaints >= COMPLAINTS_SUSPEND_MIN and _reaches(complaints, finals, COMPLAINTS_PERCENT_MAX)
+    ):
         return ReputationVerdict.SUSPEND
-    if _reaches(unknown, finals, UNKNOWN_PERCENT_WARN) or _reaches(complaints, finals, COMPLAINTS_PERCENT_WARN):
+    if _reaches(unknown, finals, UNKNOWN_PERCENT_WARN) or (
+        complaints >= COMPLAINTS_WARN_MIN and _reaches(complaints, finals, COMPLAINTS_PERCENT_WARN)
+    ):
         return ReputationVerdict.WARN
     return ReputationVerdict.WELL
 
 
 def can_be_bad(unknown_addresses: int, complaints: int) -> bool:
     """Whether these counts could exceed the limits for the smallest judged number of results."""
-    return complaints > 0 or _reaches(unknown_addresses, FINALS_MIN, UNKNOWN_PERCENT_WARN)
+    return complaints >= COMPLAINTS_WARN_MIN or _reaches(unknown_addresses, FINALS_MIN, UNKNOWN_PERCENT_WARN)
 
 
 def counted_since(forgiven_at: datetime | None, now: datetime) -> datetime:
@@ -83,7 +91,7 @@ def described(figures: ReputationFigures) -> str:
     return (
         f"of the latest {figures.finals} results {figures.unknown_percent:.1f} % were unknown addresses "
         f"({UNKNOWN_PERCENT_MAX:g} % suspend) and {figures.complaints_percent:.2f} % were complained about "
-        f"({COMPLAINTS_PERCENT_MAX:g} % suspend)"
+        f"({COMPLAINTS_PERCENT_MAX:g} %, and {COMPLAINTS_SUSPEND_MIN} recipients at least, suspend)"
     )
 
 

@@ -66,7 +66,7 @@ WHERE note.suppressed OR note.number + (
     SELECT count(*) FROM reports WHERE account_id = :account_id AND message_id = :message_id
         AND NOT suppressed) <= :reports_max
 ON CONFLICT DO NOTHING
-RETURNING 1
+RETURNING id
 """)
 
 # In one order, against deadlocks. A complaint outranks a bounce, and both outrank what the account entered by
@@ -98,8 +98,9 @@ async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Reporte
 
 async def note(
     tx: Connection, account_id: AccountId, message_id: MessageId, notes: Sequence[ReportNote], now: datetime
-) -> int:
-    """Store the reports that are new, as far as there is room; return how many."""
+) -> list[ReportNote]:
+    """Store the reports that are new, as far as there is room; return them."""
+    by_id = {_id(note): note for note in notes}
     rows = await tx.fetch(
         *_NOTE.bind(
             account_id=account_id,
@@ -117,7 +118,7 @@ async def note(
             shared=[note.is_shared for note in notes],
         )
     )
-    return len(rows)
+    return [by_id[row["id"]] for row in rows]
 
 
 async def suppress(tx: Connection, suppressions: Sequence[NewSuppression], now: datetime) -> int:

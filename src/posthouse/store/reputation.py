@@ -48,8 +48,9 @@ GROUP BY account_id
 
 # A server that answered has an address and a code; the simulator has no address, a broken connection no code, and
 # what was suppressed no attempt. The status is the first in the reply, as `mail.reply` finds it. Of what any
-# of several recipients could have written, a message counts one bounce and one complaint. What costs nothing is a
-# dry run; test mail that members send to themselves is delivered, and counts.
+# of several recipients could have written, a message counts one bounce and one complaint; and an address counts once,
+# or its owner could ask for many mails and complain about each. What costs nothing is a dry run; test mail that
+# members send to themselves is delivered, and counts.
 _FIGURES: Final = r"""
 WITH latest AS MATERIALIZED (
     SELECT recipient.*
@@ -57,11 +58,11 @@ WITH latest AS MATERIALIZED (
         SELECT id FROM messages WHERE account_id = $1 AND id >= $2 AND credits_reserved > 0
         ORDER BY id DESC LIMIT $3) message
     CROSS JOIN LATERAL (
-        SELECT message_id, position, status FROM recipients
+        SELECT message_id, position, status, lower(email) AS email FROM recipients
         WHERE account_id = $1 AND message_id = message.id AND message_id >= $2) recipient
     ORDER BY message.id DESC LIMIT $3
 ), final AS MATERIALIZED (
-    SELECT latest.message_id, latest.position,
+    SELECT latest.message_id, latest.position, latest.email,
         CASE WHEN latest.status = 'bounced' AND answered.outcome = 'bounced' AND answered.stage = 'rcpt'
              THEN substring(answered.response FROM '(?n)^[245]\.\d{1,3}\.\d{1,3}(?![0-9.])') END AS status
     FROM latest
@@ -72,7 +73,9 @@ WITH latest AS MATERIALIZED (
         ORDER BY fence DESC LIMIT 1) answered
     WHERE latest.status IN ('delivered', 'bounced', 'failed')
 )
-SELECT final.status, later.is_unknown, later.is_complaint, count(*)
+SELECT count(*) AS finals,
+    count(DISTINCT email) FILTER (WHERE later.is_unknown OR final.status = ANY ($4)) AS unknown,
+    count(DISTINCT email) FILTER (WHERE later.is_complaint) AS complaints
 FROM final
 CROSS JOIN LATERAL (
     SELECT coalesce(bool_or(kind = 'bounce'), false) AS is_unknown,
@@ -84,7 +87,6 @@ CROSS JOIN LATERAL (
         WHERE another.account_id = $1 AND another.message_id = final.message_id AND another.message_id >= $2
           AND another.kind = reports.kind AND another.suppressed AND another.shared AND another.id < reports.id))
     ) later
-GROUP BY 1, 2, 3
 """
 
 _WARN: Final = """
@@ -120,14 +122,8 @@ async def figures(
     connection: Connection, account_id: AccountId, since: datetime, recipients_max: int = RECIPIENTS_MAX
 ) -> ReputationFigures:
     """The results of the latest mail that was accepted since then."""
-    finals = unknown = complaints = 0
-    for status, is_unknown, is_complaint, count in await connection.fetch(
-        _FIGURES, account_id, lowest_id(since), recipients_max
-    ):
-        finals += count
-        unknown += count if is_unknown or status in SUPPRESSING else 0
-        complaints += count if is_complaint else 0
-    return ReputationFigures(finals, unknown, complaints)
+    row = required(await connection.fetchrow(_FIGURES, account_id, lowest_id(since), recipients_max, list(SUPPRESSING)))
+    return ReputationFigures(row["finals"], row["unknown"], row["complaints"])
 
 
 async def warn(tx: Connection, account_id: AccountId, now: datetime, last_before: datetime) -> bool:

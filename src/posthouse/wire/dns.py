@@ -1,7 +1,7 @@
 """DNS queries: answers as values, so that "does not exist" and "no answer" are never confused.
 
-Queries for delivery (MX and addresses) are cached for the record's TTL, within bounds: a query costs more than
-a mail on an open connection. Ownership checks (`texts`) are never cached.
+Queries for delivery (MX and addresses) and for the keys of received mail are cached for the record's TTL, within
+bounds: a query costs more than a mail on an open connection. Ownership checks (`texts`) are never cached.
 """
 
 import asyncio
@@ -128,13 +128,10 @@ class Resolver:
     async def texts(self, name: str) -> TxtAnswer:
         """The TXT records at exactly this name (no search list), never cached."""
         answer, _ = await self._query(name, "TXT")
-        match answer:
-            case RecordsFound(records):
-                return TxtValues(records)
-            case NoRecord() | NoName():
-                return NoTxtRecord()
-            case NoAnswer(reason):
-                return TxtUnknown(reason)
+        return _txt_answer(answer)
+
+    async def cached_texts(self, name: str) -> TxtAnswer:
+        return _txt_answer(await self._cached_or_query(name, "TXT"))
 
     def _cached(self, name: str, kind: str) -> DnsAnswer | None:
         entry = self._cache.get((name, kind))
@@ -194,6 +191,16 @@ class Resolver:
             resolver.use_edns(0, 0, UDP_BYTES_MAX)
             self._resolver = resolver
         return self._resolver
+
+
+def _txt_answer(answer: DnsAnswer) -> TxtAnswer:
+    match answer:
+        case RecordsFound(records):
+            return TxtValues(records)
+        case NoRecord() | NoName():
+            return NoTxtRecord()
+        case NoAnswer(reason):
+            return TxtUnknown(reason)
 
 
 # Parsed once, needed for every mail.

@@ -22,8 +22,11 @@ from posthouse.rules.refusal import Refusal
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
+from posthouse.wire.dns import Resolver
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.feedback_loop import FeedbackLoop, complaint_check
 from tests.support.inbound_reports import VACATION, bounce, complaint
+from tests.support.nameserver import Nameserver
 from tools.private_postgres import free_port
 
 HOSTNAME, DOMAIN = "mx.example.com", "bounce.example.com"
@@ -33,11 +36,18 @@ ORIGIN = MailReference.of(UUID(int=1), UUID(int=2), 0)
 OURS = return_path(ORIGIN, DOMAIN, KEY)
 FORGED = return_path(ORIGIN, DOMAIN, b"guessed")
 MAIL = b"Subject: Hello\r\n\r\nPlease stop.\r\n"
+LOOP, AUTHOR = FeedbackLoop("provider.example"), "fbl@provider.example"
 
 
-def inbound(database: Database) -> Inbound:
+def inbound(database: Database, resolver: Resolver | None = None) -> Inbound:
     reports = Reports(
-        database=database, clock=DatabaseClock(), chance=SystemChance(), return_path_domain=DOMAIN, keys=[KEY]
+        database=database,
+        clock=DatabaseClock(),
+        chance=SystemChance(),
+        return_path_domain=DOMAIN,
+        keys=[KEY],
+        complaint_check=complaint_check(resolver, LOOP.domain),
+        feedback_address=COMPLAINTS,
     )
     return Inbound(reports=reports, hostname=HOSTNAME, return_path_domain=DOMAIN, feedback_address=COMPLAINTS)
 
@@ -196,12 +206,13 @@ async def _reply(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def opened(steps: DeliverySteps) -> AsyncIterator[InboundServer]:
-    smtp = SmtpServer(inbound(steps.database))
-    await smtp.listen([Listener("127.0.0.1", 0)])
-    try:
-        yield InboundServer(steps, smtp.ports[0])
-    finally:
-        await smtp.drain(1)
+    async with Nameserver(LOOP.zone) as nameserver:
+        smtp = SmtpServer(inbound(steps.database, Resolver([nameserver.endpoint])))
+        await smtp.listen([Listener("127.0.0.1", 0)])
+        try:
+            yield InboundServer(steps, smtp.ports[0])
+        finally:
+            await smtp.drain(1)
 
 
 @pytest_asyncio.fixture
@@ -225,14 +236,17 @@ async def test_a_bounce_is_matched_to_the_sent_mail(server: InboundServer) -> No
     assert await server.steps.fetch("SELECT DISTINCT status FROM recipients") == [("delivered",)]
 
 
-async def test_a_complaint_is_matched_by_its_signed_token(server: InboundServer) -> None:
+async def test_a_complaint_counts_with_our_token_and_the_providers_signature(server: InboundServer) -> None:
     (claimed,) = await server.delivered("ada@example.org")
     origin = MailReference.of(claimed.account_id, claimed.message_id, 0)
     forged = complaint(f"CFBL-Feedback-ID: {feedback_token(origin, b'guessed')}", recipient="ada@example.org")
     assert (await server.send(forged, COMPLAINTS, sender="fbl@provider.example")).startswith(b"250")
     assert await server.suppressed() == []
-    genuine = complaint(f"CFBL-Feedback-ID: {feedback_token(origin, KEY)}")
-    assert (await server.send(genuine, COMPLAINTS, sender="fbl@provider.example")).startswith(b"250")
+    genuine = complaint(f"CFBL-Feedback-ID: {feedback_token(origin, KEY)}", author=AUTHOR, to=COMPLAINTS)
+    assert (await server.send(genuine, COMPLAINTS, sender=AUTHOR)).startswith(b"250")
+    assert await server.suppressed() == []
+    assert await server.steps.fetch("SELECT detail FROM reports") == [("abuse, unverified, from 127.0.0.1",)]
+    assert (await server.send(LOOP.signed(genuine), COMPLAINTS, sender=AUTHOR)).startswith(b"250")
     assert await server.suppressed() == [("ada@example.org", "complaint")]
 
 

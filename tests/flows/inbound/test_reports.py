@@ -18,21 +18,27 @@ from posthouse.store import inbox
 from posthouse.store import reports as store
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
+from posthouse.wire.dns import Resolver
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.feedback_loop import TRUSTED, FeedbackLoop, complaint_check
 from tests.support.inbound_reports import VACATION, bounce, complaint
+from tests.support.nameserver import SERVFAIL, Nameserver
 
 DOMAIN = "bounce.example.com"
 KEY, OLD_KEY = b"k" * 32, b"o" * 32
 ADA, BOB = "Ada@example.org", "bob@example.org"
+LOOP, COMPLAINTS = FeedbackLoop("fbl.provider.example"), "complaints@example.com"
+AUTHOR, STRANGER = "reports@fbl.provider.example", "203.0.113.9"
 
 
 @dataclass
 class ReportFlow:
     steps: DeliverySteps
     reports: Reports
+    nameserver: Nameserver
 
-    async def receive(self, mail: bytes, *origins: MailReference) -> Received:
-        return await self.reports.receive(mail, origins)
+    async def receive(self, mail: bytes, *origins: MailReference, peer: str = TRUSTED) -> Received:
+        return await self.reports.receive(mail, origins, peer)
 
     async def delivered(self, *recipients: str, **how: Any) -> list[ClaimedRecipient]:
         claimed = await self.steps.claimed(recipients or [ADA], **how)
@@ -50,15 +56,17 @@ class ReportFlow:
 
 @pytest_asyncio.fixture
 async def flow(database_url: str) -> AsyncIterator[ReportFlow]:
-    async with open_delivery_steps(database_url) as steps:
+    async with open_delivery_steps(database_url) as steps, Nameserver(LOOP.zone) as nameserver:
         reports = Reports(
             database=steps.database,
             clock=steps.clock,
             chance=SystemChance(),
             return_path_domain=DOMAIN,
             keys=(KEY, OLD_KEY),
+            complaint_check=complaint_check(Resolver([nameserver.endpoint]), LOOP.domain),
+            feedback_address=COMPLAINTS,
         )
-        yield ReportFlow(steps, reports)
+        yield ReportFlow(steps, reports, nameserver)
 
 
 def origin(claimed: ClaimedRecipient, position: int | None = 0, account_id: UUID | None = None) -> MailReference:
@@ -299,3 +307,87 @@ async def test_a_network_shares_a_place_in_the_inbox_and_a_full_inbox_is_logged(
         assert not await keep("2001:db8::ffff:1")
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [("inbox_has_no_room", "warning")]
     assert await keep("2001:db8:0:1::1")
+
+
+# Feedback loops.
+
+
+def signed_complaint(claimed: ClaimedRecipient, **given: Any) -> bytes:
+    head = f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}"
+    return complaint(head, **{"author": AUTHOR, "to": COMPLAINTS, **given})
+
+
+async def test_an_unsigned_complaint_is_noted_and_suppresses_nothing(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    for mail, origins in ((complaint(), [origin(claimed)]), (signed_complaint(claimed), [])):
+        received = await flow.receive(mail, *origins, peer=STRANGER)
+        assert (received.suppressed, received.reason) == (0, "a complaint from no feedback loop")
+    assert await flow.lines() == [(0, "complaint", f"abuse, unverified, from {STRANGER}", None, None, False)]
+    assert await flow.suppressions() == []
+
+
+async def test_a_signed_complaint_of_a_listed_provider_suppresses(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    mail = LOOP.signed(signed_complaint(claimed))
+    # A forged complaint before it takes nothing from it.
+    await flow.receive(signed_complaint(claimed), peer=STRANGER)
+    assert await flow.receive(mail, peer=STRANGER) == (1, 1, "")
+    assert await flow.suppressions() == [(claimed.account_id, "ada@example.org", "complaint")]
+    assert await flow.receive(mail, peer=STRANGER) == (0, 0, "")
+
+
+async def test_a_repeated_report_does_not_suppress_a_removed_address_again(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    mail = LOOP.signed(signed_complaint(claimed))
+    for report in (mail, bounce("ada@example.org")):
+        await flow.receive(report, origin(claimed), peer=STRANGER)
+        await flow.steps.fetch("DELETE FROM suppressions")
+        assert await flow.receive(report, origin(claimed), peer=STRANGER) == (0, 0, "")
+        assert await flow.suppressions() == []
+
+
+async def test_the_envelope_of_a_signed_complaint_does_not_count(flow: ReportFlow) -> None:
+    (mine,) = await flow.delivered()
+    (other,) = await flow.delivered(BOB)
+    # A genuine report about one mail, sent to the return path of another.
+    assert await flow.receive(LOOP.signed(signed_complaint(mine)), origin(other), peer=STRANGER) == (1, 1, "")
+    assert await flow.suppressions() == [(mine.account_id, "ada@example.org", "complaint")]
+
+
+async def test_a_providers_report_to_another_sender_does_not_count(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    for to in ("fbl@another-sender.example", f"bounces@{DOMAIN}", verp(claimed, key=b"guessed")):
+        mail = LOOP.signed(signed_complaint(claimed, to=to))
+        assert (await flow.receive(mail, peer=STRANGER)).suppressed == 0
+    assert await flow.receive(LOOP.signed(signed_complaint(claimed, to=verp(claimed))), peer=STRANGER) == (1, 1, "")
+
+
+async def test_tokens_of_several_mails_in_a_report_suppress_nothing(flow: ReportFlow) -> None:
+    (mine,) = await flow.delivered()
+    (other,) = await flow.delivered(BOB)
+    tokens = [f"CFBL-Feedback-ID: {feedback_token(origin(claimed), KEY)}" for claimed in (mine, other)]
+    mail = LOOP.signed(complaint(*tokens, author=AUTHOR, to=COMPLAINTS))
+    received = await flow.receive(mail, peer=STRANGER)
+    assert (received.noted, received.suppressed) == (2, 0)
+
+
+async def test_without_an_answer_from_dns_the_complaint_must_come_again(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    mail = LOOP.signed(signed_complaint(claimed))
+    (name,) = LOOP.zone
+    flow.nameserver.script[name] = SERVFAIL
+    with pytest.raises(Refusal, match="can't be verified now"):
+        await flow.receive(mail, peer=STRANGER)
+    assert await flow.lines() == []
+
+
+async def test_the_key_is_looked_up_once_and_only_for_listed_providers(flow: ReportFlow) -> None:
+    (claimed,) = await flow.delivered()
+    stranger = FeedbackLoop("stranger.example")
+    await flow.receive(stranger.signed(signed_complaint(claimed, author="a@stranger.example")), peer=STRANGER)
+    await flow.receive(LOOP.signed(signed_complaint(claimed, author="a@stranger.example")), peer=STRANGER)
+    await flow.receive(LOOP.signed(complaint(author=AUTHOR, to=COMPLAINTS)), peer=STRANGER)
+    assert flow.nameserver.asked == []
+    for kind in ("abuse", "fraud"):
+        await flow.receive(LOOP.signed(signed_complaint(claimed, kind=kind)), peer=STRANGER)
+    assert len(flow.nameserver.asked) == 1

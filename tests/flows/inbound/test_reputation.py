@@ -19,6 +19,7 @@ from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.accept_flow import Sender
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.feedback_loop import TRUSTED, complaint_check
 from tests.support.inbound_reports import bounce, complaint
 
 UNKNOWN: Final[dict[str, Any]] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
@@ -54,17 +55,20 @@ class ReputationFlow:
         )
         return claimed[:delivered]
 
-    async def come_back(self, mail: bytes, *claimed: ClaimedRecipient, is_shared: bool = False) -> None:
+    async def come_back(
+        self, mail: bytes, *claimed: ClaimedRecipient, is_shared: bool = False, peer: str = TRUSTED
+    ) -> None:
         feedback = Reports(
             database=self.steps.database,
             clock=self.steps.clock,
             chance=SystemChance(),
             return_path_domain="bounce.example.com",
             keys=(b"k",),
+            complaint_check=complaint_check(),
         )
-        for one in claimed:
-            position = None if is_shared else one.position
-            await feedback.receive(mail, [MailReference.of(one.account_id, one.message_id, position)])
+        for row in claimed:
+            position = None if is_shared else row.position
+            await feedback.receive(mail, [MailReference.of(row.account_id, row.message_id, position)], peer)
 
     async def run(self) -> ReputationRun:
         self.steps.clock.advance(seconds=30)
@@ -131,15 +135,51 @@ async def test_few_results_are_not_checked_for_ever(flow: ReputationFlow) -> Non
 
 async def test_complaints_and_late_bounces_count_once_each(flow: ReputationFlow) -> None:
     delivered = await flow.send(400)
-    await flow.come_back(complaint(), delivered[0], delivered[0])
+    await flow.come_back(complaint(), delivered[0], delivered[0], *delivered[5:7])
     await flow.come_back(bounce("x@example.org"), delivered[0], delivered[1], delivered[1])
     await flow.come_back(bounce("x@example.org", status="5.2.2"), delivered[2])
     await flow.come_back(complaint(kind="not-spam"), delivered[3])
-    assert await flow.figures() == (400, 2, 1)
+    assert await flow.figures() == (400, 2, 3)
     assert await flow.run() == ReputationRun(checked=1, warned=1)
-    await flow.come_back(complaint(), delivered[4])
+    await flow.come_back(complaint(), *delivered[7:13])
+    assert await flow.run() == ReputationRun(checked=1)
+    await flow.come_back(complaint(), delivered[13])
     assert (await flow.run()).suspended == 1
-    assert "0.50 % were complained about" in ((await flow.suspended())["acme"] or "")
+    assert "2.50 % were complained about" in ((await flow.suspended())["acme"] or "")
+
+
+async def test_complaints_from_no_feedback_loop_have_no_consequence(flow: ReputationFlow) -> None:
+    delivered = await flow.send(200)
+    await flow.come_back(complaint(), *delivered[:50], peer="203.0.113.9")
+    assert await flow.figures() == (200, 0, 0)
+    assert await flow.run() == ReputationRun()
+    assert (await flow.suspended())["acme"] is None
+
+
+async def test_an_address_complains_once_however_many_mails_it_got(flow: ReputationFlow) -> None:
+    await flow.send(200)
+    steps = flow.steps
+    for number in range(12):
+        address = "mallory@example.org" if number % 2 else "Mallory@example.org"
+        (claimed,) = await steps.claimed([address])
+        await steps.record(steps.outcome(claimed, DeliveryResult.DELIVERED))
+        await flow.come_back(complaint(), claimed)
+        await flow.come_back(bounce("mallory@example.org"), claimed)
+        await steps.fetch("DELETE FROM suppressions")
+    assert await flow.figures() == (212, 1, 1)
+
+
+async def test_the_owner_reads_of_a_warning_and_a_suspension_in_the_audit_log(flow: ReputationFlow) -> None:
+    delivered = await flow.send(1_000)
+    await flow.come_back(complaint(), *delivered[:3])
+    assert await flow.run() == ReputationRun(checked=1, warned=1)
+    await flow.come_back(complaint(), *delivered[3:10])
+    assert await flow.run() == ReputationRun(checked=1, suspended=1)
+    query = "SELECT action, actor, detail->>'reason' FROM audit_log WHERE actor = 'posthouse' ORDER BY at"
+    warned, suspended = await flow.steps.fetch(query)
+    assert (warned[:2], suspended[:2]) == (("account.warned", "posthouse"), ("account.suspended", "posthouse"))
+    assert "0.30 % were complained about" in warned[2]
+    assert "1.00 % were complained about" in suspended[2]
 
 
 async def test_only_what_a_server_said_counts(flow: ReputationFlow) -> None:

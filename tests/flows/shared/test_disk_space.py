@@ -24,6 +24,7 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.template import Template
 from posthouse.store.postgres import Database, as_refusal
 from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
+from tests.support.feedback_loop import complaint_check
 from tests.support.inbound_reports import bounce
 from tests.support.operator_client import Operator
 from tests.support.service import service_settings
@@ -188,6 +189,7 @@ async def test_templates_imports_and_reports_are_refused_without_a_trace(
         chance=chance,
         return_path_domain="b.example",
         keys=[b"k"],
+        complaint_check=complaint_check(),
         disk_space=tank.storage,
     )
     await templates.create(account_id, "welcome", None, CONTENT, OPERATOR, publish=True)
@@ -200,7 +202,7 @@ async def test_templates_imports_and_reports_are_refused_without_a_trace(
     async with refused():
         await suppression.begin_import(account_id, OPERATOR)
     async with refused():
-        await feedback.receive(bounce("ada@example.org"), [])
+        await feedback.receive(bounce("ada@example.org"), [], "192.0.2.1")
     async with refused():
         await feedback.keep(RAW, recipient="postmaster@b.example", sender="", peer="192.0.2.1")
     assert await left_behind(database) == before

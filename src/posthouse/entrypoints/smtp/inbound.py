@@ -85,7 +85,7 @@ class Inbound:
         origins = [mailbox for mailbox in mailboxes.values() if isinstance(mailbox, MailReference)]
         # Reports first: if the client must send the mail again, the repeated report is recognised.
         if origins or _Mailbox.COMPLAINTS in mailboxes.values():
-            received = await self._reports.receive(content, origins)
+            received = await self._reports.receive(content, origins, envelope.peer)
             log.info("report_received", peer=envelope.peer, size=len(content), **received._asdict())
         for_operator = [address for address, mailbox in mailboxes.items() if mailbox is _Mailbox.OPERATOR]
         return await self._keep(envelope, for_operator, content) if for_operator else ACCEPTED

@@ -1,5 +1,7 @@
 """Reports: bounces and complaints that arrive by mail. Only with our token are they noted and the address suppressed.
 
+A complaint must also come from a feedback loop; any other is noted, and suppresses nothing.
+
 A recipient's result is the reply of the first server: a later report changes no status and makes no event. Mail to the
 operator is kept.
 """
@@ -13,6 +15,7 @@ import structlog
 from posthouse import crash
 from posthouse.chance import Chance
 from posthouse.clock import Clock
+from posthouse.flows.inbound.complaint_check import ComplaintCheck
 from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.new_id import new_id
 from posthouse.mail import parts, report
@@ -49,22 +52,26 @@ class Reports:
         chance: Chance,
         return_path_domain: str,
         keys: Sequence[bytes],
+        complaint_check: ComplaintCheck,
+        feedback_address: str = "",
         disk_space: DiskSpace | None = None,
     ) -> None:
-        """`keys` are those that tokens may be signed with."""
+        """`keys` are those that tokens may be signed with; providers complain to `feedback_address`."""
         self._database = database
         self._clock = clock
         self._chance = chance
         self._domain = return_path_domain
         self._keys = tuple(keys)
+        self._complaint_check = complaint_check
+        self._feedback_address = feedback_address.lower()
         self._disk_space = disk_space or DiskSpace()
 
     def origin(self, address: str) -> MailReference | None:
         """The mail that the address refers to, if it is a return path of ours."""
         return parse_return_path(address, self._domain, self._keys)
 
-    async def receive(self, mail: bytes, origins: Sequence[MailReference]) -> Received:
-        """Note what the mail reports about `origins`, whose return paths it was sent to.
+    async def receive(self, mail: bytes, origins: Sequence[MailReference], peer: str) -> Received:
+        """Note what the mail reports about `origins`, whose return paths it was sent to by `peer`.
 
         Without any it was sent to the address for complaints, and is about the mail whose tokens it contains: these
         are in every mail that we send. Bounces come to the return path.
@@ -74,18 +81,22 @@ class Reports:
             read = await asyncio.to_thread(report.read, mail)
         else:
             read = report.read(mail)
-        if isinstance(read, NoReport):
-            return Received(0, 0, read.reason)
-        if isinstance(read, Bounce) and not origins:
-            return Received(0, 0, "a bounce that didn't come to a return path")
-        named = _once(origins or self._signed(read.tokens))
-        if not named:
-            return Received(0, 0, "it holds no token of ours")
+        match read:
+            case NoReport(reason):
+                return Received(0, 0, reason)
+            case Bounce():
+                named, is_verified = _once(origins), True
+                if not named:
+                    return Received(0, 0, "a bounce that didn't come to a return path")
+            case Complaint():
+                named, is_verified = await self._complained_about(mail, read, origins, peer)
+                if not named:
+                    return Received(0, 0, "it holds no token of ours")
         async with self._database.transaction() as tx:
-            received = await self._write(tx, read, named)
+            received = await self._write(tx, read, named, None if is_verified else peer)
             crash.point("feedback.before_commit")
         crash.point("feedback.after_commit")
-        return received
+        return received if is_verified else received._replace(reason="a complaint from no feedback loop")
 
     async def keep(self, mail: bytes, *, recipient: str, sender: str, peer: str) -> bool:
         """Keep a mail for the operator; whether there was room."""
@@ -105,7 +116,35 @@ class Reports:
         found = [self.origin(token) if "@" in token else parse_feedback_token(token, self._keys) for token in tokens]
         return [origin for origin in found if origin is not None]
 
-    async def _write(self, tx: Connection, read: Bounce | Complaint, origins: Sequence[MailReference]) -> Received:
+    async def _complained_about(
+        self, mail: bytes, complaint: Complaint, origins: Sequence[MailReference], peer: str
+    ) -> tuple[list[MailReference], bool]:
+        """The mails that a complaint is about, and whether it comes from a feedback loop.
+
+        The envelope is not signed: of a signed complaint only the tokens within count. A report is about one mail, so
+        tokens of several mails were planted there.
+        """
+        within = _once(self._signed(complaint.tokens))
+        named = _once(origins) or within
+        if self._complaint_check.trusts_peer(peer):
+            return named, True
+        is_single = len({origin.message_id for origin in within}) == 1
+        if is_single and await self._complaint_check.is_signed(mail, self._is_ours):
+            return within, True
+        return named, False
+
+    def _is_ours(self, address: str) -> bool:
+        """Whether providers send complaints to this address."""
+        is_feedback_address = bool(address) and address == self._feedback_address
+        return is_feedback_address or self.origin(address) is not None
+
+    async def _write(
+        self,
+        tx: Connection,
+        read: Bounce | Complaint,
+        origins: Sequence[MailReference],
+        unverified_peer: str | None,
+    ) -> Received:
         now = self._clock.now()
         noted = 0
         suppressions = []
@@ -115,11 +154,13 @@ class Reports:
             if addressed is None:
                 continue
             account_id, recipients, complainer = addressed
-            notes = rules.report_notes(read, origin.position, recipients, complainer)
-            noted += await reports.note(tx, account_id, message_id, notes, now)
+            notes = rules.report_notes(read, origin.position, recipients, complainer, unverified_peer)
+            # A report that is repeated must not suppress an address that the account has removed meanwhile.
+            new_notes = await reports.note(tx, account_id, message_id, notes, now)
+            noted += len(new_notes)
             suppressions += [
                 NewSuppression(account_id, recipients[note.position], note.kind, note.code, note.response)
-                for note in notes
+                for note in new_notes
                 if note.suppress and note.position is not None
             ]
         return Received(noted, await reports.suppress(tx, suppressions, now))

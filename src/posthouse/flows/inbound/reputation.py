@@ -1,7 +1,8 @@
 """Reputation: warns about accounts with many bounces or complaints, and suspends the worst, to protect all others.
 
 A run checks accounts with newly suppressed addresses, and again those that had too few results to be judged. A
-suspension is the same as an operator's: mail is held, not dropped, until `account resume`.
+suspension is the same as an operator's: mail is held, not dropped, until `account resume`. The account's owner is
+notified of both.
 """
 
 from collections import OrderedDict
@@ -20,7 +21,7 @@ from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.reputation import WINDOW, ReputationFigures
 from posthouse.store import accounts, reputation
-from posthouse.store.postgres import Database
+from posthouse.store.postgres import Connection, Database
 from posthouse.store.reputation import AccountReputation
 
 log = structlog.get_logger(__name__)
@@ -115,10 +116,7 @@ class Reputation:
                 return False
             reason = f"Its reputation: {rules.described(figures)}."
             await accounts.suspend(tx, standing.account_id, reason, now)
-            detail = {"reason": reason}
-            await self._audit_log.note(
-                tx, standing.account_id, SERVICE, "account.suspended", standing.name, now, detail
-            )
+            await self._notify_owner(tx, standing, "account.suspended", reason, now)
         log.warning("account_suspended_for_its_reputation", **_log_fields(standing, figures))
         return True
 
@@ -126,9 +124,18 @@ class Reputation:
         now = self._clock.now()
         async with self._database.transaction() as tx:
             is_time = await reputation.warn(tx, standing.account_id, now, now - WARN_AGAIN)
+            if is_time:
+                reason = f"Its reputation: {rules.described(figures)}."
+                await self._notify_owner(tx, standing, "account.warned", reason, now)
         if is_time:
             log.warning("account_reputation_is_bad", exempt=standing.exempt, **_log_fields(standing, figures))
         return is_time
+
+    async def _notify_owner(
+        self, tx: Connection, standing: AccountReputation, action: str, reason: str, now: datetime
+    ) -> None:
+        """Owners read it in the account's audit log. A mail to them belongs here as well, in this transaction."""
+        await self._audit_log.note(tx, standing.account_id, SERVICE, action, standing.name, now, {"reason": reason})
 
 
 def _log_fields(standing: AccountReputation, figures: ReputationFigures) -> dict[str, object]:
