@@ -1,4 +1,4 @@
-"""An HTTP connection: uvicorn's, with limits on a request's head and the error object for bytes that are not HTTP."""
+"""An HTTP connection: uvicorn's, with limits on a request's framing and the error object for what is not HTTP."""
 
 import asyncio
 from typing import Final
@@ -12,6 +12,8 @@ from posthouse.rules.refusal import invalid
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEAD_SECONDS_MAX: Final = 20.0
+# Of a chunked body: sizes of chunks, their extensions and the trailer, beyond as many bytes as the body has.
+FRAMING_BYTES_MAX: Final = 64 * 1024
 # A client that is still sending after its response (a 413, a 401) must be able to finish, or it never reads it.
 DISCARDED_BYTES_MAX: Final = 64 * 1024 * 1024
 DISCARDED_SECONDS_MAX: Final = 20.0
@@ -20,10 +22,21 @@ READ_BYTES_MIN: Final = 16 * 1024
 READ_SECONDS_MAX: Final = 20.0
 
 
+class _Dropped(list[tuple[bytes, bytes]]):
+    """Takes the fields of a trailer: no endpoint reads them, and a trailer has no end of its own."""
+
+    def append(self, _: tuple[bytes, bytes]) -> None:
+        pass
+
+
+_DROPPED: Final = _Dropped()
+
+
 class BoundedConnection(HttpToolsProtocol):
-    """Without limits, a head that never ends and a response that the client never reads would stay in memory."""
+    """Without limits, a head or a trailer that never ends and a response that is never read would stay in memory."""
 
     _head_bytes = 0
+    _framing_bytes = 0
     _is_reading_head = False
     _is_reading_body = False
     _discarded_bytes = 0
@@ -51,16 +64,22 @@ class BoundedConnection(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
+        cycle = self.cycle
         super().data_received(data)
         if self._is_reading_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self.send_400_response("The request's head is too large.")
-        elif self._is_reading_body and self.cycle.response_complete:
-            self._discarded_bytes += len(data)
-            self._start_timer(DISCARDED_SECONDS_MAX)
-            if self._discarded_bytes > DISCARDED_BYTES_MAX:
-                self.transport.close()
+        elif self._is_reading_body:
+            if self.cycle is cycle:  # otherwise part of the data was the head
+                self._framing_bytes += len(data)
+            if self._framing_bytes > FRAMING_BYTES_MAX:
+                self._refuse_framing()
+            elif self.cycle.response_complete:
+                self._discarded_bytes += len(data)
+                self._start_timer(DISCARDED_SECONDS_MAX)
+                if self._discarded_bytes > DISCARDED_BYTES_MAX:
+                    self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -71,9 +90,14 @@ class BoundedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_reading_head = False
         self._is_reading_body = True
-        self._discarded_bytes = 0
+        self._discarded_bytes = self._framing_bytes = 0
         self._stop_timer()
         super().on_headers_complete()
+        self.headers = _DROPPED
+
+    def on_body(self, body: bytes) -> None:
+        self._framing_bytes -= 2 * len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._is_reading_body = False
@@ -95,6 +119,15 @@ class BoundedConnection(HttpToolsProtocol):
         ]
         self.transport.write(b"".join(lines))
         self.transport.close()
+
+    def _refuse_framing(self) -> None:
+        cycle = self.cycle
+        cycle.disconnected = True  # its endpoint writes nothing more
+        cycle.message_event.set()
+        if cycle.response_started or self.pipeline:
+            self.transport.close()
+        else:
+            self.send_400_response("The request's chunks are too small, or its trailer is too large.")
 
     def _start_timer(self, seconds: float) -> None:
         """Close the connection after this time, unless the timer runs already or is stopped before."""

@@ -1,0 +1,113 @@
+"""A chunked request whose trailer never ends: the connection is closed soon, and others are served meanwhile."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from posthouse.entrypoints.http.connection import FRAMING_BYTES_MAX
+from tests.support.neighbours import attack, measure, require_undisturbed
+from tests.support.server_process import ServerProcess
+from tests.support.service import Service
+
+CHUNKED = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+BEGIN = b"POST /v1/auth/login HTTP/1.1\r\nHost: x\r\n" + CHUNKED + b"1\r\n{\r\n"
+FIELDS = b"".join(b"a:%d\r\n" % number for number in range(4_000))
+# What the kernel keeps on its way, on both sides, before the sender notices.
+BUFFERED_BYTES_MAX = 8 * 1024 * 1024
+SENT_BYTES_MAX = 64 * 1024 * 1024
+MEMORY_BYTES_MAX = 32 * 1024 * 1024
+
+ATTACK = """
+import socket, sys, time
+begin, fields = (bytes.fromhex(given) for given in sys.argv[2:4])
+print("begun", flush=True)
+while True:
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+        try:
+            connection.sendall(begin)
+            for _ in range(2_000):
+                connection.sendall(fields)
+        except OSError:
+            time.sleep(0.05)
+"""
+
+
+async def send_without_end(port: int, begin: bytes, piece: bytes) -> tuple[int, bytes]:
+    """The bytes that were sent before the server closed the connection, and what it answered."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    sent = 0
+    try:
+        writer.write(begin)
+        with suppress(ConnectionError):
+            async with asyncio.timeout(10):
+                while sent < SENT_BYTES_MAX and not reader.at_eof():
+                    writer.write(piece)
+                    await writer.drain()
+                    sent += len(piece)
+        answer = b""
+        with suppress(ConnectionError):
+            answer = await reader.read(10_000)
+        return sent, answer
+    finally:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        pytest.param(BEGIN + b"0\r\n", FIELDS, id="many fields"),
+        pytest.param(BEGIN + b"0\r\nname", b"a" * 16_384, id="a name without an end"),
+        pytest.param(BEGIN + b"0\r\nname: ", b"a" * 16_384, id="a value without an end"),
+        pytest.param(BEGIN + b"1;", b"a" * 16_384, id="a chunk extension without an end"),
+        pytest.param(BEGIN, b"1\r\n \r\n" * 4_000, id="chunks of a byte"),
+        pytest.param(BEGIN.replace(b"POST /v1/auth/login", b"GET /healthz") + b"0\r\n", FIELDS, id="after the answer"),
+    ],
+)
+async def test_a_request_has_a_bounded_number_of_bytes_beside_its_body(
+    http_process: ServerProcess, begin: bytes, piece: bytes
+) -> None:
+    before = http_process.resident_bytes()
+    sent, answer = await send_without_end(http_process.port, begin, piece)
+    assert sent < FRAMING_BYTES_MAX + BUFFERED_BYTES_MAX
+    assert http_process.resident_bytes() - before < MEMORY_BYTES_MAX
+    assert not answer or answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 200 ")), answer
+
+
+async def test_the_refusal_is_the_error_object(http_process: ServerProcess) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", http_process.port)
+    writer.write(BEGIN + b"0\r\n")
+    await writer.drain()
+    # Not more than the limit in one piece, so that nothing unread resets the connection.
+    for _ in range(FRAMING_BYTES_MAX // len(FIELDS) + 2):
+        writer.write(FIELDS)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"invalid_request"' in answer
+    assert b"trailer" in answer
+
+
+async def test_a_short_trailer_and_small_chunks_are_read(service: Service) -> None:
+    tenant = await service.account()
+    body = b'{"from":"%s","to":"a@example.com","subject":"s","text":"%s"}' % (
+        tenant.mail()["from"].encode(),
+        b"x" * 400_000,
+    )
+    head = f"POST /emails HTTP/1.1\r\nHost: x\r\nAuthorization: {tenant.basic}\r\nIdempotency-Key: trailer\r\n"
+    chunks = [body[start : start + 7] for start in range(0, len(body), 7)]
+    framed = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    answer = await service.raw(head.encode() + CHUNKED + framed + b"0\r\nChecksum: abc\r\nSigned: no\r\n\r\n")
+    assert answer.is_accepted()
+
+
+@pytest.mark.alone
+async def test_another_client_is_served_meanwhile(http_process: ServerProcess, service: Service) -> None:
+    tenant = await service.account()
+    await measure(tenant.accepts, 10)
+    alone = await measure(tenant.accepts, 40)
+    async with attack(ATTACK, str(http_process.port), (BEGIN + b"0\r\n").hex(), FIELDS.hex()):
+        during = await measure(tenant.accepts, 80)
+    require_undisturbed(alone, during)
