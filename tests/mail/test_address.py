@@ -14,6 +14,7 @@ from tests.support.processor_time import processor_seconds
 ATEXT = string.ascii_letters + string.digits + "!#$%&'*+/=?^_`{|}~-"
 
 ACCEPTED = {
+    "a@b.c1": Mailbox("", "a", "b.c1"),
     "ada@example.com": Mailbox("", "ada", "example.com"),
     "Ada.Lovelace+tag@Mail.Example.COM": Mailbox("", "Ada.Lovelace+tag", "mail.example.com"),
     "!#$%&'*+/=?^_`{|}~-@example.com": Mailbox("", "!#$%&'*+/=?^_`{|}~-", "example.com"),
@@ -50,6 +51,7 @@ ACCEPTED = {
 }
 
 REFUSED = {
+    "a.@example.net": "dot",
     "": "is empty",
     "ada": "has no @",
     "@example.com": "nothing before the @",

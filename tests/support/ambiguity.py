@@ -31,6 +31,9 @@ ENDLESS: Final = 10_000
 WAYS_MAX: Final = 8
 TEXTS_MAX: Final = 24
 
+# Patterns of one character.
+SINGLE: Final = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
+
 Symbols = frozenset[int]
 
 
@@ -134,7 +137,7 @@ def _either(pieces: list[Piece]) -> Piece:
 def _node(made: Automaton, state: Any, node: Any, flags: int) -> Piece:
     kind, given = str(node[0]), node[1]
     match kind:
-        case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
+        case kind if kind in SINGLE:
             reads = _read_by(state, node, flags, made.universe)
             number = made.state(reads)
             return Piece({number: reads}, {number: made.universe})
@@ -176,7 +179,7 @@ def _repeated(made: Automaton, given: Any, flags: int) -> Piece:
 
 
 def _possessive(made: Automaton, piece: Piece, body: Any, flags: int) -> Piece:
-    if len(body) != 1 or str(body[0][0]) not in {"LITERAL", "NOT_LITERAL", "ANY", "IN"}:
+    if not _is_single(body):
         made.inner.append(_built(body, flags, made.universe, False, False))
     kept: Symbols = frozenset().union(*piece.first.values())
     left = made.universe - kept
@@ -192,9 +195,39 @@ def _looked_around(made: Automaton, kind: str, given: Any, flags: int) -> Piece:
     begins: Symbols = frozenset().union(*ahead.first.values())
     if kind == "ASSERT":
         return Piece(empty=begins | ahead.empty)
-    is_one_character = len(inside) == 1 and str(inside[0][0]) in {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
     # What may be refused may fail here, and that is what makes a matcher go back.
-    return Piece(empty=made.universe - begins if is_one_character else made.universe - {END})
+    return Piece(empty=made.universe - begins if _is_single(inside) else made.universe - {END})
+
+
+def _is_single(parsed: Any) -> bool:
+    return len(parsed) == 1 and str(parsed[0][0]) in SINGLE
+
+
+def uncertain_groups(pattern: "re.Pattern[Any]") -> list[str]:
+    """Possessive and atomic groups, which Python before 3.11.5 matches wrongly; a possessive character is no group."""
+    return list(_uncertain(_parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG)))
+
+
+def _uncertain(parsed: Any) -> Iterator[str]:
+    for node in parsed:
+        kind, given = str(node[0]), node[1]
+        if kind == "ATOMIC_GROUP" or (kind == "POSSESSIVE_REPEAT" and not _is_single(given[2])):
+            yield kind
+        for inside in _inside(kind, given):
+            yield from _uncertain(inside)
+
+
+def _inside(kind: str, given: Any) -> Any:
+    match kind:
+        case "BRANCH":
+            return given[1]
+        case "ATOMIC_GROUP":
+            return [given]
+        case "SUBPATTERN" | "ASSERT" | "ASSERT_NOT" | "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+            return [given[-1]]
+        case "GROUPREF_EXISTS":
+            return [branch for branch in given[1:] if branch is not None]
+    return []
 
 
 def _read_by(state: Any, node: Any, flags: int, universe: Symbols) -> Symbols:

@@ -4,8 +4,7 @@ Accepts a bare address, or a display name and an address in angle brackets, and 
 no comment, group, list, route, quoted local part or address literal. So an accepted address is ASCII without white
 space, brackets or control characters, and is safe in an SMTP command or a header field.
 
-Everything here is linear in its input: lengths are checked first, and the patterns are possessive, so they never
-backtrack.
+Everything here is linear in its input: lengths are checked first, and the patterns can read a text in one way only.
 """
 
 import re
@@ -21,22 +20,22 @@ NAME_CHARACTERS_MAX: Final = 256
 _GIVEN_CHARACTERS_MAX: Final = 1_024
 
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
-_LOCAL: Final = rf"{_ATOM}(?:\.{_ATOM})*+"
+_LOCAL: Final = rf"{_ATOM}(?:\.{_ATOM})*"
 _LABEL: Final = r"(?!-)[A-Za-z0-9-]{1,63}+(?<!-)"
 # A label whose third and fourth characters are hyphens is either Punycode, which must decode, or reserved: both take
 # the slow path.
 _PLAIN_LABEL: Final = rf"(?!..--){_LABEL}"
 # At least two labels, and the last is not a number: never mistaken for an IP address.
-_PLAIN_DOMAIN: Final = rf"(?:{_PLAIN_LABEL}\.)++(?![0-9]++\Z){_PLAIN_LABEL}\Z"
+_PLAIN_DOMAIN: Final = rf"(?:{_PLAIN_LABEL}\.)+(?![0-9]++\Z){_PLAIN_LABEL}\Z"
 
 _plain_address: Final = re.compile(rf"({_LOCAL})@({_PLAIN_DOMAIN})").match
 _plain_domain: Final = re.compile(_PLAIN_DOMAIN).match
-_encoded_domain: Final = re.compile(rf"(?:{_LABEL}\.)++(?![0-9]++\Z){_LABEL}\Z").match
+_encoded_domain: Final = re.compile(rf"(?:{_LABEL}\.)+(?![0-9]++\Z){_LABEL}\Z").match
 _plain_local: Final = re.compile(rf"{_LOCAL}\Z").match
 # C0, DEL, C1, the two Unicode line ends, and surrogates, which UTF-8 can't encode.
 _find_forbidden: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").search
 _plain_phrase: Final = re.compile(r'[^()<>\[\]:;@\\,"]*+\Z').match
-_next_word: Final = re.compile(r' *+(?:"((?:[^"\\]|\\.)*+)"|([^()<>\[\]:;@\\," ]++))').match
+_next_word: Final = re.compile(r' *+(?:"((?:[^"\\]++|\\.)*)"|([^()<>\[\]:;@\\," ]++))').match
 _unescape: Final = re.compile(r"\\(.)").sub
 
 _EXAMPLE: Final = 'ada@example.com or "Ada Lovelace" <ada@example.com>'

@@ -25,8 +25,8 @@ _COMMENT: Final = "comment"
 _KINDS: Final = ("", _SPACE, _QUOTED, _LITERAL, _ATOM, _COMMENT, "")
 
 _next_token: Final = re.compile(
-    r'([ \t]++)|("(?:[^"\\]|\\.)*+")|(\[[^\[\]\\]*+\])'
-    r'|([^ \t()<>\[\]:;@\\,."]++)|(\((?:[^()\\]|\\.)*+\))|([()<>\[\]:;@\\,."])'
+    r'([ \t]++)|("(?:[^"\\]++|\\.)*")|(\[[^\[\]\\]*+\])'
+    r'|([^ \t()<>\[\]:;@\\,."]++)|(\((?:[^()\\]++|\\.)*\))|([()<>\[\]:;@\\,."])'
 ).match
 _next_parenthesis: Final = re.compile(r"\\.|[()]").search
 _unescape: Final = re.compile(r"\\(.)").sub

@@ -35,11 +35,11 @@ _STRUCTURED: Final = frozenset(
     }
 )  # fmt: skip
 
-# A line always matches, so that the search never restarts inside a line.
-_scan: Final = re.compile(rb"([!-9;-~]*+)([ \t]*+)(:?)([^\r\n]*+(?:\r\n[ \t][^\r\n]*+)*+\r\n)").findall
+# A line always matches, so that the search never restarts inside a line; a field ends where no line continues it.
+_scan: Final = re.compile(rb"([!-9;-~]*+)([ \t]*+)(:?)([^\r\n]*+(?:\r\n[ \t][^\r\n]*+)*\r\n(?![ \t]))").findall
 _words: Final = re.compile(rb"[ \t]*+[^ \t]++").findall
 _next_parameter: Final = re.compile(
-    r';[ \t;]*+([^=;"\s]++)[ \t]*+=[ \t]*+("(?:[^"\\]|\\.)*+"|[^;"]*+)[ \t]*+|;[ \t;]*+\Z'
+    r';[ \t;]*+([^=;"\s]++)[ \t]*+=[ \t]*+("(?:[^"\\]++|\\.)*"|[^;"]*+)[ \t]*+|;[ \t;]*+\Z'
 ).match
 _unescape: Final = re.compile(r"\\(.)").sub
 _is_attribute_character: Final = re.compile(r"[A-Za-z0-9!#$&+.^_`|~-]").match

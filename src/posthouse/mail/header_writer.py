@@ -49,7 +49,7 @@ _Q_ASCII: Final = {chr(byte): _Q[byte] for byte in range(128)}
 _is_name: Final = re.compile(r"[!-9;-~]+\Z").match
 _find_control: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]").search
 _is_address: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.@-]+\Z").match
-_is_phrase: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++)*+\Z").match
+_is_phrase: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++)*\Z").match
 _encoded_word: Final = re.compile(r"=\?(?:utf-8|us-ascii)\?([bq])\?([!->@-~]*+)\?=", re.IGNORECASE)
 
 

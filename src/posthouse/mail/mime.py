@@ -37,7 +37,7 @@ _QUOTED_PRINTABLE_SAFE: Final = bytes([0x09, 0x0A, *range(0x20, 0x3D), *range(0x
 
 _is_boundary: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}\Z").match
 _is_content_type: Final = re.compile(r"[!-.0-:<-~]+/[ -~]+\Z").match
-_is_plain_filename: Final = re.compile(r"[A-Za-z0-9._+@!#&(),=~-]++(?: [A-Za-z0-9._+@!#&(),=~-]++)*+\Z").match
+_is_plain_filename: Final = re.compile(r"[A-Za-z0-9._+@!#&(),=~-]++(?: [A-Za-z0-9._+@!#&(),=~-]++)*\Z").match
 _is_id: Final = re.compile(r"[!-;=?-~]{1,255}\Z").match
 # RFC 5987's attr-char: characters that an extended parameter keeps.
 _PERCENT: Final = tuple(

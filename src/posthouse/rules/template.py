@@ -18,8 +18,8 @@ from posthouse.rules.refusal import Code, Refusal, invalid
 VariableValue: TypeAlias = str | int | float | bool | None
 
 # Matches every `{{`; a name and `}}` must follow, or the group stays empty and the placeholder is malformed. The
-# quantifiers are possessive, so that no input causes backtracking.
-_PLACEHOLDER: Final = re.compile(r"\{\{(?:[ \t]*+([A-Za-z_][A-Za-z0-9_.]{0,63}+)[ \t]*+\}\})?+")
+# classes are possessive, so that no input causes backtracking.
+_PLACEHOLDER: Final = re.compile(r"\{\{(?:[ \t]*+([A-Za-z_][A-Za-z0-9_.]{0,63}+)[ \t]*+\}\})?")
 _ALIAS: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

@@ -38,7 +38,7 @@ _authority_end: Final = re.compile(r"[/?]").search
 _port: Final = re.compile(r"[1-9][0-9]{0,4}").fullmatch
 # RFC 3986; and brackets in a query, which are common and accepted everywhere.
 _path_and_query: Final = re.compile(
-    r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*+(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?\[\]-]|%[0-9A-Fa-f]{2})*+)?"
+    r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2})*(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?\[\]-]++|%[0-9A-Fa-f]{2})*)?"
 ).fullmatch
 # Some parsers read such a host as an IPv4 address: its last part is a number, in any base and any script.
 _ends_in_number: Final = re.compile(r"(?:.*\.)?(?:\d+|0[xX][0-9A-Fa-f]*)\.?").fullmatch

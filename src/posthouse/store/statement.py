@@ -16,7 +16,7 @@ from typing import Any, Final
 # never closed runs to the end, so that the search takes linear time; PostgreSQL refuses such a text.
 _TOKEN: Final = re.compile(
     r"""
-    [eE]'(?:[^'\\]++|\\.)*+'?
+    [eE]'(?:[^'\\]++|\\.)*'?
     | '[^']*+'?
     | "[^"]*+"?
     | --[^\n]*+

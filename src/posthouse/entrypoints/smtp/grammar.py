@@ -1,6 +1,6 @@
 """The grammar of SMTP commands: paths and their parameters (RFC 5321, 4.1.2), read strictly.
 
-The patterns are possessive and never backtrack, so that parsing takes linear time.
+The patterns can read a text in one way only, so that parsing takes linear time.
 """
 
 import functools
@@ -12,7 +12,7 @@ from posthouse.entrypoints.smtp.replies import ServerReply
 LOCAL_CHARACTERS_MAX: Final = 64
 PATH_CHARACTERS_MAX: Final = 254
 
-_LOCAL: Final = r"""[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]++|"(?:[ !#-\[\]-~]|\\[ -~])*+\""""
+_LOCAL: Final = r"""[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]++|"(?:[ !#-\[\]-~]++|\\[ -~])*\""""
 _DOMAIN: Final = r"[A-Za-z0-9._-]++|\[[A-Za-z0-9.:-]++\]"
 # A space after the colon is common and unambiguous.
 _path: Final = re.compile(rf" ?<(?:({_LOCAL})(?:@({_DOMAIN}))?)?>(?: (.*))?\Z").match
