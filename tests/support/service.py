@@ -404,6 +404,9 @@ def settings_for(database_url: str, **settings: str) -> dict[str, str]:
         "HTTP__HOST": "127.0.0.1",
         # A machine that stands still for seconds is no reason to fail.
         "DATABASE__PATIENCE": "10",
+        # Every client of the tests has the same address.
+        "HTTP__UNAUTHENTICATED_PER_SECOND": "100000",
+        "HTTP__UNAUTHENTICATED_BURST": "100000",
         **settings,
     }
     return {f"POSTHOUSE_{name}": value for name, value in chosen.items() if not name.startswith("_")}

@@ -32,6 +32,7 @@ from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
+from posthouse.rules.rate_limit import Rate
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from posthouse.wire.stream import Stream
@@ -106,7 +107,8 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 dry_run=_dry_run(settings, database, control_cache, clock, chance),
             )
 
-    return create_app(open_services, clock, chance)
+    rate = Rate(settings.http.unauthenticated_per_second, settings.http.unauthenticated_burst)
+    return create_app(open_services, clock, chance, rate)
 
 
 def _dry_run(

@@ -31,6 +31,17 @@ class HttpSection(Section):
         "links and invitations begin with it. Empty: mail can't carry unsubscribe links.",
     )
 
+    unauthenticated_per_second: int = Field(
+        50,
+        ge=1,
+        le=10**6,
+        description="Requests a second for pages, unknown addresses and with wrong credentials that a process answers "
+        "to an address (for IPv6, a network); customers with a valid credential are not counted.",
+    )
+    unauthenticated_burst: int = Field(
+        200, ge=1, le=10**9, description="Such requests that an address may send at once."
+    )
+
     @field_validator("public_url")
     @classmethod
     def _is_base(cls, given: str) -> str:

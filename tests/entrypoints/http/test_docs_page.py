@@ -14,6 +14,7 @@ from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.send_email import SendEndpoint
+from posthouse.entrypoints.http.unauthenticated import UnauthenticatedLimit
 
 STYLE = "text/css; charset=utf-8"
 SCRIPT = "text/javascript; charset=utf-8"
@@ -35,7 +36,10 @@ class Reply:
 
 
 SEND_ENDPOINT = SendEndpoint(BodyReader())
-APPLICATION = Frame(create_router(SEND_ENDPOINT), SEND_ENDPOINT, RequestIds(DatabaseClock(), SystemChance()))
+CLOCK = DatabaseClock()
+APPLICATION = Frame(
+    create_router(SEND_ENDPOINT), SEND_ENDPOINT, RequestIds(CLOCK, SystemChance()), UnauthenticatedLimit(CLOCK)
+)
 
 
 async def get(address: str, **headers: str) -> Reply:
@@ -138,3 +142,14 @@ async def test_nothing_else_is_served(path: str) -> None:
     reply = await get(path)
     assert reply.status == 404
     assert b'"code":"not_found"' in reply.body
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/docs/start.js"])
+async def test_a_client_that_has_the_content_gets_304(path: str) -> None:
+    first, compressed = await get(path), await get(path, accept_encoding="gzip")
+    assert gzip.decompress(compressed.body) == first.body
+    assert first.headers["etag"] != compressed.headers["etag"]
+    again = await get(path, if_none_match=f'"other", W/{first.headers["etag"]}')
+    assert (again.status, again.body) == (304, b"")
+    assert again.headers["etag"] == first.headers["etag"]
+    assert (await get(path, accept_encoding="gzip", if_none_match=first.headers["etag"])).status == 200

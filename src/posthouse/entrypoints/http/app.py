@@ -13,7 +13,7 @@ from starlette.types import Lifespan
 
 from posthouse.chance import Chance
 from posthouse.clock import Clock
-from posthouse.entrypoints.http import docs_page, openapi, responses
+from posthouse.entrypoints.http import docs_page, openapi, responses, unauthenticated
 from posthouse.entrypoints.http.frame import Frame
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_ids import RequestIds
@@ -36,6 +36,9 @@ from posthouse.entrypoints.http.routes import (
 )
 from posthouse.entrypoints.http.send_email import SendEndpoint
 from posthouse.entrypoints.http.services import Services
+from posthouse.entrypoints.http.static_content import StaticContent
+from posthouse.entrypoints.http.unauthenticated import UnauthenticatedLimit
+from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Code, Refusal, invalid
 
 _FAMILIES: Final = (
@@ -59,7 +62,10 @@ _FAMILIES: Final = (
 
 
 def create_app(
-    open_services: Callable[[], AbstractAsyncContextManager[Services]], clock: Clock, chance: Chance
+    open_services: Callable[[], AbstractAsyncContextManager[Services]],
+    clock: Clock,
+    chance: Chance,
+    unauthenticated_rate: Rate = unauthenticated.RATE,
 ) -> Frame:
     request_ids = RequestIds(clock, chance)
     reader = BodyReader()
@@ -74,7 +80,8 @@ def create_app(
             yield {responses.REQUEST_IDS: request_ids}
             await services.intake.drain()
 
-    return Frame(create_router(send_endpoint, lifespan), send_endpoint, request_ids)
+    limit = UnauthenticatedLimit(clock, unauthenticated_rate)
+    return Frame(create_router(send_endpoint, lifespan), send_endpoint, request_ids, limit)
 
 
 def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
@@ -87,11 +94,11 @@ def create_router(send_endpoint: SendEndpoint, lifespan: Lifespan[FastAPI] | Non
     application.add_exception_handler(HTTPException, _on_http_exception)
     application.add_exception_handler(RequestValidationError, _on_validation_error)
     application.add_exception_handler(Exception, _on_fault)
-    document = openapi.openapi(application)
+    document = StaticContent.of(responses.encoded(openapi.openapi(application)), "application/json")
 
     @application.get("/openapi.json", include_in_schema=False)
-    async def openapi_json() -> Response:
-        return Response(responses.encoded(document), media_type="application/json")
+    async def openapi_json(request: Request) -> Response:
+        return document.response(request.headers, {"Cache-Control": "no-cache"})
 
     return application
 

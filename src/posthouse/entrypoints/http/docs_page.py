@@ -1,15 +1,16 @@
 """The API reference at /docs: Swagger UI with our OpenAPI document, without any third-party host."""
 
-import gzip
-from dataclasses import dataclass
+import asyncio
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
+from threading import Lock
 from typing import Final
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+
+from posthouse.entrypoints.http.static_content import StaticContent
 
 # The page loads only what this service serves, and the data: images inside the style sheet.
 _POLICY: Final = (
@@ -61,53 +62,48 @@ _MEDIA_TYPES: Final = {
     "start.js": "text/javascript; charset=utf-8",
 }
 
+# The first requests wait for a single thread to read and compress megabytes.
+_LOADING: Final = Lock()
+
 router = APIRouter(include_in_schema=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asset:
-    content: bytes
-    compressed: bytes
-    version: str
-
-
 @cache
-def _asset(name: str) -> _Asset:
+def _contents() -> dict[str, StaticContent]:
+    """The page, named "", and its assets. Their addresses hold a hash of their content: browsers may keep them."""
     # Imported at the first request: commands that serve nothing start faster.
     import fastapi_swagger.resources as swagger_ui  # type: ignore[import-untyped]
 
-    content = _START if name == "start.js" else files(swagger_ui).joinpath(name).read_bytes()
-    return _Asset(content, gzip.compress(content, mtime=0), sha256(content).hexdigest()[:16])
+    contents, page = {}, _PAGE
+    for name, media_type in _MEDIA_TYPES.items():
+        content = _START if name == "start.js" else files(swagger_ui).joinpath(name).read_bytes()
+        contents[name] = StaticContent.of(content, media_type)
+        page = page.replace(f"{{{name}}}", f"docs/{name}?v={contents[name].version}")
+    contents[""] = StaticContent.of(page.encode(), "text/html")
+    return contents
 
 
-@cache
-def _page() -> str:
-    """Each asset's address contains a hash of its content, so that browsers may cache it without limit."""
-    page = _PAGE
-    for name in _MEDIA_TYPES:
-        page = page.replace(f"{{{name}}}", f"docs/{name}?v={_asset(name).version}")
-    return page
+def _load() -> None:
+    with _LOADING:
+        _contents()
 
 
-# Not coroutines: the first call reads and compresses megabytes, which belongs in a thread.
+async def _content(name: str) -> StaticContent:
+    if not _contents.cache_info().currsize:
+        await asyncio.to_thread(_load)
+    return _contents()[name]
+
+
 @router.get("/docs")
-def docs() -> Response:
-    return Response(_page(), headers={**_HEADERS, "Cache-Control": "no-cache"}, media_type="text/html")
+async def docs(request: Request) -> Response:
+    return (await _content("")).response(request.headers, {**_HEADERS, "Cache-Control": "no-cache"})
 
 
 @router.get("/docs/{name}")
-def docs_asset(request: Request, name: str) -> Response:
+async def docs_asset(request: Request, name: str) -> Response:
     if name not in _MEDIA_TYPES:
         raise HTTPException(404)
-    asset = _asset(name)
+    asset = await _content(name)
     is_current = request.query_params.get("v") == asset.version
-    headers = {
-        **_HEADERS,
-        "Cache-Control": "public, max-age=31536000, immutable" if is_current else "no-cache",
-        "Vary": "Accept-Encoding",
-    }
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(
-            asset.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=_MEDIA_TYPES[name]
-        )
-    return Response(asset.content, headers=headers, media_type=_MEDIA_TYPES[name])
+    cached = "public, max-age=31536000, immutable" if is_current else "no-cache"
+    return asset.response(request.headers, {**_HEADERS, "Cache-Control": cached})

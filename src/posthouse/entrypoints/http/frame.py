@@ -9,6 +9,7 @@ from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.response_limits import ResponseLimits
+from posthouse.entrypoints.http.unauthenticated import UnauthenticatedLimit
 from posthouse.rules import ids
 from posthouse.rules.refusal import Code, Refusal
 
@@ -21,10 +22,17 @@ _NO_STORE: Final = (b"cache-control", b"no-store")
 class Frame:
     """POST /emails goes straight to its endpoint; every other request goes through the application's router."""
 
-    def __init__(self, application: ASGIApp, send_endpoint: ASGIApp, request_ids: RequestIds) -> None:
+    def __init__(
+        self,
+        application: ASGIApp,
+        send_endpoint: ASGIApp,
+        request_ids: RequestIds,
+        unauthenticated: UnauthenticatedLimit,
+    ) -> None:
         self._application = application
         self._send_endpoint = send_endpoint
         self._request_ids = request_ids
+        self._unauthenticated = unauthenticated
         self._response_limits = ResponseLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,11 +61,12 @@ class Frame:
             if scope["path"] == "/emails" and scope["method"] == "POST":
                 await self._send_endpoint(scope, receive, send_with_id)
             else:
+                self._unauthenticated.require(scope)
                 await self._application(scope, receive, self._response_limits.limited(scope, receive, send_with_id))
         except Disconnected:
             return
         except Refusal as refusal:
-            await self._refuse(scope, receive, send_with_id, refusal)
+            await self._refuse(scope, receive, send_with_id, self._unauthenticated.after(scope, refusal))
         except Exception as fault:
             log.exception("fault", request_id=request_id_text, path=scope["path"], fault=type(fault).__name__)
             if not has_started:

@@ -1,0 +1,57 @@
+"""A rate limit per peer for requests without a valid credential: pages, unknown addresses, refused credentials.
+
+Requests with a valid credential are neither counted nor limited here, wherever they come from: many customers can
+share an address. Logins have a limit of their own, and mailbox providers unsubscribe many users from few addresses.
+"""
+
+from typing import Final
+
+from starlette.types import Scope
+
+from posthouse.clock import Clock
+from posthouse.flows.shared.memory_rates import MemoryRates
+from posthouse.rules import credential
+from posthouse.rules.rate_limit import Rate, RateWait
+from posthouse.rules.refusal import Code, Refusal
+
+RATE: Final = Rate(50, 200)
+
+_NOT_PAGES: Final = ("/v1/", "/emails/", "/unsubscribe/", "/healthz")
+
+
+class UnauthenticatedLimit:
+    """Of one process."""
+
+    def __init__(self, clock: Clock, rate: Rate = RATE) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._rates: MemoryRates[str] = MemoryRates()
+
+    def require(self, scope: Scope) -> None:
+        """Raises when the peer asked for too many pages; other requests are not counted here."""
+        if not scope["path"].startswith(_NOT_PAGES):
+            wait = self._take(scope)
+            if wait is not None:
+                raise self._too_many("", wait)
+
+    def after(self, scope: Scope, refusal: Refusal) -> Refusal:
+        """What to answer instead of the refusal, whose credential was wrong if its code says so."""
+        if refusal.code is not Code.UNAUTHORIZED:
+            return refusal
+        wait = self._take(scope)
+        return refusal if wait is None else self._too_many(f"{refusal.text} ", wait)
+
+    def _take(self, scope: Scope) -> RateWait | None:
+        client = scope.get("client")
+        network = credential.peer_network(client[0]) if client else ""
+        taken = self._rates.take(network, self._rate, self._clock.now())
+        return taken if isinstance(taken, RateWait) else None
+
+    def _too_many(self, text: str, wait: RateWait) -> Refusal:
+        rate = self._rate
+        return Refusal(
+            Code.RATE_LIMITED,
+            f"{text}This address may send {rate.per_second} requests a second without a valid credential, and "
+            f"{rate.burst} at once: try again in {wait.seconds} s.",
+            retry_after_seconds=wait.seconds,
+        )

@@ -1,0 +1,85 @@
+"""Strangers ask for pages without a pause: a page is encoded once, its requests are limited, customers don't notice."""
+
+import pytest
+
+from tests.support.neighbours import attack, measure, require_undisturbed
+from tests.support.server_process import ServerProcess
+from tests.support.service import Service, Tenant
+
+CONNECTIONS = 16
+# The service's own, which other tests set out of the way.
+ORDINARY = {"HTTP__UNAUTHENTICATED_PER_SECOND": "50", "HTTP__UNAUTHENTICATED_BURST": "200"}
+
+ATTACK = """
+import socket, sys, threading
+request = sys.argv[3].encode().decode("unicode_escape").encode()
+def ask():
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=10) as connection:
+                connection.sendall(request)
+                while connection.recv(1 << 20):
+                    pass
+        except OSError:
+            pass
+for _ in range(int(sys.argv[2])):
+    threading.Thread(target=ask, daemon=True).start()
+print("begun", flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def http_process_settings() -> dict[str, str]:
+    return ORDINARY
+
+
+async def until_limited(service: Service, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """The first answer that is not the usual one, and its body."""
+    for _ in range(2_000):
+        async with service.client.get(service.url + path, headers=headers) as response:
+            if response.status == 429:
+                return response.status, dict(response.headers), await response.read()
+            await response.read()
+    raise AssertionError("no request was limited")
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/nowhere"])
+async def test_pages_are_limited_per_address_and_mail_is_not(service: Service, path: str) -> None:
+    tenant = await service.account()
+    status, headers, body = await until_limited(service, path)
+    assert status == 429
+    assert int(headers["Retry-After"]) >= 1
+    assert b'"code":"rate_limited"' in body
+    for _ in range(20):
+        await tenant.accepts()
+    assert (await service.request("GET", "/healthz")).status == 200
+    assert (await tenant.call("GET", "/v1/account")).status == 200
+
+
+async def test_wrong_credentials_are_limited_and_right_ones_are_not(service: Service) -> None:
+    tenant = await service.account()
+    for _ in range(2_000):
+        answer = await tenant.send(authorization="Bearer ph_live_" + "x" * 43)
+        if answer.status != 401:
+            break
+    assert answer.is_refusal(429, "rate_limited", "API key")
+    await tenant.accepts()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs/swagger-ui-bundle.js"])
+async def test_a_flood_of_page_requests_does_not_delay_mail(
+    http_process: ServerProcess, service: Service, path: str
+) -> None:
+    tenant = await service.account()
+    alone = await warm(tenant)
+    request = f"GET {path} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n"
+    async with attack(ATTACK, str(http_process.port), str(CONNECTIONS), request):
+        during = await measure(tenant.accepts, 80)
+    require_undisturbed(alone, during)
+
+
+async def warm(tenant: Tenant) -> list[float]:
+    await measure(tenant.accepts, 10)
+    return await measure(tenant.accepts, 40)
