@@ -99,6 +99,83 @@ async def test_a_wrong_method_gets_the_allowed_methods(
     assert listed >= allowed - {"HEAD"}
 
 
+def posted(regular: Tenant, *headers: str, path: str = "/emails") -> bytes:
+    """A whole request with these headers, of which each may be given twice."""
+    body = json.dumps(regular.mail()).encode()
+    lines = (f"POST {path} HTTP/1.1", "Host: localhost", *headers, f"Content-Length: {len(body)}")
+    return "\r\n".join((*lines, "", "")).encode() + body
+
+
+@pytest.mark.rule("HTTP-13")
+@pytest.mark.parametrize("other", [0, 1], ids=["the same twice", "two different"])
+@pytest.mark.parametrize("name", ["Idempotency-Key", "Content-Type"])
+async def test_a_header_given_twice_is_refused(service: Service, regular: Tenant, name: str, other: int) -> None:
+    values = {"Idempotency-Key": regular.new_key(), "Content-Type": "application/json"}
+    second = (values[name], {"Idempotency-Key": "another", "Content-Type": "text/plain"}[name])[other]
+    given = [f"{header}: {value}" for header, value in values.items()]
+    before = await regular.state()
+    for headers in ([*given, f"{name}: {second}"], [f"{name}: {second}", *given]):
+        answer = await service.raw(posted(regular, f"Authorization: {regular.basic}", *headers))
+        assert answer.is_refusal(400, "invalid_request", name)
+    assert await regular.state() == before
+
+
+@pytest.mark.rule("HTTP-13")
+@pytest.mark.parametrize("path", ["/v1/templates", "/v1/webhook/ping", "/v1/test-email"])
+async def test_a_content_type_given_twice_is_refused_under_v1(service: Service, regular: Tenant, path: str) -> None:
+    headers = ("Content-Type: application/json",) * 2
+    answer = await service.raw(posted(regular, f"Authorization: {await regular.jwt()}", *headers, path=path))
+    assert answer.is_refusal(400, "invalid_request", "Content-Type")
+
+
+@pytest.mark.rule("HTTP-13")
+@pytest.mark.parametrize("request_line", ["POST /emails", "GET /emails/em_01", "GET /v1/account", "GET /healthz"])
+async def test_an_authorization_given_twice_is_unauthorized(
+    service: Service, regular: Tenant, request_line: str
+) -> None:
+    authorization = await regular.jwt() if "/v1" in request_line else regular.basic
+    for second in (authorization, "Basic eDp5"):
+        lines = (
+            f"{request_line} HTTP/1.1",
+            "Host: localhost",
+            f"Authorization: {authorization}",
+            f"Authorization: {second}",
+            f"Idempotency-Key: {regular.new_key()}",
+            "Content-Type: application/json",
+            "Content-Length: 2",
+        )
+        answer = await service.raw("\r\n".join((*lines, "", "{}")).encode())
+        assert answer.is_refusal(401, "unauthorized", "Authorization")
+
+
+@pytest.mark.rule("HTTP-14")
+async def test_head_is_answered_as_get_without_a_body(service: Service, regular: Tenant) -> None:
+    sent = await regular.accepts()
+    token = await regular.jwt()
+    kept = ("Content-Type", "Content-Length", "Cache-Control", "Allow")
+    for path, authorization, status in [
+        (f"/emails/{sent['id']}", regular.basic, 200),
+        ("/emails/em_01", regular.basic, 404),
+        ("/emails/em_01", "Basic eDp5", 401),
+        ("/v1/account", token, 200),
+        ("/v1/templates", token, 200),
+        ("/healthz", "", 200),
+        ("/openapi.json", "", 200),
+        ("/docs", "", 200),
+        ("/emails", regular.basic, 405),
+        ("/nowhere", "", 404),
+    ]:
+        headers = {"Authorization": authorization} if authorization else {}
+        answers = []
+        for method in ("GET", "HEAD"):
+            async with service.client.request(method, service.url + path, headers=headers) as response:
+                answers.append((response.status, [response.headers.get(name) for name in kept]))
+                body = await response.read()
+        assert answers[0] == answers[1], path
+        assert answers[1][0] == status, path
+        assert body == b"", path
+
+
 @pytest.mark.rule("HTTP-04", "HTTP-09", "CODE-01")
 @pytest.mark.parametrize(
     "content_type",

@@ -260,7 +260,8 @@ async def test_a_wrong_field_is_named_and_nothing_is_saved(tenant: Tenant, body:
         "https://2130706433/",
         "https://0x7f.1/",
         "https://user:password@hooks.example.com/",
-        "https://hooks.example.com:8443/",
+        "https://hooks.example.com:25/",
+        "https://hooks.example.com:70000/",
         "https://hooks.example.com/#part",
         "https://hooks.example.com/a b",
         "https://hooks.example.com/" + "a" * 2_048,
@@ -269,6 +270,13 @@ async def test_a_wrong_field_is_named_and_nothing_is_saved(tenant: Tenant, body:
 async def test_a_url_must_be_https_and_public(regular: Tenant, url: str) -> None:
     answer = await regular.call("PUT", "/v1/webhook", {"url": url})
     assert answer.is_refusal(400, "invalid_request", "`url`")
+
+
+@pytest.mark.rule("HOOK-06")
+async def test_a_url_may_name_a_port(regular: Tenant) -> None:
+    answer = await regular.call("PUT", "/v1/webhook", {"url": "https://hooks.example.com:8443/events"})
+    assert answer.status == 200, answer.raw
+    assert answer.body["webhook"]["url"] == "https://hooks.example.com:8443/events"
 
 
 @pytest.mark.rule("HOOK-07")

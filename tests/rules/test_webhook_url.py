@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from posthouse.rules.public_address import is_public
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.webhook_url import URL_CHARACTERS_MAX, WebhookTarget, check_url
+from posthouse.rules.webhook_url import FORBIDDEN_PORTS, URL_CHARACTERS_MAX, WebhookTarget, check_url
 from tests.support.bad_input import bad_input
 
 OWN_DOMAINS = ("posthouse.example.net", "Bounces.Example.NET.")
@@ -19,7 +19,7 @@ INWARD = ("127.0.0.1", "10.0.0.1", "169.254.169.254", "192.168.0.1", "172.16.0.1
 PUBLIC = ("1.1.1.1", "93.184.216.34")
 
 
-def checked(url: str, ports: tuple[int, ...] = (443,)) -> WebhookTarget:
+def checked(url: str, ports: tuple[int, ...] = ()) -> WebhookTarget:
     return check_url(url, own_domains=OWN_DOMAINS, own_addresses=OWN_ADDRESSES, ports=ports)
 
 
@@ -189,9 +189,10 @@ def urls_with_control_characters() -> Iterator[str]:
 
 def urls_with_odd_ports() -> Iterator[str]:
     ports = (
-        "", "0", "1", "22", "25", "80", "442", "444", "0443", "00443", "+443", "-443", "443 ", " 443", "4 43", "443a",
+        "", "0", "22", "25", "53", "465", "587", "3306", "5432", "6379",
+        "0443", "00443", "+443", "-443", "443 ", " 443", "4 43", "443a",
         "x",
-        "0x1bb", "443.0", "4e2", "65536", "66000", "65979", "8443", "99999", "999999999999999", "４４３", "٤٤٣",
+        "0x1bb", "443.0", "4e2", "65536", "66000", "65979", "99999", "999999999999999", "４４３", "٤٤٣",
         "443:443",
         ":443", "443:", "%34%34%33", "443@x", "443\\",
     )  # fmt: skip
@@ -290,6 +291,10 @@ ACCEPTED = [
     ("https://example.com/", "https://example.com/"),
     ("https://example.com/events", "https://example.com/events"),
     ("https://example.com:443/events", "https://example.com/events"),
+    ("https://example.com:8443/events", "https://example.com:8443/events"),
+    ("https://example.com:80/", "https://example.com:80/"),
+    ("https://example.com:1", "https://example.com:1/"),
+    ("https://[2606:4700::1111]:65535/", "https://[2606:4700::1111]:65535/"),
     ("HTTPS://Example.COM/Events", "https://example.com/Events"),
     ("https://hooks.a-b.example.co.uk/a/b/c", "https://hooks.a-b.example.co.uk/a/b/c"),
     ("https://example.com?a=b", "https://example.com/?a=b"),
@@ -353,11 +358,12 @@ def test_the_parts_are_returned() -> None:
     assert checked("https://example.com/").address is None
 
 
-def test_the_operator_may_allow_other_ports() -> None:
+def test_the_operator_may_list_the_ports_that_are_accepted() -> None:
     with pytest.raises(Refusal, match="use port 443 or 8443"):
         checked("https://example.com:80/", (8443, 443))
     with pytest.raises(Refusal, match="use port 8443"):
         checked("https://example.com/", (8443,))
+    assert checked("https://example.com:25/", (25,)).port == 25
 
 
 @pytest.mark.parametrize(
@@ -373,7 +379,8 @@ def test_the_operator_may_allow_other_ports() -> None:
         ("https://127.0.0.1/", "not public"),
         ("https://api.posthouse.example.net/", "this service itself"),
         ("https://example.com/ü", "percent-encode"),
-        ("https://example.com:8080/", "use port 443"),
+        ("https://example.com:25/", "port 25, which belongs to another service: use 443"),
+        ("https://example.com:70000/", "no number from 1 to 65535"),
         (" https://example.com/", "white space"),
     ],
 )
@@ -406,7 +413,8 @@ def test_any_url_is_refused_or_a_public_target(text: str) -> None:
         assert target.url.isascii()
         assert target.url.isprintable()
         assert not set(target.url) & set(' #\\@"<>') or "@" not in target.authority
-        assert target.port == 443
+        assert 1 <= target.port <= 65_535
+        assert target.port not in FORBIDDEN_PORTS
         assert target.path_and_query.startswith("/")
         assert target.address is None or is_public(target.address, OWN_ADDRESSES)
         assert checked(target.url) == target

@@ -216,7 +216,11 @@ class LanesSection(Section):
 class WebhooksSection(Section):
     """Webhooks."""
 
-    ports: Integers = Field((443,), description="Ports that a webhook's URL may name; without a port, a URL means 443.")
+    ports: Integers = Field(
+        (),
+        description="Ports that a webhook's URL may name; without a port, a URL means 443. Empty: any port but those "
+        "of well-known services that are not HTTPS, such as 22 and 25.",
+    )
     allow_loopback: bool = Field(
         False,
         description="For tests only: call webhooks on this machine's loopback addresses, which are otherwise refused "

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
-from typing import Final, NoReturn
+from typing import Final
 
 import idna
 
@@ -18,6 +18,22 @@ from posthouse.rules.public_address import Address, is_public
 from posthouse.rules.refusal import invalid
 
 HTTPS_PORT: Final = 443
+PORT_MAX: Final = 65_535
+# Well-known services that are not HTTPS: a call to them could only do harm.
+FORBIDDEN_PORTS: Final = frozenset(
+    {
+        20, 21,  # FTP
+        22, 23,  # SSH, Telnet
+        25, 465, 587, 2525,  # SMTP
+        53, 853,  # DNS
+        110, 143, 993, 995,  # POP3, IMAP
+        111, 135, 137, 138, 139, 445,  # RPC, Windows
+        389, 636,  # LDAP
+        512, 513, 514, 515,  # remote shells, printers
+        1433, 1521, 3306, 5432, 6379, 11211, 27017,  # databases
+        3389, 5900,  # remote desktops
+    }
+)  # fmt: skip
 URL_CHARACTERS_MAX: Final = 2_048
 
 # Names that no public server can have: reserved for private use, for a single machine, or not in use.
@@ -70,9 +86,12 @@ def check_url(
     *,
     own_domains: Collection[str] = (),
     own_addresses: Collection[Address] = (),
-    ports: Collection[int] = (HTTPS_PORT,),
+    ports: Collection[int] = (),
 ) -> WebhookTarget:
-    """The URL's parts, and its normalised form; or a Refusal that says what to do."""
+    """The URL's parts, and its normalised form; or a Refusal that says what to do.
+
+    Without `ports`, any port is accepted but FORBIDDEN_PORTS.
+    """
     if not url:
         raise invalid("`url` is empty: give the address that events are sent to, such as https://example.com/events.")
     if len(url) > URL_CHARACTERS_MAX:
@@ -114,16 +133,17 @@ def _host_and_port(authority: str, ports: Collection[int]) -> tuple[str, int]:
     else:
         host, colon, port_given = authority.partition(":")
     if not colon:
-        return host, HTTPS_PORT if HTTPS_PORT in ports else _refuse_port(ports)
-    port = _port(port_given)
-    if colon != ":" or port is None or int(port[0]) not in ports:
-        _refuse_port(ports)
-    return host, int(port_given)
-
-
-def _refuse_port(ports: Collection[int]) -> NoReturn:
-    allowed = " or ".join(map(str, sorted(ports)))
-    raise invalid(f"`url` names a port that events are not sent to: use port {allowed}.")
+        port = HTTPS_PORT
+    elif colon == ":" and _port(port_given) and int(port_given) <= PORT_MAX:
+        port = int(port_given)
+    else:
+        raise invalid(f"`url` has a port that is no number from 1 to {PORT_MAX}: correct it, or leave it out for 443.")
+    if ports and port not in ports:
+        allowed = " or ".join(map(str, sorted(ports)))
+        raise invalid(f"`url` names a port that events are not sent to: use port {allowed}.")
+    if not ports and port in FORBIDDEN_PORTS:
+        raise invalid(f"`url` names port {port}, which belongs to another service: use 443, or another port of yours.")
+    return host, port
 
 
 def _checked_host(given: str, own_domains: Collection[str], own_addresses: Collection[Address]) -> str:

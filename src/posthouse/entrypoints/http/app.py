@@ -130,7 +130,7 @@ def _methods_at(request: Request) -> list[str]:
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
             methods |= route.methods or set()
-    return sorted(methods)
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 async def _on_validation_error(request: Request, _: Exception) -> Response:

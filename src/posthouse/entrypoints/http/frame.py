@@ -6,6 +6,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.repeated_headers import check_authorization
 from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.request_ids import RequestIds
 from posthouse.entrypoints.http.response_limits import ResponseLimits
@@ -39,6 +40,9 @@ class Frame:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
+        if scope["method"] == "HEAD":
+            # A copy: the server itself must still know that it sends no body.
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
         request_id = self._request_ids.new()
         request_id_text = ids.text(ids.REQUEST, request_id)
         scope[responses.REQUEST_ID] = request_id
@@ -58,6 +62,7 @@ class Frame:
             await send(message)
 
         try:
+            check_authorization(scope)
             if scope["path"] == "/emails" and scope["method"] == "POST":
                 await self._send_endpoint(scope, receive, send_with_id)
             else:
@@ -76,3 +81,12 @@ class Frame:
         if refusal.code in {Code.SERVICE_UNAVAILABLE, Code.TEMPORARY_FAILURE}:
             log.warning("unavailable", code=refusal.code.value, cause=repr(refusal.__cause__))
         await responses.error_response(scope, refusal)(scope, receive, send)
+
+
+def _without_body(send: Send) -> Send:
+    """HEAD is answered as GET is: the same status and headers, and nothing after them."""
+
+    async def send_head(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return send_head

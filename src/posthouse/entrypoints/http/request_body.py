@@ -8,8 +8,9 @@ from typing import Any, Final, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel, ValidationError
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
+from posthouse.entrypoints.http.repeated_headers import check_content_type
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal, invalid
 
@@ -50,11 +51,13 @@ class BodyReader:
         finally:
             self._held_bytes -= weight
 
-    def check_headers(self, headers: Mapping[bytes, bytes], bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> None:
+    def check_headers(self, scope: Scope, bytes_max: int = limits.HTTP_BODY_BYTES_MAX) -> None:
         """Refuses what the headers show, before the body is read."""
+        headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > bytes_max:
             raise _body_too_large(bytes_max)
+        check_content_type(scope)
         media_type, _, parameters = headers.get(b"content-type", b"").partition(b";")
         if media_type.strip().lower() != b"application/json":
             raise invalid("The Content-Type must be application/json.")

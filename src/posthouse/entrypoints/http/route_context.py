@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.repeated_headers import check_content_type
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
 from posthouse.entrypoints.http.services import Services
 from posthouse.flows.shared.page import Page
@@ -46,12 +47,14 @@ async def member_of(request: Request) -> Member:
     """The logged-in member, whose role must permit the route's operation; roles are checked nowhere else."""
     member = await services_of(request).admission.member(request.headers.get("authorization"))
     role.require(member.role, request.scope["route"].operation_id)
+    if request.method == "POST":
+        check_content_type(request.scope)
     return member
 
 
 async def body_of(request: Request, model: type[Body], bytes_max: int = SMALL_BODY_BYTES_MAX) -> Body:
     reader: BodyReader = request.app.state.reader
-    reader.check_headers(dict(request.scope["headers"]), bytes_max)
+    reader.check_headers(request.scope, bytes_max)
     return validated(model, parsed(await reader.read(request.receive, bytes_max)))
 
 

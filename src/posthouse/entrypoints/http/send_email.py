@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from posthouse import crash
 from posthouse.entrypoints.http import responses
+from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
 from posthouse.entrypoints.http.schemas.emails import SendRequest
 from posthouse.entrypoints.http.services import Services
@@ -35,7 +36,8 @@ class SendEndpoint:
         services = self.services
         principal = await services.admission.sender(authorization_of(headers), peer_of(scope))
         crash.point("accept.admitted")
-        self._reader.check_headers(headers)
+        self._reader.check_headers(scope)
+        check_idempotency_key(scope)
         key = idempotency_key(headers)
         body = await self._reader.read(receive)
         crash.point("accept.read")

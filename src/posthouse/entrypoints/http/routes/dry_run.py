@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.openapi import json_body, responses_with
+from posthouse.entrypoints.http.repeated_headers import check_idempotency_key
 from posthouse.entrypoints.http.request_body import BodyReader, parsed, validated
 from posthouse.entrypoints.http.route_context import json_response, member_of, services_of
 from posthouse.entrypoints.http.schemas.dry_run import DryRunResponse, TestEmailRequest, TestEmailResponse
@@ -51,7 +52,8 @@ async def send_test_email(request: Request) -> Response:
     services = services_of(request)
     headers = dict(request.scope["headers"])
     reader: BodyReader = request.app.state.reader
-    reader.check_headers(headers, TEST_BODY_BYTES_MAX)
+    reader.check_headers(request.scope, TEST_BODY_BYTES_MAX)
+    check_idempotency_key(request.scope)
     key = idempotency_key(headers) if b"idempotency-key" in headers else None
     content = parsed(await reader.read(request.receive, TEST_BODY_BYTES_MAX))
     body = validated(TestEmailRequest, content)
@@ -82,7 +84,7 @@ async def send_test_email(request: Request) -> Response:
 async def dry_run_email(request: Request) -> Response:
     member = await member_of(request)
     reader: BodyReader = request.app.state.reader
-    reader.check_headers(dict(request.scope["headers"]))
+    reader.check_headers(request.scope)
     body = await reader.read(request.receive)
     if len(body) <= limits.THREAD_BODY_BYTES_MIN:
         return await _dry_run_response(request, member, _draft(body))

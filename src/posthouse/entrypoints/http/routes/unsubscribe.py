@@ -16,6 +16,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from posthouse.entrypoints.http.openapi import responses_with
+from posthouse.entrypoints.http.repeated_headers import check_content_type
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.route_context import services_of
 from posthouse.rules.refusal import invalid
@@ -111,6 +112,7 @@ async def show_unsubscribe(request: Request, token: _Token) -> Response:
 )
 async def unsubscribe(request: Request, token: _Token) -> Response:
     reader: BodyReader = request.app.state.reader
+    check_content_type(request.scope)
     body = await reader.read(request.receive, BODY_BYTES_MAX)
     if not is_one_click(request.headers.get("content-type", ""), body):
         raise invalid(f"The body must be the form field {FIELD}={VALUE} (RFC 8058), and nothing else is needed.")
