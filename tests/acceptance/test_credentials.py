@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from posthouse.rules import limits
+from posthouse.rules import ids, limits
 from tests.support.service import ABSENT, Answer, StartService, Tenant, basic, eventually
 
 CREDENTIAL_FIELDS = {
@@ -298,6 +298,17 @@ async def test_credentials_and_keys_of_an_account_are_limited(tenant: Tenant) ->
         answer = await tenant.call("POST", f"/v1/{family}", {"name": "one more"})
         assert answer.is_refusal(409, "conflict", "revoke one first")
     assert (await tenant.call("POST", f"/v1/keys/{made['key']['id']}/rotate", {})).status == 201
+
+
+@pytest.mark.rule("KEY-16")
+async def test_a_key_is_deleted_ninety_days_after_its_end(tenant: Tenant) -> None:
+    old, young = [(await new_key(tenant))["key"]["id"] for _ in range(2)]
+    for key in (old, young):
+        assert (await tenant.call("DELETE", f"/v1/keys/{key}")).status == 200
+    end = "UPDATE api_keys SET revoked_at = now() - interval '91 days' WHERE account_id = $1 AND id = $2"
+    await tenant.service.sql(end, tenant.id, ids.parse(ids.API_KEY, old))
+    await tenant.service.operator.upkeep.forget_expired()
+    assert set(await listed(tenant, "keys")) == {young}
 
 
 @pytest.mark.rule("KEY-14")

@@ -1,5 +1,6 @@
 """SMTP credentials and API keys as rows: hashes only, listed in order, revoked once."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
@@ -11,11 +12,13 @@ import pytest
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.store import accounts, credentials
-from posthouse.store.credentials import ApiKeyRow, CredentialRow
+from posthouse.store.credentials import ApiKeyRow, CredentialRow, KeyCounts
 from posthouse.store.postgres import Connection, Database
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
+# What a search in an index reads, and far from what a table of thousands of rows has.
+FEW_BLOCKS = 30
 
 
 async def new_account(tx: Connection, name: str = "Acme") -> AccountId:
@@ -142,7 +145,62 @@ async def test_a_replaced_key_ends_with_the_overlap_or_when_it_expires(
         for expires_at, ends_at in ((None, NOW + hour), (LATER, LATER), (NOW + 2 * hour, NOW + hour)):
             key = replace(key_of(owner), expires_at=expires_at)
             await credentials.insert_key(tx, key, key.id.bytes, NOW)
-            assert await credentials.count_keys(tx, owner.account_id, NOW) == 1
+            assert (await credentials.count_keys(tx, owner.account_id, NOW)).current == 1
             by = ApiKeyId(uuid4())
             assert await credentials.replace_key(tx, owner.account_id, key.id, by, NOW + hour, LATER) == ends_at
-            assert await credentials.count_keys(tx, owner.account_id, NOW) == 0, "it makes room for the other"
+            assert (await credentials.count_keys(tx, owner.account_id, NOW)).current == 0, "it makes room for the other"
+
+
+async def blocks_read(connection: Connection, query: str, *arguments: object) -> int:
+    """How many pages PostgreSQL reads to run the query."""
+    (plan,) = json.loads(await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}", *arguments))
+    return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
+
+
+async def test_no_query_under_the_accounts_lock_reads_what_has_ended(database: Database) -> None:
+    async with database.transaction() as tx:
+        owner = credential_of(await new_account(tx))
+        await credentials.insert_credential(tx, owner, b"hash", NOW)
+        await credentials.insert_key(tx, key_of(owner), b"key hash", NOW)
+        for ending in ("revoked_at", "expires_at"):
+            await tx.execute(
+                f"""
+                INSERT INTO api_keys (account_id, id, credential_id, secret_hash, hint, name, mode, created_at, {ending})
+                SELECT $1, gen_random_uuid(), $2, '{ending}'::bytea || n::text::bytea, 'h', 'n', 'live', $3, $3
+                FROM generate_series(1, 20000) n
+                """,
+                owner.account_id, owner.id, NOW,
+            )  # fmt: skip
+        await tx.execute(
+            """
+            INSERT INTO credentials (account_id, id, username, secret_hash, name, created_at, revoked_at)
+            SELECT $1, gen_random_uuid(), 'smtp_' || n, 'hash', 'web', $2, $2 FROM generate_series(1, 20000) n
+            """,
+            owner.account_id, NOW,
+        )  # fmt: skip
+    async with database.connection() as connection:
+        for table in ("api_keys", "credentials"):
+            await connection.execute(f"ANALYZE {table}")
+        assert await credentials.count_keys(connection, owner.account_id, NOW) == KeyCounts(current=1, replaced=0)
+        assert len(await credentials.live_credentials(connection, owner.account_id)) == 1
+        live = owner.account_id, NOW
+        assert await blocks_read(connection, credentials._COUNT_KEYS, *live) < FEW_BLOCKS
+        assert await blocks_read(connection, credentials._LIVE_CREDENTIALS, owner.account_id) < FEW_BLOCKS
+        of_credential = owner.account_id, owner.id, NOW
+        assert await blocks_read(connection, credentials._REVOKE_KEYS_OF, *of_credential) < FEW_BLOCKS
+
+
+async def test_ended_keys_are_deleted_the_oldest_first(database: Database) -> None:
+    async with database.transaction() as tx:
+        owner = credential_of(await new_account(tx))
+        await credentials.insert_credential(tx, owner, b"hash", NOW)
+        hour = timedelta(hours=1)
+        ends = {"open": (None, None), "expired": (NOW - hour, None), "revoked": (LATER, NOW - 2 * hour)}
+        for name, (expires_at, revoked_at) in {**ends, "working": (LATER, None)}.items():
+            key = replace(key_of(owner), name=name, expires_at=expires_at, revoked_at=revoked_at)
+            await credentials.insert_key(tx, key, key.id.bytes, NOW)
+        assert await credentials.delete_ended_keys(tx, NOW, 1) == 1
+        left = [row.name for row in await credentials.list_keys(tx, owner.account_id, 10)]
+        assert sorted(left) == ["expired", "open", "working"]
+        assert await credentials.delete_ended_keys(tx, NOW, 10) == 1
+        assert len(await credentials.list_keys(tx, owner.account_id, 10)) == 2

@@ -43,6 +43,7 @@ class Operator:
         self._accounts = services.accounts
         self.domains = services.domains
         self.credentials = services.credentials
+        self.upkeep = services.upkeep
         self._stack = stack
 
     @classmethod

@@ -54,6 +54,8 @@ CREDENTIALS_MAX: Final = 100
 KEYS_MAX: Final = 1_000
 # High enough for every user: a rotated key gets its full lifetime again.
 KEY_DAYS_MAX: Final = 3_660
+# Long enough to look up in the lists what a key in an old log was.
+KEYS_ENDED_DAYS: Final = 90
 OVERLAP_SECONDS: Final = 24 * 3600
 OVERLAP_SECONDS_MAX: Final = 7 * 24 * 3600
 # Precision of a secret's last-used time.

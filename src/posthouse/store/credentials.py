@@ -13,7 +13,7 @@ from uuid import UUID
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId
 from posthouse.store.accounts import touch
-from posthouse.store.postgres import Connection, Row
+from posthouse.store.postgres import Connection, Row, required
 from posthouse.store.statement import statement
 
 
@@ -51,6 +51,14 @@ class ApiKeyRow:
     allowed_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     last_used_at: datetime | None = None
     replaced_by: ApiKeyId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """`replaced` keys end by themselves: a rotation gave each of them its last time."""
+
+    current: int
+    replaced: int
 
 
 _CREDENTIAL_COLUMNS: Final = """
@@ -91,7 +99,8 @@ WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
 RETURNING id
 """
 _REVOKE_KEYS_OF: Final = """
-UPDATE api_keys SET revoked_at = $3 WHERE account_id = $1 AND credential_id = $2 AND revoked_at IS NULL
+UPDATE api_keys SET revoked_at = $3
+WHERE account_id = $1 AND credential_id = $2 AND revoked_at IS NULL AND coalesce(expires_at, 'infinity') > $3
 """
 _NO_DEFAULT: Final = "UPDATE credentials SET is_default = false WHERE account_id = $1 AND is_default"
 _SET_DEFAULT: Final = "UPDATE credentials SET is_default = true WHERE account_id = $1 AND id = $2"
@@ -117,10 +126,10 @@ SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 AND ($2::uuid IS NULL 
 _KEY_BY_ID: Final = f"""
 SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 AND id = $2
 """
-# What was replaced ends by itself, so that a key can be rotated when there is room for no other.
+# Written like the index of live keys, so that keys that have ended, of which there can be any number, are not read.
 _COUNT_KEYS: Final = """
-SELECT count(*) FROM api_keys
-WHERE account_id = $1 AND revoked_at IS NULL AND replaced_by IS NULL AND (expires_at IS NULL OR expires_at > $2)
+SELECT count(*) FILTER (WHERE replaced_by IS NULL) AS current, count(*) FILTER (WHERE replaced_by IS NOT NULL) AS replaced
+FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL AND coalesce(expires_at, 'infinity') > $2
 """
 _REVOKE_KEY: Final = """
 UPDATE api_keys SET revoked_at = $3 WHERE account_id = $1 AND id = $2 AND revoked_at IS NULL
@@ -131,6 +140,16 @@ UPDATE api_keys SET replaced_by = :replaced_by, expires_at = least(expires_at, :
 WHERE account_id = :account_id AND id = :key_id
 RETURNING expires_at
 """)
+_DELETE_ENDED_KEYS: Final = """
+WITH ended AS (
+    SELECT account_id, id FROM api_keys WHERE least(revoked_at, expires_at) < $1
+    ORDER BY least(revoked_at, expires_at) LIMIT $2 FOR UPDATE SKIP LOCKED
+), deleted AS (
+    DELETE FROM api_keys USING ended WHERE api_keys.account_id = ended.account_id AND api_keys.id = ended.id
+    RETURNING 1
+)
+SELECT count(*) FROM deleted
+"""
 
 # Every process updates the same rows: all lock them in one order.
 _CREDENTIALS_USED: Final = """
@@ -285,10 +304,10 @@ async def find_key(connection: Connection, account_id: AccountId, key_id: ApiKey
     return None if row is None else _key(row)
 
 
-async def count_keys(connection: Connection, account_id: AccountId, now: datetime) -> int:
-    """Those that work, and are not about to end because another took their place."""
-    count: int = await connection.fetchval(_COUNT_KEYS, account_id, now)
-    return count
+async def count_keys(connection: Connection, account_id: AccountId, now: datetime) -> KeyCounts:
+    """Of the keys that work."""
+    row = await connection.fetchrow(_COUNT_KEYS, account_id, now)
+    return KeyCounts(**required(row))
 
 
 async def revoke_key(tx: Connection, account_id: AccountId, key_id: ApiKeyId, now: datetime) -> bool:
@@ -307,6 +326,12 @@ async def replace_key(
     )
     await touch(tx, account_id, now)
     return expires_at
+
+
+async def delete_ended_keys(tx: Connection, before: datetime, limit: int) -> int:
+    """Of every account; credentials stay, because stored messages name theirs. Returns how many there were."""
+    count: int = await tx.fetchval(_DELETE_ENDED_KEYS, before, limit)
+    return count
 
 
 async def credentials_used(tx: Connection, uses: Mapping[tuple[AccountId, CredentialId], datetime]) -> None:

@@ -289,6 +289,24 @@ async def test_an_account_has_a_thousand_keys_at_most_and_each_can_be_rotated(fl
     await flows.credentials.create_key(acme, ADA)
 
 
+async def test_a_thousand_rotated_keys_that_still_work_are_enough(flows: AccountFlows) -> None:
+    acme = await flows.account()
+    made = await flows.credentials.create_key(acme, ADA)
+    await flows.change(
+        """
+        INSERT INTO api_keys (account_id, id, credential_id, secret_hash, hint, name, mode, created_at, replaced_by,
+            expires_at)
+        SELECT account_id, gen_random_uuid(), credential_id, n::text::bytea, hint, name, mode, created_at, id, $2
+        FROM api_keys CROSS JOIN generate_series(1, $1) n
+        """,
+        limits.KEYS_MAX,
+        flows.clock.now() + DAY,
+    )
+    await assert_refused(flows.credentials.rotate_key(acme, key_id(made), ADA), Code.CONFLICT, "revoke some")
+    flows.clock.time += DAY
+    await flows.credentials.rotate_key(acme, key_id(made), ADA)
+
+
 async def test_pages_lead_from_the_newest_to_the_oldest(flows: AccountFlows) -> None:
     acme = await flows.account()
     made = [ids.text(ids.API_KEY, (await flows.credentials.create_key(acme, ADA)).key.id) for _ in range(3)]

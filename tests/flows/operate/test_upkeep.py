@@ -361,6 +361,20 @@ async def test_failed_logins_of_yesterday_go_in_batches_and_without_waiting_for_
     assert await count(database, "SELECT count(*) FROM login_failures WHERE starts_with(subject, 'young ')") == 10
 
 
+async def test_api_keys_are_deleted_ninety_days_after_their_end(
+    database: Database, upkeep: Upkeep, clock: SettableClock, operator: Operator
+) -> None:
+    account = await operator.create_account("Acme")
+    keys = [await operator.create_key(account.id, account.credential.id) for _ in range(3)]
+    async with database.transaction() as tx:
+        set_end = "UPDATE api_keys SET revoked_at = $2 WHERE id = $1"
+        await tx.execute(set_end, keys[0].id, clock.now() - timedelta(days=90, seconds=1))
+        await tx.execute(set_end, keys[1].id, clock.now() - timedelta(days=89))
+    await upkeep.forget_expired()
+    assert await count(database, "SELECT count(*) FROM api_keys") == 2
+    assert await count(database, "SELECT count(*) FROM credentials") == 1
+
+
 async def test_locked_expired_keys_are_deleted_by_the_next_run(
     database: Database, upkeep: Upkeep, clock: SettableClock, database_url: str
 ) -> None:

@@ -160,7 +160,7 @@ class Credentials:
             owner = await _credential(tx, account_id, given_credential)
             if owner.revoked_at is not None:
                 raise Refusal(Code.CONFLICT, f"The credential {owner.username} is revoked: name another for the key.")
-            if await credentials.count_keys(tx, account_id, now) >= limits.KEYS_MAX:
+            if (await credentials.count_keys(tx, account_id, now)).current >= limits.KEYS_MAX:
                 raise Refusal(Code.CONFLICT, f"An account has at most {limits.KEYS_MAX} keys: revoke one first.")
             like = ApiKeyRow(
                 account_id=account_id,
@@ -193,6 +193,12 @@ class Credentials:
             await accounts.lock(tx, account_id)
             row = await _key(tx, account_id, given)
             _require_use(row, now)
+            if (await credentials.count_keys(tx, account_id, now)).replaced >= limits.KEYS_MAX:
+                raise Refusal(
+                    Code.CONFLICT,
+                    f"{limits.KEYS_MAX} rotated keys of the account still work: revoke some of them first, or wait "
+                    "until they end.",
+                )
             new_key_id = ApiKeyId(new_id(self._chance, now))
             expires_at = None if row.expires_at is None else now + (row.expires_at - row.created_at)
             like = replace(row, id=new_key_id, created_at=now, expires_at=expires_at, last_used_at=None)

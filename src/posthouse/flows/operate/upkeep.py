@@ -18,6 +18,7 @@ from posthouse.rules.actor import SERVICE
 from posthouse.store import (
     advisory_lock,
     audit_log,
+    credentials,
     domains,
     idempotency,
     invitations,
@@ -191,6 +192,8 @@ class Upkeep:
             await domains.forget_keys(tx, now - timedelta(seconds=limits.DOMAIN_KEYS_RETIRED_SECONDS))
         await self._delete_in_batches(lambda tx: invitations.forget_expired(tx, now, KEYS_A_BATCH))
         await self._delete_in_batches(lambda tx: suppressions.forget_lifted(tx, now - reputation.WINDOW, KEYS_A_BATCH))
+        keys_ended_before = now - timedelta(days=limits.KEYS_ENDED_DAYS)
+        await self._delete_in_batches(lambda tx: credentials.delete_ended_keys(tx, keys_ended_before, KEYS_A_BATCH))
         entries_kept = timedelta(days=limits.AUDIT_LOG_DAYS)
         await self._delete_in_batches(lambda tx: audit_log.forget_old(tx, now - entries_kept, KEYS_A_BATCH))
         return keys

@@ -1,0 +1,61 @@
+"""A tenant creates keys beside hundreds of thousands of revoked ones: its neighbour's mail is not delayed."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.server_process import start_service
+from tests.support.service import Tenant
+
+REVOKED = 300_000
+# Of a neighbour's POST: this many times what it takes alone, or a time that no customer notices.
+SLOWER_MAX = 3
+UNNOTICED_SECONDS = 0.05
+
+_REVOKED_KEYS = """
+INSERT INTO api_keys (account_id, id, credential_id, secret_hash, hint, name, mode, created_at, revoked_at)
+SELECT $1, gen_random_uuid(), $2, 'revoked'::bytea || n::text::bytea, 'ph_live_…', 'x', 'live', now(), now()
+FROM generate_series(1, $3) n
+"""
+
+
+async def median_seconds(tenant: Tenant, count: int) -> float:
+    taken = []
+    for _ in range(count):
+        started = time.monotonic()
+        await tenant.accepts(tenant.mail(to="delivered@simulator.invalid"))
+        taken.append(time.monotonic() - started)
+    return statistics.median(taken)
+
+
+@pytest.mark.alone
+async def test_revoked_keys_delay_no_neighbour(new_database: Callable[[], str], tmp_path: Path) -> None:
+    service = await start_service(await asyncio.to_thread(new_database), tmp_path / "server.log")
+    try:
+        victim, attacker = await service.account(), await service.account()
+        await service.sql(_REVOKED_KEYS, attacker.id, attacker.credential_id, REVOKED)
+        await service.sql("ANALYZE api_keys")
+        await attacker.jwt()
+        alone = await median_seconds(victim, 30)
+        is_over = False
+
+        async def create_keys() -> None:
+            while not is_over:
+                await attacker.call("POST", "/v1/keys", {"name": "x"})
+
+        async def send() -> None:
+            while not is_over:
+                await attacker.send(attacker.mail(to="delivered@simulator.invalid"))
+
+        attack = [asyncio.create_task(work()) for work in (create_keys, create_keys, create_keys, send)]
+        beside = await median_seconds(victim, 60)
+        is_over = True
+        await asyncio.gather(*attack)
+        print(f"a neighbour's POST: {alone * 1000:.0f} ms alone, {beside * 1000:.0f} ms beside {REVOKED} revoked keys")
+        assert beside < max(SLOWER_MAX * alone, UNNOTICED_SECONDS)
+    finally:
+        await service.stop()
