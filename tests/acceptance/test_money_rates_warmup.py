@@ -249,3 +249,15 @@ async def test_the_ledger_balances_for_every_account(service: Service) -> None:
     )
     assert rows
     assert [row["id"] for row in rows if row["available"] != row["expected"]] == []
+
+
+@pytest.mark.rule("RATE-07")
+async def test_changes_of_an_account_have_a_rate_of_their_own(start_service: StartService) -> None:
+    service = await start_service(LIMITS__WRITES_PER_SECOND="1", LIMITS__WRITES_BURST="3")
+    tenant, other = await service.account(), await service.account()
+    calls = [await tenant.call("DELETE", "/v1/templates/unknown") for _ in range(4)]
+    assert [answer.status for answer in calls] == [404, 404, 404, 429]
+    assert calls[-1].is_refusal(429, "rate_limited", "changes a second")
+    assert (await tenant.call("GET", "/v1/templates")).status == 200
+    assert (await tenant.send()).status == 202
+    assert (await other.call("DELETE", "/v1/templates/unknown")).status == 404

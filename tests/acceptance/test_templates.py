@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from posthouse.rules import limits
 from tests.support.service import ABSENT, Answer, Tenant, eventually
 
 CONTENT = {"subject": "Hello {{ name }}", "text": "Dear {{ name }},", "html": "<p>Dear {{name}},</p>"}
@@ -446,3 +447,36 @@ async def test_every_credential_of_the_account_sends_its_templates(regular: Tena
     for authorization in (regular.basic, await regular.key(), await regular.key("test"), await regular.jwt("member")):
         sent = await regular.accepts(sending(regular, alias, {"name": "Ada"}), authorization=authorization)
         assert sent["subject"] == "Hello Ada"
+
+
+@pytest.mark.rule("TMPL-21")
+async def test_the_hundred_and_first_version_replaces_the_oldest_unpublished(tenant: Tenant) -> None:
+    await tenant.template("welcome", text="Good morning.")
+    await tenant.service.sql(
+        """
+        INSERT INTO template_versions (account_id, alias, version, text, created_at)
+        SELECT account_id, alias, n, text, created_at FROM template_versions CROSS JOIN generate_series(2, $2) n
+        WHERE account_id = $1
+        """,
+        tenant.id, limits.TEMPLATE_VERSIONS_MAX,
+    )  # fmt: skip
+    await tenant.service.sql(
+        "UPDATE templates SET latest_version = $2 WHERE account_id = $1", tenant.id, limits.TEMPLATE_VERSIONS_MAX
+    )
+    grown = await tenant.call("POST", "/v1/templates/welcome/versions", {"text": "Good evening."})
+    assert (grown.status, grown.body["version"]) == (201, 101)
+    assert (await preview(tenant, "welcome", version=1)).status == 200
+    assert (await preview(tenant, "welcome", version=2)).is_refusal(404, "not_found")
+    assert (await preview(tenant, "welcome", version=3)).status == 200
+
+
+@pytest.mark.rule("TMPL-22")
+async def test_more_bytes_than_an_account_may_store_are_a_conflict(tenant: Tenant) -> None:
+    await tenant.template("welcome", text="Good morning.")
+    full = "UPDATE templates SET size_bytes = $2 WHERE account_id = $1"
+    await tenant.service.sql(full, tenant.id, limits.TEMPLATES_BYTES_MAX)
+    for path, body in (("", {"alias": "other", "text": "x"}), ("/welcome/versions", {"text": "x"})):
+        answer = await tenant.call("POST", f"/v1/templates{path}", body)
+        assert answer.is_refusal(409, "conflict", "delete templates")
+    assert (await tenant.call("DELETE", "/v1/templates/welcome")).status == 200
+    await tenant.template("other", text="x")

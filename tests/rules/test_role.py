@@ -58,3 +58,9 @@ def test_the_reference_has_the_same_table() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", REFERENCE.read_text(), re.MULTILINE)
     shown = {operation: name for name, listed in rows for operation in re.findall(r"`(\w+)`", listed)}
     assert shown == dict(role.NEEDED)
+
+
+def test_operations_that_store_more_are_changes() -> None:
+    assert set(role.NEEDED) >= role.STORING
+    freeing = ("get", "list", "delete", "remove", "revoke", "logout")
+    assert [name for name in role.STORING if name.startswith(freeing)] == []

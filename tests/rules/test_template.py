@@ -9,7 +9,17 @@ from hypothesis import strategies as some
 
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.template import RenderedTemplate, Template, VariableValue, check, check_alias, placeholders, render
+from posthouse.rules.template import (
+    RenderedTemplate,
+    StoredVersion,
+    Template,
+    VariableValue,
+    check,
+    check_alias,
+    excess_versions,
+    placeholders,
+    render,
+)
 from tests.support.bad_input import bad_input
 from tests.support.processor_time import processor_seconds
 
@@ -295,3 +305,24 @@ def test_a_template_that_passes_the_check_renders(source: str) -> None:
         rendered = render(template, dict.fromkeys(found), bytes_max=ROOM).text
         assert rendered is not None
         assert len(rendered) <= len(source) + 1
+
+
+@pytest.mark.parametrize(
+    ("count", "used", "bytes_over", "deleted"),
+    [
+        (limits.TEMPLATE_VERSIONS_MAX, {1}, 0, []),
+        (limits.TEMPLATE_VERSIONS_MAX + 1, {5, 101}, 0, [1]),
+        (limits.TEMPLATE_VERSIONS_MAX + 2, {1, 102}, 0, [2, 3]),
+        (3, {3}, 1, [1]),
+        (3, {3}, 10, [1]),
+        (3, {1, 3}, 11, [2]),
+        (3, {3}, 1_000, [1, 2]),
+    ],
+)
+def test_the_oldest_unused_versions_make_room(count: int, used: set[int], bytes_over: int, deleted: list[int]) -> None:
+    stored = [StoredVersion(number, 10) for number in range(1, count + 1)]
+    assert [row.version for row in excess_versions(stored, used, bytes_over)] == deleted
+
+
+def test_the_size_of_a_template_is_in_bytes_not_characters() -> None:
+    assert Template("é", None, "ab").size_bytes == 4

@@ -114,7 +114,7 @@ async def test_keys_end_with_their_credential(database: Database) -> None:
     async with database.transaction() as tx:
         owner = credential_of(await new_account(tx))
         await credentials.insert_credential(tx, owner, b"hash", NOW)
-        await credentials.insert_key(tx, key_of(owner), b"key hash", NOW)
+        await credentials.insert_key(tx, replace(key_of(owner), expires_at=None), b"key hash", NOW)
         await credentials.revoke_credential(tx, owner.account_id, owner.id, LATER)
         (key,) = await credentials.list_keys(tx, owner.account_id, 10)
         assert key.revoked_at == LATER
@@ -165,7 +165,8 @@ async def test_no_query_under_the_accounts_lock_reads_what_has_ended(database: D
         for ending in ("revoked_at", "expires_at"):
             await tx.execute(
                 f"""
-                INSERT INTO api_keys (account_id, id, credential_id, secret_hash, hint, name, mode, created_at, {ending})
+                INSERT INTO api_keys
+                    (account_id, id, credential_id, secret_hash, hint, name, mode, created_at, {ending})
                 SELECT $1, gen_random_uuid(), $2, '{ending}'::bytea || n::text::bytea, 'h', 'n', 'live', $3, $3
                 FROM generate_series(1, 20000) n
                 """,

@@ -5,6 +5,7 @@ import smtplib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from posthouse.rules import ids
 from tests.support.database_checks import database_faults
 from tests.support.inbound_reports import bounce
 from tests.support.service import Answer, Tenant, eventually
@@ -82,6 +83,9 @@ async def _mail_is_refused_for_nothing(tenant: Tenant) -> None:
     headers = {"Authorization": await tenant.jwt(), "Content-Type": "text/csv"}
     imported = await tenant.service.request("POST", "/v1/suppressions/import", headers=headers, data=b"a@example.org\n")
     assert imported.is_refusal(503, "service_unavailable")
+    assert (await tenant.call("POST", "/v1/keys", {"name": "x"})).is_refusal(503, "service_unavailable")
+    rotated = await tenant.call("POST", f"/v1/credentials/{ids.text(ids.CREDENTIAL, tenant.credential_id)}/rotate", {})
+    assert rotated.status == 200, rotated.raw
     assert (await tenant.call("GET", "/v1/templates/welcome")).status == 200
     assert (await tenant.call("DELETE", "/v1/templates/welcome")).status == 200
 

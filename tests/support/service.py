@@ -407,6 +407,10 @@ def settings_for(database_url: str, **settings: str) -> dict[str, str]:
         # Every client of the tests has the same address.
         "HTTP__UNAUTHENTICATED_PER_SECOND": "100000",
         "HTTP__UNAUTHENTICATED_BURST": "100000",
+        # Tests share a volume, and an account does in seconds what people do in a day.
+        "DISK_SPACE__DIRECTORY": "",
+        "LIMITS__WRITES_PER_SECOND": "10000",
+        "LIMITS__WRITES_BURST": "10000",
         **settings,
     }
     return {f"POSTHOUSE_{name}": value for name, value in chosen.items() if not name.startswith("_")}

@@ -6,8 +6,9 @@ from typing import Final
 
 from posthouse.clock import DatabaseClock
 from posthouse.config import Settings
+from posthouse.config.storage import AUTO
 from posthouse.entrypoints.workers import repeated
-from posthouse.flows.shared.disk_space import DiskSpace, size, volume
+from posthouse.flows.shared.disk_space import DiskSpace, server_volume, size, volume
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import revision
 from posthouse.store.control_cache import ControlCache
@@ -82,8 +83,12 @@ async def refreshed(control_cache: ControlCache) -> AsyncIterator[ControlCache]:
 
 def disk_space(settings: Settings, database: Database) -> DiskSpace:
     gauges = []
-    if settings.disk_space.directory:
-        gauges.append(volume(settings.disk_space.directory, settings.disk_space.free_bytes_min))
+    directory, free_bytes_min = settings.disk_space.directory, settings.disk_space.free_bytes_min
+    if directory == AUTO:
+        if settings.database.is_on_this_machine:
+            gauges.append(server_volume(database, free_bytes_min))
+    elif directory:
+        gauges.append(volume(directory, free_bytes_min))
     if settings.disk_space.database_bytes_max:
         gauges.append(size(database, settings.disk_space.database_bytes_max))
     return DiskSpace(gauges)

@@ -30,6 +30,7 @@ from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
+from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 from posthouse.rules.rate_limit import Rate
@@ -85,7 +86,7 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 message_detail=MessageDetail(
                     database=database, clock=clock, bodies_days=settings.retention.bodies_days
                 ),
-                templates=Templates(database=database, clock=clock, chance=chance, disk_space=disk_space),
+                templates=Templates(database=database, clock=clock, chance=chance),
                 webhook_endpoint=WebhookEndpoint(
                     database=database,
                     clock=clock,
@@ -105,6 +106,11 @@ def _application(settings: Settings, open_stream: Callable[[], AbstractAsyncCont
                 message_search=MessageSearch(database=database, clock=clock),
                 suppression=Suppressions(database=database, clock=clock, chance=chance, disk_space=disk_space),
                 dry_run=_dry_run(settings, database, control_cache, clock, chance),
+                writes=Writes(
+                    clock=clock,
+                    rate=Rate(settings.limits.writes_per_second, settings.limits.writes_burst),
+                    disk_space=disk_space,
+                ),
             )
 
     rate = Rate(settings.http.unauthenticated_per_second, settings.http.unauthenticated_burst)

@@ -9,7 +9,13 @@ from pydantic import Field, field_validator, model_validator
 from posthouse.config.section import Integers, Section, Texts
 from posthouse.mail.address import AddressError, parse_domain, parse_mailbox
 from posthouse.rules.feedback_loops import PROVIDERS, FeedbackLoops
-from posthouse.rules.limits import RATE_BURST, RATE_PER_SECOND, WARMUP_RECIPIENTS_BY_DAY
+from posthouse.rules.limits import (
+    RATE_BURST,
+    RATE_PER_SECOND,
+    WARMUP_RECIPIENTS_BY_DAY,
+    WRITES_BURST,
+    WRITES_PER_SECOND,
+)
 
 # A header field carries it, with a token behind it.
 _PUBLIC_URL: Final = re.compile(r"https://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,100})?")
@@ -165,6 +171,16 @@ class LimitsSection(Section):
         ge=1,
         le=10**9,
         description="Requests that an idle account may send at once, unless it has its own limit.",
+    )
+    writes_per_second: int = Field(
+        WRITES_PER_SECOND,
+        ge=1,
+        le=10**6,
+        description="Changes a second that an account may make under /v1, in each process: its templates, keys, "
+        "domains and so on.",
+    )
+    writes_burst: int = Field(
+        WRITES_BURST, ge=1, le=10**9, description="Changes that an account may make under /v1 at once."
     )
     warmup_enabled: bool = Field(
         True, description="Whether new accounts are limited to a growing number of recipients a day."

@@ -1,11 +1,15 @@
 """Settings of what is stored: the database, its disk space, and how long data is kept."""
 
-from urllib.parse import urlsplit
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
 
 from posthouse.config.section import Section
 from posthouse.rules.limits import GIB
+
+AUTO: Final = "auto"
+_LOOPBACK_NAMES: Final = ("", "localhost", "127.0.0.1", "::1")
 
 
 class DatabaseSection(Section):
@@ -37,14 +41,22 @@ class DatabaseSection(Section):
             raise ValueError("must begin with postgresql://")
         return given
 
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Whether the URL names this machine: no host, a directory of sockets, or a loopback address."""
+        parts = urlsplit(self.url)
+        hosts = parse_qs(parts.query).get("host", [parts.hostname or ""])
+        return all(host.startswith("/") or host in _LOOPBACK_NAMES for host in hosts)
+
 
 class DiskSpaceSection(Section):
     """When mail is refused for lack of disk space."""
 
     directory: str = Field(
-        "",
+        AUTO,
         description="The directory of PostgreSQL's data, or any other on the same volume, when PostgreSQL is on this "
-        "machine: while that volume has too little space left, no mail is accepted. Empty: it is not checked.",
+        "machine: while that volume has too little space left, nothing more is stored for customers. auto: it is found "
+        "if PostgreSQL is on this machine. Empty: it is not checked.",
     )
     free_bytes_min: int = Field(
         2 * GIB,

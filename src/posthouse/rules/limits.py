@@ -32,6 +32,9 @@ IDEMPOTENCY_LIFETIME_SECONDS: Final = 24 * 3600
 # Rates.
 RATE_PER_SECOND: Final = 20
 RATE_BURST: Final = 40
+# Changes under /v1, of an account: far above what people and deployments do.
+WRITES_PER_SECOND: Final = 10
+WRITES_BURST: Final = 60
 WARMUP_RECIPIENTS_BY_DAY: Final = (
     200, 300, 500, 750, 1_000, 1_500, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000,
 )  # fmt: skip
@@ -43,6 +46,9 @@ TEMPLATE_PLACEHOLDERS_MAX: Final = 1_000
 TEMPLATES_MAX: Final = 1_000
 TEMPLATE_NAME_CHARACTERS_MAX: Final = 200
 TEMPLATE_VERSION_MAX: Final = 2**31 - 1
+# Stored versions of a template, and bytes of all templates of an account.
+TEMPLATE_VERSIONS_MAX: Final = 100
+TEMPLATES_BYTES_MAX: Final = 256 * MIB
 
 # Credentials.
 JWT_LIFETIME_SECONDS: Final = 12 * 3600

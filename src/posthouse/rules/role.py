@@ -80,6 +80,25 @@ _OPERATIONS: Final = {
         "listAuditLog",
     ),
 }
+# Operations that store more than before; others read, delete, or change what is there.
+STORING: Final = frozenset(
+    {
+        "addDomain",
+        "addSuppression",
+        "createCredential",
+        "createKey",
+        "createTemplate",
+        "createTemplateVersion",
+        "importSuppressions",
+        "inviteMember",
+        "pingWebhook",
+        "replayWebhookDelivery",
+        "rotateDomainKeys",
+        "rotateKey",
+        "sendTestEmail",
+    }
+)
+
 NEEDED: Final[Mapping[str, Role]] = MappingProxyType(
     {operation: role for role, operations in _OPERATIONS.items() for operation in operations}
 )

@@ -7,10 +7,10 @@ known in advance.
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Final, TypeAlias, assert_never
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -29,6 +29,15 @@ class Template:
     subject: str | None
     text: str | None
     html: str | None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(part.encode()) for part in (self.subject, self.text, self.html) if part)
+
+
+class StoredVersion(NamedTuple):
+    version: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,23 @@ def check(template: Template) -> None:
     used = len(placeholders(template))
     if used > limits.VARIABLES_MAX:
         raise invalid(f"The template uses {used} variables: at most {limits.VARIABLES_MAX} can be given, so use fewer.")
+
+
+def excess_versions(stored: Sequence[StoredVersion], used: Container[int], bytes_over: int) -> list[StoredVersion]:
+    """The versions to delete so that a template keeps its limits, the oldest first and none that is used.
+
+    `stored` is in the order of the numbers. `bytes_over` is what the account's templates have above their limit.
+    """
+    count_over = len(stored) - limits.TEMPLATE_VERSIONS_MAX
+    excess: list[StoredVersion] = []
+    for row in stored:
+        if count_over <= 0 and bytes_over <= 0:
+            break
+        if row.version not in used:
+            excess.append(row)
+            count_over -= 1
+            bytes_over -= row.size_bytes
+    return excess
 
 
 def placeholders(template: Template) -> tuple[str, ...]:

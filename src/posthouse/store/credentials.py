@@ -128,7 +128,8 @@ SELECT {_KEY_COLUMNS} FROM api_keys WHERE account_id = $1 AND id = $2
 """
 # Written like the index of live keys, so that keys that have ended, of which there can be any number, are not read.
 _COUNT_KEYS: Final = """
-SELECT count(*) FILTER (WHERE replaced_by IS NULL) AS current, count(*) FILTER (WHERE replaced_by IS NOT NULL) AS replaced
+SELECT count(*) FILTER (WHERE replaced_by IS NULL) AS current,
+    count(*) FILTER (WHERE replaced_by IS NOT NULL) AS replaced
 FROM api_keys WHERE account_id = $1 AND revoked_at IS NULL AND coalesce(expires_at, 'infinity') > $2
 """
 _REVOKE_KEY: Final = """

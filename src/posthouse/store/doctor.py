@@ -28,6 +28,8 @@ CROSS JOIN LATERAL (VALUES (dkim_sealed), (ed25519_sealed)) secret(sealed)
 WHERE sealed IS NOT NULL GROUP BY 1
 """
 
+# Without a row if this database user may not know it.
+_DATA_DIRECTORY: Final = "SELECT setting FROM pg_settings WHERE name = 'data_directory'"
 _DATABASE_BYTES: Final = "SELECT pg_database_size(current_database())"
 
 
@@ -44,6 +46,12 @@ class DatabaseServer:
 
 async def server(connection: Connection) -> DatabaseServer:
     return DatabaseServer(**required(await connection.fetchrow(_SERVER)))
+
+
+async def data_directory(connection: Connection) -> str | None:
+    """Where PostgreSQL stores its data; None if this database user may not know it."""
+    found: str | None = await connection.fetchval(_DATA_DIRECTORY)
+    return found
 
 
 async def database_bytes(connection: Connection) -> int:

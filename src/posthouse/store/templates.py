@@ -1,11 +1,12 @@
 """Templates and their numbered, unchangeable versions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from posthouse.rules.ids import AccountId
-from posthouse.rules.template import Template
+from posthouse.rules.template import StoredVersion, Template
 from posthouse.store.postgres import Connection, Row
 from posthouse.store.statement import statement
 
@@ -30,17 +31,18 @@ class TemplateVersionRow:
 _COLUMNS: Final = "alias, name, published_version, latest_version, created_at, updated_at"
 
 _INSERT: Final = statement(f"""
-INSERT INTO templates (account_id, alias, name, latest_version, created_at, updated_at)
-VALUES (:account_id, :alias, :name, 1, :now, :now) ON CONFLICT (account_id, alias) DO NOTHING RETURNING {_COLUMNS}
+INSERT INTO templates (account_id, alias, name, latest_version, size_bytes, created_at, updated_at)
+VALUES (:account_id, :alias, :name, 1, :size_bytes, :now, :now)
+ON CONFLICT (account_id, alias) DO NOTHING RETURNING {_COLUMNS}
 """)
 
 _INSERT_VERSION: Final = statement("""
-INSERT INTO template_versions (account_id, alias, version, subject, text, html, created_at)
-VALUES (:account_id, :alias, :version, :subject, :text, :html, :now)
+INSERT INTO template_versions (account_id, alias, version, subject, text, html, size_bytes, created_at)
+VALUES (:account_id, :alias, :version, :subject, :text, :html, :size_bytes, :now)
 """)
 
 _NEXT_VERSION: Final = f"""
-UPDATE templates SET latest_version = latest_version + 1, updated_at = $3
+UPDATE templates SET latest_version = latest_version + 1, size_bytes = size_bytes + $4, updated_at = $3
 WHERE account_id = $1 AND alias = $2 RETURNING {_COLUMNS}
 """
 
@@ -68,6 +70,17 @@ SELECT version, subject, text, html, created_at FROM template_versions
 WHERE account_id = $1 AND alias = $2 ORDER BY version DESC LIMIT $3
 """
 
+_STORED: Final = """
+SELECT version, size_bytes FROM template_versions WHERE account_id = $1 AND alias = $2 ORDER BY version LIMIT $3
+"""
+
+_DELETE_VERSIONS: Final = """
+DELETE FROM template_versions WHERE account_id = $1 AND alias = $2 AND version = ANY($3::integer[])
+"""
+_SHRINK: Final = "UPDATE templates SET size_bytes = size_bytes - $3 WHERE account_id = $1 AND alias = $2"
+
+_BYTES: Final = "SELECT coalesce(sum(size_bytes), 0)::bigint FROM templates WHERE account_id = $1"
+
 _COUNT: Final = "SELECT count(*) FROM (SELECT FROM templates WHERE account_id = $1 LIMIT $2) counted"
 
 _DELETE: Final = "DELETE FROM templates WHERE account_id = $1 AND alias = $2 RETURNING 1"
@@ -77,9 +90,13 @@ def _version(row: Row) -> TemplateVersionRow:
     return TemplateVersionRow(row["version"], Template(row["subject"], row["text"], row["html"]), row["created_at"])
 
 
-async def insert(tx: Connection, account_id: AccountId, alias: str, name: str, now: datetime) -> TemplateRow | None:
-    """A template without a version yet, or None when the alias is taken."""
-    row = await tx.fetchrow(*_INSERT.bind(account_id=account_id, alias=alias, name=name, now=now))
+async def insert(
+    tx: Connection, account_id: AccountId, alias: str, name: str, content: Template, now: datetime
+) -> TemplateRow | None:
+    """A template whose first version is yet to be inserted, or None when the alias is taken."""
+    row = await tx.fetchrow(
+        *_INSERT.bind(account_id=account_id, alias=alias, name=name, size_bytes=content.size_bytes, now=now)
+    )
     return None if row is None else TemplateRow(*row)
 
 
@@ -94,13 +111,17 @@ async def insert_version(
             subject=content.subject,
             text=content.text,
             html=content.html,
+            size_bytes=content.size_bytes,
             now=now,
         )
     )
 
 
-async def take_next_version(tx: Connection, account_id: AccountId, alias: str, now: datetime) -> TemplateRow | None:
-    row = await tx.fetchrow(_NEXT_VERSION, account_id, alias, now)
+async def take_next_version(
+    tx: Connection, account_id: AccountId, alias: str, content: Template, now: datetime
+) -> TemplateRow | None:
+    """The template with the number and the room of a further version, or None when there is no template."""
+    row = await tx.fetchrow(_NEXT_VERSION, account_id, alias, now, content.size_bytes)
     return None if row is None else TemplateRow(*row)
 
 
@@ -134,6 +155,24 @@ async def version(connection: Connection, account_id: AccountId, alias: str, num
 
 async def versions(connection: Connection, account_id: AccountId, alias: str, count: int) -> list[TemplateVersionRow]:
     return [_version(row) for row in await connection.fetch(_VERSIONS, account_id, alias, count)]
+
+
+async def stored_versions(
+    connection: Connection, account_id: AccountId, alias: str, count_max: int
+) -> list[StoredVersion]:
+    """The oldest first."""
+    return [StoredVersion(*row) for row in await connection.fetch(_STORED, account_id, alias, count_max)]
+
+
+async def delete_versions(tx: Connection, account_id: AccountId, alias: str, versions: Sequence[StoredVersion]) -> None:
+    await tx.execute(_DELETE_VERSIONS, account_id, alias, [row.version for row in versions])
+    await tx.execute(_SHRINK, account_id, alias, sum(row.size_bytes for row in versions))
+
+
+async def stored_bytes(connection: Connection, account_id: AccountId) -> int:
+    """Of all versions of all templates of the account."""
+    found: int = await connection.fetchval(_BYTES, account_id)
+    return found
 
 
 async def count(connection: Connection, account_id: AccountId, count_max: int) -> int:

@@ -1,6 +1,7 @@
 """Low disk space: new data is refused without a trace, and earlier promises are still kept."""
 
 import os
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -8,28 +9,27 @@ from typing import Any
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.flows.account.suppressions import BATCH, Suppressions
-from posthouse.flows.account.templates import Templates
 from posthouse.flows.inbound.reports import Reports
-from posthouse.flows.shared.disk_space import DiskSpace, Gauge, size, volume
+from posthouse.flows.shared.disk_space import DiskSpace, Gauge, server_volume, size, volume
 from posthouse.mail.address import parse_mailbox
 from posthouse.rules import ids
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.disk_space import FreeMark, no_room
 from posthouse.rules.ids import AccountId, RequestId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.rules.template import Template
 from posthouse.store.postgres import Database, as_refusal
 from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
 from tests.support.feedback_loop import complaint_check
 from tests.support.inbound_reports import bounce
 from tests.support.operator_client import Operator
 from tests.support.service import service_settings
+from tools.private_postgres import PrivatePostgres
 
-CONTENT = Template(subject="Hello", text="Good morning.", html=None)
 RAW = b"From: news@acme.example.com\r\nTo: ada@example.org\r\nSubject: Hello\r\n\r\nGood morning.\r\n"
 
 
@@ -49,6 +49,12 @@ class Tank:
         self.held = held
         await self.storage.check()
         return self.storage.is_low
+
+
+async def measured(gauge: Gauge) -> int:
+    found = await gauge.measure()
+    assert found is not None
+    return found
 
 
 @pytest.fixture
@@ -129,14 +135,14 @@ async def test_all_gauges_need_room(tank: Tank) -> None:
 
 async def test_the_volume_is_measured_as_postgresql_sees_it(tmp_path: Path) -> None:
     found = os.statvfs(tmp_path)
-    free_bytes = await volume(str(tmp_path), 1).measure()
+    free_bytes = await measured(volume(str(tmp_path), 1))
     assert 0 < free_bytes <= found.f_blocks * found.f_frsize
     with pytest.raises(FileNotFoundError):
         await volume(str(tmp_path / "absent"), 1).measure()
 
 
 async def test_a_database_that_grows_is_low_and_that_shrinks_has_room_again(database: Database) -> None:
-    before = await size(database, 1).measure()
+    before = await measured(size(database, 1))
     storage = DiskSpace([size(database, before + before // 5)])
     await storage.check()
     assert not storage.is_low
@@ -176,12 +182,11 @@ async def test_mail_is_refused_and_costs_nothing_and_a_replay_is_answered(
         await adopt(accept_flow, sender)
 
 
-async def test_templates_imports_and_reports_are_refused_without_a_trace(
+async def test_imports_and_reports_are_refused_without_a_trace(
     database_url: str, database: Database, operator: Operator, tank: Tank
 ) -> None:
     account_id = AccountId((await operator.create_account("acme")).id)
     clock, chance = DatabaseClock(), SystemChance()
-    templates = Templates(database=database, clock=clock, chance=chance, disk_space=tank.storage)
     suppression = Suppressions(database=database, clock=clock, chance=chance, disk_space=tank.storage)
     feedback = Reports(
         database=database,
@@ -192,13 +197,8 @@ async def test_templates_imports_and_reports_are_refused_without_a_trace(
         complaint_check=complaint_check(),
         disk_space=tank.storage,
     )
-    await templates.create(account_id, "welcome", None, CONTENT, OPERATOR, publish=True)
     before = await left_behind(database)
     await tank.fall_to(10)
-    async with refused():
-        await templates.create(account_id, "other", None, CONTENT, OPERATOR, publish=True)
-    async with refused():
-        await templates.add_version(account_id, "welcome", CONTENT, OPERATOR, publish=True)
     async with refused():
         await suppression.begin_import(account_id, OPERATOR)
     async with refused():
@@ -206,7 +206,6 @@ async def test_templates_imports_and_reports_are_refused_without_a_trace(
     async with refused():
         await feedback.keep(RAW, recipient="postmaster@b.example", sender="", peer="192.0.2.1")
     assert await left_behind(database) == before
-    await templates.delete(account_id, "welcome", OPERATOR)
 
 
 async def test_a_running_import_ends_at_the_mark_with_whole_batches(
@@ -233,3 +232,35 @@ async def test_a_running_import_ends_at_the_mark_with_whole_batches(
 
 def test_a_disk_that_is_full_all_the_same_is_refused_alike() -> None:
     assert as_refusal(asyncpg.DiskFullError("could not extend file")) == no_room()
+
+
+async def test_postgresqls_volume_is_found_without_a_setting(database: Database, postgres: PrivatePostgres) -> None:
+    found = await measured(server_volume(database, 1))
+    assert found == pytest.approx(shutil.disk_usage(postgres.directory).free, rel=0.2)
+
+
+async def test_a_volume_that_is_not_here_is_not_measured_and_nothing_is_refused() -> None:
+    async def absent() -> None:
+        return None
+
+    disk_space = DiskSpace([Gauge("remote", FreeMark(1), absent)])
+    with capture_logs() as logs:
+        await disk_space.check()
+        await disk_space.check()
+    assert not disk_space.is_low
+    assert [entry["event"] for entry in logs] == ["storage_not_checked"]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_here"),
+    [
+        ("postgresql:///posthouse", True),
+        ("postgresql://posthouse@localhost:5432/posthouse", True),
+        ("postgresql://posthouse@[::1]/posthouse", True),
+        ("postgresql:///posthouse?host=/run/postgresql", True),
+        ("postgresql://db.example.com/posthouse", False),
+        ("postgresql:///posthouse?host=10.0.0.5", False),
+    ],
+)
+def test_the_volume_is_looked_for_only_beside_a_postgresql_on_this_machine(url: str, is_here: bool) -> None:
+    assert service_settings(url).database.is_on_this_machine is is_here

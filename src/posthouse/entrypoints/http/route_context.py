@@ -19,6 +19,7 @@ from posthouse.rules.refusal import invalid
 
 PAGE_DEFAULT: Final = 50
 PAGE_MAX: Final = 100
+_READING: Final = ("GET", "HEAD")
 SMALL_BODY_BYTES_MAX: Final = 64 * 1024
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -44,9 +45,16 @@ def services_of(request: Request) -> Services:
 
 
 async def member_of(request: Request) -> Member:
-    """The logged-in member, whose role must permit the route's operation; roles are checked nowhere else."""
-    member = await services_of(request).admission.member(request.headers.get("authorization"))
-    role.require(member.role, request.scope["route"].operation_id)
+    """The logged-in member, whose role must permit the route's operation; roles are checked nowhere else.
+
+    Everything but reading counts as a change, of which an account may make so many at a time.
+    """
+    services = services_of(request)
+    member = await services.admission.member(request.headers.get("authorization"))
+    operation: str = request.scope["route"].operation_id
+    role.require(member.role, operation)
+    if request.method not in _READING:
+        services.writes.require(member.account_id, operation)
     if request.method == "POST":
         check_content_type(request.scope)
     return member

@@ -14,6 +14,7 @@ from posthouse.flows.account.suppressions import Suppressions
 from posthouse.flows.account.team import Team
 from posthouse.flows.account.templates import Templates
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
+from posthouse.flows.account.writes import Writes
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.flows.webhooks.endpoint import WebhookEndpoint
 
@@ -34,3 +35,4 @@ class Services:
     message_search: MessageSearch
     suppression: Suppressions
     dry_run: DryRun
+    writes: Writes

@@ -7,30 +7,29 @@ from typing import Final
 from posthouse.chance import Chance
 from posthouse.clock import Clock
 from posthouse.flows.shared.audit_log import AuditLog
-from posthouse.flows.shared.disk_space import DiskSpace
 from posthouse.flows.shared.page import Page, page_of, time_cursor, time_position
 from posthouse.rules import limits, template
 from posthouse.rules.actor import Actor
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal, unreadable_cursor
-from posthouse.rules.template import RenderedTemplate, Template, VariableValue
+from posthouse.rules.template import RenderedTemplate, StoredVersion, Template, VariableValue
 from posthouse.store import accounts, templates
+from posthouse.store.audit_log import Detail
 from posthouse.store.postgres import Connection, Database
 from posthouse.store.templates import TemplateRow as TemplateRow
 from posthouse.store.templates import TemplateVersionRow as TemplateVersionRow
 
-# The newest versions, shown with their texts; older versions are kept, and can be published.
+# The newest versions, shown with their texts; older versions that are stored can be published.
 VERSIONS_SHOWN_MAX: Final = 20
+# A template from before there was a limit loses its excess in several writes.
+_VERSIONS_READ_MAX: Final = 1_000
 
 
 class Templates:
-    def __init__(
-        self, *, database: Database, clock: Clock, chance: Chance, disk_space: DiskSpace | None = None
-    ) -> None:
+    def __init__(self, *, database: Database, clock: Clock, chance: Chance) -> None:
         self._database = database
         self._clock = clock
         self._audit_log = AuditLog(chance)
-        self._disk_space = disk_space or DiskSpace()
 
     async def create(
         self, account_id: AccountId, alias: str, name: str | None, content: Template, actor: Actor, *, publish: bool
@@ -38,16 +37,17 @@ class Templates:
         template.check_alias(alias)
         template.check(content)
         template.check_name(name or alias)
-        self._disk_space.require()
         now = self._clock.now()
         async with self._database.transaction() as tx:
             if await templates.count(tx, account_id, limits.TEMPLATES_MAX) >= limits.TEMPLATES_MAX:
                 raise Refusal(
                     Code.CONFLICT, f"An account has at most {limits.TEMPLATES_MAX} templates: delete one first."
                 )
-            created = await templates.insert(tx, account_id, alias, name or alias, now)
+            created = await templates.insert(tx, account_id, alias, name or alias, content, now)
             if created is None:
                 raise Refusal(Code.CONFLICT, f"The alias {alias!r} is taken: choose another, or add a version to it.")
+            if await templates.stored_bytes(tx, account_id) > limits.TEMPLATES_BYTES_MAX:
+                raise _too_large()
             await templates.insert_version(tx, account_id, alias, 1, content, now)
             detail = {"published": publish}
             await self._audit_log.note(tx, account_id, actor, "template.created", alias, now, detail)
@@ -58,14 +58,16 @@ class Templates:
     ) -> TemplateRow:
         _require_alias(alias)
         template.check(content)
-        self._disk_space.require()
         now = self._clock.now()
         async with self._database.transaction() as tx:
-            grown = await templates.take_next_version(tx, account_id, alias, now)
+            grown = await templates.take_next_version(tx, account_id, alias, content, now)
             if grown is None:
                 raise _unknown(alias)
+            deleted = await self._make_room(tx, account_id, grown)
             await templates.insert_version(tx, account_id, alias, grown.latest_version, content, now)
-            detail = {"version": grown.latest_version, "published": publish}
+            detail: Detail = {"version": grown.latest_version, "published": publish}
+            if deleted:
+                detail = {**detail, "versions_deleted": deleted}
             await self._audit_log.note(tx, account_id, actor, "template.version_added", alias, now, detail)
             return await self._published(tx, account_id, grown, publish, now)
 
@@ -113,6 +115,20 @@ class Templates:
             await accounts.touch(tx, account_id, now)
             await self._audit_log.note(tx, account_id, actor, "template.deleted", alias, now)
 
+    @staticmethod
+    async def _make_room(tx: Connection, account_id: AccountId, grown: TemplateRow) -> int:
+        """Delete the oldest versions that are not published, as far as the limits ask for it; returns how many."""
+        bytes_over = await templates.stored_bytes(tx, account_id) - limits.TEMPLATES_BYTES_MAX
+        stored = await templates.stored_versions(tx, account_id, grown.alias, _VERSIONS_READ_MAX)
+        added = StoredVersion(grown.latest_version, 0)
+        used = {added.version, grown.published_version or added.version}
+        excess = template.excess_versions([*stored, added], used, bytes_over)
+        if bytes_over > sum(row.size_bytes for row in excess):
+            raise _too_large()
+        if excess:
+            await templates.delete_versions(tx, account_id, grown.alias, excess)
+        return len(excess)
+
     async def _published(
         self, tx: Connection, account_id: AccountId, row: TemplateRow, publish: bool, now: datetime
     ) -> TemplateRow:
@@ -140,6 +156,14 @@ def _require_alias(alias: str) -> None:
     """What can't be an alias is not found; PostgreSQL would even fail on a NUL."""
     if not template.is_alias(alias):
         raise _unknown(alias)
+
+
+def _too_large() -> Refusal:
+    return Refusal(
+        Code.CONFLICT,
+        f"The account's templates have at most {limits.TEMPLATES_BYTES_MAX // limits.MIB} MiB, all versions together: "
+        "delete templates that you no longer use.",
+    )
 
 
 def _unknown(alias: str) -> Refusal:

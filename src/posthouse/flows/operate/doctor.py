@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from posthouse.clock import Clock
-from posthouse.flows.shared.disk_space import DiskSpace, Gauge
+from posthouse.flows.shared.disk_space import NOT_MEASURED, DiskSpace, Gauge
 from posthouse.rules.disk_space import FreeMark
 from posthouse.rules.limits import GIB, PARTITION_DAYS_AHEAD
 from posthouse.rules.refusal import Refusal
@@ -93,8 +93,7 @@ class Doctor:
     async def _room(self) -> list[DoctorCheck]:
         gauges = self._disk_space.gauges
         if not gauges:
-            hint = "not checked: set disk_space.directory, or disk_space.database_bytes_max where PostgreSQL is remote"
-            return [DoctorCheck("room in storage", True, hint)]
+            return [DoctorCheck("room in storage", True, f"not checked: {NOT_MEASURED}")]
         return [await _room_of(gauge) for gauge in gauges]
 
     async def _stream(self) -> list[DoctorCheck]:
@@ -129,6 +128,8 @@ async def _room_of(gauge: Gauge) -> DoctorCheck:
         return DoctorCheck(
             name, False, str(error), "Correct disk_space.directory: nothing is refused while it can't be read."
         )
+    if measured is None:
+        return DoctorCheck(name, True, f"not checked: {NOT_MEASURED}")
     if isinstance(mark, FreeMark):
         found = f"{_gib(measured)} free, mail is refused at {_gib(mark.bytes_min)}"
         advice = f"Mail is refused until {_gib(mark.again_bytes)} are free. Make room on the volume, or enlarge it"

@@ -8,7 +8,7 @@ customers store more are refused; delivery, its results, upkeep and reading go o
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -20,12 +20,19 @@ from posthouse.store.postgres import Database
 log = structlog.get_logger(__name__)
 
 
+# Where packages put PostgreSQL's data, for a database user who may not ask for the directory.
+_USUAL_DIRECTORIES: Final = ("/var/lib/postgresql", "/var/lib/pgsql", "/var/lib/postgres")
+NOT_MEASURED: Final = (
+    "set disk_space.directory, or disk_space.database_bytes_max where PostgreSQL is on another machine"
+)
+
+
 class Gauge(NamedTuple):
-    """Something that is measured; `measure` may raise an OSError or a Refusal."""
+    """Something that is measured. `measure` may raise an OSError or a Refusal; it returns None for what isn't here."""
 
     name: str
     mark: Mark
-    measure: Callable[[], Awaitable[int]]
+    measure: Callable[[], Awaitable[int | None]]
 
 
 class DiskSpace:
@@ -35,6 +42,7 @@ class DiskSpace:
         self.gauges = tuple(gauges)
         self.is_low = False
         self._low: set[str] = set()
+        self._not_found: set[str] = set()
 
     def require(self) -> None:
         """Raises when there is no room for what a customer wants to store."""
@@ -48,6 +56,11 @@ class DiskSpace:
                 measured = await gauge.measure()
             except (OSError, Refusal) as error:
                 log.warning("storage_not_measured", gauge=gauge.name, cause=repr(error.__cause__ or error))
+                continue
+            if measured is None:
+                if gauge.name not in self._not_found:
+                    self._not_found.add(gauge.name)
+                    log.warning("storage_not_checked", gauge=gauge.name, advice=NOT_MEASURED)
                 continue
             was_low = gauge.name in self._low
             if gauge.mark.is_low(measured, was_low=was_low) is was_low:
@@ -67,11 +80,32 @@ def volume(directory: str, free_bytes_min: int) -> Gauge:
 
     async def free_bytes() -> int:
         # A volume over a network may be slow.
-        found = await asyncio.to_thread(os.statvfs, directory)
-        # PostgreSQL can't use what is reserved for root.
-        return found.f_bavail * found.f_frsize
+        return await asyncio.to_thread(_free_bytes, directory)
 
     return Gauge(f"volume of {directory}", FreeMark(free_bytes_min), free_bytes)
+
+
+def server_volume(database: Database, free_bytes_min: int) -> Gauge:
+    """The volume of PostgreSQL's data, for a PostgreSQL on this machine."""
+    directory = ""
+
+    async def free_bytes() -> int | None:
+        nonlocal directory
+        if not directory:
+            async with database.connection() as connection:
+                named = await doctor.data_directory(connection)
+            candidates = [named] if named else _USUAL_DIRECTORIES
+            # Of a server in a container the directory may not be there.
+            directory = next(filter(os.path.exists, candidates), "")
+        return await asyncio.to_thread(_free_bytes, directory) if directory else None
+
+    return Gauge("volume of PostgreSQL's data", FreeMark(free_bytes_min), free_bytes)
+
+
+def _free_bytes(directory: str) -> int:
+    found = os.statvfs(directory)
+    # PostgreSQL can't use what is reserved for root.
+    return found.f_bavail * found.f_frsize
 
 
 def size(database: Database, bytes_max: int) -> Gauge:

@@ -49,7 +49,7 @@ async def list_credentials(request: Request, limit: PageSize = str(PAGE_DEFAULT)
     tags=["Credentials"],
     status_code=201,
     openapi_extra=json_body(schemas.CredentialRequest),
-    responses=responses_with(201, schemas.NewCredentialResponse, 400, 401, 403, 409, 413, 500, 503),
+    responses=responses_with(201, schemas.NewCredentialResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def create_credential(request: Request) -> Response:
     member = await member_of(request)
@@ -66,7 +66,7 @@ async def create_credential(request: Request) -> Response:
     summary="Create a new password, shown this once; the old password works until the overlap ends",
     tags=["Credentials"],
     openapi_extra=json_body(schemas.RotationRequest),
-    responses=responses_with(200, schemas.NewCredentialResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    responses=responses_with(200, schemas.NewCredentialResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
 )
 async def rotate_credential(request: Request, credential_id: _CredentialId) -> Response:
     member = await member_of(request)
@@ -82,7 +82,7 @@ async def rotate_credential(request: Request, credential_id: _CredentialId) -> R
     operation_id="revokeCredential",
     summary="Revoke a credential and its keys, within seconds; the last credential can't be revoked",
     tags=["Credentials"],
-    responses=responses_with(200, schemas.CredentialResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(200, schemas.CredentialResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def revoke_credential(request: Request, credential_id: _CredentialId) -> Response:
     member = await member_of(request)
@@ -110,7 +110,7 @@ async def list_keys(request: Request, limit: PageSize = str(PAGE_DEFAULT), curso
     tags=["Keys"],
     status_code=201,
     openapi_extra=json_body(schemas.KeyRequest),
-    responses=responses_with(201, schemas.NewKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    responses=responses_with(201, schemas.NewKeyResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
 )
 async def create_key(request: Request) -> Response:
     member = await member_of(request)
@@ -135,7 +135,7 @@ async def create_key(request: Request) -> Response:
     tags=["Keys"],
     status_code=201,
     openapi_extra=json_body(schemas.RotationRequest),
-    responses=responses_with(201, schemas.RotatedKeyResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    responses=responses_with(201, schemas.RotatedKeyResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
 )
 async def rotate_key(request: Request, key_id: _KeyId) -> Response:
     member = await member_of(request)
@@ -152,7 +152,7 @@ async def rotate_key(request: Request, key_id: _KeyId) -> Response:
     operation_id="revokeKey",
     summary="Revoke an API key, within seconds",
     tags=["Keys"],
-    responses=responses_with(200, schemas.KeyResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(200, schemas.KeyResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def revoke_key(request: Request, key_id: _KeyId) -> Response:
     member = await member_of(request)

@@ -56,7 +56,7 @@ async def list_domains(
     tags=["Domains"],
     status_code=201,
     openapi_extra=json_body(schemas.DomainRequest),
-    responses=responses_with(201, schemas.DomainResponse, 400, 401, 403, 409, 413, 500, 503),
+    responses=responses_with(201, schemas.DomainResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def add_domain(request: Request) -> Response:
     member = await member_of(request)
@@ -95,7 +95,7 @@ async def verify_domain(request: Request, name: _Name) -> Response:
     operation_id="rotateDomainKeys",
     summary="Create new DKIM keys; they sign once their record is found in DNS, until then the present keys do",
     tags=["Domains"],
-    responses=responses_with(200, schemas.DomainResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(200, schemas.DomainResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def rotate_domain_keys(request: Request, name: _Name) -> Response:
     member = await member_of(request)
@@ -108,7 +108,7 @@ async def rotate_domain_keys(request: Request, name: _Name) -> Response:
     operation_id="removeDomain",
     summary="Remove a domain and its keys; mail from it that is still queued goes out unsigned",
     tags=["Domains"],
-    responses=responses_with(200, DeletedResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 429, 500, 503),
 )
 async def remove_domain(request: Request, name: _Name) -> Response:
     member = await member_of(request)

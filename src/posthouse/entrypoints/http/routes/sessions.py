@@ -48,7 +48,7 @@ async def login(request: Request) -> Response:
     operation_id="logout",
     summary="End the session, and all of its tokens",
     tags=["Sessions"],
-    responses=responses_with(200, schemas.LogoutResponse, 401, 500, 503),
+    responses=responses_with(200, schemas.LogoutResponse, 401, 429, 500, 503),
 )
 async def logout(request: Request) -> Response:
     member = await member_of(request)
@@ -91,7 +91,7 @@ async def get_me(request: Request) -> Response:
     summary="A token of the same session for another of the user's accounts",
     tags=["Sessions"],
     openapi_extra=json_body(schemas.SwitchAccountRequest),
-    responses=responses_with(200, schemas.LoginResponse, 400, 401, 404, 413, 500, 503),
+    responses=responses_with(200, schemas.LoginResponse, 400, 401, 404, 413, 429, 500, 503),
 )
 async def switch_account(request: Request) -> Response:
     member = await member_of(request)
@@ -137,7 +137,7 @@ async def begin_totp(request: Request) -> Response:
     summary="Confirm the second factor; logins then need a code, and all other sessions end",
     tags=["Sessions"],
     openapi_extra=json_body(schemas.ConfirmTotpRequest),
-    responses=responses_with(200, schemas.ConfirmTotpResponse, 400, 401, 403, 409, 413, 500, 503),
+    responses=responses_with(200, schemas.ConfirmTotpResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def confirm_totp(request: Request) -> Response:
     member = await member_of(request)

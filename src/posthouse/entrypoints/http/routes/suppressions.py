@@ -116,7 +116,7 @@ async def list_suppressions(
     tags=["Suppressions"],
     status_code=201,
     openapi_extra=json_body(SuppressionRequest),
-    responses=responses_with(201, SuppressionResponse, 400, 401, 403, 409, 413, 500, 503)
+    responses=responses_with(201, SuppressionResponse, 400, 401, 403, 409, 413, 429, 500, 503)
     | {200: responses_with(200, SuppressionResponse)[200]},
 )
 async def add_suppression(request: Request) -> Response:
@@ -138,7 +138,7 @@ async def add_suppression(request: Request) -> Response:
     tags=["Suppressions"],
     openapi_extra=_FILE,
     response_class=StreamingResponse,
-    responses=responses_with(200, PROGRESS_TYPE, 400, 401, 403, 409, 413, 500, 503),
+    responses=responses_with(200, PROGRESS_TYPE, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def import_suppressions(request: Request) -> Response:
     member = await member_of(request)
@@ -171,7 +171,7 @@ async def export_suppressions(request: Request) -> Response:
     summary="Let an address get mail again",
     tags=["Suppressions"],
     openapi_extra=_WHY,
-    responses=responses_with(200, DeletedResponse, 400, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 400, 401, 403, 404, 429, 500, 503),
 )
 async def remove_suppression(
     request: Request, email: Annotated[str, Path(description="The address.", examples=["ada@example.net"])]

@@ -49,7 +49,7 @@ async def list_members(request: Request, limit: PageSize = str(PAGE_DEFAULT), cu
     summary="Change a member's role; the last owner can't be changed",
     tags=["Team"],
     openapi_extra=json_body(schemas.MemberRoleRequest),
-    responses=responses_with(200, schemas.MemberResponse, 400, 401, 403, 404, 409, 413, 500, 503),
+    responses=responses_with(200, schemas.MemberResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
 )
 async def change_member_role(request: Request, user_id: _MemberId) -> Response:
     member = await member_of(request)
@@ -65,7 +65,7 @@ async def change_member_role(request: Request, user_id: _MemberId) -> Response:
     operation_id="removeMember",
     summary="Remove a member; their tokens end within seconds, and the last owner can't be removed",
     tags=["Team"],
-    responses=responses_with(200, DeletedResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def remove_member(request: Request, user_id: _MemberId) -> Response:
     member = await member_of(request)
@@ -93,7 +93,7 @@ async def list_invitations(request: Request, limit: PageSize = str(PAGE_DEFAULT)
     tags=["Team"],
     status_code=201,
     openapi_extra=json_body(schemas.InvitationRequest),
-    responses=responses_with(201, schemas.InvitationCreatedResponse, 400, 401, 403, 409, 413, 500, 503),
+    responses=responses_with(201, schemas.InvitationCreatedResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def invite_member(request: Request) -> Response:
     member = await member_of(request)
@@ -129,7 +129,7 @@ async def accept_invitation(request: Request) -> Response:
     operation_id="revokeInvitation",
     summary="Revoke an invitation",
     tags=["Team"],
-    responses=responses_with(200, DeletedResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 429, 500, 503),
 )
 async def revoke_invitation(request: Request, invitation_id: _InvitationId) -> Response:
     member = await member_of(request)

@@ -55,7 +55,7 @@ async def list_templates(
     tags=["Templates"],
     status_code=201,
     openapi_extra=json_body(schemas.TemplateRequest),
-    responses=responses_with(201, schemas.TemplateResponse, 400, 401, 403, 409, 413, 500, 503),
+    responses=responses_with(201, schemas.TemplateResponse, 400, 401, 403, 409, 413, 429, 500, 503),
 )
 async def create_template(request: Request) -> Response:
     member = await member_of(request)
@@ -84,7 +84,7 @@ async def get_template(request: Request, alias: str) -> Response:
     operation_id="deleteTemplate",
     summary="Delete a template and its versions",
     tags=["Templates"],
-    responses=responses_with(200, DeletedResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 429, 500, 503),
 )
 async def delete_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
@@ -99,7 +99,7 @@ async def delete_template(request: Request, alias: str) -> Response:
     tags=["Templates"],
     status_code=201,
     openapi_extra=json_body(schemas.TemplateVersionRequest),
-    responses=responses_with(201, schemas.TemplateVersionResponse, 400, 401, 403, 404, 413, 500, 503),
+    responses=responses_with(201, schemas.TemplateVersionResponse, 400, 401, 403, 404, 409, 413, 429, 500, 503),
 )
 async def create_template_version(request: Request, alias: str) -> Response:
     member = await member_of(request)
@@ -116,7 +116,7 @@ async def create_template_version(request: Request, alias: str) -> Response:
     summary="Publish a version: it is used from now on",
     tags=["Templates"],
     openapi_extra=json_body(schemas.PublishRequest),
-    responses=responses_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 413, 500, 503),
+    responses=responses_with(200, schemas.TemplateResponse, 400, 401, 403, 404, 413, 429, 500, 503),
 )
 async def publish_template(request: Request, alias: str) -> Response:
     member = await member_of(request)
@@ -131,7 +131,7 @@ async def publish_template(request: Request, alias: str) -> Response:
     summary="Render a version without sending it",
     tags=["Templates"],
     openapi_extra=json_body(schemas.PreviewRequest),
-    responses=responses_with(200, schemas.PreviewResponse, 400, 401, 404, 413, 500, 503),
+    responses=responses_with(200, schemas.PreviewResponse, 400, 401, 404, 413, 429, 500, 503),
 )
 async def preview_template(request: Request, alias: str) -> Response:
     member = await member_of(request)

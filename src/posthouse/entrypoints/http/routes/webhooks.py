@@ -46,7 +46,7 @@ async def get_webhook(request: Request) -> Response:
     summary="Save the webhook; its secret is shown when it is first created",
     tags=["Webhooks"],
     openapi_extra=json_body(schemas.WebhookRequest),
-    responses=responses_with(200, schemas.WebhookSavedResponse, 400, 401, 403, 413, 500, 503),
+    responses=responses_with(200, schemas.WebhookSavedResponse, 400, 401, 403, 413, 429, 500, 503),
 )
 async def save_webhook(request: Request) -> Response:
     member = await member_of(request)
@@ -63,7 +63,7 @@ async def save_webhook(request: Request) -> Response:
     operation_id="deleteWebhook",
     summary="Delete the webhook and its log; pending deliveries are cancelled",
     tags=["Webhooks"],
-    responses=responses_with(200, DeletedResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, DeletedResponse, 401, 403, 404, 429, 500, 503),
 )
 async def delete_webhook(request: Request) -> Response:
     member = await member_of(request)
@@ -76,7 +76,7 @@ async def delete_webhook(request: Request) -> Response:
     operation_id="rotateWebhookSecret",
     summary="Create a new secret; the old secret ends at once",
     tags=["Webhooks"],
-    responses=responses_with(200, schemas.WebhookSecretResponse, 401, 403, 404, 500, 503),
+    responses=responses_with(200, schemas.WebhookSecretResponse, 401, 403, 404, 429, 500, 503),
 )
 async def rotate_webhook_secret(request: Request) -> Response:
     member = await member_of(request)
@@ -125,7 +125,7 @@ async def list_webhook_deliveries(
     summary="Send an event again, with retries: the same body and event id, a new signature",
     tags=["Webhooks"],
     status_code=202,
-    responses=responses_with(202, schemas.WebhookReplayResponse, 401, 403, 404, 409, 500, 503),
+    responses=responses_with(202, schemas.WebhookReplayResponse, 401, 403, 404, 409, 429, 500, 503),
 )
 async def replay_webhook_delivery(
     request: Request, delivery_id: Annotated[str, Path(alias="id", description="The id of a delivery in the log.")]
