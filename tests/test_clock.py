@@ -1,4 +1,4 @@
-"""The clock follows the database's time, whatever the host's clock shows."""
+"""The clock carries service time between samples of the database's clock."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,39 +7,36 @@ from posthouse.clock import DatabaseClock
 HOUR = timedelta(hours=1)
 
 
-def test_a_host_clock_that_is_ahead_is_set_back() -> None:
+def test_the_clock_takes_the_databases_time() -> None:
     clock = DatabaseClock()
-    database_time = clock.now() - 40 * 24 * HOUR
-    clock.anchor(database_time, clock.monotonic())
-    assert database_time <= clock.now() < database_time + HOUR
+    database_time = datetime.now(UTC) - timedelta(seconds=30)
+    clock.learn(database_time, clock.asked())
+    assert database_time <= clock.now() < database_time + timedelta(seconds=10)
+    assert clock.step is None
 
 
-def test_a_host_clock_that_is_behind_catches_up_at_once() -> None:
+def test_between_samples_time_passes_evenly() -> None:
+    steady = 100.0
+    clock = DatabaseClock(steady=lambda: steady)
+    first = clock.now()
+    steady += 60
+    assert clock.now() - first == timedelta(seconds=60)
+
+
+def test_half_of_the_round_trip_had_passed_when_the_database_answered() -> None:
+    steady = 100.0
+    there = datetime.now(UTC)
+    clock = DatabaseClock(steady=lambda: steady, host=lambda: there)
+    asked_at = clock.asked()
+    steady += 2
+    clock.learn(there, asked_at)
+    assert clock.now() == there + timedelta(seconds=1)
+
+
+def test_a_step_is_shown_and_not_followed() -> None:
     clock = DatabaseClock()
-    database_time = datetime.now(UTC) + 24 * HOUR
-    clock.anchor(database_time, clock.monotonic())
-    assert database_time <= clock.now() < database_time + HOUR
-
-
-def test_once_anchored_time_never_goes_back() -> None:
-    clock = DatabaseClock()
-    clock.anchor(datetime.now(UTC), clock.monotonic())
-    before = clock.now()
-    clock.anchor(before - HOUR, clock.monotonic())
-    assert clock.now() >= before
-
-
-def test_a_slow_sample_does_not_replace_a_better_sample() -> None:
-    clock = DatabaseClock()
-    clock.anchor(datetime.now(UTC), clock.monotonic())
-    before = clock.now()
-    # Asked two seconds ago, read by the database at the very end: half of the round trip would put us a second ahead.
-    clock.anchor(before, clock.monotonic() - 2)
-    assert clock.now() < before + timedelta(seconds=0.5)
-
-
-def test_a_sample_beyond_all_doubt_replaces_any() -> None:
-    clock = DatabaseClock()
-    clock.anchor(datetime.now(UTC), clock.monotonic())
-    clock.anchor(datetime.now(UTC) + HOUR, clock.monotonic() - 2)
-    assert clock.now() > datetime.now(UTC) + HOUR - timedelta(minutes=1)
+    clock.learn(datetime.now(UTC), clock.asked())
+    clock.learn(datetime.now(UTC) + HOUR, clock.asked())
+    assert clock.step is not None
+    assert abs(clock.step - HOUR) < timedelta(seconds=1)
+    assert clock.now() < datetime.now(UTC) + timedelta(minutes=1)

@@ -1,11 +1,14 @@
 """Time, passed in: flows read a Clock, rules receive the time."""
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-# Seconds that two clocks drift apart in a second; ten times the drift of ordinary clocks.
-DRIFT_MAX: Final = 0.0005
+from posthouse.rules.service_time import ServiceTime, TimeNote, TimeSample
+
+# Goes on while the machine is suspended, where the system has such a clock: a laptop's sleep is no step.
+_STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -16,46 +19,46 @@ class Clock(Protocol):
         """Seconds that only ever go forward, for ages and deadlines."""
 
 
+def steady_seconds() -> float:
+    return time.clock_gettime(_STEADY)
+
+
+def host_time() -> datetime:
+    return datetime.now(UTC)
+
+
 class DatabaseClock:
-    """Database time, sampled at intervals, carried forward by the monotonic clock.
+    """Service time: the database's time, sampled at intervals and believed as `rules.service_time` says."""
 
-    All processes that share a database then agree on the time, however wrong their hosts are: a host
-    two seconds off would otherwise be refused by the rate limiter, or let a key live too long.
-    """
-
-    def __init__(self) -> None:
-        self._anchor = datetime.now(UTC)
-        self._anchored_at = time.monotonic()
-        self._latest = self._anchor
-        self._is_anchored = False
-        self._doubt_seconds = 0.0
+    def __init__(
+        self, *, steady: Callable[[], float] = steady_seconds, host: Callable[[], datetime] = host_time
+    ) -> None:
+        self._steady = steady
+        self._host = host
+        self._time = ServiceTime(host(), steady())
 
     def monotonic(self) -> float:
         return time.monotonic()
 
     def now(self) -> datetime:
-        reading = self._anchor + timedelta(seconds=time.monotonic() - self._anchored_at)
-        self._latest = max(self._latest, reading)
-        return self._latest
+        return self._time.now(self._steady())
 
-    def anchor(self, database_time: datetime, asked_at: float) -> None:
-        """Take a sample; half of the round trip had passed when the database read its clock.
+    @property
+    def step(self) -> timedelta | None:
+        """How far the database's clock is ahead of service time, while that is not believed."""
+        return self._time.step
 
-        The first sample replaces the host's time, even by an earlier time: a host that is ahead must not
-        keep the service in its future. After that, time never goes back. A slow answer makes a
-        sample doubtful: it counts only if the last sample, by its age, is more doubtful, or can't be true any more.
-        """
-        answered_at = time.monotonic()
-        middle = (asked_at + answered_at) / 2
-        doubt = (answered_at - asked_at) / 2
-        age = middle - self._anchored_at
-        present_doubt = self._doubt_seconds + abs(age) * DRIFT_MAX
-        difference = abs((database_time - self._anchor).total_seconds() - age)
-        if self._is_anchored and doubt > present_doubt and difference <= doubt + present_doubt:
-            return
-        self._anchor = database_time
-        self._anchored_at = middle
-        self._doubt_seconds = doubt
-        if not self._is_anchored:
-            self._latest = database_time
-            self._is_anchored = True
+    @property
+    def acceptances(self) -> int:
+        return self._time.acceptances
+
+    def asked(self) -> float:
+        """To be called before the database is asked for its time."""
+        return self._steady()
+
+    def learn(self, database_time: datetime, asked_at: float, note: TimeNote | None = None) -> None:
+        """Take a sample; half of the round trip had passed when the database read its clock."""
+        answered_at = self._steady()
+        half = (answered_at - asked_at) / 2
+        host = self._host() - timedelta(seconds=half)
+        self._time.learn(TimeSample(asked_at + half, database_time, host, half, note))

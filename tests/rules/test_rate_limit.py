@@ -165,3 +165,12 @@ def test_midnight_is_in_utc(now: datetime, seconds: int) -> None:
 )
 def test_the_login_wait_doubles_up_to_fifteen_minutes(failures: int, seconds: int) -> None:
     assert login_wait_seconds(failures) == seconds
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=4), timedelta(days=40)])
+def test_a_time_written_by_a_clock_that_was_ahead_does_not_limit(ahead: timedelta) -> None:
+    rate = Rate(per_second=20, burst=40)
+    taken = take(rate, NOON + ahead, NOON)
+    assert isinstance(taken, RateReading)
+    assert taken.remaining == 39
+    assert reading(rate, NOON + ahead, NOON).remaining == 40

@@ -7,6 +7,7 @@ import typer
 from posthouse.cli import (
     accounts,
     audit,
+    clock,
     configuration,
     credentials,
     domains,
@@ -55,5 +56,6 @@ app.add_typer(credentials.user, name="user")
 app.add_typer(messages.message, name="message")
 app.add_typer(queue.queue, name="queue")
 app.add_typer(inbox.inbox, name="inbox")
+app.add_typer(clock.clock, name="clock")
 app.add_typer(suppressions.suppression, name="suppression")
 app.add_typer(webhook.webhook, name="webhook")

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -53,9 +54,17 @@ def migrate() -> None:
     output.write_line(f"The tables are up to date; {made} partitions were made for the days ahead.")
 
 
-def upkeep() -> None:
+def upkeep(
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Drop all days past their retention at once, not only the two oldest."),
+    ] = False,
+) -> None:
     """Run upkeep once, now: make coming days' partitions, drop old ones, re-check domains, count usage."""
     done = perform(lambda services: services.upkeep.run())
+    if force:
+        dropped = perform(lambda services: services.upkeep.drop_partitions(at_once_max=None))
+        done = replace(done, partitions_dropped=done.partitions_dropped + dropped)
     counted = perform(lambda services: services.usage_counter.run())
     output.write_values(
         {

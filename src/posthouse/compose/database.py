@@ -2,17 +2,23 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
+
+import structlog
 
 from posthouse.clock import DatabaseClock
 from posthouse.config import Settings
 from posthouse.config.storage import AUTO
 from posthouse.entrypoints.workers import repeated
 from posthouse.flows.shared.disk_space import DiskSpace, server_volume, size, volume
+from posthouse.rules import service_time
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import revision
+from posthouse.store import revision, service_clock
 from posthouse.store.control_cache import ControlCache
-from posthouse.store.postgres import STATEMENT_SECONDS_MAX, Database
+from posthouse.store.postgres import STATEMENT_SECONDS_MAX, Connection, Database
+
+log = structlog.get_logger(__name__)
 
 CLOCK_PAUSE_SECONDS: Final = 5.0
 CONTROL_CACHE_PAUSE_SECONDS: Final = 1.0
@@ -39,7 +45,7 @@ async def open_database(
         statement_seconds_max=statement_seconds_max,
         patience=settings.database.patience,
         allow_unsafe=allow_unsafe or settings.database.allow_unsafe,
-        learn_time=None if clock is None else clock.anchor,
+        on_connect=None if clock is None else partial(_learn_time, clock),
     )
     try:
         yield database
@@ -59,9 +65,27 @@ async def synchronized(clock: DatabaseClock, database: Database) -> AsyncIterato
 
 
 async def synchronize(clock: DatabaseClock, database: Database) -> None:
+    """Learn the database's time, and note service time for processes that start."""
+    was_held = clock.step
     async with database.connection() as connection:
-        asked_at = clock.monotonic()
-        clock.anchor(await connection.fetchval("SELECT clock_timestamp()"), asked_at)
+        await _learn_time(clock, connection)
+        await service_clock.note(connection, clock.now(), clock.acceptances)
+    if clock.step is not None and was_held is None:
+        seconds = round(clock.step.total_seconds(), 1)
+        log.error("database_time_stepped", seconds=seconds, advice=service_time.explain(clock.step))
+    elif clock.step is None and was_held is not None:
+        log.warning("database_time_is_right_again")
+
+
+async def learn_time(clock: DatabaseClock, database: Database) -> None:
+    async with database.connection() as connection:
+        await _learn_time(clock, connection)
+
+
+async def _learn_time(clock: DatabaseClock, connection: Connection) -> None:
+    asked_at = clock.asked()
+    reading = await service_clock.read(connection)
+    clock.learn(reading.database_time, asked_at, reading.note)
 
 
 async def require_tables(database: Database) -> None:

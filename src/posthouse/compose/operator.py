@@ -9,7 +9,7 @@ from typing import Final
 from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.compose import account
-from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, disk_space, open_database, require_tables, synchronize
+from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, disk_space, learn_time, open_database, require_tables
 from posthouse.compose.keys import return_path_key, sealer
 from posthouse.compose.stream import stream_probes
 from posthouse.compose.upkeep import upkeep
@@ -23,6 +23,7 @@ from posthouse.flows.operate.accounts import Accounts
 from posthouse.flows.operate.audit import Audit
 from posthouse.flows.operate.doctor import Doctor
 from posthouse.flows.operate.monitor import Monitor
+from posthouse.flows.operate.service_clock import ServiceClock
 from posthouse.flows.operate.upkeep import Upkeep
 from posthouse.flows.operate.usage_counter import UsageCounter
 from posthouse.rules.refusal import Refusal
@@ -39,6 +40,7 @@ class OperatorServices:
     team: Team
     doctor: Doctor
     upkeep: Upkeep
+    clock: ServiceClock
     usage_counter: UsageCounter
     monitor: Monitor
     suppressions: Suppressions
@@ -57,7 +59,7 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
         clock = DatabaseClock()
         # Changes are stamped with the time that the servers' caches compare with: the database's.
         try:
-            await synchronize(clock, database)
+            await learn_time(clock, database)
             await require_tables(database)
         except Refusal:
             if not even_if_unusable:
@@ -76,8 +78,10 @@ async def operator_services(settings: Settings, *, even_if_unusable: bool = Fals
                 sealer=sealer(settings),
                 disk_space=disk_space(settings, database),
                 stream_probes=stream_probes(settings),
+                clock_step=lambda: clock.step,
             ),
             upkeep=upkeep(settings, database, clock, chance),
+            clock=ServiceClock(database=database, clock=clock),
             usage_counter=UsageCounter(database=database, clock=clock),
             monitor=Monitor(database=database, clock=clock, ticket_lease=settings.workers.ticket_lease),
             suppressions=Suppressions(database=database, clock=clock, chance=chance),

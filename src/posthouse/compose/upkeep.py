@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from posthouse.chance import Chance, SystemChance
-from posthouse.clock import Clock, DatabaseClock
+from posthouse.clock import DatabaseClock
 from posthouse.compose.connections import resolver
 from posthouse.compose.database import MAINTENANCE_SECONDS_MAX, open_database, synchronize
 from posthouse.compose.keys import sealer
@@ -51,7 +51,7 @@ async def run_upkeep(settings: Settings, stop: asyncio.Event) -> None:
             await stop.wait()
 
 
-def upkeep(settings: Settings, database: Database, clock: Clock, chance: Chance) -> Upkeep:
+def upkeep(settings: Settings, database: Database, clock: DatabaseClock, chance: Chance) -> Upkeep:
     return Upkeep(
         sealer=sealer(settings),
         database=database,
@@ -61,4 +61,5 @@ def upkeep(settings: Settings, database: Database, clock: Clock, chance: Chance)
         retention=Retention(
             settings.retention.messages_days, settings.retention.bodies_days, settings.retention.webhooks_days
         ),
+        clock_step=lambda: clock.step,
     )

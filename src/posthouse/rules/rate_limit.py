@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from posthouse.rules import limits
 
+# So much may the clocks of two processes differ; what is further ahead than the burst and this is not believed.
+BEYOND_BURST_MAX: Final = timedelta(minutes=1)
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
 
@@ -35,7 +37,7 @@ class RateWait:
 def take(rate: Rate, full_at: datetime, now: datetime) -> RateReading | RateWait:
     """Take a request from the rate; a RateWait has taken nothing."""
     interval = _interval(rate)
-    taken = max(full_at, now) + interval
+    taken = _believed(rate, full_at, now) + interval
     excess = (taken - now) - interval * rate.burst
     if excess > timedelta(0):
         return RateWait(_seconds_rounded_up(excess))
@@ -45,9 +47,16 @@ def take(rate: Rate, full_at: datetime, now: datetime) -> RateReading | RateWait
 def reading(rate: Rate, full_at: datetime, now: datetime) -> RateReading:
     """The remaining rate, without taking from it."""
     interval = _interval(rate)
-    full_at = max(full_at, now)
+    full_at = _believed(rate, full_at, now)
     left = interval * rate.burst - (full_at - now)
     return RateReading(full_at, max(0, left // interval), _seconds_rounded_up(full_at - now))
+
+
+def _believed(rate: Rate, full_at: datetime, now: datetime) -> datetime:
+    """Not before now. A time far beyond the burst was written by a clock that was ahead, or for another rate."""
+    if full_at - now > _interval(rate) * rate.burst + BEYOND_BURST_MAX:
+        return now
+    return max(full_at, now)
 
 
 def day_number(started_on: date, today: date) -> int:

@@ -39,7 +39,8 @@ RETURNING id, name, created_at, changed_at, suspended_at, suspended_reason, avai
 """
 
 # Never backwards: caches ask for what changed after the last change that they know of.
-_TOUCH: Final = "UPDATE accounts SET changed_at = greatest(changed_at, $2) WHERE id = $1"
+# Not before the database's own time, which the caches compare it with: that clock may be ahead of service time.
+_TOUCH: Final = "UPDATE accounts SET changed_at = greatest(changed_at, $2, clock_timestamp()) WHERE id = $1"
 
 _BY_ID: Final = """
 SELECT id, name, created_at, changed_at, suspended_at, suspended_reason, available,

@@ -135,9 +135,13 @@ class ControlCache:
         since = _NEVER if read_to is None else read_to - timedelta(seconds=COMMIT_SECONDS_MAX)
         async with self._database.connection() as connection:
             row = required(await connection.fetchrow(_CHANGED, since))
-        # A gap in the reading, or a database whose time went back (after a failover), may hide changes.
-        has_gap = asked_at - self._checked_at > COMMIT_SECONDS_MAX / 2
-        is_sure = read_to is not None and row["now"] >= read_to and not has_gap
+        # A gap in the reading, or a database whose time stepped (after a failover), may hide changes.
+        passed = asked_at - self._checked_at
+        is_sure = (
+            read_to is not None
+            and passed <= COMMIT_SECONDS_MAX / 2
+            and 0 <= (row["now"] - read_to).total_seconds() <= passed + COMMIT_SECONDS_MAX / 2
+        )
         if not is_sure or asked_at - self._emptied_at > REMEMBERED_SECONDS_MAX:
             self._empty()
         elif row["changed"]:

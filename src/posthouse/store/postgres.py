@@ -1,10 +1,8 @@
 """Connections to PostgreSQL: their settings, and the refusals for when it is unavailable."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
 from typing import Any, Final, Protocol
 
 import asyncpg
@@ -136,19 +134,18 @@ class Database:
         statement_seconds_max: float = STATEMENT_SECONDS_MAX,
         patience: float = 1.0,
         allow_unsafe: bool = False,
-        learn_time: Callable[[datetime, float], None] | None = None,
+        on_connect: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> "Database":
         """Connects on first use, so that a process can start while PostgreSQL is away.
 
-        `learn_time` gets the database's time, and when it was asked, before a connection is used: a process that
-        can write uses this time as now. More `patience` makes every timeout longer.
+        `on_connect` gets each connection before it is used, so that a process that can write knows the database's
+        time. More `patience` makes every timeout longer.
         """
 
         async def check(connection: Connection) -> None:
             await _require_durability(connection, allow_unsafe)
-            if learn_time is not None:
-                asked_at = time.monotonic()
-                learn_time(await connection.fetchval("SELECT clock_timestamp()"), asked_at)
+            if on_connect is not None:
+                await on_connect(connection)
 
         statement_seconds_max *= patience
         pool = asyncpg.create_pool(

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.chance import SystemChance
-from posthouse.flows.operate.upkeep import KEYS_A_BATCH, Retention, Upkeep
+from posthouse.flows.operate.upkeep import DAYS_DROPPED_AT_ONCE_MAX, KEYS_A_BATCH, Retention, Upkeep
 from posthouse.mail import dkim
 from posthouse.rules import domain, limits
 from posthouse.rules.ids import AccountId, lowest_id
@@ -49,7 +49,7 @@ async def nameserver() -> AsyncIterator[Nameserver]:
         yield running
 
 
-def upkeep_on(database: Database, clock: SettableClock, nameserver: Nameserver) -> Upkeep:
+def upkeep_on(database: Database, clock: SettableClock, nameserver: Nameserver, **given: Any) -> Upkeep:
     return Upkeep(
         database=database,
         clock=clock,
@@ -57,6 +57,7 @@ def upkeep_on(database: Database, clock: SettableClock, nameserver: Nameserver) 
         resolver=Resolver([nameserver.endpoint], lookup_seconds_max=2),
         sealer=Sealer({"first": SEAL_KEY.encode()[:32]}, "first", SystemChance()),
         retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
+        **given,
     )
 
 
@@ -171,9 +172,13 @@ async def test_two_processes_at_once_drop_each_partition_once(
         before = await attached(databases[0])
         clock.advance(days=100)
         dropped = await asyncio.gather(
-            *(upkeep_on(database, clock, nameserver).drop_partitions() for database in databases for _ in range(2))
+            *(
+                upkeep_on(database, clock, nameserver).drop_partitions(at_once_max=None)
+                for database in databases
+                for _ in range(2)
+            )
         )
-        rest = await upkeep_on(databases[1], clock, nameserver).drop_partitions()
+        rest = await upkeep_on(databases[1], clock, nameserver).drop_partitions(at_once_max=None)
         assert sum(dropped) + rest == len(before)
         assert await attached(databases[0]) == set()
     finally:
@@ -192,7 +197,7 @@ async def test_bodies_go_before_their_messages_and_the_sums_stay(
     bodies_gone, messages_gone = None, None
     for day in range(MESSAGES_DAYS + 3):
         await upkeep.make_partitions()
-        await upkeep.drop_partitions()
+        await upkeep.drop_partitions(at_once_max=None)
         bodies = await count(database, "SELECT count(*) FROM bodies")
         messages = await count(database, "SELECT count(*) FROM messages")
         assert await count(database, "SELECT count(*) FROM recipients") == (5 if messages else 0)
@@ -215,7 +220,7 @@ async def test_webhook_logs_go_after_a_week_and_events_stay_while_replays_need_t
     gone: dict[str, int] = {}
     for day in range(MESSAGES_DAYS + 3):
         await upkeep.make_partitions()
-        await upkeep.drop_partitions()
+        await upkeep.drop_partitions(at_once_max=None)
         there = {row.table for row in await attached(database) if row.day == first_day}
         for table in {"webhook_deliveries", "events", "messages"} - there:
             gone.setdefault(table, day)
@@ -236,14 +241,14 @@ async def test_a_day_of_which_something_is_to_be_sent_stays(
             uuid4(), lowest_id(start), clock.now(),
         )  # fmt: skip
     clock.advance(days=100)
-    await upkeep.drop_partitions()
+    await upkeep.drop_partitions(at_once_max=None)
     assert {(row.day, row.table) for row in await attached(database) if row.day == first_day} == {
         (first_day, "events"),
         (first_day, "webhook_deliveries"),
     }
     async with database.transaction() as tx:
         await tx.execute("DELETE FROM calls")
-    await upkeep.drop_partitions()
+    await upkeep.drop_partitions(at_once_max=None)
     assert await attached(database) == set()
 
 
@@ -260,13 +265,13 @@ async def test_a_day_with_something_open_stays_and_so_does_every_later_one(
     await finish(database, later.message_id)
     clock.advance(days=100)
     await upkeep.make_partitions()
-    await upkeep.drop_partitions()
+    await upkeep.drop_partitions(at_once_max=None)
     days = {row.day for row in await attached(database)}
     assert first_day not in days
     assert {first_day + timedelta(days=1), first_day + timedelta(days=2)} <= days
     assert await count(database, "SELECT count(*) FROM bodies WHERE message_id = $1", held.message_id) == 1
     await finish(database, held.message_id)
-    await upkeep.drop_partitions()
+    await upkeep.drop_partitions(at_once_max=None)
     assert await count(database, "SELECT count(*) FROM messages") == 0
     assert await count(database, "SELECT count(*) FROM ledger_days") == 3
 
@@ -282,12 +287,12 @@ async def test_an_interrupted_detach_is_finished_by_the_next_run(
         async with reader.transaction():
             await reader.fetch("SELECT FROM bodies LIMIT 1")
             with contextlib.suppress(Refusal):
-                await upkeep.drop_partitions()
+                await upkeep.drop_partitions(at_once_max=None)
             async with database.connection() as connection:
                 assert await partitions.detaching(connection) != []
     finally:
         await reader.close()
-    await upkeep.drop_partitions()
+    await upkeep.drop_partitions(at_once_max=None)
     async with database.connection() as connection:
         assert await partitions.detaching(connection) == []
         assert await partitions.detached(connection) == []
@@ -304,9 +309,9 @@ async def test_a_detached_day_is_dropped_by_the_next_run(
     async with database.connection() as connection:
         await partitions.detach(connection, Partition(day, "ledger"))
     # A day is kept for its time, whatever process detached it.
-    assert await upkeep.drop_partitions() == 0
+    assert await upkeep.drop_partitions(at_once_max=None) == 0
     clock.advance(days=MESSAGES_DAYS + 1)
-    assert await upkeep.drop_partitions() > 0
+    assert await upkeep.drop_partitions(at_once_max=None) > 0
     async with database.connection() as connection:
         assert await partitions.detached(connection) == []
     assert await count(database, "SELECT reserved FROM ledger_days WHERE account_id = $1", sender.account_id) == 4
@@ -322,7 +327,7 @@ async def test_mail_is_accepted_while_old_days_are_dropped(
         for number in range(100):
             await accept_flow.accept(sender, f"key {number}")
 
-    _, dropped = await asyncio.gather(send(), upkeep.drop_partitions())
+    _, dropped = await asyncio.gather(send(), upkeep.drop_partitions(at_once_max=None))
     assert dropped > 0
     assert await count(database, "SELECT count(*) FROM messages") == 100
 
@@ -552,12 +557,40 @@ async def test_a_run_does_every_chore(
     database: Database, upkeep: Upkeep, clock: SettableClock, nameserver: Nameserver, operator: Operator
 ) -> None:
     await proved_domain(operator, database, nameserver, clock)
-    had = len(await attached(database))
     clock.advance(days=100)
     done = await upkeep.run()
     assert done.partitions_made == DAYS_MADE * TABLES
-    assert done.partitions_dropped == had
+    assert done.partitions_dropped == DAYS_DROPPED_AT_ONCE_MAX * TABLES
     assert (done.domains_checked, done.domains_lost) == (1, 0)
+
+
+async def test_a_run_drops_few_days_and_the_next_runs_the_others(
+    database: Database, upkeep: Upkeep, clock: SettableClock
+) -> None:
+    await upkeep.make_partitions()
+    before = await attached(database)
+    clock.advance(days=100)
+    await upkeep.make_partitions()
+    oldest = sorted({partition.day for partition in before})
+    assert await upkeep.drop_partitions() == DAYS_DROPPED_AT_ONCE_MAX * TABLES
+    days = {partition.day for partition in await attached(database)}
+    assert not days & set(oldest[:DAYS_DROPPED_AT_ONCE_MAX])
+    assert set(oldest[DAYS_DROPPED_AT_ONCE_MAX:]) <= days
+    while await upkeep.drop_partitions():
+        pass
+    assert not set(before) & set(await attached(database))
+
+
+async def test_nothing_is_deleted_while_the_databases_clock_is_not_believed(
+    database: Database, clock: SettableClock, nameserver: Nameserver
+) -> None:
+    step: list[timedelta] = [timedelta(days=40)]
+    upkeep = upkeep_on(database, clock, nameserver, clock_step=lambda: step[0] if step else None)
+    await upkeep.make_partitions()
+    clock.advance(days=100)
+    assert (await upkeep.run()).partitions_dropped == 0
+    step.clear()
+    assert (await upkeep.run()).partitions_dropped > 0
 
 
 async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(

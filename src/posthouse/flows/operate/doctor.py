@@ -8,6 +8,7 @@ from typing import Final
 
 from posthouse.clock import Clock
 from posthouse.flows.shared.disk_space import NOT_MEASURED, DiskSpace, Gauge
+from posthouse.rules import service_time
 from posthouse.rules.disk_space import FreeMark
 from posthouse.rules.limits import GIB, PARTITION_DAYS_AHEAD
 from posthouse.rules.refusal import Refusal
@@ -42,12 +43,14 @@ class Doctor:
         sealer: Sealer,
         disk_space: DiskSpace | None = None,
         stream_probes: Mapping[str, Callable[[], Awaitable[str]]] = MappingProxyType({}),
+        clock_step: Callable[[], timedelta | None] = lambda: None,
     ) -> None:
         self._database = database
         self._clock = clock
         self._sealer = sealer
         self._disk_space = disk_space or DiskSpace()
         self._stream_probes = stream_probes
+        self._clock_step = clock_step
 
     async def check_up(self) -> Sequence[DoctorCheck]:
         try:
@@ -56,6 +59,7 @@ class Doctor:
                 checks = [
                     DoctorCheck("PostgreSQL answers", True, "yes"),
                     *_server_checks(await doctor.server(connection)),
+                    _clock_check(self._clock_step()),
                     tables,
                 ]
                 if tables.is_well:
@@ -173,6 +177,14 @@ def _server_checks(server: DatabaseServer) -> list[DoctorCheck]:
             "PostgreSQL: a transaction may touch many days of every table.",
         ),
     ]
+
+
+def _clock_check(step: timedelta | None) -> DoctorCheck:
+    name = "the database's clock is believed"
+    if step is None:
+        return DoctorCheck(name, True, "yes")
+    found = f"it differs from service time by {round(step.total_seconds())} s"
+    return DoctorCheck(name, False, found, service_time.explain(step))
 
 
 def _expect(name: str, is_well: bool, found: str, advice: str) -> DoctorCheck:

@@ -1,6 +1,7 @@
 """Upkeep: makes coming days' partitions, drops old days, deletes what has expired, re-checks domains, renews seals."""
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ from posthouse.clock import Clock
 from posthouse.flows.operate.reseal import Reseal
 from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
 from posthouse.mail import dkim
-from posthouse.rules import domain, limits, reputation
+from posthouse.rules import domain, limits, reputation, service_time
 from posthouse.rules.actor import SERVICE
 from posthouse.store import (
     advisory_lock,
@@ -39,6 +40,7 @@ log = structlog.get_logger(__name__)
 KEYS_A_BATCH: Final = 5_000
 DOMAINS_A_RUN_MAX: Final = 200
 NEW_KEYS_A_RUN_MAX: Final = 200
+DAYS_DROPPED_AT_ONCE_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class _Chore(NamedTuple):
     name: str
     work: Callable[[], Awaitable[int | tuple[int, ...]]]
     counts: tuple[str, ...]
+    deletes: bool = False
 
 
 class Upkeep:
@@ -93,18 +96,21 @@ class Upkeep:
         resolver: Resolver,
         sealer: Sealer,
         retention: Retention,
+        clock_step: Callable[[], timedelta | None] = lambda: None,
     ) -> None:
+        """Nothing is deleted while `clock_step` says that the database's clock is not believed."""
         self._database = database
         self._sealer = sealer
         self._clock = clock
         self._domain_check = DomainCheck(database=database, clock=clock, chance=chance, resolver=resolver)
         self._reseal = Reseal(database=database, sealer=sealer)
         self._retention = retention
+        self._clock_step = clock_step
         self._chores = (
             _Chore("make_partitions", self.make_partitions, ("partitions_made",)),
-            _Chore("drop_partitions", self.drop_partitions, ("partitions_dropped",)),
-            _Chore("forget_expired", self.forget_expired, ("keys_forgotten",)),
-            _Chore("forget_sessions", self.forget_sessions, ("sessions_forgotten",)),
+            _Chore("drop_partitions", self.drop_partitions, ("partitions_dropped",), deletes=True),
+            _Chore("forget_expired", self.forget_expired, ("keys_forgotten",), deletes=True),
+            _Chore("forget_sessions", self.forget_sessions, ("sessions_forgotten",), deletes=True),
             _Chore("recheck_domains", self.recheck_domains, ("domains_checked", "domains_lost")),
             _Chore("reseal", self.reseal, ("secrets_resealed",)),
             _Chore("make_ed25519_keys", self.make_ed25519_keys, ("domain_keys_made",)),
@@ -114,7 +120,12 @@ class Upkeep:
         """Run every chore. A failure is logged and does not stop the others; the first is raised at the end."""
         counts: dict[str, int] = {}
         faults: list[Exception] = []
+        step = self._clock_step()
+        if step is not None:
+            log.error("nothing_is_deleted", advice=service_time.explain(step))
         for chore in self._chores:
+            if chore.deletes and step is not None:
+                continue
             try:
                 done = await chore.work()
             except Exception as fault:
@@ -148,8 +159,13 @@ class Upkeep:
                     made += 1
         return made
 
-    async def drop_partitions(self) -> int:
-        """Drop days past their retention, the oldest first, once no mail of that day or before is open."""
+    async def drop_partitions(self, *, at_once_max: int | None = DAYS_DROPPED_AT_ONCE_MAX) -> int:
+        """Drop days past their retention, the oldest first, once no mail of that day or before is open.
+
+        Of each table at most `at_once_max` days: normally it is one, and a mistake must not cost everything at once.
+        """
+        if self._clock_step() is not None:
+            return 0
         async with (
             self._database.connection() as connection,
             advisory_lock.try_lock(connection, LockName.PARTITIONS) as is_held,
@@ -158,16 +174,12 @@ class Upkeep:
                 return 0
             for partition in await partitions.detaching(connection):
                 await partitions.finish_detaching(connection, partition)
-            for partition in await partitions.attached(connection):
-                if await self._is_over(connection, partition):
+            for partition in self._over(await partitions.attached(connection), at_once_max):
+                if await partitions.is_finished(connection, partition):
                     crash.point("upkeep.before_detaching")
                     await partitions.detach(connection, partition)
                     crash.point("upkeep.detached")
-            dropped = [
-                partition
-                for partition in await partitions.detached(connection)
-                if partition.day < self._last_kept(partition.table)
-            ]
+            dropped = self._over(await partitions.detached(connection), at_once_max)
             for partition in dropped:
                 async with connection.transaction():
                     await partitions.drop(connection, partition)
@@ -175,10 +187,18 @@ class Upkeep:
                 crash.point("upkeep.dropped")
         return len(dropped)
 
-    async def _is_over(self, connection: Connection, partition: Partition) -> bool:
-        if partition.day >= self._last_kept(partition.table):
-            return False
-        return await partitions.is_finished(connection, partition)
+    def _over(self, found: Iterable[Partition], at_once_max: int | None) -> list[Partition]:
+        """Those past their retention, the oldest of each table."""
+        over = sorted(partition for partition in found if partition.day < self._last_kept(partition.table))
+        if at_once_max is None:
+            return over
+        taken: Counter[str] = Counter()
+        kept = []
+        for partition in over:
+            taken[partition.table] += 1
+            if taken[partition.table] <= at_once_max:
+                kept.append(partition)
+        return kept
 
     def _last_kept(self, table: str) -> date:
         return self._clock.now().date() - timedelta(days=self._retention.days(table))

@@ -1,0 +1,34 @@
+"""Service time for operators: whether the database's clock is believed, and its acceptance."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from posthouse.clock import DatabaseClock, host_time
+from posthouse.store import service_clock
+from posthouse.store.postgres import Database
+
+
+@dataclass(frozen=True, slots=True)
+class ClockState:
+    """`step` is how far the database's clock is ahead of service time, while that is not believed."""
+
+    service_time: datetime
+    database_time: datetime
+    host_time: datetime
+    step: timedelta | None
+
+
+class ServiceClock:
+    def __init__(self, *, database: Database, clock: DatabaseClock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def state(self) -> ClockState:
+        async with self._database.connection() as connection:
+            reading = await service_clock.read(connection)
+        return ClockState(self._clock.now(), reading.database_time, host_time(), self._clock.step)
+
+    async def accept(self) -> None:
+        """Make the database's time service time; every process follows within seconds."""
+        async with self._database.transaction() as tx:
+            await service_clock.accept(tx)
