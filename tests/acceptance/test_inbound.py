@@ -67,11 +67,11 @@ async def delivered(processes: ServiceProcesses, sender: Tenant, *to: str) -> tu
     return message, sorted(copies, key=lambda copy: to.index(copy.recipient))
 
 
-async def came_back(listeners: SmtpListeners, raw: bytes, to: str) -> None:
-    """As any mail server would send it."""
+async def came_back(listeners: SmtpListeners, raw: bytes, to: str, source: str = HOST) -> None:
+    """As any mail server would send it; by default from the address of the server that took the mail."""
 
     def bring() -> None:
-        with smtplib.SMTP(HOST, listeners.inbound_port, timeout=20) as client:
+        with smtplib.SMTP(HOST, listeners.inbound_port, timeout=20, source_address=(source, 0)) as client:
             assert client.sendmail("", [to], raw) == {}
 
     await asyncio.to_thread(bring)
@@ -153,7 +153,12 @@ async def test_of_several_recipients_the_report_names_the_bounced(
 ) -> None:
     _, copies = await delivered(processes, sender, f"together1@{TWO}", f"together2@{TWO}")
     (return_path,) = {copy.sender for copy in copies}
-    await came_back(listeners, bounce(f"together2@{TWO}", f"stranger@{TWO}", to=return_path), return_path)
+    report = bounce(f"together2@{TWO}", f"stranger@{TWO}", to=return_path)
+    # From a stranger, who may be together1, it is only noted.
+    await came_back(listeners, report, return_path, source="127.0.0.77")
+    assert await suppressed(processes, sender) == []
+    assert await processes.service.value("SELECT count(*) FROM reports WHERE account_id = $1", sender.id) == 2
+    await came_back(listeners, report, return_path)
     assert await suppressed(processes, sender) == [(f"together2@{TWO}", "bounce")]
 
 

@@ -48,7 +48,9 @@ def test_only_a_permanently_unknown_address_is_suppressed(
     status: str | None, is_permanent: bool, suppresses: bool
 ) -> None:
     for position in (0, None):
-        found = report_notes(bounced(failed(status=status, is_permanent=is_permanent)), position, TWO)
+        found = report_notes(
+            bounced(failed(status=status, is_permanent=is_permanent)), position, TWO, taken_by_peer=TWO
+        )
         assert shown(found) == [(0, suppresses)]
 
 
@@ -69,7 +71,10 @@ def test_a_forwarding_address_is_not_unknown() -> None:
 
 def test_without_a_position_the_address_is_matched_in_any_case() -> None:
     found = report_notes(
-        bounced(failed("bob@example.org"), failed("ada@example.org"), failed("eve@example.org")), None, TWO
+        bounced(failed("bob@example.org"), failed("ada@example.org"), failed("eve@example.org")),
+        None,
+        TWO,
+        taken_by_peer=TWO,
     )
     assert shown(found) == [(1, True), (0, True), (None, False)]
     assert found[-1].detail == "eve@example.org"
@@ -77,12 +82,25 @@ def test_without_a_position_the_address_is_matched_in_any_case() -> None:
 
 def test_a_shared_token_covers_only_recipients_of_an_envelope() -> None:
     ada, eve, mia = (failed(FOUR[position].lower()) for position in (0, 2, 3))
-    assert shown(report_notes(bounced(ada, mia), None, FOUR)) == [(0, True), (3, True)]
-    assert shown(report_notes(bounced(ada, failed("x@elsewhere.example")), None, FOUR)) == [(0, True), (None, False)]
+
+    def of(*failures: FailedRecipient, position: int | None = None) -> list[tuple[int | None, bool]]:
+        return shown(report_notes(bounced(*failures), position, FOUR, taken_by_peer=FOUR))
+
+    assert of(ada, mia) == [(0, True), (3, True)]
+    assert of(ada, failed("x@elsewhere.example")) == [(0, True), (None, False)]
     # Envelopes go to one domain, and Eve had hers alone.
-    assert shown(report_notes(bounced(ada, eve), None, FOUR)) == [(0, False), (2, False)]
-    assert shown(report_notes(bounced(eve), None, FOUR)) == [(2, False)]
-    assert shown(report_notes(bounced(eve), 2, FOUR)) == [(2, True)]
+    assert of(ada, eve) == [(0, False), (2, False)]
+    assert of(eve) == [(2, False)]
+    assert of(eve, position=2) == [(2, True)]
+
+
+def test_a_shared_token_counts_only_from_the_server_that_took_the_mail() -> None:
+    failures = bounced(failed("ada@example.org"), failed("bob@example.org"))
+    assert shown(report_notes(failures, None, TWO)) == [(0, False), (1, False)]
+    assert shown(report_notes(failures, None, TWO, taken_by_peer={1})) == [(0, False), (1, True)]
+    # A token of its own, and the only recipient of a message, are known without it.
+    assert shown(report_notes(failures, 1, TWO)) == [(1, True)]
+    assert shown(report_notes(bounced(failed()), None, {0: ADA})) == [(0, True)]
 
 
 def test_only_the_first_complaint_by_a_shared_token_counts() -> None:

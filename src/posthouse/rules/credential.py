@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from posthouse.rules import limits
@@ -155,13 +155,18 @@ def is_allowed(networks: Sequence[IPv4Network | IPv6Network], peer: str) -> bool
     if not networks:
         return True
     try:
-        address = ip_address(peer)
+        address = peer_address(peer)
     except ValueError:
         return False
-    # A socket that serves both families shows an IPv4 peer as ::ffff:192.0.2.1.
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
     return any(address in network for network in networks)
+
+
+def peer_address(peer: str) -> IPv4Address | IPv6Address:
+    """A socket that serves both families shows an IPv4 peer as ::ffff:192.0.2.1. Raises ValueError."""
+    address = ip_address(peer)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
 
 
 # Clients connect repeatedly, and parsing an address takes longer than the rest of a greeting.

@@ -4,14 +4,14 @@ The token identifies the message, and mostly the recipient. Without a position t
 the message; a report about any other address is recorded and changes nothing.
 
 A token shared by several recipients does not show who sent the report, so each could report for the others. With
-such a token only a single recipient of the message can complain, and a bounce counts only for recipients that could
-have shared an envelope.
+such a token only a single recipient of the message can complain, and a bounce counts only if it comes from the server
+that took the mail, and for recipients that could have shared an envelope.
 
 A complaint counts only if it comes from a feedback loop (`feedback_loops`): any other is recorded.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, assert_never
 
@@ -55,11 +55,13 @@ def report_notes(
     recipients: Mapping[int, str],
     complainer: int | None = None,
     unverified_peer: str | None = None,
+    taken_by_peer: Collection[int] = (),
 ) -> list[ReportNote]:
     """The timeline entries for a message with these recipients, by position.
 
     `complainer` is the recipient who complained before with a shared token; `unverified_peer` sent a complaint that
-    comes from no feedback loop.
+    comes from no feedback loop; `taken_by_peer` are the recipients whose mail was taken by the server that sent the
+    report.
     """
     if position is not None and position not in recipients:
         return []
@@ -69,7 +71,7 @@ def report_notes(
             return [note if unverified_peer is None else _unverified(note, unverified_peer)]
         case Bounce(failures):
             if position is None:
-                return _failures_named(failures, recipients)
+                return _failures_named(failures, recipients, taken_by_peer)
             return _failures_of(failures, position, recipients[position])
         case _:
             assert_never(report)
@@ -90,11 +92,16 @@ def _unverified(note: ReportNote, peer: str) -> ReportNote:
     return replace(note, detail=f"{note.detail}, unverified, from {peer}", suppress=False)
 
 
-def _failures_named(failures: Sequence[FailedRecipient], recipients: Mapping[int, str]) -> list[ReportNote]:
+def _failures_named(
+    failures: Sequence[FailedRecipient], recipients: Mapping[int, str], taken_by_peer: Collection[int]
+) -> list[ReportNote]:
     is_shared = len(recipients) > 1
     named = [_named(failed.recipient, recipients) for failed in failures]
     is_certain = not is_shared or _could_share({position for position in named if position is not None}, recipients)
-    return [_failure(failed, position, is_certain, is_shared) for failed, position in zip(failures, named, strict=True)]
+    return [
+        _failure(failed, position, is_certain and (not is_shared or position in taken_by_peer), is_shared)
+        for failed, position in zip(failures, named, strict=True)
+    ]
 
 
 def _could_share(positions: Iterable[int], recipients: Mapping[int, str]) -> bool:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -53,6 +54,11 @@ CROSS JOIN LATERAL (
 ORDER BY recipient.position
 """
 
+_TAKEN: Final = """
+SELECT DISTINCT position FROM attempts
+WHERE account_id = $1 AND message_id = $2 AND outcome = 'delivered' AND address = $3
+"""
+
 _NOTE: Final = statement("""
 INSERT INTO reports (
     account_id, message_id, id, position, kind, detail, status, code, response, suppressed, shared, at)
@@ -94,6 +100,13 @@ async def lock(tx: Connection, message_id: UUID, account_tail: bytes) -> Reporte
     return ReportedMessage(
         rows[0]["account_id"], {row["position"]: row["email"] for row in rows}, rows[0]["complainer"]
     )
+
+
+async def taken_by(
+    tx: Connection, account_id: AccountId, message_id: MessageId, address: IPv4Address | IPv6Address
+) -> frozenset[int]:
+    """The positions of the recipients whose mail the server at this address took."""
+    return frozenset([row["position"] for row in await tx.fetch(_TAKEN, account_id, message_id, str(address))])
 
 
 async def note(

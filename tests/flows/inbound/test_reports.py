@@ -29,6 +29,8 @@ KEY, OLD_KEY = b"k" * 32, b"o" * 32
 ADA, BOB = "Ada@example.org", "bob@example.org"
 LOOP, COMPLAINTS = FeedbackLoop("fbl.provider.example"), "complaints@example.com"
 AUTHOR, STRANGER = "reports@fbl.provider.example", "203.0.113.9"
+# Where the mail was delivered, as `tests.support.delivery_steps` records it.
+TAKER = "192.0.2.1"
 
 
 @dataclass
@@ -122,12 +124,30 @@ async def test_the_same_report_twice_leaves_one_line_also_at_once(flow: ReportFl
 
 async def test_a_shared_envelopes_bounce_is_found_by_its_address(flow: ReportFlow) -> None:
     first, _ = await flow.delivered(ADA, BOB)
-    assert await flow.receive(bounce("bob@example.org", "eve@example.org"), origin(first, None)) == (2, 1, "")
+    mail = bounce("bob@example.org", "eve@example.org")
+    assert await flow.receive(mail, origin(first, None), peer=f"::ffff:{TAKER}") == (2, 1, "")
     assert await flow.lines() == [
         (1, "bounce", "bob@example.org", "5.1.1", 550, True),
         (None, "bounce", "eve@example.org", "5.1.1", 550, False),
     ]
     assert await flow.suppressions() == [(first.account_id, "bob@example.org", "bounce")]
+
+
+async def test_a_co_recipient_can_not_silence_another(flow: ReportFlow) -> None:
+    first, _ = await flow.delivered(ADA, BOB)
+    for peer in (STRANGER, "2001:db8::1"):
+        received = await flow.receive(bounce("ada@example.org"), origin(first, None), peer=peer)
+        assert received.suppressed == 0
+    assert await flow.lines() == [(0, "bounce", "ada@example.org", "5.1.1", 550, False)]
+    assert await flow.suppressions() == []
+    # The server that took the mail is believed still.
+    assert await flow.receive(bounce("ada@example.org"), origin(first, None), peer=TAKER) == (1, 1, "")
+
+
+async def test_a_server_that_only_refused_the_mail_did_not_take_it(flow: ReportFlow) -> None:
+    claimed = await flow.steps.claimed([ADA, BOB])
+    await flow.steps.record(*[flow.steps.outcome(row, DeliveryResult.BOUNCED) for row in claimed])
+    assert (await flow.receive(bounce("ada@example.org"), origin(claimed[0], None), peer=TAKER)).suppressed == 0
 
 
 async def test_a_complaint_outranks_a_bounce_and_otherwise_the_older_one_stays(flow: ReportFlow) -> None:

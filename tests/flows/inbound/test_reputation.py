@@ -312,7 +312,7 @@ async def test_reports_under_a_shared_token_count_once_for_the_message(flow: Rep
     claimed = await steps.claimed(addresses)
     await steps.record(*[steps.outcome(row, DeliveryResult.DELIVERED) for row in claimed])
     for address in addresses:
-        await flow.come_back(bounce(address), claimed[0], is_shared=True)
+        await flow.come_back(bounce(address), claimed[0], is_shared=True, peer="192.0.2.1")
         await flow.come_back(complaint(recipient=address), claimed[0], is_shared=True)
     assert await steps.value("SELECT count(*) FROM suppressions") == 10
     assert await flow.figures() == (10, 1, 1)

@@ -1,6 +1,7 @@
 """Reports: bounces and complaints that arrive by mail. Only with our token are they noted and the address suppressed.
 
-A complaint must also come from a feedback loop; any other is noted, and suppresses nothing.
+A complaint must also come from a feedback loop, and a bounce of mail that several recipients shared from the server
+that took it; any other is noted, and suppresses nothing.
 
 A recipient's result is the reply of the first server: a later report changes no status and makes no event. Mail to the
 operator is kept.
@@ -22,6 +23,7 @@ from posthouse.mail import parts, report
 from posthouse.mail.envelope import MailReference, parse_feedback_token, parse_return_path
 from posthouse.mail.report import Bounce, Complaint, NoReport
 from posthouse.rules import reports as rules
+from posthouse.rules.credential import peer_address
 from posthouse.rules.ids import MessageId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
 from posthouse.store import inbox, reports
@@ -93,7 +95,7 @@ class Reports:
                 if not named:
                     return Received(0, 0, "it holds no token of ours")
         async with self._database.transaction() as tx:
-            received = await self._write(tx, read, named, None if is_verified else peer)
+            received = await self._write(tx, read, named, peer, is_verified=is_verified)
             crash.point("feedback.before_commit")
         crash.point("feedback.after_commit")
         return received if is_verified else received._replace(reason="a complaint from no feedback loop")
@@ -143,7 +145,9 @@ class Reports:
         tx: Connection,
         read: Bounce | Complaint,
         origins: Sequence[MailReference],
-        unverified_peer: str | None,
+        peer: str,
+        *,
+        is_verified: bool,
     ) -> Received:
         now = self._clock.now()
         noted = 0
@@ -154,7 +158,16 @@ class Reports:
             if addressed is None:
                 continue
             account_id, recipients, complainer = addressed
-            notes = rules.report_notes(read, origin.position, recipients, complainer, unverified_peer)
+            notes = rules.report_notes(
+                read,
+                origin.position,
+                recipients,
+                complainer=complainer,
+                unverified_peer=None if is_verified else peer,
+                taken_by_peer=await reports.taken_by(tx, account_id, message_id, peer_address(peer))
+                if isinstance(read, Bounce) and origin.position is None
+                else (),
+            )
             # A report that is repeated must not suppress an address that the account has removed meanwhile.
             new_notes = await reports.note(tx, account_id, message_id, notes, now)
             noted += len(new_notes)
