@@ -17,8 +17,12 @@ from hypothesis import settings as hypothesis_settings
 from posthouse.mail import dkim
 from posthouse.store.postgres import Database
 from tests.support import bad_input, fresh_database
-from tests.support.accept_flow import PATIENCE
 from tests.support.bad_input import pytest_terminal_summary as pytest_terminal_summary
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.nameserver import Nameserver
+from tests.support.operator_client import Operator
+from tests.support.service import service_settings
+from tests.support.webhook_steps import WebhookSteps
 from tools.private_postgres import PrivatePostgres
 
 # Tests start the real command many times, and pytest rewrites 200 test files: both keep their bytecode.
@@ -66,7 +70,7 @@ def rsa_keys() -> Iterator[None]:
 def memory() -> Path | None:
     """Where the cluster lives, if the machine has the room, because a disk's pace takes most of the time otherwise.
 
-    Nothing shown here depends on it: it takes a power cut to tell the two apart, and what a killed program had
+    Nothing shown here depends on it: only a power cut would show a difference, and what a killed program had
     written is there in both. `tests/faults/test_postgres_away.py` has a cluster of its own, on the disk.
     """
     has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
@@ -142,6 +146,29 @@ def database_url(databases: Databases, memory: Path | None) -> Iterator[str]:
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = await Database.open(database_url, patience=PATIENCE)
+    async with fresh_database.open_database(database_url, patience=fresh_database.PATIENCE) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def operator(database_url: str) -> AsyncIterator[Operator]:
+    opened = await Operator.open(service_settings(database_url))
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
+    async with open_delivery_steps(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def webhook_steps(steps: DeliverySteps) -> WebhookSteps:
+    return WebhookSteps(steps)
+
+
+@pytest.fixture
+async def nameserver() -> AsyncIterator[Nameserver]:
+    async with Nameserver() as running:
+        yield running

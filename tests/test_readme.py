@@ -82,10 +82,10 @@ class Clone:
             while (family := _family(pid, self.directory)) and time.monotonic() < deadline:
                 for member in family:
                     if _is_service(member):
-                        _tell(member, signal.SIGTERM)
+                        _signal(member, signal.SIGTERM)
                 time.sleep(0.3)
             for member in family:
-                _tell(member, signal.SIGKILL)
+                _signal(member, signal.SIGKILL)
             started.unlink()
 
     def _log(self) -> str:
@@ -256,6 +256,6 @@ def _is_service(pid: int) -> bool:
     return words[-1:] == ["run"] and "posthouse" in words[-2]
 
 
-def _tell(pid: int, what: signal.Signals) -> None:
+def _signal(pid: int, what: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, what)

@@ -253,12 +253,12 @@ FAST: Final = [
 
 
 @pytest.mark.parametrize(("pattern", "method"), SLOW)
-def test_one_that_is_slow_is_told(pattern: str, method: str) -> None:
+def test_a_slow_pattern_is_reported(pattern: str, method: str) -> None:
     assert ambiguities(Regex("here", re.compile(pattern), (method,)))
 
 
 @pytest.mark.parametrize(("pattern", "method"), FAST)
-def test_one_that_is_not_is_not(pattern: str, method: str) -> None:
+def test_a_fast_pattern_is_not_reported(pattern: str, method: str) -> None:
     regex = Regex("here", re.compile(pattern), (method,))
 
     assert not ambiguities(regex)

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from tests.support import server_process
 from tests.support.service import Service, StartService, Tenant
+from tests.support.smtp_listeners import SmtpListeners
 
 LOG_CHARACTERS_SHOWN = 4_000
 _SERVICES: pytest.StashKey[list[Service]] = pytest.StashKey()
@@ -80,6 +81,12 @@ async def start_service(service: Service, tmp_path: Path, pytestconfig: pytest.C
             )
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
+    """Ports and a certificate for a module's submission and inbound servers."""
+    return SmtpListeners.make(tmp_path_factory.mktemp("listeners"))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

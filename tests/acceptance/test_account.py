@@ -14,9 +14,12 @@ from posthouse.rules import ids
 from posthouse.store import partitions
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
+from tests.support.accept_flow import SIMULATOR
 from tests.support.clock import SettableClock
-from tests.support.service import Service, Tenant, eventually, uuid
-from tests.support.service_processes import SIMULATOR, ServiceProcesses, prepare_processes
+from tests.support.eventually import eventually
+from tests.support.fresh_database import open_database
+from tests.support.service import Service, Tenant, uuid
+from tests.support.service_processes import ServiceProcesses, prepare_processes
 
 FINAL_SECONDS_MAX = 30.0
 DAY = timedelta(days=1)
@@ -72,11 +75,8 @@ async def ledger_of(tenant: Tenant, query: str = "", limit: int = 100) -> list[d
 
 async def count(processes: ServiceProcesses) -> None:
     """A count as it will be in two minutes, so that the test need not wait."""
-    database = await Database.open(processes.database_url, connections_max=2)
-    try:
+    async with open_database(processes.database_url, connections_max=2) as database:
         await UsageCounter(database=database, clock=SettableClock(datetime.now(UTC) + timedelta(minutes=2))).run()
-    finally:
-        await database.close()
 
 
 @pytest.mark.rule("ACC-01")

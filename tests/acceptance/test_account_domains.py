@@ -9,8 +9,10 @@ import pytest_asyncio
 
 from posthouse.rules import limits
 from tests.support import server_process
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
 from tests.support.nameserver import SERVFAIL, Nameserver
-from tests.support.service import ABSENT, Answer, Service, Tenant, eventually
+from tests.support.service import ABSENT, Service, Tenant
 
 SUMMARY_FIELDS = {
     "id", "name", "verified", "vouched", "verified_at", "checked_at", "missing_since", "created_at",

@@ -12,17 +12,9 @@ from typing import Any
 import jwt
 import pytest
 
-from tests.support.service import (
-    ABSENT,
-    JWT_SECRET,
-    PASSWORD,
-    PEPPER,
-    Answer,
-    Service,
-    Tenant,
-    basic,
-    eventually,
-)
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Service, Tenant, basic
 
 LOGIN = "/v1/auth/login"
 
@@ -155,11 +147,9 @@ async def test_an_api_key_expires_while_it_is_cached(service: Service, tenant: T
     soon = datetime.now(UTC) + timedelta(seconds=0.6)
     await service.sql("UPDATE api_keys SET expires_at = $2 WHERE id = $1", key.id, soon)
     await tenant.accepts(authorization=f"Bearer {key.secret}")
-
-    async def again() -> Answer:
-        return await tenant.send(authorization=f"Bearer {key.secret}")
-
-    await eventually(again, lambda answer: answer.status == 401, within=1.5)
+    await eventually(
+        lambda: tenant.send(authorization=f"Bearer {key.secret}"), lambda answer: answer.status == 401, within=1.5
+    )
 
 
 @pytest.mark.rule("AUTH-08")
@@ -289,11 +279,9 @@ async def test_a_refused_login_does_not_reveal_what_was_wrong(service: Service, 
 @pytest.mark.rule("LOGIN-04", "CODE-11")
 async def test_repeated_failures_make_that_user_wait(service: Service, tenant: Tenant) -> None:
     address, other = await tenant.user(), await tenant.user()
-
-    async def fail() -> Answer:
-        return await service.login(address, "a wrong password")
-
-    answer = await eventually(fail, lambda seen: seen.status == 429, within=20)
+    answer = await eventually(
+        lambda: service.login(address, "a wrong password"), lambda seen: seen.status == 429, within=20
+    )
     assert answer.is_refusal(429, "rate_limited")
     assert int(answer.headers["Retry-After"]) >= 1
     assert (await service.login(address, PASSWORD)).is_refusal(429, "rate_limited")

@@ -7,6 +7,9 @@ from collections import Counter
 
 import pytest
 
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.locks import lock_waits, locked_account
 from tests.support.service import ABSENT, Service, StartService, Tenant
 
 # Two servers and many clients need the machine to themselves.
@@ -20,21 +23,11 @@ def recipients(count: int) -> list[str]:
     return [f"r{number}@example.org" for number in range(count)]
 
 
-class HeldAccount:
-    """Holds the lock on an account's row, so that requests wait there."""
-
-    def __init__(self, tenant: Tenant) -> None:
-        self._tenant = tenant
-
-    async def __aenter__(self) -> None:
-        self._connection = await self._tenant.service.pool.acquire()
-        self._transaction = self._connection.transaction()
-        await self._transaction.start()
-        await self._connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", self._tenant.id)
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._transaction.rollback()
-        await self._tenant.service.pool.release(self._connection)
+async def answered(tenant: Tenant, key: str) -> Answer:
+    """Accepted, once the first request with this key is over."""
+    answer = await eventually(lambda: tenant.send(key=key), lambda answer: answer.code != "idempotency_in_progress")
+    assert answer.is_accepted()
+    return answer
 
 
 @pytest.mark.rule("MONEY-03", "MONEY-04", "CODE-03")
@@ -99,9 +92,9 @@ async def test_8_then_5_then_2_against_10_credits_is_yes_no_yes(service: Service
     tenant = await service.account(credits=10)
     free = await tenant.key("test")
     # Requests that wait behind the first share the next transaction, in the order of arrival.
-    async with HeldAccount(tenant):
+    async with locked_account(tenant) as connection:
         first = asyncio.ensure_future(tenant.send(authorization=free))
-        await asyncio.sleep(0.05)
+        await lock_waits(connection)
         waiting = []
         for count in (8, 5, 2):
             waiting.append(asyncio.ensure_future(tenant.send(tenant.mail(to=recipients(count)))))
@@ -123,9 +116,9 @@ async def test_a_mixed_batch_is_decided_item_by_item(service: Service, tenant: T
     await tenant.accepts(key=other_used)
     free = await poor.key("test")
     repeated = tenant.new_key()
-    async with HeldAccount(tenant):
+    async with locked_account(tenant) as connection:
         first = asyncio.ensure_future(tenant.send())
-        await asyncio.sleep(0.05)
+        await lock_waits(connection)
         requests = {
             "plain": tenant.send(),
             "replay": tenant.send(key=used),
@@ -243,11 +236,8 @@ async def test_a_client_that_disconnects_makes_at_most_one_message(service: Serv
         await writer.drain()
         await asyncio.sleep(number * 0.0005)
         writer.transport.abort()
-    await asyncio.sleep(0.2)
-    before = (await tenant.counts())["messages"]
-    assert before <= 20
     for key in keys:
-        await tenant.accepts(key=key)
+        await answered(tenant, key)
     counts = await tenant.counts()
     assert (counts["messages"], counts["keys"], counts["reserved"]) == (20, 20, 20)
 
@@ -259,18 +249,13 @@ async def test_a_crash_while_accepting_leaves_no_marker(
     doomed = await start_service()
     key = tenant.new_key()
     await tenant.accepts(service=doomed)
-    async with HeldAccount(tenant):
+    async with locked_account(tenant) as connection:
         first = asyncio.ensure_future(tenant.send(key=key, service=doomed))
-        await asyncio.sleep(HALFWAY_SECONDS)
+        await lock_waits(connection)
         doomed.kill()
         (lost,) = await asyncio.gather(first, return_exceptions=True)
         assert isinstance(lost, Exception), "the killed process gave an answer"
     # PostgreSQL needs a moment to notice that the dead process's session has ended.
-    for _ in range(50):
-        answer = await tenant.send(key=key)
-        if answer.code != "idempotency_in_progress":
-            break
-        await asyncio.sleep(0.02)
-    assert answer.is_accepted()
+    answer = await answered(tenant, key)
     assert "Idempotent-Replayed" not in answer.headers
     assert (await tenant.counts())["messages"] == 2

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from posthouse.rules import ids, limits
-from tests.support.service import ABSENT, Answer, StartService, Tenant, basic, eventually
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.service import ABSENT, StartService, Tenant, basic
 
 CREDENTIAL_FIELDS = {
     "id", "username", "name", "is_default", "allowed_networks", "created_at", "last_used_at",

@@ -17,10 +17,13 @@ import dkim
 import pytest
 
 from tests.support import preloaded
+from tests.support.certificates import Certificates
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
 from tests.support.server_process import environment
-from tests.support.service import ABSENT, Answer, eventually
+from tests.support.service import ABSENT
 from tests.support.service_processes import ServiceProcesses, run_processes
-from tests.support.smtp_receiver import GREYLISTED_TRIES, Certificates, Delivered
+from tests.support.smtp_conversation import GREYLISTED_TRIES, Delivered
 
 pytestmark = pytest.mark.slow
 
@@ -321,10 +324,12 @@ class Watch:
     async def more(self, number: int, signed_by: str) -> None:
         """Returns after this many further copies signed by this selector."""
         wanted = self.selectors[signed_by] + number
-        deadline = time.monotonic() + WAIT_SECONDS
-        while self.selectors[signed_by] < wanted:
-            assert time.monotonic() < deadline, f"{self.selectors}, unverified: {self.unverified[:5]}"
-            await asyncio.sleep(0.05)
+        await eventually(
+            lambda: self.selectors[signed_by],
+            lambda number: number >= wanted,
+            within=WAIT_SECONDS,
+            or_say=lambda: f"{self.selectors}, unverified: {self.unverified[:5]}",
+        )
 
 
 async def rotate_keys_while_mail_flows(day: Day) -> None:

@@ -19,19 +19,20 @@ import pytest_asyncio
 
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId
+from tests.support.accept_flow import SIMULATOR
+from tests.support.eventually import eventually
 from tests.support.nameserver import SERVFAIL
-from tests.support.service import Tenant, eventually, uuid
+from tests.support.service import Tenant, uuid
 from tests.support.service_processes import (
     HOSTNAME,
     RETRY_MINUTES,
     RETURN_PATH_DOMAIN,
-    SIMULATOR,
     TERMINATION_SECONDS_MAX,
     ServiceProcesses,
     prepare_processes,
     run_processes,
 )
-from tests.support.smtp_receiver import Delivered
+from tests.support.smtp_conversation import Delivered
 
 FINAL_SECONDS_MAX = 30.0
 ATTEMPTS_MAX = len(RETRY_MINUTES) + 1
@@ -476,7 +477,10 @@ async def test_mail_of_a_suspended_account_is_held_until_it_is_resumed(
         other = await free.accepts(free.mail(to="c@one.example.net"))
         worker = processes.start("dispatch", "delivery")
         await processes.wait_until_final(free, [other["id"]], FINAL_SECONDS_MAX)
-        await asyncio.sleep(1)
+        on_hold = "SELECT count(held_since) FROM schedule WHERE account_id = $1"
+        await eventually(
+            lambda: processes.service.value(on_hold, held.id), lambda number: number == 2, within=FINAL_SECONDS_MAX
+        )
         message = (await held.get(sent["id"])).body
         assert (message["status"], message["billing_status"]) == ("queued", "reserved")
         assert [(recipient["status"], recipient["attempt_count"]) for recipient in message["recipients"]] == [

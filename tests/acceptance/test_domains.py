@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.support.service import Answer, Service, Tenant, eventually
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.service import Service, Tenant
 
 
 @pytest.mark.rule("DOM-01", "CODE-04")

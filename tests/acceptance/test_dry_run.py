@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.support.http_answer import Answer
 from tests.support.nameserver import Nameserver
-from tests.support.service import ABSENT, PASSWORD, Answer, Service, StartService, Tenant
+from tests.support.service import ABSENT, PASSWORD, Service, StartService, Tenant
 from tests.support.service_processes import ServiceProcesses, run_processes
 
 TEST = "/v1/test-email"

@@ -2,11 +2,14 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
 
 import pytest
 
-from tests.support.service import Answer, Service, StartService, Tenant, eventually
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.locks import lock_waits, locked_account
+from tests.support.service import Service, StartService, Tenant
+from tests.support.smtp_listeners import is_listening
 from tests.support.tcp_proxy import DatabaseProxy
 
 
@@ -50,29 +53,12 @@ async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
     await relay.cut()
 
 
-async def held(tenant: Tenant) -> Callable[[], object]:
-    """Locks the account's row; returns a function that releases it."""
-    connection = await tenant.service.pool.acquire()
-    transaction = connection.transaction()
-    await transaction.start()
-    await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", tenant.id)
-
-    async def let_go() -> None:
-        await transaction.rollback()
-        await tenant.service.pool.release(connection)
-
-    return let_go
-
-
 @pytest.mark.rule("CODE-15", "IDEM-07")
 async def test_a_lock_that_is_not_granted_is_a_temporary_failure(tenant: Tenant, regular: Tenant) -> None:
     key = tenant.new_key()
     before = await tenant.state()
-    let_go = await held(tenant)
-    try:
+    async with locked_account(tenant):
         answer, neighbour = await asyncio.gather(tenant.send(key=key), regular.send())
-    finally:
-        await let_go()  # type: ignore[misc]
     assert answer.is_refusal(503, "temporary_failure")
     assert int(answer.headers["Retry-After"]) >= 1
     assert neighbour.status in {202, 503}
@@ -82,15 +68,12 @@ async def test_a_lock_that_is_not_granted_is_a_temporary_failure(tenant: Tenant,
 
 @pytest.mark.rule("CODE-15", "MONEY-05")
 async def test_another_account_is_served_while_an_account_is_locked(tenant: Tenant, regular: Tenant) -> None:
-    let_go = await held(tenant)
-    try:
+    async with locked_account(tenant) as connection:
         stuck = asyncio.ensure_future(tenant.send())
-        await asyncio.sleep(0.05)
+        await lock_waits(connection)
         async with asyncio.timeout(4):
             await regular.accepts()
         assert (await stuck).is_refusal(503, "temporary_failure")
-    finally:
-        await let_go()  # type: ignore[misc]
 
 
 @pytest.mark.rule("CODE-16")
@@ -99,14 +82,11 @@ async def test_a_stopping_process_answers_what_it_is_accepting(
 ) -> None:
     another = await start_service()
     await tenant.accepts(service=another)
-    let_go = await held(tenant)
-    try:
+    async with locked_account(tenant) as connection:
         accepting = asyncio.ensure_future(tenant.send(service=another))
-        await asyncio.sleep(0.1)
+        await lock_waits(connection)
         another.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.15)
-    finally:
-        await let_go()  # type: ignore[misc]
+        await eventually(lambda: is_listening(another.port), lambda is_open: not is_open)
     assert (await accepting).is_accepted()
     # A stopped server may exit with the signal's status.
     assert await another.ended() in {0, -signal.SIGTERM}

@@ -15,19 +15,14 @@ from tests.support.inbound_reports import VACATION, bounce, complaint
 from tests.support.server_process import environment
 from tests.support.service import Tenant
 from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN, ServiceProcesses, prepare_processes
+from tests.support.smtp_conversation import Delivered
 from tests.support.smtp_listeners import FEEDBACK_ADDRESS, HOST, SmtpListeners, submit
-from tests.support.smtp_receiver import Delivered
 
 FINAL_SECONDS_MAX: Final = 30.0
 ONE, TWO = "one.example.net", "two.example.net"
 STRANGER: Final = "MAILER-DAEMON@mx.example.org"
 # On the list by default.
 YAHOO: Final = FeedbackLoop("arf.mail.yahoo.com")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
-    return SmtpListeners.make(tmp_path_factory.mktemp("doors"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

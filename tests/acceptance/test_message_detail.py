@@ -19,7 +19,8 @@ from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement
 from tests.support.delivery_steps import outcome
-from tests.support.service import Answer, Service, Tenant, uuid
+from tests.support.http_answer import Answer
+from tests.support.service import Service, Tenant, uuid
 
 WAIT = timedelta(minutes=5)
 HOUR = timedelta(hours=1)

@@ -13,7 +13,10 @@ from posthouse.flows.operate.search_indexer import SETTLED_AFTER, SearchIndexer
 from posthouse.rules import ids
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
-from tests.support.service import Answer, Service, Tenant
+from tests.support.eventually import eventually
+from tests.support.fresh_database import open_database
+from tests.support.http_answer import Answer
+from tests.support.service import Service, Tenant
 
 FIELDS = {
     "id", "status", "source", "from", "to", "recipient_count", "subject", "tags", "template", "credential_id",
@@ -46,24 +49,25 @@ class Reader:
 
     async def index(self) -> None:
         """As upkeep will do within a minute; messages accepted later are not indexed."""
-        for _ in range(50):
+
+        async def is_indexed() -> bool:
             clock = SettableClock(datetime.now(UTC) + SETTLED_AFTER)
             await SearchIndexer(database=self.database, clock=clock).run()
-            if await self.tenant.service.value(
+            is_all: bool = await self.tenant.service.value(
                 "SELECT count(DISTINCT message_id) = (SELECT count(*) FROM messages WHERE account_id = $1) "
                 "FROM catalogue WHERE account_id = $1",
                 self.tenant.id,
-            ):
-                return
-            await asyncio.sleep(0.1)  # another transaction is open
-        raise AssertionError("it is not in the search index")
+            )
+            return is_all
+
+        # Not while another transaction is open.
+        await eventually(is_indexed)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def reader(tenant: Tenant, service: Service) -> AsyncIterator[Reader]:
-    database = await Database.open(service.database_url, connections_max=2)
-    yield Reader(tenant, database)
-    await database.close()
+    async with open_database(service.database_url, connections_max=2) as database:
+        yield Reader(tenant, database)
 
 
 async def sent(tenant: Tenant, **fields: object) -> str:

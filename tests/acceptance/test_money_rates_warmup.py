@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.service import Service, StartService, basic, eventually
+from tests.support.eventually import eventually
+from tests.support.service import Service, StartService, basic
 
 DAYS = [200, 300, 500, 750, 1_000, 1_500, 2_000, 3_000, 5_000, 7_500, 10_000, 15_000, 25_000, 50_000]
 

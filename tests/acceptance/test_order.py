@@ -5,7 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.service import ABSENT, Answer, Service, Tenant, basic, eventually
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.service import ABSENT, Service, Tenant, basic
 
 MIB = 1024 * 1024
 

@@ -15,7 +15,9 @@ import jwt
 import pytest
 
 from posthouse.rules import ids, totp
-from tests.support.service import ABSENT, PASSWORD, Answer, Service, Tenant, eventually, person_at
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.service import ABSENT, PASSWORD, Service, Tenant, person_at
 
 NEW = "another horse, another battery"
 

@@ -17,21 +17,17 @@ import pytest_asyncio
 
 from posthouse.rules import limits
 from tests.mail import submitted
-from tests.support.service import Tenant, eventually, uuid
+from tests.support.eventually import eventually
+from tests.support.service import Tenant, uuid
 from tests.support.service_processes import HOSTNAME, RETURN_PATH_DOMAIN, ServiceProcesses, prepare_processes
 from tests.support.smart_host import smart_host
+from tests.support.smtp_conversation import Delivered
 from tests.support.smtp_listeners import SmtpListeners, dotted, keys_published_by, plain, queued_id, raw_mail, submit
-from tests.support.smtp_receiver import Delivered
 from tests.support.smtp_service import SmtpConnection
 
 FINAL_SECONDS_MAX: Final = 30.0
 ONE, TWO = "one.example.net", "two.example.net"
 ELSEWHERE: Final = "127.0.0.9"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def listeners(tmp_path_factory: pytest.TempPathFactory) -> SmtpListeners:
-    return SmtpListeners.make(tmp_path_factory.mktemp("doors"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -105,7 +101,7 @@ CLIENTS: Final[dict[str, Handing]] = {
 
 
 def _file(listeners: SmtpListeners, raw: bytes) -> str:
-    file = listeners.directory / "swaks.eml"
+    file = listeners.authority.directory / "swaks.eml"
     file.write_bytes(raw.replace(b"\r\n", b"\n"))
     return f"@{file}"
 

@@ -10,7 +10,9 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from tests.support.service import Answer, Tenant, eventually
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.service import Tenant
 
 PATH = "/v1/suppressions"
 

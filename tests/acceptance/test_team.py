@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from posthouse.rules import ids, limits, totp
-from tests.support.service import ABSENT, PASSWORD, Answer, Service, Tenant, eventually, person_at
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.service import ABSENT, PASSWORD, Service, Tenant, person_at
 
 MEMBER_FIELDS = {"id", "email", "role", "created_at"}
 INVITATION_FIELDS = {"id", "email", "role", "invited_by", "created_at", "expires_at"}

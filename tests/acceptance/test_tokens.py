@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from posthouse.rules import ids
-from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Tenant, eventually
+from tests.support.eventually import eventually
+from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Tenant
 
 OTHER = "a secret of the forger's own, of thirty-two bytes or more"
 Claims = dict[str, Any]

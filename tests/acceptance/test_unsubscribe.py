@@ -14,9 +14,10 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules.ids import AccountId
-from tests.support.service import Answer, Service, Tenant, uuid
+from tests.support.http_answer import Answer
+from tests.support.service import Service, Tenant, uuid
 from tests.support.service_processes import ServiceProcesses, run_processes
-from tests.support.smtp_receiver import Delivered
+from tests.support.smtp_conversation import Delivered
 
 PUBLIC_URL: Final = "https://mail.posthouse.example"
 FEEDBACK_ADDRESS: Final = "fbl@bounces.posthouse.example"

@@ -10,8 +10,10 @@ import pytest
 import pytest_asyncio
 
 from tests.support import webhook_accounts
-from tests.support.service import Tenant, eventually
-from tests.support.service_processes import SIMULATOR, ServiceProcesses, prepare_processes
+from tests.support.accept_flow import SIMULATOR
+from tests.support.eventually import eventually
+from tests.support.service import Tenant
+from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.webhook_accounts import signed_at
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 import pytest_asyncio
@@ -19,7 +18,9 @@ from posthouse.rules.ticket import WebhookTicket
 from posthouse.store import webhook_schedule, webhooks
 from posthouse.store.seal import Sealer
 from posthouse.store.webhook_schedule import NewWebhookDelivery, WebhookOutcome, WebhookResult
-from tests.support.service import ABSENT, SEAL_KEY, Answer, Service, Tenant, uuid
+from tests.support.accept_flow import new_id
+from tests.support.http_answer import Answer
+from tests.support.service import ABSENT, SEAL_KEY, Service, Tenant, uuid
 
 URL = "https://hooks.example.com/posthouse"
 EMAIL_EVENTS = ["email.delivered", "email.bounced", "email.failed"]
@@ -80,10 +81,6 @@ async def events_of(tenant: Tenant, query: str = "") -> dict[str, Any]:
     answer = await tenant.call("GET", f"/v1/events{query}")
     assert answer.status == 200, answer.raw
     return answer.body
-
-
-def new_id(at: datetime) -> UUID:
-    return ids.new_id(at, SystemChance().bytes(ids.RANDOM_BYTES))
 
 
 async def add_event(

@@ -9,7 +9,8 @@ from typing import Final
 import pytest
 
 from tests.support.delivery_isolation import percentile
-from tests.support.service import Tenant, eventually
+from tests.support.eventually import eventually
+from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses, run_processes
 
 SILENT_ADDRESSES: Final = [f"127.0.3.{number}" for number in range(1, 7)]

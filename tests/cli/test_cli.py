@@ -19,6 +19,7 @@ import pytest
 
 from posthouse.config.text import generated
 from tests.support import preloaded
+from tests.support.eventually import eventually
 from tests.support.nameserver import Nameserver
 from tools.private_nats import PrivateNats
 from tools.private_postgres import PrivatePostgres, free_port
@@ -258,6 +259,8 @@ def test_a_database_that_would_lose_mail_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("parts", [["http"], [], ["upkeep"]])
 def test_the_service_runs_until_it_is_stopped(terminal: Terminal, parts: list[str]) -> None:
     port = free_port()
+    if parts == ["upkeep"]:
+        asyncio.run(_drop_partitions(terminal))
     process = subprocess.Popen(
         [sys.executable, "-m", "posthouse", "run", *parts, "--port", str(port)],
         cwd=terminal.directory,
@@ -270,7 +273,7 @@ def test_the_service_runs_until_it_is_stopped(terminal: Terminal, parts: list[st
         if parts != ["upkeep"]:
             _wait_for_http(port, process)
         else:
-            time.sleep(3)
+            asyncio.run(_wait_for_partitions(terminal))
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=COMMAND_SECONDS_MAX)
@@ -281,15 +284,7 @@ def test_the_service_runs_until_it_is_stopped(terminal: Terminal, parts: list[st
 
 
 def test_upkeep_makes_missing_partitions(terminal: Terminal) -> None:
-    async def drop() -> None:
-        connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE__URL"])
-        days = await connection.fetch(
-            "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'bodies'::regclass"
-        )
-        await connection.execute("DROP TABLE " + ", ".join(row["name"] for row in days))
-        await connection.close()
-
-    asyncio.run(drop())
+    asyncio.run(_drop_partitions(terminal))
     assert terminal.type("doctor").status == 1
     assert terminal.type("upkeep").status == 0
     assert terminal.type("doctor").status == 0
@@ -333,6 +328,22 @@ def test_help_and_version_need_no_settings(tmp_path: Path) -> None:
     assert "account" in terminal.type("--help").out
     assert terminal.type("--version").out.startswith("posthouse ")
     assert terminal.type("account", "nonsense").status == 2
+
+
+_PARTITIONS = "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = 'bodies'::regclass"
+
+
+async def _drop_partitions(terminal: Terminal) -> None:
+    connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE__URL"])
+    days = await connection.fetch(_PARTITIONS)
+    await connection.execute("DROP TABLE " + ", ".join(row["name"] for row in days))
+    await connection.close()
+
+
+async def _wait_for_partitions(terminal: Terminal) -> None:
+    connection = await asyncpg.connect(terminal.environment["POSTHOUSE_DATABASE__URL"])
+    await eventually(lambda: connection.fetch(_PARTITIONS), within=COMMAND_SECONDS_MAX)
+    await connection.close()
 
 
 def _wait_for_http(port: int, process: "subprocess.Popen[str]") -> None:

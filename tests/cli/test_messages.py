@@ -2,11 +2,8 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
-
-import pytest_asyncio
 
 from posthouse.cli import output
 from posthouse.cli.messages import plain, timeline_lines
@@ -18,13 +15,7 @@ from posthouse.rules.reports import ReportNote
 from posthouse.store import reports
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
-from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, open_delivery_steps
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
+from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps
 
 
 async def timeline(steps: DeliverySteps, message_id: MessageId) -> Timeline:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-import pytest_asyncio
 from rich.console import Console
 
 from posthouse.cli import output
@@ -24,7 +22,7 @@ from posthouse.cli.queue import LaneRow, Rates, counted, merged, plain, render, 
 from posthouse.flows.operate.monitor import Backlog, BoundedCount, LaneReport, LaneState, Monitor, QueueView
 from posthouse.store.lane_reports import report
 from tests.cli.test_cli import Terminal, environment, secrets
-from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIRST, SECOND = UUID(int=1), UUID(int=2)
@@ -128,12 +126,6 @@ def test_the_view_shows_lanes_and_why_they_wait() -> None:
 
 def test_an_empty_view_says_what_it_may_mean() -> None:
     assert "no `posthouse run delivery` is running" in text_of(QueueView(NOON, EMPTY, []))
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
 
 
 async def test_the_view_shows_the_database(steps: DeliverySteps) -> None:

@@ -29,6 +29,7 @@ from posthouse.cli.event_feed import Feed, FeedClosed, Login
 from posthouse.cli.webhook_listener import BODY_BYTES_MAX, REQUESTS_AT_ONCE_MAX, CannotListen, ListenOptions
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType, SignatureVerdict, sign
+from tests.support.eventually import eventually
 from tests.support.server_process import ServerProcess
 from tests.support.service import PASSWORD, Tenant
 from tests.support.webhook_receiver import WebhookReceiver
@@ -314,15 +315,14 @@ async def test_slow_senders_hold_a_bounded_number_of_places() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
             writers.append(writer)
-        deadline = time.monotonic() + SOON_SECONDS_MAX
-        while (await webhook_listener.send(http, url, SECRET, event_body())).status != 503:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
+
+        async def status() -> int | None:
+            return (await webhook_listener.send(http, url, SECRET, event_body())).status
+
+        await eventually(status, lambda seen: seen == 503, within=SOON_SECONDS_MAX)
         for writer in writers:
             writer.close()
-        while (await webhook_listener.send(http, url, SECRET, event_body())).status != 200:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.01)
+        await eventually(status, lambda seen: seen == 200, within=SOON_SECONDS_MAX)
 
 
 async def test_a_port_in_use_is_reported() -> None:

@@ -21,6 +21,7 @@ from rich.console import Console
 from posthouse import crash
 from tests.support import inbound_reports
 from tests.support.audit_report import audit_result, is_failed, show, write
+from tests.support.eventually import eventually
 from tests.support.fresh_database import fresh_database
 from tests.support.smtp_listeners import dotted
 from tests.support.whole_service import WholeService, log_directory, start_whole_service
@@ -138,20 +139,17 @@ async def _wait_for_new_worker(whole_service: WholeService) -> None:
     """Wait for a new worker, which can then be stopped."""
     query = "SELECT array_agg(id ORDER BY id) FROM workers"
     known = await whole_service.processes.service.value(query)
-    deadline = time.monotonic() + DEATH_SECONDS_MAX
-    while set(await whole_service.processes.service.value(query) or ()) <= set(known or ()):
-        assert time.monotonic() < deadline, "no worker registered"
-        await asyncio.sleep(0.1)
+    await eventually(
+        lambda: whole_service.processes.service.value(query),
+        lambda ids: not set(ids or ()) <= set(known or ()),
+        within=DEATH_SECONDS_MAX,
+    )
 
 
 async def _send_bounce(whole_service: WholeService) -> None:
     """Send a bounce of a delivered mail."""
-    deadline = time.monotonic() + DEATH_SECONDS_MAX
     await whole_service.listeners.open(whole_service.running["inbound"], whole_service.listeners.inbound_port)
-    while not whole_service.processes.lines():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.2)
-    line = whole_service.processes.lines()[-1]
+    line = (await eventually(whole_service.processes.lines, within=DEATH_SECONDS_MAX))[-1]
     bounce = inbound_reports.bounce(line["recipient"], to=line["sender"])
     async with whole_service.listeners.line(is_secure=False, port=whole_service.listeners.inbound_port) as connection:
         await connection.say("EHLO mx.example.org", "MAIL FROM:<>", f"RCPT TO:<{line['sender']}>", "DATA")

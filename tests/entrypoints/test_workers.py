@@ -1,8 +1,7 @@
 """The loops around the flows: which tickets are fetched, what a failure does, and how they end."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -14,6 +13,7 @@ from posthouse.rules.ticket import shard_of
 from posthouse.wire.stream import Leases, TicketKind
 from posthouse.wire.stream.memory import AllShards
 from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
+from tests.support.eventually import eventually
 
 EVERY = frozenset(range(SHARDS))
 LEASE = timedelta(seconds=30)
@@ -38,13 +38,6 @@ class MovingLeases:
 
     async def close(self) -> None:
         self.times = 0
-
-
-async def eventually(holds: Callable[[], bool], seconds: float = 8.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        await asyncio.sleep(0.02)
 
 
 def worker(flow: DeliveryFlow, leases: Leases, stop: asyncio.Event) -> "asyncio.Task[None]":

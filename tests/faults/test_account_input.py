@@ -31,10 +31,11 @@ from posthouse.rules.credential import Role
 from tests.support import corpus
 from tests.support.bad_input import TRIED, inputs
 from tests.support.database_checks import database_faults
+from tests.support.http_answer import Answer, check_every_answer
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, Tally
 from tests.support.nameserver import Nameserver
 from tests.support.server_process import ServerProcess
-from tests.support.service import ABSENT, Answer, Service, Tenant, check_every_answer
+from tests.support.service import ABSENT, Service, Tenant
 from tools.write_openapi import document
 
 pytestmark = [

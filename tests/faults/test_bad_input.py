@@ -24,9 +24,10 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from tests.support import corpus
 from tests.support.bad_input import TIMES, TRIED, inputs
 from tests.support.database_checks import database_faults
+from tests.support.http_answer import Answer
 from tests.support.http_probe import ANSWER_SECONDS_MAX, HttpProbe, NoAnswer, Tally, declared_statuses, is_parsers_own
 from tests.support.server_process import ServerProcess
-from tests.support.service import Answer, Service, Tenant
+from tests.support.service import Service, Tenant
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

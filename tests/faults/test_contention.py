@@ -25,17 +25,9 @@ from tests.support.clock import SettableClock
 from tests.support.database_checks import database_faults
 from tests.support.operator_client import Operator
 from tests.support.server_process import environment
-from tests.support.service import service_settings
 
 BATCHES = 2_500
 ROOT = Path(__file__).parents[2]
-
-
-@pytest_asyncio.fixture
-async def operator(database_url: str) -> AsyncIterator[Operator]:
-    operator_client = await Operator.open(service_settings(database_url))
-    yield operator_client
-    await operator_client.close()
 
 
 @pytest_asyncio.fixture

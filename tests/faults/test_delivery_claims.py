@@ -8,8 +8,8 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -27,13 +27,14 @@ from posthouse.rules.retry import DELIVERY
 from posthouse.rules.ticket import DeliveryTicket, unpack
 from posthouse.store import delivery_schedule
 from posthouse.store.postgres import Database
-from posthouse.wire.carrier import Carrier, CarrierRequest, CarrierResult
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
+from tests.support.clock import OffsetClock
 from tests.support.database_checks import database_faults
-from tests.support.delivery_flow import SHARDS, DeliveryFlow, open_delivery_flow
-from tests.support.service import eventually
-from tests.support.tcp_proxy import DatabaseProxy
+from tests.support.delivery_flow import SHARDS, DeliveryFlow, PausingCarrier, open_delivery_flow
+from tests.support.eventually import eventually
+from tests.support.locks import lock_waits
+from tests.support.tcp_proxy import DatabaseProxy, FarDatabase, open_far_database
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -76,56 +77,9 @@ async def proxy(shared: tuple[DeliveryFlow, int, str]) -> AsyncIterator[Database
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def far(proxy: DatabaseProxy) -> AsyncIterator[Database]:
-    """The database, at the other end of a way that can be cut."""
-    database = await Database.open(proxy.url)
-    yield database
-    await database.close()
-
-
-@dataclass
-class Lingering:
-    """A carrier that pauses before it connects, or before it returns the result.
-
-    `at_the_dot` happens when all is sent but the final dot.
-    """
-
-    carrier: Carrier
-    sets_out: bool = True
-    comes_back: bool = True
-    at_the_dot: Callable[[], None] = lambda: None
-    claimed: asyncio.Event = field(default_factory=asyncio.Event)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
-        self.claimed.set()
-        if not self.sets_out:
-            await self.goes_on.wait()
-
-        def asked() -> bool:
-            self.at_the_dot()
-            return before_dot()
-
-        carriage = await self.carrier.carry(destination, parcel, asked)
-        self.arrived.set()
-        if not self.comes_back:
-            await self.goes_on.wait()
-        return carriage
-
-
-@dataclass
-class JumpingClock:
-    """A clock whose time of day jumps, as a database's does when someone sets it; seconds go on as they were."""
-
-    clock: Clock
-    offset: timedelta = timedelta(0)
-
-    def now(self) -> datetime:
-        return self.clock.now() + self.offset
-
-    def monotonic(self) -> float:
-        return self.clock.monotonic()
+async def far(proxy: DatabaseProxy) -> AsyncIterator[FarDatabase]:
+    async with open_far_database(proxy) as database:
+        yield database
 
 
 def new_dispatch(flow: DeliveryFlow, clock: Clock | None = None, database: Database | None = None) -> Dispatch:
@@ -155,14 +109,28 @@ async def claim_and_die(flow: DeliveryFlow) -> UUID:
 
 async def paused_after_claim(
     flow: DeliveryFlow, **given: Any
-) -> tuple[Lingering, Delivery, MessageId, "asyncio.Task[int]"]:
+) -> tuple[PausingCarrier, Delivery, MessageId, "asyncio.Task[int]"]:
     """A further worker that has claimed a mail and waits before it connects."""
-    carrier = Lingering(flow.carrier, sets_out=False)
+    carrier = PausingCarrier(flow.carrier, sets_out=False)
     worker = flow.another_worker(carrier=carrier, **given)
     message_id = await flow.steps.accept(["ada@example.org"])
     carrying = asyncio.create_task(replace(flow, delivery=worker).run_due())
     await carrier.claimed.wait()
     return carrier, worker, message_id, carrying
+
+
+async def sent_without_database(
+    flow: DeliveryFlow, far: FarDatabase, proxy: DatabaseProxy
+) -> tuple[Delivery, MessageId, "asyncio.Task[int]"]:
+    """A further worker that has sent a mail and lost the database."""
+    carrier = PausingCarrier(flow.carrier, comes_back=False)
+    worker = flow.another_worker(carrier=carrier, database=far)
+    message_id = await flow.steps.accept(["ada@example.org"])
+    carrying = asyncio.create_task(replace(flow, delivery=worker).run_due())
+    await carrier.arrived.wait()
+    await proxy.cut()
+    carrier.goes_on.set()
+    return worker, message_id, carrying
 
 
 def lines(flow: DeliveryFlow) -> dict[str, int]:
@@ -310,7 +278,7 @@ async def test_unrecorded_attempts_end_at_the_limit_and_nothing_is_sent(flow: De
 
 
 async def test_an_outcome_that_comes_late_fills_its_own_attempt_and_nothing_else(flow: DeliveryFlow) -> None:
-    carrier = Lingering(flow.carrier, comes_back=False)
+    carrier = PausingCarrier(flow.carrier, comes_back=False)
     late = flow.another_worker(carrier=carrier)
     dispatch = new_dispatch(flow)
     message_id = await flow.steps.accept(["550-rcpt@example.org", "ada@example.org"])
@@ -337,7 +305,7 @@ async def test_an_outcome_that_comes_late_fills_its_own_attempt_and_nothing_else
 
 async def test_a_lease_that_expires_before_the_dot_sends_no_dot(flow: DeliveryFlow) -> None:
     # Not expired yet, but too near its end to rely on.
-    slow = Lingering(flow.carrier, at_the_dot=lambda: flow.clock.advance(WORKER_LEASE * 0.8))
+    slow = PausingCarrier(flow.carrier, at_the_dot=lambda: flow.clock.advance(WORKER_LEASE * 0.8))
     message_id = await flow.steps.accept(["ada@example.org"])
     assert await replace(flow, delivery=flow.another_worker(carrier=slow)).run_due() == 1
     assert lines(flow) == {}
@@ -372,7 +340,7 @@ async def test_a_lease_whose_renewal_took_too_long_is_no_lease_any_more(flow: De
     async with flow.steps.database.transaction() as tx:
         await tx.execute("SELECT FROM workers WHERE id = $1 FOR UPDATE", stuck.worker_id)
         renewing = asyncio.create_task(stuck.renew())
-        await asyncio.sleep(0.05)
+        await lock_waits(tx)
         for _ in range(5):
             flow.clock.advance(LOOKS_APART)
             await flow.delivery.renew()
@@ -399,7 +367,7 @@ async def test_a_worker_that_renews_keeps_its_claims_however_long_they_take(flow
 
 @pytest.mark.parametrize("hours", [1, -1, 24, -24])
 async def test_no_claim_is_taken_back_early_because_time_jumped(flow: DeliveryFlow, hours: int) -> None:
-    clock = JumpingClock(flow.clock)
+    clock = OffsetClock(flow.clock)
     dispatch = new_dispatch(flow, clock)
     carrier, living, message_id, carrying = await paused_after_claim(flow, clock=clock)
     assert await watch(flow, dispatch, 2 * WORKER_LEASE, living) == 0
@@ -419,9 +387,9 @@ async def test_no_claim_is_taken_back_early_because_time_jumped(flow: DeliveryFl
 
 
 async def test_nothing_is_taken_back_before_the_database_was_there_for_a_whole_lease(
-    flow: DeliveryFlow, far: Database, proxy: DatabaseProxy
+    flow: DeliveryFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
-    carrier = Lingering(flow.carrier, sets_out=False)
+    carrier = PausingCarrier(flow.carrier, sets_out=False)
     cut_off = flow.another_worker(carrier=carrier, database=far)
     dispatch = new_dispatch(flow, database=far)
     message_id = await flow.steps.accept(["ada@example.org"])
@@ -449,16 +417,10 @@ async def test_nothing_is_taken_back_before_the_database_was_there_for_a_whole_l
 
 
 async def test_what_a_server_took_is_recorded_when_the_database_is_back(
-    flow: DeliveryFlow, far: Database, proxy: DatabaseProxy
+    flow: DeliveryFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
-    carrier = Lingering(flow.carrier, comes_back=False)
-    cut_off = flow.another_worker(carrier=carrier, database=far)
-    message_id = await flow.steps.accept(["ada@example.org"])
-    carrying = asyncio.create_task(replace(flow, delivery=cut_off).run_due())
-    await carrier.arrived.wait()
-    await proxy.cut()
-    carrier.goes_on.set()
-    await asyncio.sleep(0.2)
+    _, message_id, carrying = await sent_without_database(flow, far, proxy)
+    await far.refuses()
     assert not carrying.done()
     assert await state(flow, message_id) == ("queued", 0, [None])
     await proxy.mend()
@@ -468,7 +430,7 @@ async def test_what_a_server_took_is_recorded_when_the_database_is_back(
 
 
 async def test_failed_and_unnoticed_claims_are_repeated(
-    flow: DeliveryFlow, far: Database, proxy: DatabaseProxy
+    flow: DeliveryFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
     cut_off = flow.another_worker(database=far)
     await cut_off.renew()
@@ -495,18 +457,14 @@ async def test_failed_and_unnoticed_claims_are_repeated(
 
 async def test_a_worker_that_ends_withdraws_what_is_not_sent_and_says_what_may_be(flow: DeliveryFlow) -> None:
     is_sent = asyncio.Event()
-    carrier = Lingering(flow.carrier, at_the_dot=is_sent.set)
+    carrier = PausingCarrier(flow.carrier, at_the_dot=is_sent.set)
     leaving = flow.another_worker(carrier=carrier)
     await leaving.renew()
     before = await flow.steps.accept(["hang-data@example.org"])
     after = await flow.steps.accept(["hang-dot@example.org"])
     await flow.dispatch.step()
     await leaving.offer(await flow.stream.fetch(TicketKind.DELIVER, frozenset(range(SHARDS)), 10, 0))
-
-    async def asked() -> int:
-        return flow.receiver.commands.count("DATA")
-
-    await eventually(asked, lambda number: number == 2)
+    await eventually(lambda: flow.receiver.commands.count("DATA") == 2)
     await is_sent.wait()
     await leaving.drain(0.3)
     assert await state(flow, before) == ("queued", 0, ["postponed"])
@@ -525,18 +483,13 @@ async def test_a_worker_that_ends_withdraws_what_is_not_sent_and_says_what_may_b
 
 
 async def test_a_stopping_worker_records_what_it_sent_once_the_database_is_back(
-    flow: DeliveryFlow, far: Database, proxy: DatabaseProxy
+    flow: DeliveryFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
     """The mail was taken: when the time for withdrawing is over, the time for recording is not."""
-    carrier = Lingering(flow.carrier, comes_back=False)
-    leaving = flow.another_worker(carrier=carrier, database=far)
-    message_id = await flow.steps.accept(["ada@example.org"])
-    carrying = asyncio.create_task(replace(flow, delivery=leaving).run_due())
-    await carrier.arrived.wait()
-    await proxy.cut()
-    carrier.goes_on.set()
-    draining = asyncio.create_task(leaving.drain(9.0))
-    await asyncio.sleep(6.5)
+    leaving, message_id, carrying = await sent_without_database(flow, far, proxy)
+    draining = asyncio.create_task(leaving.drain(6.0))
+    # A second apart: the time for withdrawing, two thirds, is over.
+    await far.refuses(5)
     await proxy.mend()
     await asyncio.gather(draining, carrying)
     assert await state(flow, message_id) == ("delivered", 1, ["delivered"])

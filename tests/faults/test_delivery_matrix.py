@@ -17,10 +17,10 @@ import pytest_asyncio
 from posthouse.rules import ids
 from posthouse.rules.ids import MessageId
 from posthouse.rules.public_address import is_public
+from tests.support.certificates import Certificates
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.nameserver import REFUSED, SERVFAIL, SILENT
-from tests.support.smtp_receiver import Certificates
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -153,7 +153,7 @@ def domain_of(row: Row) -> str:
 
 
 def set_up(flow: DeliveryFlow, row: Row, addresses: dict[str, str]) -> None:
-    domain, names = domain_of(row), flow.names
+    domain, names = domain_of(row), flow.nameserver
     host = f"mx0.{domain}"
     records = names.records
     records[domain, "MX"] = [f"{10 * number} mx{number}.{domain}." for number in range(max(1, len(row.servers)))]
@@ -185,7 +185,7 @@ def set_up(flow: DeliveryFlow, row: Row, addresses: dict[str, str]) -> None:
 
 
 def put_right(flow: DeliveryFlow) -> None:
-    flow.names.script.clear()
+    flow.nameserver.script.clear()
     for row in ROWS:
         flow.serve(domain_of(row), host=f"mx0.{domain_of(row)}", address=SOUND)
 
@@ -303,7 +303,7 @@ async def test_deferred_mail_arrives_once_the_fault_ends_and_final_stays_final(m
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.servers[1:]], ids=lambda row: row.name)
-async def test_the_attempt_tells_which_server_was_the_last(matrix: Matrix, row: Row) -> None:
+async def test_the_attempt_names_the_last_server(matrix: Matrix, row: Row) -> None:
     (attempt,) = matrix.first[row.name].attempts
     last = 0 if "counts" in row.name else 1
     assert attempt["exchange"] == f"mx{last}.{domain_of(row)}"
@@ -418,12 +418,12 @@ async def test_a_421_makes_the_lane_step_back(matrix: Matrix) -> None:
 async def test_a_server_at_an_address_that_is_not_public_is_never_connected_to(
     strict: DeliveryFlow, addresses: list[str]
 ) -> None:
-    domain = f"d{len(strict.names.records)}.example.org"
-    strict.names.records[domain, "MX"] = [f"10 mx.{domain}."]
+    domain = f"d{len(strict.nameserver.records)}.example.org"
+    strict.nameserver.records[domain, "MX"] = [f"10 mx.{domain}."]
     for kind in ("A", "AAAA"):
         given = [address.removeprefix(f"{kind} ") for address in addresses if address.startswith(f"{kind} ")]
         if given:
-            strict.names.records[f"mx.{domain}", kind] = given
+            strict.nameserver.records[f"mx.{domain}", kind] = given
     message_id = await strict.steps.accept([f"ada@{domain}"])
     await strict.run_due()
     seen = await observe(strict, message_id)

@@ -9,16 +9,13 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
-from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import MessageId
 from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
-from posthouse.store.seal import Sealer
-from posthouse.wire.dns import Resolver
 from tests.support.accept_flow import Sender
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+from tests.support.upkeep import new_upkeep
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -51,7 +48,7 @@ async def flow(shared: tuple[DeliveryFlow, int]) -> DeliveryFlow:
     assert await flow.steps.value("SELECT count(*) FROM schedule") == 0
     flow.carrier.close_idle(0, all_of_them=True)
     flow.receiver.connections = 0
-    for kept in (flow.receiver.accepted, flow.receiver.commands, flow.names.asked):
+    for kept in (flow.receiver.accepted, flow.receiver.commands, flow.nameserver.asked):
         kept.clear()
     return flow
 
@@ -64,15 +61,7 @@ async def sender(flow: DeliveryFlow) -> Sender:
 async def advance(flow: DeliveryFlow, by: timedelta) -> None:
     """Time passes, and upkeep does what it does every day."""
     flow.clock.advance(by)
-    upkeep = Upkeep(
-        database=flow.steps.database,
-        clock=flow.clock,
-        chance=SystemChance(),
-        resolver=Resolver([flow.names.endpoint]),
-        sealer=Sealer({"1": bytes(32)}, "1"),
-        retention=Retention(30, 3),
-    )
-    await upkeep.make_partitions()
+    await new_upkeep(flow.steps.database, flow.clock).make_partitions()
 
 
 async def wait_until_due(flow: DeliveryFlow) -> timedelta:
@@ -248,7 +237,7 @@ async def test_mail_that_was_held_for_seven_days_has_failed(flow: DeliveryFlow, 
     [("550-rcpt", True), ("554-rcpt", False), ("551-rcpt", False), ("552-dot", False), ("550-dot", False)],
     ids=["5.1.1", "5.7.1", "a bare 5xx", "5.2.2 at the dot", "5.1.1 at the dot"],
 )
-async def test_only_an_address_that_is_told_to_be_unknown_gets_no_more_mail(
+async def test_only_an_address_refused_as_unknown_gets_no_more_mail(
     flow: DeliveryFlow, sender: Sender, local: str, is_suppressed: bool
 ) -> None:
     asked = []
@@ -290,19 +279,21 @@ async def test_simulator_addresses_have_their_results_without_a_connection(flow:
     assert (await flow.recipients(message_id))[3][1:3] == ("failed", "settled")
     kinds = ["email.bounced", "email.delivered", "email.delivered", "email.failed", "email.failed"]
     assert await events(flow, message_id) == kinds
-    assert (flow.names.asked, flow.receiver.connections) == ([], 0)
+    assert (flow.nameserver.asked, flow.receiver.connections) == ([], 0)
     again = await flow.steps.accept(["bounced@simulator.invalid"])
     await flow.run_due()
     assert await state(flow, again) == ("bounced", 1), "a dry-run bounce suppresses no address"
 
 
-async def test_mail_under_a_test_key_goes_nowhere_costs_nothing_and_is_told(flow: DeliveryFlow, sender: Sender) -> None:
+async def test_mail_under_a_test_key_goes_nowhere_costs_nothing_and_has_events(
+    flow: DeliveryFlow, sender: Sender
+) -> None:
     to = ["ada@example.org", "bounced@example.org", "bounced@simulator.invalid", "bob@nowhere.invalid"]
     message_id = await flow.steps.accept(to, mode=Mode.TEST, sender=sender)
     await flow.run_due()
     assert await flow.statuses(message_id) == ["delivered", "delivered", "bounced", "delivered"]
     assert await events(flow, message_id) == ["email.bounced", *["email.delivered"] * 3]
-    assert (flow.names.asked, flow.receiver.connections) == ([], 0)
+    assert (flow.nameserver.asked, flow.receiver.connections) == ([], 0)
     assert await flow.steps.value("SELECT count(*) FROM ledger WHERE message_id = $1", message_id) == 0
     available = await flow.steps.value("SELECT available FROM accounts WHERE id = $1", sender.account_id)
     assert available == 1_000_000

@@ -3,11 +3,7 @@
 import asyncio
 import os
 import random
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -19,9 +15,13 @@ import pytest
 import pytest_asyncio
 
 from tests.support.database_checks import database_faults
+from tests.support.eventually import eventually
+from tests.support.fresh_database import stoppable_cluster
+from tests.support.http_answer import Answer
 from tests.support.http_load import HttpLoad
-from tests.support.server_process import USUAL_PATIENCE, ServerProcess, environment
-from tests.support.service import Answer, Service, Tenant, eventually, uuid
+from tests.support.locks import lock_waits, locked_account
+from tests.support.server_process import USUAL_PATIENCE, ServerProcess
+from tests.support.service import Service, Tenant, uuid
 from tools.private_postgres import PrivatePostgres
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.alone]
@@ -35,21 +35,12 @@ STOP_SECONDS_MAX = 25.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PrivatePostgres]:
-    """This module's own, in a directory that outlives a stop."""
-    directory = Path(tempfile.mkdtemp(prefix="posthouse-away-"))
-    running = PrivatePostgres.start(directory)
-    try:
+    with stoppable_cluster("away") as running:
         yield running
-    finally:
-        running.stop("immediate")
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
 def database_url(cluster: PrivatePostgres) -> str:
-    cluster.create_database("away")
-    command = [sys.executable, "-m", "posthouse", "migrate"]
-    subprocess.run(command, env=environment(cluster.url("away")), cwd=cluster.directory, check=True)
     return cluster.url("away")
 
 
@@ -76,7 +67,7 @@ async def tenant(service: Service) -> Tenant:
         except (asyncpg.PostgresError, OSError):
             return None
 
-    made = await eventually(make, lambda tenant: tenant is not None)
+    made: Tenant | None = await eventually(make, lambda tenant: tenant is not None)
     assert made is not None
     return made
 
@@ -185,14 +176,14 @@ async def test_a_restart_under_load_loses_no_202(
     print(f"seed {seed}")
     load = HttpLoad([service], [tenant], seed)
     sending = asyncio.create_task(load.run(8))
-    await asyncio.sleep(0.7)
+    await load.accepts(50)
     if mode == "kill":
         await asyncio.to_thread(cluster.kill)
         await asyncio.to_thread(cluster.restart)
     else:
         await asyncio.to_thread(cluster.restart, mode)
     await comes_back(tenant)
-    await asyncio.sleep(0.5)
+    await load.accepts(20)
     load.stop()
     await sending
     accepted = [request for request in load.requests if request.message_id]
@@ -253,7 +244,7 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
         )
         load = HttpLoad([client], [tenant], seed)
         sending = asyncio.create_task(load.run(16))
-        await asyncio.sleep(0.7)
+        await load.accepts(50)
         started = time.monotonic()
         status = await leaving.terminate()
         seconds = time.monotonic() - started
@@ -275,23 +266,11 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
     assert await database_faults(service.database_url) == {}
 
 
-@asynccontextmanager
-async def locked(tenant: Tenant) -> AsyncIterator[None]:
-    """Another session holds the account's row."""
-    connection = await asyncpg.connect(tenant.service.database_url)
-    try:
-        async with connection.transaction():
-            await connection.execute("SELECT FROM accounts WHERE id = $1 FOR UPDATE", tenant.id)
-            yield
-    finally:
-        await connection.close()
-
-
 async def test_a_locked_account_is_refused_in_time_while_others_are_served(service: Service, tenant: Tenant) -> None:
     others = [await service.account() for _ in range(3)]
-    async with locked(tenant):
+    async with locked_account(tenant) as connection:
         stuck = asyncio.ensure_future(timed(tenant.send()))
-        await asyncio.sleep(0.01)
+        await lock_waits(connection)
         answers = await asyncio.gather(*(timed(other.send()) for other in others for _ in range(4)))
         refused, seconds = await stuck
     assert refused.is_refusal(503, "temporary_failure")
@@ -304,7 +283,7 @@ async def test_a_locked_account_is_refused_in_time_while_others_are_served(servi
 
 async def test_many_requests_of_a_locked_account_fail_none_of_its_neighbours(service: Service, tenant: Tenant) -> None:
     other = await service.account()
-    async with locked(tenant):
+    async with locked_account(tenant):
         stuck = [asyncio.ensure_future(timed(tenant.send())) for _ in range(12)]
         served = [asyncio.ensure_future(timed(other.send())) for _ in range(12)]
         refused = [await answer_task for answer_task in stuck]

@@ -24,17 +24,9 @@ from posthouse.rules.ids import AccountId, DomainId
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.seal import Sealer
 from tests.support import webhook_accounts
-from tests.support.service import (
-    JWT_SECRET,
-    PASSWORD,
-    PEPPER,
-    SEAL_KEY,
-    Answer,
-    Tenant,
-    basic,
-    eventually,
-    service_settings,
-)
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
+from tests.support.service import JWT_SECRET, PASSWORD, PEPPER, SEAL_KEY, Tenant, basic, service_settings
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, plain, raw_mail, submit
 from tests.support.tcp_proxy import DatabaseProxy

@@ -5,7 +5,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,7 @@ import pytest
 
 from bench.idle_sessions import is_bounded, measure_both
 from posthouse.entrypoints.http import connection, request_body
+from tests.support.eventually import eventually
 from tests.support.idle_clients import Cost, IdleClient, may_open, open_clients, reset
 from tests.support.service_processes import prepare_processes
 from tests.support.short_deadline_server import DEADLINES
@@ -47,13 +48,6 @@ async def dripping(groups: dict[str, list[IdleClient]], drops: dict[str, bytes])
         task.cancel()
         for client in (client for clients in groups.values() for client in clients):
             reset(client)
-
-
-async def until(is_true: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not is_true() and time.monotonic() < deadline:  # noqa: ASYNC110 (it polls a process)
-        await asyncio.sleep(0.1)
-    return is_true()
 
 
 def gone(clients: Sequence[IdleClient]) -> bool:
@@ -104,20 +98,26 @@ async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(databas
             assert slowest < SERVED_SECONDS_MAX
 
             left = [*groups["silent"], *groups["head"], *groups["unknown"]]
-            assert await until(lambda: gone(left), connection.HEAD_SECONDS_MAX + LATE_SECONDS_MAX)
+            await eventually(lambda: gone(left), within=connection.HEAD_SECONDS_MAX + LATE_SECONDS_MAX, every=0.1)
             assert all(b" 401 " in client.heard[:20] for client in groups["unknown"])
             answered = [*groups["body"], *groups["no body"]]
             waited = time.monotonic() - started
-            assert await until(
-                lambda: all(b" 400 " in client.heard[:20] for client in answered),
-                request_body.READ_SECONDS_MAX + LATE_SECONDS_MAX - waited,
-            ), [bytes(client.heard[:100]) for client in answered if b" 400 " not in client.heard[:20]][:3]
+            await eventually(
+                lambda: [bytes(client.heard[:100]) for client in answered if b" 400 " not in client.heard[:20]][:3],
+                lambda others: others == [],
+                within=request_body.READ_SECONDS_MAX + LATE_SECONDS_MAX - waited,
+                every=0.1,
+            )
             assert b"send it faster" in answered[0].heard
 
         after = Cost.of(part.running.pid)
         assert during.descriptors - before.descriptors <= len(starts) * EACH + 20
         assert during.resident_bytes - before.resident_bytes < len(starts) * EACH * BYTES_EACH_MAX
-        assert await until(lambda: Cost.of(part.running.pid).descriptors <= before.descriptors + 20, LATE_SECONDS_MAX)
+        await eventually(
+            lambda: Cost.of(part.running.pid).descriptors,
+            lambda number: number <= before.descriptors + 20,
+            within=LATE_SECONDS_MAX,
+        )
         assert after.resident_bytes - before.resident_bytes < len(starts) * EACH * BYTES_EACH_MAX
         await tenant.accepts()
 
@@ -153,17 +153,23 @@ async def test_slow_sessions_end_in_time_and_others_are_served_meanwhile(hurried
                 assert (await line.say(b"Subject: a\r\n\r\nb\r\n.\r\n", replies=1))[0].startswith("250 ")
         # A byte now and then buys a message a little more: as long as it would take at the slowest pace allowed.
         late = DEADLINES.content_seconds + DEADLINES.closing_seconds + LATE_SECONDS_MAX
-        assert await until(lambda: all(map(gone, groups.values())), late)
+        await eventually(lambda: all(map(gone, groups.values())), within=late, every=0.1)
         for name, clients in groups.items():
             assert all(client.heard.splitlines()[-1].startswith(b"421 ") for client in clients), name
 
     assert during.descriptors - before.descriptors <= len(words) * EACH + 10
     assert during.resident_bytes - before.resident_bytes < len(words) * EACH * BYTES_EACH_MAX
-    assert await until(lambda: Cost.of(process).descriptors <= before.descriptors + 10, LATE_SECONDS_MAX)
+    await eventually(
+        lambda: Cost.of(process).descriptors,
+        lambda number: number <= before.descriptors + 10,
+        within=LATE_SECONDS_MAX,
+    )
 
 
 @pytest.mark.alone
-async def test_the_idle_cost_little_and_one_too_many_is_told_to_come_back(database_url: str, tmp_path: Path) -> None:
+async def test_idle_clients_cost_little_and_the_next_is_asked_to_return_later(
+    database_url: str, tmp_path: Path
+) -> None:
     may_open(IDLE)
 
     found = await measure_both(database_url, tmp_path, IDLE, 1.0)

@@ -67,6 +67,6 @@ async def test_mail_is_accepted_without_a_stream_and_delivered_when_there_is_one
         tenant = await processes.service.account()
         sent = [await tenant.accepts(tenant.mail(to=f"r{number}@one.example.net")) for number in range(20)]
         await asyncio.to_thread(nats.start)
-        messages = await processes.wait_until_final(tenant, [one["id"] for one in sent], FINAL_SECONDS_MAX)
+        messages = await processes.wait_until_final(tenant, [message["id"] for message in sent], FINAL_SECONDS_MAX)
         assert {message["status"] for message in messages} == {"delivered"}
         assert await processes.broken_promises() == {}

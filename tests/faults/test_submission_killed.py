@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.database_checks import database_faults
+from tests.support.eventually import eventually
 from tests.support.forked_processes import ForkedProcesses
 from tests.support.server_process import environment
 from tests.support.service_processes import ServiceProcesses, prepare_processes
@@ -48,18 +49,13 @@ def forked(processes: ServiceProcesses, listeners: SmtpListeners, tmp_path: Path
 
 
 async def accepted(load: SmtpLoad, count: int) -> None:
-    async with asyncio.timeout(LOAD_SECONDS_MAX):
-        while len(load.accepted) < count:  # noqa: ASYNC110 (counted by many senders)
-            await asyncio.sleep(0.01)
+    await eventually(lambda: len(load.accepted), lambda number: number >= count, within=LOAD_SECONDS_MAX)
 
 
 async def started(forked: ForkedProcesses, listeners: SmtpListeners) -> int:
     """One more server at the same ports; returns when it listens too."""
     pid = forked.start("run", "submission")
-    deadline = asyncio.get_running_loop().time() + LISTEN_SECONDS_MAX
-    while not _listens(pid):
-        assert asyncio.get_running_loop().time() < deadline, forked.said(pid)
-        await asyncio.sleep(0.02)
+    await eventually(lambda: _listens(pid), within=LISTEN_SECONDS_MAX, or_say=lambda: forked.said(pid))
     assert await is_listening(listeners.port)
     return pid
 
@@ -104,7 +100,7 @@ async def test_20_kills_in_mid_load_lose_no_250(
     assert await database_faults(processes.database_url) == {}
 
 
-async def test_a_server_told_to_end_takes_what_has_come_and_answers_it(
+async def test_a_stopping_server_takes_what_has_come_and_answers_it(
     processes: ServiceProcesses, listeners: SmtpListeners, tmp_path: Path
 ) -> None:
     seed = random.randrange(1_000_000)
@@ -122,7 +118,7 @@ async def test_a_server_told_to_end_takes_what_has_come_and_answers_it(
         content = dotted(raw_mail(slow, f"{seed}-slow"))
         line.writer.write(content[:60])
         ending = asyncio.create_task(part.timed_terminate())
-        await asyncio.sleep(1.0)
+        await eventually(lambda: is_listening(listeners.port), lambda is_open: not is_open)
         replies = await line.say(content[60:], replies=2)
         status, seconds = await ending
     load.stop()

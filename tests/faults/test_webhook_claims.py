@@ -5,15 +5,14 @@ Where a worker may have sent an event and died before recording it, the attempt 
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
 import pytest
 import pytest_asyncio
 
-from posthouse.clock import Clock
 from posthouse.flows.deliver.dispatch import Dispatch
 from posthouse.flows.shared.claims import STORAGE_AWAY_SECONDS
 from posthouse.flows.shared.tickets import LEASE, Tickets
@@ -23,16 +22,16 @@ from posthouse.rules.ticket import WebhookTicket
 from posthouse.rules.webhook_url import WebhookTarget
 from posthouse.store import webhooks
 from posthouse.store.delivery_outcomes import DeliveryResult
-from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.store.webhook_schedule import DISABLED
 from posthouse.store.webhooks import secret_purpose
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from posthouse.wire.webhook_client import WebhookCallResult
+from tests.support.clock import OffsetClock
 from tests.support.delivery_steps import open_delivery_steps
-from tests.support.service import eventually
-from tests.support.tcp_proxy import DatabaseProxy
+from tests.support.eventually import eventually
+from tests.support.tcp_proxy import DatabaseProxy, FarDatabase, open_far_database
 from tests.support.webhook_flow import SECRET, SHARDS, PausingClient, WebhookFlow, is_signed, open_webhook_flow
 
 SECOND: Final = timedelta(seconds=1)
@@ -56,25 +55,9 @@ async def proxy(database_url: str) -> AsyncIterator[DatabaseProxy]:
 
 
 @pytest_asyncio.fixture
-async def far(proxy: DatabaseProxy) -> AsyncIterator[Database]:
-    """The database, at the other end of a way that can be cut."""
-    database = await Database.open(proxy.url)
-    yield database
-    await database.close()
-
-
-@dataclass
-class LeapingClock:
-    """For a process that was stopped for a while: its clock went on."""
-
-    clock: Clock
-    seconds: float = 0.0
-
-    def now(self) -> datetime:
-        return self.clock.now()
-
-    def monotonic(self) -> float:
-        return self.clock.monotonic() + self.seconds
+async def far(proxy: DatabaseProxy) -> AsyncIterator[FarDatabase]:
+    async with open_far_database(proxy) as database:
+        yield database
 
 
 async def claim_and_die(flow: WebhookFlow) -> None:
@@ -237,7 +220,7 @@ async def test_what_is_cancelled_keeps_its_count_whatever_the_lease(flow: Webhoo
 
 async def test_a_worker_that_lost_its_lease_after_claiming_sends_nothing(flow: WebhookFlow) -> None:
     """Its claims were made under a lease that ended; a new lease does not permit old claims."""
-    clock = LeapingClock(flow.clock)
+    clock = OffsetClock(flow.clock)
     late = flow.another_worker(clock=clock)
     await late.renew()
     delivery_id = await flow.add_event()
@@ -304,7 +287,9 @@ async def test_an_event_that_is_no_longer_stored_has_failed(flow: WebhookFlow) -
 # A database that is away
 
 
-async def test_failed_and_unnoticed_claims_are_repeated(flow: WebhookFlow, far: Database, proxy: DatabaseProxy) -> None:
+async def test_failed_and_unnoticed_claims_are_repeated(
+    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
+) -> None:
     cut_off = replace(flow, notification=flow.another_worker(database=far))
     await cut_off.notification.renew()
     # Its commit succeeded, but the worker got no answer.
@@ -325,7 +310,7 @@ async def test_failed_and_unnoticed_claims_are_repeated(flow: WebhookFlow, far: 
 
 
 async def test_what_was_answered_is_recorded_when_the_database_is_back(
-    flow: WebhookFlow, far: Database, proxy: DatabaseProxy
+    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
     caller = PausingClient(flow.caller, comes_back=False)
     cut_off = replace(flow, notification=flow.another_worker(database=far, client=caller))
@@ -334,7 +319,7 @@ async def test_what_was_answered_is_recorded_when_the_database_is_back(
     await caller.arrived.wait()
     await proxy.cut()
     caller.goes_on.set()
-    await asyncio.sleep(0.2)
+    await far.refuses()
     assert not round_of_it.done()
     assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
     await proxy.mend()
@@ -343,7 +328,9 @@ async def test_what_was_answered_is_recorded_when_the_database_is_back(
     assert len(flow.webhook_receiver.requests) == 1
 
 
-async def test_what_could_not_be_postponed_is_repeated(flow: WebhookFlow, far: Database, proxy: DatabaseProxy) -> None:
+async def test_what_could_not_be_postponed_is_repeated(
+    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
+) -> None:
     slow = PausingClient(flow.caller, sets_out=False)
     worker = flow.another_worker(database=far, client=slow, waiting_max=0)
     cut_off = replace(flow, notification=worker)
@@ -356,8 +343,9 @@ async def test_what_could_not_be_postponed_is_repeated(flow: WebhookFlow, far: D
     await flow.dispatch_due()
     await proxy.cut()
     # One may wait, the others are over the limit, and the database cannot record it.
+    refused = asyncio.create_task(far.refuses())
     assert await cut_off.offer() == 3
-    await asyncio.sleep(0.1)
+    await refused
     await proxy.mend()
     slow.goes_on.set()
     await worker.settle()
@@ -380,15 +368,10 @@ async def test_a_stopping_worker_awaits_answers_and_releases_what_has_not_begun(
     await flow.add_events(*[DeliveryResult.DELIVERED] * (ACCOUNT_CALLS_MAX + 5))
     await flow.dispatch_due()
     await leaving.offer()
-
-    async def came() -> int:
-        return len(flow.webhook_receiver.requests)
-
-    await eventually(came, lambda number: number == ACCOUNT_CALLS_MAX)
+    await eventually(lambda: len(flow.webhook_receiver.requests) == ACCOUNT_CALLS_MAX)
     await slow.arrived.wait()
     draining = asyncio.create_task(leaving.notification.drain(6))
-    await asyncio.sleep(0.1)
-    assert leaving.notification.room == 0
+    await eventually(lambda: leaving.notification.room == 0)
     assert not draining.done()
     slow.goes_on.set()
     await draining
@@ -421,7 +404,9 @@ async def test_an_answer_that_is_not_waited_for_is_an_attempt_on_record(flow: We
     assert len({request.body for request in flow.webhook_receiver.requests}) == 1
 
 
-async def answered_without_database(flow: WebhookFlow, far: Database, proxy: DatabaseProxy) -> tuple[WebhookFlow, UUID]:
+async def answered_without_database(
+    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
+) -> tuple[WebhookFlow, UUID]:
     """A further worker that has an answer and lost the database, and its delivery."""
     client = PausingClient(flow.caller, comes_back=False)
     leaving = replace(flow, notification=flow.another_worker(database=far, client=client))
@@ -436,12 +421,13 @@ async def answered_without_database(flow: WebhookFlow, far: Database, proxy: Dat
 
 
 async def test_a_stopping_worker_records_answers_once_the_database_is_back(
-    flow: WebhookFlow, far: Database, proxy: DatabaseProxy
+    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
     """The answer came: when the time for waiting is over, the time for recording is not."""
     leaving, delivery_id = await answered_without_database(flow, far, proxy)
-    draining = asyncio.create_task(leaving.notification.drain(9))
-    await asyncio.sleep(6.2)  # beyond the time for waiting, which is two thirds
+    draining = asyncio.create_task(leaving.notification.drain(6))
+    # A second apart: the time for waiting, two thirds, is over.
+    await far.refuses(5)
     await proxy.mend()
     await draining
     assert await flow.status_of(delivery_id) == SUCCEEDED
@@ -465,7 +451,7 @@ async def test_claims_of_a_stopping_worker_are_not_sent_and_do_not_count(
 
 
 async def test_a_worker_stops_in_time_while_the_database_is_away(
-    flow: WebhookFlow, far: Database, proxy: DatabaseProxy
+    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
     leaving, delivery_id = await answered_without_database(flow, far, proxy)
     async with asyncio.timeout(5):

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pytest_asyncio
 
@@ -15,12 +14,10 @@ from posthouse.rules.webhook_url import check_url
 from posthouse.store import delivery_outcomes
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.events import StoredEvent
-from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
-from posthouse.wire.carrier import Carrier, CarrierResult
-from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+from tests.support.delivery_flow import DeliveryFlow, PausingCarrier, open_delivery_flow
 from tests.support.delivery_steps import DeliverySteps
-from tests.support.tcp_proxy import DatabaseProxy
+from tests.support.tcp_proxy import DatabaseProxy, open_far_database
 from tests.support.webhook_steps import WebhookSteps
 
 
@@ -55,35 +52,19 @@ class Follower:
         return list(page.items)
 
 
-@dataclass
-class Pausing:
-    """A carrier that pauses before it returns the result."""
-
-    carrier: Carrier
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def carry(self, *given: Any) -> CarrierResult:
-        carriage = await self.carrier.carry(*given)
-        self.arrived.set()
-        await self.goes_on.wait()
-        return carriage
-
-
 async def test_an_event_has_the_time_of_storage_after_a_wait_for_the_database(
     flow: DeliveryFlow, database_url: str
 ) -> None:
     follower = Follower(flow.steps)
-    async with DatabaseProxy(database_url) as proxy:
-        far = await Database.open(proxy.url)
-        carrier = Pausing(flow.carrier)
+    async with DatabaseProxy(database_url) as proxy, open_far_database(proxy) as far:
+        carrier = PausingCarrier(flow.carrier, comes_back=False)
         cut_off = replace(flow, delivery=flow.another_worker(carrier=carrier, database=far))
         await flow.steps.accept(["late@example.org"])
         late = asyncio.create_task(cut_off.run_due())
         await carrier.arrived.wait()
         await proxy.cut()
         carrier.goes_on.set()
-        await asyncio.sleep(0.2)  # its outcome is made, and finds no database
+        await far.refuses()
         flow.clock.advance(seconds=1)
         await flow.steps.accept(["soon@example.org"])
         await flow.run_due()
@@ -91,7 +72,6 @@ async def test_an_event_has_the_time_of_storage_after_a_wait_for_the_database(
         assert [b"soon@" in event.body for event in await follower.read()] == [True]
         await proxy.mend()
         await late
-        await far.close()
     stored_at = flow.clock.now()
     flow.clock.advance(SETTLED_AFTER * 2)
     (event,) = await follower.read()

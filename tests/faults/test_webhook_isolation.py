@@ -22,7 +22,7 @@ WAIT_SECONDS_MAX = 40.0
 
 
 @pytest.mark.alone
-async def test_an_endpoint_that_hangs_does_not_delay_what_the_others_are_told(
+async def test_an_endpoint_that_hangs_does_not_delay_the_others_events(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
     url = await asyncio.to_thread(new_database)

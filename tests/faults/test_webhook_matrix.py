@@ -176,9 +176,9 @@ async def _speak_without_tls(reader: asyncio.StreamReader, writer: asyncio.Strea
 
 
 def _write_zone(flow: WebhookFlow) -> None:
-    flow.names.script["broken.example.com"] = SERVFAIL
-    flow.names.records["private.example.com", "A"] = ["10.0.0.1"]
-    flow.names.records["mixed.example.com", "A"] = ["127.0.0.1", "169.254.169.254"]
+    flow.nameserver.script["broken.example.com"] = SERVFAIL
+    flow.nameserver.records["private.example.com", "A"] = ["10.0.0.1"]
+    flow.nameserver.records["mixed.example.com", "A"] = ["127.0.0.1", "169.254.169.254"]
 
 
 async def _round(flow: WebhookFlow, senders: dict[str, Sender], delivery_ids: dict[str, UUID]) -> Seen:
@@ -205,7 +205,7 @@ async def test_all_of_them_together_took_no_longer_than_one(seen: tuple[Seen, Se
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_the_log_tells_what_happened_and_what_follows(seen: tuple[Seen, Seen], row: Row) -> None:
+async def test_the_log_shows_what_happened_and_what_follows(seen: tuple[Seen, Seen], row: Row) -> None:
     first, _ = seen
     log = first.logs[row.name]
     assert (log.status, log.attempt, log.max_attempts) == ("succeeded" if row.is_taken else "pending", 1, 7)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.service import Tenant, eventually
+from tests.support.eventually import eventually
+from tests.support.service import Tenant
 from tests.support.service_processes import TERMINATION_SECONDS_MAX, Senders, ServiceProcesses, prepare_processes
 
 # A slow server, so that there are always open sessions; and a server that never answers.
@@ -54,7 +55,7 @@ async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
                 await asyncio.sleep(0.5)  # PostgreSQL finishes its last statement
                 open_at_kills += await processes.orphans(worker_id)
                 workers.append(await processes.start_worker())
-            await asyncio.sleep(2)
+            await posting.accepts(50)
         # Until PostgreSQL notices that a worker is dead, it may hold an account's row: a sender gets 503.
         assert set(posting.answers) <= {202, 503}
         assert posting.answers[202] > 0
@@ -89,7 +90,7 @@ async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
             assert await processes.orphans(leaving_id) == 0
             claimed = await processes.service.value("SELECT count(*) FROM schedule WHERE worker_id = $1", leaving_id)
             assert claimed == 0
-            await asyncio.sleep(2)
+            await posting.accepts(50)
 
         await processes.wait_until_all_final(FINAL_SECONDS_MAX)
         assert await processes.broken_promises() == {}
@@ -112,11 +113,7 @@ async def test_a_conversation_that_hangs_does_not_keep_a_worker_from_ending_in_t
         processes.destination("hanging.example.net", HANGING)
         tenant = await processes.service.account()
         await tenant.accepts(tenant.mail(to=[f"r{number}@hanging.example.net" for number in range(3)]))
-
-        async def asked() -> bool:
-            return any(command.startswith("RCPT") for command in processes.receiver.commands)
-
-        await eventually(asked, bool, within=20)
+        await eventually(lambda: any(command.startswith("RCPT") for command in processes.receiver.commands), within=20)
         assert await processes.orphans() > 0
         status, seconds = await worker.timed_terminate()
         print(f"ended after {seconds:.1f} s with {status}")

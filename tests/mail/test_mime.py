@@ -1,4 +1,4 @@
-"""A letter written as MIME is found again, whole and with nothing added, by a parser that is not ours."""
+"""Another parser finds in our MIME messages what was given, complete and with nothing added."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from email import message_from_bytes, policy

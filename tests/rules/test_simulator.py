@@ -15,7 +15,7 @@ DOMAIN = "simulator.invalid"
         ("bounced@simulator.invalid", OutcomeKind.BOUNCED, 550),
         ("deferred@simulator.invalid", OutcomeKind.DEFERRED, 451),
         ("failed@simulator.invalid", OutcomeKind.FAILED, None),
-        # Case and tags tell rehearsals apart, not results.
+        # Case and tags name rehearsals and don't change results.
         ("BOUNCED@Simulator.Invalid", OutcomeKind.BOUNCED, 550),
         ("bounced+42@simulator.invalid", OutcomeKind.BOUNCED, 550),
         ("Failed+a+b@simulator.invalid", OutcomeKind.FAILED, None),

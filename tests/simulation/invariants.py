@@ -8,8 +8,10 @@ from typing import Final
 from posthouse.flows.operate.audit import Audit, OutsideLogs
 from posthouse.rules import ids, retry
 from posthouse.rules.audit.promises import AuditTally
-from tests.simulation.simulated_service import IDENTITY, SIMULATOR, SimulatedService
+from tests.simulation.simulated_service import SimulatedService
+from tests.support.accept_flow import SIMULATOR
 from tests.support.database_checks import PROMISES
+from tests.support.delivery_flow import IDENTITY
 
 # The checks of the database alone, in one query.
 _DATABASE_CHECKS: Final = " UNION ALL ".join(

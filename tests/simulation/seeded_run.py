@@ -20,8 +20,9 @@ from posthouse.rules.audit.promises import AuditTally
 from posthouse.rules.credential import Mode
 from tests.simulation import invariants
 from tests.simulation.invariants import Broken
-from tests.simulation.simulated_service import ACCOUNTS, SIMULATOR, SimulatedService, open_simulation
+from tests.simulation.simulated_service import ACCOUNTS, SimulatedService, open_simulation
 from tests.simulation.simulated_world import MAIL_BEHAVIOURS
+from tests.support.accept_flow import SIMULATOR
 from tests.support.fresh_database import fresh_database
 
 DOMAINS: Final = ("one.example", "two.example", "three.example")

@@ -6,7 +6,7 @@ after any of them, and once the faults end all mail and webhooks become final.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,29 +20,19 @@ from posthouse import crash
 from posthouse.chance import SeededChance
 from posthouse.flows.accept.intake import AcceptedMessage, Intake
 from posthouse.flows.deliver.delivery import Delivery
-from posthouse.flows.deliver.dispatch import Dispatch
-from posthouse.flows.deliver.outgoing_mail import Identity, OutgoingMail
-from posthouse.flows.operate.upkeep import Retention, Upkeep
-from posthouse.flows.shared.account_limits import Defaults
-from posthouse.flows.shared.tickets import Tickets
+from posthouse.flows.operate.upkeep import Upkeep
 from posthouse.flows.webhooks.sender import WebhookSender
-from posthouse.rules import ids, retry
+from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId, RequestId
-from posthouse.rules.lane import LaneLimits, Limits
-from posthouse.rules.rate_limit import Rate
 from posthouse.rules.refusal import Refusal
-from posthouse.rules.retry import Schedule
-from posthouse.rules.webhook_url import check_url
 from posthouse.store import webhooks
-from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.stream import TicketKind
-from tests.simulation.processes import Process, ProcessDatabase, die_here, process_tasks
+from tests.simulation.processes import die_here, process_tasks
+from tests.simulation.simulated_processes import SimulatedProcesses
 from tests.simulation.simulated_world import (
-    CURRENT,
-    SHARDS,
     Faults,
     ProcessStream,
     SharedStream,
@@ -55,21 +45,18 @@ from tests.simulation.simulated_world import (
 from tests.support.accept_flow import Sender, new_sender
 from tests.support.operator_client import Operator
 from tests.support.service import service_settings
+from tests.support.upkeep import new_upkeep
+from tests.support.webhook_steps import ALL_EVENTS
 
 ACCOUNTS: Final = ("acme", "bolt")
 KINDS: Final = ("api", "dispatcher", "delivery", "delivery", "webhooks", "webhooks")
-IDENTITY: Final = Identity("out.posthouse.test", "bounces.posthouse.test", b"a key of the tests")
-SIMULATOR: Final = "simulator.invalid"
 SECRET: Final = "whsec_the_secret_of_the_simulation"
-ALL_EVENTS: Final = ("email.delivered", "email.bounced", "email.failed")
-WIDE: Final = LaneLimits(Limits(per_second=1e6, burst=1_000_000, connections_start=20, connections_max=20))
 # How often workers renew their leases and the dispatcher reclaims expired ones.
 HOP_SECONDS: Final = 8.0
 # Within this time a death is noticed.
 WATCHED_SECONDS: Final = 48.0
 # Work that falls due within this time is done together, once there are no more faults.
 LEAP_SECONDS: Final = 600.0
-SETTLED_SECONDS_MAX: Final = 20.0
 FETCHED_MAX: Final = 200
 # An older key may have been deleted, and would make a new message.
 KEY_HOURS: Final = 23
@@ -87,34 +74,18 @@ class SendRequest:
     message_id: UUID | None = None
 
 
-@dataclass(eq=False)
-class SimulatedService:
-    url: str
-    seed: int
-    clock: VirtualClock
-    stream: SharedStream
-    carrier: SimulatedCarrier
-    caller: SimulatedWebhookClient
+@dataclass(eq=False, kw_only=True)
+class SimulatedService(SimulatedProcesses):
     operator: Operator
     senders: list[Sender]
     # A connection that is not the service's.
     observer: Any
     database: Database
-    sealer: Sealer
     upkeep: Upkeep
-    delivery_waits: Schedule = retry.DELIVERY
-    webhook_waits: Schedule = retry.WEBHOOK
-    delivery_kind: type[Delivery] = Delivery
-    processes: list[Process] = field(default_factory=list)
     asked: list[SendRequest] = field(default_factory=list)
     sent_log: list[str] = field(default_factory=list)
-    # Workers that died or lost their lease, and their processes: unrecorded outcomes may be theirs.
-    doubtful_workers: set[UUID] = field(default_factory=set)
-    doubtful_processes: set[str] = field(default_factory=set)
-    complaints: list[str] = field(default_factory=list)
     suspended: set[int] = field(default_factory=set)
     steps: list[str] = field(default_factory=list)
-    _started: int = 0
     _partitions_until: datetime | None = None
 
     # Sending
@@ -132,14 +103,14 @@ class SimulatedService:
             await self._ask(young[number % len(young)])
 
     async def _ask(self, asked: SendRequest) -> None:
-        process = await self._process("api")
+        process = await self.process_of("api")
         sender = self.senders[asked.account]
         intake: Intake = process.flow
         body = "/".join(asked.recipients).encode()
         draft = sender.draft(asked.recipients)
         request_id = RequestId(ids.new_id(self.clock.now(), SeededChance(len(self.sent_log)).bytes(ids.RANDOM_BYTES)))
         fingerprint = intake.fingerprint(body)
-        await self._refresh(process)
+        await self.refresh(process)
         try:
             answer: AcceptedMessage | None = await process.do(
                 intake.accept(sender.principal(asked.mode), asked.key, draft, fingerprint, request_id)
@@ -167,7 +138,7 @@ class SimulatedService:
 
     async def step_dispatch(self) -> None:
         """Publish tickets for what is due."""
-        process = await self._process("dispatcher")
+        process = await self.process_of("dispatcher")
         await process.do(process.flow.step())
         if process.is_alive:
             await process.do(process.flow.step_calls())
@@ -179,7 +150,7 @@ class SimulatedService:
         process = workers[which % len(workers)]
         if not process.is_alive:
             return
-        await self._refresh(process)
+        await self.refresh(process)
         kind = TicketKind.DELIVER if process.kind == "delivery" else TicketKind.NOTIFY
         if process.is_alive:
             found = await ProcessStream(self.stream, process).fetch(kind, frozenset(), count, 0)
@@ -204,11 +175,11 @@ class SimulatedService:
         process = None if stalled is None else self.processes[stalled % len(self.processes)]
         if process is not None and process.is_alive:
             process.is_stalled = True
-            self._doubt(process)
+            self.doubt(process)
         await self._pass(seconds)
         if process is not None:
             process.is_stalled = False
-            await self._maintain(process)
+            await self.maintain(process)
 
     async def step_leap(self, beyond: float = 0.0) -> None:
         """Time passes until the next work is due, and `beyond` more; then it is done."""
@@ -227,7 +198,7 @@ class SimulatedService:
         await self._make_partitions()
         for process in self.processes:
             # Any lease may have expired by that, or lasts longer.
-            self._doubt(process)
+            self.doubt(process)
 
     async def _finish_running_work(self) -> None:
         while (wake := self.clock.next_wake) is not None:
@@ -249,18 +220,7 @@ class SimulatedService:
     async def _renew_all(self) -> None:
         for process in list(self.processes):
             if not process.is_stalled:
-                await self._maintain(process)
-
-    async def _maintain(self, process: Process) -> None:
-        """What a process repeats every few seconds."""
-        if not process.is_alive:
-            return
-        if isinstance(process.flow, Delivery | WebhookSender):
-            await process.do(process.flow.renew())
-            if process.is_alive:
-                await process.do(process.flow.heartbeat())
-        elif isinstance(process.flow, Dispatch):
-            await process.do(process.flow.reclaim())
+                await self.maintain(process)
 
     async def _make_partitions(self) -> None:
         now = self.clock.now()
@@ -292,16 +252,16 @@ class SimulatedService:
             await self.settle()
         self.doubtful_processes.add(process.name)
         if not process.is_alive:
-            self._doubt(process)
+            self.doubt(process)
         process.is_alive = False
-        await self._replace(place)
+        await self.replace(place)
 
     async def step_restart(self) -> None:
         """Dead processes are started again."""
         crash.arm(None)
         for place, process in enumerate(self.processes):
             if not process.is_alive:
-                await self._replace(place)
+                await self.replace(place)
 
     async def step_wipe(self) -> None:
         """The stream loses its data."""
@@ -360,108 +320,6 @@ class SimulatedService:
             await self.observer.fetchval("SELECT (SELECT count(*) FROM schedule) + (SELECT count(*) FROM calls)")
         )
 
-    async def settle(self) -> None:
-        """Wait until every task waits for the clock or has nothing to do."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + SETTLED_SECONDS_MAX
-        while True:
-            tasks = [task for process in self.processes for task in process.tasks]
-            busy = [task for task in tasks if not task.done() and task not in self.clock.parked]
-            if not busy:
-                break
-            if loop.time() > deadline:
-                self.complaints.append(f"no progress: {busy}")
-                return
-            await asyncio.wait(busy, timeout=0.003)
-        for process in self.processes:
-            if not process.is_alive:
-                self._doubt(process)
-            self.complaints += [f"{process.name}: {fault!r}" for fault in process.faults]
-            process.faults.clear()
-
-    # Processes
-
-    async def _process(self, kind: str) -> Process:
-        """The process of this kind; a dead process is replaced first."""
-        place = next(number for number, process in enumerate(self.processes) if process.kind == kind)
-        if not self.processes[place].is_alive:
-            await self._replace(place)
-        return self.processes[place]
-
-    async def _replace(self, place: int) -> None:
-        dead = self.processes[place]
-        await dead.close()
-        self.processes[place] = await self.start(dead.kind)
-
-    def _doubt(self, process: Process) -> None:
-        self.doubtful_processes.add(process.name)
-        if process.worker_id is not None:
-            self.doubtful_workers.add(process.worker_id)
-
-    async def _refresh(self, process: Process) -> None:
-        await process.do(process.control_cache.forget_changes())
-        if isinstance(process.flow, Delivery | WebhookSender) and process.is_alive and not process.is_stalled:
-            await process.do(process.flow.renew())
-
-    async def start(self, kind: str) -> Process:
-        self._started += 1
-        number = self._started
-        database = await ProcessDatabase.open(self.url, connections_max=4)
-        control_cache = ControlCache(database, self.clock.monotonic)
-        process = Process(f"{kind} {number}", kind, database, control_cache)
-        chance = SeededChance(self.seed * 1_000 + number)
-        tickets = Tickets(ProcessStream(self.stream, process), SHARDS)
-        match kind:
-            case "api":
-                process.flow = Intake(
-                    database=database,
-                    control_cache=control_cache,
-                    clock=self.clock,
-                    chance=chance,
-                    defaults=Defaults(rate=Rate(1_000_000, 1_000_000), warmup_limits=None),
-                    hostname="posthouse.test",
-                    fingerprint_key=b"a key of the tests, thirty-two bytes or more",
-                    simulator_domain=SIMULATOR,
-                    tickets=tickets,
-                )
-            case "dispatcher":
-                process.flow = Dispatch(database=database, clock=self.clock, tickets=tickets)
-            case "delivery":
-                process.flow = self.delivery_kind(
-                    database=database,
-                    control_cache=control_cache,
-                    clock=self.clock,
-                    chance=chance,
-                    resolver=SilentResolver(),
-                    carrier=self.carrier,
-                    outgoing_mail=OutgoingMail(database=database, clock=self.clock, signing=None, identity=IDENTITY),
-                    simulator_domain=SIMULATOR,
-                    lane_limits=WIDE,
-                    retries=self.delivery_waits,
-                    tickets=tickets,
-                )
-            case _:
-                process.flow = WebhookSender(
-                    database=database,
-                    clock=self.clock,
-                    chance=chance,
-                    client=self.caller,
-                    sealer=self.sealer,
-                    target_of=check_url,
-                    retries=self.webhook_waits,
-                )
-        await process.do(control_cache.forget_changes())
-        await self._maintain(process)
-        return process
-
-    def check_log_entry(self, _: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """An error that a living process logs is a fault."""
-        process = CURRENT.get()
-        is_alive = isinstance(process, Process) and process.is_alive
-        if is_alive and method in ("error", "exception", "critical"):
-            self.complaints.append(f"{process.name if process else ''} logged {entry}")
-        raise structlog.DropEvent
-
 
 @asynccontextmanager
 async def open_simulation(
@@ -475,25 +333,18 @@ async def open_simulation(
     database = await Database.open(url, connections_max=1)
     sealer = Sealer({"1": bytes(32)}, "1")
     made = SimulatedService(
-        url,
-        seed,
-        clock,
-        SharedStream(clock, seed),
-        SimulatedCarrier(clock, seed, planted),
-        SimulatedWebhookClient(clock, seed, planted),
-        operator,
-        [await new_sender(operator, name) for name in ACCOUNTS],
-        observer,
-        database,
-        sealer,
-        Upkeep(
-            database=database,
-            clock=clock,
-            chance=SeededChance(seed),
-            resolver=SilentResolver(),
-            sealer=sealer,
-            retention=Retention(30, 3),
-        ),
+        url=url,
+        seed=seed,
+        clock=clock,
+        stream=SharedStream(clock, seed),
+        carrier=SimulatedCarrier(clock, seed, planted),
+        caller=SimulatedWebhookClient(clock, seed, planted),
+        operator=operator,
+        senders=[await new_sender(operator, name) for name in ACCOUNTS],
+        observer=observer,
+        database=database,
+        sealer=sealer,
+        upkeep=new_upkeep(database, clock, chance=SeededChance(seed), resolver=SilentResolver(), sealer=sealer),
         **given,
     )
     configured = structlog.get_config()["processors"]

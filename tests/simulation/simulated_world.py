@@ -271,8 +271,8 @@ class SimulatedCarrier:
         self._tries[name] += 1
         fate = drawn(self._seed, name, self._tries[name])
         await self._wait(fate)
-        happenings: list[AttemptResult | None] = [self._before_dot(one, fate) for one in parcel.recipients]
-        if all(one is not None for one in happenings):
+        happenings: list[AttemptResult | None] = [self._before_dot(recipient, fate) for recipient in parcel.recipients]
+        if all(result is not None for result in happenings):
             for recipient in parcel.recipients if self._faults.takes_what_it_refused else ():
                 self._arrived(parcel, recipient)
             return CarrierResult(tuple(filter(None, happenings)), f"mx.{destination}", "192.0.2.1")
@@ -293,7 +293,7 @@ class SimulatedCarrier:
                 self._arrived(parcel, recipient)
         await self._wait(fate)
         require_alive()
-        return CarrierResult(tuple([one or end for one in happenings]), f"mx.{destination}", "192.0.2.1")
+        return CarrierResult(tuple([result or end for result in happenings]), f"mx.{destination}", "192.0.2.1")
 
     async def _wait(self, fate: random.Random) -> None:
         """Servers are fast, slow or very slow."""

@@ -10,6 +10,7 @@ import pytest
 from posthouse.rules.refusal import Refusal
 from posthouse.store.advisory_lock import LockName, try_lock
 from posthouse.store.postgres import Connection, Database
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -98,9 +99,9 @@ async def lock_and_lose(database: Database, query: str, fault: BaseException, na
 
 async def becomes_free(connection: Connection, name: LockName) -> None:
     """PostgreSQL notices within moments that a session was closed."""
-    for _ in range(100):
+
+    async def is_free() -> bool:
         async with try_lock(connection, name) as is_held:
-            if is_held:
-                return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{name} is still held")
+            return is_held
+
+    await eventually(is_free)

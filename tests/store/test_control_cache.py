@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -17,18 +17,12 @@ from posthouse.store.control_cache import ControlCache
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
+from tests.support.eventually import eventually
+from tests.support.fresh_database import open_database
 from tests.support.operator_client import MadeAccount, Operator
-from tests.support.service import eventually, service_settings
 from tests.support.tcp_proxy import DatabaseProxy
 
 REVOCATION_SECONDS_MAX = 5.0
-
-
-@pytest_asyncio.fixture
-async def operator(database_url: str) -> AsyncIterator[Operator]:
-    operator = await Operator.open(service_settings(database_url))
-    yield operator
-    await operator.close()
 
 
 @pytest_asyncio.fixture
@@ -52,8 +46,7 @@ async def cache(database: Database, clock: SettableClock) -> ControlCache:
 async def test_a_revocation_is_seen_by_another_process_within_5_seconds(
     database_url: str, operator: Operator, account: MadeAccount
 ) -> None:
-    another = await Database.open(database_url)
-    try:
+    async with open_database(database_url) as another:
         cache = ControlCache(another, time.monotonic)
         async with repeated(cache.forget_changes, pause_seconds=1.0):
             username = account.credential.username
@@ -64,8 +57,6 @@ async def test_a_revocation_is_seen_by_another_process_within_5_seconds(
             await eventually(
                 lambda: cache.credential(username), lambda seen: seen is None, within=REVOCATION_SECONDS_MAX
             )
-    finally:
-        await another.close()
 
 
 async def test_what_is_known_is_believed_without_asking(
@@ -102,46 +93,38 @@ async def test_the_unknown_is_never_remembered(cache: ControlCache, operator: Op
 async def test_without_postgresql_nothing_is_used_longer_than_the_cache_may_be_old(
     database_url: str, account: MadeAccount, clock: SettableClock
 ) -> None:
-    async with DatabaseProxy(database_url) as relay:
-        database = await Database.open(relay.url)
-        try:
-            cache = ControlCache(database, clock.monotonic)
+    async with DatabaseProxy(database_url) as relay, open_database(relay.url) as database:
+        cache = ControlCache(database, clock.monotonic)
+        await cache.forget_changes()
+        known = await cache.credential(account.credential.username)
+        assert known is not None
+        await relay.cut()
+        with pytest.raises(Refusal) as refused:
             await cache.forget_changes()
-            known = await cache.credential(account.credential.username)
-            assert known is not None
-            await relay.cut()
-            with pytest.raises(Refusal) as refused:
-                await cache.forget_changes()
-            assert refused.value.code is Code.SERVICE_UNAVAILABLE
-            clock.advance(seconds=CONTROL_CACHE_SECONDS - 0.1)
-            assert await cache.credential(account.credential.username) == known
-            clock.advance(seconds=0.1)
-            with pytest.raises(Refusal) as refused:
-                await cache.credential(account.credential.username)
-            assert refused.value.code is Code.SERVICE_UNAVAILABLE
-            await relay.mend()
-            assert await cache.credential(account.credential.username) == known
-        finally:
-            await database.close()
+        assert refused.value.code is Code.SERVICE_UNAVAILABLE
+        clock.advance(seconds=CONTROL_CACHE_SECONDS - 0.1)
+        assert await cache.credential(account.credential.username) == known
+        clock.advance(seconds=0.1)
+        with pytest.raises(Refusal) as refused:
+            await cache.credential(account.credential.username)
+        assert refused.value.code is Code.SERVICE_UNAVAILABLE
+        await relay.mend()
+        assert await cache.credential(account.credential.username) == known
 
 
 async def test_a_revocation_during_an_outage_is_known_after_it(
     database_url: str, operator: Operator, account: MadeAccount, clock: SettableClock
 ) -> None:
-    async with DatabaseProxy(database_url) as relay:
-        database = await Database.open(relay.url)
-        try:
-            cache = ControlCache(database, clock.monotonic)
-            await cache.forget_changes()
-            assert await cache.credential(account.credential.username) is not None
-            await relay.cut()
-            await operator.revoke_credential(account.id, account.credential.id)
-            clock.advance(hours=1)
-            await relay.mend()
-            await cache.forget_changes()
-            assert await cache.credential(account.credential.username) is None
-        finally:
-            await database.close()
+    async with DatabaseProxy(database_url) as relay, open_database(relay.url) as database:
+        cache = ControlCache(database, clock.monotonic)
+        await cache.forget_changes()
+        assert await cache.credential(account.credential.username) is not None
+        await relay.cut()
+        await operator.revoke_credential(account.id, account.credential.id)
+        clock.advance(hours=1)
+        await relay.mend()
+        await cache.forget_changes()
+        assert await cache.credential(account.credential.username) is None
 
 
 async def test_a_change_that_is_committed_late_is_still_noticed(

@@ -120,7 +120,7 @@ async def test_keys_end_with_their_credential(database: Database) -> None:
         assert key.revoked_at == LATER
 
 
-async def test_a_use_is_written_without_telling_the_caches_and_never_goes_back(database: Database) -> None:
+async def test_a_use_is_written_without_changing_the_caches_and_never_goes_back(database: Database) -> None:
     async with database.transaction() as tx:
         owner = credential_of(await new_account(tx))
         key = key_of(owner)

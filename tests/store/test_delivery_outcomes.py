@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, combinations_with_replacement
@@ -12,7 +11,6 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
@@ -21,16 +19,10 @@ from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
 from posthouse.store.postgres import SETTINGS
 from tests.support.database_checks import database_faults
-from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, open_delivery_steps, outcome, record_on
+from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, outcome, record_on
 
 RECIPIENT = "SELECT status, billing_status, attempt_count, last_smtp_code, last_smtp_response FROM recipients"
 FINAL = (DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED)
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
 
 
 async def available(steps: DeliverySteps) -> int:

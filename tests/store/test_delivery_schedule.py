@@ -1,13 +1,11 @@
 """The schedule: who gets what is due, what happens when its worker dies, and postponing."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from posthouse.rules.retry import HOLD_MAX
 from posthouse.rules.ticket import DeliveryTicket
@@ -17,15 +15,9 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement
 from posthouse.store.postgres import Database
 from tests.support import query_plans
-from tests.support.delivery_steps import LEASE, LONGEST_ATTEMPT, WAIT, DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import LEASE, LONGEST_ATTEMPT, WAIT, DeliverySteps
 
 MOMENT = timedelta(milliseconds=1)
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
 
 
 async def postpone(

@@ -1,12 +1,10 @@
 """Events read by their account: in order, from where it stopped, of one type or one message, never another's."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
 from posthouse.rules.ids import AccountId, MessageId, lowest_id
 from posthouse.store import events
@@ -14,7 +12,8 @@ from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.events import BEGINNING, SEARCHED_AT_ONCE_MAX, EventRange, StoredEvent
 from posthouse.store.postgres import Database
 from tests.support import query_plans
-from tests.support.delivery_steps import DeliverySteps, new_id, open_delivery_steps
+from tests.support.accept_flow import new_id
+from tests.support.delivery_steps import DeliverySteps
 from tests.support.other_events import add_other_events, events_fetched
 from tests.support.webhook_steps import WebhookSteps
 
@@ -25,12 +24,6 @@ DELIVERED, BOUNCED, FAILED, DEFERRED = (
     DeliveryResult.DEFERRED,
 )
 MOMENT: Final = timedelta(milliseconds=1)
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
 
 
 async def ended(steps: DeliverySteps, *results: DeliveryResult) -> MessageId:

@@ -2,30 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-import pytest_asyncio
 
 from posthouse.store.backlog import _BACKLOG, COUNTED_MAX, Backlog, BoundedCount, backlog
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
 from posthouse.store.lane_reports import KEPT_FOR, LANES_REPORTED_MAX, LaneReport, LaneState, read, report
 from posthouse.store.postgres import Database
-from tests.support.delivery_steps import LEASE, DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import LEASE, DeliverySteps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 NONE = BoundedCount(0, False)
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
 
 
 def lane(name: str, waiting: int = 0, last_reply: str | None = None, **more: int) -> LaneState:

@@ -1,11 +1,9 @@
 """A message's timeline: whatever was written about it is found again, and nothing of its neighbours'."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-import pytest_asyncio
 
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.rules import ids
@@ -16,15 +14,10 @@ from posthouse.store import bodies, message_detail, reports, webhooks
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
 from posthouse.store.message_detail import Timeline
-from tests.support.delivery_steps import LEASE, LONGEST_ATTEMPT, WAIT, DeliverySteps, new_id, open_delivery_steps
+from tests.support.accept_flow import new_id
+from tests.support.delivery_steps import LEASE, LONGEST_ATTEMPT, WAIT, DeliverySteps
 from tests.support.other_events import add_other_events, events_fetched
 from tests.support.query_plans import condition, scans, statements
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
 
 
 async def timeline_of(steps: DeliverySteps, message_id: MessageId) -> Timeline:

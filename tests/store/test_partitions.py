@@ -12,6 +12,7 @@ from posthouse.rules.ids import lowest_id, new_message_id
 from posthouse.store import partitions, schema
 from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
+from tests.support.fresh_database import open_database
 from tools.private_postgres import PrivatePostgres
 
 # Far from the days that a fresh database has partitions for.
@@ -192,8 +193,7 @@ async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts
     postgres.create_database("before_delivery")
     url = postgres.url("before_delivery")
     await asyncio.to_thread(schema.migrate, url, "0001")
-    database = await Database.open(url)
-    try:
+    async with open_database(url) as database:
         async with database.connection() as connection:
             await make(connection, DAY, tables=("messages", "recipients", "bodies", "ledger"))
         await asyncio.to_thread(schema.migrate, url)
@@ -204,8 +204,6 @@ async def test_mail_from_before_there_was_delivery_gets_a_place_for_its_attempts
                 made = await connection.fetchrow(bounds, Partition(DAY, table).name)
                 assert made is not None
                 assert made[0] == await connection.fetchval(bounds, Partition(DAY, "recipients").name)
-    finally:
-        await database.close()
 
 
 # Those that came with webhooks and after them.

@@ -3,14 +3,12 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from posthouse.rules.ids import AccountId
 from posthouse.rules.retry import WEBHOOK
@@ -21,23 +19,13 @@ from posthouse.store.postgres import SETTINGS, Database
 from posthouse.store.webhook_schedule import DELETED, DISABLED, WebhookOutcome, WebhookPostponement, WebhookResult
 from tests.support import query_plans
 from tests.support.database_checks import database_faults
-from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, open_delivery_steps, record_on
+from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, record_on
+from tests.support.eventually import eventually
 from tests.support.webhook_steps import LONGEST_CALL, URL, WebhookSteps
 
 MOMENT = timedelta(milliseconds=1)
 DELIVERED, BOUNCED, FAILED = MailResult.DELIVERED, MailResult.BOUNCED, MailResult.FAILED
 LOG = "SELECT status, attempt, http_status, error FROM webhook_deliveries"
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
-
-
-@pytest.fixture
-def webhook_steps(steps: DeliverySteps) -> WebhookSteps:
-    return WebhookSteps(steps)
 
 
 async def state(steps: DeliverySteps) -> list[Any]:
@@ -693,10 +681,9 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
             for found_call in (*map(call, connections[2:5]), *map(rule, connections[5:]))
         ]
         await asyncio.gather(*map(mail, connections[:2]))
-        for _ in range(600):
-            if not await steps.value("SELECT count(*) FROM calls"):
-                break
-            await asyncio.sleep(0.05)
+        await eventually(
+            lambda: steps.value("SELECT count(*) FROM calls"), lambda number: number == 0, within=30, every=0.05
+        )
         is_over = True
         await asyncio.gather(*others)
     finally:

@@ -1,14 +1,12 @@
 """Endpoints and their log: one an account, pinged not too often, replayed, cancelled, forgotten, never another's."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.store import accounts, webhook_schedule, webhooks
@@ -17,22 +15,12 @@ from posthouse.store.postgres import Database
 from posthouse.store.webhook_schedule import DISABLED, WebhookOutcome, WebhookResult
 from posthouse.store.webhooks import PING_COOLDOWN, WebhookDelivery
 from tests.support import query_plans
-from tests.support.delivery_steps import LEASE, DeliverySteps, new_id, open_delivery_steps
+from tests.support.accept_flow import new_id
+from tests.support.delivery_steps import LEASE, DeliverySteps
 from tests.support.webhook_steps import ALL_EVENTS, URL, WebhookSteps
 
 MOMENT = timedelta(milliseconds=1)
 DELIVERED, BOUNCED, FAILED = MailResult.DELIVERED, MailResult.BOUNCED, MailResult.FAILED
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
-
-
-@pytest.fixture
-def webhook_steps(steps: DeliverySteps) -> WebhookSteps:
-    return WebhookSteps(steps)
 
 
 async def changed_at(steps: DeliverySteps) -> Any:

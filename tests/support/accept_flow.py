@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,12 +20,11 @@ from posthouse.rules.ids import AccountId, CredentialId, RequestId
 from posthouse.rules.rate_limit import Rate
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
+from tests.support.fresh_database import PATIENCE, open_database
 from tests.support.operator_client import Operator
 
+SIMULATOR: Final = "simulator.invalid"
 RATE: Final = Rate(1_000_000, 1_000_000)
-# A machine that stands still for seconds is no reason to fail: tests with real processes show how long the service
-# itself waits for PostgreSQL.
-PATIENCE: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,13 @@ class AcceptFlow:
         self, sender: Sender, key: str, draft: Draft | None = None, *, body: bytes = b"body", mode: Mode = Mode.LIVE
     ) -> AcceptedMessage:
         """`body` stands for the request: two requests are the same when their bodies are."""
-        request_id = RequestId(ids.new_id(self.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
+        request_id = RequestId(new_id(self.clock.now()))
         given = draft or sender.draft()
         return await self.intake.accept(sender.principal(mode), key, given, self.intake.fingerprint(body), request_id)
+
+
+def new_id(now: datetime) -> UUID:
+    return ids.new_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
 
 
 @asynccontextmanager
@@ -64,26 +68,23 @@ async def open_accept_flow(
     database_url: str, clock: Clock, *, connections_max: int = 10, storage: DiskSpace | None = None
 ) -> AsyncIterator[AcceptFlow]:
     """The accept flow of one process. Its cache is fresh; `forget_changes` keeps it so."""
-    database = await Database.open(database_url, connections_max=connections_max, patience=PATIENCE)
-    try:
+    async with open_database(database_url, connections_max=connections_max, patience=PATIENCE) as database:
         control_cache = ControlCache(database, clock.monotonic)
         await control_cache.forget_changes()
-        intake = Intake(
-            database=database,
-            control_cache=control_cache,
-            clock=clock,
-            chance=SystemChance(),
-            defaults=Defaults(rate=RATE, warmup_limits=None),
-            hostname="posthouse.test",
-            fingerprint_key=b"a key of the tests, thirty-two bytes or more",
-            simulator_domain="simulator.invalid",
-            offers_one_click=True,
-            disk_space=storage,
-        )
+        intake = new_intake(database, control_cache, clock, offers_one_click=True, disk_space=storage)
         yield AcceptFlow(database, control_cache, intake, clock)
         await intake.drain()
-    finally:
-        await database.close()
+
+
+def new_intake(database: Database, control_cache: ControlCache, clock: Clock, **given: Any) -> Intake:
+    usual: dict[str, Any] = {
+        "chance": SystemChance(),
+        "defaults": Defaults(rate=RATE, warmup_limits=None),
+        "hostname": "posthouse.test",
+        "fingerprint_key": b"a key of the tests, thirty-two bytes or more",
+        "simulator_domain": SIMULATOR,
+    }
+    return Intake(database=database, control_cache=control_cache, clock=clock, **{**usual, **given})
 
 
 async def new_sender(operator: Operator, name: str, *, credits: int = 1_000_000) -> Sender:  # noqa: A002

@@ -81,8 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.option.markexpr != _MARK:
         return
-    reports = [one for outcome in ("failed", "error") for one in terminalreporter.stats.get(outcome, [])]
-    faults = Counter(surface for one in reports for name, surface in one.user_properties if name == _MARK)
+    reports = [report for outcome in ("failed", "error") for report in terminalreporter.stats.get(outcome, [])]
+    faults = Counter(surface for report in reports for name, surface in report.user_properties if name == _MARK)
     terminalreporter.section(f"bad input, {TIMES:g} times CI's size")
     terminalreporter.write_line(f"{'Surface':<44}{'Inputs':>12}{'Faults':>8}")
     for surface in sorted(TRIED | faults):

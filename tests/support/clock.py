@@ -1,6 +1,9 @@
-"""A clock that the test moves."""
+"""Clocks that the test moves."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from posthouse.clock import Clock
 
 
 class SettableClock:
@@ -22,3 +25,18 @@ class SettableClock:
         assert step >= timedelta(), "a clock never goes back"
         self._now += step
         self._seconds += step.total_seconds()
+
+
+@dataclass(slots=True)
+class OffsetClock:
+    """Another process's clock, whose time of day or whose seconds have jumped."""
+
+    clock: Clock
+    offset: timedelta = timedelta(0)
+    seconds: float = 0.0
+
+    def now(self) -> datetime:
+        return self.clock.now() + self.offset
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic() + self.seconds

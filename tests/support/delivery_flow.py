@@ -1,9 +1,10 @@
 """Delivery end to end in one process: real PostgreSQL, DNS and SMTP, the in-process stream, a settable clock."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from posthouse.chance import SeededChance
@@ -16,18 +17,20 @@ from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.public_address import Address
 from posthouse.rules.ticket import unpack
 from posthouse.store.seal import Sealer
-from posthouse.wire.carrier import SmtpCarrier
+from posthouse.wire.carrier import Carrier, CarrierRequest, CarrierResult, SmtpCarrier
 from posthouse.wire.dns import Resolver
 from posthouse.wire.smtp import ClientDeadlines
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from posthouse.wire.tls import TlsPolicy, TlsUse
 from tests.support import smtp_sessions
+from tests.support.accept_flow import SIMULATOR
+from tests.support.certificates import Certificates
 from tests.support.clock import SettableClock
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.nameserver import Nameserver
 from tests.support.service import service_settings
-from tests.support.smtp_receiver import Certificates, SmtpReceiver
+from tests.support.smtp_receiver import SmtpReceiver
 
 SHARDS: Final = 4
 SEED: Final = 2026
@@ -44,7 +47,7 @@ class DeliveryFlow:
     """
 
     steps: DeliverySteps
-    names: Nameserver
+    nameserver: Nameserver
     receiver: SmtpReceiver
     stream: MemoryStream
     tickets: Tickets
@@ -61,8 +64,8 @@ class DeliveryFlow:
         """These domains' mail goes to the receiver."""
         for domain in domains:
             exchange = host or f"mx.{domain}"
-            self.names.records[domain, "MX"] = [f"10 {exchange}."]
-            self.names.records[exchange, "A"] = [address]
+            self.nameserver.records[domain, "MX"] = [f"10 {exchange}."]
+            self.nameserver.records[exchange, "A"] = [address]
 
     async def run_due(self) -> int:
         """Dispatch what is due and deliver it; how many tickets there were."""
@@ -96,6 +99,37 @@ class DeliveryFlow:
         return rows[0][0], rows[0][1]
 
 
+@dataclass
+class PausingCarrier:
+    """A carrier that pauses before it connects, or before it returns the result.
+
+    `at_the_dot` happens when all is sent but the final dot.
+    """
+
+    carrier: Carrier
+    sets_out: bool = True
+    comes_back: bool = True
+    at_the_dot: Callable[[], None] = lambda: None
+    claimed: asyncio.Event = field(default_factory=asyncio.Event)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def carry(self, destination: str, parcel: CarrierRequest, before_dot: Callable[[], bool]) -> CarrierResult:
+        self.claimed.set()
+        if not self.sets_out:
+            await self.goes_on.wait()
+
+        def asked() -> bool:
+            self.at_the_dot()
+            return before_dot()
+
+        carriage = await self.carrier.carry(destination, parcel, asked)
+        self.arrived.set()
+        if not self.comes_back:
+            await self.goes_on.wait()
+        return carriage
+
+
 @asynccontextmanager
 async def open_delivery_flow(
     database_url: str,
@@ -113,13 +147,13 @@ async def open_delivery_flow(
     """`behaviours` are those of further addresses that the receiver listens on."""
     async with AsyncExitStack() as stack:
         steps = await stack.enter_async_context(open_delivery_steps(database_url))
-        names = await stack.enter_async_context(Nameserver())
+        nameserver = await stack.enter_async_context(Nameserver())
         receiver = await stack.enter_async_context(
             SmtpReceiver(behaviour, behaviours=behaviours, certificates=certificates)
         )
         clock = steps.clock
         chance = SeededChance(seed)
-        resolver = Resolver([names.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic)
+        resolver = Resolver([nameserver.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic)
         carrier = SmtpCarrier(
             resolver=resolver,
             chance=chance,
@@ -153,7 +187,7 @@ async def open_delivery_flow(
                 "resolver": resolver,
                 "carrier": carrier,
                 "outgoing_mail": outgoing_mail,
-                "simulator_domain": "simulator.invalid",
+                "simulator_domain": SIMULATOR,
                 "lane_limits": lane_limits,
             }
             workers.append(Delivery(**{**made, **delivery, **given}))
@@ -161,7 +195,7 @@ async def open_delivery_flow(
 
         delivery_worker = worker()
         dispatch = Dispatch(database=steps.database, clock=clock, tickets=tickets)
-        yield DeliveryFlow(steps, names, receiver, stream, tickets, dispatch, delivery_worker, carrier, worker)
+        yield DeliveryFlow(steps, nameserver, receiver, stream, tickets, dispatch, delivery_worker, carrier, worker)
         for each in workers:
             await each.drain(3)
         carrier.close_idle(clock.monotonic(), all_of_them=True)

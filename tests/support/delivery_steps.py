@@ -7,8 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from posthouse.chance import SystemChance
-from posthouse.rules import ids
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import MessageId
 from posthouse.rules.ticket import DeliveryTicket
@@ -16,7 +14,7 @@ from posthouse.store import delivery_claims, delivery_outcomes, delivery_schedul
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent, RecordedOutcomes
 from posthouse.store.postgres import Connection, Database
-from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
+from tests.support.accept_flow import AcceptFlow, Sender, new_id, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
 from tests.support.operator_client import Operator
 from tests.support.service import service_settings
@@ -94,10 +92,6 @@ class DeliverySteps:
     async def value(self, query: str, *arguments: object) -> Any:
         async with self.database.connection() as connection:
             return await connection.fetchval(query, *arguments)
-
-
-def new_id(now: datetime) -> UUID:
-    return ids.new_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
 
 
 def outcome(

@@ -7,8 +7,10 @@ from typing import Final
 
 from posthouse.rules import ids
 from tests.support.database_checks import database_faults
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
 from tests.support.inbound_reports import bounce
-from tests.support.service import Answer, Tenant, eventually
+from tests.support.service import Tenant
 from tests.support.service_processes import RETURN_PATH_DOMAIN, ServiceProcesses
 from tests.support.smtp_listeners import HOST, SmtpListeners, queued_id, raw_mail, submit
 

@@ -4,10 +4,9 @@ A worker that dies between a server's 250 and its own commit has its claimed rec
 each kill counts what was in flight, and at the end there may be no more duplicates than that.
 """
 
-import asyncio
 import json
-import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from uuid import UUID
 
 import asyncpg
 
+from tests.support.eventually import eventually
 from tests.support.service import Service
 
 # Errors of a query while the database restarts, and for how long they are tolerated.
@@ -60,14 +60,13 @@ class InFlight:
         self.at_losses += sum((await self._held()).values())
 
     async def _held(self) -> dict[UUID, int]:
-        give_up_at = time.monotonic() + DATABASE_AWAY_SECONDS_MAX
-        while True:
-            try:
+        async def held() -> dict[UUID, int] | None:
+            with suppress(*DATABASE_ERRORS):
                 return {row["worker_id"]: row["held"] for row in await self.service.sql(CLAIMED)}
-            except DATABASE_ERRORS:
-                if time.monotonic() > give_up_at:
-                    raise
-            await asyncio.sleep(0.05)
+            return None
+
+        found = await eventually(held, lambda read: read is not None, within=DATABASE_AWAY_SECONDS_MAX)
+        return found or {}
 
 
 @dataclass(frozen=True, slots=True)

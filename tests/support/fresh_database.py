@@ -1,18 +1,22 @@
 """An empty migrated database with its partitions, on a private PostgreSQL: for tests and for runs outside pytest."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Final
 
-from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
-from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.store.postgres import Database
 from posthouse.store.schema import migrate
-from posthouse.store.seal import Sealer
-from posthouse.wire.dns import Resolver
-from tests.support.accept_flow import PATIENCE
+from tests.support.upkeep import new_upkeep
 from tools.private_postgres import PrivatePostgres
+
+# A machine that stands still for seconds is no reason to fail: tests with real processes show how long the service
+# itself waits for PostgreSQL.
+PATIENCE: Final = 10.0
 
 
 def create(cluster: PrivatePostgres, name: str) -> str:
@@ -31,15 +35,29 @@ def fresh_database(name: str, settings: Mapping[str, str] | None = None) -> Iter
         yield cluster, create(cluster, name)
 
 
+@contextmanager
+def stoppable_cluster(name: str) -> Iterator[PrivatePostgres]:
+    """A private cluster with this database, in a directory that outlives a stop."""
+    directory = Path(mkdtemp(prefix=f"posthouse-{name}-"))
+    cluster = PrivatePostgres.start(directory)
+    try:
+        create(cluster, name)
+        yield cluster
+    finally:
+        cluster.stop("immediate")
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@asynccontextmanager
+async def open_database(url: str, **how: Any) -> AsyncIterator[Database]:
+    """A pool of connections; by default with the service's own patience."""
+    database = await Database.open(url, **how)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
 async def _make_partitions(url: str) -> None:
-    database = await Database.open(url, connections_max=1, patience=PATIENCE)
-    upkeep = Upkeep(
-        database=database,
-        clock=DatabaseClock(),
-        chance=SystemChance(),
-        resolver=Resolver(),
-        sealer=Sealer({"1": bytes(32)}, "1"),
-        retention=Retention(30, 3),
-    )
-    await upkeep.make_partitions()
-    await database.close()
+    async with open_database(url, connections_max=1, patience=PATIENCE) as database:
+        await new_upkeep(database, DatabaseClock()).make_partitions()

@@ -7,10 +7,13 @@ from typing import Any, Final
 
 import aiohttp
 
+from tests.support.eventually import eventually
+from tests.support.http_answer import Answer
 from tests.support.load import run_senders
-from tests.support.service import Answer, Service, Tenant
+from tests.support.service import Service, Tenant
 
 PAUSE_SECONDS: Final = 0.05
+MORE_SECONDS_MAX: Final = 30.0
 IN_PROGRESS: Final = "idempotency_in_progress"
 
 
@@ -48,6 +51,11 @@ class HttpLoad:
 
     def stop(self) -> None:
         self._is_stopping = True
+
+    async def accepts(self, more: int) -> None:
+        """Return when this many more requests were accepted."""
+        wanted = self.answers.get("202", 0) + more
+        await eventually(lambda: self.answers.get("202", 0), lambda number: number >= wanted, within=MORE_SECONDS_MAX)
 
     async def _send_on(self, chance: random.Random, number: int) -> None:
         count = 0

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.support.service import GET_STATUSES, SEND_STATUSES, Answer, check_every_answer
+from tests.support.http_answer import GET_STATUSES, SEND_STATUSES, Answer, check_every_answer, spelled
 
 ANSWER_SECONDS_MAX: Final = 5.0
 PARSERS_OWN: Final = b"Invalid HTTP request received."
@@ -137,11 +137,7 @@ class _Headers(dict[str, str]):
     """With the usual spelling of their names."""
 
     def __init__(self, pairs: Any) -> None:
-        super().__init__((_spelled(name), value) for name, value in pairs)
-
-
-def _spelled(name: str) -> str:
-    return "-".join(part.capitalize() for part in name.split("-")).replace("Request-Id", "Request-ID")
+        super().__init__((spelled(name), value) for name, value in pairs)
 
 
 def _read(reader: Any, name: str, *, is_head: bool) -> Answer | None:
@@ -152,7 +148,7 @@ def _read(reader: Any, name: str, *, is_head: bool) -> Answer | None:
         headers: dict[str, str] = {}
         while (header := reader.readline()) not in (b"\r\n", b""):
             key, _, value = header.decode("latin-1").partition(":")
-            headers[_spelled(key)] = value.strip()
+            headers[spelled(key)] = value.strip()
         status = int(line.split()[1])
         length = 0 if is_head or status < 200 else int(headers.get("Content-Length", "0"))
         raw = reader.read(length)

@@ -3,7 +3,8 @@
 from datetime import timedelta
 
 from posthouse.store.postgres import Connection
-from tests.support.delivery_steps import DeliverySteps, new_id
+from tests.support.accept_flow import new_id
+from tests.support.delivery_steps import DeliverySteps
 
 
 async def add_other_events(steps: DeliverySteps, number: int) -> None:

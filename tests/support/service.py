@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 import aiohttp
@@ -23,6 +23,7 @@ import jwt
 from posthouse.config import Settings
 from posthouse.flows.account import passwords
 from posthouse.rules import ids
+from tests.support.http_answer import Answer, check_every_answer, read_answer
 from tests.support.operator_client import MadeCredential, Operator
 
 PEPPER: Final = "acceptance pepper, thirty-two bytes or more"
@@ -32,11 +33,6 @@ PASSWORD: Final = "correct horse battery staple"
 
 STOP_SECONDS_MAX: Final = 15.0
 ANSWER_SECONDS_MAX: Final = 5.0
-# A change of credentials, domains, templates or suspension holds everywhere within this.
-CHANGE_SECONDS_MAX: Final = 5.0
-
-SEND_STATUSES: Final = {202, 400, 401, 402, 403, 409, 413, 429, 500, 503}
-GET_STATUSES: Final = {200, 401, 404, 500, 503}
 
 
 class Absence(Enum):
@@ -46,60 +42,6 @@ class Absence(Enum):
 
 
 ABSENT: Final[object] = Absence.ABSENT
-
-Read = TypeVar("Read")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    status: int
-    headers: Mapping[str, str]
-    raw: bytes
-
-    @property
-    def body(self) -> dict[str, Any]:
-        parsed = json.loads(self.raw)
-        assert isinstance(parsed, dict), self.raw
-        return parsed
-
-    @property
-    def code(self) -> str | None:
-        code: str | None = self.body.get("code")
-        return code
-
-    @property
-    def error(self) -> str:
-        text: str = self.body["error"]
-        return text
-
-    def is_refusal(self, status: int, code: str, *naming: str) -> bool:
-        """Asserts, so that a failing test shows the whole answer, that this is the refusal expected."""
-        assert (self.status, self.code) == (status, code), f"{self.status} {self.raw[:500]!r}"
-        for name in naming:
-            assert name in self.error, f"{name!r} is not named in {self.error!r}"
-        return True
-
-    def is_accepted(self) -> bool:
-        assert self.status == 202, f"{self.status} {self.raw[:500]!r}"
-        return True
-
-
-def check_every_answer(method: str, path: str, answer: Answer) -> None:
-    """What holds for every answer, whatever was asked: the request id, the error object, the statuses."""
-    request_id = answer.headers.get("X-Request-ID")
-    assert request_id, f"{method} {path}: no X-Request-ID on {answer.status}"
-    assert answer.headers.get("Content-Type", "").split(";")[0] == "application/json", answer.headers
-    assert answer.body.get("request_id") == request_id, f"{method} {path}: {answer.raw[:300]!r}"
-    if answer.status >= 400:
-        assert set(answer.body) == {"error", "code", "request_id"}, answer.raw[:300]
-        assert all(isinstance(value, str) and value for value in answer.body.values()), answer.raw[:300]
-    if answer.status in {429, 503}:
-        assert int(answer.headers["Retry-After"]) >= 1, answer.headers
-    if (method, path) == ("POST", "/emails"):
-        assert answer.status in SEND_STATUSES, f"{answer.status} is not a status of POST /emails"
-    if method == "GET" and path.startswith("/emails/"):
-        assert answer.status in GET_STATUSES, f"{answer.status} is not a status of GET /emails/{{id}}"
-    assert answer.status != 500, f"{method} {path}: {answer.raw[:300]!r}"
 
 
 @dataclass(slots=True)
@@ -185,7 +127,7 @@ class Service:
             writer.write(requests)
             await writer.drain()
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                answers = [await _read_answer(reader) for _ in range(count)]
+                answers = [await read_answer(reader) for _ in range(count)]
         finally:
             writer.close()
         check_every_answer(method.decode(), path.decode(), answers[0])
@@ -449,30 +391,6 @@ def uuid(message_id: str) -> UUID:
 StartService = Callable[..., Awaitable[Service]]
 
 
-async def eventually(
-    read: Callable[[], Awaitable[Read]], is_true: Callable[[Read], bool], *, within: float = CHANGE_SECONDS_MAX
-) -> Read:
-    """Asks again until the answer is as wanted; fails with the last answer after `within` seconds."""
-    deadline = asyncio.get_running_loop().time() + within
-    while True:
-        answer = await read()
-        if is_true(answer):
-            return answer
-        assert asyncio.get_running_loop().time() < deadline, f"still {answer!r} after {within} s"
-        await asyncio.sleep(0.02)
-
-
 def _encode(value: object) -> bytes:
     # Lone surrogates stay escaped, as a careless client would send them.
     return json.dumps(value).encode()
-
-
-async def _read_answer(reader: asyncio.StreamReader) -> Answer:
-    head = await reader.readuntil(b"\r\n\r\n")
-    status_line, *lines = head.decode("latin-1").split("\r\n")[:-2]
-    headers = {
-        "-".join(part.capitalize() for part in name.split("-")).replace("Request-Id", "Request-ID"): value.strip()
-        for name, _, value in (line.partition(":") for line in lines)
-    }
-    raw = await reader.readexactly(int(headers.get("Content-Length", "0")))
-    return Answer(int(status_line.split()[1]), headers, raw)

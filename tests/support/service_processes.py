@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from tests.support.accept_flow import SIMULATOR
 from tests.support.database_checks import database_faults
+from tests.support.eventually import eventually
 from tests.support.nameserver import Nameserver
 from tests.support.nats import PrivateNats
 from tests.support.server_process import READY_SECONDS_MAX, ServerProcess
@@ -25,13 +27,13 @@ from tests.support.smtp_receiver import SmtpReceiver
 
 HOSTNAME: Final = "mail.posthouse.example"
 RETURN_PATH_DOMAIN: Final = "bounces.posthouse.example"
-SIMULATOR: Final = "simulator.invalid"
 # Four attempts, a second or so apart.
 RETRY_MINUTES: Final = (0.02, 0.02, 0.02)
 WORKER_LEASE_SECONDS: Final = 3
 TICKET_LEASE_SECONDS: Final = 5
 # Too high to matter, as the limits of the tests' accounts are.
 LANE: Final = {"LANES__PER_SECOND": "100000", "LANES__BURST": "100000", "LANES__CONNECTIONS_MAX": "20"}
+MORE_SECONDS_MAX: Final = 30.0
 OPEN: Final = frozenset({"queued", "deferred"})
 # Sessions have 15 seconds to end; recording outcomes and releasing tickets takes a little longer.
 TERMINATION_SECONDS_MAX: Final = 20.0
@@ -92,12 +94,12 @@ class ServiceProcesses:
         """A delivery worker and its worker id."""
         known = await self._workers()
         part = self.start("delivery")
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while not (new := await self._workers() - known):
+
+        async def new_workers() -> set[UUID]:
             self.check()
-            assert time.monotonic() < deadline, f"no worker registered:\n{part.said()}"
-            await asyncio.sleep(0.05)
-        (worker_id,) = new
+            return await self._workers() - known
+
+        (worker_id,) = await eventually(new_workers, within=READY_SECONDS_MAX, every=0.05, or_say=part.said)
         return part, worker_id
 
     async def _workers(self) -> set[UUID]:
@@ -114,27 +116,32 @@ class ServiceProcesses:
 
         Meanwhile it checks that no message is final before all its recipients are.
         """
-        deadline = time.monotonic() + seconds
-        while True:
+
+        async def read() -> list[dict[str, Any]]:
             messages = [(await tenant.get(message_id)).body for message_id in ids]
             for message in messages:
                 is_open = message["status"] == "queued"
                 assert is_open == (message["billing_status"] == "reserved"), message
                 # The message is read before its recipients, so only this direction can be checked.
                 assert is_open or not any(recipient["status"] in OPEN for recipient in message["recipients"]), message
-            if all(message["status"] != "queued" for message in messages):
-                return messages
             self.check()
-            assert time.monotonic() < deadline, f"still open after {seconds} s: {await self._open()}"
-            await asyncio.sleep(0.1)
+            return messages
+
+        def are_final(messages: list[dict[str, Any]]) -> bool:
+            return all(message["status"] != "queued" for message in messages)
+
+        return await eventually(read, are_final, within=seconds, every=0.1, or_say=self._open)
 
     async def wait_until_all_final(self, seconds: float) -> float:
         """Wait until every message is final; how many seconds it took."""
         started = time.monotonic()
-        while await self.service.value("SELECT count(*) FROM messages WHERE status = 'queued'"):
+
+        async def open_messages() -> int:
             self.check()
-            assert time.monotonic() < started + seconds, f"still open after {seconds} s: {await self._open()}"
-            await asyncio.sleep(0.25)
+            number: int = await self.service.value("SELECT count(*) FROM messages WHERE status = 'queued'")
+            return number
+
+        await eventually(open_messages, lambda number: number == 0, within=seconds, every=0.25, or_say=self._open)
         return time.monotonic() - started
 
     async def _open(self) -> str:
@@ -243,6 +250,11 @@ class Senders:
                 yield
             finally:
                 self._is_stopping = True
+
+    async def accepts(self, more: int) -> None:
+        """Return when this many more messages were accepted."""
+        wanted = self.answers[202] + more
+        await eventually(lambda: self.answers[202], lambda number: number >= wanted, within=MORE_SECONDS_MAX)
 
     async def _post_on(self) -> None:
         while not self._is_stopping:

@@ -7,13 +7,13 @@ import signal
 import smtplib
 import subprocess
 import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.support.eventually import eventually
 from tests.support.service import Tenant
 from tests.support.smtp_listeners import HOST, NAME, SmtpListeners, is_listening
 from tools.private_postgres import free_port
@@ -103,11 +103,7 @@ async def smart_host(listeners: SmtpListeners, tenant: Tenant) -> AsyncIterator[
     master: subprocess.Popen[bytes] | None = None
     try:
         master = await asyncio.to_thread(_started, host, listeners, tenant)
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not await is_listening(host.port):
-            assert master.poll() is None, f"Postfix ended: {host.said()}"
-            assert time.monotonic() < deadline, f"Postfix did not start: {host.said()}"
-            await asyncio.sleep(0.05)
+        await eventually(lambda: is_listening(host.port), within=START_SECONDS_MAX, or_say=host.said)
         yield host
     finally:
         if master is not None:
@@ -133,7 +129,7 @@ def _configure(host: SmartHost, listeners: SmtpListeners, tenant: Tenant) -> Non
         (directory / name).mkdir()
     shutil.chown(directory / "data", "postfix")
     authority = directory / "authority.pem"
-    shutil.copy(listeners.authority_file, authority)
+    shutil.copy(listeners.authority.authority_file, authority)
     chosen = {"directory": directory, "domain": tenant.domain, "name": NAME, "authority": authority}
     (directory / "main.cf").write_text(_MAIN.format(port=listeners.port, **chosen))
     (directory / "master.cf").write_text(_MASTER.format(port=host.port))

@@ -5,18 +5,18 @@ import base64
 import contextlib
 import re
 import smtplib
-import socket
 import ssl
 import subprocess
-import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
-import trustme
-
 from posthouse.rules.ids import AccountId
+from tests.support.certificates import Authority
+from tests.support.eventually import eventually
 from tests.support.server_process import READY_SECONDS_MAX, ServerProcess
 from tests.support.service import Tenant
 from tests.support.service_processes import RETURN_PATH_DOMAIN, ServiceProcesses
@@ -36,39 +36,21 @@ _queued: Final = re.compile(r"250[ -]2\.0\.0 queued as (em_[a-z0-9]+)").search
 class SmtpListeners:
     """`port` offers STARTTLS, `tls_port` has TLS from the start."""
 
-    directory: Path
+    authority: Authority
     port: int
     tls_port: int
     inbound_port: int
 
     @classmethod
     def make(cls, directory: Path) -> Self:
-        listeners = cls(directory, free_port(), free_port(), free_port())
-        authority = trustme.CA()
-        issued = authority.issue_cert(NAME, HOST)
-        listeners.authority_file.write_bytes(authority.cert_pem.bytes())
-        listeners._certificate_file.write_bytes(b"".join([pem.bytes() for pem in issued.cert_chain_pems]))
-        listeners._key_file.write_bytes(issued.private_key_pem.bytes())
-        return listeners
-
-    @property
-    def authority_file(self) -> Path:
-        return self.directory / "authority.pem"
-
-    @property
-    def _certificate_file(self) -> Path:
-        return self.directory / "certificate.pem"
-
-    @property
-    def _key_file(self) -> Path:
-        return self.directory / "certificate.key"
+        return cls(Authority.make(directory, NAME, HOST), free_port(), free_port(), free_port())
 
     @property
     def settings(self) -> dict[str, Any]:
         """For the service's processes."""
         return {
-            "SMTP__TLS_CERTIFICATE_FILE": str(self._certificate_file),
-            "SMTP__TLS_KEY_FILE": str(self._key_file),
+            "SMTP__TLS_CERTIFICATE_FILE": str(self.authority.certificate_file),
+            "SMTP__TLS_KEY_FILE": str(self.authority.key_file),
             "SUBMISSION__PORT": str(self.port),
             "SUBMISSION__TLS_PORT": str(self.tls_port),
             "INBOUND__PORT": str(self.inbound_port),
@@ -76,44 +58,27 @@ class SmtpListeners:
         }
 
     def trusting(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self.authority_file)
+        return ssl.create_default_context(cafile=self.authority.authority_file)
 
     async def open(self, part: ServerProcess, *ports: int) -> None:
         """Wait until the process listens at these ports; by default at both submission ports."""
+
+        async def listens(port: int) -> bool:
+            assert part.running.poll() is None, f"{part.words} ended:\n{part.said()}"
+            return await is_listening(port)
+
         for port in ports or (self.port, self.tls_port):
-            deadline = time.monotonic() + READY_SECONDS_MAX
-            while not await is_listening(port):
-                assert part.running.poll() is None, f"{part.words} ended:\n{part.said()}"
-                assert time.monotonic() < deadline, f"{part.words} did not listen in time:\n{part.said()}"
-                await asyncio.sleep(0.05)
+            await eventually(partial(listens, port), within=READY_SECONDS_MAX, or_say=part.said)
 
     # A client that writes raw bytes
 
-    @contextlib.asynccontextmanager
-    async def line(
+    def line(
         self, *, is_secure: bool = True, source: str = HOST, port: int | None = None
-    ) -> AsyncIterator[SmtpConnection]:
+    ) -> AbstractAsyncContextManager[SmtpConnection]:
         """A connection after its greeting."""
-        reader, writer = await asyncio.open_connection(
-            HOST,
-            port or (self.tls_port if is_secure else self.port),
-            ssl=self.trusting() if is_secure else None,
-            server_hostname=NAME if is_secure else None,
-            local_addr=(source, 0),
-            limit=2**20,
-        )
-        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = SmtpConnection(reader, writer)
-        try:
-            greeting = await line.reply()
-            if not greeting:
-                raise ConnectionResetError("the server closed the connection")
-            assert greeting.startswith("220 "), greeting
-            yield line
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+        if is_secure:
+            return SmtpConnection.to(port or self.tls_port, source=source, tls=self.trusting(), server_name=NAME)
+        return SmtpConnection.to(port or self.port, source=source)
 
     @contextlib.asynccontextmanager
     async def session(self, tenant: Tenant, *, source: str = HOST) -> AsyncIterator[SmtpConnection]:
@@ -151,11 +116,11 @@ class SmtpListeners:
 
     def by_curl(self, tenant: Tenant, raw: bytes, to: Sequence[str], *, at_once: bool = False) -> str:
         """The whole dialogue."""
-        file = self.directory / "curl.eml"
+        file = self.authority.directory / "curl.eml"
         file.write_bytes(raw)
         scheme, port = ("smtps", self.tls_port) if at_once else ("smtp", self.port)
         command = ["curl", "-sSv", "--url", f"{scheme}://{NAME}:{port}/client.example", "--ssl-reqd"]
-        command += ["--cacert", str(self.authority_file), "--user", f"{tenant.username}:{tenant.password}"]
+        command += ["--cacert", str(self.authority.authority_file), "--user", f"{tenant.username}:{tenant.password}"]
         command += ["--mail-from", f"news@{tenant.domain}", "--upload-file", str(file)]
         for recipient in to:
             command += ["--mail-rcpt", recipient]
@@ -164,7 +129,14 @@ class SmtpListeners:
     def by_swaks(self, tenant: Tenant, to: Sequence[str], *options: str) -> str:
         """The whole dialogue."""
         command = ["swaks", "--server", NAME, "--ehlo", "client.example", "--tls-verify"]
-        command += ["--tls-ca-path", str(self.authority_file), "--from", f"news@{tenant.domain}", "--to", ",".join(to)]
+        command += [
+            "--tls-ca-path",
+            str(self.authority.authority_file),
+            "--from",
+            f"news@{tenant.domain}",
+            "--to",
+            ",".join(to),
+        ]
         command += ["--auth-user", tenant.username, "--auth-password", tenant.password, "--suppress-data", *options]
         return _output_of(command)
 

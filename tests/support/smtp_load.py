@@ -9,11 +9,16 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from tests.support.eventually import eventually
 from tests.support.load import run_senders
 from tests.support.service import Service, Tenant, uuid
 from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail, submit
 from tests.support.smtp_service import SmtpConnection
 
+# The beginnings of replies, by which they are counted.
+QUEUED: Final = "250 2.0.0"
+DEFERRED: Final = "451 4.3.0"
+MORE_SECONDS_MAX: Final = 30.0
 PAUSE_SECONDS: Final = 0.02
 TO: Final = ("delivered@simulator.invalid", "ada@example.org", "bob@example.org")
 
@@ -48,6 +53,11 @@ class SmtpLoad:
 
     def stop(self) -> None:
         self._is_stopping = True
+
+    async def answered(self, reply: str, more: int) -> None:
+        """Return when there were this many more such replies."""
+        wanted = self.answers[reply] + more
+        await eventually(lambda: self.answers[reply], lambda number: number >= wanted, within=MORE_SECONDS_MAX)
 
     @property
     def accepted(self) -> list[Mail]:

@@ -3,13 +3,11 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Self
 from uuid import UUID
-
-import trustme
 
 from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
 from posthouse.entrypoints.smtp.replies import ServerReply
@@ -68,37 +66,6 @@ class RecordingService:
         return [content for _, _, content in self.accepted]
 
 
-@dataclass(frozen=True)
-class Authority:
-    """A private certificate authority, and the certificate files of a server."""
-
-    ca: trustme.CA
-    directory: Path
-
-    @classmethod
-    def make(cls, directory: Path) -> Self:
-        authority = cls(trustme.CA(), directory)
-        authority.issue()
-        return authority
-
-    @property
-    def certificate_file(self) -> Path:
-        return self.directory / "certificate.pem"
-
-    @property
-    def key_file(self) -> Path:
-        return self.directory / "key.pem"
-
-    @property
-    def files(self) -> TlsFiles:
-        return TlsFiles(self.certificate_file, self.key_file)
-
-    def issue(self, name: str = NAME) -> None:
-        issued = self.ca.issue_cert(name)
-        self.certificate_file.write_bytes(b"".join([pem.bytes() for pem in issued.cert_chain_pems]))
-        self.key_file.write_bytes(issued.private_key_pem.bytes())
-
-
 @contextlib.asynccontextmanager
 async def run_smtp_server(
     service: RecordingService,
@@ -126,13 +93,27 @@ class SmtpConnection:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def to(cls, port: int, *, greeted: bool = True) -> AsyncIterator[Self]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
+    async def to(
+        cls,
+        port: int,
+        *,
+        greeted: bool = True,
+        source: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> AsyncIterator[Self]:
+        """A connection, by default after its greeting."""
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=tls, server_hostname=server_name, local_addr=(source, 0), limit=2**20
+        )
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         line = cls(reader, writer)
         try:
             if greeted:
-                assert (await line.reply()).startswith("220 ")
+                greeting = await line.reply()
+                if not greeting:
+                    raise ConnectionResetError("the server closed the connection")
+                assert greeting.startswith("220 "), greeting
             yield line
         finally:
             writer.close()
@@ -155,6 +136,14 @@ class SmtpConnection:
         for command in commands:
             self.writer.write(command if isinstance(command, bytes) else command.encode() + b"\r\n")
         return [await self.reply() for _ in range(len(commands) if replies is None else replies)]
+
+    async def say_until_refused(self, command: str) -> str:
+        """Say it again while the answer is 250; the first other answer."""
+        while True:
+            (reply,) = await self.say(command)
+            if not reply.startswith("250"):
+                return reply
+            await asyncio.sleep(0.02)
 
     async def rest(self) -> str:
         """Everything until the server closes the connection."""

@@ -9,7 +9,8 @@ from posthouse.rules.outcome import Stage
 from posthouse.wire.smtp import ClientDeadlines, SmtpAccepted, SmtpFailure, SmtpSession, SmtpTransaction
 from posthouse.wire.smtp_content import SmtpContent
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy
-from tests.support.smtp_receiver import NAME, SmtpReceiver
+from tests.support.certificates import NAME
+from tests.support.smtp_receiver import SmtpReceiver
 
 SENDER = "bounces+token@sender.example.com"
 CONTENT = b"From: a@sender.example.com\r\nSubject: dots\r\n\r\n.one\r\n..two\r\n.\r\nend\r\n"
@@ -91,19 +92,25 @@ EHLO_PIPELINING = "250-mx.example.com\r\n250 PIPELINING"
 
 
 class CannedServer:
-    """Says the first thing at once and each further one to whatever it hears; then hangs up or stays silent."""
+    """Says the first thing at once and each further one to whatever it hears; then hangs up or stays silent.
+
+    Bytes are said as they are. With `hear_seconds` it goes on by itself when it hears nothing for so long.
+    """
 
     def __init__(
-        self, *says: int | str | tuple[str, ...], pause_seconds: float = 0.0, then_hangs_up: bool = False
+        self,
+        *says: int | str | bytes | tuple[str, ...],
+        pause_seconds: float = 0.0,
+        hear_seconds: float | None = None,
+        then_hangs_up: bool = False,
     ) -> None:
         self.heard: list[bytes] = []
         self.peers: list[str] = []
         self.port = 0
         self._talks: list[asyncio.Task[None]] = []
-        self._says = [
-            (f"{one} said",) if isinstance(one, int) else (one,) if isinstance(one, str) else one for one in says
-        ]
+        self._says = [_lines(item) for item in says]
         self._pause_seconds = pause_seconds
+        self._hear_seconds = hear_seconds
         self._then_hangs_up = then_hangs_up
         self._server: asyncio.Server | None = None
 
@@ -116,7 +123,7 @@ class CannedServer:
         assert self._server is not None
         self._server.close()
         await self._server.wait_closed()
-        await asyncio.wait(self._talks, timeout=0.1)
+        await asyncio.wait(self._talks, timeout=5 if self._then_hangs_up else 0.1)
         for talk in self._talks:
             talk.cancel()
         await asyncio.gather(*self._talks, return_exceptions=True)
@@ -127,12 +134,14 @@ class CannedServer:
         self._talks.append(task)
         self.peers.append(writer.get_extra_info("peername")[0])
         try:
-            for number, texts in enumerate(self._says):
+            for number, lines in enumerate(self._says):
                 if number:
-                    self.heard.append(await reader.read(65_536))
-                for text in texts:
-                    writer.write(text.encode() + b"\r\n")
+                    await self._hear(reader)
+                for line in lines:
+                    writer.write(line)
                     await asyncio.sleep(self._pause_seconds)
+            if self._hear_seconds is not None:
+                await self._hear(reader)
             if not self._then_hangs_up:
                 while data := await reader.read(65_536):
                     self.heard.append(data)
@@ -140,6 +149,22 @@ class CannedServer:
             pass
         finally:
             writer.close()
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(TimeoutError):
+            self.heard.append(await asyncio.wait_for(reader.read(65_536), self._hear_seconds))
+
+
+def _lines(said: int | str | bytes | tuple[str, ...]) -> list[bytes]:
+    match said:
+        case bytes():
+            return [said]
+        case int():
+            return [b"%d said\r\n" % said]
+        case str():
+            return [f"{said}\r\n".encode()]
+        case _:
+            return [f"{line}\r\n".encode() for line in said]
 
 
 # Each breaks the session; the last column is what the reason says.

@@ -2,9 +2,15 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
+
+from posthouse.rules.refusal import Refusal
+from posthouse.store.postgres import Connection, Database
+from tests.support.eventually import eventually
 
 PIECE_BYTES: Final = 65_536
 
@@ -104,3 +110,33 @@ class DatabaseProxy(TcpProxy):
     def url(self) -> str:
         host = urlsplit(self._database_url).netloc.rpartition("@")[2]
         return self._database_url.replace(host, f"127.0.0.1:{self.port}")
+
+
+class FarDatabase(Database):
+    """The database at the other end of a way that can be cut; counts how often it could not be reached."""
+
+    refusals = 0
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        try:
+            async with super().connection() as connection:
+                yield connection
+        except Refusal:
+            self.refusals += 1
+            raise
+
+    async def refuses(self, times: int = 1) -> None:
+        """Return when it could not be reached this many times more."""
+        wanted = self.refusals + times
+        await eventually(lambda: self.refusals, lambda number: number >= wanted, within=times * 5.0)
+
+
+@asynccontextmanager
+async def open_far_database(proxy: DatabaseProxy) -> AsyncIterator[FarDatabase]:
+    far = await FarDatabase.open(proxy.url)
+    assert isinstance(far, FarDatabase)
+    try:
+        yield far
+    finally:
+        await far.close()

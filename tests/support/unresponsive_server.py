@@ -11,16 +11,17 @@ FILLING_MAX: Final = 8
 class UnresponsiveServer:
     """Listens with a full accept queue: the kernel answers no further connection."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int = 0) -> None:
         self._host = host
-        self._port = port
+        self.port = port
         self._sockets: list[socket.socket] = []
 
     def __enter__(self) -> Self:
         listening = socket.socket()
         self._sockets.append(listening)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((self._host, self._port))
+        listening.bind((self._host, self.port))
+        self.port = listening.getsockname()[1]
         listening.listen(0)
         for _ in range(FILLING_MAX):
             if self.hangs():
@@ -38,7 +39,7 @@ class UnresponsiveServer:
         connecting = socket.socket()
         connecting.settimeout(SHOWN_SECONDS)
         try:
-            connecting.connect((self._host, self._port))
+            connecting.connect((self._host, self.port))
         except TimeoutError:
             connecting.close()
             return True

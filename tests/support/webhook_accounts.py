@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID
 
 from posthouse.chance import SystemChance
 from posthouse.config import Settings
@@ -18,6 +17,7 @@ from posthouse.store import webhook_schedule
 from posthouse.store.seal import Sealer
 from posthouse.store.webhook_schedule import NewWebhookDelivery
 from posthouse.store.webhooks import secret_purpose
+from tests.support.accept_flow import new_id
 from tests.support.service import basic
 from tests.support.webhook_flow import NAME, is_signed
 from tests.support.webhook_receiver import Request
@@ -70,7 +70,7 @@ async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence
         unique = SystemChance().bytes(6).hex()
         made.append(
             WebhookAccount(
-                account_id=AccountId(_new_id(then)),
+                account_id=AccountId(new_id(then)),
                 path=path,
                 secret=event.SECRET_PREFIX + SystemChance().bytes(20).hex(),
                 domain=f"{unique}.example.com",
@@ -90,14 +90,14 @@ async def create_accounts(pool: Any, given: Settings, port: int, paths: Sequence
         "credentials": (
             "account_id id username secret_hash name is_default created_at",
             [
-                (account.account_id, _new_id(then), account.username, _hash(account, given), "test", True, then)
+                (account.account_id, new_id(then), account.username, _hash(account, given), "test", True, then)
                 for account in made
             ],
         ),
         "domains": (
             "account_id id name token selector dkim_public dkim_sealed created_at verified_at checked_at",
             [
-                (account.account_id, _new_id(then), account.domain, "token", "selector", "", b"", then, then, then)
+                (account.account_id, new_id(then), account.domain, "token", "selector", "", b"", then, then, then)
                 for account in made
             ],
         ),
@@ -135,7 +135,7 @@ async def add_events(
     events, deliveries = [], []
     for _ in range(each):
         for account in accounts:
-            event_id, message_id = _new_id(now), ids.new_message_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
+            event_id, message_id = new_id(now), ids.new_message_id(now, SystemChance().bytes(ids.RANDOM_BYTES))
             body = event.body(
                 event_id=event_id,
                 type=EventType.DELIVERED,
@@ -151,7 +151,7 @@ async def add_events(
             events.append((account.account_id, event_id, message_id, 0, EventType.DELIVERED, now, body))
             deliveries.append(
                 NewWebhookDelivery(
-                    account.account_id, _new_id(now), event_id, MessageId(message_id), 0, EventType.DELIVERED
+                    account.account_id, new_id(now), event_id, MessageId(message_id), 0, EventType.DELIVERED
                 )
             )
     async with pool.acquire() as connection, connection.transaction():
@@ -164,7 +164,3 @@ def signed_at(request: Request, secret: str) -> int | None:
     """When a request was signed with this secret; None if it was not."""
     t = int(request.headers["service-signature"].partition(",")[0].removeprefix("t="))
     return t if is_signed(request, secret, t) else None
-
-
-def _new_id(at: datetime) -> UUID:
-    return ids.new_id(at, SystemChance().bytes(ids.RANDOM_BYTES))

@@ -27,10 +27,10 @@ from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from posthouse.wire.webhook_client import HttpWebhookClient, WebhookCallResult, WebhookClient, public_tls
 from tests.support.accept_flow import Sender
+from tests.support.certificates import Certificates
 from tests.support.clock import SettableClock
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.nameserver import Nameserver
-from tests.support.smtp_receiver import Certificates
 from tests.support.webhook_receiver import Request, WebhookReceiver
 from tests.support.webhook_steps import ALL_EVENTS, WebhookSteps
 
@@ -57,7 +57,7 @@ class WebhookFlow:
     """
 
     steps: DeliverySteps
-    names: Nameserver
+    nameserver: Nameserver
     webhook_receiver: WebhookReceiver
     ports: set[int]
     stream: MemoryStream
@@ -202,12 +202,12 @@ async def open_webhook_flow(
 ) -> AsyncIterator[WebhookFlow]:
     """`said` adds closing answers to the receiver; `given` goes to every sender."""
     async with AsyncExitStack() as stack:
-        names = await stack.enter_async_context(Nameserver())
-        names.records[NAME, "A"] = ["127.0.0.1"]
+        nameserver = await stack.enter_async_context(Nameserver())
+        nameserver.records[NAME, "A"] = ["127.0.0.1"]
         webhook_receiver = await stack.enter_async_context(WebhookReceiver(certificates().servers["sound"], said=said))
         clock = steps.clock
         caller = HttpWebhookClient(
-            resolver=Resolver([names.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic),
+            resolver=Resolver([nameserver.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic),
             may_connect=may_connect,
             tls=public_tls(certificates().authority_pem.decode()),
             seconds_max=seconds_max,
@@ -235,7 +235,7 @@ async def open_webhook_flow(
         sender = worker()
         dispatch = Dispatch(database=steps.database, clock=clock, tickets=tickets)
         yield WebhookFlow(
-            steps, names, webhook_receiver, ports, stream, tickets, dispatch, sender, caller, sealer, worker
+            steps, nameserver, webhook_receiver, ports, stream, tickets, dispatch, sender, caller, sealer, worker
         )
         for each in workers:
             await each.drain(3)

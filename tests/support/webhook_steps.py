@@ -13,8 +13,8 @@ from posthouse.store.delivery_outcomes import DeliveryOutcome
 from posthouse.store.delivery_outcomes import DeliveryResult as MailResult
 from posthouse.store.webhook_schedule import ClaimedWebhook, RecordedWebhooks, WebhookOutcome, WebhookResult
 from posthouse.store.webhooks import EndpointRow
-from tests.support.accept_flow import Sender
-from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps, new_id
+from tests.support.accept_flow import Sender, new_id
+from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps
 
 URL: Final = "https://hooks.example.com/posthouse"
 ALL_EVENTS: Final = ("email.delivered", "email.bounced", "email.failed")

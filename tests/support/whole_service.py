@@ -26,10 +26,11 @@ import aiohttp
 from posthouse import crash
 from posthouse.rules import event
 from posthouse.rules.ids import AccountId
+from posthouse.store import webhooks
 from posthouse.store.seal import Sealer
-from posthouse.store.webhooks import secret_purpose
 from tests.support import preloaded, webhook_accounts
 from tests.support.duplicate_mail import DATABASE_ERRORS, InFlight
+from tests.support.eventually import eventually
 from tests.support.server_process import USUAL_PATIENCE, ServerProcess, environment
 from tests.support.service import Tenant, service_settings
 from tests.support.service_processes import ServiceProcesses, prepare_processes
@@ -54,6 +55,8 @@ WAITING_MAX: Final = 5_000
 WAITING_POLL_SECONDS: Final = 0.5
 ANSWER_SECONDS_MAX: Final = 60.0
 AUDIT_SECONDS_MAX: Final = 1_800.0
+WAITING: Final = "SELECT (SELECT count(*) FROM schedule) AS mail, (SELECT count(*) FROM calls) AS calls"
+NOTHING_WAITS: Final = {"mail": 0, "calls": 0}
 
 
 @dataclass(slots=True)
@@ -148,11 +151,10 @@ class WholeService:
 
     async def _watch_queue(self) -> None:
         """Clients pause while too much waits."""
-        query = "SELECT (SELECT count(*) FROM schedule) AS mail, (SELECT count(*) FROM calls) AS calls"
         while not self._is_stopping:
             with contextlib.suppress(*DATABASE_ERRORS):
                 async with asyncio.timeout(2):
-                    (row,) = await self.processes.service.sql(query)
+                    (row,) = await self.processes.service.sql(WAITING)
                     self.waiting = row["mail"], row["calls"]
             if max(self.waiting) > WAITING_MAX:
                 self._has_room.clear()
@@ -247,15 +249,14 @@ class WholeService:
     async def wait_until_idle(self, seconds: float) -> float:
         """Every message and every webhook is final; how many seconds it took."""
         started = time.monotonic()
-        while True:
+
+        async def waiting() -> dict[str, int] | None:
             with contextlib.suppress(*DATABASE_ERRORS):
-                mail = await self.processes.service.value("SELECT count(*) FROM schedule")
-                calls = await self.processes.service.value("SELECT count(*) FROM calls")
-                if not mail and not calls:
-                    return time.monotonic() - started
-                waiting = f"{mail} recipients and {calls} webhooks wait"
-                assert time.monotonic() - started < seconds, f"after {seconds} s {waiting}\n{self._logs()}"
-            await asyncio.sleep(0.2)
+                return dict((await self.processes.service.sql(WAITING))[0])
+            return None
+
+        await eventually(waiting, lambda found: found == NOTHING_WAITS, within=seconds, every=0.2, or_say=self._logs)
+        return time.monotonic() - started
 
     def _logs(self) -> str:
         return "\n".join(f"{name} logged:\n{part.said()[-1500:]}" for name, part in self.running.items())
@@ -353,12 +354,8 @@ async def _add_webhooks(processes: ServiceProcesses, tenants: Sequence[Tenant], 
     sealer = Sealer(given.secrets.seal_key_bytes, given.secrets.seal_key_active)
     for number, tenant in enumerate(tenants):
         secret = f"{event.SECRET_PREFIX}{number}-of-the-tests"
-        await processes.service.sql(
-            "INSERT INTO webhook_endpoints (account_id, url, events, enabled, secret_sealed, created_at, updated_at)"
-            " VALUES ($1, $2, $3, true, $4, $5, $5)",
-            tenant.id,
-            f"https://{NAME}:{port}/events?{number}",
-            list(ALL_EVENTS),
-            sealer.seal(secret.encode(), secret_purpose(AccountId(tenant.id))),
-            datetime.now(UTC),
-        )
+        account_id = AccountId(tenant.id)
+        sealed = sealer.seal(secret.encode(), webhooks.secret_purpose(account_id))
+        url = f"https://{NAME}:{port}/events?{number}"
+        async with processes.service.pool.acquire() as connection, connection.transaction():
+            await webhooks.save(connection, account_id, url, ALL_EVENTS, True, sealed, datetime.now(UTC))

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from posthouse.wire.tls import TlsPolicy, TlsUse
-from tests.support.smtp_receiver import Certificates
+from tests.support.certificates import Certificates
 
 ON_BOTH_LOOPS = ("test_webhook_client.py", "test_smtp.py", "test_smtp_opening.py", "test_smtp_peers.py")
 

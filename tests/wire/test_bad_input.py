@@ -28,10 +28,11 @@ from posthouse.wire.smtp import SmtpAccepted, SmtpFailure
 from posthouse.wire.webhook_client import NoWebhookAnswer
 from tests.mail.test_address import domains, locals_, near_addresses, near_mailboxes
 from tests.support.bad_input import bad_input, spoiled
+from tests.support.certificates import Certificates
 from tests.support.nameserver import Nameserver
-from tests.support.smtp_receiver import Certificates, SmtpReceiver
-from tests.support.smtp_sessions import MESSAGE, PATIENT, deliver, open_to, session_with
-from tests.wire.test_webhook_client import Street, call
+from tests.support.smtp_receiver import SmtpReceiver
+from tests.support.smtp_sessions import MESSAGE, PATIENT, CannedServer, deliver, open_to, session_with
+from tests.wire.test_webhook_client import ClientFlow, call
 
 # DNS answers
 
@@ -159,53 +160,15 @@ RECIPIENTS: Final = ("ada@example.com", "bob@example.com")
 PATIENCE_SECONDS: Final = 0.05
 
 
-class Mumbler:
-    """Says the first thing at once, and each further one to whatever it hears or doesn't; then it hangs up."""
-
-    def __init__(self, says: Sequence[bytes]) -> None:
-        self.heard = b""
-        self.port = 0
-        self._says = says
-        self._talks: list[asyncio.Task[None]] = []
-        self._server: asyncio.Server | None = None
-
-    async def __aenter__(self) -> "Mumbler":
-        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *failure: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        await self._server.wait_closed()
-        await asyncio.gather(*self._talks)
-
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._talks.append(task)
-        try:
-            for said in self._says:
-                writer.write(said)
-                with contextlib.suppress(TimeoutError):
-                    self.heard += await asyncio.wait_for(reader.read(65_536), PATIENCE_SECONDS)
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-
-
 async def delivered_to(says: Sequence[bytes]) -> tuple[list[SmtpAccepted | SmtpFailure], bytes]:
-    async with Mumbler(says) as server:
+    async with CannedServer(*says, hear_seconds=PATIENCE_SECONDS, then_hangs_up=True) as server:
         session = await open_to(server.port, deadlines=HASTY)
         if isinstance(session, SmtpFailure):
-            return [session], server.heard
+            return [session], b"".join(server.heard)
         results = list((await deliver(session, *RECIPIENTS)).results)
         session.quit()
         assert len(results) == len(RECIPIENTS)
-    return results, server.heard
+    return results, b"".join(server.heard)
 
 
 def some_of(samples: Sequence[bytes]) -> some.SearchStrategy[bytes]:
@@ -280,15 +243,15 @@ leads: Final = some.lists(some.ip_addresses() | disguised | inward, max_size=4)
 async def opened(ways: Sequence[Sequence[Address]], authority: Certificates) -> tuple[list[Address], list[object]]:
     """Where a socket was opened to, while the name led to each of these in turn; and what came of the calls."""
     async with Nameserver() as names:
-        street = Street(names, authority)
-        street.sockets.unreachable = True
-        caller = street.caller(may_connect=is_public)
+        flow = ClientFlow(names, authority)
+        flow.sockets.unreachable = True
+        caller = flow.caller(may_connect=is_public)
         said: list[object] = []
         for addresses in ways:
-            street.leads(*map(str, addresses))
+            flow.leads(*map(str, addresses))
             said.append(await call(caller, WebhookTarget("hooks.example.com", 443, "/", "https://hooks.example.com/")))
         await caller.close()
-    return [ip_address(found_answer) for found_answer in street.sockets.opened], said
+    return [ip_address(found_answer) for found_answer in flow.sockets.opened], said
 
 
 @bad_input("Webhook URLs", 40, each=CALLS)

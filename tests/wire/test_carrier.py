@@ -38,10 +38,10 @@ def opportunistic() -> TlsPolicy:
 
 
 @dataclass
-class Road:
+class CarrierFlow:
     """A name server, and carriers that ask it."""
 
-    names: Nameserver
+    nameserver: Nameserver
 
     def carrier(
         self,
@@ -52,7 +52,7 @@ class Road:
         deadlines: ClientDeadlines = QUICK,
     ) -> SmtpCarrier:
         return SmtpCarrier(
-            resolver=Resolver([self.names.endpoint], lookup_seconds_max=1.0),
+            resolver=Resolver([self.nameserver.endpoint], lookup_seconds_max=1.0),
             chance=SeededChance(1),
             hostname="posthouse.example.com",
             tls=tls,
@@ -62,16 +62,16 @@ class Road:
         )
 
     def exchange(self, preference: int, host: str, *addresses: str) -> None:
-        known = self.names.records.get((DOMAIN, "MX"), ())
-        self.names.records[DOMAIN, "MX"] = [*known, f"{preference} {host}."]
+        known = self.nameserver.records.get((DOMAIN, "MX"), ())
+        self.nameserver.records[DOMAIN, "MX"] = [*known, f"{preference} {host}."]
         if addresses:
-            self.names.records[host, "A"] = addresses
+            self.nameserver.records[host, "A"] = addresses
 
 
 @pytest.fixture
-async def road() -> AsyncIterator[Road]:
-    async with Nameserver() as names:
-        yield Road(names)
+async def flow() -> AsyncIterator[CarrierFlow]:
+    async with Nameserver() as nameserver:
+        yield CarrierFlow(nameserver)
 
 
 async def carry(
@@ -90,11 +90,11 @@ def kinds(carried: CarrierResult) -> list[OutcomeKind]:
     return [judge(result).kind for result in carried.results]
 
 
-async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
-    road.exchange(20, "mx2.example.com", "127.0.0.3")
-    road.exchange(10, "mx1.example.com", "127.0.0.2")
+async def test_a_mail_reaches_the_most_preferred_server(flow: CarrierFlow) -> None:
+    flow.exchange(20, "mx2.example.com", "127.0.0.3")
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carried = await carry(road.carrier(receiver.port), "ada@example.com", "bob@example.com")
+        carried = await carry(flow.carrier(receiver.port), "ada@example.com", "bob@example.com")
         assert kinds(carried) == [OutcomeKind.DELIVERED] * 2
         assert (carried.exchange, carried.address, carried.tls) == ("mx1.example.com", "127.0.0.2", None)
         assert [received.recipient for received in receiver.accepted] == ["ada@example.com", "bob@example.com"]
@@ -103,29 +103,29 @@ async def test_a_mail_reaches_the_most_preferred_server(road: Road) -> None:
 @pytest.mark.parametrize(
     "behaviour", ["554-connect", "421-connect", "drop-connect", "hang-connect", "421-ehlo", "530-mail"]
 )
-async def test_a_failure_before_mail_tries_the_next_server(road: Road, behaviour: str) -> None:
-    road.exchange(10, "mx1.example.com", "127.0.0.2")
-    road.exchange(20, "mx2.example.com", "127.0.0.3")
+async def test_a_failure_before_mail_tries_the_next_server(flow: CarrierFlow, behaviour: str) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carried = await carry(road.carrier(receiver.port))
+        carried = await carry(flow.carrier(receiver.port))
     assert kinds(carried) == [OutcomeKind.DELIVERED]
     assert carried.exchange == "mx2.example.com"
 
 
-async def test_an_unreachable_server_leads_to_the_next(road: Road) -> None:
-    road.exchange(10, "mx1.example.com", "127.0.0.2")
-    road.exchange(20, "mx2.example.com", "127.0.0.3")
+async def test_an_unreachable_server_leads_to_the_next(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(host="127.0.0.3") as receiver:
-        carried = await carry(road.carrier(receiver.port))
+        carried = await carry(flow.carrier(receiver.port))
     assert kinds(carried) == [OutcomeKind.DELIVERED]
 
 
 @pytest.mark.parametrize("behaviour", ["450-mail", "550-mail", "drop-mail", "drop-data", "451-dot", "lose-dot"])
-async def test_a_reply_about_the_mail_is_final_for_the_attempt(road: Road, behaviour: str) -> None:
-    road.exchange(10, "mx1.example.com", "127.0.0.2")
-    road.exchange(20, "mx2.example.com", "127.0.0.3")
+async def test_a_reply_about_the_mail_is_final_for_the_attempt(flow: CarrierFlow, behaviour: str) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver(behaviour, host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carried = await carry(road.carrier(receiver.port))
+        carried = await carry(flow.carrier(receiver.port))
         assert carried.exchange == "mx1.example.com"
         assert receiver.connections == 1
     verdict = judge(carried.results[0])
@@ -133,44 +133,44 @@ async def test_a_reply_about_the_mail_is_final_for_the_attempt(road: Road, behav
     assert verdict.ambiguous is (behaviour == "lose-dot")
 
 
-async def test_all_servers_failing_defers_with_the_last_reply(road: Road) -> None:
-    road.exchange(10, "mx1.example.com", "127.0.0.2")
-    road.exchange(20, "mx2.example.com", "127.0.0.3")
+async def test_all_servers_failing_defers_with_the_last_reply(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver("554-connect", host="127.0.0.2", behaviours={"127.0.0.3": "421-connect"}) as receiver:
-        carried = await carry(road.carrier(receiver.port))
+        carried = await carry(flow.carrier(receiver.port))
     verdict = judge(carried.results[0])
     assert (verdict.kind, verdict.code) == (OutcomeKind.DEFERRED, 421)
 
 
-async def test_each_recipient_has_its_own_result(road: Road) -> None:
-    road.exchange(10, "mx.example.com", "127.0.0.2")
+async def test_each_recipient_has_its_own_result(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        carried = await carry(road.carrier(receiver.port), "ada@x.example", "550-rcpt@x.example", "452-rcpt@x.example")
+        carried = await carry(flow.carrier(receiver.port), "ada@x.example", "550-rcpt@x.example", "452-rcpt@x.example")
     assert kinds(carried) == [OutcomeKind.DELIVERED, OutcomeKind.BOUNCED, OutcomeKind.DEFERRED]
 
 
-async def test_a_withdrawn_mail_is_not_sent(road: Road) -> None:
-    road.exchange(10, "mx.example.com", "127.0.0.2")
+async def test_a_withdrawn_mail_is_not_sent(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        carried = await carry(road.carrier(receiver.port), may_send=False)
+        carried = await carry(flow.carrier(receiver.port), may_send=False)
         assert receiver.accepted == []
     verdict = judge(carried.results[0])
     assert (verdict.kind, verdict.ambiguous) == (OutcomeKind.DEFERRED, False)
 
 
-async def test_a_domain_without_exchanges_is_its_own_server(road: Road) -> None:
-    road.names.records[DOMAIN, "A"] = ["127.0.0.2"]
+async def test_a_domain_without_exchanges_is_its_own_server(flow: CarrierFlow) -> None:
+    flow.nameserver.records[DOMAIN, "A"] = ["127.0.0.2"]
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        assert kinds(await carry(road.carrier(receiver.port))) == [OutcomeKind.DELIVERED]
+        assert kinds(await carry(flow.carrier(receiver.port))) == [OutcomeKind.DELIVERED]
 
 
-async def test_each_dns_failure_has_its_own_result(road: Road) -> None:
-    road.names.records["null.example", "MX"] = ["0 ."]
-    road.names.zone["bare.example"] = []
-    road.names.script["broken.example"] = SERVFAIL
-    road.names.records["lost.example", "MX"] = ["10 nowhere.example."]
-    road.names.records["half.example", "MX"] = ["10 broken.example."]
-    carrier = road.carrier(9)
+async def test_each_dns_failure_has_its_own_result(flow: CarrierFlow) -> None:
+    flow.nameserver.records["null.example", "MX"] = ["0 ."]
+    flow.nameserver.zone["bare.example"] = []
+    flow.nameserver.script["broken.example"] = SERVFAIL
+    flow.nameserver.records["lost.example", "MX"] = ["10 nowhere.example."]
+    flow.nameserver.records["half.example", "MX"] = ["10 broken.example."]
+    carrier = flow.carrier(9)
     expected = {
         "null.example": LookupFailure.NULL_MX,
         "bare.example": LookupFailure.NO_ADDRESS,
@@ -185,26 +185,26 @@ async def test_each_dns_failure_has_its_own_result(road: Road) -> None:
         assert result.lookup is lookup, domain
 
 
-async def test_a_private_address_is_never_connected_to(road: Road) -> None:
-    road.exchange(10, "mx.example.com", "127.0.0.2", "10.0.0.1", "169.254.169.254")
+async def test_a_private_address_is_never_connected_to(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2", "10.0.0.1", "169.254.169.254")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        carried = await carry(road.carrier(receiver.port, may_connect=is_public))
+        carried = await carry(flow.carrier(receiver.port, may_connect=is_public))
         assert carried.results == (Forbidden(),)
         assert receiver.connections == 0
 
 
-async def test_the_allowed_address_of_several_is_used(road: Road) -> None:
-    road.exchange(10, "mx.example.com", "127.0.0.2", "127.0.0.3")
+async def test_the_allowed_address_of_several_is_used(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2", "127.0.0.3")
     async with SmtpReceiver("554-connect", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carrier = road.carrier(receiver.port, may_connect=lambda received: received == IPv4Address("127.0.0.3"))
+        carrier = flow.carrier(receiver.port, may_connect=lambda received: received == IPv4Address("127.0.0.3"))
         assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
         assert receiver.connections == 1
 
 
-async def test_a_connection_is_reused_and_closed_when_idle(road: Road) -> None:
-    road.exchange(10, "mx.example.com", "127.0.0.2")
+async def test_a_connection_is_reused_and_closed_when_idle(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        carrier = road.carrier(receiver.port)
+        carrier = flow.carrier(receiver.port)
         for _ in range(5):
             assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
         assert receiver.connections == 1
@@ -217,10 +217,10 @@ async def test_a_connection_is_reused_and_closed_when_idle(road: Road) -> None:
         carrier.close_idle(0, all_of_them=True)
 
 
-async def test_a_stale_connection_is_not_an_attempt(road: Road) -> None:
-    road.exchange(10, "mx.example.com", "127.0.0.2")
+async def test_a_stale_connection_is_not_an_attempt(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        carrier = road.carrier(receiver.port)
+        carrier = flow.carrier(receiver.port)
         await carry(carrier)
         for conversation in list(receiver.conversations):
             conversation.cut()
@@ -229,21 +229,21 @@ async def test_a_stale_connection_is_not_an_attempt(road: Road) -> None:
         carrier.close_idle(0, all_of_them=True)
 
 
-async def test_refused_starttls_leads_to_the_next_server(road: Road) -> None:
-    road.exchange(10, "mx1.example.com", "127.0.0.2")
-    road.exchange(20, "mx2.example.com", "127.0.0.3")
+async def test_refused_starttls_leads_to_the_next_server(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx1.example.com", "127.0.0.2")
+    flow.exchange(20, "mx2.example.com", "127.0.0.3")
     async with SmtpReceiver("starttls-refused", host="127.0.0.2", behaviours={"127.0.0.3": ""}) as receiver:
-        carrier = road.carrier(receiver.port, tls=opportunistic())
+        carrier = flow.carrier(receiver.port, tls=opportunistic())
         carried = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
     assert (kinds(carried), carried.exchange) == ([OutcomeKind.DELIVERED], "mx2.example.com")
 
 
 @pytest.mark.parametrize("behaviour", ["", "starttls-broken"])
-async def test_broken_opportunistic_tls_falls_back_to_cleartext(road: Road, behaviour: str) -> None:
-    road.exchange(10, "mx.example.com", "127.0.0.2")
+async def test_broken_opportunistic_tls_falls_back_to_cleartext(flow: CarrierFlow, behaviour: str) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
     async with SmtpReceiver(behaviour, host="127.0.0.2") as receiver:
-        carrier = road.carrier(receiver.port, tls=opportunistic())
+        carrier = flow.carrier(receiver.port, tls=opportunistic())
         carried = await carry(carrier)
         carrier.close_idle(0, all_of_them=True)
     assert kinds(carried) == [OutcomeKind.DELIVERED]
@@ -254,34 +254,34 @@ async def test_broken_opportunistic_tls_falls_back_to_cleartext(road: Road, beha
 SILENT = [f"127.0.0.{number}" for number in range(2, 8)]
 
 
-def silent_servers(road: Road) -> SmtpReceiver:
+def silent_servers(flow: CarrierFlow) -> SmtpReceiver:
     """The domain's six servers accept connections and say nothing."""
     for number, address in enumerate(SILENT):
-        road.exchange(number, f"mx{number}.example.com", address)
+        flow.exchange(number, f"mx{number}.example.com", address)
     return SmtpReceiver("hang-connect", host=SILENT[0], behaviours=dict.fromkeys(SILENT[1:], "hang-connect"))
 
 
-async def test_all_servers_of_a_destination_share_one_deadline(road: Road) -> None:
+async def test_all_servers_of_a_destination_share_one_deadline(flow: CarrierFlow) -> None:
     deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, destination_seconds_total=0.5)
-    async with silent_servers(road) as receiver, asyncio.timeout(10):
-        carried = await carry(road.carrier(receiver.port, deadlines=deadlines))
+    async with silent_servers(flow) as receiver, asyncio.timeout(10):
+        carried = await carry(flow.carrier(receiver.port, deadlines=deadlines))
         assert receiver.connections == 1
     assert kinds(carried) == [OutcomeKind.DEFERRED]
 
 
-async def test_a_first_attempt_at_silent_servers_is_short_and_tries_each(road: Road) -> None:
+async def test_a_first_attempt_at_silent_servers_is_short_and_tries_each(flow: CarrierFlow) -> None:
     deadlines = replace(QUICK, greeting_seconds=60.0, opening_seconds_total=60.0, first_seconds_total=0.6)
-    async with silent_servers(road) as receiver, asyncio.timeout(10):
-        carried = await carry(road.carrier(receiver.port, deadlines=deadlines), is_first_attempt=True)
+    async with silent_servers(flow) as receiver, asyncio.timeout(10):
+        carried = await carry(flow.carrier(receiver.port, deadlines=deadlines), is_first_attempt=True)
         assert receiver.connections == len(SILENT)
     assert kinds(carried) == [OutcomeKind.DEFERRED]
 
 
-async def test_a_server_that_answered_before_has_the_full_time(road: Road) -> None:
-    road.exchange(10, "mx.example.com", "127.0.0.2")
+async def test_a_server_that_answered_before_has_the_full_time(flow: CarrierFlow) -> None:
+    flow.exchange(10, "mx.example.com", "127.0.0.2")
     deadlines = replace(QUICK, first_seconds_total=0.001)
     async with SmtpReceiver(host="127.0.0.2") as receiver:
-        carrier = road.carrier(receiver.port, deadlines=deadlines)
+        carrier = flow.carrier(receiver.port, deadlines=deadlines)
         assert kinds(await carry(carrier)) == [OutcomeKind.DELIVERED]
         carrier.close_idle(0, all_of_them=True)
         assert kinds(await carry(carrier, is_first_attempt=True)) == [OutcomeKind.DELIVERED]

@@ -14,8 +14,9 @@ from posthouse.wire.dialogue import BLOCK_BYTES_MAX
 from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession
 from posthouse.wire.smtp_content import SmtpContent, dot_stuffed
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy
-from tests.support.service import eventually
-from tests.support.smtp_receiver import Certificates, SmtpReceiver
+from tests.support.certificates import Certificates
+from tests.support.eventually import eventually
+from tests.support.smtp_receiver import SmtpReceiver
 from tests.support.smtp_sessions import (
     BROKEN,
     CONTENT,
@@ -481,17 +482,14 @@ async def test_quit_may_be_called_twice() -> None:
         session.quit()
         session.quit()
         assert not session.is_reusable
-        for _ in range(100):
-            if "QUIT" in receiver.commands:
-                break
-            await asyncio.sleep(0.01)
+        await eventually(lambda: "QUIT" in receiver.commands)
     assert receiver.commands[-1] == "QUIT"
 
 
 async def test_a_cancelled_delivery_aborts_the_connection() -> None:
     async with SmtpReceiver() as receiver, session_with(receiver) as session:
         task = asyncio.create_task(deliver(session, "hang-data@example.com"))
-        await asyncio.sleep(0.05)
+        await eventually(lambda: "DATA" in receiver.commands)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -502,7 +500,7 @@ async def test_a_cancelled_delivery_aborts_the_connection() -> None:
 async def test_one_transaction_at_a_time() -> None:
     async with SmtpReceiver("delay-50") as receiver, session_with(receiver) as session:
         first = asyncio.create_task(deliver(session))
-        await asyncio.sleep(0.01)
+        await eventually(lambda: receiver.commands)
         with pytest.raises(RuntimeError, match="one transaction"):
             await deliver(session)
         assert isinstance((await first).results[0], SmtpAccepted)

@@ -10,7 +10,8 @@ from posthouse.mail.reply import Reply
 from posthouse.rules.outcome import Stage
 from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession, extensions_of
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
-from tests.support.smtp_receiver import NAME, Certificates, SmtpReceiver
+from tests.support.certificates import NAME, Certificates
+from tests.support.smtp_receiver import SmtpReceiver
 from tests.support.smtp_sessions import (
     BROKEN,
     CONTENT,

@@ -23,7 +23,9 @@ import pytest
 from posthouse.rules.outcome import Stage
 from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession
 from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
-from tests.support.smtp_receiver import NAME, SmtpReceiver
+from tests.support.certificates import NAME
+from tests.support.eventually import eventually
+from tests.support.smtp_receiver import SmtpReceiver
 from tests.support.smtp_sessions import (
     CONTENT,
     LARGE,
@@ -196,9 +198,7 @@ async def test_postfix_reads_the_mails_as_they_were_given(open_directory: Path, 
             results = (await deliver(session, "a@example.com", "b@example.com", message=message)).results
             assert all(isinstance(result, SmtpAccepted) for result in results)
         session.quit()
-        await asyncio.sleep(0.05)
-        mails = sorted(contents_of(open_directory), key=len)
-    assert len(mails) == 3
+        mails = await eventually(lambda: sorted(contents_of(open_directory), key=len), lambda mails: len(mails) == 3)
     for mail, message in zip(mails, (MESSAGE, MESSAGE, LARGE), strict=True):
         assert mail.rstrip(b"\n").endswith(message.content.replace(b"\r\n", b"\n").rstrip(b"\n"))
         assert mail.count(b"X-Rcpt-Args: <") == 2

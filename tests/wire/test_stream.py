@@ -16,6 +16,7 @@ from posthouse.wire.stream import Stream, StreamMessage, StreamSettings, TicketK
 from posthouse.wire.stream.jetstream import JetStream
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.clock import SettableClock
+from tests.support.eventually import eventually
 from tests.support.nats import PrivateNats
 
 OpenStream = Callable[[StreamSettings], Awaitable[Stream]]
@@ -57,13 +58,6 @@ async def opened(
     stream = await JetStream.open([server.url], settings)
     stack.push_async_callback(stream.close)
     return stream
-
-
-async def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.02)
 
 
 async def fetched(
@@ -237,10 +231,7 @@ async def test_surplus_tickets_are_dropped_and_counted(open_stream: OpenStream) 
 async def backlog_is(
     stream: Stream, expected: int, kind: TicketKind = TicketKind.DELIVER, seconds: float = 4.0
 ) -> None:
-    deadline = time.monotonic() + seconds
-    while (found := await stream.backlog(kind)) != expected:
-        assert time.monotonic() < deadline, f"a backlog of {found}, not {expected}"
-        await asyncio.sleep(0.05)
+    await eventually(lambda: stream.backlog(kind), lambda found: found == expected, within=seconds, every=0.05)
 
 
 async def test_the_backlog_counts_unacknowledged_tickets_of_a_kind(open_stream: OpenStream) -> None:
@@ -313,11 +304,7 @@ async def tickets_stored(server: PrivateNats) -> int:
 
 
 async def none_stored(server: PrivateNats) -> None:
-    for _ in range(100):
-        if not await tickets_stored(server):
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail("tickets stayed in the stream")
+    await eventually(lambda: tickets_stored(server), lambda number: number == 0, every=0.05)
 
 
 async def test_an_unreachable_server_at_the_start_is_waited_for(stack: contextlib.AsyncExitStack) -> None:

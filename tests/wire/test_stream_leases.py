@@ -4,13 +4,14 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import nats as nats_client
 import pytest
 
 from posthouse.wire.stream.leases import LeaseSettings, ShardLeases, shares
 from posthouse.wire.stream.memory import AllShards
+from tests.support.eventually import eventually, seconds_until
 from tests.support.nats import PrivateNats
 
 SHARDS = 16
@@ -71,15 +72,6 @@ async def fleet(nats: PrivateNats) -> AsyncIterator[Fleet]:
     assert fleet.shared == []
 
 
-async def eventually(holds: Callable[[], bool], seconds: float = 6.0) -> float:
-    """Returns how long it took."""
-    began_at = time.monotonic()
-    while not holds():
-        assert time.monotonic() < began_at + seconds, "it did not come true in time"
-        await asyncio.sleep(0.01)
-    return time.monotonic() - began_at
-
-
 # -- shares ----------------------------------------------------------------------------------------------
 
 
@@ -132,7 +124,7 @@ async def test_starting_and_stopping_workers_share_evenly(fleet: Fleet) -> None:
     await fleet.leave("third")
     assert third.held() == frozenset()
     # One that leaves in good order is not waited for.
-    assert await eventually(lambda: first.held() | second.held() == EVERY) < LEASE_SECONDS
+    assert await seconds_until(lambda: first.held() | second.held() == EVERY) < LEASE_SECONDS
 
 
 async def test_the_shards_of_a_killed_worker_move_within_seconds(fleet: Fleet, nats: PrivateNats) -> None:
@@ -148,7 +140,7 @@ async def test_the_shards_of_a_killed_worker_move_within_seconds(fleet: Fleet, n
     finally:
         another.kill()
         await another.wait()
-    assert await eventually(lambda: survivor.held() == EVERY) < 2 * LEASE_SECONDS
+    assert await seconds_until(lambda: survivor.held() == EVERY) < 2 * LEASE_SECONDS
 
 
 async def test_a_disconnected_holder_stops_before_its_lease_ends(fleet: Fleet, nats: PrivateNats) -> None:
@@ -156,9 +148,9 @@ async def test_a_disconnected_holder_stops_before_its_lease_ends(fleet: Fleet, n
     second = await fleet.join("second")
     await eventually(lambda: len(first.held()) == len(second.held()) == SHARDS // 2)
     nats.freeze()
-    assert await eventually(lambda: not first.held() and not second.held()) < LEASE_SECONDS
+    assert await seconds_until(lambda: not first.held() and not second.held()) < LEASE_SECONDS
     nats.thaw()
-    await eventually(lambda: first.held() | second.held() == EVERY, seconds=12)
+    await eventually(lambda: first.held() | second.held() == EVERY, within=12)
 
 
 async def test_leases_survive_a_quick_restart_of_the_server(fleet: Fleet, nats: PrivateNats) -> None:

@@ -33,8 +33,9 @@ from posthouse.wire.webhook_client import (
 )
 from tests.rules.test_webhook_url import CORPUS
 from tests.support.bad_input import TRIED, inputs
+from tests.support.certificates import Certificates
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
-from tests.support.smtp_receiver import Certificates
+from tests.support.unresponsive_server import UnresponsiveServer
 from tests.support.webhook_receiver import BOMB, GIGABYTE, WebhookReceiver, record_server_names
 
 NAME = "hooks.example.com"
@@ -72,10 +73,10 @@ class Time:
 
 
 @dataclass
-class Street:
+class ClientFlow:
     """A name server, certificates, and callers that ask it and trust them."""
 
-    names: Nameserver
+    nameserver: Nameserver
     authority: Certificates
     sockets: Sockets = field(default_factory=Sockets)
     time: Time = field(default_factory=Time)
@@ -84,7 +85,7 @@ class Street:
     def leads(self, *addresses: str, name: str = NAME) -> None:
         """From now on the name has these addresses; what was known of it before is too old."""
         for kind, is_long in (("A", False), ("AAAA", True)):
-            self.names.records[name, kind] = [address for address in addresses if (":" in address) is is_long]
+            self.nameserver.records[name, kind] = [address for address in addresses if (":" in address) is is_long]
         self.time.now += 1_000_000
 
     def webhook_receiver(
@@ -96,7 +97,7 @@ class Street:
         self, *, may_connect: Callable[[Address], bool] | None = None, seconds_max: float = SECONDS_MAX
     ) -> HttpWebhookClient:
         caller = HttpWebhookClient(
-            resolver=Resolver([self.names.endpoint], monotonic=self.time),
+            resolver=Resolver([self.nameserver.endpoint], monotonic=self.time),
             may_connect=may_connect or (lambda address: address.is_loopback),
             tls=public_tls(self.authority.authority_pem.decode()),
             seconds_max=seconds_max,
@@ -107,12 +108,12 @@ class Street:
 
 
 @pytest.fixture
-async def street(authority: Certificates) -> AsyncIterator[Street]:
-    async with Nameserver() as names:
-        street = Street(names, authority)
-        street.leads("127.0.0.1")
-        yield street
-        for caller in street.callers:
+async def flow(authority: Certificates) -> AsyncIterator[ClientFlow]:
+    async with Nameserver() as nameserver:
+        flow = ClientFlow(nameserver, authority)
+        flow.leads("127.0.0.1")
+        yield flow
+        for caller in flow.callers:
             await caller.close()
 
 
@@ -139,9 +140,9 @@ async def unanswered(caller: HttpWebhookClient, at: WebhookTarget) -> NoWebhookA
 # What is sent
 
 
-async def test_the_request_is_the_contracts(street: Street) -> None:
-    async with WebhookReceiver(record_server_names(street.authority.servers["sound"])) as webhook_receiver:
-        answer = await answered(street.caller(), target(webhook_receiver, "/a/%C3%BC?b[]=1&c=%20"))
+async def test_the_request_is_the_contracts(flow: ClientFlow) -> None:
+    async with WebhookReceiver(record_server_names(flow.authority.servers["sound"])) as webhook_receiver:
+        answer = await answered(flow.caller(), target(webhook_receiver, "/a/%C3%BC?b[]=1&c=%20"))
         assert (answer.status, answer.body, answer.truncated, answer.address) == (200, b"ok", False, "127.0.0.1")
         assert 0 <= answer.duration_ms < SECONDS_MAX * 1000
         request = webhook_receiver.requests[0]
@@ -160,18 +161,18 @@ async def test_the_request_is_the_contracts(street: Street) -> None:
     assert len(request.raw_names) == len(request.headers)
 
 
-async def test_a_checked_url_is_called(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
+async def test_a_checked_url_is_called(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
         checked = check_url(
             f"https://Hooks.Example.com:{webhook_receiver.port}?a=1", ports=(443, webhook_receiver.port)
         )
-        assert (await answered(street.caller(), checked)).status == 200
+        assert (await answered(flow.caller(), checked)).status == 200
         assert webhook_receiver.requests[0].line == "POST /?a=1 HTTP/1.1"
 
 
-async def test_connections_are_reused(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller()
+async def test_connections_are_reused(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller()
         for path in (
             "/events",
             "/status/500",
@@ -184,12 +185,12 @@ async def test_connections_are_reused(street: Street) -> None:
         ):
             await answered(caller, target(webhook_receiver, path))
         assert {request.connection for request in webhook_receiver.requests} == {1}
-        assert street.sockets.opened == ["127.0.0.1"]
+        assert flow.sockets.opened == ["127.0.0.1"]
 
 
-async def test_many_calls_at_once_each_get_their_own_answer(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller(seconds_max=5.0)
+async def test_many_calls_at_once_each_get_their_own_answer(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller(seconds_max=5.0)
         statuses = [200 + number for number in range(60)]
         answers = await asyncio.gather(
             *[answered(caller, target(webhook_receiver, f"/status/{code}")) for code in statuses]
@@ -197,41 +198,41 @@ async def test_many_calls_at_once_each_get_their_own_answer(street: Street) -> N
         assert [answer.status for answer in answers] == statuses
 
 
-async def test_a_stale_connection_is_not_used(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller()
+async def test_a_stale_connection_is_not_used(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller()
         for _ in range(3):
             assert (await answered(caller, target(webhook_receiver, "/polite"))).status == 200
             await webhook_receiver.all_closed(GRACE_SECONDS)
         assert webhook_receiver.connections == 3
 
 
-async def test_a_call_resolves_the_name_once(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller()
+async def test_a_call_resolves_the_name_once(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller()
         for calls in (1, 2):
-            street.leads("127.0.0.1")
+            flow.leads("127.0.0.1")
             await answered(caller, target(webhook_receiver))
-            assert street.names.asked == [(NAME, "udp")] * 2 * calls  # both families
+            assert flow.nameserver.asked == [(NAME, "udp")] * 2 * calls  # both families
         answer = await unanswered(caller, target(webhook_receiver, host="127.0.0.1"))
         assert "certificate" in answer.reason
-        assert len(street.names.asked) == 4
+        assert len(flow.nameserver.asked) == 4
 
 
-async def test_no_proxy_of_the_environment_is_used(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_proxy_of_the_environment_is_used(flow: ClientFlow, monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
-        street.webhook_receiver() as webhook_receiver,
-        street.webhook_receiver(host="127.0.0.2", behaviour="plain") as proxy,
+        flow.webhook_receiver() as webhook_receiver,
+        flow.webhook_receiver(host="127.0.0.2", behaviour="plain") as proxy,
     ):
         for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.2:{proxy.port}")
-        assert (await answered(street.caller(), target(webhook_receiver))).status == 200
+        assert (await answered(flow.caller(), target(webhook_receiver))).status == 200
         assert proxy.connections == 0
 
 
-async def test_cookies_are_neither_stored_nor_sent(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller()
+async def test_cookies_are_neither_stored_nor_sent(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller()
         for _ in range(2):
             await answered(caller, target(webhook_receiver, "/cookie"))
         assert all("cookie" not in request.headers for request in webhook_receiver.requests)
@@ -241,19 +242,19 @@ async def test_cookies_are_neither_stored_nor_sent(street: Street) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 201, 299, 300, 304, 400, 404, 410, 429, 500, 503, 599])
-async def test_every_status_is_returned(street: Street, status: int) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        answer = await answered(street.caller(), target(webhook_receiver, f"/status/{status}"))
+async def test_every_status_is_returned(flow: ClientFlow, status: int) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        answer = await answered(flow.caller(), target(webhook_receiver, f"/status/{status}"))
         assert answer.status == status
         assert answer.body == (b"" if status == 304 else b"said")
 
 
 @pytest.mark.parametrize(("path", "status"), [("/redirect", 301), ("/redirect-inward", 307)])
-async def test_a_redirect_is_an_answer_and_is_not_followed(street: Street, path: str, status: int) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        assert (await answered(street.caller(), target(webhook_receiver, path))).status == status
+async def test_a_redirect_is_an_answer_and_is_not_followed(flow: ClientFlow, path: str, status: int) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        assert (await answered(flow.caller(), target(webhook_receiver, path))).status == status
         assert len(webhook_receiver.requests) == 1
-        assert street.sockets.opened == ["127.0.0.1"]
+        assert flow.sockets.opened == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize(
@@ -279,40 +280,40 @@ async def test_a_redirect_is_an_answer_and_is_not_followed(street: Street, path:
         ("/early-hints", b"ok", False),
     ],
 )
-async def test_two_kilobytes_of_an_answer_are_read(street: Street, path: str, body: bytes, truncated: bool) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        answer = await answered(street.caller(), target(webhook_receiver, path))
+async def test_two_kilobytes_of_an_answer_are_read(flow: ClientFlow, path: str, body: bytes, truncated: bool) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        answer = await answered(flow.caller(), target(webhook_receiver, path))
         assert (answer.body, answer.truncated) == (body, truncated)
         assert answer.status == (204 if path == "/no-content" else 200)
 
 
 @pytest.mark.parametrize("path", ["/gzip", "/deflate", "/chunked-gzip"])
-async def test_nothing_is_decompressed(street: Street, path: str) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        answer = await answered(street.caller(), target(webhook_receiver, path))
+async def test_nothing_is_decompressed(flow: ClientFlow, path: str) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        answer = await answered(flow.caller(), target(webhook_receiver, path))
         assert answer.body == BOMB
         assert len(BOMB) <= ANSWER_BYTES_MAX
 
 
-async def test_an_upgrade_is_refused(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller()
+async def test_an_upgrade_is_refused(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller()
         assert (await answered(caller, target(webhook_receiver, "/upgrade"))).status == 101
         assert (await answered(caller, target(webhook_receiver))).status == 200
         assert webhook_receiver.connections == 2
 
 
-async def test_an_unsolicited_answer_is_dropped(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller()
+async def test_an_unsolicited_answer_is_dropped(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller()
         for _ in range(3):
             assert (await answered(caller, target(webhook_receiver, "/twice"))).status == 200
 
 
 @pytest.mark.parametrize("path", ["/endless", "/endless-chunks", "/endless-gzip"])
-async def test_a_gigabyte_is_not_read(street: Street, path: str) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller(seconds_max=5.0)
+async def test_a_gigabyte_is_not_read(flow: ClientFlow, path: str) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller(seconds_max=5.0)
         await answered(caller, target(webhook_receiver))
         peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         answer = await answered(caller, target(webhook_receiver, path))
@@ -325,18 +326,18 @@ async def test_a_gigabyte_is_not_read(street: Street, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/many-headers", "/huge-header", "/huge-reason", "/endless-headers", "/endless-line", "/endless-continues"]
 )
-async def test_headers_are_bounded(street: Street, path: str) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        answer = await unanswered(street.caller(seconds_max=5.0), target(webhook_receiver, path))
+async def test_headers_are_bounded(flow: ClientFlow, path: str) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        answer = await unanswered(flow.caller(seconds_max=5.0), target(webhook_receiver, path))
         assert answer.reason == "the answer is not HTTP, or its headers are too long"
         assert answer.duration_ms < 4_000
         assert await webhook_receiver.all_closed(GRACE_SECONDS)
         assert webhook_receiver.bytes_sent < GIGABYTE / 50
 
 
-async def test_a_body_of_mostly_framing_is_cut_quickly(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller(seconds_max=3.0)
+async def test_a_body_of_mostly_framing_is_cut_quickly(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller(seconds_max=3.0)
         await answered(caller, target(webhook_receiver))
         before = time.process_time()
         answer = await unanswered(caller, target(webhook_receiver, "/endless-extensions"))
@@ -346,25 +347,25 @@ async def test_a_body_of_mostly_framing_is_cut_quickly(street: Street) -> None:
 
 
 @pytest.mark.parametrize("path", ["/garbage", "/odd-status", "/two-lengths", "/odd-length"])
-async def test_an_answer_that_is_not_http_is_refused(street: Street, path: str) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        answer = await unanswered(street.caller(), target(webhook_receiver, path))
+async def test_an_answer_that_is_not_http_is_refused(flow: ClientFlow, path: str) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        answer = await unanswered(flow.caller(), target(webhook_receiver, path))
         assert answer.reason == "the answer is not HTTP, or its headers are too long"
 
 
 @pytest.mark.parametrize(
     "path", ["/half", "/tiny-chunks-cut", "/chunked-garbage", "/chunked-endless-size", "/chunked-huge-size"]
 )
-async def test_an_incomplete_answer_is_no_answer(street: Street, path: str) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        answer = await unanswered(street.caller(), target(webhook_receiver, path))
+async def test_an_incomplete_answer_is_no_answer(flow: ClientFlow, path: str) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        answer = await unanswered(flow.caller(), target(webhook_receiver, path))
         assert "not HTTP" in answer.reason
-        assert (await answered(street.callers[0], target(webhook_receiver))).status == 200
+        assert (await answered(flow.callers[0], target(webhook_receiver))).status == 200
 
 
-async def test_a_closed_connection_is_reported(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller()
+async def test_a_closed_connection_is_reported(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller()
         assert (await unanswered(caller, target(webhook_receiver, "/close"))).reason == (
             "the connection was closed while waiting for the answer"
         )
@@ -393,9 +394,9 @@ def within(seconds: float) -> Iterator[None]:
         ("/drip-chunks", "waiting for the answer"),
     ],
 )
-async def test_the_whole_call_times_out(street: Street, path: str, doing: str) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller()
+async def test_the_whole_call_times_out(flow: ClientFlow, path: str, doing: str) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller()
         with within(SECONDS_MAX):
             answer = await unanswered(caller, target(webhook_receiver, path))
         assert answer.reason == f"no whole answer within 0.6 seconds: time ran out while {doing}"
@@ -403,64 +404,57 @@ async def test_the_whole_call_times_out(street: Street, path: str, doing: str) -
         assert await webhook_receiver.all_closed(GRACE_SECONDS), "the connection is cut, whatever the other side wants"
 
 
-async def test_a_slow_body_times_out(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller(seconds_max=3.0)
+async def test_a_slow_body_times_out(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller(seconds_max=3.0)
         with within(3.0):
             answer = await unanswered(caller, target(webhook_receiver, "/drip"))
         assert answer.reason.endswith("while reading the answer (200)")
 
 
-async def test_a_silent_server_times_out(street: Street) -> None:
-    async with street.webhook_receiver(behaviour="silent") as webhook_receiver:
+async def test_a_silent_server_times_out(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver(behaviour="silent") as webhook_receiver:
         with within(SECONDS_MAX):
-            answer = await unanswered(street.caller(), target(webhook_receiver))
+            answer = await unanswered(flow.caller(), target(webhook_receiver))
         assert answer.reason.endswith("time ran out while connecting")
         assert await webhook_receiver.all_closed(GRACE_SECONDS)
 
 
 @pytest.fixture
-def full_house() -> Iterator[int]:
+def full_queue() -> Iterator[int]:
     """A port at which connections are neither taken nor refused: so many wait already."""
-    with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(socket.socket())
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(0)
-        for _ in range(4):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listening.getsockname())
-        yield listening.getsockname()[1]
+    with UnresponsiveServer("127.0.0.1") as server:
+        yield server.port
 
 
-async def test_a_connection_that_is_never_accepted_times_out(street: Street, full_house: int) -> None:
+async def test_a_connection_that_is_never_accepted_times_out(flow: ClientFlow, full_queue: int) -> None:
     with within(SECONDS_MAX):
-        answer = await unanswered(street.caller(), WebhookTarget(NAME, full_house, "/", ""))
+        answer = await unanswered(flow.caller(), WebhookTarget(NAME, full_queue, "/", ""))
     assert answer.reason.endswith("time ran out while connecting")
 
 
-async def test_silent_name_servers_time_out(street: Street) -> None:
-    street.names.script[NAME] = SILENT
+async def test_silent_name_servers_time_out(flow: ClientFlow) -> None:
+    flow.nameserver.script[NAME] = SILENT
     with within(SECONDS_MAX):
-        answer = await unanswered(street.caller(), WebhookTarget(NAME, 443, "/", ""))
+        answer = await unanswered(flow.caller(), WebhookTarget(NAME, 443, "/", ""))
     assert answer.reason.endswith("time ran out while looking up the name")
-    assert street.sockets.opened == []
+    assert flow.sockets.opened == []
 
 
 @pytest.mark.alone
-async def test_the_time_limit_is_five_seconds(street: Street) -> None:
+async def test_the_time_limit_is_five_seconds(flow: ClientFlow) -> None:
     assert CALL_SECONDS_MAX == 5.0
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller(seconds_max=CALL_SECONDS_MAX)
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller(seconds_max=CALL_SECONDS_MAX)
         paths = ("/hang", "/hang-headers", "/hang-body", "/drip-chunks")
         with within(5.0):
             answers = await asyncio.gather(*[unanswered(caller, target(webhook_receiver, path)) for path in paths])
         assert all(4_990 <= answer.duration_ms <= 6_500 for answer in answers)
 
 
-async def test_a_cancelled_call_leaves_no_connection(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
-        calling = asyncio.ensure_future(call(street.caller(seconds_max=30), target(webhook_receiver, "/hang")))
+async def test_a_cancelled_call_leaves_no_connection(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
+        calling = asyncio.ensure_future(call(flow.caller(seconds_max=30), target(webhook_receiver, "/hang")))
         await webhook_receiver.came.wait()
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -472,44 +466,44 @@ async def test_a_cancelled_call_leaves_no_connection(street: Street) -> None:
 
 
 @pytest.mark.parametrize("certificate", ["stranger", "othername"])
-async def test_a_certificate_must_be_trusted_and_match_the_name(street: Street, certificate: str) -> None:
-    async with street.webhook_receiver(certificate) as webhook_receiver:
-        answer = await unanswered(street.caller(), target(webhook_receiver))
+async def test_a_certificate_must_be_trusted_and_match_the_name(flow: ClientFlow, certificate: str) -> None:
+    async with flow.webhook_receiver(certificate) as webhook_receiver:
+        answer = await unanswered(flow.caller(), target(webhook_receiver))
         assert answer.reason.startswith("the certificate is not valid for this host: ")
         assert webhook_receiver.requests == []
 
 
-async def test_a_private_authority_is_not_trusted_by_default(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
+async def test_a_private_authority_is_not_trusted_by_default(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
         caller = HttpWebhookClient(
-            resolver=Resolver([street.names.endpoint]), may_connect=lambda _: True, tls=public_tls(), seconds_max=2
+            resolver=Resolver([flow.nameserver.endpoint]), may_connect=lambda _: True, tls=public_tls(), seconds_max=2
         )
         assert "certificate" in (await unanswered(caller, target(webhook_receiver))).reason
         await caller.close()
 
 
-async def test_plain_http_is_not_used(street: Street) -> None:
-    async with street.webhook_receiver(behaviour="plain") as webhook_receiver:
-        answer = await unanswered(street.caller(), target(webhook_receiver))
+async def test_plain_http_is_not_used(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver(behaviour="plain") as webhook_receiver:
+        answer = await unanswered(flow.caller(), target(webhook_receiver))
         assert answer.reason.startswith(("TLS failed: ", "could not connect: ", "no whole answer within"))
         assert webhook_receiver.requests == []
 
 
-async def test_a_connection_closed_before_tls_is_reported(street: Street) -> None:
-    async with street.webhook_receiver(behaviour="cut") as webhook_receiver:
-        assert (await unanswered(street.caller(), target(webhook_receiver))).reason.startswith(
+async def test_a_connection_closed_before_tls_is_reported(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver(behaviour="cut") as webhook_receiver:
+        assert (await unanswered(flow.caller(), target(webhook_receiver))).reason.startswith(
             ("could not connect: ", "TLS failed")
         )
 
 
-async def test_a_refused_connection_is_reported(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
+async def test_a_refused_connection_is_reported(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
         pass
-    answer = await unanswered(street.caller(), target(webhook_receiver))
+    answer = await unanswered(flow.caller(), target(webhook_receiver))
     assert answer.reason == "could not connect: connection refused"
 
 
-async def test_old_tls_is_refused(street: Street) -> None:
+async def test_old_tls_is_refused(flow: ClientFlow) -> None:
     assert public_tls().minimum_version >= ssl.TLSVersion.TLSv1_2
     assert public_tls().check_hostname
     assert public_tls().verify_mode is ssl.CERT_REQUIRED
@@ -518,51 +512,51 @@ async def test_old_tls_is_refused(street: Street) -> None:
 # Where to
 
 
-async def test_an_unreachable_address_is_tried_last_for_a_while(street: Street) -> None:
-    async with street.webhook_receiver(host="::1") as webhook_receiver:
-        street.leads("127.0.0.2", "::1")
-        caller = street.caller()
+async def test_an_unreachable_address_is_tried_last_for_a_while(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver(host="::1") as webhook_receiver:
+        flow.leads("127.0.0.2", "::1")
+        caller = flow.caller()
         for _ in range(3):
             assert (await answered(caller, target(webhook_receiver))).address == "::1"
-        assert street.sockets.opened == ["127.0.0.2", "::1"]
+        assert flow.sockets.opened == ["127.0.0.2", "::1"]
 
 
-async def test_a_hanging_address_does_not_use_up_the_time(street: Street, full_house: int) -> None:
-    async with street.webhook_receiver(host="::1", port=full_house) as webhook_receiver:
-        street.leads("127.0.0.1", "::1")
-        assert (await answered(street.caller(seconds_max=2.0), target(webhook_receiver))).address == "::1"
+async def test_a_hanging_address_does_not_use_up_the_time(flow: ClientFlow, full_queue: int) -> None:
+    async with flow.webhook_receiver(host="::1", port=full_queue) as webhook_receiver:
+        flow.leads("127.0.0.1", "::1")
+        assert (await answered(flow.caller(seconds_max=2.0), target(webhook_receiver))).address == "::1"
 
 
-async def test_a_sent_request_is_not_repeated_at_the_next_address(street: Street) -> None:
+async def test_a_sent_request_is_not_repeated_at_the_next_address(flow: ClientFlow) -> None:
     async with (
-        street.webhook_receiver() as webhook_receiver,
-        street.webhook_receiver(host="::1", port=webhook_receiver.port) as other,
+        flow.webhook_receiver() as webhook_receiver,
+        flow.webhook_receiver(host="::1", port=webhook_receiver.port) as other,
     ):
-        street.leads("127.0.0.1", "::1")
-        caller = street.caller()
+        flow.leads("127.0.0.1", "::1")
+        caller = flow.caller()
         for path in ("/close", "/hang", "/garbage", "/status/500"):
             await call(caller, target(webhook_receiver, path))
         assert (len(webhook_receiver.requests), other.connections) == (4, 0)
 
 
-async def test_an_ipv6_address_is_called(street: Street) -> None:
-    async with street.webhook_receiver(host="::1") as webhook_receiver:
-        street.leads("::1")
-        assert (await answered(street.caller(), target(webhook_receiver))).address == "::1"
+async def test_an_ipv6_address_is_called(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver(host="::1") as webhook_receiver:
+        flow.leads("::1")
+        assert (await answered(flow.caller(), target(webhook_receiver))).address == "::1"
 
 
-async def test_an_address_in_the_url_is_checked_like_any_other(street: Street) -> None:
-    async with street.webhook_receiver() as webhook_receiver:
+async def test_an_address_in_the_url_is_checked_like_any_other(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as webhook_receiver:
         for host in ("127.0.0.1", "::1", "169.254.169.254", "::ffff:127.0.0.1", "64:ff9b::7f00:1"):
-            answer = await unanswered(street.caller(may_connect=is_public), target(webhook_receiver, host=host))
+            answer = await unanswered(flow.caller(may_connect=is_public), target(webhook_receiver, host=host))
             assert answer.reason == f"{host} leads to an address that is not public"
-        assert (street.sockets.opened, street.names.asked, webhook_receiver.connections) == ([], [], 0)
+        assert (flow.sockets.opened, flow.nameserver.asked, webhook_receiver.connections) == ([], [], 0)
 
 
-async def test_dns_that_leads_nowhere_is_told_as_what_it_is(street: Street) -> None:
-    street.names.script["broken.example.com"] = SERVFAIL
-    street.names.zone["bare.example.com"] = []
-    caller = street.caller()
+async def test_dns_that_leads_nowhere_is_reported_as_what_it_is(flow: ClientFlow) -> None:
+    flow.nameserver.script["broken.example.com"] = SERVFAIL
+    flow.nameserver.zone["bare.example.com"] = []
+    caller = flow.caller()
     reasons = {
         "unknown.example.com": "there is no unknown.example.com in DNS",
         "bare.example.com": "bare.example.com has no address in DNS",
@@ -570,7 +564,7 @@ async def test_dns_that_leads_nowhere_is_told_as_what_it_is(street: Street) -> N
     }
     for name, reason in reasons.items():
         assert (await unanswered(caller, WebhookTarget(name, 443, "/", ""))).reason == reason
-    assert street.sockets.opened == []
+    assert flow.sockets.opened == []
 
 
 FORBIDDEN = (
@@ -580,27 +574,27 @@ FORBIDDEN = (
 )  # fmt: skip
 
 
-async def test_no_socket_is_opened_to_a_forbidden_address(street: Street) -> None:
+async def test_no_socket_is_opened_to_a_forbidden_address(flow: ClientFlow) -> None:
     async with (
-        street.webhook_receiver() as webhook_receiver,
-        street.webhook_receiver(host="::1", port=webhook_receiver.port) as other,
+        flow.webhook_receiver() as webhook_receiver,
+        flow.webhook_receiver(host="::1", port=webhook_receiver.port) as other,
     ):
-        caller = street.caller(may_connect=is_public)
+        caller = flow.caller(may_connect=is_public)
         for address in FORBIDDEN:
             # Alone, and beside a public one, in either order and family.
             for others in ((), ("8.8.8.8",), ("2606:4700::1111",), ("8.8.8.8", "2606:4700::1111")):
                 for addresses in ((address, *others), (*others, address)):
-                    street.leads(*addresses)
+                    flow.leads(*addresses)
                     answer = await unanswered(caller, target(webhook_receiver))
                     assert answer.reason == f"{NAME} leads to an address that is not public", addresses
-        assert street.sockets.opened == []
+        assert flow.sockets.opened == []
         assert (webhook_receiver.connections, other.connections) == (0, 0)
 
 
-async def test_no_url_of_the_corpus_opens_a_forbidden_socket(street: Street) -> None:
+async def test_no_url_of_the_corpus_opens_a_forbidden_socket(flow: ClientFlow) -> None:
     """As if all of them had been saved: numbers, disguises and odd names lead nowhere but to their own addresses."""
-    street.sockets.unreachable = True
-    caller = street.caller(may_connect=is_public, seconds_max=10.0)
+    flow.sockets.unreachable = True
+    caller = flow.caller(may_connect=is_public, seconds_max=10.0)
     asked = set()
     for url in CORPUS:
         with contextlib.suppress(ValueError):
@@ -608,79 +602,79 @@ async def test_no_url_of_the_corpus_opens_a_forbidden_socket(street: Street) -> 
     answers = [await call(caller, WebhookTarget(host, 443, "/", "")) for host in sorted(asked)]
     assert len(asked) > 200
     assert [answer for answer in answers if not isinstance(answer, NoWebhookAnswer)] == []
-    assert [address for address in street.sockets.opened if not is_public(ip_address(address))] == []
+    assert [address for address in flow.sockets.opened if not is_public(ip_address(address))] == []
 
 
-async def test_a_name_that_becomes_private_is_refused(street: Street) -> None:
-    street.sockets.unreachable = True
-    async with street.webhook_receiver() as webhook_receiver:
-        caller = street.caller(may_connect=is_public)
-        street.leads("8.8.8.8")
+async def test_a_name_that_becomes_private_is_refused(flow: ClientFlow) -> None:
+    flow.sockets.unreachable = True
+    async with flow.webhook_receiver() as webhook_receiver:
+        caller = flow.caller(may_connect=is_public)
+        flow.leads("8.8.8.8")
         assert "network is unreachable" in (await unanswered(caller, target(webhook_receiver))).reason
-        street.leads("127.0.0.1")
+        flow.leads("127.0.0.1")
         assert "not public" in (await unanswered(caller, target(webhook_receiver))).reason
-        assert street.sockets.opened == ["8.8.8.8"]
+        assert flow.sockets.opened == ["8.8.8.8"]
         assert webhook_receiver.connections == 0
 
 
-async def test_the_checked_address_is_the_one_called(street: Street) -> None:
+async def test_the_checked_address_is_the_one_called(flow: ClientFlow) -> None:
     """The name server answers the next query with a private address: there is no next query."""
     async with (
-        street.webhook_receiver() as allowed,
-        street.webhook_receiver(host="127.0.0.9", port=allowed.port) as inward,
+        flow.webhook_receiver() as allowed,
+        flow.webhook_receiver(host="127.0.0.9", port=allowed.port) as inward,
     ):
-        caller = street.caller(may_connect=lambda address: address == IPv4Address("127.0.0.1"))
-        resolved = street.names.answer
+        caller = flow.caller(may_connect=lambda address: address == IPv4Address("127.0.0.1"))
+        resolved = flow.nameserver.answer
 
         def rebinding(wire: bytes, transport: str) -> bytes | None:
             given = resolved(wire, transport)
-            if len(street.names.asked) >= 2:
-                street.names.records[NAME, "A"] = ["127.0.0.9"]
+            if len(flow.nameserver.asked) >= 2:
+                flow.nameserver.records[NAME, "A"] = ["127.0.0.9"]
             return given
 
-        street.names.answer = rebinding  # type: ignore[method-assign]
+        flow.nameserver.answer = rebinding  # type: ignore[method-assign]
         assert (await answered(caller, target(allowed))).address == "127.0.0.1"
-        street.time.now += 1_000_000
+        flow.time.now += 1_000_000
         assert "not public" in (await unanswered(caller, target(allowed))).reason
-        assert street.sockets.opened == ["127.0.0.1"]
+        assert flow.sockets.opened == ["127.0.0.1"]
         assert (allowed.connections, inward.connections) == (1, 0)
 
 
-async def test_an_open_connection_is_dropped_when_the_name_changes(street: Street) -> None:
-    async with street.webhook_receiver() as first, street.webhook_receiver(host="127.0.0.2", port=first.port) as second:
-        caller = street.caller(may_connect=lambda address: address != IPv4Address("127.0.0.3"))
+async def test_an_open_connection_is_dropped_when_the_name_changes(flow: ClientFlow) -> None:
+    async with flow.webhook_receiver() as first, flow.webhook_receiver(host="127.0.0.2", port=first.port) as second:
+        caller = flow.caller(may_connect=lambda address: address != IPv4Address("127.0.0.3"))
         assert (await answered(caller, target(first))).address == "127.0.0.1"
-        street.leads("127.0.0.3")
+        flow.leads("127.0.0.3")
         assert "not public" in (await unanswered(caller, target(first))).reason
-        street.leads("127.0.0.2")
+        flow.leads("127.0.0.2")
         assert (await answered(caller, target(first))).address == "127.0.0.2"
         assert (len(first.requests), len(second.requests)) == (1, 1)
 
 
-async def test_a_connection_is_not_shared_between_names(street: Street) -> None:
+async def test_a_connection_is_not_shared_between_names(flow: ClientFlow) -> None:
     """Its certificate was checked for one of them only."""
-    async with street.webhook_receiver() as webhook_receiver:
-        street.leads("127.0.0.1", name="other.example.com")
-        caller = street.caller()
+    async with flow.webhook_receiver() as webhook_receiver:
+        flow.leads("127.0.0.1", name="other.example.com")
+        caller = flow.caller()
         assert (await answered(caller, target(webhook_receiver))).status == 200
         assert "certificate" in (await unanswered(caller, target(webhook_receiver, host="other.example.com"))).reason
 
 
-async def test_the_address_is_checked_again_when_the_socket_opens(street: Street) -> None:
+async def test_the_address_is_checked_again_when_the_socket_opens(flow: ClientFlow) -> None:
     """Were the look-up ever to be passed by: the judgement changes between the two."""
     verdicts = {IPv4Address("127.0.0.1"): True, IPv6Address("::1"): False}
-    caller = street.caller(may_connect=verdicts.__getitem__)
+    caller = flow.caller(may_connect=verdicts.__getitem__)
     info = (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("::1", 443, 0, 0))
     with pytest.raises(PermissionError):
         caller._checked_socket(info)
-    assert street.sockets.opened == []
+    assert flow.sockets.opened == []
 
 
 # Anything
 
 
 @pytest.mark.fuzz("Webhook answers")
-async def test_any_response_is_an_answer_or_a_failure(street: Street, caplog: pytest.LogCaptureFixture) -> None:
+async def test_any_response_is_an_answer_or_a_failure(flow: ClientFlow, caplog: pytest.LogCaptureFixture) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     pieces = [
@@ -695,8 +689,8 @@ async def test_any_response_is_an_answer_or_a_failure(street: Street, caplog: py
     for number in range(inputs(150)):
         head = b"HTTP/1.1 200 OK\r\n" if chance.random() < 0.6 else b""
         said[f"/{number}"] = head + b"".join(chance.choices(pieces, k=chance.randrange(12)))
-    caller = street.caller()
-    async with WebhookReceiver(street.authority.servers["sound"], said=said) as webhook_receiver:
+    caller = flow.caller()
+    async with WebhookReceiver(flow.authority.servers["sound"], said=said) as webhook_receiver:
         for path, text in said.items():
             TRIED["Webhook answers"] += 1
             try:

@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.connection import BoundedConnection
 from posthouse.entrypoints.http.response_limits import PIECE_BYTES, SENDING_BYTES_MAX, ResponseLimits
-from tests.support.service import eventually
+from tests.support.eventually import eventually
 from tools.private_postgres import free_port
 
 SCOPE: Scope = {"type": "http", "method": "GET", "path": "/v1/x", "headers": [], responses.REQUEST_ID_TEXT: "rq_1"}
@@ -86,7 +86,7 @@ class Impatient(BoundedConnection):
 
 
 @asynccontextmanager
-async def served(size: int) -> AsyncIterator[int]:
+async def served(size: int) -> AsyncIterator[uvicorn.Server]:
     limits = ResponseLimits()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,13 +101,9 @@ async def served(size: int) -> AsyncIterator[int]:
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
-
-    async def has_started() -> bool:
-        return server.started
-
-    await eventually(has_started, bool)
+    await eventually(lambda: server.started)
     try:
-        yield port
+        yield server
     finally:
         server.should_exit = True
         await serving
@@ -115,14 +111,15 @@ async def served(size: int) -> AsyncIterator[int]:
 
 async def test_a_client_that_does_not_read_is_cut_off_and_readers_get_all() -> None:
     size = 16 * 1024 * 1024
-    async with served(size) as port:
+    async with served(size) as server:
+        port = server.config.port
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         other_reader, other = await asyncio.open_connection("127.0.0.1", port)
         other.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert len((await other_reader.read(-1)).partition(b"\r\n\r\n")[2]) == size
         # It got what its socket buffer holds, and nothing more.
-        await asyncio.sleep(1.5)
+        await eventually(lambda: not server.server_state.connections)
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await reader.readexactly(size)
         writer.close()

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
-from tests.support.service import eventually
+from tests.support.eventually import eventually
 from tools.private_postgres import free_port
 
 PROCESSES = 2
@@ -50,11 +50,7 @@ async def serving() -> AsyncIterator[int]:
     port = free_port()
     server = start(port)
     try:
-
-        async def both() -> set[int]:
-            return await responders(port)
-
-        await eventually(both, lambda pids: len(pids) == PROCESSES, within=START_SECONDS_MAX)
+        await eventually(lambda: responders(port), lambda pids: len(pids) == PROCESSES, within=START_SECONDS_MAX)
         yield port
     finally:
         server.send_signal(signal.SIGTERM)

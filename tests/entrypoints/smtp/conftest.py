@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import pytest
 import uvloop
 
-from tests.support.smtp_service import Authority
+from tests.support.certificates import Authority
+from tests.support.smtp_service import NAME
 
 ON_BOTH_LOOPS = ("test_server.py", "test_server_tls.py")
 
@@ -22,7 +23,7 @@ def pytest_asyncio_loop_factories(
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority.make(tmp_path_factory.mktemp("tls"))
+    return Authority.make(tmp_path_factory.mktemp("tls"), NAME)
 
 
 @pytest.fixture(scope="session")

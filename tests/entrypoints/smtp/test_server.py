@@ -5,7 +5,6 @@ import contextlib
 import resource
 import smtplib
 import socket
-from collections.abc import Callable
 from dataclasses import replace
 
 import aiosmtplib
@@ -13,6 +12,7 @@ import pytest
 
 from posthouse.entrypoints.smtp.connection import WAITING_BYTES_MAX, Bounds, ServerDeadlines
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
+from tests.support.eventually import eventually
 from tests.support.smtp_service import INBOUND, RecordingService, SmtpConnection, run_smtp_server
 
 SHORT = ServerDeadlines(check_seconds=0.02, closing_seconds=0.02)
@@ -99,9 +99,7 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
             client.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
-                client.connect(("127.0.0.1", server.ports[0]))
-            await asyncio.sleep(0.05)
+            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", server.ports[0]))
             # Messages reset the count of commands, so that replies never end by themselves.
             mail = b"EHLO x\r\n" + b"EHLO x\r\n" * 1_000 + b"MAIL FROM:<>\r\nRCPT TO:<a@b.example>\r\nDATA\r\n.\r\n"
             loop = asyncio.get_running_loop()
@@ -109,7 +107,7 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
                 async with asyncio.timeout(5):
                     while server.connection_count:
                         await asyncio.wait_for(loop.sock_sendall(client, mail), 0.3)
-            await _until(lambda: server.connection_count == 0)
+            await eventually(lambda: server.connection_count == 0)
 
 
 # Deadlines
@@ -163,11 +161,7 @@ async def test_a_session_ends_after_its_longest_time() -> None:
         run_smtp_server(RecordingService(), deadlines=replace(SHORT, session_seconds=0.2)) as server,
         SmtpConnection.to(server.ports[0]) as line,
     ):
-        reply = ""
-        while reply[:3] in ("", "250"):
-            (reply,) = await line.say("NOOP")
-            await asyncio.sleep(0.02)
-        assert reply.startswith("421 4.4.2")
+        assert (await line.say_until_refused("NOOP")).startswith("421 4.4.2")
 
 
 # Limits
@@ -251,11 +245,11 @@ async def test_a_complete_message_is_accepted_after_a_disconnect() -> None:
         async with SmtpConnection.to(server.ports[0]) as line:
             await line.say(*OPEN, "DATA")
             line.writer.write(b"hi\r\n.\r\n")
-            await _until(lambda: service.begun == 1)
+            await eventually(lambda: service.begun == 1)
             line.writer.transport.abort()
         assert server.held_bytes > 0
         service.gate.set()
-        await _until(lambda: server.held_bytes == 0)
+        await eventually(lambda: server.held_bytes == 0)
     assert service.contents == [b"hi\r\n"]
 
 
@@ -265,7 +259,7 @@ async def test_an_incomplete_message_is_not_accepted() -> None:
         async with SmtpConnection.to(server.ports[0]) as line:
             await line.say(*OPEN, "DATA")
             line.writer.write(b"hi\r\n.\r")
-        await _until(lambda: server.connection_count == 0)
+        await eventually(lambda: server.connection_count == 0)
         assert server.held_bytes == 0
     assert service.accepted == []
 
@@ -277,7 +271,7 @@ async def test_a_half_closed_client_still_gets_the_reply() -> None:
         await line.say(*OPEN, "DATA")
         line.writer.write(b"hi\r\n.\r\n")
         line.writer.write_eof()
-        await asyncio.sleep(0.05)
+        await eventually(lambda: service.begun == 1)
         service.gate.set()
         assert (await line.rest()).startswith("250 2.0.0")
 
@@ -308,11 +302,11 @@ async def test_a_drain_finishes_receiving_and_accepting() -> None:
         await accepting.say(*OPEN, "DATA")
         accepting.writer.write(b"hi\r\n.\r\n")
         receiving.writer.write(b"slow")
-        await _until(lambda: service.begun == 1)
+        await eventually(lambda: service.begun == 1)
         draining = asyncio.create_task(server.drain(5))
         await asyncio.sleep(0.05)
         receiving.writer.write(b"ly\r\n.\r\nMAIL FROM:<>\r\n")
-        await _until(lambda: service.begun == 2)
+        await eventually(lambda: service.begun == 2)
         service.gate.set()
         for line in (accepting, receiving):
             replies = await line.rest()
@@ -330,7 +324,7 @@ async def test_a_drain_ends_in_time_and_confirms_no_message_it_cuts() -> None:
         await receiving.say(*OPEN, "DATA")
         await accepting.say(*OPEN, "DATA")
         accepting.writer.write(b"hi\r\n.\r\n")
-        await _until(lambda: service.begun == 1)
+        await eventually(lambda: service.begun == 1)
         await asyncio.wait_for(server.drain(0.4), 1)
         assert (await receiving.rest()).startswith("421 4.3.2")
         assert await accepting.rest() == ""
@@ -343,9 +337,3 @@ async def _drip(line: SmtpConnection, piece: bytes) -> None:
         for _ in range(25):
             line.writer.write(piece)
             await asyncio.sleep(0.02)
-
-
-async def _until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not is_true():  # noqa: ASYNC110 (what is awaited has no event)
-            await asyncio.sleep(0.01)

@@ -13,6 +13,8 @@ import pytest
 
 from posthouse.entrypoints.smtp.connection import Bounds, ServerDeadlines
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer
+from tests.support.certificates import Authority
+from tests.support.eventually import eventually
 from tests.support.smtp_service import (
     INBOUND,
     NAME,
@@ -20,7 +22,6 @@ from tests.support.smtp_service import (
     PRINCIPAL,
     SUBMISSION,
     USERNAME,
-    Authority,
     RecordingService,
     SmtpConnection,
     run_smtp_server,
@@ -160,7 +161,7 @@ async def test_an_endless_handshake_is_cut_off(authority: Authority) -> None:
             plain.writer.write(b"\x16\x03\x01")
             assert await plain.rest() == ""
             assert await secure.rest() == ""
-        await _until_empty(server)
+        await eventually(lambda: server.connection_count == 0)
 
 
 async def test_a_drain_does_not_wait_for_handshakes(authority: Authority) -> None:
@@ -170,8 +171,7 @@ async def test_a_drain_does_not_wait_for_handshakes(authority: Authority) -> Non
         SmtpConnection.to(server.ports[1], greeted=False) as secure,
     ):
         await plain.say("EHLO x", "STARTTLS")
-        await asyncio.sleep(0.05)
-        assert server.connection_count == 2
+        await eventually(lambda: server.connection_count == 2)
         await asyncio.wait_for(server.drain(5), 1)
         assert server.connection_count == 0
         assert await secure.rest() == ""
@@ -185,7 +185,7 @@ async def test_connections_are_counted_before_their_handshake(authority: Authori
             SmtpConnection.to(server.ports[1], greeted=False) as second,
         ):
             assert await second.rest() == ""
-        await _until_empty(server)
+        await eventually(lambda: server.connection_count == 0)
 
 
 async def test_a_client_that_does_not_log_in_is_cut_off(authority: Authority) -> None:
@@ -195,18 +195,14 @@ async def test_a_client_that_does_not_log_in_is_cut_off(authority: Authority) ->
         run_smtp_server(service, tls=authority.files, deadlines=deadlines) as server,
         SmtpConnection.to(server.ports[0]) as line,
     ):
-        reply = ""
-        while reply[:3] in ("", "250"):
-            (reply,) = await line.say("NOOP")
-            await asyncio.sleep(0.02)
-        assert reply.startswith("421 4.4.2")
+        assert (await line.say_until_refused("NOOP")).startswith("421 4.4.2")
 
 
 async def test_a_renewed_certificate_is_used_and_a_broken_file_is_not(
     tmp_path: Path, authority: Authority, trusting: ssl.SSLContext
 ) -> None:
     own = Authority(authority.ca, tmp_path)
-    own.issue()
+    own.issue(NAME)
     files = own.files
     async with run_smtp_server(RecordingService(INBOUND), tls=files, listeners=BOTH) as server:
 
@@ -243,12 +239,6 @@ async def test_an_address_in_use_is_an_error() -> None:
     async with run_smtp_server(RecordingService(INBOUND)) as server:
         with pytest.raises(OSError, match="in use"):
             await SmtpServer(RecordingService(INBOUND)).listen([Listener("127.0.0.1", server.ports[0])])
-
-
-async def _until_empty(server: SmtpServer) -> None:
-    async with asyncio.timeout(5):
-        while server.connection_count:  # noqa: ASYNC110 (what is awaited has no event)
-            await asyncio.sleep(0.01)
 
 
 async def _raw_rest(line: SmtpConnection) -> bytes:

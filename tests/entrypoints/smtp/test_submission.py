@@ -18,9 +18,10 @@ from posthouse.flows.accept.last_used import LastUsed
 from posthouse.rules import ids
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
+from tests.support.certificates import Authority
 from tests.support.operator_client import MadeAccount, Operator
 from tests.support.service import service_settings
-from tests.support.smtp_service import NAME, Authority
+from tests.support.smtp_service import NAME
 
 MAIL = "From: Ada <ada@acme.example.com>\r\nTo: bob@example.org\r\nSubject: Hello\r\n\r\nHi.\r\n"
 SENDER = "bounces@acme.example.com"

@@ -26,12 +26,12 @@ HERE = "192.0.2.7"
 
 @pytest.fixture
 async def flows(database: Database) -> AsyncIterator[AccountFlows]:
-    async with open_account_flows(database) as one:
-        yield one
+    async with open_account_flows(database) as opened:
+        yield opened
 
 
-class Door:
-    """Admission that hears of every change at once."""
+class FreshAdmission:
+    """Admission that notices every change at once."""
 
     def __init__(self, flows: AccountFlows, uses: LastUsed) -> None:
         self._flows = flows
@@ -48,7 +48,7 @@ class Door:
         )
         return await admission.sender(authorization, peer)
 
-    async def opens(self, authorization: str, peer: str = HERE) -> bool:
+    async def admits(self, authorization: str, peer: str = HERE) -> bool:
         try:
             await self.sender(authorization, peer)
         except Refusal:
@@ -62,8 +62,8 @@ def uses(database: Database) -> LastUsed:
 
 
 @pytest.fixture
-def door(flows: AccountFlows, uses: LastUsed) -> Door:
-    return Door(flows, uses)
+def admission(flows: AccountFlows, uses: LastUsed) -> FreshAdmission:
+    return FreshAdmission(flows, uses)
 
 
 def key_id(made: object) -> str:
@@ -126,22 +126,24 @@ async def test_two_who_revoke_at_once_leave_one_credential(flows: AccountFlows) 
     assert await flows.value(query) == 1
 
 
-async def test_a_password_that_was_replaced_works_until_the_overlap_ends(flows: AccountFlows, door: Door) -> None:
+async def test_a_password_that_was_replaced_works_until_the_overlap_ends(
+    flows: AccountFlows, admission: FreshAdmission
+) -> None:
     made = await flows.accounts.create_account("Acme")
     acme, username, old = made.account.id, made.credential.credential.username, made.credential.password
     rotated = await flows.credentials.rotate_credential(acme, username, ADA, overlap_seconds=3600)
     assert rotated.credential.previous_until is not None
-    assert await door.opens(basic(username, old))
-    assert await door.opens(basic(username, rotated.password))
-    assert not await door.opens(basic(username, old + "x"))
+    assert await admission.admits(basic(username, old))
+    assert await admission.admits(basic(username, rotated.password))
+    assert not await admission.admits(basic(username, old + "x"))
     again = await flows.credentials.rotate_credential(acme, username, ADA, overlap_seconds=3600)
-    assert not await door.opens(basic(username, old)), "one before the last has ended"
+    assert not await admission.admits(basic(username, old)), "one before the last has ended"
     flows.clock.time += HOUR
-    assert not await door.opens(basic(username, rotated.password))
-    assert await door.opens(basic(username, again.password))
+    assert not await admission.admits(basic(username, rotated.password))
+    assert await admission.admits(basic(username, again.password))
     last = await flows.credentials.rotate_credential(acme, username, ADA, overlap_seconds=0)
-    assert not await door.opens(basic(username, again.password))
-    assert await door.opens(basic(username, last.password))
+    assert not await admission.admits(basic(username, again.password))
+    assert await admission.admits(basic(username, last.password))
     stored = await flows.value("SELECT secret_hash FROM credentials")
     assert credential.matches(last.password, stored, PEPPER)
     for overlap in (-1, limits.OVERLAP_SECONDS_MAX + 1):
@@ -208,10 +210,10 @@ async def test_a_key_is_revoked_once_and_must_be_able_to_live(flows: AccountFlow
 
 
 async def test_one_accounts_credentials_and_keys_are_unknown_to_another(flows: AccountFlows) -> None:
-    one = await flows.accounts.create_account("one")
-    key = await flows.credentials.create_key(one.account.id, ADA)
+    made = await flows.accounts.create_account("one")
+    key = await flows.credentials.create_key(made.account.id, ADA)
     two = await flows.account("two")
-    username = one.credential.credential.username
+    username = made.credential.credential.username
     await assert_refused(flows.credentials.revoke_credential(two, username, ADA), Code.NOT_FOUND)
     await assert_refused(flows.credentials.rotate_credential(two, username, ADA), Code.NOT_FOUND)
     await assert_refused(flows.credentials.revoke_key(two, key_id(key), ADA), Code.NOT_FOUND)
@@ -219,7 +221,9 @@ async def test_one_accounts_credentials_and_keys_are_unknown_to_another(flows: A
     await assert_refused(flows.credentials.create_key(two, ADA, given_credential=username), Code.NOT_FOUND)
 
 
-async def test_a_key_that_was_replaced_works_until_the_overlap_ends(flows: AccountFlows, door: Door) -> None:
+async def test_a_key_that_was_replaced_works_until_the_overlap_ends(
+    flows: AccountFlows, admission: FreshAdmission
+) -> None:
     acme = await flows.account()
     made = await flows.credentials.create_key(
         acme, ADA, name="shop", scopes=list(Scope), allowed_networks=["192.0.2.0/24"], expires_at=NOON + 10 * DAY
@@ -233,11 +237,11 @@ async def test_a_key_that_was_replaced_works_until_the_overlap_ends(flows: Accou
     for same in ("name", "mode", "may_read", "may_send", "credential_id", "allowed_networks"):
         assert getattr(rotated.key, same) == getattr(made.key, same)
     for secret in (made.secret, rotated.secret):
-        assert await door.opens(f"Bearer {secret}")
+        assert await admission.admits(f"Bearer {secret}")
     await assert_refused(flows.credentials.rotate_key(acme, key_id(made), ADA), Code.CONFLICT, "was rotated already")
     flows.clock.time += HOUR
-    assert not await door.opens(f"Bearer {made.secret}")
-    assert await door.opens(f"Bearer {rotated.secret}")
+    assert not await admission.admits(f"Bearer {made.secret}")
+    assert await admission.admits(f"Bearer {rotated.secret}")
     await flows.credentials.revoke_key(acme, key_id(rotated), ADA)
     await assert_refused(flows.credentials.rotate_key(acme, key_id(rotated), ADA), Code.CONFLICT, "is revoked")
     assert [action for action, _ in await flows.actions(acme)][1:] == ["key.created", "key.rotated", "key.revoked"]
@@ -253,22 +257,24 @@ async def test_rotating_never_lengthens_a_keys_life_and_an_expired_one_is_past_i
     await assert_refused(flows.credentials.rotate_key(acme, key_id(rotated), ADA), Code.CONFLICT, "has expired")
 
 
-async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(flows: AccountFlows, door: Door) -> None:
+async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(
+    flows: AccountFlows, admission: FreshAdmission
+) -> None:
     acme = await flows.account()
     owner = await flows.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
     made = await flows.credentials.create_key(
         acme, ADA, given_credential=owner.credential.username, allowed_networks=["192.0.2.7", "198.51.100.1"]
     )
     opened_from = [
-        peer for peer in (HERE, "192.0.2.8", "198.51.100.1") if await door.opens(f"Bearer {made.secret}", peer)
+        peer for peer in (HERE, "192.0.2.8", "198.51.100.1") if await admission.admits(f"Bearer {made.secret}", peer)
     ]
     assert opened_from == [HERE]
 
 
-async def test_a_key_without_the_scope_to_send_is_forbidden_to(flows: AccountFlows, door: Door) -> None:
+async def test_a_key_without_the_scope_to_send_is_forbidden_to(flows: AccountFlows, admission: FreshAdmission) -> None:
     acme = await flows.account()
     made = await flows.credentials.create_key(acme, ADA, scopes=[Scope.READ])
-    await assert_refused(door.sender(f"Bearer {made.secret}"), Code.FORBIDDEN, "send scope")
+    await assert_refused(admission.sender(f"Bearer {made.secret}"), Code.FORBIDDEN, "send scope")
 
 
 async def test_an_account_has_a_thousand_keys_at_most_and_each_can_be_rotated(flows: AccountFlows) -> None:
@@ -321,14 +327,16 @@ async def test_pages_lead_from_the_newest_to_the_oldest(flows: AccountFlows) -> 
 # When they were last used.
 
 
-async def test_uses_are_written_together_and_tell_no_cache(flows: AccountFlows, door: Door, uses: LastUsed) -> None:
+async def test_uses_are_written_together_and_change_no_cache(
+    flows: AccountFlows, admission: FreshAdmission, uses: LastUsed
+) -> None:
     account = await flows.accounts.create_account("Acme")
     acme, first = account.account.id, account.credential
     made = await flows.credentials.create_key(acme, ADA)
     changed_at = await flows.value("SELECT changed_at FROM accounts")
-    await door.sender(basic(first.credential.username, first.password))
-    await door.sender(f"Bearer {made.secret}")
-    assert not await door.opens(f"Bearer {made.secret}x")
+    await admission.sender(basic(first.credential.username, first.password))
+    await admission.sender(f"Bearer {made.secret}")
+    assert not await admission.admits(f"Bearer {made.secret}x")
     used_at = flows.clock.time
     assert await flows.value("SELECT count(last_used_at) FROM api_keys") == 0
     await uses.write()

@@ -8,14 +8,14 @@ import pytest
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.ids import AccountId
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
-from tests.support.smtp_receiver import Delivered
+from tests.support.smtp_conversation import Delivered
 
 
 @pytest.fixture
 async def flow(database_url: str) -> AsyncIterator[DeliveryFlow]:
-    async with open_delivery_flow(database_url) as one:
-        one.serve("example.org", "example.net")
-        yield one
+    async with open_delivery_flow(database_url) as flow:
+        flow.serve("example.org", "example.net")
+        yield flow
 
 
 async def records(flow: DeliveryFlow) -> Mapping[bytes, bytes]:
@@ -60,5 +60,5 @@ async def test_mail_of_a_domain_that_was_removed_goes_out_unsigned(flow: Deliver
     await flow.steps.operator.domains.remove(AccountId(sender.account_id), sender.domain, OPERATOR)
     await flow.run_due()
     assert await flow.statuses(message) == ["delivered"]
-    (one,) = flow.receiver.accepted
-    assert b"DKIM-Signature" not in one.message
+    (mail,) = flow.receiver.accepted
+    assert b"DKIM-Signature" not in mail.message

@@ -7,9 +7,8 @@ from typing import Final
 
 import pytest
 
-from posthouse.chance import SystemChance
 from posthouse.flows.account.domains import DomainView, KeyStage
-from posthouse.flows.operate.upkeep import Retention, Upkeep
+from posthouse.flows.operate.upkeep import Upkeep
 from posthouse.mail import dkim
 from posthouse.rules import limits
 from posthouse.rules.actor import OPERATOR, SERVICE
@@ -22,25 +21,20 @@ from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
 from tests.support.account_flows import ADA, DAY, NOON, RETURN_PATH, AccountFlows, assert_refused, open_account_flows
 from tests.support.nameserver import SERVFAIL, SILENT
+from tests.support.upkeep import new_upkeep
 
 MOMENT: Final = timedelta(seconds=limits.DOMAIN_ASKED_SECONDS + 1)
 
 
 @pytest.fixture
 async def flows(database: Database) -> AsyncIterator[AccountFlows]:
-    async with open_account_flows(database) as one:
-        yield one
+    async with open_account_flows(database) as opened:
+        yield opened
 
 
 def upkeep_of(flows: AccountFlows, sealer: Sealer | None = None) -> Upkeep:
-    return Upkeep(
-        database=flows.database,
-        clock=flows.clock,
-        chance=SystemChance(),
-        resolver=Resolver([flows.nameserver.endpoint], lookup_seconds_max=1.0),
-        sealer=sealer or flows.sealer,
-        retention=Retention(30, 3),
-    )
+    resolver = Resolver([flows.nameserver.endpoint], lookup_seconds_max=1.0)
+    return new_upkeep(flows.database, flows.clock, resolver=resolver, sealer=sealer or flows.sealer)
 
 
 async def verified(flows: AccountFlows, account_id: AccountId, name: str = "example.com") -> DomainView:
@@ -162,8 +156,8 @@ async def test_two_accounts_may_hold_one_domain_with_tokens_and_keys_of_their_ow
     assert records[0].ownership.value != records[1].ownership.value
     assert records[0].dkim.name != records[1].dkim.name
     flows.nameserver.zone[records[0].ownership.name] = [row.ownership.value for row in records]
-    for one in records:
-        flows.nameserver.zone[one.dkim.name] = [one.dkim.value]
+    for record in records:
+        flows.nameserver.zone[record.dkim.name] = [record.dkim.value]
     for account_id in both:
         checked = await flows.domains.verify(account_id, "example.com", ADA)
         assert checked.domain.verified_at is not None

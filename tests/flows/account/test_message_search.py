@@ -132,9 +132,9 @@ async def test_each_filter_and_each_pair_of_them_finds_what_it_names(flow: Searc
     for name, value in wanted.items():
         for limit in (1, 5, 50):
             assert set(await flow.all(limit, **{name: value})) == having[name], name
-    for one, other in combinations(wanted, 2):
-        found = await flow.all(3, **{one: wanted[one], other: wanted[other]})
-        assert set(found) == having[one] & having[other], (one, other)
+    for name, other in combinations(wanted, 2):
+        found = await flow.all(3, **{name: wanted[name], other: wanted[other]})
+        assert set(found) == having[name] & having[other], (name, other)
     assert await flow.all(recipient="nobody@example.org") == []
 
 

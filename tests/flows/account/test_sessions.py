@@ -19,7 +19,6 @@ from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.last_used import LastUsed
 from posthouse.flows.account.passwords import PEER_FAILURES_PER_PERSON, Passwords
 from posthouse.flows.account.sessions import NewSecret, Sessions
-from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import ids, limits, token, totp
 from posthouse.rules.credential import Role
@@ -32,8 +31,8 @@ from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.store.sessions import SessionRow
 from posthouse.store.users import UserRow
-from posthouse.wire.dns import Resolver
 from tests.support.clock import SettableClock
+from tests.support.upkeep import new_upkeep
 
 PEPPER: Final = b"pepper of the tests"
 SECRET: Final = "token secret of the tests, thirty-two bytes"
@@ -270,14 +269,7 @@ async def test_upkeep_forgets_sessions_that_are_over_and_seals_second_factors_an
     young = await flow.login(code=flow.code(secret))
     flow.clock.advance(hours=6)
     renewed = Sealer({"1": b"k" * 32, "2": b"n" * 32}, "2")
-    upkeep = Upkeep(
-        database=flow.database,
-        clock=flow.clock,
-        chance=SystemChance(),
-        resolver=Resolver(),
-        sealer=renewed,
-        retention=Retention(30, 3),
-    )
+    upkeep = new_upkeep(flow.database, flow.clock, sealer=renewed)
     assert await upkeep.forget_sessions() == 1
     assert await flow.is_good(young)
     assert await upkeep.reseal() == 1
@@ -333,7 +325,10 @@ async def test_no_session_begins_with_a_password_that_was_just_changed(flow: Ses
 async def test_two_changes_of_one_password_at_once_are_one(flow: SessionFlow) -> None:
     members = [await flow.member(await flow.login()) for _ in range(2)]
     ends = await asyncio.gather(
-        *(flow.sessions.change_password(one, PASSWORD, f"{NEW} {number}", HOME) for number, one in enumerate(members)),
+        *(
+            flow.sessions.change_password(member, PASSWORD, f"{NEW} {number}", HOME)
+            for number, member in enumerate(members)
+        ),
         return_exceptions=True,
     )
     faults = [end for end in ends if end is not None]
@@ -573,8 +568,8 @@ async def test_tries_that_cross_on_their_way_do_not_block_each_other(flow: Sessi
     """Clocks differ: the first to read its clock may be counted last."""
     await flow.login()
     behind = SessionFlow(flow.database, clock=SettableClock(flow.clock.now() - timedelta(seconds=1)))
-    for one in (flow, behind):
-        assert not await rate_limited(one, EMAIL)
+    for process in (flow, behind):
+        assert not await rate_limited(process, EMAIL)
     # A right password is forgiven as late as it was slow to check.
     assert not await rate_limited(flow, EMAIL, PASSWORD)
     assert not await rate_limited(behind, EMAIL)
@@ -592,7 +587,7 @@ async def test_failures_are_remembered_for_a_day(flow: SessionFlow) -> None:
 
 @pytest.mark.slow
 @pytest.mark.alone
-async def test_the_time_that_a_login_takes_does_not_tell_whether_there_is_a_user(database: Database) -> None:
+async def test_the_time_that_a_login_takes_does_not_show_whether_there_is_a_user(database: Database) -> None:
     """Medians of 200 of each, one by one in turn, in the processor's time, whatever else it does meanwhile.
 
     The hash costs a tenth of what it does in earnest, so that what else may differ weighs ten times as much.

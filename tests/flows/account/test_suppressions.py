@@ -13,7 +13,6 @@ from posthouse.chance import SystemChance
 from posthouse.clock import DatabaseClock
 from posthouse.flows.account.suppressions import BATCH, HELD_FOR, Import, ImportProgress, Suppressions
 from posthouse.flows.inbound.reputation import Reputation, ReputationRun
-from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
@@ -22,10 +21,9 @@ from posthouse.rules.suppression import IMPORT_LINES_MAX, MANUAL_MAX
 from posthouse.store import reports, suppressions
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Database
-from posthouse.store.seal import Sealer
-from posthouse.wire.dns import Resolver
 from tests.support import query_plans
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.upkeep import new_upkeep
 
 UNKNOWN: dict[str, Any] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
 
@@ -133,7 +131,7 @@ async def test_what_was_entered_is_honoured_by_the_claim_until_it_is_removed(flo
 async def test_lifting_a_bounced_address_hides_nothing_from_reputation(flow: SuppressionFlow) -> None:
     delivered = [row for _ in range(4) for row in await flow.steps.claimed(45)]
     await flow.steps.record(*[flow.steps.outcome(row, DeliveryResult.DELIVERED) for row in delivered])
-    emails = [f"bounced{one}@example.org" for one in range(21)]
+    emails = [f"bounced{number}@example.org" for number in range(21)]
     await flow.bounce(*emails)
     for email in emails:
         await flow.suppression.remove(flow.account_id, OPERATOR, email, "please")
@@ -152,14 +150,7 @@ async def test_manual_suppressions_do_not_count_for_reputation(flow: Suppression
 async def test_upkeep_forgets_what_was_lifted_once_it_counts_no_more(flow: SuppressionFlow) -> None:
     await flow.bounce("ada@example.org", "bob@example.org")
     await flow.suppression.remove(flow.account_id, OPERATOR, "ada@example.org", "please")
-    upkeep = Upkeep(
-        database=flow.steps.database,
-        clock=flow.steps.clock,
-        chance=SystemChance(),
-        resolver=Resolver(),
-        sealer=Sealer({"1": bytes(32)}, "1"),
-        retention=Retention(30, 3),
-    )
+    upkeep = new_upkeep(flow.steps.database, flow.steps.clock)
     counts = []
     for moment in (WINDOW, timedelta(seconds=1)):
         flow.steps.clock.advance(moment)
@@ -236,7 +227,7 @@ async def test_an_account_enters_no_more_addresses_than_it_may(flow: Suppression
 
 async def test_an_import_and_results_of_the_same_addresses_both_end(flow: SuppressionFlow) -> None:
     claimed = [row for _ in range(4) for row in await flow.steps.claimed(50)]
-    emails = b"".join([f"{one.email}\n".encode() for one in reversed(claimed)])
+    emails = b"".join([f"{claim.email}\n".encode() for claim in reversed(claimed)])
 
     async def results() -> None:
         for at in range(0, 50, 10):
@@ -256,7 +247,7 @@ async def test_pages_are_newest_first_whatever_the_reason(flow: SuppressionFlow)
         expected += [f"b{number}@example.org", f"m{number}@example.org"]
     flow.steps.clock.advance(seconds=1)
     await flow.bring_in(b"".join([b"z%d@example.net\n" % row for row in range(5)]))
-    expected += [f"z{one}@example.net" for one in range(5)]
+    expected += [f"z{number}@example.net" for number in range(5)]
 
     async def pages(count: int, **filters: str) -> list[str]:
         found: list[str] = []
@@ -268,16 +259,16 @@ async def test_pages_are_newest_first_whatever_the_reason(flow: SuppressionFlow)
             if cursor is None:
                 return found
 
-    wanted = sorted(expected[:10], key=lambda one: (one[1], one[0]), reverse=True)
+    wanted = sorted(expected[:10], key=lambda row: (row[1], row[0]), reverse=True)
     for count in (1, 3, 100):
         assert await pages(count) == [*reversed(expected[10:]), *wanted]
         assert await pages(count, search="@example.org") == wanted
-        assert await pages(count, search="@example.org", reason="bounce") == [one for one in wanted if one[0] == "b"]
+        assert await pages(count, search="@example.org", reason="bounce") == [row for row in wanted if row[0] == "b"]
         assert await pages(count, reason="manual") == [
             *reversed(expected[10:]),
             *[row for row in wanted if row[0] == "m"],
         ]
-        assert await pages(count, search="M") == sorted(one for one in expected if one[0] == "m")
+        assert await pages(count, search="M") == sorted(row for row in expected if row[0] == "m")
         assert await pages(count, search="z1@example.net") == ["z1@example.net"]
 
 

@@ -13,7 +13,6 @@ from argon2 import PasswordHasher
 from posthouse.chance import SystemChance
 from posthouse.flows.account.passwords import Passwords
 from posthouse.flows.account.team import Joined, MemberRow, NewInvitation, Team
-from posthouse.flows.operate.upkeep import Retention, Upkeep
 from posthouse.rules import ids, limits
 from posthouse.rules.actor import OPERATOR, Actor
 from posthouse.rules.credential import Role
@@ -22,8 +21,9 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.store import accounts
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
-from posthouse.wire.dns import Resolver
+from tests.support.accept_flow import new_id
 from tests.support.clock import SettableClock
+from tests.support.upkeep import new_upkeep
 
 PASSWORD: Final = "correct horse battery"
 PEER: Final = "192.0.2.7"
@@ -53,7 +53,7 @@ class TeamFlow:
         )
 
     async def account(self, name: str = "Acme") -> AccountId:
-        account_id = AccountId(ids.new_id(self.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
+        account_id = AccountId(new_id(self.clock.now()))
         async with self.database.transaction() as tx:
             await accounts.insert(tx, account_id, name, self.clock.now())
         return account_id
@@ -260,32 +260,32 @@ async def test_a_token_that_is_used_twice_at_once_makes_one_member(flow: TeamFlo
 
 
 async def test_one_address_invited_to_two_accounts_becomes_one_user(flow: TeamFlow) -> None:
-    one, two = await flow.account("one"), await flow.account("two")
-    invited = [await flow.team.invite(to, "eve@example.com", Role.MEMBER, OPERATOR) for to in (one, two)]
+    acme, bolt = await flow.account("acme"), await flow.account("bolt")
+    invited = [await flow.team.invite(to, "eve@example.com", Role.MEMBER, OPERATOR) for to in (acme, bolt)]
     codes = await outcomes(*[flow.accept(made) for made in invited])
     # The second finds a user who was not there when it checked, and must try again.
     for made, code in zip(invited, codes, strict=True):
         if code is not None:
             await flow.accept(made)
     assert await flow.value("SELECT count(*) FROM users") == 1
-    assert await flow.roles(one) == await flow.roles(two) == {"eve": Role.MEMBER}
+    assert await flow.roles(acme) == await flow.roles(bolt) == {"eve": Role.MEMBER}
 
 
 async def test_a_user_of_another_account_joins_with_their_password_and_no_other(flow: TeamFlow) -> None:
-    one, two = await flow.account("one"), await flow.account("two")
-    await flow.user(one, "eve")
-    made = await flow.team.invite(two, "eve@example.com", Role.VIEWER, OPERATOR)
+    acme, bolt = await flow.account("acme"), await flow.account("bolt")
+    await flow.user(acme, "eve")
+    made = await flow.team.invite(bolt, "eve@example.com", Role.VIEWER, OPERATOR)
     await refused(flow.accept(made, "another password"), Code.UNAUTHORIZED)
-    assert await flow.roles(two) == {}
+    assert await flow.roles(bolt) == {}
     joined = await flow.accept(made)
-    assert (joined.account.name, joined.member.role) == ("two", Role.VIEWER)
-    assert await flow.roles(one) == {"eve": Role.OWNER}
+    assert (joined.account.name, joined.member.role) == ("bolt", Role.VIEWER)
+    assert await flow.roles(acme) == {"eve": Role.OWNER}
 
 
 async def test_guessing_at_an_invitation_counts_as_guessing_at_the_login(flow: TeamFlow) -> None:
-    one, two = await flow.account("one"), await flow.account("two")
-    await flow.user(one, "eve")
-    made = await flow.team.invite(two, "eve@example.com", Role.VIEWER, OPERATOR)
+    acme, bolt = await flow.account("acme"), await flow.account("bolt")
+    await flow.user(acme, "eve")
+    made = await flow.team.invite(bolt, "eve@example.com", Role.VIEWER, OPERATOR)
     for _ in range(limits.LOGIN_FAILURES_FREE + 1):
         await refused(flow.accept(made, "another password"), Code.UNAUTHORIZED)
     await refused(flow.accept(made), Code.RATE_LIMITED)
@@ -312,7 +312,7 @@ async def test_an_invitation_ends_after_seven_days_and_is_swept_away(flow: TeamF
     invitation_id = ids.text(ids.INVITATION, made.invitation.id)
     await refused(flow.team.revoke_invitation(account_id, invitation_id, OPERATOR), Code.NOT_FOUND)
     assert await flow.value("SELECT count(*) FROM invitations") == 1
-    await upkeep(flow).forget_expired()
+    await new_upkeep(flow.database, flow.clock).forget_expired()
     assert await flow.value("SELECT count(*) FROM invitations") == 0
 
 
@@ -381,17 +381,17 @@ async def test_no_race_makes_more_invitations_than_there_may_be(flow: TeamFlow) 
 
 
 async def test_the_log_is_read_page_by_page_and_of_one_account_alone(flow: TeamFlow) -> None:
-    one, two = await flow.account("one"), await flow.account("two")
+    acme, bolt = await flow.account("acme"), await flow.account("bolt")
     for name in ("ada", "bob", "eve"):
-        await flow.user(one, name)
-    await flow.user(two, "olga")
-    first = await flow.team.log(one, 2)
-    second = await flow.team.log(one, 2, first.next_cursor)
+        await flow.user(acme, name)
+    await flow.user(bolt, "olga")
+    first = await flow.team.log(acme, 2)
+    second = await flow.team.log(acme, 2, first.next_cursor)
     assert [entry.target for entry in first.items] == ["eve@example.com", "bob@example.com"]
     assert [entry.target for entry in second.items] == ["ada@example.com"]
     assert second.next_cursor is None
     cursor = ids.text(ids.AUDIT_ENTRY, UUID(int=2**128 - 1))
-    assert [entry.target for entry in (await flow.team.log(two, 2, cursor)).items] == ["olga@example.com"]
+    assert [entry.target for entry in (await flow.team.log(bolt, 2, cursor)).items] == ["olga@example.com"]
 
 
 async def test_entries_are_kept_for_400_days(flow: TeamFlow) -> None:
@@ -399,19 +399,8 @@ async def test_entries_are_kept_for_400_days(flow: TeamFlow) -> None:
     await flow.user(account_id, "ada")
     await flow.user(account_id, "bob")
     flow.clock.advance(timedelta(days=400, milliseconds=-1))
-    await upkeep(flow).forget_expired()
+    await new_upkeep(flow.database, flow.clock).forget_expired()
     assert len(await flow.actions(account_id)) == 2
     flow.clock.advance(timedelta(milliseconds=1))
-    await upkeep(flow).forget_expired()
+    await new_upkeep(flow.database, flow.clock).forget_expired()
     assert [entry.target for entry in (await flow.team.log(account_id, 9)).items] == ["bob@example.com"]
-
-
-def upkeep(flow: TeamFlow) -> Upkeep:
-    return Upkeep(
-        database=flow.database,
-        clock=flow.clock,
-        chance=SystemChance(),
-        resolver=Resolver(),
-        sealer=SEALER,
-        retention=Retention(30, 3),
-    )

@@ -22,8 +22,9 @@ from posthouse.store import ledger as store
 from posthouse.store import partitions
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.partitions import Partition
-from tests.support.accept_flow import Sender
-from tests.support.delivery_steps import DeliverySteps, new_id, open_delivery_steps
+from tests.support.accept_flow import Sender, new_id
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.locks import lock_waits
 
 DELIVERED, BOUNCED, FAILED, DEFERRED = (
     DeliveryResult.DELIVERED,
@@ -50,7 +51,9 @@ class Counter:
         """A message whose recipients came to these ends; None is not tried yet."""
         claimed = await self.steps.claimed(len(results), **how)
         ended = [
-            self.steps.outcome(one, result) for one, result in zip(claimed, results, strict=True) if result is not None
+            self.steps.outcome(claim, result)
+            for claim, result in zip(claimed, results, strict=True)
+            if result is not None
         ]
         await self.steps.record(*ended)
         self.steps.clock.advance(MOMENT)
@@ -311,11 +314,8 @@ async def test_a_page_is_of_one_moment(flow: Counter) -> None:
         await tx.execute("LOCK TABLE ledger_days IN ACCESS EXCLUSIVE MODE")
         page = asyncio.create_task(flow.usage_and_ledger.ledger(account_id, 100))
         # It has read the grants, and waits for the days.
-        while not await tx.fetchval(
-            "SELECT count(*) FROM pg_locks WHERE relation = 'ledger_days'::regclass AND NOT granted"
-        ):
-            assert not page.done()
-            await asyncio.sleep(0.01)
+        await lock_waits(tx)
+        assert not page.done()
         await tx.execute(
             "INSERT INTO ledger_days (account_id, day, reserved, settled, released) VALUES ($1, $2, 5, 5, 0)",
             account_id,

@@ -9,8 +9,8 @@ from posthouse.flows.shared.tickets import HeldTickets
 from posthouse.rules.ticket import DeliveryTicket, pack
 from posthouse.wire.stream import TicketKind
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+from tests.support.eventually import eventually
 from tests.support.nameserver import SILENT
-from tests.support.service import eventually
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_a_mail_to_two_domains_arrives_once_at_each_recipient(flow: Delive
 
 async def test_a_message_of_several_tickets_is_answered_with_the_last(flow: DeliveryFlow) -> None:
     """One of the two hangs for a while; until it ends, the stream keeps the message for both."""
-    flow.names.script["slow.example.org"] = SILENT
+    flow.nameserver.script["slow.example.org"] = SILENT
     await flow.steps.accept(["ada@example.org"])
     await flow.steps.accept(["bob@slow.example.org"])
     first_ticket, second_ticket = await flow.steps.lease()

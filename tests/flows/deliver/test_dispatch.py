@@ -31,6 +31,7 @@ from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
 from tests.support.database_checks import database_faults
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.fresh_database import open_database
 from tests.support.tcp_proxy import DatabaseProxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -75,7 +76,7 @@ class Dispatcher:
         return reclaimed
 
 
-class SlowDesk(Dispatcher):
+class SlowDispatcher(Dispatcher):
     """A clock on which more than a lease may take passes between two reads."""
 
     reads = 0
@@ -183,7 +184,7 @@ async def test_a_lease_that_failed_is_followed_by_a_small_one(
 
 async def test_a_lease_that_took_long_is_followed_by_a_small_one(steps: DeliverySteps) -> None:
     await accept_many(steps, 3 * DISPATCHED_AT_ONCE_MIN)
-    dispatcher = SlowDesk(steps)
+    dispatcher = SlowDispatcher(steps)
     assert [await dispatcher.dispatch.step() for _ in range(4)] == [*[DISPATCHED_AT_ONCE_MIN] * 3, 0]
 
 
@@ -299,8 +300,7 @@ async def test_ordinary_clock_drift_is_no_jump(dispatcher: Dispatcher) -> None:
 async def test_no_lease_ends_because_the_database_was_away(
     steps: DeliverySteps, place: tuple[DeliverySteps, str]
 ) -> None:
-    async with DatabaseProxy(place[1]) as relay:
-        database = await Database.open(relay.url)
+    async with DatabaseProxy(place[1]) as relay, open_database(relay.url) as database:
         dispatcher = Dispatcher(steps, database)
         await dispatcher.look(2 * WORKER_LEASE)
         worker_id = await claim(steps)
@@ -315,14 +315,12 @@ async def test_no_lease_ends_because_the_database_was_away(
         assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
         # Had it not renewed, it would be dead now.
         assert await dispatcher.look(LOOKS_APART) == 1
-        await database.close()
 
 
 async def test_however_short_the_database_was_away_the_wait_starts_again(
     steps: DeliverySteps, place: tuple[DeliverySteps, str]
 ) -> None:
-    async with DatabaseProxy(place[1]) as relay:
-        database = await Database.open(relay.url)
+    async with DatabaseProxy(place[1]) as relay, open_database(relay.url) as database:
         dispatcher = Dispatcher(steps, database)
         await dispatcher.look(2 * WORKER_LEASE)
         await claim(steps)
@@ -336,4 +334,3 @@ async def test_however_short_the_database_was_away_the_wait_starts_again(
         # Its lease ended while it could not be renewed.
         assert await dispatcher.look(WORKER_LEASE) == 0
         assert await dispatcher.look(LOOKS_APART) == 1
-        await database.close()

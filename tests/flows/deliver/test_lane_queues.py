@@ -1,6 +1,5 @@
 """Every ticket finds its lane, and a slow, full or paused lane delays no other."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,8 +25,8 @@ from posthouse.rules.lane import MISS_PAUSE_SECONDS_MIN, LaneLimits, Limits, Ser
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.wire.dns import Resolver
 from tests.support.clock import SettableClock
+from tests.support.eventually import eventually
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
-from tests.support.service import eventually
 
 ONE, TWO, THREE = (AccountId(UUID(int=number)) for number in (1, 2, 3))
 WIDE: Final = Limits(per_second=1e6, burst=1_000_000, connections_start=20, connections_max=20)
@@ -98,9 +97,6 @@ class Lanes:
         self.queues.release_slot(turn.queue, turn.slot, served)
         self.queues.end_session(turn.bundle)
         await self.settle()
-
-    async def turns_taken(self) -> int:
-        return len(self.turns)
 
     def lane(self, name: str) -> LaneQueue:
         (queue,) = [queue for queue in self.queues.queues if queue.name == name]
@@ -431,7 +427,7 @@ async def test_a_lane_resumes_when_its_rate_allows(names: Nameserver) -> None:
     assert len(lanes.turns) == 1
     for number in (2, 3):
         lanes.clock.advance(seconds=0.05)
-        await asyncio.sleep(0.06)
+        await eventually(lambda: len(lanes.turns), number.__le__)
         await lanes.settle()
         assert len(lanes.turns) == number
 
@@ -485,7 +481,7 @@ async def test_tickets_wait_through_a_short_pause(names: Nameserver) -> None:
     await lanes.finish(lanes.turns[0], Served.PUSHED_BACK)
     assert (lanes.turns, lanes.postponed, lanes.lane("one.example").waiting) == ([], [], 2)
     lanes.clock.advance(seconds=1)
-    await asyncio.sleep(1.05)
+    await eventually(lambda: lanes.turns)
     await lanes.settle()
     assert len(lanes.turns) == 1
 
@@ -497,9 +493,9 @@ async def test_a_destination_whose_dns_hangs_delays_no_other(names: Nameserver) 
     names.script["hanging.example"] = SILENT
     lanes = Lanes(names, LaneLimits(WIDE))
     lanes.queues.sort([*tickets(50, "hanging.example"), *tickets(3, "one.example")])
-    await eventually(lanes.turns_taken, lambda number: number == 3)
+    await eventually(lambda: len(lanes.turns) == 3)
     lanes.queues.sort([*tickets(5, "hanging.example"), *tickets(3, "two.example")])
-    await eventually(lanes.turns_taken, lambda number: number == 6)
+    await eventually(lambda: len(lanes.turns) == 6)
     assert {turn.queue.name for turn in lanes.turns} == {"one.example", "two.example"}
     await lanes.settle()
     assert sum(turn.queue.name == "hanging.example" for turn in lanes.turns) == 20

@@ -175,8 +175,8 @@ async def test_a_not_spam_report_suppresses_no_address(flow: ReportFlow) -> None
 
 async def test_a_vacation_reply_and_anything_else_changes_nothing(flow: ReportFlow) -> None:
     (claimed,) = await flow.delivered()
-    letter = b"From: ada@example.org\r\nSubject: Re: Hello\r\n\r\nThe server said: 550 5.1.1 user unknown\r\n"
-    for mail in (VACATION, letter, b"", b"\0\xff" * 5_000):
+    answer = b"From: ada@example.org\r\nSubject: Re: Hello\r\n\r\nThe server said: 550 5.1.1 user unknown\r\n"
+    for mail in (VACATION, answer, b"", b"\0\xff" * 5_000):
         received = await flow.receive(mail, origin(claimed))
         assert received[:2] == (0, 0)
         assert received.reason

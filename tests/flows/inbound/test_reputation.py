@@ -49,8 +49,8 @@ class ReputationFlow:
         about = {**UNKNOWN, **bounced}
         await self.steps.record(
             *[
-                self.steps.outcome(one, result, **(about if result is DeliveryResult.BOUNCED else {}))
-                for one, result in zip(claimed, results, strict=True)
+                self.steps.outcome(claim, result, **(about if result is DeliveryResult.BOUNCED else {}))
+                for claim, result in zip(claimed, results, strict=True)
             ]
         )
         return claimed[:delivered]

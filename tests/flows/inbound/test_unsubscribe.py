@@ -1,4 +1,4 @@
-"""Links to leave a list: each recipient's own, on real letters; and what is not sent to those who left."""
+"""Links to leave a list: each recipient's own, on real mail; and what is not sent to those who left."""
 
 import asyncio
 import email
@@ -18,8 +18,8 @@ from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.unsubscribe import KEY_BYTES, PATH
 from tests.support.database_checks import database_faults
 from tests.support.delivery_flow import DEADLINES, IDENTITY, WIDE, DeliveryFlow, open_delivery_flow
-from tests.support.service import eventually
-from tests.support.smtp_receiver import Delivered
+from tests.support.eventually import eventually
+from tests.support.smtp_conversation import Delivered
 
 KEY: Final = bytes(range(KEY_BYTES))
 OFFERING: Final = replace(
@@ -195,7 +195,7 @@ async def test_one_recipient_that_is_refused_says_nothing_of_the_others(flow: De
 
 
 async def test_a_destination_that_is_not_there_is_not_there_for_any_of_them(flow: DeliveryFlow) -> None:
-    flow.names.records["gone.example.org", "MX"] = ["0 ."]
+    flow.nameserver.records["gone.example.org", "MX"] = ["0 ."]
     found = await ends(flow, [f"r{number}@gone.example.org" for number in range(5)], **NEWS)
     assert {row[0] for row in found} == {"bounced"}
     flow.serve("dead.example.org", address="127.0.0.250")

@@ -15,8 +15,8 @@ from tests.support.account_flows import PEPPER, AccountFlows, assert_refused, op
 
 @pytest.fixture
 async def flows(database: Database) -> AsyncIterator[AccountFlows]:
-    async with open_account_flows(database) as one:
-        yield one
+    async with open_account_flows(database) as opened:
+        yield opened
 
 
 async def test_a_new_account_comes_with_a_working_default_credential(flows: AccountFlows) -> None:

@@ -16,14 +16,14 @@ from posthouse.rules.ids import AccountId
 from posthouse.store.seal import Sealer
 from posthouse.store.webhooks import secret_purpose
 from tests.support.delivery_flow import IDENTITY, DeliveryFlow, open_delivery_flow
-from tests.support.smtp_receiver import Delivered
+from tests.support.smtp_conversation import Delivered
 
 SECRET = f"{event.SECRET_PREFIX}of-the-tests"
 
 
 @dataclass(slots=True)
 class Audited:
-    """A house in which mail was delivered, bounced and put off, and one that looks after it."""
+    """A service that delivered, bounced and deferred mail, and its audit."""
 
     delivery_flow: DeliveryFlow
     flow: Audit
@@ -48,8 +48,8 @@ class Audited:
         ]
 
 
-def _arrival(one: Delivered, **changes: Any) -> dict[str, Any]:
-    line = {"sender": one.sender, "recipient": one.recipient, "message": base64.b64encode(one.message).decode()}
+def _arrival(mail: Delivered, **changes: Any) -> dict[str, Any]:
+    line = {"sender": mail.sender, "recipient": mail.recipient, "message": base64.b64encode(mail.message).decode()}
     return line | changes
 
 
@@ -89,7 +89,8 @@ async def audited(database_url: str) -> AsyncIterator[Audited]:
 async def test_an_intact_service_passes_with_every_outside_log(audited: Audited) -> None:
     keys = await audited.sql("SELECT key, message_id FROM idempotency")
     requests = [
-        {"via": "http", "outcome": "accepted", "key": key, "id": ids.text(ids.MESSAGE, one)} for key, one in keys
+        {"via": "http", "outcome": "accepted", "key": key, "id": ids.text(ids.MESSAGE, message_id)}
+        for key, message_id in keys
     ]
     tally = await audited.audit(sender=requests, receiver=audited.arrivals, webhooks=[])
     assert tally.findings == []
@@ -254,7 +255,7 @@ def _rewritten(old: bytes, new: bytes) -> Callable[[list[dict[str, Any]]], list[
 HEARD = {
     "a mail that never arrived": (_without_one, 3, FaultKind.LOST),
     "a mail that arrived twice": (_with_one_twice, 4, FaultKind.DUPLICATED),
-    "a mail to somebody else": (_changed(recipient="eve@example.org"), 3, FaultKind.UNEXPECTED),
+    "a mail to another recipient": (_changed(recipient="eve@example.org"), 3, FaultKind.UNEXPECTED),
     "a mail without a sender of ours": (_changed(sender="bounces+x@bounces.posthouse.test"), 11, FaultKind.UNEXPECTED),
     "a Bcc field": (_rewritten(b"\r\nSubject:", b"\r\nBcc: someone@example.org\r\nSubject:"), 8, FaultKind.UNEXPECTED),
     "a bare line feed": (_rewritten(b"Good morning.", b"Good\nmorning."), 9, FaultKind.UNEXPECTED),

@@ -16,6 +16,7 @@ from posthouse.store.partitions import Partition
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.wire.dns import Resolver
+from tests.support.fresh_database import open_database
 from tools.private_postgres import PrivatePostgres, free_port
 
 SEALER = Sealer({"old": b"o" * 32}, "old")
@@ -89,15 +90,13 @@ async def test_storage_is_well_while_there_is_room_and_else_says_what_to_do(data
 
 async def test_an_empty_database_wants_its_tables(postgres: PrivatePostgres) -> None:
     postgres.create_database("empty_for_health")
-    database = await Database.open(postgres.url("empty_for_health"))
-    (check,) = unwell(await check_up(database))
-    await database.close()
+    async with open_database(postgres.url("empty_for_health")) as database:
+        (check,) = unwell(await check_up(database))
     assert "posthouse migrate" in check.advice
 
 
 async def test_a_database_that_is_away_is_the_one_thing_said() -> None:
-    database = await Database.open(f"postgresql://postgres@127.0.0.1:{free_port()}/posthouse")
-    (check,) = await check_up(database)
-    await database.close()
+    async with open_database(f"postgresql://postgres@127.0.0.1:{free_port()}/posthouse") as database:
+        (check,) = await check_up(database)
     assert not check.is_well
     assert "database_url" in check.advice

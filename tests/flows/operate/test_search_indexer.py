@@ -1,11 +1,9 @@
 """Cataloguing on a real database: what is entered, when, once, and by one process at a time."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import asyncpg
 import pytest
-import pytest_asyncio
 
 from posthouse.flows.operate.search_indexer import SETTLED_AFTER, IndexingRun, SearchIndexer
 from posthouse.rules import search
@@ -14,15 +12,9 @@ from posthouse.rules.search import SearchField
 from posthouse.store import advisory_lock, search_index
 from posthouse.store.advisory_lock import LockName
 from posthouse.store.delivery_outcomes import DeliveryResult
-from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 
 SETTLED = SETTLED_AFTER + timedelta(seconds=1)
-
-
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
 
 
 def cataloguer(steps: DeliverySteps) -> SearchIndexer:

@@ -12,7 +12,6 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from posthouse.chance import SystemChance
 from posthouse.flows.operate.upkeep import DAYS_DROPPED_AT_ONCE_MAX, KEYS_A_BATCH, Retention, Upkeep
 from posthouse.mail import dkim
 from posthouse.rules import domain, limits
@@ -27,9 +26,11 @@ from posthouse.wire.dns import Resolver
 from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
 from tests.support.clock import SettableClock
 from tests.support.database_checks import database_faults
+from tests.support.fresh_database import open_database
 from tests.support.nameserver import SERVFAIL, Nameserver
 from tests.support.operator_client import MadeAccount, Operator
-from tests.support.service import SEAL_KEY, service_settings
+from tests.support.service import SEAL_KEY
+from tests.support.upkeep import new_upkeep
 
 MESSAGES_DAYS = 10
 BODIES_DAYS = 3
@@ -43,19 +44,12 @@ def clock() -> SettableClock:
     return SettableClock()
 
 
-@pytest_asyncio.fixture
-async def nameserver() -> AsyncIterator[Nameserver]:
-    async with Nameserver() as running:
-        yield running
-
-
 def upkeep_on(database: Database, clock: SettableClock, nameserver: Nameserver, **given: Any) -> Upkeep:
-    return Upkeep(
-        database=database,
-        clock=clock,
-        chance=SystemChance(),
+    return new_upkeep(
+        database,
+        clock,
         resolver=Resolver([nameserver.endpoint], lookup_seconds_max=2),
-        sealer=Sealer({"first": SEAL_KEY.encode()[:32]}, "first", SystemChance()),
+        sealer=Sealer({"first": SEAL_KEY.encode()[:32]}, "first"),
         retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
         **given,
     )
@@ -67,16 +61,9 @@ def upkeep(database: Database, clock: SettableClock, nameserver: Nameserver) -> 
 
 
 @pytest_asyncio.fixture
-async def operator(database_url: str) -> AsyncIterator[Operator]:
-    desk = await Operator.open(service_settings(database_url))
-    yield desk
-    await desk.close()
-
-
-@pytest_asyncio.fixture
 async def accept_flow(database_url: str, clock: SettableClock) -> AsyncIterator[AcceptFlow]:
-    async with open_accept_flow(database_url, clock) as one:
-        yield one
+    async with open_accept_flow(database_url, clock) as opened:
+        yield opened
 
 
 @pytest_asyncio.fixture
@@ -152,23 +139,20 @@ async def test_two_processes_at_once_make_each_partition_once(
     database_url: str, clock: SettableClock, nameserver: Nameserver
 ) -> None:
     clock.advance(days=100)
-    databases = [await Database.open(database_url) for _ in range(2)]
-    try:
+    async with open_database(database_url) as first, open_database(database_url) as second:
+        databases = first, second
         made = await asyncio.gather(
             *(upkeep_on(database, clock, nameserver).make_partitions() for database in databases for _ in range(2))
         )
         again = await upkeep_on(databases[0], clock, nameserver).make_partitions()
-    finally:
-        for database in databases:
-            await database.close()
     assert sum(made) + again == DAYS_MADE * TABLES
 
 
 async def test_two_processes_at_once_drop_each_partition_once(
     database_url: str, clock: SettableClock, nameserver: Nameserver
 ) -> None:
-    databases = [await Database.open(database_url) for _ in range(2)]
-    try:
+    async with open_database(database_url) as first, open_database(database_url) as second:
+        databases = first, second
         before = await attached(databases[0])
         clock.advance(days=100)
         dropped = await asyncio.gather(
@@ -181,9 +165,6 @@ async def test_two_processes_at_once_drop_each_partition_once(
         rest = await upkeep_on(databases[1], clock, nameserver).drop_partitions(at_once_max=None)
         assert sum(dropped) + rest == len(before)
         assert await attached(databases[0]) == set()
-    finally:
-        for database in databases:
-            await database.close()
 
 
 async def test_bodies_go_before_their_messages_and_the_sums_stay(
@@ -594,7 +575,7 @@ async def test_nothing_is_deleted_while_the_databases_clock_is_not_believed(
 
 
 async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
-    database: Database, clock: SettableClock, nameserver: Nameserver, sender: Sender
+    database: Database, clock: SettableClock, sender: Sender
 ) -> None:
     old, new = b64decode(SEAL_KEY), bytes(32)
     query = "SELECT account_id, id, dkim_sealed, ed25519_sealed FROM domains"
@@ -606,14 +587,7 @@ async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
         "ed25519_sealed": ed25519_purpose(before["account_id"], before["id"]),
     }
     plain = {name: Sealer({"first": old}, "first").open(before[name], purpose) for name, purpose in purposes.items()}
-    upkeep = Upkeep(
-        database=database,
-        clock=clock,
-        chance=SystemChance(),
-        resolver=Resolver([nameserver.endpoint]),
-        sealer=Sealer({"first": old, "second": new}, "second"),
-        retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
-    )
+    upkeep = new_upkeep(database, clock, sealer=Sealer({"first": old, "second": new}, "second"))
     assert await upkeep.reseal() == 2
     assert await upkeep.reseal() == 0
     async with database.connection() as connection:
@@ -628,7 +602,7 @@ async def test_what_a_retired_key_sealed_is_sealed_anew_and_opens_to_the_same(
 
 
 async def test_secrets_of_webhooks_are_sealed_anew_when_the_key_is_rotated(
-    database: Database, clock: SettableClock, nameserver: Nameserver, operator: Operator
+    database: Database, clock: SettableClock, operator: Operator
 ) -> None:
     old, new = SEAL_KEY.encode()[:32], bytes(32)
     made = await operator.create_account("hooked")
@@ -637,14 +611,7 @@ async def test_secrets_of_webhooks_are_sealed_anew_when_the_key_is_rotated(
     sealed = Sealer({"first": old}, "first").seal(b"whsec_secret", purpose)
     async with database.transaction() as tx:
         await webhooks.save(tx, account_id, "https://example.com/", ["email.failed"], True, sealed, clock.now())
-    upkeep = Upkeep(
-        database=database,
-        clock=clock,
-        chance=SystemChance(),
-        resolver=Resolver([nameserver.endpoint]),
-        sealer=Sealer({"first": old, "second": new}, "second"),
-        retention=Retention(MESSAGES_DAYS, BODIES_DAYS),
-    )
+    upkeep = new_upkeep(database, clock, sealer=Sealer({"first": old, "second": new}, "second"))
     assert await upkeep.reseal() == 1
     assert await upkeep.reseal() == 0
     async with database.connection() as connection:

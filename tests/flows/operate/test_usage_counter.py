@@ -15,8 +15,8 @@ from posthouse.store import usage
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Connection
 from posthouse.store.usage import UsageDay
-from tests.support.accept_flow import Sender
-from tests.support.delivery_steps import DeliverySteps, new_id, open_delivery_steps
+from tests.support.accept_flow import Sender, new_id
+from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 
 DELIVERED, BOUNCED, FAILED, DEFERRED = (
     DeliveryResult.DELIVERED,
@@ -53,7 +53,7 @@ class Counting:
         claimed = await self.steps.claimed(len(results), sender=sender, mode=mode)
         self.steps.clock.advance(seconds=2)
         await self.steps.record(
-            *[self.steps.outcome(one, result, **given) for one, result in zip(claimed, results, strict=True)]
+            *[self.steps.outcome(claim, result, **given) for claim, result in zip(claimed, results, strict=True)]
         )
 
     async def count(self) -> CountingRun:

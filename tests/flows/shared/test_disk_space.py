@@ -17,13 +17,12 @@ from posthouse.flows.account.suppressions import BATCH, Suppressions
 from posthouse.flows.inbound.reports import Reports
 from posthouse.flows.shared.disk_space import DiskSpace, Gauge, server_volume, size, volume
 from posthouse.mail.address import parse_mailbox
-from posthouse.rules import ids
 from posthouse.rules.actor import OPERATOR
 from posthouse.rules.disk_space import FreeMark, no_room
 from posthouse.rules.ids import AccountId, RequestId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.store.postgres import Database, as_refusal
-from tests.support.accept_flow import AcceptFlow, Sender, new_sender, open_accept_flow
+from tests.support.accept_flow import AcceptFlow, Sender, new_id, new_sender, open_accept_flow
 from tests.support.feedback_loop import complaint_check
 from tests.support.inbound_reports import bounce
 from tests.support.operator_client import Operator
@@ -33,12 +32,12 @@ from tools.private_postgres import PrivatePostgres
 RAW = b"From: news@acme.example.com\r\nTo: ada@example.org\r\nSubject: Hello\r\n\r\nGood morning.\r\n"
 
 
-class Tank:
+class Disk:
     """A simulated volume; `held` is what is free."""
 
     def __init__(self) -> None:
         self.held: int | Exception = 5_000
-        self.storage = DiskSpace([Gauge("tank", FreeMark(1_000), self._measure)])
+        self.storage = DiskSpace([Gauge("disk", FreeMark(1_000), self._measure)])
 
     async def _measure(self) -> int:
         if isinstance(self.held, Exception):
@@ -58,15 +57,8 @@ async def measured(gauge: Gauge) -> int:
 
 
 @pytest.fixture
-def tank() -> Tank:
-    return Tank()
-
-
-@pytest.fixture
-async def operator(database_url: str) -> AsyncIterator[Operator]:
-    made = await Operator.open(service_settings(database_url))
-    yield made
-    await made.close()
+def disk() -> Disk:
+    return Disk()
 
 
 @asynccontextmanager
@@ -77,7 +69,7 @@ async def refused() -> AsyncIterator[None]:
 
 
 async def adopt(accept_flow: AcceptFlow, sender: Sender) -> Any:
-    request_id = RequestId(ids.new_id(accept_flow.clock.now(), SystemChance().bytes(ids.RANDOM_BYTES)))
+    request_id = RequestId(new_id(accept_flow.clock.now()))
     return await accept_flow.intake.adopt(
         sender.principal(), RAW, [parse_mailbox("ada@example.org")], "news@acme.example.com", request_id
     )
@@ -97,35 +89,35 @@ async def test_without_gauges_there_is_always_room() -> None:
     storage.require()
 
 
-async def test_room_ends_at_the_mark_and_comes_back_above_it(tank: Tank) -> None:
-    assert not await tank.fall_to(1_001)
-    tank.storage.require()
-    assert await tank.fall_to(1_000)
+async def test_room_ends_at_the_mark_and_comes_back_above_it(disk: Disk) -> None:
+    assert not await disk.fall_to(1_001)
+    disk.storage.require()
+    assert await disk.fall_to(1_000)
     with pytest.raises(Refusal):
-        tank.storage.require()
-    assert await tank.fall_to(1_100)
-    assert not await tank.fall_to(1_250)
-    tank.storage.require()
+        disk.storage.require()
+    assert await disk.fall_to(1_100)
+    assert not await disk.fall_to(1_250)
+    disk.storage.require()
 
 
 @pytest.mark.parametrize("fault", [OSError("gone"), Refusal(Code.SERVICE_UNAVAILABLE, "away")])
-async def test_a_failed_check_keeps_the_last_verdict(tank: Tank, fault: Exception) -> None:
-    assert not await tank.fall_to(fault)
-    assert await tank.fall_to(10)
-    assert await tank.fall_to(fault)
-    assert not await tank.fall_to(5_000)
+async def test_a_failed_check_keeps_the_last_verdict(disk: Disk, fault: Exception) -> None:
+    assert not await disk.fall_to(fault)
+    assert await disk.fall_to(10)
+    assert await disk.fall_to(fault)
+    assert not await disk.fall_to(5_000)
 
 
-async def test_all_gauges_need_room(tank: Tank) -> None:
-    other = Tank()
-    both = DiskSpace([*tank.storage.gauges, other.storage.gauges[0]._replace(name="other")])
-    tank.held = 10
+async def test_all_gauges_need_room(disk: Disk) -> None:
+    other = Disk()
+    both = DiskSpace([*disk.storage.gauges, other.storage.gauges[0]._replace(name="other")])
+    disk.held = 10
     await both.check()
     assert both.is_low
-    tank.held, other.held = OSError("gone"), 5_000
+    disk.held, other.held = OSError("gone"), 5_000
     await both.check()
     assert both.is_low
-    tank.held, other.held = 5_000, 10
+    disk.held, other.held = 5_000, 10
     await both.check()
     assert both.is_low
     other.held = 5_000
@@ -159,13 +151,13 @@ async def test_a_database_that_grows_is_low_and_that_shrinks_has_room_again(data
 
 
 async def test_mail_is_refused_and_costs_nothing_and_a_replay_is_answered(
-    database_url: str, operator: Operator, tank: Tank
+    database_url: str, operator: Operator, disk: Disk
 ) -> None:
     sender = await new_sender(operator, "acme")
-    async with open_accept_flow(database_url, DatabaseClock(), storage=tank.storage) as accept_flow:
+    async with open_accept_flow(database_url, DatabaseClock(), storage=disk.storage) as accept_flow:
         first = await accept_flow.accept(sender, "one")
         before = await left_behind(accept_flow.database)
-        await tank.fall_to(10)
+        await disk.fall_to(10)
         async with refused():
             await accept_flow.accept(sender, "two")
         async with refused():
@@ -176,18 +168,18 @@ async def test_mail_is_refused_and_costs_nothing_and_a_replay_is_answered(
             await accept_flow.accept(sender, "one", body=b"another body")
         assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
         assert await left_behind(accept_flow.database) == before
-        await tank.fall_to(5_000)
+        await disk.fall_to(5_000)
         # Only accepted requests are remembered, so the key is free.
         assert not (await accept_flow.accept(sender, "two")).is_replay
         await adopt(accept_flow, sender)
 
 
 async def test_imports_and_reports_are_refused_without_a_trace(
-    database_url: str, database: Database, operator: Operator, tank: Tank
+    database_url: str, database: Database, operator: Operator, disk: Disk
 ) -> None:
     account_id = AccountId((await operator.create_account("acme")).id)
     clock, chance = DatabaseClock(), SystemChance()
-    suppression = Suppressions(database=database, clock=clock, chance=chance, disk_space=tank.storage)
+    suppression = Suppressions(database=database, clock=clock, chance=chance, disk_space=disk.storage)
     feedback = Reports(
         database=database,
         clock=clock,
@@ -195,10 +187,10 @@ async def test_imports_and_reports_are_refused_without_a_trace(
         return_path_domain="b.example",
         keys=[b"k"],
         complaint_check=complaint_check(),
-        disk_space=tank.storage,
+        disk_space=disk.storage,
     )
     before = await left_behind(database)
-    await tank.fall_to(10)
+    await disk.fall_to(10)
     async with refused():
         await suppression.begin_import(account_id, OPERATOR)
     async with refused():
@@ -209,15 +201,15 @@ async def test_imports_and_reports_are_refused_without_a_trace(
 
 
 async def test_a_running_import_ends_at_the_mark_with_whole_batches(
-    database: Database, operator: Operator, tank: Tank
+    database: Database, operator: Operator, disk: Disk
 ) -> None:
     account_id = AccountId((await operator.create_account("acme")).id)
-    suppression = Suppressions(database=database, clock=DatabaseClock(), chance=SystemChance(), disk_space=tank.storage)
+    suppression = Suppressions(database=database, clock=DatabaseClock(), chance=SystemChance(), disk_space=disk.storage)
 
     async def file() -> AsyncIterator[bytes]:
         lines = [b"r%06d@example.org\n" % number for number in range(3 * BATCH)]
         yield b"".join(lines[:BATCH])
-        await tank.fall_to(10)
+        await disk.fall_to(10)
         yield b"".join(lines[BATCH:])
 
     importing = await suppression.begin_import(account_id, OPERATOR)
@@ -226,7 +218,7 @@ async def test_a_running_import_ends_at_the_mark_with_whole_batches(
             pass
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM suppressions") == importing.progress.added
-    await tank.fall_to(5_000)
+    await disk.fall_to(5_000)
     await suppression.begin_import(account_id, OPERATOR)
 
 

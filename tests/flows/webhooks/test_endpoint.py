@@ -1,12 +1,10 @@
 """Webhook endpoints: secrets shown once, tickets after the commit, spaced pings, long logs deleted in parts."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
 from posthouse.chance import SystemChance
 from posthouse.clock import Clock
@@ -23,8 +21,9 @@ from posthouse.store.seal import Sealer
 from posthouse.store.webhooks import CHANGED_AT_ONCE_MAX, PING_COOLDOWN, secret_purpose
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.memory import MemoryStream
+from tests.support.accept_flow import new_id
 from tests.support.clock import SettableClock
-from tests.support.delivery_steps import DeliverySteps, new_id, open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 from tests.support.webhook_steps import URL, WebhookSteps
 
 SHARDS: Final = 4
@@ -85,20 +84,9 @@ class EndpointFlow:
         return caught.value
 
 
-@pytest_asyncio.fixture
-async def steps(database_url: str) -> AsyncIterator[DeliverySteps]:
-    async with open_delivery_steps(database_url) as begun:
-        yield begun
-
-
 @pytest.fixture
 def flow(steps: DeliverySteps) -> EndpointFlow:
     return EndpointFlow(steps)
-
-
-@pytest.fixture
-def webhook_steps(steps: DeliverySteps) -> WebhookSteps:
-    return WebhookSteps(steps)
 
 
 async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(flow: EndpointFlow) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
@@ -21,9 +22,10 @@ from posthouse.store import webhooks
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.webhook_schedule import DELETED, DISABLED
 from posthouse.wire.stream import TicketKind
+from tests.support.accept_flow import new_id
 from tests.support.delivery_flow import SHARDS, open_delivery_flow
-from tests.support.delivery_steps import new_id, open_delivery_steps
-from tests.support.service import eventually
+from tests.support.delivery_steps import open_delivery_steps
+from tests.support.eventually import eventually
 from tests.support.webhook_flow import NAME, SECRET, PausingClient, WebhookFlow, is_signed, open_webhook_flow
 from tests.support.webhook_receiver import http_answer
 
@@ -49,6 +51,25 @@ async def flow(database_url: str) -> AsyncIterator[WebhookFlow]:
 
 def now_seconds(flow: WebhookFlow) -> int:
     return int(flow.clock.now().timestamp())
+
+
+async def missed(flow: WebhookFlow) -> UUID:
+    """An event whose first attempt was answered with 500."""
+    await flow.subscribe("/status/500")
+    webhook_id = await flow.add_event()
+    await flow.run_due()
+    return webhook_id
+
+
+async def answered_slowly(flow: WebhookFlow, path: str) -> tuple[PausingClient, UUID, "asyncio.Task[int]"]:
+    """An event whose first attempt was answered, and the worker has not read the answer yet."""
+    slow = PausingClient(flow.caller, comes_back=False)
+    flow.notification = flow.another_worker(client=slow)
+    await flow.subscribe(path)
+    webhook_id = await flow.add_event()
+    sending = asyncio.create_task(flow.run_due())
+    await slow.arrived.wait()
+    return slow, webhook_id, sending
 
 
 # Events
@@ -189,22 +210,15 @@ async def test_every_attempt_sends_the_same_bytes_with_a_new_signature(flow: Web
 
 
 async def test_the_wait_begins_when_the_answer_came_not_at_the_request(flow: WebhookFlow) -> None:
-    slow = PausingClient(flow.caller, comes_back=False)
-    flow.notification = flow.another_worker(client=slow)
-    await flow.subscribe("/status/500")
-    webhook_id = await flow.add_event()
-    round_of_it = asyncio.create_task(flow.run_due())
-    await slow.arrived.wait()
+    slow, webhook_id, sending = await answered_slowly(flow, "/status/500")
     flow.clock.advance(seconds=4)
     slow.goes_on.set()
-    await round_of_it
+    await sending
     assert (await flow.log(webhook_id)).next_attempt_at == flow.clock.now() + WAITS[0]
 
 
 async def test_success_ends_the_attempts_at_any_time(flow: WebhookFlow) -> None:
-    await flow.subscribe("/status/500")
-    webhook_id = await flow.add_event()
-    await flow.run_due()
+    webhook_id = await missed(flow)
     await flow.subscribe("/events")
     flow.clock.advance(WAITS[0])
     await flow.run_due()
@@ -258,9 +272,7 @@ async def test_a_replay_sends_the_event_again_and_does_not_change_the_first(
 
 
 async def test_pending_events_go_to_a_new_url(flow: WebhookFlow) -> None:
-    await flow.subscribe("/status/500")
-    webhook_id = await flow.add_event()
-    await flow.run_due()
+    webhook_id = await missed(flow)
     await flow.subscribe("/moved")
     flow.clock.advance(WAITS[0])
     await flow.run_due()
@@ -270,9 +282,7 @@ async def test_pending_events_go_to_a_new_url(flow: WebhookFlow) -> None:
 
 
 async def test_a_new_secret_signs_pending_events(flow: WebhookFlow) -> None:
-    await flow.subscribe("/status/500")
-    await flow.add_events()
-    await flow.run_due()
+    await missed(flow)
     async with flow.steps.database.transaction() as tx:
         await webhooks.rotate_secret(tx, flow.account_id, flow.sealed(OTHER_SECRET), flow.clock.now())
     flow.clock.advance(WAITS[0])
@@ -285,9 +295,7 @@ async def test_a_new_secret_signs_pending_events(flow: WebhookFlow) -> None:
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["disabled", "deleted"])
 async def test_pending_events_are_cancelled_when_the_endpoint_is_gone(flow: WebhookFlow, is_deleted: bool) -> None:
-    await flow.subscribe("/status/500")
-    tried = await flow.add_event()
-    await flow.run_due()
+    tried = await missed(flow)
     untried = await flow.add_event()
     async with flow.steps.database.transaction() as tx:
         change = webhooks.delete if is_deleted else webhooks.disable
@@ -305,17 +313,12 @@ async def test_pending_events_are_cancelled_when_the_endpoint_is_gone(flow: Webh
 async def test_a_running_request_to_a_disabled_endpoint_is_recorded_not_repeated(
     flow: WebhookFlow,
 ) -> None:
-    slow = PausingClient(flow.caller, comes_back=False)
-    flow.notification = flow.another_worker(client=slow)
-    await flow.subscribe("/status/500")
-    webhook_id = await flow.add_event()
-    round_of_it = asyncio.create_task(flow.run_due())
-    await slow.arrived.wait()
+    slow, webhook_id, sending = await answered_slowly(flow, "/status/500")
     async with flow.steps.database.transaction() as tx:
         assert await webhooks.disable(tx, flow.account_id, flow.clock.now())
         assert await webhooks.cancel_pending(tx, flow.account_id) == 0
     slow.goes_on.set()
-    await round_of_it
+    await sending
     assert await flow.status_of(webhook_id) == ("pending", 1, 500, MISSED)
     flow.clock.advance(WAITS[0])
     await flow.run_due()
@@ -324,18 +327,13 @@ async def test_a_running_request_to_a_disabled_endpoint_is_recorded_not_repeated
 
 
 async def test_a_running_request_to_a_deleted_endpoint_is_not_recorded(flow: WebhookFlow) -> None:
-    slow = PausingClient(flow.caller, comes_back=False)
-    flow.notification = flow.another_worker(client=slow)
-    await flow.subscribe()
-    await flow.add_events()
-    round_of_it = asyncio.create_task(flow.run_due())
-    await slow.arrived.wait()
+    slow, _, sending = await answered_slowly(flow, "/events")
     async with flow.steps.database.transaction() as tx:
         await webhooks.disable(tx, flow.account_id, flow.clock.now())
         assert await webhooks.forget(tx, flow.account_id) == 1
         await webhooks.delete(tx, flow.account_id, flow.clock.now())
     slow.goes_on.set()
-    await round_of_it
+    await sending
     assert await flow.steps.fetch("SELECT 1 FROM webhook_deliveries") == []
     flow.clock.advance(days=1)
     assert await flow.run_due() == 0
@@ -352,7 +350,7 @@ async def test_a_url_that_is_no_longer_allowed_is_not_called(flow: WebhookFlow) 
     assert error is not None
     assert "this service itself" in error
     assert (await flow.log(webhook_id)).next_attempt_at == flow.clock.now() + WAITS[0]
-    assert (flow.webhook_receiver.connections, flow.names.asked) == (0, [])
+    assert (flow.webhook_receiver.connections, flow.nameserver.asked) == (0, [])
 
 
 # Side by side
@@ -365,11 +363,7 @@ async def test_an_endpoint_that_hangs_delays_no_other_account(flow: WebhookFlow)
     await flow.add_events(*[DeliveryResult.DELIVERED] * 25)
     quick = await flow.add_events(*[DeliveryResult.DELIVERED] * 5, sender=other)
     hanging = asyncio.create_task(flow.run_due())
-
-    async def seen() -> int:
-        return len(flow.requests_to("/quick"))
-
-    await eventually(seen, lambda number: number == 5)
+    await eventually(lambda: len(flow.requests_to("/quick")) == 5)
     assert not hanging.done()
     assert len(flow.requests_to("/hang")) == ACCOUNT_CALLS_MAX, "so many at a time, and no more"
     await hanging
@@ -428,11 +422,7 @@ async def test_when_all_calls_are_taken_accounts_take_turns(flow: WebhookFlow) -
     await flow.add_events(*[DeliveryResult.DELIVERED] * 12)
     await flow.dispatch_due()
     await flow.offer()
-
-    async def seen() -> int:
-        return len(flow.requests_to("/hang"))
-
-    await eventually(seen, lambda number: number == 3)
+    await eventually(lambda: len(flow.requests_to("/hang")) == 3)
     await flow.add_events(*[DeliveryResult.DELIVERED] * 2, sender=other)
     await flow.dispatch_due()
     await flow.offer()
@@ -493,9 +483,7 @@ async def test_two_kilobytes_of_a_long_failure_answer_are_stored(database_url: s
 
 
 async def test_an_answer_replaces_that_of_the_attempt_before(flow: WebhookFlow) -> None:
-    await flow.subscribe("/status/500")
-    webhook_id = await flow.add_event()
-    await flow.run_due()
+    webhook_id = await missed(flow)
     await flow.subscribe("/reset")
     flow.clock.advance(WAITS[0])
     await flow.run_due()

@@ -1,4 +1,4 @@
-"""What comes to a return path and is neither bounce nor complaint."""
+"""Mail to a return path that is neither a bounce nor a complaint."""
 
 # ruff: noqa: E501 (servers write long lines)
 
@@ -229,7 +229,7 @@ Status: 2.0.0
         NOT_UNDERSTOOD,
     ),
     Sample(
-        "a postmaster's letter",
+        "a postmaster's own mail",
         "From: postmaster@example.com\nSubject: Your monthly quota report\n\nYour mail was used for 500 MB, ask admin@example.com, if in doubt. Version 5.2 is out.\n",
         NOT_UNDERSTOOD,
     ),
@@ -239,7 +239,7 @@ Status: 2.0.0
         NOT_UNDERSTOOD,
     ),
     Sample(
-        "a bounce that somebody forwarded",
+        "a forwarded bounce",
         "From: Bob <bob@example.com>\nSubject: Fwd: what is this?\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=outer\n\n--outer\n\nSee below.\n--outer\nContent-Type: message/rfc822\n\n"
         + dsn("From: MAILER-DAEMON@mx.example.com\nSubject: Undelivered", "Failed.", "Final-Recipient: rfc822; bob@example.com\nAction: failed\nStatus: 5.1.1")
         + "\n--outer--\n",

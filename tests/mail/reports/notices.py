@@ -1,6 +1,6 @@
-"""Bounces in words alone, as servers wrote them before RFC 3464, and as some still do.
+"""Bounces without a status part, as servers wrote them before RFC 3464 and some still do.
 
-Of `text`, the samples give a phrase that has to be in it.
+The expected `text` is a phrase of the whole.
 """
 
 # ruff: noqa: E501 (servers write long lines)
@@ -10,15 +10,28 @@ from typing import Final
 from posthouse.mail.report import FailedRecipient
 from tests.mail.reports.sample import ORIGINAL, Sample, bounce
 
+_QMAIL: Final = """\
+From: MAILER-DAEMON@mx.example.com
+Subject: failure notice
+
+Hi. This is the qmail-send program at mx.example.com.
+I'm afraid I wasn't able to deliver your message to the following addresses.
+This is a permanent error; I've given up. Sorry it didn't work out.
+"""
+_EXIM: Final = """\
+From: Mail Delivery System <Mailer-Daemon@mx.example.com>
+Subject: Mail delivery failed: returning message to sender
+"""
+_COPY: Final = f"------ This is a copy of the message, including all the headers. ------\n\n{ORIGINAL}"
+_COPY_BELOW: Final = f"--- Below this line is a copy of the message.\n\n{ORIGINAL}"
+
 NOTICES: Final = (
     Sample(
         "Exim before 4.87",
         f"""\
 X-Failed-Recipients: bob@example.com
 Auto-Submitted: auto-replied
-From: Mail Delivery System <Mailer-Daemon@mx.example.com>
-Subject: Mail delivery failed: returning message to sender
-
+{_EXIM}
 This message was created automatically by mail delivery software.
 
 A message that you sent could not be delivered to one or more of its
@@ -29,9 +42,7 @@ recipients. This is a permanent error. The following address(es) failed:
     host mx.example.com [192.0.2.1]: 550 5.1.1 <bob@example.com>:
     Recipient address rejected: User unknown
 
------- This is a copy of the message, including all the headers. ------
-
-{ORIGINAL}""",
+{_COPY}""",
         bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient address rejected: User unknown")),
     ),
     Sample(
@@ -39,9 +50,7 @@ recipients. This is a permanent error. The following address(es) failed:
         f"""\
 X-Failed-Recipients: bob@example.com,
   carol@example.net
-From: Mail Delivery System <Mailer-Daemon@mx.example.com>
-Subject: Mail delivery failed: returning message to sender
-
+{_EXIM}
 This message was created automatically by mail delivery software.
 
 The following address(es) failed:
@@ -52,9 +61,7 @@ The following address(es) failed:
   carol@example.net
     retry timeout exceeded
 
------- This is a copy of the message, including all the headers. ------
-
-{ORIGINAL}""",
+{_COPY}""",
         bounce(
             FailedRecipient("bob@example.com", None, None, True, "Unrouteable address"),
             FailedRecipient("carol@example.net", None, None, False, "retry timeout exceeded"),
@@ -64,9 +71,7 @@ The following address(es) failed:
         "two recipients in one paragraph, each with its own reason",
         f"""\
 X-Failed-Recipients: bob@example.com, carol@example.net, dave@example.net
-From: Mail Delivery System <Mailer-Daemon@mx.example.com>
-Subject: Mail delivery failed: returning message to sender
-
+{_EXIM}
 The following address(es) failed:
 
 bob@example.com
@@ -88,68 +93,42 @@ dave@example.net
         "Exim, mailbox full at the end of data",
         f"""\
 X-Failed-Recipients: bob@example.com
-From: Mail Delivery System <Mailer-Daemon@mx.example.com>
-Subject: Mail delivery failed: returning message to sender
-
+{_EXIM}
 A message that you sent could not be delivered:
 
   bob@example.com
     SMTP error from remote mail server after end of data:
     552 5.2.2 Mailbox size limit exceeded
 
------- This is a copy of the message, including all the headers. ------
-
-{ORIGINAL}""",
+{_COPY}""",
         bounce(FailedRecipient("bob@example.com", "5.2.2", 552, True, "Mailbox size limit exceeded")),
     ),
     Sample(
         "qmail, refused by the next server",
         f"""\
-From: MAILER-DAEMON@mx.example.com
-Subject: failure notice
-
-Hi. This is the qmail-send program at mx.example.com.
-I'm afraid I wasn't able to deliver your message to the following addresses.
-This is a permanent error; I've given up. Sorry it didn't work out.
-
+{_QMAIL}
 <bob@example.com>:
 192.0.2.1 does not like recipient.
 Remote host said: 550 5.1.1 <bob@example.com>: User unknown
 Giving up on 192.0.2.1.
 
---- Below this line is a copy of the message.
-
-{ORIGINAL}""",
+{_COPY_BELOW}""",
         bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "does not like recipient")),
     ),
     Sample(
         "qmail, no mailbox here by that name",
         f"""\
-From: MAILER-DAEMON@mx.example.com
-Subject: failure notice
-
-Hi. This is the qmail-send program at mx.example.com.
-I'm afraid I wasn't able to deliver your message to the following addresses.
-This is a permanent error; I've given up. Sorry it didn't work out.
-
+{_QMAIL}
 <bob@example.com>:
 Sorry, no mailbox here by that name. (#5.1.1)
 
---- Below this line is a copy of the message.
-
-{ORIGINAL}""",
+{_COPY_BELOW}""",
         bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "no mailbox here by that name")),
     ),
     Sample(
         "qmail, too long in the queue",
         f"""\
-From: MAILER-DAEMON@mx.example.com
-Subject: failure notice
-
-Hi. This is the qmail-send program at mx.example.com.
-I'm afraid I wasn't able to deliver your message to the following addresses.
-This is a permanent error; I've given up. Sorry it didn't work out.
-
+{_QMAIL}
 <bob@example.com>:
 Sorry, I wasn't able to establish an SMTP connection. (#4.4.1)
 I'm not going to try again; this message has been in the queue too long.
@@ -158,9 +137,7 @@ I'm not going to try again; this message has been in the queue too long.
 CNAME lookup failed temporarily. (#4.4.3)
 I'm not going to try again; this message has been in the queue too long.
 
---- Below this line is a copy of the message.
-
-{ORIGINAL}""",
+{_COPY_BELOW}""",
         bounce(
             FailedRecipient("bob@example.com", "4.4.1", None, False, "SMTP connection"),
             FailedRecipient("carol@example.net", "4.4.3", None, False, "CNAME lookup"),
@@ -177,9 +154,7 @@ Sorry, we were unable to deliver your message to the following address.
 <bob@example.com>:
 550: 5.1.1 <bob@example.com>: Recipient address rejected: example.com
 
---- Below this line is a copy of the message.
-
-{ORIGINAL}""",
+{_COPY_BELOW}""",
         bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient address rejected")),
     ),
     Sample(
@@ -249,9 +224,7 @@ Content-Type: text/plain; charset=utf-8
 bob@example.com
 Такого пользователя не существует (550 5.1.1 user not found)
 
------- This is a copy of the message, including all the headers. ------
-
-{ORIGINAL}""",
+{_COPY}""",
         bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Такого пользователя не существует")),
     ),
     Sample(

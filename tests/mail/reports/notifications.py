@@ -1,6 +1,6 @@
 """Delivery status notifications (RFC 3464) as the large providers and the common servers write them.
 
-Of `text`, the samples give a phrase that has to be in it.
+The expected `text` is a phrase of the whole.
 """
 
 # ruff: noqa: E501 (servers write long lines)
@@ -8,7 +8,7 @@ Of `text`, the samples give a phrase that has to be in it.
 from typing import Final
 
 from posthouse.mail.report import FailedRecipient
-from tests.mail.reports.sample import ORIGINAL, RETURN_PATH, TOKEN, Sample, bounce, dsn
+from tests.mail.reports.sample import ORIGINAL, RETURN_PATH, TOKEN, Sample, bounce, dsn, failed
 
 _POSTFIX: Final = """\
 Date: Sun, 15 Nov 2026 06:00:05 +0000 (UTC)
@@ -41,6 +41,11 @@ From: Mail Delivery Subsystem <MAILER-DAEMON@mx.example.com>
 Subject: Returned mail: see transcript for details
 """
 
+
+def postfix(*recipients: str, **how: str) -> str:
+    return dsn(_POSTFIX, _POSTFIX_WORDS, *recipients, **how)
+
+
 NOTIFICATIONS: Final = (
     Sample(
         "Postfix, user unknown at the next server",
@@ -59,17 +64,12 @@ Diagnostic-Code: smtp; 550 5.1.1 <bob@example.com>: Recipient address rejected:
     ),
     Sample(
         "Postfix, status hidden in the diagnostic",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.0.0
-Diagnostic-Code: smtp; 550 #5.1.1 no such mailbox
-"""),
+        postfix(failed("5.0.0", "smtp; 550 #5.1.1 no such mailbox")),
         bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "#5.1.1 no such mailbox")),
     ),
     Sample(
         "Postfix, local delivery",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
+        postfix("""
 Final-Recipient: rfc822; bob@example.com
 Original-Recipient: rfc822;bob@example.com
 Action: failed
@@ -80,38 +80,22 @@ Diagnostic-Code: X-Postfix; unknown user: "bob"
     ),
     Sample(
         "Postfix, given up after five days",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 4.4.1
-Diagnostic-Code: X-Postfix; connect to mx.example.com[192.0.2.1]:25: Connection timed out
-"""),
+        postfix(failed("4.4.1", "X-Postfix; connect to mx.example.com[192.0.2.1]:25: Connection timed out")),
         bounce(FailedRecipient("bob@example.com", "4.4.1", None, False, "Connection timed out")),
     ),
     Sample(
         "Postfix, the domain does not exist",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@nowhere.example.com
-Action: failed
-Status: 5.4.4
-Diagnostic-Code: X-Postfix; Host or domain name not found. Name service error
-    for name=nowhere.example.com type=AAAA: Host not found
-"""),
+        postfix(failed("5.4.4", "X-Postfix; Host or domain name not found. Name service error\n    for name=nowhere.example.com type=AAAA: Host not found", to="bob@nowhere.example.com")),
         bounce(FailedRecipient("bob@nowhere.example.com", "5.4.4", None, True, "Host or domain name not found")),
     ),
     Sample(
         "Postfix, message too large, headers returned only",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.3.4
-Diagnostic-Code: smtp; 552 5.3.4 Message size exceeds fixed limit
-""", original_type="text/rfc822-headers"),
+        postfix(failed("5.3.4", "smtp; 552 5.3.4 Message size exceeds fixed limit"), original_type="text/rfc822-headers"),
         bounce(FailedRecipient("bob@example.com", "5.3.4", 552, True, "exceeds fixed limit")),
     ),
     Sample(
         "Postfix, an alias: what we wrote to counts",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
+        postfix("""
 Final-Recipient: rfc822; robert@internal.example.net
 Original-Recipient: rfc822;Bob@Example.COM
 Action: failed
@@ -122,21 +106,11 @@ Diagnostic-Code: smtp; 552 5.2.2 Over quota
     ),
     Sample(
         "Postfix, three recipients: failed, delivered, given up",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.1.1
-Diagnostic-Code: smtp; 550 5.1.1 unknown
-""", """
+        postfix(failed("5.1.1", "smtp; 550 5.1.1 unknown"), """
 Final-Recipient: rfc822; eve@example.com
 Action: delivered
 Status: 2.0.0
-""", """
-Final-Recipient: rfc822; carol@example.com
-Action: failed
-Status: 4.7.1
-Diagnostic-Code: smtp; 451 4.7.1 Greylisted
-"""),
+""", failed("4.7.1", "smtp; 451 4.7.1 Greylisted", to="carol@example.com")),
         bounce(
             FailedRecipient("bob@example.com", "5.1.1", 550, True, "unknown"),
             FailedRecipient("carol@example.com", "4.7.1", 451, False, "Greylisted"),
@@ -144,7 +118,7 @@ Diagnostic-Code: smtp; 451 4.7.1 Greylisted
     ),
     Sample(
         "Postfix, SMTPUTF8",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
+        postfix("""
 Final-Recipient: utf-8; bob@bücher.example
 Action: failed
 Status: 5.1.1
@@ -169,45 +143,22 @@ Last-Attempt-Date: Sun, 15 Nov 2026 06:00:05 -0800 (PST)
     ),
     Sample(
         "Gmail, the domain could not be found",
-        dsn(_GMAIL, "** Address not found **", """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 4.0.0
-Diagnostic-Code: smtp; DNS Error: DNS type 'mx' lookup of example.com responded with code NXDOMAIN
- Domain name not found: example.com
-"""),
+        dsn(_GMAIL, "** Address not found **", failed("4.0.0", "smtp; DNS Error: DNS type 'mx' lookup of example.com responded with code NXDOMAIN\n Domain name not found: example.com")),
         bounce(FailedRecipient("bob@example.com", "4.0.0", None, False, "NXDOMAIN")),
     ),
     Sample(
         "Gmail, over quota",
-        dsn(_GMAIL, "** Recipient inbox full **", """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.2.2
-Diagnostic-Code: smtp; 552-5.2.2 The recipient's inbox is out of storage space and inactive. Please
- 552-5.2.2 direct the recipient to https://support.example.com/mail/?p=OverQuotaPerm
-"""),
+        dsn(_GMAIL, "** Recipient inbox full **", failed("5.2.2", "smtp; 552-5.2.2 The recipient's inbox is out of storage space and inactive. Please\n 552-5.2.2 direct the recipient to https://support.example.com/mail/?p=OverQuotaPerm")),
         bounce(FailedRecipient("bob@example.com", "5.2.2", 552, True, "out of storage space")),
     ),
     Sample(
         "Gmail, blocked as unsolicited",
-        dsn(_GMAIL, "** Message blocked **", """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.7.1
-Diagnostic-Code: smtp; 550-5.7.1 [192.0.2.7      12] Our system has detected that this message is
- 550-5.7.1 likely unsolicited mail.
-"""),
+        dsn(_GMAIL, "** Message blocked **", failed("5.7.1", "smtp; 550-5.7.1 [192.0.2.7      12] Our system has detected that this message is\n 550-5.7.1 likely unsolicited mail.")),
         bounce(FailedRecipient("bob@example.com", "5.7.1", 550, True, "likely unsolicited mail")),
     ),
     Sample(
         "Gmail, unauthenticated",
-        dsn(_GMAIL, "** Message blocked **", """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.7.26
-Diagnostic-Code: smtp; 550-5.7.26 Your email has been blocked because the sender is unauthenticated.
-"""),
+        dsn(_GMAIL, "** Message blocked **", failed("5.7.26", "smtp; 550-5.7.26 Your email has been blocked because the sender is unauthenticated.")),
         bounce(FailedRecipient("bob@example.com", "5.7.26", 550, True, "unauthenticated")),
     ),
     Sample(
@@ -280,44 +231,22 @@ X-Display-Name: Bob
     ),
     Sample(
         "Outlook.com, blocked by reputation",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.7.1
-Diagnostic-Code: smtp; 550 5.7.1 Unfortunately, messages from [192.0.2.7] weren't sent. Please contact
-    your Internet service provider since part of their network is on our block list (S3140).
-"""),
+        postfix(failed("5.7.1", "smtp; 550 5.7.1 Unfortunately, messages from [192.0.2.7] weren't sent. Please contact\n    your Internet service provider since part of their network is on our block list (S3140).")),
         bounce(FailedRecipient("bob@example.com", "5.7.1", 550, True, "on our block list (S3140)")),
     ),
     Sample(
         "Outlook.com, mailbox unavailable",
-        dsn(_DAEMON, "Delivery failed.", """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.5.0
-Diagnostic-Code: smtp;550 5.5.0 Requested action not taken: mailbox unavailable (S2017062302).
-"""),
+        dsn(_DAEMON, "Delivery failed.", failed("5.5.0", "smtp;550 5.5.0 Requested action not taken: mailbox unavailable (S2017062302).")),
         bounce(FailedRecipient("bob@example.com", "5.5.0", 550, True, "mailbox unavailable")),
     ),
     Sample(
         "Yahoo through Postfix, the account is gone",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.0.0
-Diagnostic-Code: smtp; 554 delivery error: dd This user doesn't have an example.com account
-    (bob@example.com) [0] - mta4001.mail.example.com
-"""),
+        postfix(failed("5.0.0", "smtp; 554 delivery error: dd This user doesn't have an example.com account\n    (bob@example.com) [0] - mta4001.mail.example.com")),
         bounce(FailedRecipient("bob@example.com", "5.0.0", 554, True, "doesn't have an example.com account")),
     ),
     Sample(
         "AOL, policy",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.7.9
-Diagnostic-Code: smtp; 554 5.7.9 Message not accepted for policy reasons.
-"""),
+        postfix(failed("5.7.9", "smtp; 554 5.7.9 Message not accepted for policy reasons.")),
         bounce(FailedRecipient("bob@example.com", "5.7.9", 554, True, "policy reasons")),
     ),
     Sample(
@@ -446,22 +375,12 @@ Diagnostic-Code: SMTP; 554 Blocked - see https://ipcheck.proofpoint.example.com/
     ),
     Sample(
         "Mimecast, rejected by its checks",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.0.0
-Diagnostic-Code: smtp; 550 Rejected by header based Anti-Spoofing policy: support@acme.example.org - https://community.mimecast.example.com/docs/DOC-1369#550 [aBcDe]
-"""),
+        postfix(failed("5.0.0", "smtp; 550 Rejected by header based Anti-Spoofing policy: support@acme.example.org - https://community.mimecast.example.com/docs/DOC-1369#550 [aBcDe]")),
         bounce(FailedRecipient("bob@example.com", "5.0.0", 550, True, "Anti-Spoofing policy")),
     ),
     Sample(
         "Barracuda, spam score",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.0.0
-Diagnostic-Code: smtp; 550 permanent failure for one or more recipients (bob@example.com:blocked)
-"""),
+        postfix(failed("5.0.0", "smtp; 550 permanent failure for one or more recipients (bob@example.com:blocked)")),
         bounce(FailedRecipient("bob@example.com", "5.0.0", 550, True, "bob@example.com:blocked")),
     ),
     Sample(
@@ -512,13 +431,7 @@ Diagnostic-Code: smtp; 550 5.1.1 RecipientNotFound
     ),
     Sample(
         "Mail.ru through Postfix, rejected as spam",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.0.0
-Diagnostic-Code: smtp; 550 spam message rejected. Please visit
-    http://help.mail.example.com/notspam-support/id?c=abc or report details
-"""),
+        postfix(failed("5.0.0", "smtp; 550 spam message rejected. Please visit\n    http://help.mail.example.com/notspam-support/id?c=abc or report details")),
         bounce(FailedRecipient("bob@example.com", "5.0.0", 550, True, "spam message rejected")),
     ),
     Sample(
@@ -569,20 +482,12 @@ Diagnostic-Code: X-Notes; no such person
     ),
     Sample(
         "forwarded with a rewritten return path (SRS)",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.1.1
-""", original=ORIGINAL.replace(RETURN_PATH, f"SRS0=aB1c=X5=bounces.example.org=bounces+{TOKEN}@forward.example.net")),
+        postfix(failed("5.1.1"), original=ORIGINAL.replace(RETURN_PATH, f"SRS0=aB1c=X5=bounces.example.org=bounces+{TOKEN}@forward.example.net")),
         bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "")),
     ),
     Sample(
         "everything in base 64, our address in capitals",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.1.1
-""", original="""\
+        postfix(failed("5.1.1"), original="""\
 UmV0dXJuLVBhdGg6IDxCT1VOQ0VTK01GUkdHWkRGTVpUV1EyTEtOTldHMjNUUE9CWVhFNDNVT1Yz
 SE82RFpQSVlEQ01SVEBCT1VOQ0VTLkVYQU1QTEUuT1JHPg0KQ0ZCTC1GZWVkYmFjay1JRDogQWJD
 ZDoxMjMNCg0KaGkNCg==
@@ -610,11 +515,7 @@ Diagnostic-Code: smtp; 550 5.1.1 gone
     ),
     Sample(
         "a gateway changed the boundary in the header alone",
-        dsn(_POSTFIX, _POSTFIX_WORDS, """
-Final-Recipient: rfc822; bob@example.com
-Action: failed
-Status: 5.1.1
-""").replace('boundary="=_6A0F/01"', 'boundary="other"'),
+        postfix(failed("5.1.1")).replace('boundary="=_6A0F/01"', 'boundary="other"'),
         bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "")),
     ),
 )  # fmt: skip

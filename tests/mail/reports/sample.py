@@ -1,4 +1,4 @@
-"""How the samples are written: as text, in the shape of the servers' own, about one mail of ours."""
+"""Samples are text in the form that each server writes, about a mail of ours."""
 
 from typing import Final, NamedTuple
 
@@ -18,7 +18,7 @@ Message-ID: <01@acme.example.org>
 MIME-Version: 1.0
 Content-Type: text/plain
 
-550 5.1.1 is what a bounce would say. This is only a letter, about zed@example.net.
+550 5.1.1 is what a bounce would say. This is only a mail, about zed@example.net.
 """
 
 
@@ -36,7 +36,7 @@ def dsn(
     header: str, words: str, *recipients: str, of_message: str = "Reporting-MTA: dns; mx.example.com",
     original: str = ORIGINAL, original_type: str = "message/rfc822",
 ) -> str:  # fmt: skip
-    """A notification of RFC 3464; `header` is what tells one server's from another's."""
+    """A notification of RFC 3464; each server has its own `header`."""
     statuses = "\n\n".join((of_message, *(recipient.strip() for recipient in recipients)))
     return f"""\
 {header.strip()}
@@ -62,6 +62,12 @@ Content-Type: {original_type}
 {original}
 --=_6A0F/01--
 """
+
+
+def failed(status: str, diagnostic: str = "", to: str = "bob@example.com") -> str:
+    """What a notification usually says of a recipient."""
+    fields = f"Final-Recipient: rfc822; {to}\nAction: failed\nStatus: {status}"
+    return f"{fields}\nDiagnostic-Code: {diagnostic}" if diagnostic else fields
 
 
 def arf(

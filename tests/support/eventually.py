@@ -1,0 +1,65 @@
+"""The one way to wait for what gives no signal."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, Final, TypeVar, overload
+
+# A change of credentials, domains, templates or suspension holds everywhere within this.
+CHANGE_SECONDS_MAX: Final = 5.0
+POLL_SECONDS: Final = 0.02
+
+Read = TypeVar("Read")
+
+
+@overload
+async def eventually(
+    read: Callable[[], Awaitable[Read]],
+    is_true: Callable[[Read], bool] = ...,
+    *,
+    within: float = ...,
+    every: float = ...,
+    or_say: Callable[[], object] = ...,
+) -> Read: ...
+
+
+@overload
+async def eventually(
+    read: Callable[[], Read],
+    is_true: Callable[[Read], bool] = ...,
+    *,
+    within: float = ...,
+    every: float = ...,
+    or_say: Callable[[], object] = ...,
+) -> Read: ...
+
+
+async def eventually(
+    read: Callable[[], Any],
+    is_true: Callable[[Any], bool] = bool,
+    *,
+    within: float = CHANGE_SECONDS_MAX,
+    every: float = POLL_SECONDS,
+    or_say: Callable[[], object] = str,
+) -> Any:
+    """Read again until the value is as wanted; after `within` seconds fail with the last value and `or_say`."""
+    deadline = time.monotonic() + within
+    while True:
+        value = await _awaited(read())
+        if is_true(value):
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still {value!r} after {within} s\n{await _awaited(or_say())}")
+        await asyncio.sleep(every)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if isawaitable(value) else value
+
+
+async def seconds_until(is_true: Callable[[], bool], *, within: float = CHANGE_SECONDS_MAX) -> float:
+    """How long it took."""
+    started = time.monotonic()
+    await eventually(is_true, within=within)
+    return time.monotonic() - started
